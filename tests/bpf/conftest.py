@@ -21,7 +21,6 @@ from tests.helpers.veth import Pair, veth_pair
 
 @pytest.fixture(autouse=True, scope="session")
 def objects() -> None:
-    """Compiled eBPF objects."""
     build()
 
 
@@ -36,7 +35,7 @@ def one_processor() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def loaded(objects: None) -> Iterator[Callable[..., Labeller]]:
-    """Labellers of the loopback interface, loaded and never attached: one for each choice of options."""
+    """Labellers that are never attached, one for each choice of options."""
     with ExitStack() as stack:
 
         @cache
@@ -60,27 +59,23 @@ def make_labeller(loaded: Callable[..., Labeller]) -> Callable[..., Labeller]:
 
 @pytest.fixture
 def labeller(make_labeller: Callable[..., Labeller]) -> Labeller:
-    """A labeller that has not seen a packet."""
     return make_labeller()
 
 
 @pytest.fixture
 def fresh(objects: None) -> Iterator[Labeller]:
-    """A program that has just been loaded, without a path table."""
     with Labeller("lo") as its:
         yield its
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """Two namespaces joined by a veth pair."""
     with veth_pair() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def loaded_mcs(objects: None) -> Iterator[Programs]:
-    """The programs of MCS, loaded once."""
     with Programs(CAPACITY) as made:
         yield made
 

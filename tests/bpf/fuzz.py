@@ -11,9 +11,8 @@ import struct
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.edge_parser import Parser
@@ -32,39 +31,21 @@ LEAST = 14
 MIN_OF_IP = {b"\x08\x00": 34, b"\x86\xdd": 54}
 
 
-class Programs:
+class Programs(ExitStack):
     """The three programs, loaded and attached to nothing."""
 
     def __init__(self, labels: PathTable, mtu: int) -> None:
-        self.labeller = Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=mtu)
-        self.parser = Parser()
-        self._labels = labels
-        self._loaded = ExitStack()
-
-    def __enter__(self) -> Programs:
-        self._loaded.enter_context(self.labeller)
-        self._loaded.enter_context(self.parser)
-        self.labeller.swap(self._labels)
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._loaded.close()
+        super().__init__()
+        self.labeller = self.enter_context(Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=mtu))
+        self.parser = self.enter_context(Parser())
+        self.labeller.swap(labels)
 
     def run(self, program: str, frame: bytes, repeat: int = 1) -> Outcome:
-        return {"write": self.labeller.run, "strip": self.labeller.strip, "parse": self.parser.run}[program](
-            frame, repeat=repeat
-        )
+        runs = {"write": self.labeller.run, "strip": self.labeller.strip, "parse": self.parser.run}
+        return runs[program](frame, repeat=repeat)
 
     def counters(self, program: str) -> dict[str, int]:
         return self.parser.counters() if program == "parse" else self.labeller.counters()
-
-
-@dataclass
-class Done:
-    """Counts of a run: packets, each given to all programs, and the counters that the reference expects."""
-
-    packets: int = 0
-    counted: Counter[str] = field(default_factory=Counter)
 
 
 class Difference(AssertionError):
@@ -103,18 +84,9 @@ class Packets:
         fragment = draw.choice((0x4000, 0, 0x2000, 0x2010, 0x0010))
         address = draw.choice(((10, draw.randrange(5), draw.randrange(3), 2), (192, 0, 2, 1)))
         head = struct.pack(
-            "!BBHHHBBHI4B",
-            0x40 | (5 + len(options) // 4),
-            draw.randrange(256),
-            20 + len(options) + len(payload),
-            draw.randrange(1 << 16),
-            fragment,
-            64,
-            protocol,
-            0,
-            0x0A000002,
-            *address,
-        )
+            "!BBHHHBBHI4B", 0x40 | (5 + len(options) // 4), draw.randrange(256), 20 + len(options) + len(payload),
+            draw.randrange(1 << 16), fragment, 64, protocol, 0, 0x0A000002, *address,
+        )  # fmt: skip
         head += options
         if draw.random() < 0.9:
             head = head[:10] + struct.pack("!H", checksum(head)) + head[12:]
@@ -150,19 +122,12 @@ class Packets:
             frame[at:at] = draw.randbytes(draw.choice((1, 2, 4)))
 
 
-def fuzz(packets: int, seed: int, say: bool = False) -> Done:
-    """Give packets to all three programs and compare what comes out with what the reference says.
-
-    Raises
-    ------
-    Difference
-        At the first packet of which a program makes something else.
-    """
-    done, stream, started = Done(), Packets(seed), time.monotonic()
-    said = started
+def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
+    """Give packets to all three programs; return what the reference says that they count."""
+    done, stream = Counter[str](), Packets(seed)
     labels = table(seed=seed, policy=Policy.HASH)._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2))
     with Programs(labels, MTU) as programs:
-        while done.packets < packets:
+        for number in numbered(packets, say):
             frame = stream.next()
             expected = {"parse": reference.parse(frame)}
             if len(frame) >= MIN_OF_IP.get(frame[12:14], 0):
@@ -171,47 +136,41 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Done:
                 outcome = programs.run(program, frame)
                 if (outcome.data, outcome.retval) != (wanted, PASSED[program]):
                     raise Difference(
-                        f"{program}, seed {seed}, packet {done.packets} ({counted or 'nothing counted'})\n"
+                        f"{program}, seed {seed}, packet {number} ({counted or 'nothing counted'})\n"
                         f"frame     {frame.hex()}\nreference {wanted.hex()}\nprogram   {outcome.data.hex()} ({outcome.retval})"
                     )
-                done.counted[counted or f"{program}: nothing"] += 1
-            done.packets += 1
-            if say and time.monotonic() - said > SAY_EVERY_SECONDS:
-                said = time.monotonic()
-                print(f"{done.packets} packets, {done.packets / (said - started):.0f} a second", flush=True)
-        _compare_counters(programs, done)
+                done[counted or f"{program}: nothing"] += 1
+        kernel = Counter(programs.counters("write")) + Counter(programs.counters("parse"))
+        told = {name: count for name, count in done.items() if ": " not in name}
+        if told != kernel:
+            raise Difference(f"the programs have counted {kernel}, the reference {told}")
     return done
 
 
-def _compare_counters(programs: Programs, done: Done) -> None:
-    kernel = Counter(programs.counters("write"))
-    kernel.update(programs.counters("parse"))
-    told = {name: count for name, count in done.counted.items() if ": " not in name}
-    if told != {name: count for name, count in kernel.items() if count}:
-        raise Difference(f"the programs have counted {dict(kernel)}, the reference {told}")
+def numbered(packets: int, say: bool) -> Iterator[int]:
+    """Yield a number for each packet, and say how far it is."""
+    started = said = time.monotonic()
+    for number in range(packets):
+        if say and time.monotonic() - said > SAY_EVERY_SECONDS:
+            said = time.monotonic()
+            print(f"{number} packets, {number / (said - started):.0f} a second", flush=True)
+        yield number
 
 
-def run(fuzz: Callable[[int, int, bool], Done], description: str) -> int:
-    """Run a fuzzer from the command line: a number of packets, a seed, and whether to say how far it is; return the exit status."""
-    options = argparse.ArgumentParser(prog="make fuzz", description=description)
+def main(fuzz: Callable[[int, int, bool], Counter[str]], documentation: str) -> None:
+    """Run a fuzzer from the command line: a number of packets, a seed, and whether to say how far it is."""
+    options = argparse.ArgumentParser(prog="make fuzz", description=documentation.partition("\n\n")[0])
     options.add_argument("--packets", type=int, default=1_000_000, help="how many (default %(default)s)")
     options.add_argument("--seed", type=int, default=1, help="decides every packet (default %(default)s)")
     its = options.parse_args()
     build()
     try:
-        done = fuzz(its.packets, its.seed, True)
+        counted = fuzz(its.packets, its.seed, True)
     except Difference as difference:
-        print(difference, file=sys.stderr)
-        return 1
-    print(f"{done.packets} packets, seed {its.seed}: no difference")
-    print(", ".join(f"{name} {count}" for name, count in sorted(done.counted.items())))
-    return 0
-
-
-def main() -> int:
-    """The command line of ``make fuzz``."""
-    return run(fuzz, __doc__.split("\n\n")[0])
+        sys.exit(str(difference))
+    print(f"{its.packets} packets, seed {its.seed}: no difference")
+    print(", ".join(f"{name} {count}" for name, count in sorted(counted.items())))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(fuzz, __doc__)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from ipaddress import IPv4Address
 from itertools import count
 from typing import Any
@@ -82,9 +81,6 @@ def option_of(frame: bytes) -> Mco:
     return found[0]
 
 
-# -- program and reference ----------------------------------------------------------------------------------------------
-
-
 class Both:
     """The programs and the reference; whatever is done to both has the same outcome."""
 
@@ -93,32 +89,19 @@ class Both:
         host = Host(capacity=CAPACITY, patience_us=NEVER_US, clock_us=count(1).__next__)
         self.wire = Wire(host, {int(IPv4Address(FAR))}, table=table())
 
-    def use(
-        self,
-        kind: Kind = Kind.PATHS,
-        channels: int = 8,
-        filtering: bool = True,
-        regulating: bool = True,
-        patience_us: int = NEVER_US,
-    ) -> None:
-        """Write other settings."""
-        host = self.wire.host
-        host.patience_us = patience_us
-        self.wire.kind, host.channels, host.filtering, host.regulating = kind, channels, filtering, regulating
-        self.programs.set(channels, kind, filtering=filtering, regulating=regulating, patience_us=patience_us)
+    def use(self, kind: Kind = Kind.PATHS, channels: int = 8, patience_us: int = NEVER_US, **without: bool) -> None:
+        self.wire.set(channels, kind, patience_us=patience_us, **without)
+        self.programs.set(channels, kind, patience_us=patience_us, **without)
 
     def swap(self, **changed: Any) -> None:
-        """Put a path table in force."""
         self.wire.table = table()._replace(**changed)
         self.programs.swap(self.wire.table)
 
     def begin(self, its: Connection) -> None:
-        """Have the connection be in that state."""
         self.wire.host.connections[KEY] = its
         self.programs.set_connection(KEY, its)
 
     def out(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> tuple[Verdict, bytes]:
-        """Send a frame."""
         wanted = self.wire.egress(frame, gso_size, gso_segments)
         got = self.programs.egress(frame, gso_size, gso_segments)
         assert (got[0], got[1].hex()) == (wanted[0], wanted[1].hex())
@@ -132,7 +115,6 @@ class Both:
         return out
 
     def into(self, frame: bytes, gso_segments: int = 0) -> bytes:
-        """Receive a frame."""
         wanted, got = self.wire.ingress(frame, 0, gso_segments), self.programs.ingress(frame, 0, gso_segments)
         assert got.hex() == wanted.hex()
         self.compare()
@@ -142,12 +124,9 @@ class Both:
         connections = self.wire.host.connections
         assert sorted(self.programs.known_keys()) == sorted(connections)
         for key, its in connections.items():
-            found = self.programs.connection(key)
-            assert found.gap_since is None or its.gap_since is not None
-            assert replace(found, gap_since=its.gap_since) == its
-            assert self.programs.state(key) == pack(its)
+            assert self.programs.state(key) == pack(its), f"{self.programs.connection(key)} is not {its}"
 
     @property
     def its(self) -> Connection:
-        """The connection's state."""
-        return self.programs.connection(KEY)
+        """As the programs have it, too, since each packet's outcome is compared."""
+        return self.wire.host.connections[KEY]

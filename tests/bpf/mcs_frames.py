@@ -34,7 +34,6 @@ class Kind(Enum):
 
 
 def option(its: Mco, version: int = VERSION) -> bytes:
-    """Return an MCO as it stands in a header."""
     return OPTION.pack(KIND, MCO_BYTES, its.rcb, its.rb, its.rp, version << 4 | its.channel, its.gsn, its.lsn)
 
 
@@ -106,7 +105,6 @@ class Parsed:
 
     @property
     def end(self) -> int:
-        """Where the payload begins."""
         return L4 + len(self.header)
 
 
@@ -129,19 +127,10 @@ def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | No
         return None
     header, option_room = tcp[:length], mco_of(tcp[:length])
     segment = Segment(
-        seq=seq,
-        ack=ack if flags & ACK else None,
-        payload=len(tcp) - length,
-        syn=bool(flags & SYN),
-        fin=bool(flags & FIN),
-        rst=bool(flags & RST),
-        window=window,
-        scale=window_scale(header),
-        ect=bool(tos & ECN),
-        ce=tos & ECN == CE,
-        gso_size=gso_size,
-        segments=max(1, gso_segments),
-    )
+        seq=seq, ack=ack if flags & ACK else None, payload=len(tcp) - length, syn=bool(flags & SYN), fin=bool(flags & FIN),
+        rst=bool(flags & RST), window=window, scale=window_scale(header), ect=bool(tos & ECN), ce=tos & ECN == CE,
+        gso_size=gso_size, segments=max(1, gso_segments),
+    )  # fmt: skip
     sack = sack_in(header)
     segment.sack = blocks_of(header, sack)
     if option_room is not None and option_room[1] == VERSION and offset & RESERVED:
@@ -158,21 +147,7 @@ def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | No
 
 @dataclass
 class Wire:
-    """Both tc programs of a host.
-
-    Attributes
-    ----------
-    host : Host
-    peers : set of int
-        Addresses of hosts that are scattered to.
-    leaving : set of int
-        Addresses of hosts that are not, any more, but may not know it yet.
-    kind : Kind
-    table : PathTable, optional
-        In force, for `Kind.PATHS`.
-    counters : Counter
-        By the names of `kernel.counters.Reason`.
-    """
+    """Both tc programs of a host."""
 
     host: Host
     peers: set[int]
@@ -181,8 +156,13 @@ class Wire:
     table: PathTable | None = None
     counters: Counter[str] = field(default_factory=Counter)
 
+    def set(
+        self, channels: int, kind: Kind, filtering: bool = True, regulating: bool = True, patience_us: int = 0
+    ) -> None:
+        its, self.kind = self.host, kind
+        its.channels, its.filtering, its.regulating, its.patience_us = channels, filtering, regulating, patience_us
+
     def egress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> tuple[Verdict, bytes]:
-        """Return what becomes of a frame of this host's own, and the frame afterwards."""
         its = parse(frame, gso_size, gso_segments)
         if its is None or its.dst not in self.peers | self.leaving:
             return self._passed("unscattered", frame)

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
-import time
+from collections import Counter
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import count
 
-from tests.bpf.fuzz import MIN_OF_IP, SAY_EVERY_SECONDS, Difference, Done, Packets, run
+from tests.bpf.fuzz import MIN_OF_IP, Difference, Packets, main, numbered
 from tests.bpf.mcs_frames import ACK, FIN, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, Wire, option
-from tests.bpf.mcs_programs import ACCEPTS, ALWAYS_US, NEVER_US, Programs, pack, unpack
-from tests.bpf.mcs_reference import MAX_CHANNELS, Connection, Host, Key, Mco, Verdict, plus
+from tests.bpf.mcs_programs import ACCEPTS, ALWAYS_US, NEVER_US, Programs, named, pack
+from tests.bpf.mcs_reference import MAX_CHANNELS, Host, Key, Mco, Verdict, plus
 from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, NEAR, SAME_RACK, ip, table
 
 MSS = 1448
@@ -27,6 +26,8 @@ UNREACHABLE, ELSEWHERE, LEAVING, WITHOUT_MCS = "10.3.0.2", "192.0.2.1", "10.1.0.
 PEERS = (FAR, NEAR, SAME_RACK, UNREACHABLE, ELSEWHERE)
 LARGE = tuple((up1, up2) for up2 in range(4) for up1 in range(6))
 TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(range(8))
+FLAGS = (0, SYN, SYN | ACK, FIN | ACK, FIN | ACK, FIN | ACK, FIN, RST, RST | ACK, SYN | FIN, 0x18, 0xFF)
+SCALES = (b"\x03\x03\x07\0", b"\x01\x03\x03\x0a", b"\x02\x04\x05\xb4", b"", b"\x03\x03\x0f")
 OTHER_OPTIONS = (b"", b"", b"", b"\x01" * 4, b"\x02\x04\x05\xb4", b"\x01\x01\x13\x12" + bytes(16), b"\x00" * 4)
 
 
@@ -36,9 +37,8 @@ class Flow:
     def __init__(self, draw: random.Random, remote: str) -> None:
         self.remote = remote
         self.ports = draw.randrange(40_000, 40_004), draw.choice((5001, 80, 3))
-        self.sent, self.received = (
-            draw.choice((draw.getrandbits(32), 0xFFFFFFFF - draw.randrange(9999))) for _ in "12"
-        )
+        starts = [draw.choice((draw.getrandbits(32), 0xFFFFFFFF - draw.randrange(9999))) for _ in "12"]
+        self.sent, self.received = starts
         self.told = self.received
         self.local = [draw.getrandbits(32)] * MAX_CHANNELS
         self.channels = draw.randrange(2, MAX_CHANNELS + 1)
@@ -76,14 +76,13 @@ class Connections(Packets):
         return Flow(self.draw, self.draw.choice((*PEERS, FAR, FAR, LEAVING, WITHOUT_MCS)))
 
     def packet(self, its: Flow | None = None) -> Packet:
-        """Return the next packet."""
         draw = self.draw
         at = draw.randrange(len(self.flows))
         if draw.random() < 0.003:
             self.flows[at] = self._new_flow()
         flow = its or self.flows[at]
         outwards = draw.random() < 0.5
-        flags = self._flags()
+        flags = ACK if draw.random() < 0.9 else draw.choice(FLAGS)
         payload = b"" if draw.random() < 0.4 else bytes(draw.choice((1, 100, MSS, 2 * MSS, draw.randrange(MSS))))
         header = self._sent(flow, flags, payload) if outwards else self._received(flow, flags, payload)
         frame = bytearray(self._in_frame(flow, outwards, header + payload))
@@ -95,26 +94,13 @@ class Connections(Packets):
             out.gso_size = draw.choice((MSS, 536, 1000, 9000, 0))
         return out
 
-    def _flags(self) -> int:
-        chance = self.draw.random()
-        if chance < 0.9:
-            return ACK
-        return self.draw.choice(
-            (0, SYN, SYN | ACK, FIN | ACK, FIN | ACK, FIN | ACK, FIN, RST, RST | ACK, SYN | FIN, 0x18, 0xFF)
-        )
-
     def _in_frame(self, flow: Flow, outwards: bool, segment: bytes) -> bytes:
         draw = self.draw
         addresses = (HERE, flow.remote) if outwards else (flow.remote, HERE)
+        options = draw.choice((b"",) * 30 + (b"\x94\x04\0\0", b"\x01" * 40))
+        fragment, vlan = draw.choice((0x4000,) * 40 + (0, 0x2000, 0x0010, 0x2010)), draw.choice((None,) * 60 + (5,))
         frame = bytearray(
-            ip(
-                segment,
-                src=addresses[0],
-                dst=addresses[1],
-                options=draw.choice((b"",) * 30 + (b"\x94\x04\0\0", b"\x01" * 40)),
-                fragment=draw.choice((0x4000,) * 40 + (0, 0x2000, 0x0010, 0x2010)),
-                vlan=draw.choice((None,) * 60 + (5,)),
-            )
+            ip(segment, src=addresses[0], dst=addresses[1], options=options, fragment=fragment, vlan=vlan)
         )
         frame[15] = draw.choice((0, 0, 2, 1, 3, 0xB8, 0xBB))
         frame[24:26] = draw.choice((draw.randbytes(2), b"\0\0", b"\xff\xff"))
@@ -143,7 +129,7 @@ class Connections(Packets):
             flow.told = flow.received
         ack = self._near(flow.told) if chance > 0.9 else flow.told
         if flags & SYN:
-            return self._header(flow.ports, seq, ack, flags, self._scale(), 0)
+            return self._header(flow.ports, seq, ack, flags, draw.choice((*SCALES, draw.randbytes(8))), 0)
         options = TIMESTAMPS * flow.timestamps or draw.choice(OTHER_OPTIONS)
         if draw.random() < 0.4:
             options += self._sack(ack)
@@ -151,11 +137,6 @@ class Connections(Packets):
             room = PLACEHOLDER if draw.random() < 0.97 else draw.randbytes(MCO_BYTES)
             options = options.ljust((len(options) + 3) // 4 * 4, b"\x01") + room
         return self._header(flow.ports, seq, ack, flags, options, 0)
-
-    def _scale(self) -> bytes:
-        return self.draw.choice(
-            (b"\x03\x03\x07\0", b"\x01\x03\x03\x0a", b"\x02\x04\x05\xb4", b"", b"\x03\x03\x0f", self.draw.randbytes(8))
-        )
 
     def _sack(self, ack: int) -> bytes:
         """Return blocks behind the acknowledged number, most of the time; one before it reports a packet that came twice."""
@@ -174,7 +155,7 @@ class Connections(Packets):
         ack = self._near(flow.sent)
         ports = flow.ports[::-1]
         if flags & SYN:
-            return self._header(ports, seq, ack, flags, self._scale(), 0)
+            return self._header(ports, seq, ack, flags, draw.choice((*SCALES, draw.randbytes(8))), 0)
         flow.channel = channel = (flow.channel + 1) % flow.channels
         if draw.random() < 0.05:  # one is lost
             flow.local[channel] = plus(flow.local[channel], MSS)
@@ -197,57 +178,39 @@ class Connections(Packets):
         return self._header(ports, seq, ack, flags, options, draw.choice((8,) * 30 + (0, 15)))
 
 
-def fuzz(packets: int, seed: int, say: bool = False) -> Done:
-    """Give packets to the programs and compare with the reference what comes out and what is remembered.
-
-    Raises
-    ------
-    Difference
-        At the first packet of which a program makes something else.
-    """
-    stream, started = Connections(seed), time.monotonic()
-    said, done = started, Done()
+def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
+    """Give packets to the programs and compare with the reference what comes out and what is remembered."""
+    stream = Connections(seed)
     peers, leaving = {int(IPv4Address(peer)) for peer in PEERS}, {int(IPv4Address(LEAVING))}
     wire = Wire(Host(capacity=CAPACITY, clock_us=count().__next__), peers, leaving)
     with Programs(CAPACITY) as programs:
         programs.add_peer(LEAVING, ACCEPTS)
         for peer in PEERS:
             programs.add_peer(peer)
-        while done.packets < packets:
-            if done.packets % PACKETS_ALIKE == 0:
+        for number in numbered(packets, say):
+            if number % PACKETS_ALIKE == 0:
                 _compare_all(programs, wire, seed)
-                _set(programs, wire, stream.draw, first=not done.packets)
+                _set(programs, wire, stream.draw, first=not number)
                 stream.kind = wire.kind
             packet = stream.packet()
             if len(packet.frame) >= MIN_OF_IP.get(packet.frame[12:14], 0):
-                _compare(programs, wire, packet, f"seed {seed}, packet {done.packets}")
-            done.packets += 1
-            if say and time.monotonic() - said > SAY_EVERY_SECONDS:
-                said = time.monotonic()
-                print(f"{done.packets} packets, {done.packets / (said - started):.0f} a second", flush=True)
+                _compare(programs, wire, packet, f"seed {seed}, packet {number}")
         _compare_all(programs, wire, seed)
-        done.counted = +wire.counters
-        if done.counted != programs.counters():
-            raise Difference(f"the programs have counted {programs.counters()}, the reference {done.counted}")
-    return done
+        counted = +wire.counters
+        if counted != programs.counters():
+            raise Difference(f"the programs have counted {programs.counters()}, the reference {counted}")
+    return counted
 
 
 def _set(programs: Programs, wire: Wire, draw: random.Random, first: bool) -> None:
     """Begin anew with other settings, without a connection."""
     programs.clear()
-    host = wire.host
-    host.connections.clear()
-    host.channels = draw.choice((8, 8, draw.randrange(2, MAX_CHANNELS + 1)))
-    host.filtering, host.regulating = draw.random() < 0.9, draw.random() < 0.9
-    wire.kind = draw.choice((Kind.PATHS, Kind.PATHS, Kind.PORTS))
-    host.patience_us = draw.choice((ALWAYS_US, NEVER_US, NEVER_US))
-    programs.set(
-        host.channels,
-        wire.kind,
-        filtering=host.filtering,
-        regulating=host.regulating,
-        patience_us=host.patience_us,
-    )
+    wire.host.connections.clear()
+    channels = draw.choice((8, 8, draw.randrange(2, MAX_CHANNELS + 1)))
+    settings = {"filtering": draw.random() < 0.9, "regulating": draw.random() < 0.9}
+    kind, patience_us = draw.choice((Kind.PATHS, Kind.PATHS, Kind.PORTS)), draw.choice((ALWAYS_US, NEVER_US, NEVER_US))
+    for each in (programs, wire):
+        each.set(channels, kind, patience_us=patience_us, **settings)
     if first:
         return  # nor with a path table
     sets = table(seed=draw.getrandbits(32), inter_pod=draw.choice((INTER_POD, INTER_POD[:1], INTER_RACK, LARGE)))
@@ -263,14 +226,14 @@ def _compare(programs: Programs, wire: Wire, packet: Packet, which: str) -> None
     else:
         wanted = Verdict.PASS, wire.ingress(frame, packet.gso_size, packet.gso_segments)
         got = Verdict.PASS, programs.ingress(frame, packet.gso_size, packet.gso_segments)
-    remembered = wire.host.connections.get(key)
-    state = programs.state(key)
-    if got == wanted and state == (pack(remembered) if remembered else None):
+    its = wire.host.connections.get(key)
+    remembered, state = pack(its) if its else None, programs.state(key)
+    if got == wanted and state == remembered:
         return
     raise Difference(
         f"{'egress' if packet.outwards else 'ingress'}, {which}, gso_size {packet.gso_size}, segments {packet.gso_segments}\n"
         f"frame     {frame.hex()}\nreference {wanted[1].hex()} {wanted[0]}\nprogram   {got[1].hex()} {got[0]}\n"
-        + _differences(remembered, unpack(state, programs.channels) if state else None)
+        + _differences(remembered, state)
     )
 
 
@@ -280,20 +243,12 @@ def _compare_all(programs: Programs, wire: Wire, seed: int) -> None:
         raise Difference(f"seed {seed}: other connections than those of a packet's own have changed")
 
 
-def _differences(reference: Connection | None, program: Connection | None) -> str:
+def _differences(reference: bytes | None, program: bytes | None) -> str:
     if reference is None or program is None:
-        return f"reference {reference}\nprogram   {program}"
-    program.gap_since = (
-        reference.gap_since if program.gap_since and reference.gap_since is not None else program.gap_since
-    )
-    pairs = ((name, value, vars(program)[name]) for name, value in vars(reference).items())
-    return "\n".join(f"{name}: reference {value}, program {its}" for name, value, its in pairs if value != its)
-
-
-def main() -> int:
-    """The command line of ``make fuzz ARGS=mcs``."""
-    return run(fuzz, __doc__.split("\n\n")[0])
+        return f"reference {reference!r}\nprogram   {program!r}"
+    pairs = zip(named(reference).items(), named(program).values(), strict=True)
+    return "\n".join(f"{name}: reference {value}, program {its}" for (name, value), its in pairs if value != its)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(fuzz, __doc__)

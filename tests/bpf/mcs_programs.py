@@ -2,141 +2,91 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections import Counter
 from contextlib import ExitStack
 from ipaddress import IPv4Address
 
 from sopa_ryu.agent.kernel import libbpf
-from sopa_ryu.agent.kernel.build import MCS, SOURCES
+from sopa_ryu.agent.kernel.build import MCS
+from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.libbpf import Object
 from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.agent.mcs import sweep
 from sopa_ryu.agent.paths.path_table import PathTable
 from tests.bpf.mcs_frames import Kind
-from tests.bpf.mcs_reference import DEFAULT_CHANNELS, FRESH, MAX_CHANNELS, Connection, Key, Scale, Verdict
+from tests.bpf.mcs_reference import DEFAULT_CHANNELS, Connection, Key, Verdict
 
 VERDICTS = {0xFFFFFFFF: Verdict.PASS, 4: Verdict.DROP}  # TC_ACT_UNSPEC, TC_ACT_STOLEN
 ONLY = struct.pack("=I", 0)
 SCATTERS, ACCEPTS = 1, 2  # enum host_use
-SETTINGS, KEY = struct.Struct("=BBHI"), struct.Struct("=IIHH")
+SETTINGS, KEY = struct.Struct("=BBHI"), struct.Struct("=III")
 WITHOUT_WINDOW, WITHOUT_FILTER = 1, 2
 STATE = struct.Struct("=IIIIQIIHHHHBBBBIIHHHxxIQ16I16I")
 GAP, SEEN = slice(60, 64), slice(64, 72)
 NEVER_US, ALWAYS_US = 0xFFFFFFFF, 1
 """Patience that does not depend on how fast the tests run."""
-SLOW_START, LOSS, LAN_KNOWN, CLOSED_OUT, CLOSED_IN, RESENT = 1, 2, 4, 8, 16, 32
+NAMES = "lock nsn msn ws skv wv fv cb ab alpha mss cc scale flags rp lan rsn rb rcb initialised gap seen"
+LISTS = [f"{name}{channel}" for name in ("nlsn", "expected") for channel in range(16)]
 UNKNOWN_SCALE = 0xFF
 SCALE = struct.Struct("=BBxx")
-REMOTE_SEEN, REMOTE_HAS, LOCAL_SEEN, LOCAL_HAS = 1, 2, 4, 8
 
 
 def vector(values: list[int], bits: int) -> int:
     return sum(value << bits * channel for channel, value in enumerate(values))
 
 
-def elements(packed: int, bits: int) -> list[int]:
-    return [packed >> bits * channel & (1 << bits) - 1 for channel in range(MAX_CHANNELS)]
-
-
 def pack(its: Connection) -> bytes:
     """Return the bytes of ``struct mcs_connection`` (bpf/mcs.h); of times only whether there is one, and not of the last packet."""
-    flags = (
-        SLOW_START * its.slow_start
-        | LOSS * its.loss
-        | LAN_KNOWN * (its.lan is not None)
-        | CLOSED_OUT * its.closed_out
-        | CLOSED_IN * its.closed_in
-        | RESENT * its.resent
-    )
-    initialised = vector([each is not None for each in its.expected], 1)
+    bits = (its.slow_start, its.loss, its.lan is not None, its.closed_out, its.closed_in, its.resent)
     return STATE.pack(
-        0, its.nsn, its.msn, its.ws,
-        vector(its.skv, 4), vector(its.wv, 2), vector(its.fv[: its.channels], 2),
-        its.cb, its.ab, its.alpha, its.mss,
-        its.cc, UNKNOWN_SCALE if its.scale is None else its.scale, flags, its.rp,
-        its.lan or 0, its.rsn, its.rb, its.rcb, initialised, its.gap_since is not None, 0,
+        0, its.nsn, its.msn, its.ws, vector(its.skv, 4), vector(its.wv, 2), vector(its.fv[: its.channels], 2),
+        its.cb, its.ab, its.alpha, its.mss, its.cc, UNKNOWN_SCALE if its.scale is None else its.scale,
+        vector([*map(int, bits)], 1), its.rp, its.lan or 0, its.rsn, its.rb, its.rcb,
+        vector([each is not None for each in its.expected], 1), its.gap_since is not None, 0,
         *its.nlsn, *(each or 0 for each in its.expected),
     )  # fmt: skip
 
 
-def unpack(state: bytes, channels: int) -> Connection:
-    """Return the connection of ``struct mcs_connection``."""
-    (_, nsn, msn, ws, skv, wv, fv, cb, ab, alpha, mss, cc, scale, flags, rp, lan, rsn, rb, rcb, initialised, gap, _,
-     *numbers) = STATE.unpack(state)  # fmt: skip
-    expected = [number if initialised >> channel & 1 else None for channel, number in enumerate(numbers[MAX_CHANNELS:])]
-    return Connection(
-        channels,
-        numbers[:MAX_CHANNELS], nsn, msn, ws,
-        elements(fv, 2)[:channels] + [FRESH] * (MAX_CHANNELS - channels), elements(skv, 4), elements(wv, 2),
-        cb, ab, cc, alpha, bool(flags & SLOW_START), bool(flags & RESENT), mss, None if scale == UNKNOWN_SCALE else scale,
-        expected, lan if flags & LAN_KNOWN else None, rsn, rb, rcb, rp, bool(flags & LOSS), gap or None,
-        bool(flags & CLOSED_OUT), bool(flags & CLOSED_IN),
-    )  # fmt: skip
+def named(state: bytes) -> dict[str, int]:
+    """The parts of a ``struct mcs_connection``, by the reference's names."""
+    return dict(zip(NAMES.split() + LISTS, STATE.unpack(state), strict=True))
 
 
-class Programs:
-    """The programs of one host.
-
-    Parameters
-    ----------
-    capacity : int
-        The number of connections that there is room for.
-    """
+class Programs(ExitStack):
+    """The programs of one host."""
 
     def __init__(self, capacity: int = 1024) -> None:
-        self._object = Object(MCS, {"mcs_connections": capacity})
-        self._closing = ExitStack()
+        super().__init__()
+        self._object = its = self.enter_context(Object(MCS, {"mcs_connections": capacity}))
+        self._out, self._in, self._sweep = map(its.program_fd, ("sopa_mcs", "sopa_mcs_in", "sopa_mcs_sweep"))
+        self._connections, self._scales, self.busy = map(its.map_fd, ("mcs_connections", "mcs_scales", "busy"))
+        self._counters = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
         self._counted = Counter[str]()
-        self.channels = DEFAULT_CHANNELS
-
-    def __enter__(self) -> Programs:
-        self._closing.enter_context(self._object)
-        self._out, self._in, self._sweep = (
-            self._object.program_fd(name) for name in ("sopa_mcs", "sopa_mcs_in", "sopa_mcs_sweep")
-        )
-        self._connections, self._scales = (self._object.map_fd(name) for name in ("mcs_connections", "mcs_scales"))
-        self._counters, self.busy = self._object.map_fd("counters"), self._object.map_fd("busy")
-        self._tables = PathTables(self._object.map_fd("path_tables"), self._object.map_fd("turn"))
-        self._closing.callback(self._tables.close)
+        self._tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
+        self.callback(self._tables.close)
         self.set()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._closing.close()
 
     def set(
-        self,
-        channels: int = DEFAULT_CHANNELS,
-        kind: Kind = Kind.PATHS,
-        *,
-        filtering: bool = True,
-        regulating: bool = True,
+        self, channels: int = DEFAULT_CHANNELS, kind: Kind = Kind.PATHS, *, filtering: bool = True, regulating: bool = True,
         patience_us: int = NEVER_US,
-    ) -> None:
-        """Write the settings; connections stay as they are."""
-        self.channels = channels
+    ) -> None:  # fmt: skip
         without = (not regulating) * WITHOUT_WINDOW | (not filtering) * WITHOUT_FILTER
         settings = SETTINGS.pack(channels, kind.value, without, patience_us)
         libbpf.update(self._object.map_fd("mcs_settings"), ONLY, settings)
 
     def add_peer(self, address: str, use: int = SCATTERS) -> None:
-        """Add a host that runs MCS."""
         key = struct.pack("=I", int(IPv4Address(address)))
         libbpf.update(self._object.map_fd("mcs_hosts"), key, struct.pack("=I", use))
 
     def swap(self, table: PathTable) -> None:
-        """Put a path table in force."""
         self._tables.swap(table)
 
     def egress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0, repeat: int = 1) -> tuple[Verdict, bytes]:
-        """Return what becomes of a frame of this host's own, and the frame afterwards."""
         out = libbpf.run_program(self._out, frame, gso_size=gso_size, gso_segments=gso_segments, repeat=repeat)
         return VERDICTS[out.retval], out.data
 
     def ingress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0, repeat: int = 1) -> bytes:
-        """Return what the host's TCP gets of a frame."""
         out = libbpf.run_program(self._in, frame, gso_size=gso_size, gso_segments=gso_segments, repeat=repeat)
         assert VERDICTS[out.retval] is Verdict.PASS
         return out.data
@@ -149,42 +99,21 @@ class Programs:
         gap = struct.pack("=I", found[GAP] != bytes(4))
         return found[: GAP.start] + gap + bytes(8) + found[SEEN.stop :]
 
-    def connection(self, key: Key) -> Connection:
-        """Return a connection's state.
-
-        Raises
-        ------
-        KeyError
-        """
+    def connection(self, key: Key) -> dict[str, int]:
         found = self.state(key)
-        if found is None:
-            raise KeyError(key)
-        return unpack(found, self.channels)
+        assert found is not None
+        return named(found)
 
     def set_connection(self, key: Key, its: Connection) -> None:
-        """Write a connection's state."""
         state = pack(its)
         state = state[: GAP.start] + struct.pack("=I", its.gap_since or 0) + state[GAP.stop :]
         libbpf.update(self._connections, self._packed(key), state)
 
-    def seen_ns(self, key: Key) -> int:
-        """Return the time of a connection's last packet, of the kernel's monotonic clock."""
-        found = libbpf.lookup(self._connections, self._packed(key), STATE.size)
-        assert found is not None
-        return int(struct.unpack("=Q", found[SEEN])[0])
-
     def known_keys(self) -> list[Key]:
-        """Return the keys of all connections."""
-        return [Key(*KEY.unpack(self._swapped(key))) for key in libbpf.keys(self._connections, KEY.size)]
-
-    def scale(self, key: Key) -> Scale:
-        """Return what is known of a connection's window scales."""
-        shift, known = SCALE.unpack(libbpf.lookup(self._scales, self._packed(key), SCALE.size) or bytes(SCALE.size))
-        remote = (shift if known & REMOTE_HAS else -1) if known & REMOTE_SEEN else None
-        return Scale(remote, (0 if known & LOCAL_HAS else -1) if known & LOCAL_SEEN else None)
+        found = [KEY.unpack(key) for key in libbpf.keys(self._connections, KEY.size)]
+        return [Key(local, remote, ports >> 16, ports & 0xFFFF) for local, remote, ports in found]
 
     def clear(self) -> None:
-        """Forget all connections."""
         self.sweep(1 << 63)
 
     def reset(self) -> None:
@@ -200,24 +129,12 @@ class Programs:
         return sweep(self._sweep, before_ns)
 
     def counters(self) -> Counter[str]:
-        """Return what has been counted since the last `reset`, by the counters' names in bpf/maps.h."""
+        """Return what has been counted since the last `reset`, by the names of `Reason`."""
         return self._read_counters() - self._counted
 
     def _read_counters(self) -> Counter[str]:
-        text = (SOURCES / "maps.h").read_text()
-        found = re.search(r"enum reason \{([^}]*)\}", text)
-        assert found
-        counted = Counter[str]()
-        for number, name in enumerate(re.findall(r"\w+", found[1])[:-1]):
-            values = libbpf.lookup(self._counters, struct.pack("=I", number), 8 * libbpf.possible_cpus())
-            counted[name.lower()] = sum(struct.unpack(f"={libbpf.possible_cpus()}Q", values or b""))
-        return +counted
+        return +Counter({reason.name.lower(): count for reason, count in self._counters.by_reason().items()})
 
     @staticmethod
     def _packed(key: Key) -> bytes:
-        return struct.pack("=III", key.local, key.remote, key.local_port << 16 | key.remote_port)
-
-    @staticmethod
-    def _swapped(key: bytes) -> bytes:
-        local, remote, ports = struct.unpack("=III", key)
-        return KEY.pack(local, remote, ports >> 16, ports & 0xFFFF)
+        return KEY.pack(key.local, key.remote, key.local_port << 16 | key.remote_port)

@@ -174,8 +174,6 @@ class Connection:
     def active(self, channel: int) -> bool:
         return bool(self.ab >> channel & 1)
 
-    # -- algorithm 1: order ---------------------------------------------------------------------------------------------
-
     def on_receive_data(self, its: Segment, mco: Mco) -> None:
         size = its.payload + its.fin
         local = plus(mco.lsn, its.seq - mco.gsn)  # of this segment of the super-packet
@@ -216,8 +214,6 @@ class Connection:
                 self.loss = False
         return Verdict.PASS
 
-    # -- algorithm 3: channels ------------------------------------------------------------------------------------------
-
     def choose_channel(self) -> int:
         if not self.ab:
             self.ab, self.fv = self.every_channel, every(FRESH)
@@ -234,8 +230,6 @@ class Connection:
             channel = next(each for each in following if self.active(each))
         self.cc = channel
         return channel
-
-    # -- algorithms 2, 4 and 5: weights, window, freshness ----------------------------------------------------------------
 
     def on_send_data(self, its: Segment) -> Mco:
         size = its.payload + its.fin
@@ -316,31 +310,12 @@ class Connection:
 
 
 class Host:
-    """All connections of one host.
-
-    Parameters
-    ----------
-    channels : int
-        Of the flows that it sends.
-    capacity : int
-        The number of connections that it has room for.
-    filtering, regulating : bool
-        False leaves duplicate ACKs and SACK, or windows, as they are.
-    patience_us : int
-        A packet that is missing for so long, while others arrive, is lost.
-    clock_us : callable
-    """
+    """All connections of one host."""
 
     def __init__(
-        self,
-        channels: int = DEFAULT_CHANNELS,
-        capacity: int = 1 << 16,
-        *,
-        filtering: bool = True,
-        regulating: bool = True,
-        patience_us: int = PATIENCE_US,
-        clock_us: Callable[[], int] = lambda: 0,
-    ) -> None:
+        self, channels: int = DEFAULT_CHANNELS, capacity: int = 1 << 16, *, filtering: bool = True, regulating: bool = True,
+        patience_us: int = PATIENCE_US, clock_us: Callable[[], int] = lambda: 0,
+    ) -> None:  # fmt: skip
         self.channels, self.capacity = channels, capacity
         self.patience_us, self.clock_us = patience_us, clock_us
         self.filtering, self.regulating = filtering, regulating
@@ -348,12 +323,6 @@ class Host:
         self.scales: dict[Key, Scale] = {}
 
     def send(self, key: Key, its: Segment) -> Verdict:
-        """Put a segment on a channel: its MCO is set, or stays None if it goes out as it is.
-
-        Raises
-        ------
-        NoSuchConnection
-        """
         if its.syn:
             self.scales[key] = self.scales.get(key, Scale())._replace(local=its.scale)
             return Verdict.PASS
@@ -380,12 +349,6 @@ class Host:
         return Verdict.PASS
 
     def receive(self, key: Key, its: Segment) -> None:
-        """Take a segment's MCO.
-
-        Raises
-        ------
-        NoSuchConnection
-        """
         if its.syn:
             self.scales[key] = self.scales.get(key, Scale())._replace(remote=its.scale)
             return
@@ -410,9 +373,8 @@ class Host:
             if len(self.connections) >= self.capacity:
                 raise NoRoom(key)
             scale = self.scales.get(key, Scale()).of_remote_window
-            self.connections[key] = Connection(
-                self.channels, nlsn=every(next_seq), nsn=next_seq, msn=next_seq, scale=scale
-            )
+            start = {"nlsn": every(next_seq), "nsn": next_seq, "msn": next_seq}
+            self.connections[key] = Connection(self.channels, scale=scale, **start)
         return self.connections[key]
 
     def _forget_closed(self, key: Key, its: Segment) -> None:

@@ -5,15 +5,13 @@ A run prints its seed; ``--seed`` repeats it. The first difference ends it, with
 
 from __future__ import annotations
 
-import random
-import sys
-import time
+from collections import Counter
 from ipaddress import IPv4Address
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
+from sopa_ryu.agent.probing.programs import ProbeProgram
 from sopa_ryu.channel.probes import Stream
-from tests.bpf.fuzz import MIN_OF_IP, SAY_EVERY_SECONDS, Difference, Done, run
+from tests.bpf.fuzz import MIN_OF_IP, Difference, Packets, main, numbered
 from tests.bpf.probe_reference import Reference, without_times
 from tests.helpers.probe_frames import HERE, SECRET, THERE, changed, corrected, ends, probe
 
@@ -22,24 +20,15 @@ EVERY = 500
 """The ring is read after so many packets."""
 
 
-class Frames:
+class Frames(Packets):
     """An endless stream of frames: probes and answers, and such with something wrong."""
-
-    def __init__(self, seed: int) -> None:
-        self.draw = random.Random(f"{seed} probes")
 
     def next(self) -> bytes:
         draw = self.draw
         hops = draw.choice((0, 1, 2, 255)), draw.choice((0, 1, 255))
         target = draw.choice((THERE, THERE, THERE, THERE, HERE))
-        frame = probe(
-            Stream(target, *hops),
-            source=draw.choice(SOURCES),
-            carrier=draw.choice(list(Carrier)),
-            ssid=draw.randrange(4),
-            number=draw.randrange(1 << 32),
-            at=draw.randrange(1 << 50),
-        )
+        numbers = {"ssid": draw.randrange(4), "number": draw.randrange(1 << 32), "at": draw.randrange(1 << 50)}
+        frame = probe(Stream(target, *hops), source=draw.choice(SOURCES), carrier=draw.choice(list(Carrier)), **numbers)
         if draw.random() < 0.3:  # an answer
             secret = draw.choice((SECRET, draw.randrange(1 << 32))).to_bytes(4, "big")
             frame = changed(frame, 24, draw.randbytes(28))
@@ -52,32 +41,13 @@ class Frames:
             frame = corrected(frame)
         return frame
 
-    def _mutate(self, frame: bytearray) -> None:
-        draw = self.draw
-        how = draw.randrange(12)
-        if how < 5:
-            frame[draw.randrange(len(frame))] = draw.choice((0, 0xFF, draw.randrange(256)))
-        elif how < 10:
-            frame[draw.randrange(len(frame))] ^= 1 << draw.randrange(8)
-        elif how == 10 and len(frame) > 50:
-            del frame[len(frame) - draw.randrange(1, 5) :]
-        else:
-            frame += draw.randbytes(draw.choice((1, 4)))
 
-
-def fuzz(packets: int, seed: int, say: bool = False) -> Done:
-    """Give frames to the program of a host with either carrier, and compare what it does with what the reference says.
-
-    Raises
-    ------
-    Difference
-        At the first frame of which the program makes something else.
-    """
-    done, stream = Done(), Frames(seed)
-    started = said = time.monotonic()
+def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
+    """Give frames to the program of a host with either carrier; return what the reference says that they count."""
+    done, stream = Counter[str](), Frames(seed)
     hosts = [(ProbeProgram(ends(THERE, carrier), most=0), Reference(ends(THERE, carrier))) for carrier in Carrier]
     try:
-        while done.packets < packets:
+        for number in numbered(packets, say):
             frame = stream.next()
             if len(frame) < MIN_OF_IP.get(frame[12:14], 14):
                 continue
@@ -87,33 +57,22 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Done:
                 made = outcome.data if wanted.answer is None or outcome.data == frame else without_times(outcome.data)
                 if (outcome.retval, made) != (wanted.verdict, wanted.answer or frame):
                     raise Difference(
-                        f"{program.ends.carrier}, seed {seed}, packet {done.packets} ({wanted.seen})\nframe     {frame.hex()}\n"
+                        f"{program.ends.carrier}, seed {seed}, packet {number} ({wanted.seen})\nframe     {frame.hex()}\n"
                         f"reference {(wanted.answer or frame).hex()} ({wanted.verdict})\nprogram   {made.hex()} ({outcome.retval})"
                     )
-                done.counted["passed" if wanted.seen is None else wanted.seen.name.lower()] += 1
-                if done.packets % EVERY == 0:
+                done["passed" if wanted.seen is None else wanted.seen.name.lower()] += 1
+                if number % EVERY == 0:
                     program.records()
-            done.packets += 1
-            if say and time.monotonic() - said > SAY_EVERY_SECONDS:
-                said = time.monotonic()
-                print(f"{done.packets} packets, {done.packets / (said - started):.0f} a second", flush=True)
-        told = {
-            name: sum(program.seen()[Seen[name.upper()]] for program, _ in hosts)
-            for name in done.counted
-            if name != "passed"
-        }
+        told = Counter(passed=done["passed"])
+        for program, _ in hosts:
+            told.update({seen.name.lower(): count for seen, count in program.seen().items()})
     finally:
         for program, _ in hosts:
             program.close()
-    if told != {name: count for name, count in done.counted.items() if name != "passed"}:
-        raise Difference(f"the programs have counted {told}, the reference {dict(done.counted)}")
+    if told != done:
+        raise Difference(f"the programs have counted {told}, the reference {done}")
     return done
 
 
-def main() -> int:
-    """The command line of ``make fuzz``."""
-    return run(fuzz, __doc__.split("\n\n")[0])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(fuzz, __doc__)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from flowrules.label import Carrier
 from sopa_ryu.agent.probing.frames import Ends
 from sopa_ryu.agent.probing.programs import Seen
+from tests.helpers.frames import checksum
 from tests.helpers.probe_frames import corrected
 
 PASS, SHOT, STOLEN, REDIRECT = 0xFFFFFFFF, 2, 4, 7
@@ -73,18 +74,9 @@ class Reference:
         option = label if by_option or len(header) == 24 else b""
         ethernet = self.ends.gateway + (self.ends.mac if by_option else b"\x02\x53" + label) + b"\x08\x00"
         length = (20 + len(option) + len(datagram)).to_bytes(2, "big")
-        ip = (
-            bytes([0x45 + len(option) // 4, 0xC0])
-            + length
-            + b"\0\0\x40\0"
-            + b"\xff\x11\0\0"
-            + header[16:20]
-            + header[12:16]
-        )
+        ip = bytes([0x45 + len(option) // 4, 0xC0]) + length + b"\0\0\x40\0\xff\x11\0\0" + header[16:20] + header[12:16]
         estimate = b"\x5a\x01" if number % 8 else b"\x40\x01"  # of the coarse clock, of the precise one
-        answered = (
-            number.to_bytes(4, "big") + stamp[4:12] + estimate + stamp[14:16] + stamp[4:12] + stamp[:4] + stamp[4:12]
-        )
+        answered = number.to_bytes(4, "big") + stamp[4:12] + estimate + stamp[14:16] + stamp[4:12] + stamp[:12]
         answered += stamp[12:14] + b"\0\0" + header[8:9] + b"\0\0\0"
         return corrected(ethernet + ip + option + datagram[:8] + answered + b"\0" + tlv[1:])
 
@@ -98,10 +90,6 @@ def without_times(frame: bytes) -> bytes:
 
 
 def _intact(frame: bytes, header: int) -> bool:
-    def folded(data: bytes) -> int:
-        return sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2)) % 0xFFFF
-
     udp = frame[14 + header :]
-    return not folded(frame[14 : 14 + header]) and not folded(
-        frame[26:34] + b"\0\x11" + len(udp).to_bytes(2, "big") + udp
-    )
+    pseudo_header = frame[26:34] + b"\0\x11" + len(udp).to_bytes(2)
+    return not checksum(frame[14 : 14 + header]) and not checksum(pseudo_header + udp)

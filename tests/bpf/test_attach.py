@@ -1,4 +1,4 @@
-"""The program on a real interface: what reaches the other end of a veth pair, and what is left behind."""
+"""The program on a real interface: what is on the wire and left behind, bursts that are cut, and packets of containers."""
 
 from __future__ import annotations
 
@@ -9,24 +9,32 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flowrules.label import Carrier
 from sopa_ryu.agent.filters import HANDLE, PRIORITY
-from sopa_ryu.agent.host_settings import HostSettings
-from sopa_ryu.agent.kernel import libbpf, tc
+from sopa_ryu.agent.kernel import libbpf, segmentation, tc
 from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
+from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.paths.path_table import PathTable
+from sopa_ryu.cli.doctor_host import check_bursts
+from tests.bpf.labelling import kill_agent, label_of, labelling
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
-from tests.helpers.killed_agent import abandon
-from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, transfer, veth_pair
-from tests.helpers.waiting import eventually
+from tests.helpers.path_tables import flow_positions
+from tests.helpers.veth import IPV4, Pair, frames, raw_socket, run, transfer
+from tests.helpers.waiting import PATIENCE_SECONDS, eventually
+from topologies import FatTree
 
 ROOT = Path(__file__).parents[2]
+DATA = os.urandom(3_000_000)
+CARRIERS = pytest.mark.parametrize("carrier", Carrier)
 
 
 def send_datagrams(pair: Pair, count: int) -> None:
@@ -42,62 +50,6 @@ def clsact(pair: Pair) -> bool:
 
 def egress_filters(pair: Pair) -> str:
     return pair.on_host("tc filter show dev host0 egress")
-
-
-def test_datagrams_carry_labels_in_turn_and_arp_has_the_hosts_mac(pair: Pair) -> None:
-    with raw_socket(pair.peer, "peer0", ALL) as capture, Labeller("host0", netns=pair.host) as labeller:
-        labeller.swap(table())
-        labeller.attach()
-        send_datagrams(pair, 40)
-        got = frames(capture)
-        counters = labeller.counters()
-    taken = [word_of(frame) for frame in got if frame[12:14] == b"\x08\x00" and frame[23] == 17]
-    start = INTER_POD.index(taken[0])
-    assert taken == [INTER_POD[(start + n) % 4] for n in range(40)]
-    arp = [frame for frame in got if frame[12:14] == b"\x08\x06"]
-    assert arp
-    assert all(frame[6:12] == frame[22:28] and word_of(frame) is None for frame in arp)
-    assert counters["labelled"] == 40
-    assert counters["not_ipv4"] == len(arp)
-
-
-@pytest.mark.parametrize("cut_first", [True, False])
-def test_tcp_is_labelled_packet_by_packet_once_bursts_are_cut(pair: Pair, tmp_path: Path, cut_first: bool) -> None:
-    data = os.urandom(400_000)
-    settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host)
-    if cut_first:
-        settings.apply()
-    with (
-        raw_socket(pair.peer, "peer0", IPV4) as capture,
-        Labeller("host0", netns=pair.host, cut_by=settings.cut_by) as labeller,
-    ):
-        labeller.swap(table())
-        labeller.attach()
-        assert transfer(pair, data) == data
-        got = frames(capture)
-        counters = labeller.counters()
-    settings.restore()
-    words = Counter(word_of(frame) for frame in got if frame[26:30] == bytes([10, 0, 0, 2]))
-    assert set(words) == set(INTER_POD)
-    assert max(words.values()) - min(words.values()) <= 1
-    assert counters["labelled"] == words.total()
-    assert (counters["gso"] == 0) is (counters["cut"] > 0) is cut_first
-
-
-def test_frames_too_short_for_a_header_go_out_as_they_are(pair: Pair) -> None:
-    short = [tcp()[:length] for length in (14, 15, 33, 37)]
-    with (
-        raw_socket(pair.peer, "peer0", ALL) as capture,
-        raw_socket(pair.host, "host0", 0) as sender,
-        Labeller("host0", netns=pair.host) as labeller,
-    ):
-        labeller.swap(table())
-        labeller.attach()
-        frames(capture, 0.1)
-        for frame in short:
-            sender.send(frame)
-        assert frames(capture) == short
-        assert labeller.counters()["malformed"] == len(short)
 
 
 def test_headers_outside_the_linear_part_of_the_buffer_are_read(pair: Pair) -> None:
@@ -154,112 +106,89 @@ def test_a_strangers_program_in_our_place_is_left_alone(pair: Pair) -> None:
         tc.create_clsact(index)
         tc.attach(index, stranger.program_fd("empty"), handle=HANDLE, priority=PRIORITY, replace=False)
     with (
-        pytest.raises(libbpf.AttachError, match="another program, empty, at egress"),
         Labeller("host0", netns=pair.host) as labeller,
+        pytest.raises(libbpf.AttachError, match="another program, empty"),
     ):
         labeller.attach()
     assert "empty" in egress_filters(pair)
 
 
+def state_of(pair: Pair) -> list[str]:
+    shows = ("sysctl net.ipv4.tcp_reordering", "ip -d link show dev host0", "tc qdisc show dev host0")
+    return [pair.on_host(show) for show in shows]
+
+
+@pytest.mark.parametrize("carrier", Carrier)
+@pytest.mark.parametrize("successor", Carrier)
 def test_the_successor_of_a_killed_agent_labels_from_packet_to_packet_and_restores_the_saved_settings(
-    pair: Pair, tmp_path: Path
+    pair: Pair, tmp_path: Path, carrier: Carrier, successor: Carrier
 ) -> None:
     pair.on_host("sysctl -qw net.ipv4.tcp_reordering=4")
     pair.on_host("ip link set host0 gso_max_segs 44")
-    for _ in range(2):  # killed twice: the second must not save the first one's values as the host's own
-        settings, killed = agent_of(pair, tmp_path, table(), fr_threshold=20)
-        abandon(settings)
-        killed.close()  # as the kernel closes a killed agent's descriptors
-    assert "sopa_egress" in egress_filters(pair)
-    assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "20"
+    before = state_of(pair)
+    # killed twice: the second must not save the first one's values as the host's own
+    assert [kill_agent(pair, tmp_path, carrier) for _ in range(2)] == [False, True]
+    done, sent = threading.Event(), 0
 
-    done = threading.Event()
+    def keep_sending() -> None:
+        nonlocal sent
+        while not done.is_set():
+            send_datagrams(pair, 1)
+            sent += 1
+            time.sleep(0.001)  # what nobody reads meanwhile has to fit
+
     with raw_socket(pair.peer, "peer0", IPV4) as capture:
-        sent = 0
-
-        def keep_sending() -> None:
-            nonlocal sent
-            while not done.is_set():
-                send_datagrams(pair, 1)
-                sent += 1
-                time.sleep(0.001)  # what nobody reads meanwhile has to fit
-
         sender = threading.Thread(target=keep_sending)
         sender.start()
         eventually(lambda: sent >= 2 * len(INTER_POD))  # by the killed agent's program
-        settings, labeller = agent_of(pair, tmp_path, table(inter_pod=((7, 7), (8, 8))))
-        eventually(lambda: labeller.counters()["labelled"])
-        done.set()
-        sender.join()
-        words = {word_of(frame) for frame in frames(capture)}
-    assert {*INTER_POD} <= words <= {*INTER_POD, (7, 7), (8, 8)}
-
-    labeller.detach()
-    labeller.close()
-    settings.restore()
-    assert not clsact(pair)
-    assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "4"
-    assert "gso_max_segs 44 " in pair.on_host("ip -d link show host0")
+        with labelling(pair, tmp_path, successor, paths=table(inter_pod=((7, 7), (8, 8)))) as labeller:
+            eventually(lambda: labeller.counters()["labelled"])
+            assert ("sopa_strip" in pair.on_host("tc filter show dev host0 ingress")) is bool(successor.overhead)
+            done.set()
+            sender.join()
+        taken = {label_of(frame) for frame in frames(capture)}
+    assert {*INTER_POD} <= taken <= {*INTER_POD, (7, 7), (8, 8)}
+    assert state_of(pair) == before
     assert list(tmp_path.iterdir()) == []
 
 
-def agent_of(pair: Pair, state_dir: Path, paths: PathTable, **options: int) -> tuple[HostSettings, Labeller]:
-    """The settings and the program of an agent at work."""
-    settings = HostSettings("host0", state_dir=state_dir, netns=pair.host, **options)
-    settings.apply()
-    labeller = Labeller("host0", netns=pair.host, owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
-    labeller.load()
-    labeller.swap(paths)
-    labeller.attach()
-    return settings, labeller
-
-
-# -- what cannot work -------------------------------------------------------------------------------------------------
-
-
-def test_errors_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(libbpf.AttachError, match="no interface nowhere0"):
-        Labeller("nowhere0").load()
-    with pytest.raises(libbpf.BpfLoadError, match=r"python -m sopa_ryu\.agent\.kernel\.build"):
-        Labeller("lo", object_file=tmp_path / "missing.o").load()
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"ifname": "nowhere0"}, libbpf.AttachError, "no interface nowhere0"),
+        ({"object_file": Path("missing.o")}, libbpf.BpfLoadError, r"python -m sopa_ryu\.agent\.kernel\.build"),
+        ({"object_file": "damaged"}, libbpf.BpfLoadError, r"cannot read .*damaged\.o"),
+        ({"object_file": EMPTY}, libbpf.BpfLoadError, "no map flows"),
+        ({"flows": 0}, ValueError, "at least one flow"),
+        ({"netns": "/run/netns/sopatest-none"}, NetnsError, "no network namespace at /run/netns/sopatest-none"),
+    ],
+)
+def test_errors_say_what_to_do(tmp_path: Path, options: dict[str, Any], error: type[Exception], message: str) -> None:
     damaged = tmp_path / "damaged.o"
     damaged.write_bytes(EGRESS.read_bytes()[:200])
-    with pytest.raises(libbpf.BpfLoadError, match=r"cannot read .*damaged\.o"):
-        Labeller("lo", object_file=damaged).load()
-    with pytest.raises(libbpf.BpfLoadError, match="no map flows"):
-        Labeller("lo", object_file=EMPTY).load()
-    with pytest.raises(ValueError, match="at least one flow"):
-        Labeller("lo", flows=0)
-    with pytest.raises(NetnsError, match="no network namespace at /run/netns/sopatest-none"):
-        Labeller("lo", netns="/run/netns/sopatest-none").load()
+    if options.get("object_file") == "damaged":
+        options = {"object_file": damaged}
+    with pytest.raises(error, match=message):
+        Labeller(**{"ifname": "lo", **options}).load()
 
 
 def test_a_refusal_by_the_verifier_comes_with_its_log(tmp_path: Path) -> None:
     source = tmp_path / "wild.c"
-    source.write_text(
-        """
-        #include <linux/bpf.h>
-        #include <bpf/bpf_helpers.h>
-        SEC("tc") int wild(struct __sk_buff *skb) { return *(__u8 *)(long)skb->data; }
-        """
-    )
-    subprocess.run(
-        ["clang", *FLAGS, f"-I/usr/include/{_multiarch()}", "-c", source, "-o", tmp_path / "wild.o"], check=True
-    )
+    program = 'SEC("tc") int wild(struct __sk_buff *skb) { return *(__u8 *)(long)skb->data; }'
+    source.write_text(f"#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{program}\n")
+    words = ["clang", *FLAGS, f"-I/usr/include/{_multiarch()}", "-c", source, "-o", tmp_path / "wild.o"]
+    subprocess.run(words, check=True)
     with pytest.raises(libbpf.BpfLoadError, match="invalid access to packet"):
         libbpf.Object(tmp_path / "wild.o").load()
 
 
 def test_without_privileges_the_error_says_so() -> None:
-    program = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + (
-        "from sopa_ryu.agent.kernel import libbpf; from sopa_ryu.agent.labeller import Labeller\n"
-        "try: Labeller('lo').load()\n"
-        "except libbpf.BpfUnavailable as error: print(error)\n"
-    )
+    program = "import sys; sys.path.insert(0, sys.argv[1]); from sopa_ryu.agent.labeller import Labeller; Labeller('lo').load()"
     # a user namespace takes the privileges away and leaves the files readable, wherever this checkout lies
-    command = ["unshare", "--user", sys.executable, "-c", program]
+    command = ["unshare", "--user", sys.executable, "-c", program, str(ROOT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert "Run as root" in done.stdout, done.stderr
+    assert "BpfUnavailable" in done.stderr
+    assert "Run as root" in done.stderr
 
 
 def test_inside_returns_to_the_threads_own_namespace(pair: Pair) -> None:
@@ -273,5 +202,200 @@ def test_inside_returns_to_the_threads_own_namespace(pair: Pair) -> None:
     with pytest.raises(RuntimeError, match="boom"), inside(pair.host):
         raise RuntimeError("boom")
     assert cookie() == home
-    with veth_pair() as other, inside(other.host):
-        assert cookie() not in (home, there)
+
+
+@CARRIERS
+@pytest.mark.parametrize("offload", ["on", "off"])
+def test_every_packet_of_a_burst_takes_the_next_path(
+    pair: Pair, tmp_path: Path, carrier: Carrier, offload: str
+) -> None:
+    pair.on_host(f"ethtool -K host0 tso {offload} gso {offload}")
+    wire = raw_socket(pair.peer, "peer0", IPV4)
+    with wire, labelling(pair, tmp_path, carrier) as labeller:
+        assert transfer(pair, DATA) == DATA
+        packets, paths = labeller.counted.by_reason(), labeller.counted.by_path(FatTree(8))
+        got = [frame for frame in frames(wire) if frame[26:30] == bytes([10, 0, 0, 2])]
+        [position] = flow_positions(labeller).values()
+    assert packets[Reason.CUT] > 0
+    assert packets[Reason.GSO] == packets[Reason.FORWARDED] == 0
+    used = Counter({label: count for label, count in paths.items() if count})
+    assert used == Counter(map(label_of, got))
+    assert max(map(len, got)) <= 14 + 9000
+    assert set(used) == set(INTER_POD)
+    assert max(used.values()) - min(used.values()) <= 1
+    assert used.total() == packets[Reason.LABELLED] == position > len(DATA) / 9000
+
+
+@CARRIERS
+def test_bursts_of_a_limited_size_have_one_label_each(pair: Pair, tmp_path: Path, carrier: Carrier) -> None:
+    with labelling(pair, tmp_path, carrier, segments=4) as labeller:
+        assert transfer(pair, DATA) == DATA
+        packets = labeller.counted.by_reason()
+    assert packets[Reason.CUT] == 0
+    assert 0 < packets[Reason.GSO] <= packets[Reason.LABELLED]
+    segments = len(DATA) / 8948
+    assert segments / 4 <= packets[Reason.LABELLED] < segments
+
+
+def test_bursts_that_get_no_label_are_not_cut(pair: Pair, tmp_path: Path) -> None:
+    pair.on_peer("ip addr add 192.0.2.1/32 dev peer0")
+    pair.on_host("ip route add 192.0.2.1 dev host0")
+    with labelling(pair, tmp_path) as labeller:
+        assert transfer(pair, DATA, target="192.0.2.1") == DATA
+        packets = labeller.counted.by_reason()
+    assert packets[Reason.CUT] == packets[Reason.LABELLED] == 0
+    assert 0 < packets[Reason.OUTSIDE] < len(DATA) / 9000
+
+
+@CARRIERS
+def test_a_transfer_outlives_its_segmentation_device(pair: Pair, tmp_path: Path, carrier: Carrier) -> None:
+    """While it is not there, bursts have one label each: the kernel itself takes the device out of the program's map."""
+    big, cut = DATA * 20, 0
+    with labelling(pair, tmp_path, carrier) as labeller:
+
+        def remove() -> None:
+            nonlocal cut
+            cut = labeller.counted.by_reason()[Reason.CUT]
+            with inside(pair.host):
+                segmentation.remove(ifindex(pair))
+
+        assert transfer(pair, big, pieces=60, halfway=remove) == big
+        assert cut > 20
+        assert labeller.counted.by_reason()[Reason.GSO] > 0
+
+
+@pytest.mark.parametrize(
+    ("segments", "change", "text", "is_right"),
+    [
+        (1, "true", "bursts are cut by sopa{}", True),
+        (1, "ip link set sopa{} down", "sopa{} was set down", False),
+        (1, "ip link del sopa{}", "up to 65535 packets of a burst share a label", False),
+        (16, "true", "up to 16 packets of a burst share a label", True),
+    ],
+)
+def test_the_doctor_says_what_is_done_about_bursts(
+    pair: Pair, tmp_path: Path, segments: int, change: str, text: str, is_right: bool
+) -> None:
+    with labelling(pair, tmp_path, segments=segments):
+        pair.on_host(change.format(ifindex(pair)))
+        with inside(pair.host):
+            finding = check_bursts("host0")
+    assert (finding.right, finding.text) == (is_right, text.format(ifindex(pair)))
+
+
+def ifindex(pair: Pair) -> int:
+    return int(pair.on_host("cat /sys/class/net/host0/ifindex"))
+
+
+ROUTER = ["ip addr add 172.16.0.1/24 dev inner", "sysctl -qw net.ipv4.ip_forward=1"]
+# How the container is connected: its address, and the commands in the host's namespace, the container's and the peer's.
+WAYS = {
+    "routed": (
+        "172.16.0.2",
+        ROUTER,
+        ["ip route add default via 172.16.0.1"],
+        ["ip route add 172.16.0.0/24 via 10.0.0.2"],
+    ),
+    "bridged": (
+        "10.0.0.5",
+        ["ip link add br0 type bridge", "ip link set br0 up", "ip link set host0 master br0", "ip link set inner master br0",
+         "ip addr del 10.0.0.2/8 dev host0", "ip addr add 10.0.0.2/8 dev br0"],
+        ["ip route add 10.0.0.0/8 dev outer"],
+        [],
+    ),
+    "tunnelled": (
+        "172.16.0.2",
+        [
+            *ROUTER,
+            "ip link add tun type vxlan id 7 remote 10.2.1.3 local 10.0.0.2 dstport 4789 dev host0",
+            "ip addr add 192.168.7.1/24 dev tun",
+            "ip link set tun up",
+        ],
+        ["ip route add default via 172.16.0.1"],
+        [
+            "ip link add tun type vxlan id 7 remote 10.0.0.2 local 10.2.1.3 dstport 4789 dev peer0",
+            "ip addr add 192.168.7.2/24 dev tun",
+            "ip link set tun up",
+            "ip route add 172.16.0.0/24 via 192.168.7.1",
+        ],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=WAYS)
+def container(pair: Pair, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """A namespace behind the host, connected by a veth pair, and the peer's address for it, as `transfer` takes them."""
+    name = f"sopatest-c-{uuid.uuid4().hex[:8]}"
+    address, on_host, on_container, on_peer = WAYS[request.param]
+    run(f"ip netns add {name}")
+    try:
+        # room for the option, since a bridge drops what is too large for a port
+        pair.on_host(f"ip link add inner mtu 8996 type veth peer name outer mtu 8996 netns {name}")
+        pair.on_host("ip link set inner up")
+        for command in (f"addr add {address}/24 dev outer", "link set outer up", "link set lo up"):
+            run(f"ip -n {name} {command}")
+        for command in on_host:
+            pair.on_host(command)
+        for command in on_container:
+            run(f"ip netns exec {name} {command}")
+        for command in on_peer:
+            pair.on_peer(command)
+        yield {"source": f"/run/netns/{name}", "target": "192.168.7.2" if request.param == "tunnelled" else FAR}
+    finally:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+@CARRIERS
+def test_a_containers_flow_is_left_to_the_switches_and_its_threshold_alone(
+    pair: Pair, container: dict[str, str], tmp_path: Path, carrier: Carrier
+) -> None:
+    with labelling(pair, tmp_path, carrier) as labeller:
+        assert transfer(pair, DATA, **container) == DATA
+        packets = labeller.counted.by_reason()
+        assert packets[Reason.FORWARDED] > 0
+        assert packets[Reason.LABELLED] == packets[Reason.GSO] == 0
+        if carrier is Carrier.MAC:  # bursts, which the kernel cuts behind the program
+            assert packets[Reason.FORWARDED] < len(DATA) // 9000
+        with inside(container["source"]):
+            assert Path("/proc/sys/net/ipv4/tcp_reordering").read_text().strip() == "3"
+        # and the host's own flows are labelled as ever
+        assert transfer(pair, DATA) == DATA
+        after = labeller.counted.by_reason()
+        if labeller.cut_by:
+            assert after[Reason.LABELLED] > after[Reason.CUT] > after[Reason.GSO] == 0
+        else:  # a bridge's port
+            assert after[Reason.LABELLED] > after[Reason.GSO]
+        assert after[Reason.FORWARDED] == packets[Reason.FORWARDED]
+
+
+@CARRIERS
+def test_all_that_the_host_itself_sends_is_labelled(pair: Pair, tmp_path: Path, carrier: Carrier) -> None:
+    with labelling(pair, tmp_path, carrier) as labeller:
+        with raw_socket(pair.peer, "peer0", IPV4) as capture:
+            with inside(pair.host), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                sender.sendto(b"x", (FAR, 5000))  # answered by ICMP
+                sender.sendto(bytes(20_000), (FAR, 5000))  # fragments
+            pair.on_host(f"ping -c 2 -i 0.2 {FAR}")
+            pair.on_peer("ping -c 2 -i 0.2 10.0.0.2")
+            with inside(pair.peer):
+                for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):  # answered by RST and by ICMP
+                    with socket.socket(socket.AF_INET, kind) as prober:
+                        prober.settimeout(PATIENCE_SECONDS)
+                        with pytest.raises(ConnectionRefusedError):
+                            assert prober.connect(("10.0.0.2", 9)) or prober.send(b"x") == prober.recv(1)
+            sent = [frame for frame in frames(capture) if frame[26:30] == bytes([10, 0, 0, 2])]
+        packets = labeller.counted.by_reason()
+        assert packets[Reason.FORWARDED] == 0
+        assert packets[Reason.LABELLED] == len(sent) >= 1 + 3 + 4 + 2
+
+
+@CARRIERS
+@pytest.mark.parametrize("container", ["routed"], indirect=True)
+def test_a_gateway_labels_each_packet_that_it_brings_in_from_outside(
+    pair: Pair, container: dict[str, str], tmp_path: Path, carrier: Carrier
+) -> None:
+    with labelling(pair, tmp_path, carrier, paths=table()._replace(leads_out=True)) as labeller:
+        assert transfer(pair, DATA, **container) == DATA
+        packets = labeller.counted.by_reason()
+        assert packets[Reason.FORWARDED] == packets[Reason.GSO] == 0
+        assert packets[Reason.LABELLED] > len(DATA) / 9000

@@ -37,7 +37,7 @@ class Program:
         libbpf.update(self._counts, key, bytes(16))
         libbpf.update(self._faults, key, struct.pack("=QQ", seed, threshold(probability)))
 
-    def run(self, frame: bytes) -> libbpf.Outcome:
+    def run(self, frame: bytes = FRAME) -> libbpf.Outcome:
         return libbpf.run_program(self._fd, frame)
 
     def count(self, kind: Kind) -> Count:
@@ -57,25 +57,18 @@ def expected(seed: int, probability: float, packets: int) -> list[int]:
     return list(takewhile(lambda number: number < packets, hits(seed, probability)))
 
 
-@pytest.mark.parametrize("probability", [0.001, 0.01, 0.1, 0.5])
+@pytest.mark.parametrize("probability", [0.0, 0.001, 0.01, 0.1, 0.5, 1.0])
 def test_a_seed_and_a_number_decide_which_packets_are_lost(program: Program, probability: float) -> None:
     seed, packets = stream(7, LINK, UPPER, Kind.LOSS), 4000
     for _ in range(2):  # the same again
         program.begin(Kind.LOSS, seed, probability)
-        outcomes = [program.run(FRAME) for _ in range(packets)]
+        outcomes = [program.run() for _ in range(packets)]
         lost = [number for number, outcome in enumerate(outcomes) if outcome.retval == STOLEN]
         assert lost == expected(seed, probability, packets)
-        assert {outcome.retval for outcome in outcomes} == {STOLEN, UNSPEC}
+        assert {outcome.retval for outcome in outcomes} <= {STOLEN, UNSPEC}
         assert program.count(Kind.LOSS) == (packets, len(lost))
         # within five standard deviations of a fair draw
-        assert abs(len(lost) - packets * probability) < 5 * (packets * probability * (1 - probability)) ** 0.5
-
-
-@pytest.mark.parametrize(("probability", "verdict"), [(0.0, UNSPEC), (1.0, STOLEN)])
-def test_the_ends_of_the_range(program: Program, probability: float, verdict: int) -> None:
-    program.begin(Kind.LOSS, 1, probability)
-    assert {program.run(FRAME).retval for _ in range(500)} == {verdict}
-    assert program.count(Kind.LOSS) == (500, 500 if probability else 0)
+        assert abs(len(lost) - packets * probability) <= 5 * (packets * probability * (1 - probability)) ** 0.5
 
 
 def test_one_bit_anywhere_in_the_packet_is_flipped_and_the_packet_goes_on(program: Program) -> None:
@@ -84,7 +77,7 @@ def test_one_bit_anywhere_in_the_packet_is_flipped_and_the_packet_goes_on(progra
     bits: list[int] = []
     flipped: list[int] = []
     for number in range(packets):
-        outcome = program.run(FRAME)
+        outcome = program.run()
         assert (outcome.retval, len(outcome.data)) == (UNSPEC, len(FRAME))
         difference = int.from_bytes(outcome.data) ^ int.from_bytes(FRAME)
         if difference:
@@ -102,23 +95,15 @@ def test_a_lost_packet_is_not_corrupted_too(program: Program) -> None:
     program.begin(Kind.LOSS, 1, 0.5)
     program.begin(Kind.CORRUPTION, 2, 0.5)
     for _ in range(400):
-        program.run(FRAME)
+        program.run()
     loss, corruption = program.count(Kind.LOSS), program.count(Kind.CORRUPTION)
     assert (loss.packets, corruption.packets) == (400, 400 - loss.hit)
 
 
 def test_directions_links_kinds_and_seeds_have_sequences_of_their_own() -> None:
-    seeds = {
-        stream(seed, link, towards, kind)
-        for seed in range(20)
-        for link in (LINK, "a0_0-c0_0")
-        for towards in link.split("-")
-        for kind in Kind
-    }
+    ways = [(link, towards) for link in (LINK, "a0_0-c0_0") for towards in link.split("-")]
+    seeds = {stream(seed, link, towards, kind) for seed in range(20) for link, towards in ways for kind in Kind}
     assert len(seeds) == 20 * 2 * 2 * 2
-    assert expected(stream(1, LINK, UPPER, Kind.LOSS), 0.1, 300) != expected(
-        stream(1, LINK, LOWER, Kind.LOSS), 0.1, 300
-    )
 
 
 class TwoEnds:
@@ -140,32 +125,33 @@ class TwoEnds:
 
 def exchange(pair: Pair, count: int) -> tuple[list[int], list[int]]:
     """Send numbered datagrams both ways; return the numbers that arrive at the peer, and at the host."""
-    ends = []
-    for netns, address in ((pair.host, "10.0.0.2"), (pair.peer, PEER_ADDRESS)):
+    addresses, ends = {pair.host: "10.0.0.2", pair.peer: PEER_ADDRESS}, []
+    for netns, address in addresses.items():
         with inside(netns):
-            end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            end.bind((address, 9))
-            end.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
-            ends.append(end)
-    host, peer = ends
+            ends.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        ends[-1].bind((address, 9))
+        ends[-1].setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
     for number in range(count):
-        host.sendto(struct.pack("!I", number), (PEER_ADDRESS, 9))
-        peer.sendto(struct.pack("!I", number), ("10.0.0.2", 9))
-    arrived = []
-    for end in (peer, host):
-        got = []
+        for end, to in zip(ends, (PEER_ADDRESS, "10.0.0.2"), strict=True):
+            end.sendto(struct.pack("!I", number), (to, 9))
+    arrived: list[list[int]] = [[], []]
+    for end, got in zip(ends, arrived, strict=True):
         with end:
             # the kernel may deliver a little later than it takes; what is lost nobody can wait for
             while arrives(end, QUIET_SECONDS):
                 got.append(struct.unpack("!I", end.recv(64))[0])
-        arrived.append(got)
-    return arrived[0], arrived[1]
+    return arrived[1], arrived[0]
 
 
-def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pair) -> None:
-    ends = TwoEnds(pair)
+@pytest.fixture
+def ends(pair: Pair) -> TwoEnds:
     exchange(pair, 1)  # ARP
-    before = [pair.on_host("tc -s qdisc show dev host0 clsact"), pair.on_host("tc filter show dev host0 egress")]
+    return TwoEnds(pair)
+
+
+def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pair, ends: TwoEnds) -> None:
+    shows = ("tc qdisc show dev host0 clsact", "tc filter show dev host0 egress")
+    before = [pair.on_host(show) for show in shows]
     with BadLinks(ends, ends.netns) as bad:
         bad.set_loss(LINK, UPPER, 0.1, seed=5)
         up, down = exchange(pair, 500)
@@ -182,17 +168,12 @@ def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pa
         assert sorted({*range(200)} - {*down}) == expected(stream(6, LINK, LOWER, Kind.LOSS), 0.5, 200)
         assert bad.lost(LINK, UPPER).hit == 200 - len(up)
     assert exchange(pair, 100) == (list(range(100)), list(range(100)))
-    assert [
-        pair.on_host("tc -s qdisc show dev host0 clsact"),
-        pair.on_host("tc filter show dev host0 egress"),
-    ] == before
+    assert [pair.on_host(show) for show in shows] == before
 
 
-def test_a_receiver_refuses_corrupted_datagrams(pair: Pair) -> None:
+def test_a_receiver_refuses_corrupted_datagrams(pair: Pair, ends: TwoEnds) -> None:
     for on, name in ((pair.on_host, "host0"), (pair.on_peer, "peer0")):  # as in the lab: no checksum is left to a card
         on(f"ethtool -K {name} tx off rx off")
-    exchange(pair, 1)
-    ends = TwoEnds(pair)
     with BadLinks(ends, ends.netns) as bad:
         bad.set_corruption(LINK, UPPER, 0.2, seed=1)
         up, down = exchange(pair, 500)
@@ -204,10 +185,9 @@ def test_a_receiver_refuses_corrupted_datagrams(pair: Pair) -> None:
     assert 0 < 500 - len(up) <= found.hit
 
 
-def test_a_clsact_that_was_there_stays_with_what_it_has(pair: Pair) -> None:
+def test_a_clsact_that_was_there_stays_with_what_it_has(pair: Pair, ends: TwoEnds) -> None:
     pair.on_host("tc qdisc add dev host0 clsact")
     pair.on_host("tc filter add dev host0 egress pref 3 protocol ip u32 match u32 0 0 flowid 1:1")
-    ends = TwoEnds(pair)
     with BadLinks(ends, ends.netns) as bad:
         bad.set_loss(LINK, UPPER, 1.0, seed=1)
         assert "bad_link" in pair.on_host("tc filter show dev host0 egress")
@@ -217,13 +197,11 @@ def test_a_clsact_that_was_there_stays_with_what_it_has(pair: Pair) -> None:
         assert not tc.create_clsact(socket.if_nametoindex("host0"))
 
 
-def test_what_cannot_be_bad_is_refused_and_changes_nothing(pair: Pair) -> None:
-    ends = TwoEnds(pair)
+def test_what_cannot_be_bad_is_refused_and_changes_nothing(pair: Pair, ends: TwoEnds) -> None:
     with BadLinks(ends, ends.netns) as bad:
+        wrong = [(LINK, UPPER, probability, ValueError, "from 0 to 1") for probability in (1.1, -0.1, float("nan"))]
         for name, towards, probability, error, message in (
-            (LINK, UPPER, 1.1, ValueError, "from 0 to 1"),
-            (LINK, UPPER, -0.1, ValueError, "from 0 to 1"),
-            (LINK, UPPER, float("nan"), ValueError, "from 0 to 1"),
+            *wrong,
             (LINK, "c1_1", 0.1, TopologyError, "not an end"),
             ("h0_0_2-e0_0", "e0_0", 0.1, TopologyError, "is a host's link"),
             ("a0_0-c9_9", "a0_0", 0.1, TopologyError, "c9_9"),
@@ -236,8 +214,7 @@ def test_what_cannot_be_bad_is_refused_and_changes_nothing(pair: Pair) -> None:
     assert ends.shares == []
 
 
-def test_a_slow_direction_has_its_rate_again_on_leaving(pair: Pair) -> None:
-    ends = TwoEnds(pair)
+def test_a_slow_direction_has_its_rate_again_on_leaving(ends: TwoEnds) -> None:
     with BadLinks(ends, ends.netns) as bad:
         bad.set_rate(LINK, UPPER, 0.25)
         bad.set_rate(LINK, LOWER, 0.5)

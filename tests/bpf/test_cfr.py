@@ -1,14 +1,21 @@
-"""The programs of CFR, packet by packet, and its iterators over sockets."""
+"""CFR: its programs packet by packet, its iterators over sockets, and agents with an arbiter: when the gate is closed, and hints.
+
+Slots that are kept: tests/timing/test_granted_slots.py.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
-import random
+import signal
 import socket
 import struct
+import tempfile
+import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -16,25 +23,33 @@ from typing import Any
 
 import pytest
 
-from sopa_ryu.agent.cfr_grants import KEPT, Gate
-from sopa_ryu.agent.cfr_programs import SLOTS, CfrPrograms
+from sopa_ryu.agent.cfr_grants import Gate
+from sopa_ryu.agent.cfr_programs import CfrPrograms
+from sopa_ryu.agent.hint_client import hint, tell
+from sopa_ryu.agent.hint_protocol import Hint, HintError, Refusal
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR
 from sopa_ryu.agent.kernel.counters import Counters, Reason
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.kernel.path_maps import PathTables
-from sopa_ryu.channel.slots import Granted
-from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, UDP, echo, ip, table, word_of
+from sopa_ryu.channel.slots import Grant, Granted, read_demand, write_grant
+from tests.helpers.cfr_fabric import Fabric, cfr_fabric, flows
+from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, ip, table, word_of
 from tests.helpers.golden import Step, play, scripts
+from tests.helpers.rack import RECEIVER, SENDERS, Rack
+from tests.helpers.slot_arbiter import SLOT_NS as GRANTED_NS
+from tests.helpers.slot_arbiter import SlotArbiter
 from tests.helpers.veth import PEER_ADDRESS, Pair
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
+from topologies.lab.standstill import standing_still
 
 SLOT_NS = 10**13
 """So long that a test does not notice that time passes: what decides is at least 0.005 of it away, which is 50 s."""
 NOW = 500_000
 """The slot that it is in tests."""
-FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
+FLAGS = {"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16}
+ACK, PSH = FLAGS["ack"], FLAGS["psh"]
 HEADERS = 20 + 20
 ETHERNET = 14
 AHEAD = 0.05
@@ -52,28 +67,22 @@ def granted(slot: int, destination: str = FAR, budget: int = 3028) -> Granted:
     return Granted(slot, *LABEL, IPv4Address(destination), budget)
 
 
-class Host:
+class Host(ExitStack):
     """The programs of one host, 10.0.0.2 at k=4, and the time that it is for them."""
 
     def __init__(self, *, every_socket: bool = True, netns: str | None = None) -> None:
-        self._object = libbpf.Object(CFR, {"flows": 64})
-        self._every_socket, self._netns = every_socket, netns
-        self._closing = ExitStack()
-
-    def __enter__(self) -> Host:
-        its = self._closing.enter_context(self._object)
+        super().__init__()
+        its = self.enter_context(libbpf.Object(CFR, {"flows": 64}))
         tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
-        self._closing.callback(tables.close)
+        self.callback(tables.close)
         tables.swap(table())
-        self.programs = CfrPrograms(its, self._netns, every_socket=self._every_socket)
-        self._closing.callback(self.programs.close)
+        self.programs = CfrPrograms(its, netns, every_socket=every_socket)
+        self.callback(self.programs.close)
         self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
         self.own = OwnTraffic(its.map_fd("again"), its.map_fd("busy"))
-        self._closing.callback(self.own.close)
-        self._label = its.program_fd("sopa_cfr")
-        self._sent = its.map_fd("cfr_sent")
+        self.callback(self.own.close)
+        self._label, self._sent = its.program_fd("sopa_cfr"), its.map_fd("cfr_sent")
         self.reset()
-        return self
 
     def reset(self) -> None:
         """Have a host that has no slots and has not sent anything; nothing is held."""
@@ -85,20 +94,11 @@ class Host:
         self.own.sent_again()
         self.set()
 
-    def __exit__(self, *_exception: object) -> None:
-        self._closing.close()
-
     def set(
         self,
-        *,
-        slot: int = NOW,
-        into: float = 0.1,
-        first: int = 0,
-        lease: float = 1e6,
-        late: float = 0.01,
-        slot_ns: int = SLOT_NS,
-        ahead: float = 0,
-    ) -> None:
+        *, slot: int = NOW, into: float = 0.1, first: int = 0, lease: float = 1e6, late: float = 0.01,
+        slot_ns: int = SLOT_NS, ahead: float = 0,
+    ) -> None:  # fmt: skip
         """Make it that slot, of which the share `into` has passed; the lease lasts for so many seconds, data goes so far ahead."""
         now = time.monotonic_ns()
         offset = slot * slot_ns + int(into * slot_ns) - now
@@ -142,7 +142,7 @@ class Script:
     """Steps of a script about the gate. Slots are told from `NOW` on; ``+3.5`` is the middle of the third one after it.
 
     ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate with such settings. ``data`` says what becomes of
-    a packet, maybe with a departure time of TCP's own (``at``), and ``label`` which path it takes: ``sum`` what was used and sent.
+    a packet, maybe with flags and TCP's own departure time (``at``), ``label`` which path it takes, ``sum`` what was used and sent.
     """
 
     def __init__(self, host: Host) -> None:
@@ -162,9 +162,8 @@ class Script:
     def do_time(self, step: Step) -> None:
         its = {name: float(value) for name, value in step.options.items()}
         slot, into = divmod(float(step.words[0]), 1)
-        self.host.set(
-            slot=NOW + int(slot), into=into, **its | {"first": NOW + int(its["first"]) if "first" in its else 0}
-        )
+        its["first"] = NOW + int(its["first"]) if "first" in its else 0
+        self.host.set(slot=NOW + int(slot), into=into, **its)
 
     def do_never(self, _step: Step) -> None:
         """Set the gate as before the first grant."""
@@ -205,47 +204,17 @@ class Script:
 
     @staticmethod
     def _frame(step: Step) -> bytes:
-        return segment(int(step.options.get("size", 1460)), dst=step.options.get("to", FAR))
+        its = step.options
+        flags = sum(FLAGS[word] for word in step.words) or ACK | PSH
+        fields = {"src": its.get("from", HERE), "dst": its.get("to", FAR), "proto": int(its.get("protocol", 6))}
+        fields |= {"fragment": int(its.get("fragment", "4000"), 16), "options": bytes.fromhex(its.get("options", ""))}
+        frame = segment(int(its.get("size", 1460)), flags, **fields)
+        return frame[:12] + bytes.fromhex(its.get("type", "0800")) + frame[14:]
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "gate"), ids=lambda path: path.stem)
 def test_script(host: Host, script: Path, request: pytest.FixtureRequest) -> None:
     play(script, Script(host).handle, record=request.config.option.record)
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        segment(0, SYN),
-        segment(0, SYN | ACK),
-        segment(100, SYN),
-        segment(0, ACK),
-        segment(0, FIN | ACK),
-        segment(0, RST),
-        segment(10, RST | ACK),
-        segment(src=SAME_RACK),
-        segment(dst="192.0.2.1"),
-        segment(dst=HERE),
-        segment(fragment=0x2000),
-        segment(proto=UDP),
-        echo(1),
-        segment()[:12] + b"\x86\xdd" + segment()[14:],
-    ],
-)
-def test_all_else_passes_and_is_not_counted(host: Host, frame: bytes) -> None:
-    assert host.passes(frame)
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.99, ahead=AHEAD)
-    assert [host.departs(frame, tstamp) for tstamp in (0, 12345)] == [0, 12345]
-    assert host.counts() == {}
-
-
-@pytest.mark.parametrize(
-    "frame", [segment(1), segment(1, FIN | ACK), segment(dst=SAME_RACK), segment(options=b"\1" * 4)]
-)
-def test_any_data_to_a_host_of_the_fabric_waits(host: Host, frame: bytes) -> None:
-    assert not host.passes(frame)
-    assert host.counts() == {"held": 1}
 
 
 def test_processors_do_not_exceed_a_budget_together(host: Host) -> None:
@@ -269,51 +238,6 @@ def test_processors_do_not_exceed_a_budget_together(host: Host) -> None:
     assert counts["granted"] == min(fits, len(threads) * tries)
 
 
-def test_a_model_of_the_rules_agrees(host: Host) -> None:
-    its = random.Random(61)
-    ring: dict[int, Granted] = {}
-    used: dict[int, int] = {}
-
-    def fits(slot: int, into: float, destination: str, size: int) -> bool:
-        entry = ring.get(slot)
-        if entry is None or entry.destination != IPv4Address(destination) or used[slot] + size > entry.budget:
-            return False
-        return into + size / entry.budget <= 1 + late
-
-    for step in range(1000):
-        slot, into, late = NOW + its.randrange(6), its.choice([0.0, 0.3, 0.6, 0.92, 0.96]), its.choice([0.0, 0.01, 0.2])
-        if its.random() < 0.4:
-            budget = its.choice([0, 500, 1514, 4000, 30_000, 300_000])
-            entry = granted(NOW + its.randrange(8), its.choice([FAR, NEAR]), budget)
-            host.programs.grant([entry])
-            ring[entry.slot], used[entry.slot] = entry, 0
-        into, ahead = into + 1e-6, its.choice([0.0, AHEAD])
-        host.set(slot=slot, into=into, ahead=ahead, late=late)
-        wait = its.choice([0.0, 0.0, 0.02, 1.4])
-        size, destination = its.choice([1, 400, 1460]), its.choice([FAR, NEAR])
-        tstamp = host.gate.begin_of(slot) + int((into + wait) * SLOT_NS) if wait else 0
-        bytes_ = ETHERNET + HEADERS + size
-        departs_in, at = divmod(into + wait if ahead else into, 1)
-        own, following = slot + int(departs_in), slot + int(departs_in) + 1
-        is_near = 1 - at <= ahead
-        entry_next = ring.get(following)
-        is_begun = is_near and entry_next is not None and entry_next.destination == IPv4Address(destination)
-        if not (is_begun and used[following]) and fits(own, at, destination, bytes_):
-            expected, taken = tstamp, own
-        elif is_near and fits(following, 0, destination, bytes_):
-            expected, taken = host.gate.begin_of(following), following
-        else:
-            expected, taken = None, None
-        assert host.departs(segment(size, dst=destination), tstamp) == expected, step
-        if taken is not None:
-            used[taken] += bytes_
-            assert host.programs.used(taken) == used[taken], step
-
-
-def test_slots_of_the_agent_and_of_the_program_are_as_many() -> None:
-    assert SLOTS == KEPT
-
-
 def test_what_is_sent_again_counts_against_the_path_that_carried_it_granted_or_not(host: Host) -> None:
     one, two = 1 << 20, (1 << 20) + 1460  # behind what tests before have sent
     host.programs.grant([granted(NOW)])
@@ -334,109 +258,265 @@ def test_what_is_sent_again_counts_against_the_path_that_carried_it_granted_or_n
     assert host.own.busy() == []
 
 
-# -- sockets ---------------------------------------------------------------------------------------------------------------------
+class Gated(ExitStack):
+    """A connection from a host whose gate is closed, over which nothing but its first packet has gone."""
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__()
+        self.host = self.enter_context(Host(every_socket=False, netns=pair.host))
+        self.host.set(slot_ns=10**9, into=0.0)
+        self.host.programs.attach()
+        with inside(pair.peer), socket.create_server((PEER_ADDRESS, 0)) as server:
+            with inside(pair.host):
+                self.client = self.enter_context(socket.create_connection(server.getsockname(), 10))
+            self.end = self.enter_context(server.accept()[0])
+
+    def arrived(self, end: socket.socket | None = None) -> int:
+        """How many bytes are there, without taking them."""
+        try:
+            return len((end or self.end).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return 0
+
+    def run_sender(self, netns: str) -> None:
+        with inside(netns):
+            self.host.programs.sender.run(self.host.programs.sender.prepare())
+
+    def tcp_info(self, at: int) -> int:
+        found = self.client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        return int(struct.unpack_from("=I", found, at)[0])
 
 
 @pytest.fixture
-def connect(pair: Pair) -> Iterator[Callable[[], tuple[socket.socket, socket.socket]]]:
-    with ExitStack() as closing:
-
-        def make() -> tuple[socket.socket, socket.socket]:
-            with inside(pair.peer), socket.create_server((PEER_ADDRESS, 0)) as server:
-                with inside(pair.host):
-                    client = closing.enter_context(socket.create_connection(server.getsockname(), 10))
-                accepted = closing.enter_context(server.accept()[0])
-            accepted.setblocking(False)
-            return client, accepted
-
-        yield make
+def gated(pair: Pair) -> Iterator[Gated]:
+    with Gated(pair) as its:
+        yield its
 
 
-def received(end: socket.socket) -> int:
-    """Return how many bytes are there, without taking them."""
-    try:
-        return len(end.recv(1 << 20, socket.MSG_PEEK))
-    except BlockingIOError:
-        return 0
-
-
-def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(
-    pair: Pair, connect: Callable[[], tuple[socket.socket, socket.socket]]
-) -> None:
+def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gated) -> None:
+    host, client, programs = gated.host, gated.client, gated.host.programs
+    client.sendall(b"first")
+    eventually(gated.arrived, 5)  # a connection's first packet does not wait
+    assert host.counts() == {"passed_in_guard": 1}
+    client.sendall(bytes(50_000))
+    [unsent] = programs.unsent()
     peer = IPv4Address(PEER_ADDRESS)
-    with Host(every_socket=False, netns=pair.host) as host:
-        host.set(slot_ns=10**9, into=0.0)
-        host.programs.attach()
-        client, end = connect()
-        client.sendall(b"first")
-        eventually(lambda: received(end), 5)  # a connection's first packet does not wait
-        assert host.counts() == {"passed_in_guard": 1}
-        client.sendall(bytes(50_000))
-        [unsent] = host.programs.unsent()
-        assert (unsent.destination, unsent.payload, unsent.user) == (int(peer), 50_000, os.getuid())
-        assert unsent.bytes == unsent.frames(50_000) > 50_000
-        assert (unsent.own_port, unsent.port) == (client.getsockname()[1], client.getpeername()[1])
-        assert received(end) == 5
-        before = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-        host.set()
-        host.programs.grant([granted(NOW, PEER_ADDRESS, 1 << 20)])
-        with inside(pair.host):
-            prepared = host.programs.sender.prepare()
-        host.programs.sender.run(prepared)
-        eventually(lambda: received(end), 50_005)
-        assert host.programs.unsent() == []
-        host.programs.watch([peer])
-        [idle] = host.programs.unsent()
-        assert (idle.bytes, idle.written - unsent.written) == (0, 0)
-        host.programs.watch([])
-        assert host.programs.unsent() == []
-        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0
-        after = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-        assert struct.unpack_from("=I", after, 80)[0] >= struct.unpack_from("=I", before, 80)[0]  # the window
-        assert struct.unpack_from("=I", after, 100)[0] == 0  # retransmissions
-        host.programs.detach()
-        host.programs.forget()
-        client.sendall(bytes(1000))
-        eventually(lambda: received(end), 51_005)
+    assert (unsent.destination, unsent.payload, unsent.user) == (int(peer), 50_000, os.getuid())
+    assert unsent.bytes == unsent.frames(50_000) > 50_000
+    assert (unsent.own_port, unsent.port) == (client.getsockname()[1], client.getpeername()[1])
+    assert gated.arrived() == 5
+    window = gated.tcp_info(80)
+    host.set()
+    programs.grant([granted(NOW, PEER_ADDRESS, 1 << 20)])
+    gated.run_sender(pair.host)
+    eventually(gated.arrived, 50_005)
+    assert programs.unsent() == []
+    programs.watch([peer])
+    [idle] = programs.unsent()
+    assert (idle.bytes, idle.written - unsent.written) == (0, 0)
+    programs.watch([])
+    assert programs.unsent() == []
+    assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0
+    assert gated.tcp_info(80) >= window
+    assert gated.tcp_info(100) == 0  # retransmissions
+    programs.detach()
+    programs.forget()
+    client.sendall(bytes(1000))
+    eventually(gated.arrived, 51_005)
 
 
-def test_other_destinations_and_namespaces_sockets_stay_as_they_are(
-    pair: Pair, connect: Callable[[], tuple[socket.socket, socket.socket]]
-) -> None:
-    with Host(every_socket=False, netns=pair.host) as host:
-        host.set()
-        host.programs.attach()
-        client, end = connect()
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client.sendall(b"first")
-        eventually(lambda: received(end), 5)
-        client.sendall(bytes(3000))
-        host.programs.grant([granted(NOW, NEAR)])
-        with inside(pair.host):
-            host.programs.sender.run(host.programs.sender.prepare())
-        assert received(end) == 5
-        host.programs.grant([granted(NOW, PEER_ADDRESS, 1 << 20)])
-        with inside(pair.peer):
-            host.programs.sender.run(host.programs.sender.prepare())
-        assert received(end) == 5
-        end.sendall(b"not gated: another namespace's")
-        eventually(lambda: received(client), 30)
-        with inside(pair.host):
-            host.programs.sender.run(host.programs.sender.prepare())
-        eventually(lambda: received(end), 3005)
-        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+def test_other_destinations_and_namespaces_sockets_stay_as_they_are(pair: Pair, gated: Gated) -> None:
+    gated.host.set()
+    gated.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    gated.client.sendall(b"first")
+    eventually(gated.arrived, 5)
+    gated.client.sendall(bytes(3000))
+    for destination, netns in ((NEAR, pair.host), (PEER_ADDRESS, pair.peer)):
+        gated.host.programs.grant([granted(NOW, destination, 1 << 20)])
+        gated.run_sender(netns)
+        assert gated.arrived() == 5
+    gated.end.sendall(b"not gated: another namespace's")
+    eventually(lambda: gated.arrived(gated.client), 30)
+    gated.run_sender(pair.host)
+    eventually(gated.arrived, 3005)
+    assert gated.client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
-def test_what_tcp_sends_again_does_not_wait_for_a_slot(
-    pair: Pair, connect: Callable[[], tuple[socket.socket, socket.socket]]
-) -> None:
-    with Host(every_socket=False, netns=pair.host) as host:
-        host.set(slot_ns=10**9, into=0.0)
-        host.programs.attach()
-        client, end = connect()
-        pair.on_peer(f"ip addr del {PEER_ADDRESS}/8 dev peer0")  # what is sent to it is lost
-        client.sendall(b"lost")
-        eventually(lambda: host.counts().get("passed_in_guard", 0), 3)
-        assert "held" not in host.counts()
-        pair.on_peer(f"ip addr add {PEER_ADDRESS}/8 dev peer0")
-        eventually(lambda: received(end), 4)
+def test_what_tcp_sends_again_does_not_wait_for_a_slot(pair: Pair, gated: Gated) -> None:
+    pair.on_peer(f"ip addr del {PEER_ADDRESS}/8 dev peer0")  # what is sent to it is lost
+    gated.client.sendall(b"lost")
+    eventually(lambda: gated.host.counts().get("passed_in_guard", 0), 3)
+    assert "held" not in gated.host.counts()
+    pair.on_peer(f"ip addr add {PEER_ADDRESS}/8 dev peer0")
+    eventually(gated.arrived, 4)
+
+
+LEASE_MS = 100
+SIZE, NOBODY = 30_000, 65534
+SKEW_NS = 123_456_789_000
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Iterator[Fabric]:
+    with cfr_fabric(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    """Of the hints' socket: other users cannot reach the tests' directories."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory) / "hints"
+
+
+def forge(fabric: Fabric, arbiter: socket.socket) -> None:
+    """Give the agent grants that are malformed, have no right token, or are for the other host."""
+    arbiter.bind(("127.0.0.1", fabric.arbiter_port))
+    arbiter.settimeout(PATIENCE_SECONDS)
+    data, address = arbiter.recvfrom(2048)
+    demand, now = read_demand(data, ""), time.monotonic_ns()
+    its = Grant(demand.host, 1, 1, GRANTED_NS, 60_000, now // GRANTED_NS + 8, 4, demand.sent_at, now, now, ())
+    other = IPv4Address(next(sender for sender in SENDERS if IPv4Address(sender) != demand.host))
+    for sent in (b"", b"SA", write_grant(its, "")[:-1], data, write_grant(its, "of another host")):
+        arbiter.sendto(sent, address)
+    arbiter.sendto(write_grant(its._replace(host=other), ""), address)
+
+
+def test_the_gate_is_closed_while_an_arbiter_grants_and_open_otherwise(fabric: Fabric) -> None:
+    def rejected(reason: str) -> float:
+        return sum(fabric.metrics(rf'rejected_datagrams_total{{.*reason="{reason}"}}'))
+
+    def clocks() -> list[bool]:
+        names = ("clock_offset_seconds{.*}", "round_trip_seconds{.*}")
+        return [abs(offset - SKEW_NS / 1e9) < trip for offset, trip in zip(*map(fabric.metrics, names), strict=True)]
+
+    with fabric.agent() as agent, fabric.streams() as streams:
+        assert {its["policy"] for its in fabric.controller.agents()} == {"cfr"}
+        flows(streams)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as nobody:
+            forge(fabric, nobody)
+            eventually(lambda: [rejected(reason) for reason in ("malformed", "token", "host")], [3.0, 2.0, 1.0])
+        assert fabric.closed() == [0.0, 0.0]
+        flows(streams)
+        with SlotArbiter(fabric.arbiter_port, skew_ns=SKEW_NS, lease_ms=LEASE_MS):
+            eventually(fabric.closed, [1.0, 1.0])
+            flows(streams)
+            eventually(clocks, [True, True])
+            eventually(fabric.log, Containing("paths in use are probed as long as all probes are at most"))
+        eventually(fabric.closed, [0.0, 0.0])
+        flows(streams)
+        eventually(fabric.log, Containing("the gate is open, and data is labelled round-robin until it answers"))
+        eventually(fabric.log, Containing("no slots: paths in use are probed at the full rate"))
+        assert "eth0 does not have the qdisc fq (bfifo)" in fabric.log()
+        assert fabric.metrics("departure_times{.*}") == [0.0, 0.0]
+        behind = -time.monotonic_ns() // 2
+        with SlotArbiter(fabric.arbiter_port, term=2, lease_ms=LEASE_MS, skew_ns=behind, loses=5) as arbiter:
+            eventually(lambda: fabric.metrics("term{.*}"), [2.0, 2.0])
+            flows(streams)
+            arbiter.term = 1  # another one, which has been replaced
+            eventually(lambda: min(fabric.metrics('rejected_datagrams_total{.*reason="term"}')) > 0)
+        flows(streams)
+        assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+        flows(streams)
+
+
+def test_an_agent_that_stops_or_is_killed_leaves_nothing_closed(fabric: Fabric) -> None:
+    def limits() -> list[int]:
+        shown = [json.loads(fabric.rack.on(its, "ip -d -j link show eth0")) for its in SENDERS]
+        return [link["gso_max_segs"] for [link] in shown]
+
+    before = limits()
+    with SlotArbiter(fabric.arbiter_port, lease_ms=LEASE_MS):
+        with fabric.agent() as agent, fabric.streams() as streams:
+            eventually(fabric.closed, [1.0, 1.0])
+            assert limits() == [1, 1]
+            with standing_still(agent.pid):
+                flows(streams)  # the programs go by the lease, whatever the agent does
+            eventually(fabric.closed, [1.0, 1.0])
+            agent.stop(signal.SIGKILL)
+            flows(streams)
+        with fabric.agent() as agent:
+            eventually(fabric.closed, [1.0, 1.0])
+            assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert limits() == before
+
+
+def as_user(user: int, path: Path, its: Hint) -> Refusal | None:
+    """Give a hint as another user; return the reason why it is refused."""
+    reads, writes = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setuid(user)
+            tell(path, its)
+        except HintError as error:
+            os.write(writes, error.reason.encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads) as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return Refusal(text) if text else None
+
+
+class Application:
+    """A connection of the first sender over which the test sends."""
+
+    def __init__(self, rack: Rack, closing: ExitStack) -> None:
+        with inside(rack.path(RECEIVER)):
+            self._server = closing.enter_context(socket.create_server((RECEIVER, 0)))
+        with inside(rack.path(SENDERS[0])):
+            self.socket = closing.enter_context(socket.create_connection(self._server.getsockname(), PATIENCE_SECONDS))
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * SIZE)
+        self.end = closing.enter_context(self._server.accept()[0])
+        self.end.settimeout(PATIENCE_SECONDS)
+        self.send(5)  # the first packet of a connection passes in any case
+
+    def queued(self) -> int:
+        """What the kernel holds of it."""
+        return int(struct.unpack("i", fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4)))[0])
+
+    def send(self, size: int) -> None:
+        arrived = 0
+        self.socket.sendall(bytes(size))
+        while arrived < size:
+            arrived += len(self.end.recv(1 << 16))
+
+
+def test_slots_are_granted_before_the_data_that_a_hint_announces_is_written(fabric: Fabric, path: Path) -> None:
+    def metric(name: str, label: str = "") -> float:
+        return sum(fabric.metrics(rf"{name}{{.*{label}}}"))
+
+    with ExitStack() as closing:
+        arbiter = closing.enter_context(SlotArbiter(fabric.arbiter_port, lease_ms=10_000))
+        agent = closing.enter_context(fabric.agent(f"--hints={path}", senders=SENDERS[:1]))
+        eventually(fabric.closed, [1.0])
+        application = Application(fabric.rack, closing)
+        application.send(SIZE)
+        eventually(application.queued, 0)
+        before = len(arbiter.granted)
+        assert hint(application.socket, SIZE, within_ms=60_000, path=path) == SIZE
+        eventually(lambda: len(arbiter.granted), lambda found: found >= before + 4)
+        assert application.queued() == 0  # nothing was written yet
+        assert metric("hinted_bytes") == SIZE
+        application.send(SIZE)
+        eventually(lambda: metric("hints_total", 'outcome="used"'), 1.0)
+        assert metric("hinted_bytes") == 0
+
+        its = Hint(
+            IPv4Address(RECEIVER), application.socket.getpeername()[1], application.socket.getsockname()[1], SIZE
+        )
+        assert as_user(NOBODY, path, its) is Refusal.USER
+        assert as_user(NOBODY, path, its._replace(port=1)) is Refusal.CONNECTION
+        application.socket.close()
+        assert metric("refused_hints_total", 'reason="user"') == 1
+        agent.stop(signal.SIGKILL)
+        assert path.is_socket()
+        closing.enter_context(fabric.agent(f"--hints={path}", senders=SENDERS[:1]))
+        eventually(fabric.closed, [1.0])
+        assert hint(Application(fabric.rack, closing).socket, 1 << 40, path=path) <= 1 << 40
+        assert metric("hints_total", 'outcome="accepted"') == 1
+    assert not path.exists()

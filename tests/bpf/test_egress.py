@@ -1,4 +1,4 @@
-"""The labelling program, packet by packet (BPF_PROG_TEST_RUN), against its Python twin."""
+"""The labelling program, packet by packet (BPF_PROG_TEST_RUN), against its Python twin, and its counters by path."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
-from ipaddress import IPv4Network
+from contextlib import nullcontext
+from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
 import pytest
 
+from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.kernel.counters import OTHERS
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
-from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
+from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy, WayOut
 from tests.helpers.frames import (
     ETHERNET,
     FAR,
@@ -39,6 +42,7 @@ from tests.helpers.frames import (
     word_of,
 )
 from tests.helpers.path_tables import flow_positions, map_entries, read_table, set_flow
+from topologies import Clos, FatTree
 
 UNSPEC = 0xFFFFFFFF
 MakeLabeller = Callable[..., Labeller]
@@ -46,25 +50,6 @@ MakeLabeller = Callable[..., Labeller]
 
 def words(labeller: Labeller, frame: bytes, count: int) -> list[Label | None]:
     return [word_of(labeller.run(frame).data) for _ in range(count)]
-
-
-def assert_untouched(labeller: Labeller, frame: bytes, reason: str) -> None:
-    before = labeller.counters()
-    outcome = labeller.run(frame)
-    after = labeller.counters()
-    assert outcome.retval == UNSPEC
-    assert outcome.data == frame
-    assert {name: after[name] - before[name] for name in after if after[name] != before[name]} == {reason: 1}
-
-
-# -- round-robin ----------------------------------------------------------------------------------------------------
-
-
-def test_each_candidate_is_taken_once_per_turn_in_the_interleaved_order(labeller: Labeller) -> None:
-    labeller.swap(table())
-    taken = words(labeller, tcp(), 40)
-    start = INTER_POD.index(taken[0])
-    assert taken == [INTER_POD[(start + n) % 4] for n in range(40)]
 
 
 def test_the_position_is_exact_beyond_32_bits_of_packets(labeller: Labeller) -> None:
@@ -85,15 +70,13 @@ def test_a_full_flow_table_forgets_old_flows_and_labels_all_packets(make_labelle
     assert labeller.counters()["labelled"] == 2000
 
 
-# -- the twin -------------------------------------------------------------------------------------------------------
-
-
 def random_flows(rng: random.Random, count: int) -> list[tuple[bytes, FlowKey]]:
     flows = []
     for _ in range(count):
         src, dst = (f"10.{rng.randrange(4)}.{rng.randrange(2)}.{rng.randrange(2, 255)}" for _ in range(2))
         proto, sport, dport = rng.choice((TCP, UDP, SCTP)), rng.randrange(65536), rng.randrange(65536)
-        frame = ip(ports(sport, dport), src=src, dst=dst, proto=proto)
+        shape = rng.choice(({}, {"options": bytes(8)}, {"vlan": 9}, {"options": bytes(40), "vlan": 9}))  # the same flow
+        frame = ip(ports(sport, dport), src=src, dst=dst, proto=proto, **shape)
         flows.append((frame, FlowKey.of(src, dst, proto, sport, dport)))
     return flows
 
@@ -116,27 +99,13 @@ def test_program_and_twin_choose_alike(labeller: Labeller, policy: Policy, inter
     assert flow_positions(labeller) == {key: count for key, count in sent.items() if count}
 
 
-@pytest.mark.parametrize("policy", set(Policy) - {Policy.FLOWLET})  # time decides, too
-def test_one_seed_decides_every_choice_and_another_decides_otherwise(
-    make_labeller: MakeLabeller, policy: Policy
-) -> None:
-    flows = [frame for frame, _ in random_flows(random.Random(5), 60)]
-    taken = []
-    for seed in (11, 11, 12):
-        labeller = make_labeller()
-        labeller.swap(table(seed=seed, policy=policy))
-        taken.append([word for frame in flows for word in words(labeller, frame, 5)])
-    assert taken[0] == taken[1]
-    assert taken[0] != taken[2]
-
-
 MANY_FLOWS = [tcp(sport=port) for port in range(1024, 5120)]
 
 
 @pytest.mark.parametrize(
     ("policy", "frames"),
     [(Policy.RANDOM, [tcp()] * 4096), (Policy.HASH, MANY_FLOWS), (Policy.ROUND_ROBIN, MANY_FLOWS)],
-    ids=["packets", "flows", "first-packets"],
+    ids=str,
 )
 def test_what_is_random_is_spread_evenly(labeller: Labeller, policy: Policy, frames: list[bytes]) -> None:
     labeller.swap(table(policy=policy))
@@ -145,38 +114,14 @@ def test_what_is_random_is_spread_evenly(labeller: Labeller, policy: Policy, fra
     assert all(900 < count < 1150 for count in taken.values())  # 1024 expected, 4 standard deviations: 111
 
 
-# -- kinds of packets -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "frame",
     [
-        tcp(),
-        tcp(proto=UDP),
-        ip(ports(1, 2, 8), proto=UDP),
-        ip(ports(1, 2), proto=SCTP),
-        echo(17),
-        ip(struct.pack("!BBHI", 3, 1, 0, 0), proto=ICMP),
-        ip(b"", proto=GRE),
-        tcp(options=bytes([1, 1, 1, 0])),
-        tcp(options=bytes(40)),
-        ip(ports(1, 2, 8), options=bytes(40), proto=UDP, vlan=5),
-        tcp(vlan=5),
+        tcp(), tcp(proto=UDP), ip(ports(1, 2, 8), proto=UDP), ip(ports(1, 2), proto=SCTP), echo(17), ip(b"", proto=GRE),
+        ip(struct.pack("!BBHI", 3, 1, 0, 0), proto=ICMP), tcp(options=bytes([1, 1, 1, 0])), tcp(options=bytes(40)),
+        ip(ports(1, 2, 8), options=bytes(40), proto=UDP, vlan=5), tcp(vlan=5),
     ],
-    ids=[
-        "tcp",
-        "udp",
-        "empty-udp",
-        "sctp",
-        "echo",
-        "unreachable",
-        "gre",
-        "ihl-6",
-        "ihl-15",
-        "ihl-15-vlan",
-        "vlan",
-    ],
-)
+)  # fmt: skip
 def test_only_the_source_address_changes(labeller: Labeller, frame: bytes) -> None:
     labeller.swap(table())
     outcome = labeller.run(frame)
@@ -186,20 +131,6 @@ def test_only_the_source_address_changes(labeller: Labeller, frame: bytes) -> No
     for segments in (2, 45):  # super-packets, which have one label each
         assert word_of(labeller.run(frame, gso_segments=segments).data) in INTER_POD
     assert (labeller.counters()["labelled"], labeller.counters()["gso"]) == (3, 2)
-
-
-@pytest.mark.parametrize("fields", [{"options": bytes(8)}, {"vlan": 9}, {"options": bytes(40), "vlan": 9}])
-def test_header_options_and_vlan_tags_do_not_change_the_flow(labeller: Labeller, fields: dict[str, Any]) -> None:
-    labeller.swap(table())
-    taken = [word for _ in range(4) for frame in (tcp(), tcp(**fields)) for word in words(labeller, frame, 1)]
-    assert Counter(taken) == Counter(INTER_POD * 2)
-    assert len(flow_positions(labeller)) == 1
-
-
-def test_paths_within_the_rack_and_the_pod_leave_hops_unused(labeller: Labeller) -> None:
-    labeller.swap(table())
-    assert words(labeller, tcp(dst=SAME_RACK), 3) == [*INTRA_RACK * 3]
-    assert Counter(words(labeller, tcp(dst=NEAR), 4)) == Counter(INTER_RACK * 2)
 
 
 def test_all_fragments_of_a_datagram_take_one_path_and_datagrams_differ(labeller: Labeller) -> None:
@@ -220,62 +151,57 @@ def test_all_fragments_of_a_datagram_take_one_path_and_datagrams_differ(labeller
     assert flow_positions(labeller) == {}
 
 
-# -- what gets no label -----------------------------------------------------------------------------------------------
+OUTSIDE = "198.51.100.7"
+MACS = [bytes.fromhex(f"02000a{pod:02x}0002") for pod in range(4)]
+WAYS = (WayOut(MACS[0], INTRA_RACK), WayOut(MACS[1], INTER_POD), WayOut(MACS[2], INTER_RACK))
+
+
+def leaving(ways: tuple[WayOut, ...] = WAYS, policy: Policy = Policy.ROUND_ROBIN, **fields: object) -> PathTable:
+    return table(policy=policy)._replace(ways_out=ways, **fields)
+
+
+FULL = table()
 
 
 @pytest.mark.parametrize(
-    ("frame", "reason"),
+    ("frame", "reason", "in_force"),
     [
-        (ETHERNET + b"\x08\x06" + bytes(28), "not_ipv4"),
-        (ETHERNET + b"\x86\xdd" + b"\x60" + bytes(60), "not_ipv4"),
-        (ETHERNET + b"\x81\x00\x00\x05\x08\x06" + bytes(28), "not_ipv4"),
-        (ETHERNET + b"\x88\xcc", "not_ipv4"),
-        (tcp(dst="11.0.0.1"), "outside"),
-        (tcp(dst="10.4.0.2"), "outside"),
-        (tcp(dst="10.0.2.2"), "outside"),
-        (tcp(dst="224.0.0.5"), "outside"),
-        (tcp(dst="255.255.255.255"), "outside"),
-        (ETHERNET + b"\x81\x00\x00", "malformed"),
-        (tcp()[:41], "malformed"),
-        (ip(b"", proto=UDP), "malformed"),
-        (tcp()[:14] + b"\x44" + tcp()[15:], "malformed"),
-        (tcp()[:14] + b"\x65" + tcp()[15:], "malformed"),
-        (ip(b"", proto=GRE)[:14] + b"\x4f" + ip(b"", proto=GRE)[15:], "malformed"),
-    ],
-    ids=[
-        "arp", "ipv6", "arp-in-vlan", "lldp", "other-network", "pod-too-high", "edge-too-high", "multicast", "broadcast",
-        "cut-vlan-tag", "cut-ports", "no-ports", "ihl-4", "version-6", "ihl-beyond-end",
+        *((frame, "not_ipv4", FULL) for frame in (
+            ETHERNET + b"\x08\x06" + bytes(28), ETHERNET + b"\x86\xdd" + b"\x60" + bytes(60), ETHERNET + b"\x88\xcc",
+            ETHERNET + b"\x81\x00\x00\x05\x08\x06" + bytes(28),
+        )),
+        *((tcp(dst=dst), "outside", FULL) for dst in ("11.0.0.1", "10.4.0.2", "10.0.2.2", "224.0.0.5", "255.255.255.255")),
+        *((frame, "malformed", FULL) for frame in (
+            ETHERNET + b"\x81\x00\x00", tcp()[:41], ip(b"", proto=UDP), tcp()[:14] + b"\x44" + tcp()[15:],
+            tcp()[:14] + b"\x65" + tcp()[15:], ip(b"", proto=GRE)[:14] + b"\x4f" + ip(b"", proto=GRE)[15:],
+        )),
+        *((tcp(dst=dst), "outside", leaving()) for dst in ("224.0.0.251", "239.1.2.3", "255.255.255.255", "240.0.0.1")),
+        (tcp(dst=OUTSIDE), "outside", leaving(())), (tcp(), "no_table", None),
+        (tcp(), "no_path", FULL._replace(destinations=(0, 1, 2, 2, 2, -1, 2, 2))),
+        (tcp(), "no_path", FULL._replace(sets=(INTRA_RACK, INTER_RACK, ()))),
     ],
 )  # fmt: skip
-def test_other_packets_go_out_as_they_are_and_are_counted(labeller: Labeller, frame: bytes, reason: str) -> None:
-    labeller.swap(table())
-    assert_untouched(labeller, frame, reason)
-
-
-def test_without_a_table_nothing_is_labelled(fresh: Labeller) -> None:
-    assert read_table(fresh) is None
-    assert_untouched(fresh, tcp(), "no_table")
-
-
-def test_a_destination_without_a_path_is_not_labelled_and_others_are(labeller: Labeller) -> None:
-    full = table()
-    labeller.swap(full._replace(destinations=(0, 1, 2, 2, 2, -1, 2, 2)))
-    assert_untouched(labeller, tcp(dst=FAR), "no_path")
-    assert words(labeller, tcp(dst="10.2.0.2"), 1)[0] in INTER_POD
-    labeller.swap(full._replace(sets=(INTRA_RACK, INTER_RACK, ())))
-    assert_untouched(labeller, tcp(dst=FAR), "no_path")
-
-
-# -- tables -----------------------------------------------------------------------------------------------------------
+def test_other_packets_go_out_as_they_are_and_are_counted(
+    make_labeller: MakeLabeller, frame: bytes, reason: str, in_force: PathTable | None
+) -> None:
+    with nullcontext(make_labeller()) if in_force is not None else Labeller("lo") as labeller:
+        if in_force is not None:
+            labeller.swap(in_force)
+        assert read_table(labeller) == in_force
+        outcome = labeller.run(frame)
+        assert (outcome.retval, outcome.data) == (UNSPEC, frame)
+        assert {name: count for name, count in labeller.counters().items() if count} == {reason: 1}
 
 
 def test_the_kernel_holds_what_was_swapped_in(labeller: Labeller) -> None:
     many = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
     destinations = tuple(2 - (at % 4 == 3) * 3 if at > 1 else at for at in range(1152))
     big = PathTable(IPv4Network("10.0.0.0/8"), 24, (INTRA_RACK, INTER_RACK, many), destinations, 99, Policy.RANDOM)
-    for swapped in (table(), big, *(table(seed=3, policy=policy) for policy in Policy)):
+    ways = (leaving(), leaving(()), leaving((), leads_out=True), leaving(WAYS[:1]))
+    for swapped in (table(), big, *ways, *(table(seed=3, policy=policy) for policy in Policy)):
         labeller.swap(swapped)
         assert read_table(labeller) == swapped
+        assert len(swapped.encode()) == 8 * swapped.words
 
 
 def test_a_table_of_at_most_the_same_size_is_swapped_in_without_waiting(fresh: Labeller) -> None:
@@ -389,7 +315,104 @@ def test_a_table_that_cannot_be_encoded_is_refused_and_the_old_one_stays(
     assert read_table(labeller) == table()
 
 
-def test_policies_have_the_command_lines_names() -> None:
-    assert [Policy.named(policy.option_name) for policy in Policy] == list(Policy)
-    with pytest.raises(ValueError, match="choose from round-robin, random, hash, least-used, flowlet, flowcell"):
-        Policy.named("rr")
+def counted(labeller: Labeller, half: int = 2) -> dict[Label, int]:
+    return {word: packets for word, packets in labeller.counted.by_path(FatTree(2 * half)).items() if packets}
+
+
+@pytest.mark.parametrize("carrier", Carrier)
+def test_a_packet_counts_under_the_word_that_it_carries(make_labeller: MakeLabeller, carrier: Carrier) -> None:
+    """Of every kind, and also after another table is in force; without a path under none."""
+    labeller = make_labeller(carrier=carrier)
+    carried: Counter[Label] = Counter()
+    for inter_pod in (INTER_POD, INTER_POD[:1]):
+        labeller.swap(table(inter_pod=inter_pod))
+        frames = [tcp(sport=number % 7, dst=(FAR, NEAR, SAME_RACK)[number % 3]) for number in range(100)]
+        frames += [ip(ports(1, 2), proto=proto) for proto in (UDP, SCTP)] + [echo(9), tcp(fragment=0x2000)]
+        for number, frame in enumerate(frames):
+            labelled = labeller.run(frame, gso_segments=5 * (number == 0)).data
+            carried[(labelled[10], labelled[11]) if carrier is Carrier.MAC else (labelled[36], labelled[37])] += 1
+        for frame in (tcp(dst="192.0.2.1"), tcp()[:36], tcp()[:12] + b"\x08\x06" + tcp()[14:]):
+            labeller.run(frame)
+    if carrier is Carrier.OPTION:
+        labeller.run(tcp(options=bytes([1] * 40)))  # a full header
+    assert set(carried) == {*INTRA_RACK, *INTER_RACK, *INTER_POD}
+    assert counted(labeller) == carried
+    assert sum(carried.values()) == labeller.counters()["labelled"]
+
+
+def test_words_of_the_largest_fat_tree_have_counters_of_their_own_and_above_63_one_together(labeller: Labeller) -> None:
+    largest = ((0, 0), (0, 63), (63, 0), (63, 63), (62, 63), (63, 62))
+    above = ((0, 36), (0, 64), (64, 0), (100, 200), (253, 253))
+    for each in (largest, above):
+        labeller.swap(table(inter_pod=each))
+        for _ in each:
+            labeller.run(tcp())
+        labeller.run(tcp(dst=SAME_RACK))
+    assert counted(labeller, 64) == {**dict.fromkeys((*largest, (0, 36)), 1), (0xFF, 0xFF): 2}
+    assert len(labeller.counted.by_path(FatTree(128))) == 64 * 64 + 64 + 1
+    assert labeller.counted.by_path(Clos(pods=2, edges=2, aggregations=254, cores=254 * 254, hosts=2))[OTHERS] == 4
+
+
+def flows(count: int, seed: int = 1) -> list[tuple[bytes, FlowKey]]:
+    draw = random.Random(seed)
+    found = []
+    for _ in range(count):
+        dst = str(IPv4Address(draw.choice([draw.randrange(1 << 24, 10 << 24), draw.randrange(11 << 24, 0xE << 28)])))
+        proto, sport, dport = draw.choice((TCP, UDP)), draw.randrange(1 << 16), draw.randrange(1 << 16)
+        found.append((ip(ports(sport, dport), dst=dst, proto=proto), FlowKey.of(HERE, dst, proto, sport, dport)))
+    return found
+
+
+@pytest.mark.parametrize("carrier", Carrier)
+@pytest.mark.parametrize("policy", [each for each in Policy if each is not Policy.LEAST_USED])
+def test_the_program_writes_the_gateway_and_the_label_that_its_twin_says(
+    make_labeller: MakeLabeller, policy: Policy, carrier: Carrier
+) -> None:
+    labeller, its = make_labeller(carrier=carrier), leaving(policy=policy, parameter=PARAMETERS.get(policy, 0))
+    labeller.swap(its)
+    gateways: Counter[bytes] = Counter()
+    for frame, key in flows(400):
+        sent = labeller.run(frame).data
+        way = its.way_out(key)
+        assert way is not None
+        if carrier is Carrier.MAC:
+            assert (sent[:6], word_of(sent), sent[12:]) == (way.mac, its.choose(key, 0), frame[12:])
+        else:
+            assert sent[:12] == way.mac + ETHERNET[6:]
+            assert struct.unpack_from("BBBB", sent, 34) == (0x9E, 4, *(its.choose(key, 0) or ()))
+        assert its._replace(seed=77).way_out(key) == way  # the agent restarts
+        gateways[way.mac] += 1
+    assert len(gateways) == 3
+    assert min(gateways.values()) > 80
+
+
+def test_all_packets_of_a_flow_go_to_one_gateway_by_all_its_paths(labeller: Labeller) -> None:
+    labeller.swap(leaving())
+    frame, _ = next(flow for flow in flows(50) if leaving().way_out(flow[1]) == WAYS[1])
+    sent = [labeller.run(frame).data for _ in range(40)]
+    assert {each[:6] for each in sent} == {MACS[1]}
+    assert Counter(map(word_of, sent)) == dict.fromkeys(INTER_POD, 10)
+
+
+def test_the_fragments_between_two_addresses_go_to_one_gateway(labeller: Labeller) -> None:
+    its = leaving()
+    labeller.swap(its)
+    for dst in (f"198.51.100.{last}" for last in range(1, 30)):
+        way = its.way_out(FlowKey.of(HERE, dst, UDP | FRAGMENT_KEY))
+        assert way is not None
+        for ident in range(5):
+            for fragment in (0x2000, 0x2010, 0x0020):
+                frame = ip(ports(ident, 53), dst=dst, proto=UDP, fragment=fragment, ident=ident)
+                assert labeller.run(frame).data[:6] == way.mac
+
+
+def test_what_stays_in_the_fabric_or_comes_in_by_a_gateway_keeps_its_ethernet_destination(labeller: Labeller) -> None:
+    # BPF_PROG_TEST_RUN has packets with a socket; test_attach.py has forwarded ones
+    for its, frames in (
+        (leaving(), (tcp(), tcp(dst=NEAR), echo(1))),
+        (leaving((), leads_out=True), (tcp(src=OUTSIDE),)),
+    ):
+        labeller.swap(its)
+        for frame in frames:
+            sent = labeller.run(frame).data
+            assert (word_of(sent) is not None, sent[:6]) == (True, ETHERNET[:6])

@@ -1,62 +1,89 @@
-"""The eBPF programs of MCS, packet by packet: which packets they change, what they write, and a connection's first and last one."""
+"""The eBPF programs of MCS: frame, verdict and state are the reference's, and these are what docs/mcs.md says; two processors.
+
+In scripts ``send`` and ``receive`` say what has become of a packet. Options are its fields: ``size`` of its data, ``sack`` with its
+blocks (``5000-6000,7000-8000``), ``times`` for several in a row, and of what is received the fields of its MCO. Words are flags
+(``syn``, ``fin``, ``rst``, ``noack``); ``full`` is a header without room for a placeholder. ``state`` shows parts of the state.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import random
 import struct
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from ipaddress import IPv4Address
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic
 from tests.bpf.mcs_both import (
+    BLOCKS,
     CAPACITY,
+    D_SACK,
     DPORT,
     KEY,
+    LAST,
     MSS,
     SPORT,
+    TIMESTAMPS,
     Both,
     option_of,
     received,
     sent,
     tcp_frame,
     tcp_header,
+    tcp_sum,
 )
-from tests.bpf.mcs_frames import ACK, FIN, L4, LINK, PLACEHOLDER, RESERVED, RST, SYN, Kind, option
+from tests.bpf.mcs_frames import (
+    ACK,
+    FIN,
+    L4,
+    LINK,
+    MCO_BYTES,
+    PLACEHOLDER,
+    RESERVED,
+    RST,
+    SYN,
+    Kind,
+    blocks_of,
+    option,
+    sack_in,
+)
+from tests.bpf.mcs_fuzz import fuzz
 from tests.bpf.mcs_programs import ACCEPTS, Programs
-from tests.bpf.mcs_reference import FRESH, Mco, Scale, Verdict, plus
-from tests.helpers.frames import ETHERNET, FAR, HERE, INTER_POD, UDP, ip, ports, table, word_of
+from tests.bpf.mcs_reference import (
+    FRESH,
+    MAX_CHANNELS,
+    MAX_WEIGHT,
+    ONE,
+    PATIENCE_US,
+    Block,
+    Connection,
+    Mco,
+    Verdict,
+    plus,
+)
+from tests.helpers.frames import ETHERNET, FAR, HERE, INTER_POD, UDP, ip, ports, summed, table, word_of
+from tests.helpers.golden import Step, play, scripts
 
-# -- which packets ------------------------------------------------------------------------------------------------------
+OTHER = IPv4Address("10.2.1.4")
 
 
 @pytest.mark.parametrize(
     "frame",
     [
-        sent(room=b""),
-        sent(room=option(Mco(0, 0, 0, 0, 1, 1))),
-        sent(room=bytes([253, 15]) + bytes(14)),
-        sent(room=bytes([254, 16]) + bytes(14)),
-        sent(room=PLACEHOLDER + b"\x01" * 4),
-        sent(flags=SYN),
-        sent(flags=FIN | ACK),
-        sent(flags=RST | ACK),
-        sent().replace(IPv4Address(FAR).packed, IPv4Address("10.2.1.4").packed),
-        ip(sent()[L4:], options=b"\x01" * 4),
-        ip(sent()[L4:], vlan=5),
-        ip(sent()[L4:], fragment=0x2000),
-        ip(sent()[L4:], fragment=0x0001),
-        ip(sent()[L4:], proto=UDP),
-        ip(ports(1, 2)),
-        ip(b""),
-        sent(payload=10)[:-11],
-        sent()[: L4 + 19],
-        ETHERNET + b"\x08\x06" + bytes(28),
+        sent(room=b""), sent(room=option(Mco(0, 0, 0, 0, 1, 1))), sent(room=bytes([253, 15]) + bytes(14)),
+        sent(room=bytes([254, 16]) + bytes(14)), sent(room=PLACEHOLDER + b"\x01" * 4), sent(flags=SYN), sent(flags=FIN | ACK),
+        sent(flags=RST | ACK), sent().replace(IPv4Address(FAR).packed, OTHER.packed), ip(sent()[L4:], options=b"\x01" * 4),
+        ip(sent()[L4:], vlan=5), ip(sent()[L4:], fragment=0x2000), ip(sent()[L4:], fragment=0x0001), ip(sent()[L4:], proto=UDP),
+        ip(ports(1, 2)), ip(b""), sent(payload=10)[:-11], sent()[: L4 + 19], ETHERNET + b"\x08\x06" + bytes(28),
         ETHERNET + b"\x86\xdd" + b"\x60" + bytes(60),
-    ],
-    ids=[
-        "no-placeholder", "filled", "other-length", "other-kind", "not-last", "syn", "first-is-fin", "first-is-rst", "other-host",
-        "ip-options", "vlan", "first-fragment", "last-fragment", "udp", "no-tcp", "empty", "cut", "cut-header", "arp", "ipv6",
     ],
 )  # fmt: skip
 def test_all_else_leaves_byte_for_byte(both: Both, frame: bytes) -> None:
@@ -72,28 +99,15 @@ def test_all_else_leaves_byte_for_byte(both: Both, frame: bytes) -> None:
         (received(version=2), "mco_malformed"),
         (received(before=b"")[: L4 + 20] + bytes([254]) + received(before=b"")[L4 + 21 :], "mco_malformed"),
         (tcp_frame(tcp_header(DPORT, SPORT, 1, 1, ACK, 9, b"", RESERVED), 0, FAR, HERE), "mco_malformed"),
-        (received().replace(IPv4Address(FAR).packed, IPv4Address("10.2.1.4").packed), "mco_unknown"),
+        (received().replace(IPv4Address(FAR).packed, OTHER.packed), "mco_unknown"),
         (received()[: L4 + 30], None),
         (ip(received()[L4:], src=FAR, dst=HERE, options=b"\x01" * 4), None),
         (ip(received()[L4:], src=FAR, dst=HERE, fragment=0x2000), None),
     ],
-    ids=["no-mark", "placeholder", "version-2", "kind", "no-option", "other-host", "cut", "ip-options", "fragment"],
 )
 def test_what_is_no_mco_of_a_known_host_passes_as_it_is(both: Both, frame: bytes, reason: str | None) -> None:
     assert both.into(frame) == frame
     assert both.programs.counters() == ({} if reason is None else {reason: 1})
-
-
-def test_to_a_host_that_is_leaving_nothing_is_scattered_and_what_it_scatters_is_taken(both: Both) -> None:
-    far = int(IPv4Address(FAR))
-    both.sent(sent(payload=10))
-    both.programs.add_peer(FAR, ACCEPTS)
-    both.wire.peers, both.wire.leaving = set(), {far}
-    assert both.sent(sent(payload=10)) == sent(payload=10)
-    both.into(received(payload=10, mco=Mco(0, 1, 0, 3, 4000, 0)))
-    assert (both.its.rb, both.its.fv[0]) == (1 << 3, FRESH)
-    both.sent(sent(flags=RST))
-    assert both.programs.known_keys() == []
 
 
 @pytest.mark.parametrize("channels", [0, 1, 17, 255])
@@ -102,9 +116,6 @@ def test_without_settings_nothing_is_touched(programs: Programs, channels: int) 
     assert programs.egress(sent()) == (Verdict.PASS, sent())
     assert programs.ingress(received()) == received()
     assert programs.known_keys() == []
-
-
-# -- what is written ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("channels", [2, 3, 8, 16])
@@ -147,63 +158,6 @@ def test_ports_wrap(both: Both, port: int) -> None:
     assert {key.remote_port for key in both.programs.known_keys()} == {DPORT, plus(port, 15) & 0xFFFF}
 
 
-# -- connections ----------------------------------------------------------------------------------------------------------
-
-
-def syn(options: bytes, outwards: bool, flags: int = SYN) -> bytes:
-    header = tcp_header(*((SPORT, DPORT) if outwards else (DPORT, SPORT)), 1, 1, flags, 9, options, 0)
-    return tcp_frame(header, 0, *((HERE, FAR) if outwards else (FAR, HERE)))
-
-
-@pytest.mark.parametrize(
-    ("here", "there", "scale"),
-    [
-        (b"\x03\x03\x08\0", b"\x03\x03\x02\0", 2),
-        (b"\x02\x04\x05\xb4\x04\x02\x08\x0a" + bytes(8) + b"\x01\x03\x03\x07", b"\x01\x03\x03\x00", 0),
-        (b"\x03\x03\x08\0", b"\x03\x03\x0f\0", 14),
-        (b"\x03\x03\x08\0", b"\x02\x04\x05\xb4", 0),
-        (b"", b"\x03\x03\x02\0", 0),
-        (b"\x03\x03\x08\0", b"\0\x03\x03\x07", 0),
-        (b"\x03\x03\x08\0", b"\x05\x00\x03\x03\x07\0\0\0", 0),
-        (b"\x03\x03\x08\0", None, None),
-        (None, b"\x03\x03\x08\0", None),
-    ],
-    ids=[
-        "both",
-        "linux",
-        "15",
-        "remote-has-none",
-        "own-has-none",
-        "behind-end",
-        "broken",
-        "remote-unseen",
-        "own-unseen",
-    ],
-)
-def test_the_scale_of_the_remotes_window_comes_from_both_syns(
-    both: Both, here: bytes | None, there: bytes | None, scale: int | None
-) -> None:
-    if here is not None:
-        both.sent(syn(here, outwards=True))
-    if there is not None:
-        both.into(syn(there, outwards=False, flags=SYN | ACK))
-    both.sent(sent())
-    assert both.its.scale == scale
-    known = both.wire.host.scales.get(KEY, Scale())
-    assert both.programs.scale(KEY).of_remote_window == known.of_remote_window == scale
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [sent(flags=RST), sent(flags=RST | ACK, room=b""), sent(flags=RST | ACK, room=b"", before=b"")],
-    ids=["with-placeholder", "without", "without-options"],
-)
-def test_a_reset_of_this_host_ends_the_connection(both: Both, frame: bytes) -> None:
-    both.sent(sent())
-    assert both.sent(frame) == frame
-    assert both.programs.known_keys() == []
-
-
 def test_without_room_connections_are_not_scattered_until_there_is_some(both: Both) -> None:
     frames = [sent()[:L4] + struct.pack("!H", port) + sent()[L4 + 2 :] for port in range(CAPACITY + 1)]
     for frame in frames[:CAPACITY]:
@@ -230,7 +184,6 @@ def test_the_clean_up_removes_what_was_silent_since(programs: Programs) -> None:
     )
     assert programs.sweep(between) == (39, 11)
     assert {key.local_port for key in programs.known_keys()} == {*range(10), 49}
-    assert all(programs.seen_ns(key) > between for key in programs.known_keys())
 
 
 def test_a_burst_without_a_length_in_its_header_is_as_long_as_it_is(both: Both) -> None:
@@ -238,3 +191,326 @@ def test_a_burst_without_a_length_in_its_header_is_as_long_as_it_is(both: Both) 
     frame[LINK + 2 : LINK + 4] = b"\0\0"
     both.sent(bytes(frame), gso_size=MSS, gso_segments=3)
     assert both.its.nlsn[0] == 4000
+
+
+FLAGS = {"syn": SYN, "fin": FIN, "rst": RST}
+MCO_FIELDS = ("rcb", "rb", "rp", "channel", "gsn", "lsn")
+
+
+class Script:
+    """A connection; `handle` plays a step."""
+
+    def __init__(self, both: Both) -> None:
+        self.both = both
+
+    def handle(self, step: Step) -> str:
+        return str(getattr(self, f"do_{step.command}")(step))
+
+    def do_use(self, step: Step) -> str:
+        """Write other settings."""
+        its = step.options
+        self.both.use(
+            Kind[its.get("kind", "paths").upper()], int(its.get("channels", 8)),
+            filtering=its.get("filtering") != "no", regulating=its.get("regulating") != "no",
+        )  # fmt: skip
+        return ""
+
+    def do_begin(self, step: Step) -> str:
+        """Have the connection be in a state, all else of which is as it is, or as at the begin."""
+        fresh = Connection()
+        changes: dict[str, Any] = {name: int(value, 0) for name, value in step.options.items()}
+        changes |= {name: bool(value) for name, value in changes.items() if isinstance(getattr(fresh, name), bool)}
+        self.both.begin(replace(self.both.its, **changes) if "again" in step.words else Connection(**changes))
+        return ""
+
+    def do_state(self, step: Step) -> str:
+        if not self.both.programs.known_keys():
+            return "no connection"
+        its = self.both.its
+        return ", ".join(f"{name} {_shown(getattr(its, name), its.channels)}" for name in step.words)
+
+    def do_forget(self, _step: Step) -> str:
+        """Begin anew: no SYN was seen."""
+        self.both.programs.reset()
+        self.both.wire.host.scales.clear()
+        self.both.wire.counters.clear()
+        return ""
+
+    def do_leaving(self, _step: Step) -> str:
+        """Have the other host be one that is not scattered to any more, but may not know it yet."""
+        self.both.programs.add_peer(FAR, ACCEPTS)
+        self.both.wire.peers, self.both.wire.leaving = set(), self.both.wire.peers
+        return ""
+
+    def do_syn(self, step: Step) -> str:
+        """Let both SYNs pass, with these options; of one that is not named nothing is seen."""
+        for end, by, addresses, pass_it in (
+            ("here", (SPORT, DPORT), (HERE, FAR), self.both.sent), ("there", (DPORT, SPORT), (FAR, HERE), self.both.into),
+        ):  # fmt: skip
+            if end in step.options:
+                header = tcp_header(*by, 1, 1, SYN, 9, bytes.fromhex(step.options[end]), 0)
+                pass_it(tcp_frame(header, 0, *addresses))
+        return ""
+
+    def do_send(self, step: Step) -> str:
+        its, rows = step.options, []
+        seq, size = int(its.get("seq", 1000)), int(its.get("size", 0))
+        gso_size, segments = map(int, its.get("burst", "0x0").split("x"))
+        for _ in range(int(its.get("times", 1))):
+            frame = self._sent(step, seq, size)
+            verdict, out = self.both.out(frame, gso_size, segments)
+            rows.append(_said(frame, out) if verdict is Verdict.PASS else "dropped")
+            seq = plus(seq, size)
+        if len(rows) == 1:
+            return rows[0]
+        return "channels " + " ".join(row.split()[1].strip(",") for row in rows)
+
+    def do_receive(self, step: Step) -> str:
+        its, rows = step.options, []
+        seq, size = int(its.get("seq", 4000)), int(its.get("size", 0))
+        mco = {name: int(its[name], 0) for name in MCO_FIELDS if name in its}
+        sport = plus(DPORT, -mco.get("channel", 0) if self.both.wire.kind is Kind.PORTS else 0) & 0xFFFF
+        for _ in range(int(its.get("times", 1))):
+            given: dict[str, Any] = {"reserved": 0} if "unmarked" in step.words else {}
+            frame = received(
+                seq, int(its.get("ack", 1000)), size, _flags(step), source_port=sport,
+                mco=Mco(**({"rcb": 0, "rb": 0, "rp": 0, "channel": 0, "gsn": seq, "lsn": 0} | mco)),
+                tos=int(its.get("tos", 0)), window=int(its.get("window", 60_000)), **given,
+            )  # fmt: skip
+            out = self.both.into(frame, gso_segments=int(its.get("segments", 0)))
+            assert tcp_sum(out) == 0xFFFF
+            rows.append(_taken(frame, out))
+            seq = plus(seq, size)
+        return rows[-1]
+
+    def _sent(self, step: Step, seq: int, size: int) -> bytes:
+        its = step.options
+        blocks = _blocks(its.get("sack", ""))
+        room = b"" if "full" in step.words else PLACEHOLDER
+        fits = len(TIMESTAMPS) + bool(blocks) * 4 + 8 * len(blocks) + len(room) <= 40
+        return sent(
+            seq, int(its.get("ack", 4000)), size, _flags(step), blocks=blocks, room=room,
+            before=TIMESTAMPS if fits else b"", tos=int(its.get("tos", 0)), window=int(its.get("window", 500)),
+        )  # fmt: skip
+
+
+def _flags(step: Step) -> int:
+    return (0 if "noack" in step.words else ACK) | sum(FLAGS.get(word, 0) for word in step.words)
+
+
+def _blocks(text: str) -> tuple[Block, ...]:
+    return tuple((int(first), int(end)) for first, end in (part.split("-") for part in text.split(",") if part))
+
+
+def _shown(value: object, channels: int) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value[:channels] if len(value) == MAX_CHANNELS else value))
+    return str(value)
+
+
+def _header(frame: bytes) -> bytes:
+    return frame[L4 : L4 + (frame[L4 + 12] >> 4) * 4]
+
+
+def _said(frame: bytes, out: bytes) -> str:
+    """What has become of a packet that is sent."""
+    if out == frame:
+        return "as it is"
+    assert tcp_sum(out) == 0xFFFF
+    assert summed(out[LINK:L4]) % 0xFFFF == 0
+    assert len(out) == len(frame)
+    mco = option_of(out)
+    rows = [f"channel {mco.channel}, gsn {mco.gsn}, lsn {mco.lsn}"]
+    if mco.rb or mco.rcb or mco.rp:
+        rows.append(f"rb {mco.rb:#x}, rcb {mco.rcb:#x}, rp {mco.rp}")
+    blocks = [blocks_of(each, sack_in(each)) for each in (_header(frame), _header(out)[:-MCO_BYTES])]
+    if blocks[0]:
+        rows.append("sack " + (",".join(f"{first}-{end}" for first, end in blocks[1]) or "hidden"))
+    if out[LINK + 1] != frame[LINK + 1]:
+        rows.append(f"tos {out[LINK + 1]}")
+    if out[L4 : L4 + 2] != frame[L4 : L4 + 2]:
+        rows.append(f"port {struct.unpack_from('!H', out, L4)[0] - SPORT:+}")
+    if (word := word_of(out)) is not None:
+        assert word in INTER_POD
+        rows.append("labelled")
+    return ", ".join(rows)
+
+
+def _taken(frame: bytes, out: bytes) -> str:
+    """What has become of a packet that comes in."""
+    rows = []
+    if out[L4 : L4 + 2] != frame[L4 : L4 + 2]:
+        rows.append(f"from port {struct.unpack_from('!H', out, L4)[0]}")
+    if out[L4 + 14 : L4 + 16] != frame[L4 + 14 : L4 + 16]:
+        rows.append(f"window {struct.unpack_from('!H', out, L4 + 14)[0]}")
+    return ", ".join(rows) or "as it is"
+
+
+@pytest.mark.parametrize("script", scripts(__file__, "mcs"), ids=lambda path: path.stem)
+def test_script(both: Both, script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Script(both).handle, record=request.config.option.record)
+
+
+@pytest.mark.parametrize("patience_us", [10_000_000, 0])
+def test_what_is_missing_for_long_is_lost_though_no_channel_shows_a_gap(both: Both, patience_us: int) -> None:
+    both.use(patience_us=patience_us or PATIENCE_US)
+    both.programs.set(patience_us=patience_us)  # 0: the default
+    now_us = time.monotonic_ns() // 1000 & LAST
+    both.wire.host.clock_us = lambda: now_us
+    both.begin(Connection(lan=4000, gap_since=now_us - 11_000_000 & LAST))
+    both.sent(sent(ack=4000, blocks=BLOCKS[:1]))
+    assert (both.its.loss, both.its.rsn) == (True, BLOCKS[0][1])
+    both.sent(sent(ack=BLOCKS[0][1] + 1))
+    assert not both.its.loss
+
+
+def test_a_gap_begins_with_the_first_packet_behind_it_and_each_gap_anew(both: Both) -> None:
+    both.use(patience_us=60_000_000)
+    both.wire.host.clock_us = lambda: time.monotonic_ns() // 1000 & LAST
+    for ack, blocks, gap in (
+        (4000, (), False), (4000, BLOCKS, True), (4500, BLOCKS, True), (4600, (), False), (4700, BLOCKS, True),
+        (4600, (), True), (4800, (D_SACK, *BLOCKS), False),
+    ):  # fmt: skip
+        both.out(sent(ack=ack, blocks=blocks[:1]))
+        assert (both.its.gap_since is not None) == gap
+        assert not both.its.loss
+
+
+def any_connection(draw: random.Random, channels: int) -> Connection:
+    numbers = [draw.getrandbits(32) for _ in range(MAX_CHANNELS)]
+    mask = (1 << channels) - 1
+
+    def some(high: int) -> list[int]:
+        values = [draw.choice((0, draw.randrange(high + 1))) for _ in range(channels)]
+        return values + [0] * (MAX_CHANNELS - channels)
+
+    fv = some(FRESH)[:channels] + [FRESH] * (MAX_CHANNELS - channels)
+    return Connection(
+        channels, numbers, nsn=draw.getrandbits(32), msn=draw.choice((999, 1000, 1001, draw.getrandbits(32))),
+        ws=draw.choice((draw.getrandbits(30), 3000, 1 << 30)), fv=fv, skv=some(7), wv=some(MAX_WEIGHT),
+        cb=draw.choice((0, draw.getrandbits(16) & mask)), ab=draw.choice((mask, 0, draw.getrandbits(16) & mask)),
+        cc=draw.randrange(channels), alpha=draw.randrange(ONE + 1), slow_start=draw.random() < 0.5,
+        resent=draw.random() < 0.5,
+        mss=draw.choice((536, 1448, 9000, 65495)),
+        scale=draw.choice((None, 0, 7, 14)), expected=[draw.choice((None, number, 0)) for number in numbers],
+        lan=draw.choice((None, 3000, 4000, 5000, draw.getrandbits(32))), rsn=draw.choice((3999, 4000, draw.getrandbits(32))),
+        rb=draw.getrandbits(16), rcb=draw.getrandbits(16), rp=draw.choice((0, 3, 255)), loss=draw.random() < 0.3,
+        closed_out=draw.random() < 0.1, closed_in=draw.random() < 0.1,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("channels", [2, 3, 5, 8, 11, 16])
+def test_channels_weights_windows_and_freshness_follow_from_any_state(both: Both, channels: int) -> None:
+    draw = random.Random(channels)
+    both.use(channels=channels)
+    for number in range(300):
+        both.begin(any_connection(draw, channels))
+        for _ in range(20 if number % 5 == 0 else 0):
+            if KEY in both.wire.host.connections:
+                both.sent(sent(seq=draw.getrandbits(32), ack=9000, payload=draw.choice((0, 10, MSS))))
+        for ack in (draw.choice((999, 1000, 1001, 1002)), draw.getrandbits(32)):
+            seq, size, tos = draw.getrandbits(32), draw.choice((0, 1, MSS)), draw.randrange(4)
+            mco = Mco(
+                draw.choice((0, draw.getrandbits(16))), draw.choice((0, draw.getrandbits(16))), draw.randrange(256),
+                draw.randrange(16), draw.choice((seq, plus(seq, -MSS))), draw.getrandbits(32),
+            )  # fmt: skip
+            both.into(received(seq, ack, size, mco=mco, tos=tos, window=draw.getrandbits(16)))
+
+
+SIZE, BEGUN = 100, 1000
+
+
+def on_two_processors(*works: Callable[[], Any]) -> list[Any]:
+    """Return what two functions return that run at the same time, each on a processor of its own.
+
+    In processes: threads of one interpreter are hardly ever in the kernel together. A guest has no /dev/shm for a barrier.
+    """
+    context = multiprocessing.get_context("fork")
+
+    def run(work: Callable[[], Any], processor: int, pipe: Pipe) -> None:
+        os.sched_setaffinity(0, {processor})
+        pipe.send("ready")
+        pipe.recv()
+        pipe.send(work())
+
+    pipes = [context.Pipe() for _ in works]
+    started = zip(works, sorted(range(os.cpu_count() or 1)), pipes, strict=False)
+    processes = [context.Process(target=run, args=(work, number, pipe[1])) for work, number, pipe in started]
+    assert len(processes) == 2
+    for process in processes:
+        process.start()
+    assert [pipe.recv() for pipe, _ in pipes] == ["ready", "ready"]
+    for pipe, _ in pipes:
+        pipe.send("go")
+    found = [pipe.recv() for pipe, _ in pipes]
+    for process in processes:
+        process.join()
+    return found
+
+
+def local_numbers(programs: Programs) -> list[int]:
+    its = programs.connection(KEY)
+    return [its[f"nlsn{channel}"] - BEGUN for channel in range(8)]
+
+
+def test_two_processors_that_send_lose_no_byte(programs: Programs) -> None:
+    each, frame = 30_000, sent(seq=BEGUN, payload=SIZE)
+    programs.egress(sent(seq=BEGUN))
+    on_two_processors(*[lambda: [programs.egress(frame) for _ in range(each)] and None] * 2)
+    assert sum(local_numbers(programs)) == 2 * each * SIZE
+
+
+def test_two_processors_that_send_use_no_local_number_twice(programs: Programs) -> None:
+    each = 2000
+    programs.egress(sent(seq=BEGUN))
+    frames = [sent(seq=BEGUN + number * SIZE, payload=SIZE) for number in range(2 * each)]
+
+    def send(which: slice) -> list[bytes]:
+        return [programs.egress(frame)[1] for frame in frames[which]]
+
+    outs = on_two_processors(lambda: send(slice(0, None, 2)), lambda: send(slice(1, None, 2)))
+    assert programs.connection(KEY)["nsn"] == BEGUN + 2 * each * SIZE
+    taken = [option_of(out) for out in (*outs[0], *outs[1])]
+    assert len({(mco.channel, mco.lsn) for mco in taken}) == 2 * each
+    assert {sum(mco.channel == channel for mco in taken) for channel in range(8)} == {2 * each // 8}
+
+
+def test_two_processors_that_receive_lose_no_packet(programs: Programs) -> None:
+    programs.egress(sent())
+    told = 0
+    for _ in range(20):
+        on_two_processors(*[lambda: programs.ingress(received(payload=10), repeat=100)] * 2)
+        told += option_of(programs.egress(sent())[1]).rp
+    assert told == 20 * 2 * 100
+
+
+def test_two_processors_that_receive_lose_no_growth_of_the_window(programs: Programs) -> None:
+    programs.egress(sent(payload=MSS))
+    begun, repeat = programs.connection(KEY)["ws"], 100_000
+    frames = [received(mco=Mco(0, 0, 2, number, 4000, 0)) for number in range(2)]
+    on_two_processors(*[lambda frame=frame: programs.ingress(frame, repeat=repeat) for frame in frames])
+    assert programs.connection(KEY)["ws"] == begun + 2 * repeat * MSS
+
+
+def test_one_processor_sends_while_another_receives(programs: Programs) -> None:
+    programs.egress(sent())
+    each = 3000
+    frame = received(payload=10, mco=Mco(0, 0, 2, 1, 4000, 0))
+
+    def send() -> int:
+        outs = [programs.egress(sent(seq=BEGUN + turn, payload=1))[1] for turn in range(each)]
+        return sum(option_of(out).rp for out in outs)
+
+    begun = programs.connection(KEY)["ws"]
+    told, _ = on_two_processors(send, lambda: [programs.ingress(frame, repeat=3) for _ in range(each)] and None)
+    its = programs.connection(KEY)
+    assert its["ws"] == begun + 3 * each * 536
+    assert sum(local_numbers(programs)) == each
+    assert told + its["rp"] <= 3 * each
+
+
+def test_random_packets_have_the_same_outcome() -> None:
+    done = fuzz(packets=20_000, seed=1)
+    # a fuzz that reaches only refusals proves nothing
+    rare = {"ack_filtered", "window_lowered", "no_connection", "mco_unknown", "mco_malformed", "no_path"}
+    assert all(done[reason] > 20 for reason in {"scattered", "labelled", "mco_taken", *rare}), done

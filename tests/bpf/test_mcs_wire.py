@@ -1,37 +1,47 @@
-"""Real TCP with MCS at both ends: over paths that differ by milliseconds, and where it must not touch anything."""
+"""Real TCP with MCS at both ends: over paths that differ by milliseconds, and while agents come, are killed and end."""
 
 from __future__ import annotations
 
 import heapq
+import json
 import os
+import re
 import select
+import signal
 import socket
 import struct
+import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
 
+from experiments.emulation.processes import AgentProcess, free_ports
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.mcs_peers import Use
 from sopa_ryu.agent.paths.path_table import Label
+from tests.bpf.mcs_frames import mco_of, parse
 from tests.bpf.mcs_programs import ONLY, SETTINGS
+from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import INTER_POD, table, word_of
-from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, raw_socket, run, veth_pair
-from tests.helpers.waiting import PATIENCE_SECONDS
+from tests.helpers.scrape import scrape
+from tests.helpers.sock_ops import detach, program_of
+from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, Stream, frames, raw_socket, run, transfer, veth_pair
+from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
+from topologies.lab.standstill import standing_still
 
 HERE, PORT = "10.0.0.2", 5001
 TCP_MD5SIG = 14
 PASSWORD = b"secret"
 DELAY, STEP = 0.002, 0.001  # seconds: the first path's, and how much longer each further one takes
-ALIVE_FOR, KEPT = 500, 2000  # packets
 
 
 @contextmanager
@@ -60,9 +70,6 @@ class Relay:
         self._ends = ends
         self._stopped = False
         self.taken = dict.fromkeys(INTER_POD, 0)
-        self.dies: Label | None = None
-        """A path that carries nothing any more after some packets."""
-        self.last: deque[Label] = deque(maxlen=KEPT)
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Relay:
@@ -86,9 +93,6 @@ class Relay:
                 at = time.monotonic() + DELAY
                 if label is not None:
                     self.taken[label] += 1
-                    self.last.append(label)
-                    if label == self.dies and self.taken[label] > ALIVE_FOR:
-                        continue
                     at += STEP * INTER_POD.index(label)
                 heapq.heappush(under_way, (at, number, self._ends[end is self._ends[0]], frame))
             while under_way and under_way[0][0] <= time.monotonic():
@@ -120,49 +124,33 @@ def relayed() -> Iterator[tuple[Pair, Relay]]:
             yield Pair(host._host, peer._peer), relay
 
 
-def exchange(pair: Pair, size: int, prepare: bytes = b"") -> tuple[bool, bool]:
-    """Send so many random bytes over one connection in both directions at the same time; return whether all arrived.
-
-    With a password both ends sign what they send (RFC 2385).
-    """
-    data, arrived = (os.urandom(size), os.urandom(size)), [b"", b""]
+def exchange(pair: Pair, size: int, password: bytes = b"") -> bool:
+    """Send random bytes over one connection both ways at once, signed with a password (RFC 2385); return whether all arrived."""
+    data = os.urandom(size), os.urandom(size)
     with inside(pair.peer):
         server = socket.create_server((PEER_ADDRESS, PORT))
     with inside(pair.host):
         client = socket.socket()
-    for end, remote in ((server, HERE), (client, PEER_ADDRESS)) if prepare else ():
-        key = struct.pack(
-            "=HH4s120xBBHi80s", socket.AF_INET, 0, socket.inet_aton(remote), 0, 0, len(prepare), 0, prepare
-        )
+    for end, remote in ((server, HERE), (client, PEER_ADDRESS)) if password else ():
+        address, size_of = socket.inet_aton(remote), len(password)
+        key = struct.pack("=HH4s120xBBHi80s", socket.AF_INET, 0, address, 0, 0, size_of, 0, password)
         end.setsockopt(socket.IPPROTO_TCP, TCP_MD5SIG, key)
+
+    def send(end: socket.socket, what: bytes) -> None:
+        end.sendall(what)
+        end.shutdown(socket.SHUT_WR)
+
+    def receive(end: socket.socket) -> bytes:
+        return b"".join(iter(lambda: end.recv(1 << 16), b""))
+
     with server, client:
         client.settimeout(PATIENCE_SECONDS)
         client.connect((PEER_ADDRESS, PORT))
-        accepted, _ = server.accept()
-        with accepted:
+        with server.accept()[0] as accepted, ThreadPoolExecutor(4) as pool:
             accepted.settimeout(PATIENCE_SECONDS)
-
-            def send(end: socket.socket, what: bytes) -> None:
-                end.sendall(what)
-                end.shutdown(socket.SHUT_WR)
-
-            def receive(end: socket.socket, at: int) -> None:
-                taken = bytearray()
-                while piece := end.recv(1 << 16):
-                    taken += piece
-                arrived[at] = bytes(taken)
-
-            work = [
-                threading.Thread(target=send, args=(client, data[0])),
-                threading.Thread(target=send, args=(accepted, data[1])),
-                threading.Thread(target=receive, args=(accepted, 0)),
-                threading.Thread(target=receive, args=(client, 1)),
-            ]
-            for thread in work:
-                thread.start()
-            for thread in work:
-                thread.join()
-    return arrived[0] == data[0], arrived[1] == data[1]
+            for end, what in zip((client, accepted), data, strict=True):
+                pool.submit(send, end, what)
+            return tuple(pool.map(receive, (accepted, client))) == data
 
 
 def statistics(run_in: str) -> dict[str, int]:
@@ -176,32 +164,215 @@ def test_over_paths_of_different_length_no_tcp_sees_reordering(relayed: tuple[Pa
     both = ((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE))
     # a pause of the relay is no loss
     with scattering(*both, patience_us=10_000_000) as ends:
-        assert exchange(pair, 10_000_000) == (True, True)
+        assert exchange(pair, 10_000_000)
         assert min(relay.taken.values()) > 1500
         for its in ends:
             assert its.counters()["ack_filtered"] > 100
     for name in (pair._host, pair._peer):
         counted = statistics(name)
         assert counted["TcpExtTCPOFOQueue"] > 1000
-        assert (
-            counted["TcpExtTCPSACKReorder"] < 100
-        )  # without the programs' filter thousands; a few after a pause of the relay
-
-
-def test_a_path_that_dies_is_left_and_the_transfer_goes_on(relayed: tuple[Pair, Relay]) -> None:
-    pair, relay = relayed
-    relay.dies = INTER_POD[-1]
-    with scattering((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE)):
-        assert exchange(pair, 10_000_000) == (True, True)
-    assert relay.taken[INTER_POD[-1]] > ALIVE_FOR
-    # pure ACKs try it again and again: nothing says that they do not arrive
-    assert relay.last.count(INTER_POD[-1]) < KEPT // 8
+        # without the programs' filter thousands; a few after a pause of the relay
+        assert counted["TcpExtTCPSACKReorder"] < 100
 
 
 def test_a_signed_connection_is_not_touched(pair: Pair) -> None:
     with scattering((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE)) as ends:
-        assert exchange(pair, 300_000, PASSWORD) == (True, True)
+        assert exchange(pair, 300_000, PASSWORD)
         assert all(its.counters()["scattered"] == 0 for its in ends)
-        assert exchange(pair, 300_000) == (True, True)
+        assert exchange(pair, 300_000)
         assert all(its.counters()["scattered"] > 10 for its in ends)
     assert statistics(pair._peer)["TcpExtTCPMD5Failure"] == 0
+
+
+FILTERS = ["sopa_mcs", "sopa_mcs_in", "sopa_probe"]
+
+
+def has_room(frame: bytes) -> bool:
+    """Whether a packet has an MCO, or room for one."""
+    its = parse(frame)
+    return its is not None and mco_of(its.header) is not None
+
+
+def mcos(captured: list[bytes]) -> list[tuple[int, int, Label | None]]:
+    """Channel, source port and label of the host's packets that carry an MCO."""
+    parsed = [(parse(frame), word_of(frame)) for frame in captured if frame[26:30] == socket.inet_aton(HERE)]
+    return [(its.segment.mco.channel, its.sport, label) for its, label in parsed if its and its.segment.mco]
+
+
+class Ends:
+    """Both ends of the pair, whose addresses are hosts of a k=4 fabric, and their agents."""
+
+    def __init__(self, pair: Pair, controller: ChannelServer, directory: Path) -> None:
+        self.pair, self.controller, self._directory = pair, controller, directory
+        self.ports = dict(zip(("host", "peer"), free_ports(2), strict=True))
+
+    def agent(self, end: str, *options: str, policy: str = "mcs", further: tuple[str, ...] = ()) -> AgentProcess:
+        every = [f"--state-dir={self._directory / end}", f"--policy={policy}", f"--metrics-port={self.ports[end]}"]
+        self.log(end).touch()
+        return AgentProcess([self.interface(end), *further], self.controller.url, self.log(end), [*every, *options])
+
+    def interface(self, end: str) -> str:
+        return f"{end}0@{ {'host': self.pair.host, 'peer': self.pair.peer}[end] }"
+
+    def log(self, end: str) -> Path:
+        return self._directory / f"{end}.log"
+
+    def metric(self, end: str, name: str) -> float:
+        """The sum of the samples whose name, or name with labels, begins so."""
+        found = re.findall(rf"^sopa_agent_{name}[,}}]?.*? (\S+)$", scrape(self.ports[end]), re.MULTILINE)
+        return sum(map(float, found))
+
+    def packets(self, end: str, outcome: str) -> float:
+        return self.metric(end, f'mcs_packets_total{{.*outcome="{outcome}"')
+
+    @contextmanager
+    def at_work(self, *options: str) -> Iterator[tuple[AgentProcess, AgentProcess]]:
+        with self.agent("host", *options) as one, self.agent("peer", *options) as other:
+            for end in self.ports:
+                self.wait_for_hosts(end, 1)
+            yield one, other
+
+    def wait_for_hosts(self, end: str, count: int) -> None:
+        eventually(lambda: self.metric(end, "mcs_hosts"), count)
+
+    def state(self, end: str = "host") -> list[str]:
+        run = {"host": self.pair.on_host, "peer": self.pair.on_peer}[end]
+        [link] = json.loads(run(f"ip -d -j link show {end}0"))
+        shows = ("sysctl net.ipv4.tcp_reordering net.ipv4.tcp_min_rtt_wlen", f"tc qdisc show dev {end}0", "ip -o link")
+        return [str(link["gso_max_segs"]), *map(run, shows)]
+
+    def filters(self, end: str) -> list[str]:
+        run = {"host": self.pair.on_host, "peer": self.pair.on_peer}[end]
+        shown = "".join(run(f"tc filter show dev {end}0 {side}") for side in ("ingress", "egress"))
+        return re.findall(r"(sopa_\w+):\[", shown)
+
+    def sent(self, size: int = 200_000) -> list[bytes]:
+        """Transfer data over a connection of its own; return what was on the wire, as the peer's end saw it."""
+        data = os.urandom(size)
+        with raw_socket(self.pair.peer, "peer0", ALL) as capture:
+            assert transfer(self.pair, data, pieces=20) == data
+            return [frame for frame in frames(capture) if frame[12:14] == b"\x08\x00" and frame[23] == 6]
+
+
+@pytest.fixture
+def ends(pair: Pair, tmp_path: Path) -> Iterator[Ends]:
+    with channel_server() as controller:
+        yield Ends(pair, controller, tmp_path)
+
+
+def test_the_program_at_the_sockets_is_put_back_and_nothing_is_left_of_it(ends: Ends) -> None:
+    """What two agents scatter: tests/lab/test_agents.py."""
+    before = ends.state()
+    with ends.at_work() as (one, other):
+        detached = program_of(ends.pair.host)
+        assert detached is not None
+        with standing_still(one.pid):  # or it may have attached it again before the connection is made
+            detach(detached)
+            assert not any(map(has_room, ends.sent()))
+        eventually(lambda: program_of(ends.pair.host), detached)
+        assert mcos(ends.sent())
+        eventually(ends.log("host").read_text, Containing("put right"))
+        for agent in (one, other):
+            assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert ends.state() == before
+    assert not any(map(has_room, ends.sent()))
+
+
+def stream(pair: Pair) -> Stream:
+    return Stream(pair.host, pair.peer, PEER_ADDRESS, pause=0.002)
+
+
+def flows(its: Stream) -> None:
+    """Wait until data arrives that is sent from now on."""
+    target = its.sent + 100_000
+    eventually(lambda: its.received >= target)
+
+
+@pytest.mark.parametrize("kind", ["paths", "ports"])
+def test_connections_survive_a_killed_agent_and_its_successor_scatters_again(ends: Ends, kind: str) -> None:
+    """And the end of the other host's agent, after which, by ports, nothing is scattered any more."""
+    before = ends.state()
+    options = f"--channel-kind={kind}", "--channels=4"
+    with ends.at_work(*options) as (one, other):
+        seen = mcos(ends.sent())
+        first = max(port for _, port, _ in seen)
+        if kind == "ports":
+            assert set(seen) == {(channel, first - channel, None) for channel in range(4)}
+        else:
+            assert {(channel, port) for channel, port, _ in seen} == {(channel, first) for channel in range(4)}
+            assert {label for _, _, label in seen} == set(INTER_POD)
+        with stream(ends.pair) as flow:
+            survive(ends, flow, one, other, options)
+    assert ends.state() == before
+
+
+def survive(ends: Ends, flow: Stream, one: AgentProcess, other: AgentProcess, options: tuple[str, ...]) -> None:
+    flows(flow)
+    one.stop(signal.SIGKILL)
+    flows(flow)
+    assert sorted(ends.filters("host")) == FILTERS
+    scattered = ends.packets("peer", "mco_taken")
+    flows(flow)
+    assert ends.packets("peer", "mco_taken") == scattered  # nothing leaves room any more
+    with ends.agent("host", *options) as successor:
+        for end in ends.ports:
+            ends.wait_for_hosts(end, 1)
+        eventually(lambda: ends.packets("host", "scattered") > 100)
+        eventually(lambda: ends.packets("peer", "mco_taken") > scattered)
+        flows(flow)
+        assert other.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert ends.filters("peer") == []
+        flows(flow)
+        if "--channel-kind=ports" in options:  # by paths a host that is gone is listed for a minute
+            ends.wait_for_hosts("host", 0)
+            flows(flow)
+            scattered = ends.packets("host", "scattered")
+            flows(flow)
+            assert ends.packets("host", "scattered") == scattered
+        assert successor.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    flows(flow)
+
+
+def test_mcs_takes_the_place_of_a_killed_agent_of_another_policy_and_puts_its_settings_back(ends: Ends) -> None:
+    before = ends.state()
+    with ends.agent("host", policy="round-robin") as killed:
+        eventually(ends.controller.acknowledged, 1)
+        killed.stop(signal.SIGKILL)
+    assert sorted(ends.filters("host")) == ["sopa_egress", "sopa_probe"]
+    with ends.agent("host") as agent:
+        eventually(lambda: sorted(ends.filters("host")), FILTERS)
+        assert [item for item in ends.state() if "clsact" not in item] == [before[0], before[1], before[3]]
+        agent.stop(signal.SIGKILL)
+    with ends.agent("host", policy="round-robin") as last:
+        eventually(lambda: sorted(ends.filters("host")), ["sopa_egress", "sopa_probe"])
+        last.stop(signal.SIGTERM)
+    assert ends.state() == before
+
+
+def test_all_interfaces_of_a_process_have_one_program_at_the_machines_sockets(ends: Ends) -> None:
+    """And only one in a network namespace, of that process or of another one."""
+    ends.pair.on_host("ip link add other type veth peer name other-peer")
+    for command in ("ip addr add 10.1.0.2/32 dev other", "ip link set other up", "ip link set other-peer up"):
+        ends.pair.on_host(command)
+    second, refusal = f"other@{ends.pair.host}", "another interface in this network namespace has --policy mcs"
+    assert refusal in rejected(ends.agent("host", further=(second,)))
+    assert ends.filters("host") == []
+    assert program_of(ends.pair.host) is None
+    with ends.agent("host", further=(ends.interface("peer"),)) as agent:
+        ends.wait_for_hosts("host", 2)
+        program = program_of(ends.pair.host)
+        assert program is not None
+        assert program_of(ends.pair.peer) == program
+        assert {channel for channel, _, _ in mcos(ends.sent())} == set(range(8))
+        options = ["--policy=mcs", f"--state-dir={ends.log('other').with_suffix('')}"]
+        assert refusal in rejected(AgentProcess([second], ends.controller.url, ends.log("other"), options))
+        assert sorted(ends.filters("host")) == FILTERS
+        assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert program_of(ends.pair.host) is None
+    assert not any(map(has_room, ends.sent()))
+
+
+def rejected(agent: AgentProcess) -> str:
+    done = subprocess.run(agent.command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 1
+    return done.stderr

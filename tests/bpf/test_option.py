@@ -19,14 +19,8 @@ UNSPEC, PASS = 0xFFFFFFFF, 2
 
 @pytest.fixture(scope="module")
 def programs(objects: None) -> Iterator[Programs]:
-    """All three, labelling by the golden packets' table."""
     with Programs(TABLE, FABRIC_MTU) as its:
         yield its
-
-
-def test_every_sentence_names_one_packet() -> None:
-    assert len({(golden.program, golden.sentence) for golden in GOLDEN}) == len(GOLDEN) > 60
-    assert {golden.program for golden in GOLDEN} == {"write", "strip", "parse"}
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: f"{golden.program}: {golden.sentence}")
@@ -38,11 +32,8 @@ def test_golden(programs: Programs, golden: Golden) -> None:
     assert outcome.retval == (PASS if golden.program == "parse" else UNSPEC)
     counted = {name: after[name] - before[name] for name in after if after[name] != before[name]}
     assert counted == ({golden.counted: 1} if golden.counted else {})
-    if golden.program == "write":
-        expected = reference.write(golden.frame, TABLE, FABRIC_MTU)
-    else:
-        expected = getattr(reference, golden.program)(golden.frame)
-    assert expected == (golden.result, golden.counted)
+    more = (TABLE, FABRIC_MTU) if golden.program == "write" else ()
+    assert getattr(reference, golden.program)(golden.frame, *more) == (golden.result, golden.counted)
     if golden.counted == "labelled" and golden.frame[12:14] == b"\x08\x00":
         assert programs.run("strip", golden.result).data == golden.frame
 
@@ -71,10 +62,9 @@ def test_a_packet_that_cannot_be_labelled_takes_no_turn_of_its_flow() -> None:
 
 def test_random_and_mutated_packets_come_out_as_the_reference_says() -> None:
     done = fuzz(packets=20_000, seed=1)
-    assert done.packets == 20_000
     # a fuzz that reaches only refusals proves nothing
-    assert min(done.counted[name] for name in ("labelled", "stripped", "believed")) > 1_000
-    assert min(done.counted[name] for name in ("no_room", "too_big", "malformed", "reserved", "forged")) > 20
+    assert min(done[name] for name in ("labelled", "stripped", "believed")) > 1_000
+    assert min(done[name] for name in ("no_room", "too_big", "malformed", "reserved", "forged")) > 20
 
 
 def test_a_checksum_that_carries_twice_is_right(programs: Programs) -> None:

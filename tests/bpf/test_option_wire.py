@@ -1,9 +1,9 @@
-"""The ``option`` carrier on real interfaces: what is on the wire, what sockets get, what is refused, and what is left behind."""
+"""The ``option`` carrier on real interfaces: what is on the wire, what sockets get, and what is left behind; ``sopa parser``."""
 
 from __future__ import annotations
 
-import errno
 import os
+import re
 import socket
 import struct
 import threading
@@ -13,70 +13,59 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from flowrules.label import Carrier
 from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.edge_parser import Mode
-from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.kernel import xdp
 from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.libbpf import AttachError, Object
 from sopa_ryu.agent.kernel.netns import Interface, inside
 from sopa_ryu.agent.labeller import Labeller
-from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, checksum, ip, ports, table, tcp, word_of
-from tests.helpers.killed_agent import leave_behind
+from sopa_ryu.cli import main
+from tests.bpf.labelling import label_of, labelling
+from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, ip, ports, tcp, word_of
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer, veth_pair
 from tests.helpers.waiting import PATIENCE_SECONDS
 
+Ends = tuple[Labeller, Labeller]
 IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_PMTUDISC_DONT, IP_RECVOPTS = 10, 2, 0, 6
 SOL_PACKET, PACKET_AUXDATA = 263, 8
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """A pair with Ethernet's MTU."""
     with veth_pair() as made:
         made.on_host("ip link set host0 mtu 1500")
         made.on_peer("ip link set peer0 mtu 1500")
         yield made
 
 
-class Ends:
-    """Both ends' agents, so to say: the host writes options, the peer takes them out."""
-
-    def __init__(self, pair: Pair, state_dir: Path, apply: bool = True) -> None:
-        self.pair = pair
-        self.settings = HostSettings("host0", state_dir=state_dir, netns=pair.host, overhead=4)
-        self._stack = ExitStack()
-        if apply:
-            self._stack.enter_context(self.settings)
-        self.host = self._stack.enter_context(
-            Labeller("host0", netns=pair.host, carrier=Carrier.OPTION, cut_by=self.settings.cut_by)
-        )
-        self.peer = self._stack.enter_context(Labeller("peer0", netns=pair.peer, carrier=Carrier.OPTION))
-        self.host.swap(table())
-        for end in (self.host, self.peer):
-            end.attach()
-
-    def close(self) -> None:
-        self._stack.close()
-
-
 @pytest.fixture
-def ends(pair: Pair, tmp_path: Path) -> Iterator[Ends]:
-    its = Ends(pair, tmp_path)
-    yield its
-    its.close()
+def ends(pair: Pair, tmp_path: Path) -> Iterator[tuple[Labeller, Labeller]]:
+    """The host writes options, the peer takes them out."""
+    with (
+        labelling(pair, tmp_path, Carrier.OPTION) as host,
+        Labeller("peer0", netns=pair.peer, carrier=Carrier.OPTION) as peer,
+    ):
+        peer.attach()
+        yield host, peer
 
 
 @contextmanager
-def udp(netns: str, address: str, port: int) -> Iterator[socket.socket]:
-    with inside(netns):
-        opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        opened.bind((address, port))
-    opened.settimeout(PATIENCE_SECONDS)
-    with opened:
-        yield opened
+def connected(pair: Pair) -> Iterator[list[socket.socket]]:
+    """UDP sockets of the host, which sends, and of the peer."""
+    with ExitStack() as stack:
+        made = []
+        for netns, address in ((pair.host, HERE), (pair.peer, FAR)):
+            with inside(netns):
+                made.append(stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)))
+            made[-1].bind((address, 5000))
+            made[-1].settimeout(PATIENCE_SECONDS)
+        made[0].connect((FAR, 5000))
+        yield made
 
 
 def packets(capture: socket.socket, wait: float = 0.5) -> list[bytes]:
@@ -84,85 +73,44 @@ def packets(capture: socket.socket, wait: float = 0.5) -> list[bytes]:
     return [frame for frame in frames(capture, wait) if frame[12:14] == b"\x08\x00"]
 
 
-def option_of(frame: bytes) -> tuple[int, int] | None:
-    """The hops of the word that is an IPv4 frame's first option."""
-    return (frame[36], frame[37]) if frame[14] > 0x45 and frame[34:36] == b"\x9e\x04" else None
-
-
-def link_mtu(run: object, ifname: str) -> int:
-    return int(run(f"ip -o link show {ifname}").split(" mtu ")[1].split()[0])  # type: ignore[operator]
-
-
-# -- on the wire and at the socket ------------------------------------------------------------------------------------------
-
-
-def test_the_wire_has_the_word_and_the_socket_has_no_option(pair: Pair, ends: Ends) -> None:
-    with (
-        raw_socket(pair.peer, "peer0", ALL) as wire,
-        udp(pair.host, HERE, 4000) as sender,
-        udp(pair.peer, FAR, 5000) as receiver,
-    ):
+def test_the_wire_has_the_word_and_the_socket_has_no_option_but_without_an_agent(pair: Pair, ends: Ends) -> None:
+    host, peer = ends
+    with raw_socket(pair.peer, "peer0", ALL) as wire, connected(pair) as (sender, receiver):
         receiver.setsockopt(socket.IPPROTO_IP, IP_RECVOPTS, 1)
         for n in range(8):
-            sender.sendto(b"%d" % n, (FAR, 5000))
+            sender.send(b"%d" % n)
             data, ancillary, _, _ = receiver.recvmsg(100, 100)
             assert data == b"%d" % n
             assert all(kind != IP_RECVOPTS or not options for _, kind, options in ancillary)
-        words = [option_of(frame) for frame in packets(wire)]
-    start = INTER_POD.index(words[0])  # type: ignore[arg-type]
-    assert words == [INTER_POD[(start + n) % 4] for n in range(8)]
-    assert ends.host.counters()["labelled"] == ends.peer.counters()["stripped"] == 8
-
-
-def test_a_receiver_without_an_agent_takes_the_packets_too(pair: Pair, ends: Ends) -> None:
-    ends.peer.detach()
-    with udp(pair.host, HERE, 4000) as sender, udp(pair.peer, FAR, 5000) as receiver:
-        receiver.setsockopt(socket.IPPROTO_IP, IP_RECVOPTS, 1)
-        sender.sendto(b"hello", (FAR, 5000))
+        words = [label_of(frame) for frame in packets(wire)]
+        peer.detach()
+        sender.send(b"hello")
         data, [(_, _, options)], _, _ = receiver.recvmsg(100, 100)
-    assert data == b"hello"
-    assert options[:2] == b"\x9e\x04"
+        assert (data, options[:2]) == (b"hello", b"\x9e\x04")
+    assert Counter(words) == dict.fromkeys(INTER_POD, 2)
+    assert (host.counters()["labelled"], peer.counters()["stripped"]) == (9, 8)
 
 
 @pytest.mark.parametrize("offload", ["on", "off"])
-@pytest.mark.parametrize("bursts", [True, False])
-def test_tcp_arrives_whole_in_packets_that_fit(pair: Pair, tmp_path: Path, bursts: bool, offload: str) -> None:
+def test_tcp_arrives_whole_in_packets_that_fit(pair: Pair, ends: Ends, offload: str) -> None:
     pair.on_host(f"ethtool -K host0 tx {offload}")
-    ends = Ends(pair, tmp_path)
-    if bursts:
-        ends.host.follow(ends.host.fabric_mtu, 0)
     data = os.urandom(400_000)
     with raw_socket(pair.peer, "peer0", ALL) as wire:
         assert transfer(pair, data) == data
-        got = [frame for frame in packets(wire) if frame[26:30] == bytes([10, 0, 0, 2])]
-    counters = ends.host.counters()
-    ends.close()
-    words = Counter(option_of(frame) for frame in got)
-    assert set(words) == {*INTER_POD}
-    assert (counters["gso"] > 0) is bursts
-    if offload == "off" or not bursts:  # else bursts reach the other end of a veth pair uncut
-        assert max(len(frame) for frame in got) <= 14 + 1500
-    if not bursts:
-        assert counters["labelled"] == words.total()
-        assert max(words.values()) - min(words.values()) <= 1
+        assert max(len(frame) for frame in packets(wire) if frame[26:30] == bytes([10, 0, 0, 2])) == 14 + 1500
 
 
 def test_all_fragments_of_a_datagram_take_one_path_and_arrive_as_one(pair: Pair, ends: Ends) -> None:
-    with (
-        raw_socket(pair.peer, "peer0", ALL) as wire,
-        udp(pair.host, HERE, 4000) as sender,
-        udp(pair.peer, FAR, 5000) as receiver,
-    ):
+    with raw_socket(pair.peer, "peer0", ALL) as wire, connected(pair) as (sender, receiver):
         sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
         taken = set()
         for n in range(16):
-            data = bytes([n]) * 4000
-            sender.sendto(data, (FAR, 5000))
-            assert receiver.recv(5000) == data
+            sender.send(bytes([n]) * 4000)
+            assert receiver.recv(5000) == bytes([n]) * 4000
             fragments = packets(wire, 0.05)
             assert len(fragments) == 3
             assert max(map(len, fragments)) <= 14 + 1500
-            [word] = {option_of(frame) for frame in fragments}
+            [word] = {label_of(frame) for frame in fragments}
             taken.add(word)
     assert len(taken) > 1
 
@@ -173,115 +121,41 @@ def test_a_tag_that_is_in_the_frame_is_still_on_it_when_it_arrives(pair: Pair, e
         wire.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
         sender.send(frame)
         data, [(_, _, auxiliary)], _, _ = wire.recvmsg(2000, 100)
-    assert option_of(data) in INTER_POD
+    assert label_of(data) in INTER_POD
     assert struct.unpack_from("=IIIHHHH", auxiliary)[5] == 0x6005  # tp_vlan_tci
-
-
-# -- what does not fit ------------------------------------------------------------------------------------------------------
-
-
-def test_what_would_not_fit_is_refused_as_linux_refuses_it(pair: Pair, ends: Ends) -> None:
-    with udp(pair.host, HERE, 4000) as sender, udp(pair.peer, FAR, 5000) as receiver:
-        sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
-        sender.sendto(b"x" * 1468, (FAR, 5000))
-        assert len(receiver.recv(2000)) == 1468
-        with pytest.raises(OSError, match="Message too long") as refused:
-            sender.sendto(b"x" * 1469, (FAR, 5000))
-        assert refused.value.errno == errno.EMSGSIZE
-        assert ends.host.counters()["too_big"] == 0
-
-
-def test_a_relayed_packet_is_answered_with_fragmentation_needed(pair: Pair, ends: Ends) -> None:
-    pair.on_host("sysctl -qw net.ipv4.ip_forward=1")
-    pair.on_host("ip link add guest0 type veth peer name guest1")
-    pair.on_host("ip address add 10.0.0.129/25 dev guest0")
-    pair.on_host("ip link set guest0 up")
-    pair.on_host("ip link set guest1 up")
-    # a frame from a guest, larger than what the host's interface takes
-    packet = bytearray(ip(b"\x08\x00\x00\x00" + bytes(1473), proto=1, src="10.0.0.130"))
-    packet[24:26] = struct.pack("!H", checksum(packet[14:34]))
-    with raw_socket(pair.host, "guest1", ALL) as guest:
-        mac = pair.on_host("ip -o link show guest0").split(" link/ether ")[1].split()[0]
-        pair.on_host("ip neigh add 10.0.0.130 lladdr 02:00:00:00:00:99 dev guest0")
-        guest.send(bytes.fromhex(mac.replace(":", "")) + packet[6:])
-        answers = [frame for frame in packets(guest) if frame[23] == 1 and frame[34:36] == b"\x03\x04"]
-    assert len(answers) == 1
-    assert struct.unpack_from("!H", answers[0], 40)[0] == 1496
 
 
 def test_an_mtu_that_somebody_has_raised_again_makes_no_packet_too_large(pair: Pair, ends: Ends) -> None:
     pair.on_host("ip link set host0 mtu 1500")
-    with udp(pair.host, HERE, 4000) as sender, udp(pair.peer, FAR, 5000) as receiver:
+    with connected(pair) as (sender, receiver):
         sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
-        sender.sendto(b"x" * 1472, (FAR, 5000))
+        sender.send(b"x" * 1472)
         assert len(receiver.recv(2000)) == 1472
-    assert (ends.host.counters()["too_big"], ends.host.counters()["labelled"]) == (1, 0)
-
-
-# -- what is left behind ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("successor", Carrier)
-def test_the_successor_of_a_killed_agent_restores_the_mtu(pair: Pair, tmp_path: Path, successor: Carrier) -> None:
-    for _ in range(2):
-        leave_behind(HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=4))
-        killed = Labeller("host0", netns=pair.host, carrier=Carrier.OPTION)
-        killed.load()
-        killed.swap(table())
-        killed.attach()
-        killed.close()
-    assert link_mtu(pair.on_host, "host0") == 1496
-    settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=successor.overhead)
-    settings.apply()
-    assert settings.fabric_mtu == 1500
-    assert link_mtu(pair.on_host, "host0") == 1500 - successor.overhead
-    with Labeller("host0", netns=pair.host, carrier=successor) as labeller:
-        assert labeller.inherits()
-        labeller.swap(table())
-        labeller.attach()
-        ingress = pair.on_host("tc filter show dev host0 ingress")
-        assert ("sopa_strip" in ingress) is (successor is Carrier.OPTION)
-    settings.restore()
-    assert link_mtu(pair.on_host, "host0") == 1500
-    assert "sopa" not in pair.on_host("tc filter show dev host0 egress") + pair.on_host(
-        "tc filter show dev host0 ingress"
-    )
-
-
-# -- the parser -------------------------------------------------------------------------------------------------------------
+    assert (ends[0].counters()["too_big"], ends[0].counters()["labelled"]) == (1, 0)
 
 
 @pytest.mark.parametrize("mode", [None, Mode.NATIVE, Mode.GENERIC])
 def test_the_switch_sees_the_word_in_the_source_address(pair: Pair, ends: Ends, mode: Mode | None) -> None:
     port = Interface("peer0", pair.peer)
     assert edge_parser.attach(port, mode) is (mode or Mode.NATIVE)
-    with raw_socket(pair.peer, "peer0", ALL) as switch, udp(pair.host, HERE, 4000) as sender:
-        with udp(pair.peer, FAR, 5000) as receiver:
-            for _ in range(8):
-                sender.sendto(b"hello", (FAR, 5000))
-                assert receiver.recv(100) == b"hello"
+    forged = bytearray(tcp())
+    forged[6:12] = bytes.fromhex("02539e040101")
+    with raw_socket(pair.peer, "peer0", ALL) as switch, connected(pair) as (sender, receiver):
+        for _ in range(8):
+            sender.send(b"hello")
+            assert receiver.recv(100) == b"hello"
         seen = packets(switch)
-    assert [word_of(frame) for frame in seen] == [option_of(frame) for frame in seen]
+        with raw_socket(pair.host, "host0", 0) as host:
+            ends[0].detach()  # a host that writes a word into its address itself
+            host.send(forged)
+        [refused] = packets(switch)
+    assert (word_of(refused), refused[12:]) == (None, forged[12:])
+    assert [word_of(frame) for frame in seen] == [label_of(frame[:6] + bytes(6) + frame[12:]) for frame in seen]
     assert len(seen) == 8
     status = edge_parser.status(port)
     assert status is not None
-    assert (status.mode, status.counters["believed"]) == (mode or Mode.NATIVE, 8)
-
-
-@pytest.mark.parametrize("mode", Mode)
-def test_a_host_cannot_write_a_word_into_its_address_itself(pair: Pair, mode: Mode) -> None:
-    port = Interface("peer0", pair.peer)
-    edge_parser.attach(port, mode)
-    forged = bytearray(tcp())
-    forged[6:12] = bytes.fromhex("02539e040101")
-    with raw_socket(pair.peer, "peer0", ALL) as switch, raw_socket(pair.host, "host0", 0) as host:
-        host.send(forged)
-        [seen] = packets(switch)
-    assert word_of(seen) is None
-    assert seen[12:] == forged[12:]
-    status = edge_parser.status(port)
-    assert status is not None
-    assert status.counters["forged"] == 1
+    found = status.mode, status.counters["believed"], status.counters["forged"]
+    assert found == (mode or Mode.NATIVE, 8, 1)
 
 
 def test_attaching_again_replaces_the_parser_and_detaching_leaves_nothing(pair: Pair) -> None:
@@ -304,11 +178,11 @@ def test_no_packet_passes_unseen_while_it_is_replaced(pair: Pair, ends: Ends) ->
     port = Interface("peer0", pair.peer)
     edge_parser.attach(port)
     done = threading.Event()
-    with raw_socket(pair.peer, "peer0", ALL) as switch, udp(pair.host, HERE, 4000) as sender:
+    with raw_socket(pair.peer, "peer0", ALL) as switch, connected(pair) as (sender, _):
 
         def keep_sending() -> None:
             while not done.is_set():
-                sender.sendto(b"x", (FAR, 5000))
+                sender.send(b"x")
 
         thread = threading.Thread(target=keep_sending)
         thread.start()
@@ -318,7 +192,7 @@ def test_no_packet_passes_unseen_while_it_is_replaced(pair: Pair, ends: Ends) ->
         thread.join()
         seen = packets(switch)
     assert len(seen) > 100
-    assert all(word_of(frame) == option_of(frame) is not None for frame in seen if frame[23] == UDP)
+    assert all(word_of(frame) is not None for frame in seen if frame[23] == UDP)
 
 
 def test_another_xdp_program_is_left_alone(pair: Pair) -> None:
@@ -340,3 +214,29 @@ def test_an_interface_that_is_not_there_is_an_error() -> None:
     for act in (edge_parser.attach, edge_parser.detach, edge_parser.status):
         with pytest.raises(AttachError, match="no interface nowhere0 in this network namespace"):
             act(Interface("nowhere0"))
+
+
+@pytest.mark.parametrize("script", scripts(__file__, "parser"), ids=lambda path: path.stem)
+def test_script(pair: Pair, script: Path, request: pytest.FixtureRequest) -> None:
+    """``sopa parser``, typed as an operator types it; ``host`` is a command on the host."""
+    names = {"HOST": f"host0@{pair.host}", "PEER": f"peer0@{pair.peer}", "NOWHERE": f"nowhere0@{pair.peer}"}
+
+    def handle(step: Step) -> str:
+        if step.command == "host":
+            pair.on_host(" ".join(step.words))
+            return ""
+        done = CliRunner().invoke(main, ["parser", step.command, *[names.get(word, word) for word in step.words]])
+        said = f"{done.output}\nexit status {done.exit_code}"
+        for name, text in [*names.items(), ("NETNS", pair.peer)]:
+            said = said.replace(text, name)
+        return re.sub(r"  +", " ", re.sub(r"\b[1-9]\d+\b|\b[2-9]\b", "some", said.replace("─", "")))
+
+    play(script, handle, record=request.config.option.record)
+
+
+@pytest.mark.parametrize("verb", ["attach", "detach", "status"])
+def test_without_root_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    done = CliRunner().invoke(main, ["parser", verb, "--iface", "lo"])
+    assert done.exit_code == 1
+    assert "sopa parser needs root" in done.output

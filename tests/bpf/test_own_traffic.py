@@ -6,6 +6,7 @@ import random
 import struct
 import time
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,9 @@ from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash
 from sopa_ryu.agent.paths.path_table import Label, PathTable, WayOut
-from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, TCP, UDP, ip, ports, table, word_of
+from tests.bpf.labelling import label_of
+from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, TCP, UDP, ip, ports, table
+from tests.helpers.golden import Step, play, scripts
 
 RINGS, SEGMENTS, WINDOW = 512, 128, 1 << 30
 ROOM = 1023
@@ -23,7 +26,8 @@ ACK, SYN = 0x10, 0x02
 
 @pytest.fixture
 def labeller(fresh: Labeller) -> Labeller:
-    """A program that remembers nothing."""
+    """A program that remembers nothing, with a path table."""
+    fresh.swap(table())
     return fresh
 
 
@@ -32,11 +36,8 @@ def segment(seq: int, size: int, *, sport: int = 40000, dst: str = FAR, flags: i
     return ip(header + bytes(options) + bytes(size), dst=dst)
 
 
-def label_of(labeller: Labeller, frame: bytes, segments: int = 0) -> Label:
-    data = labeller.run(frame, gso_segments=segments).data
-    if labeller.carrier is Carrier.OPTION:
-        return data[36], data[37]
-    label = word_of(data)
+def send(labeller: Labeller, frame: bytes, segments: int = 0) -> Label:
+    label = label_of(labeller.run(frame, gso_segments=segments).data)
     assert label is not None
     return label
 
@@ -70,42 +71,25 @@ class Reference:
 
 
 @pytest.mark.parametrize("carrier", Carrier)
-def test_a_segment_that_is_sent_again_counts_against_the_label_that_carried_it(
-    carrier: Carrier,
-) -> None:
-    with Labeller("lo", carrier=carrier) as labeller:
-        labeller.swap(table())
-        sends_again(labeller)
+def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(carrier: Carrier) -> None:
+    with Labeller("lo", carrier=carrier, fabric_mtu=9000) as labeller:
+        compare_random_flows(labeller, seed=len(carrier.name))
 
 
-def sends_again(labeller: Labeller) -> None:
-    labels = [label_of(labeller, segment(1000 + 100 * n, 100)) for n in range(6)]
-    assert sorted(labels[:4]) == sorted(INTER_POD)
-    assert again(labeller) == []
-    resent = label_of(labeller, segment(1300, 100))
-    assert again(labeller) == [SentAgain((2, 1), labels[3])]
-    label_of(labeller, segment(1300, 100))
-    assert again(labeller) == [SentAgain((2, 1), resent)]  # the retransmission is lost, too
-    label_of(labeller, segment(1150, 20))  # from the middle of the second segment
-    assert again(labeller) == [SentAgain((2, 1), labels[1])]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(labeller: Labeller, seed: int) -> None:
+def compare_random_flows(labeller: Labeller, seed: int) -> None:
     draw = random.Random(f"{seed} own traffic")
     labeller.swap(table(seed=seed))
     reference = Reference(seed)
     flows = [(sport, draw.choice((FAR, NEAR)), draw.choice((0, 12))) for sport in range(41000, 41060)]
     starts = {sport: draw.choice((0, draw.randrange(1 << 32), (1 << 32) - 5000)) for sport, _, _ in flows}
-    following = dict(starts)
-    wanted = []
+    following, wanted = dict(starts), []
     for _ in range(6000):
         sport, dst, options = draw.choice(flows if draw.random() < 0.3 else flows[:3])
         size = draw.choice((1, 20, 700, 1448))
         seq = following[sport]
         if draw.random() < 0.2:  # some of it again, also what the ring does not have any more
             seq = max(starts[sport], seq - draw.choice((1, 100, 1448, 5000, 200_000)))
-        label = label_of(labeller, segment(seq, size, sport=sport, dst=dst, options=options))
+        label = send(labeller, segment(seq, size, sport=sport, dst=dst, options=options))
         following[sport] = max(following[sport], seq + size)
         found = reference.send(FlowKey.of(HERE, dst, TCP, sport, 5001), seq, size, label)
         if found is not None:
@@ -114,58 +98,42 @@ def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(labeller
     assert again(labeller) == wanted[:ROOM]  # the ring's room
 
 
-def test_a_burst_with_one_label_counts_with_every_part_of_it(labeller: Labeller) -> None:
-    labeller.swap(table())
-    burst = label_of(labeller, segment(0, 3000), segments=3)
-    label_of(labeller, segment(3000, 3000), segments=3)
-    label_of(labeller, segment(1448, 1448))
-    assert again(labeller) == [SentAgain((2, 1), burst)]
+@pytest.mark.parametrize("script", scripts(__file__, "own_traffic"), ids=lambda path: path.stem)
+def test_script(labeller: Labeller, script: Path, request: pytest.FixtureRequest) -> None:
+    """``send`` says the label, ``again`` what was sent again: the rack, and the label that it had before."""
 
+    def handle(step: Step) -> str:
+        if step.command == "again":
+            return "\n".join(f"{its.rack} {its.label}" for its in again(labeller))
+        its = step.options
+        flags = ACK | SYN * ("syn" in step.words)
+        frame = segment(int(its["seq"], 0), int(its.get("size", 100)), dst=its.get("to", FAR), flags=flags)
+        if "udp" in step.words:
+            frame = ip(ports(40000, 5001), proto=UDP)
+        return str(send(labeller, frame, int(its.get("segments", 0))))
 
-def test_what_is_not_data_sent_again_tells_nothing(labeller: Labeller) -> None:
-    labeller.swap(table())
-    for _ in range(4):
-        labeller.run(segment(5000, 100, flags=SYN | ACK))  # data with SYN (TCP Fast Open)
-        labeller.run(segment(5000, 0))  # acknowledgements, and keepalives below what was sent
-        labeller.run(segment(4999, 0))
-        labeller.run(ip(ports(40000, 5001), proto=UDP))
-        labeller.run(segment(0, 100, dst=SAME_RACK))  # there is one path
-    assert again(labeller) == []
-
-
-def test_another_connection_between_the_same_ports_begins_anew(labeller: Labeller) -> None:
-    labeller.swap(table())
-    for seq in (1 << 20, (1 << 20) + 100):
-        labeller.run(segment(seq, 100))
-    labeller.run(segment((1 << 20) + 49, 0, flags=SYN))
-    labeller.run(segment((1 << 20) + 50, 100))
-    assert again(labeller) == []
-    labeller.run(segment(3 << 30, 100))  # one whose SYN was sent before this agent
-    labeller.run(segment((3 << 30) + 100, 100))
-    assert again(labeller) == []
+    play(script, handle, record=request.config.option.record)
 
 
 def test_more_than_the_ring_has_room_for_is_left_out_and_costs_nothing_else(labeller: Labeller) -> None:
-    labeller.swap(table())
-    label_of(labeller, segment(0, 100))
+    send(labeller, segment(0, 100))
     labeller.run(segment(0, 100), repeat=5000)
     assert len(again(labeller)) == ROOM
-    label_of(labeller, segment(0, 100))
+    send(labeller, segment(0, 100))
     assert len(again(labeller)) == 1
 
 
 def test_packets_on_their_way_out_count_for_the_gateways_rack(labeller: Labeller) -> None:
     way_out = WayOut(bytes.fromhex("02000a030102"), INTER_POD)
     labeller.swap(PathTable(IPv4Network("10.0.0.0/8"), 2, ((),), (-1,) * 8, 1, ways_out=(way_out,)))
-    first = label_of(labeller, segment(0, 100, dst="192.0.2.9"))
-    label_of(labeller, segment(0, 100, dst="192.0.2.9"))
+    first = send(labeller, segment(0, 100, dst="192.0.2.9"))
+    send(labeller, segment(0, 100, dst="192.0.2.9"))
     assert again(labeller) == [SentAgain((3, 1), first)]
     assert labeller.own is not None
     assert labeller.own.busy() == [(3, 1)]
 
 
 def test_racks_that_packets_go_to_are_named_once_for_each_look(labeller: Labeller) -> None:
-    labeller.swap(table())
     own = labeller.own
     assert isinstance(own, OwnTraffic)
     assert own.busy() == []
@@ -177,10 +145,3 @@ def test_racks_that_packets_go_to_are_named_once_for_each_look(labeller: Labelle
     time.sleep(0.02)  # a jiffy has 10 ms at most
     labeller.run(ip(ports(1, 2), proto=UDP, dst=FAR))
     assert own.busy() == [(2, 1)]
-
-
-def test_every_rack_of_the_largest_fabric_is_seen_unless_another_has_its_slot(labeller: Labeller) -> None:
-    racks = [(pod, edge) for pod in range(128) for edge in range(64)]
-    slots = {(pod << 8 | edge) * 0x9E3779B97F4A7C15 % (1 << 64) >> 55 for pod, edge in racks}
-    assert len(slots) == 512
-    assert len({(pod << 8 | edge) * 0x9E3779B97F4A7C15 % (1 << 64) >> 55 for pod in range(4) for edge in range(2)}) == 8

@@ -5,20 +5,12 @@ from __future__ import annotations
 import random
 import socket
 import struct
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from experiments.emulation.phantom_queues import (
-    OBJECT,
-    PhantomQueues,
-    PortCounts,
-    default_threshold,
-    port_value,
-)
+from experiments.emulation.phantom_queues import OBJECT, PhantomQueues, PortCounts, default_threshold, port_value
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside
@@ -88,29 +80,20 @@ def port() -> Iterator[Port]:
         yield Port(program)
 
 
-@dataclass
 class Model:
     """A queue in which time stands still, in bytes: below 0 while there are tokens."""
 
-    bucket: int
-    limit: int
-    threshold: int
-    length: int = field(init=False)
-    counts: list[int] = field(default_factory=lambda: [0] * 5)
-
-    def __post_init__(self) -> None:
-        self.length = -self.bucket
+    def __init__(self, bucket: int, limit: int, threshold: int) -> None:
+        self.length, self.limit, self.threshold = -bucket, limit, threshold
+        self.counts = [0] * 5
 
     def send(self, size: int, ecn: int | None) -> bool:
         """Return True if a packet is marked."""
         long, fits = self.length > self.threshold, self.length + size <= self.limit
         self.length += size if fits else 0
-        self.counts[0] += 1
-        self.counts[1] += not fits
         marked = long and ecn in (ECT0, ECT1)
-        self.counts[2] += marked
-        self.counts[3] += long and ecn == CE
-        self.counts[4] += long and ecn in (None, NOT_ECT)
+        counted = (True, not fits, marked, long and ecn == CE, long and ecn in (None, NOT_ECT))
+        self.counts = [before + now for before, now in zip(self.counts, counted, strict=True)]
         return marked
 
 
@@ -140,8 +123,7 @@ def compare(port: Port, seed: int) -> list[object]:
             options = choose.choice([b"", b"\x9e\x04\x00\x01"])
             frame = sealed(ip(bytes(size), options=options), ecn, dscp=choose.randrange(64))
         marked = model.send(len(frame), ecn)
-        expected = sealed(frame, CE, dscp=frame[15] >> 2) if marked else frame
-        if port.send(frame) != expected:
+        if port.send(frame) != (sealed(frame, CE, dscp=frame[15] >> 2) if marked else frame):
             different.append(number)
     if port.counts != PortCounts(*model.counts) or not model.counts[1] or (model.counts[2] > 0) != (threshold < queue):
         different.append(port.counts)
@@ -157,34 +139,29 @@ def test_a_threshold_is_a_length_found_on_arrival(port: Port) -> None:
 
 
 def test_the_queue_gets_empty_at_the_links_rate_and_the_bucket_full_not_fuller(port: Port) -> None:
-    frame = sealed(tcp(), ECT0)
-    mbit = 0.008  # a byte in a millisecond
+    frame, mbit = sealed(tcp(), ECT0), 0.008  # a byte in a millisecond
     port.configure(mbit, 1000, 20)
-    rate, bucket_ns, limit_ns, threshold_ns = struct.unpack("=QQQQ", port_value(mbit, 1000, 20))
-    assert rate == 1000
-    sizes = tbf_burst(mbit), 1000 * FRAME_BYTES, 20 * FRAME_BYTES
-    assert (bucket_ns, limit_ns, threshold_ns) == tuple(MSEC * size for size in sizes)
-    idle = 2 * bucket_ns
-    for queued_ns, expected in (
-        (-idle, frame),
-        (limit_ns + MINUTE_NS, sealed(frame, CE)),
-        (threshold_ns - NSEC, frame),
-    ):
-        before = time.monotonic_ns()
-        port.begin(before + queued_ns)
-        assert port.send(frame) == expected
-        after = time.monotonic_ns()
-        if expected == frame and queued_ns < 0:  # a bucket is never fuller than its size
-            assert before - bucket_ns <= port.empty_ns - MSEC * len(frame) <= after - bucket_ns
-        elif expected == frame:
-            assert port.empty_ns == before + queued_ns + MSEC * len(frame)
-        else:  # beyond its capacity nothing is added
-            assert (port.empty_ns, port.counts.full) == (before + queued_ns, 1)
+    rate, *times = struct.unpack("=QQQQ", port_value(mbit, 1000, 20))
+    assert (rate, times) == (1000, [MSEC * size for size in (tbf_burst(mbit), 1000 * FRAME_BYTES, 20 * FRAME_BYTES)])
+    bucket_ns, limit_ns, threshold_ns = times
+
+    def sent(queued_ns: int) -> tuple[bool, int]:
+        """Return whether a packet that finds such a queue is marked, and by how much it lengthens the queue."""
+        begun = time.monotonic_ns() + queued_ns
+        port.begin(begun)
+        return port.send(frame) != frame, port.empty_ns - begun
+
+    assert sent(threshold_ns - NSEC) == (False, MSEC * len(frame))
+    assert sent(limit_ns + MINUTE_NS) == (True, 0)  # beyond its capacity nothing is added
+    assert port.counts.full == 1
+    before = time.monotonic_ns()
+    assert sent(-2 * bucket_ns)[0] is False  # a bucket is never fuller than its size
+    assert before - bucket_ns <= port.empty_ns - MSEC * len(frame) <= time.monotonic_ns() - bucket_ns
 
 
 def test_a_port_without_a_rate_marks_nothing(port: Port) -> None:
     frame = sealed(tcp(), ECT0)
-    assert [port.send(frame) for _ in range(200)] == [frame] * 200
+    assert port.send(frame) == frame
     port.begin()
     assert [port.send(frame) for _ in range(200)] == [frame] * 200
     assert port.counts.packets == 0
@@ -194,70 +171,62 @@ def test_the_default_is_dctcps_or_half_of_a_short_queue() -> None:
     assert [default_threshold(packets) for packets in (1, 2, 10, 40, 100, 1000)] == [1, 1, 5, 20, 20, 20]
 
 
-# -- with a real queue ------------------------------------------------------------------------------------------------
+def by_ecn(receiver: socket.socket) -> list[int]:
+    """Count packets by their ECN bits until an empty one comes."""
+    seen = [0, 0, 0, 0]
+    while True:
+        data, [(_, _, tos)], _, _ = receiver.recvmsg(65536, 64)
+        if not data:
+            return seen
+        seen[tos[0] & CE] += 1
 
 
-class Receiver(threading.Thread):
-    """Counts UDP packets by their ECN bits until an empty one comes."""
-
-    def __init__(self, pair: Pair) -> None:
-        super().__init__(daemon=True)
-        with inside(pair.peer):
-            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            self._socket.bind((PEER_ADDRESS, 9))
-        self._socket.settimeout(PATIENCE_SECONDS)
-        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
-        self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-        self.seen = [0, 0, 0, 0]
-
-    def run(self) -> None:
-        with self._socket:
-            while True:
-                data, ancillary, _, _ = self._socket.recvmsg(65536, 64)
-                if not data:
-                    return
-                [(_, _, tos)] = ancillary
-                self.seen[tos[0] & CE] += 1
+@pytest.fixture
+def send(pair: Pair) -> Iterator[Callable[[int], int]]:
+    with inside(pair.host):
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with made:
+        made.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 24)
+        made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
+        yield lambda size: made.sendto(bytes(size), (PEER_ADDRESS, 9))
 
 
-def test_marks_seen_are_marks_made(pair: Pair) -> None:
+def test_marks_seen_are_marks_made(pair: Pair, send: Callable[[int], int]) -> None:
     """How long the queue is in comparison with the real one: tests/timing/test_queues.py."""
     mbit, queue_packets, threshold, burst = 2.0, 100, 20, 60
     pair.on_host("ip link set host0 mtu 1500")
     pair.on_host(f"tc {shaper('host0', mbit, queue_packets)}")
-    receiver = Receiver(pair)
-    receiver.start()
-    sent = 0
-    with PhantomQueues({pair.host: {"host0": mbit}}, queue_packets, threshold) as phantom:
-        with inside(pair.host), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 24)
-            sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
-            while not phantom.counts()["host0"].marked:  # the queue gets empty while this process stands still
-                eventually(lambda: phantom.length("host0") < 0)
-                for _ in range(burst):
-                    sender.sendto(bytes(1472), (PEER_ADDRESS, 9))
-                sent += burst
+    with inside(pair.peer):
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with receiver, PhantomQueues({pair.host: {"host0": mbit}}, queue_packets, threshold) as phantom:
+        receiver.bind((PEER_ADDRESS, 9))
+        receiver.settimeout(PATIENCE_SECONDS)
+        receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        sent = 0
+        while not phantom.counts()["host0"].marked:  # the queue gets empty while this process stands still
             eventually(lambda: phantom.length("host0") < 0)
-            sender.sendto(b"", (PEER_ADDRESS, 9))
-        receiver.join()
+            for _ in range(burst):
+                send(1472)
+            sent += burst
+        eventually(lambda: phantom.length("host0") < 0)
+        send(0)
         counts = phantom.counts()["host0"]
-    assert sum(receiver.seen) == sent  # nothing was lost
-    assert receiver.seen == [0, 0, sent - counts.marked, counts.marked]
+        seen = by_ecn(receiver)
+    assert seen == [0, 0, sent - counts.marked, counts.marked]  # nothing was lost
     assert counts.full == counts.marked_before == counts.incapable == 0
     assert counts.marked < burst - threshold
 
 
-def test_a_rate_follows_and_the_program_goes_with_the_context(pair: Pair) -> None:
+def test_a_rate_follows_and_the_program_goes_with_the_context(pair: Pair, send: Callable[[int], int]) -> None:
     with PhantomQueues({pair.host: {"host0": 1.0}, pair.peer: {"peer0": 1.0}}, 100, 20) as phantom:
         assert phantom.length("host0") < 0
         phantom.set_rate("host0", 0.001)
-        with inside(pair.host), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
-            for _ in range(30):
-                sender.sendto(bytes(1472), (PEER_ADDRESS, 9))
+        for _ in range(30):
+            send(1472)
         host, peer = phantom.counts()["host0"], phantom.counts()["peer0"]
         assert (host.packets >= 30, peer.marked) == (True, 0)
         assert 0 < host.marked <= 30 - 20
         assert "phantom_queue" in pair.on_host("tc filter show dev host0 egress")
-    for show in (pair.on_host("tc filter show dev host0 egress"), pair.on_peer("tc filter show dev peer0 egress")):
-        assert "phantom_queue" not in show
+    shown = pair.on_host("tc filter show dev host0 egress") + pair.on_peer("tc filter show dev peer0 egress")
+    assert "phantom_queue" not in shown

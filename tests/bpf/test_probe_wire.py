@@ -1,8 +1,10 @@
-"""Probes and answers between two hosts, as frames on a real wire, beside every program that labels."""
+"""Probes and answers between two hosts, as frames on a real wire, beside every program that labels, and an agent that probes."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
+import socket
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.emulation.processes import free_ports
 from flowrules.label import Carrier
 from sopa_ryu.agent.filters import PROBE_PRIORITY
 from sopa_ryu.agent.host_settings import HostSettings
@@ -21,39 +24,30 @@ from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.frames import Packet, read
 from sopa_ryu.agent.probing.packet_socket import ProbeSocket
 from sopa_ryu.agent.probing.prober import Prober, nothing_busy
-from sopa_ryu.agent.probing.programs import Seen
+from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
 from sopa_ryu.agent.probing.traces import TraceError
-from sopa_ryu.channel.probes import Assignment, Stream
+from sopa_ryu.channel.probes import Assignment, Stream, assignment_text
+from tests.helpers.agent_controller import AgentHost, agent_controller
 from tests.helpers.frames import table
-from tests.helpers.probe_frames import HERE, PATHS, THERE, ends
-from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer
-from tests.helpers.waiting import eventually
+from tests.helpers.probe_frames import GATEWAY, HERE, PATHS, THERE, ends, probe
+from tests.helpers.scrape import scrape
+from tests.helpers.veth import ALL, Pair, arrives, frames, raw_socket, transfer
+from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 
-KINDS = {
-    "mac": {},
-    "option": {"carrier": Carrier.OPTION},
-    "mcs": {"mcs": McsOptions()},
-    "cfr": {"cfr": True},
-}
+KINDS = {"mac": {}, "option": {"carrier": Carrier.OPTION}, "mcs": {"mcs": McsOptions()}, "cfr": {"cfr": True}}
 ORDINARY = ("labelled", "forwarded", "unscattered", "stripped", "not_ipv4", "malformed")
 
 
-class Fates:
-    """A judge that remembers."""
-
-    def __init__(self) -> None:
-        self.seen: list[Fate] = []
-
-    def decided(self, fate: Fate, now: float) -> None:
-        self.seen.append(fate)
-
-
 class Hosts:
-    """Two hosts with agents' programs, of which the first probes the second."""
+    """Two hosts with agents' programs, of which the first probes the second; a judge that remembers."""
 
     def __init__(self, prober: Prober, near: Labeller, far: Labeller) -> None:
-        self.prober, self.near, self.far, self.fates = prober, near, far, Fates()
-        prober.judges.append(self.fates)
+        self.prober, self.near, self.far = prober, near, far
+        self.fates: list[Fate] = []
+        prober.judges.append(self)
+
+    def decided(self, fate: Fate, now: float) -> None:
+        self.fates.append(fate)
 
     def probe(self, wakes: int) -> None:
         """Let the prober wake so often, and then end all streams and decide about what is on its way."""
@@ -69,7 +63,7 @@ class Hosts:
             time.sleep(0.02)  # streams are due again
 
     def lost(self) -> list[Fate]:
-        return [fate for fate in self.fates.seen if not fate.came_back]
+        return [fate for fate in self.fates if not fate.came_back]
 
 
 @contextmanager
@@ -124,23 +118,29 @@ def test_probes_come_back_on_their_paths_and_no_labelling_program_touches_them(
     assert set(Counter(packet.label for packet in probes)) == {path[1:] for path in PATHS}
     assert near == {seen: count if seen is Seen.TAKEN else 0 for seen in Seen}
     assert far == {seen: count if seen is Seen.ANSWERED else 0 for seen in Seen}
-    assert {fate.came_back for fate in both.fates.seen} == {True}
-    assert sum(one.probes for one in report.counts) == len(both.fates.seen) == count
+    assert {fate.came_back for fate in both.fates} == {True}
+    assert sum(one.probes for one in report.counts) == len(both.fates) == count
     assert all(0 < one.smallest_us <= one.mean_us for one in report.counts)
     for name in ORDINARY:
         assert [counted[name] for counted in after] == [counted[name] for counted in before], name
 
 
-def test_probes_of_one_carrier_are_answered_by_the_other_beside_bursts_that_are_cut(pair: Pair, tmp_path: Path) -> None:
+def test_probes_of_one_carrier_are_answered_by_hosts_of_the_other_beside_bursts_that_are_cut(
+    pair: Pair, tmp_path: Path
+) -> None:
     data = bytes(4_000_000)
     with hosts(pair, tmp_path, "mac", carrier=Carrier.OPTION) as both:
-        both.prober.follow(Assignment(1, 20.0, PATHS))
+        both.prober.busy = lambda now: PATHS
+        assert both.prober.answering(2, 1) == ()
         both.prober.wake()
         assert transfer(pair, data) == data
         both.probe(6)
         assert both.near.counters()["cut"] > 0
-        assert len(both.fates.seen) >= 5
-        assert all(fate.came_back for fate in both.fates.seen)
+        assert len(both.fates) >= 5
+        assert all(fate.came_back for fate in both.fates)
+        assert (both.prober.answering(2, 1), both.prober.answering(2, 0)) == ((THERE,), ())
+        both.prober.follow(Assignment(3, 60_000.0, (Stream(IPv4Address("10.2.1.2"), 0, 0),)))
+        assert both.prober.answering(2, 1) == (IPv4Address("10.2.1.2"), THERE)
 
 
 @pytest.mark.parametrize(("way", "end"), [("out", "peer0"), ("back", "host0")])
@@ -161,27 +161,6 @@ def test_a_silent_direction_is_named(pair: Pair, tmp_path: Path, way: str, end: 
     assert {fate.lost_out for fate in both.lost()} <= {None, way == "out"}
     assert (counts.lost_out >= 3, counts.lost_back >= 3) == (way == "out", way == "back")
     assert counts.lost_out == 0 or counts.lost_back == 0
-
-
-def test_a_device_that_takes_no_frames_is_no_bad_path(pair: Pair, tmp_path: Path) -> None:
-    with hosts(pair, tmp_path) as both:
-        both.prober.follow(Assignment(1, 20.0, PATHS))
-        pair.on_host("ip link set host0 down")
-        both.probe(5)
-        assert both.prober.unsent >= 3
-        assert both.fates.seen == []
-
-
-def test_hosts_that_answer_are_known_by_their_rack(pair: Pair, tmp_path: Path) -> None:
-    with hosts(pair, tmp_path) as both:
-        both.prober.busy = lambda now: PATHS
-        assert both.prober.answering(2, 1) == ()
-        both.probe(6)
-        assert both.prober.answering(2, 1) == (THERE,)
-        assert both.prober.answering(2, 0) == ()
-        assert len(both.fates.seen) >= 5
-        both.prober.follow(Assignment(3, 60_000.0, (Stream(IPv4Address("10.2.1.2"), 0, 0),)))
-        assert both.prober.answering(2, 1) == (IPv4Address("10.2.1.2"), THERE)
 
 
 def test_a_trace_has_streams_of_its_own(pair: Pair, tmp_path: Path) -> None:
@@ -211,5 +190,89 @@ def test_a_trace_has_streams_of_its_own(pair: Pair, tmp_path: Path) -> None:
 
     with hosts(pair, tmp_path) as both:
         asyncio.run(traced(both))
-        assert {fate.stream for fate in both.fates.seen} == {PATHS[0]}
+        assert {fate.stream for fate in both.fates} == {PATHS[0]}
         assert {one.stream for one in both.prober.report().counts} <= {PATHS[0]}
+
+
+class Near(AgentHost):
+    """The host that probes; ``far`` is the program at the other end of the pair, which answers."""
+
+    far: ProbeProgram
+
+    def answers(self, seconds: float = PATIENCE_SECONDS) -> bool:
+        with raw_socket(self.pair.peer, "peer0", ALL) as wire:
+            frame = probe(PATHS[0]._replace(destination=HERE), source=THERE)
+            wire.send(GATEWAY + frame[6:])
+            while arrives(wire, seconds):
+                got, address = wire.recvfrom(65536)
+                if address[2] != socket.PACKET_OUTGOING and got[30:34] == THERE.packed and len(got) == len(frame):
+                    return True
+            return False
+
+
+@pytest.fixture
+def near(pair: Pair, tmp_path: Path) -> Iterator[Near]:
+    with agent_controller() as controller, Labeller("peer0", netns=pair.peer, probes=ends(THERE)) as labeller:
+        labeller.swap(table())
+        labeller.attach()
+        assert labeller.probes is not None
+        made = Near(pair, controller, tmp_path)
+        made.far = labeller.probes
+        yield made
+
+
+def test_an_agent_probes_what_it_is_given_and_reports_it(near: Near) -> None:
+    [port] = free_ports(1)
+    before = near.pair.on_host("tc qdisc show dev host0")
+    with near.agent(f"--metrics-port={port}") as agent:
+        near.acknowledge()
+        assert "probes=1" in near.controller.asked[0]
+        assert near.answers()
+        near.controller.send(assignment_text(Assignment(7, 20.0, PATHS)))
+        eventually(lambda: {one.stream for one in near.controller.reports}, set(PATHS))
+        assert near.controller.refused == 0
+        reported = sum(one.probes for one in near.controller.reports)  # before metrics: probes go on
+        metrics = scrape(port)
+        assert f'sopa_agent_probe_answers_total{{interface="host0@{near.pair.host}"}} 1.0' in metrics
+        total = [line for line in metrics.splitlines() if line.startswith("sopa_agent_probes_total")]
+        assert sum(float(line.split()[-1]) for line in total) >= reported
+        near.pair.on_host(f"tc filter del dev host0 ingress prio {PROBE_PRIORITY}")
+        eventually(near.said, Containing("the program that answers probes was removed from host0"))
+        eventually(lambda: near.filters("ingress"), Containing("sopa_probe"))
+        assert near.answers()
+        assert near.controller.connections == 1
+        assert "labelling program was removed" not in near.said()
+        assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert near.far.seen()[Seen.ANSWERED] > 0
+    assert near.pair.on_host("tc qdisc show dev host0") == before
+
+
+def test_a_killed_agents_host_answers_until_its_successor_takes_over_and_ends(near: Near) -> None:
+    before = near.pair.on_host("tc qdisc show dev host0")
+    with near.agent() as agent:
+        near.acknowledge()
+        agent.stop(signal.SIGKILL)
+    assert near.answers()
+    with near.agent() as agent:
+        near.controller.fail("a0_0-c0_0")  # the version in force is the successor's
+        near.acknowledge()
+        assert near.controller.connections == 2
+        assert near.answers()
+        assert near.filters("ingress").count("sopa_probe:[") == 1
+        agent.stop(signal.SIGTERM)
+    assert near.pair.on_host("tc qdisc show dev host0") == before
+    assert not near.answers(1.0)
+
+
+def test_an_agent_without_probes_neither_asks_nor_answers(near: Near) -> None:
+    with near.agent("--no-probes") as agent:
+        near.acknowledge()
+        assert "probes" not in near.controller.asked[0]
+        assert "sopa_probe" not in near.filters("ingress")
+        assert not near.answers(1.0)
+        near.controller.send(assignment_text(Assignment(7, 20.0, PATHS)))
+        near.controller.fail("a0_0-c0_0")
+        near.acknowledge()
+        assert near.controller.refused == 0
+        agent.stop(signal.SIGTERM)
+    assert near.far.seen()[Seen.ANSWERED] == 0

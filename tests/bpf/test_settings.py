@@ -10,17 +10,17 @@ from __future__ import annotations
 import json
 import logging
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from sopa_ryu.agent.host_settings import HostSettings, InterfaceBusy, SettingsError
 from sopa_ryu.agent.kernel.netns import inside
+from tests.bpf.labelling import abandon
 from tests.helpers.golden import Step, play, scripts
-from tests.helpers.killed_agent import abandon
 from tests.helpers.veth import Pair, run
 
+HIDDEN = {r"sopa\d+": "sopaN", r"\S+\.json": "STATE", r"pid \d+": "pid N", r"\(Expecting.*?\)\)": "(...)"}
 SYSCTLS = "tcp_reordering", "tcp_min_rtt_wlen"
 
 
@@ -57,12 +57,7 @@ class Host:
             if was != now and (" " not in name or (owner in before and owner in self._known)):
                 rows.append(f"{name}: {was} -> {now}" if None not in (was, now) else f"{name}: {now or 'gone'}")
         shown = "\n".join(rows).replace(str(self._directory), "STATE").replace(self.pair.host, "NETNS")
-        for pattern, name in (
-            (r"sopa\d+", "sopaN"),
-            (r"\S+\.json", "STATE"),
-            (r"pid \d+", "pid N"),
-            (r"\(Expecting.*?\)\)", "(...)"),
-        ):
+        for pattern, name in HIDDEN.items():
             shown = re.sub(pattern, name, shown)
         return shown
 
@@ -136,8 +131,7 @@ def test_a_state_directory_that_takes_nothing_stops_the_agent_before_any_change(
     host = Host(pair, disk, caplog)
     before = host.state()
     try:
-        with (disk / "filler").open("wb", buffering=0) as filler:
-            filler.write(bytes(8192))
+        (disk / "filler").write_bytes(bytes(8192))
         for directory, why in ((tmp_path / "file" / "state", ""), (disk, r"No space left on device\. ")):
             with pytest.raises(SettingsError, match=f"{why}Nothing was changed"):
                 HostSettings("host0", state_dir=directory, netns=pair.host).apply()
@@ -146,4 +140,4 @@ def test_a_state_directory_that_takes_nothing_stops_the_agent_before_any_change(
         with HostSettings("host0", state_dir=disk, netns=pair.host):
             assert host.state()["tcp_reordering"] == 10
     finally:
-        subprocess.run(["umount", disk], check=True)
+        run(f"umount {disk}")

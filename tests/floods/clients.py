@@ -50,18 +50,8 @@ OPENFLOW = {
 KINDS = [f"rest {name}" for name in REST] + [f"openflow {name}" for name in OPENFLOW]
 ONCE = {"handshakes", "connections"}  # a connection for each, as many as go
 CONNECTIONS = 16
-
-
-BURST_MESSAGES = 600
-BURST_CONNECTIONS, BURST_ONCE = 4, 100
-"""Connections of a burst; those of the kinds in `ONCE`."""
+BURST_ONCE = 100  # connections of a burst
 FOREVER = 1 << 60
-
-
-def _read(client: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while client.recv(1 << 16):
-            pass
 
 
 def messages_of(kind: str) -> tuple[str, bytes, bytes]:
@@ -71,13 +61,8 @@ def messages_of(kind: str) -> tuple[str, bytes, bytes]:
 
 
 @contextlib.contextmanager
-def burst(
-    kind: str, port: int, messages: int = BURST_MESSAGES, connections: int = BURST_CONNECTIONS
-) -> Iterator[Callable[[], bool]]:
-    """Flood by a number of messages on each connection, while others read, and cut off at the end what is still being sent.
-
-    Yields whether something is.
-    """
+def burst(kind: str, port: int, messages: int = 600, connections: int = 4) -> Iterator[Callable[[], bool]]:
+    """Flood each connection by messages, while others read; yield whether something is still being sent, which the end cuts off."""
     name, first, more = messages_of(kind)
 
     def send(client: socket.socket) -> None:
@@ -86,11 +71,16 @@ def burst(
             for _ in range(messages if more else 0):
                 client.sendall(more)
 
+    def read(client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while client.recv(1 << 16):
+                pass
+
     with contextlib.ExitStack() as stack:
         count = BURST_ONCE if name in ONCE else connections
         clients = [stack.enter_context(_open(port, 60)) for _ in range(count)]
         senders = [threading.Thread(target=send, args=(client,), daemon=True) for client in clients]
-        threads = senders + [threading.Thread(target=_read, args=(client,), daemon=True) for client in clients]
+        threads = senders + [threading.Thread(target=read, args=(client,), daemon=True) for client in clients]
         for thread in threads:
             thread.start()
         try:
@@ -119,7 +109,6 @@ def open_many(first: bytes, port: int, until: float) -> None:
 
 @contextlib.contextmanager
 def idle(port: int, count: int) -> Iterator[list[socket.socket]]:
-    """Open connections that say nothing."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(_open(port, 60)) for _ in range(count)]
 

@@ -26,7 +26,6 @@ SPARE_SECONDS = 60.0
 
 
 def port_of(fabric: Fabric, side: str) -> int:
-    """Return the port of ``rest`` or ``openflow``."""
     url = fabric.controller.url if side == "rest" else fabric.controller.openflow
     return int(url.rpartition(":")[2])
 
@@ -56,13 +55,7 @@ class Measured(NamedTuple):
 
 
 def withstand(fabric: Fabric, kind: str, seconds: float) -> Measured:
-    """Flood the controller as `measure`, and judge.
-
-    Raises
-    ------
-    AssertionError
-        If an answer was late, memory has grown, or a switch or the agent was lost.
-    """
+    """Flood the controller as `measure`, and judge."""
     measured = measure(fabric, kind, seconds)
     assert measured.most_mib - measured.before_mib < MAX_GROWTH_MIB, str(measured)
     assert measured.slowest < MAX_ANSWER_SECONDS, str(measured)
@@ -71,13 +64,7 @@ def withstand(fabric: Fabric, kind: str, seconds: float) -> Measured:
 
 @contextlib.contextmanager
 def unharmed(fabric: Fabric) -> Iterator[httpx.Client]:
-    """Yield another client of a controller that keeps its switches, its version and its agent meanwhile.
-
-    Raises
-    ------
-    AssertionError
-        If it does not.
-    """
+    """Yield another client of a controller that keeps its switches, its version and its agent meanwhile."""
     controller = fabric.controller
     log_start = len(controller.log.read_text())
     with agent(fabric) as its, httpx.Client(base_url=f"{controller.url}/sopa/v1", timeout=60) as client:
@@ -97,11 +84,6 @@ def measure(fabric: Fabric, kind: str, seconds: float) -> Measured:
 
     An answer's time is counted without that in which the controller or this client waited for a processor (Linux, sched-stats.rst):
     what else this machine does, the flood included, is no delay by the controller. The flood lasts for enough answers.
-
-    Raises
-    ------
-    AssertionError
-        If a switch or the agent was lost.
     """
     pid = fabric.controller.pid
     with unharmed(fabric) as client:
@@ -122,7 +104,6 @@ def measure(fabric: Fabric, kind: str, seconds: float) -> Measured:
 
 @contextlib.contextmanager
 def _flooding(kind: str, port: int, seconds: float) -> Iterator[None]:
-    """Run a flood meanwhile."""
     command = [sys.executable, "-m", "tests.floods.clients", kind, str(port), str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as flood:
         try:

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import click
 
@@ -20,51 +18,22 @@ from tests.fuzz.agents import Agents
 from tests.fuzz.lldp import Lldp
 from tests.fuzz.openflow import OpenFlow
 from tests.fuzz.rest import Rest
-from tests.fuzz.target import Target, target
+from tests.fuzz.target import Kind, Target, target
 
 SAY_EVERY_SECONDS = 10.0
 
 
-class Kind(Protocol):
-    """One kind of input."""
-
-    def step(self) -> bytes:
-        """Send something; return what was sent last."""
-
-    def close(self) -> None:
-        """Put back what was changed."""
-
-
-KINDS: dict[str, Callable[[Target, random.Random], Kind]] = {
-    "openflow": OpenFlow,
-    "agents": Agents,
-    "rest": Rest,
-    "lldp": Lldp,
-}
+KINDS: dict[str, type[Kind]] = {"openflow": OpenFlow, "agents": Agents, "rest": Rest, "lldp": Lldp}
 PROGRAMS = {
-    "programs": "tests.bpf.fuzz",
-    "mcs": "tests.bpf.mcs_fuzz",
-    "probes": "tests.bpf.probe_fuzz",
-    "arbiter": "tests.arbiter.fuzz",
+    name: f"tests.bpf.{module}"
+    for name, module in (("programs", "fuzz"), ("mcs", "mcs_fuzz"), ("probes", "probe_fuzz"))
 }
+PROGRAMS["arbiter"] = "tests.arbiter.fuzz"
 """Modules that fuzz eBPF programs and the arbiter's library, which need no controller."""
 
 
-def fuzz(
-    its: Target,
-    kind: str,
-    seed: int,
-    seconds: float = float("inf"),
-    most: float = float("inf"),
-    say: Callable[[str], None] = click.echo,
-) -> None:
-    """Send one kind of input for a time, or a number of times.
-
-    Raises
-    ------
-    AssertionError
-        With what was sent last, if the controller did not bear it.
-    """
+def fuzz(its: Target, kind: str, seed: int, seconds: float = float("inf"), most: float = float("inf")) -> None:
+    """Send one kind of input for a time, or a number of times."""
     source = KINDS[kind](its, random.Random(f"{seed} {kind}"))
     steps, last, begin = 0, b"", time.monotonic()
     before, said = its.memory_mib(), begin
@@ -75,14 +44,16 @@ def fuzz(
             its.check()
             if time.monotonic() > said + SAY_EVERY_SECONDS:
                 said = time.monotonic()
-                say(f"{kind}: {steps} steps in {said - begin:.0f} s, memory {its.memory_mib():.0f} MiB")
+                click.echo(f"{kind}: {steps} steps in {said - begin:.0f} s, memory {its.memory_mib():.0f} MiB")
         its.check(now=True)
     except AssertionError as error:
         raise AssertionError(f"{kind}, seed {seed}, step {steps}: {error}\nsent last: {last.hex()[:4000]}") from error
     finally:
         source.close()
     its.heal()
-    say(f"{kind}: {steps} steps, nothing found; memory {before:.0f} MiB before, {its.memory_mib():.0f} MiB after")
+    click.echo(
+        f"{kind}: {steps} steps, nothing found; memory {before:.0f} MiB before, {its.memory_mib():.0f} MiB after"
+    )
 
 
 @click.command()

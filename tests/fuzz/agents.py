@@ -11,23 +11,22 @@ from collections.abc import Iterator
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.traces import Answer, Outcome, answer_text
 from tests.fuzz.garble import garbled, text
-from tests.fuzz.target import Target
+from tests.fuzz.target import Kind, Target
 
 SECONDS = 2.0
 OPCODES = (0, 1, 1, 1, 2, 8, 9, 10, 3, 15)
 MAX_FRAMES = 40
 
 
-class Agents:
+class Agents(Kind):
     """Sessions of the agent of one host: WebSocket frames with wrong headers, wrong texts, and half messages."""
 
     def __init__(self, target: Target, draw: random.Random) -> None:
-        self.target, self.draw = target, draw
+        super().__init__(target, draw)
         self.host = next(iter(target.tree.hosts()))
         self.address = target.tree.ip(self.host)
 
     def step(self) -> bytes:
-        """Play one session; return what was sent last."""
         draw, last = self.draw, b""
         path = f"/sopa/v1/agents/{self.address}" if draw.random() < 0.9 else "/sopa/v1/live"
         token = f"Authorization: {self.target.token}\r\n" if draw.random() < 0.95 else ""
@@ -66,25 +65,18 @@ class Agents:
         draw = self.draw
         if draw.random() < 0.2:
             outcome = Outcome(draw.randrange(8), draw.randrange(4), draw.randrange(1 << 32))
-            body = json.loads(
-                answer_text(Answer(draw.randrange(3), (outcome,) * draw.randrange(9), draw.random() < 0.5))
-            )
+            its = Answer(draw.randrange(3), (outcome,) * draw.randrange(9), draw.random() < 0.5)
+            body = json.loads(answer_text(its))
         else:
             body = json.loads(protocol.ack(None, draw.randrange(3)))
-            body |= {
-                "type": "ack",
-                "epoch": self.target.fabric.version,
-                "version": draw.randrange(1 << draw.randrange(1, 70)),
-            }
+            version = draw.randrange(1 << draw.randrange(1, 70))
+            body |= {"type": "ack", "epoch": self.target.fabric.version, "version": version}
         for name in list(body):
             if draw.random() < 0.2:
                 body[name] = draw.choice((None, True, -1, 1.5, 10**400, [], {}, text(draw), [[]] * 50))
         if draw.random() < 0.2:
             body[text(draw)] = text(draw)
         return json.dumps(body).encode()
-
-    def close(self) -> None:
-        """Nothing was changed."""
 
 
 def frame(opcode: int, data: bytes, final: bool) -> bytes:

@@ -6,28 +6,23 @@ import random
 
 from sopa_ryu.southbound import lldp
 from tests.fuzz.garble import garbled
-from tests.fuzz.target import Target
+from tests.fuzz.target import Kind, Target
 from topologies import Switch
 
 MIN_FRAME, MAX_FRAME = 14, 1500
 HEADER = 14
 
 
-class Lldp:
+class Lldp(Kind):
     """Mutated probes, which arrive at random switch ports."""
 
     def __init__(self, target: Target, draw: random.Random) -> None:
-        self.target, self.draw = target, draw
+        super().__init__(target, draw)
         tree = target.tree
-        self.ports = [
-            (switch, port)
-            for switch in tree.switches()
-            for port in tree.ports(switch)
-            if isinstance(tree.neighbour(switch, port), Switch)
-        ]
+        ports = [(switch, port) for switch in tree.switches() for port in tree.ports(switch)]
+        self.ports = [(switch, port) for switch, port in ports if isinstance(tree.neighbour(switch, port), Switch)]
 
     def step(self) -> bytes:
-        """Let one frame arrive; return it."""
         tree, draw = self.target.tree, self.draw
         switch, port = draw.choice(self.ports)
         sender, sender_port = draw.choice(self.ports)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 
 from tests.fuzz.garble import garbled
-from tests.fuzz.target import BAD_SWITCH, Target
+from tests.fuzz.target import BAD_SWITCH, Kind, Target
 from tests.helpers.waiting import eventually
 
 HEADER = struct.Struct("!BBHI")  # version, type, length, transaction id
@@ -22,30 +22,26 @@ SECONDS = 0.3
 """Time without a message by the controller, after which a session ends."""
 
 
-class Recorder:
-    """Takes one connection of a switch to the controller and keeps what the switch sends, by type."""
+def recorded(target: Target) -> dict[int, tuple[bytes, ...]]:
+    """Return what a switch sends the controller while it connects, by type."""
+    messages: dict[int, list[bytes]] = {}
 
-    def __init__(self, controller_port: int) -> None:
-        self.messages: dict[int, list[bytes]] = {}
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._controller_port = controller_port
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def pass_on() -> None:
         with contextlib.suppress(OSError):
-            switch, _ = self._listener.accept()
-            with switch, socket.create_connection(("127.0.0.1", self._controller_port)) as controller:
-                back = threading.Thread(target=_forward, args=(controller, switch), daemon=True)
-                back.start()
+            switch, _ = listener.accept()
+            with switch, socket.create_connection(("127.0.0.1", target.openflow_port)) as controller:
+                threading.Thread(target=_forward, args=(controller, switch), daemon=True).start()
                 for message in _messages(switch):
-                    self.messages.setdefault(message[1], []).append(message)
+                    messages.setdefault(message[1], []).append(message)
                     controller.sendall(message)
 
-    def close(self) -> None:
-        """Accept no connection any more."""
-        self._listener.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=pass_on, daemon=True).start()
+        target.fabric.ovs.vsctl("set-controller", BAD_SWITCH, f"tcp:127.0.0.1:{listener.getsockname()[1]}")
+        eventually(lambda: set(messages) >= {0, FEATURES_REPLY, 19, 21})
+        target.fabric.controller.wait_connected(target.tree.switch_count)
+        target.fabric.ovs.vsctl("del-controller", BAD_SWITCH)
+    return {kind: tuple(sent) for kind, sent in sorted(messages.items())}
 
 
 def _forward(source: socket.socket, to: socket.socket) -> None:
@@ -67,24 +63,16 @@ def _messages(source: socket.socket) -> Iterator[bytes]:
         data += received
 
 
-class OpenFlow:
+class OpenFlow(Kind):
     """Sessions of a false switch that answers with recorded messages, some of them garbled."""
 
     def __init__(self, target: Target, draw: random.Random) -> None:
-        self.target, self.draw = target, draw
-        recorder = Recorder(target.openflow_port)
-        ovs = target.fabric.ovs
-        ovs.vsctl("set-controller", BAD_SWITCH, f"tcp:127.0.0.1:{recorder.port}")
-        eventually(lambda: set(recorder.messages) >= {0, FEATURES_REPLY, 19, 21})
-        target.fabric.controller.wait_connected(target.tree.switch_count)
-        ovs.vsctl("del-controller", BAD_SWITCH)
-        recorder.close()
-        self.recorded = {kind: tuple(sent) for kind, sent in sorted(recorder.messages.items())}
+        super().__init__(target, draw)
+        self.recorded = recorded(target)
         others = [target.tree.dpid(switch) for switch in target.tree.switches()]
         self._dpids = (target.tree.dpid(target.tree.switch(BAD_SWITCH)), UNKNOWN_DPID, others[-1])
 
     def step(self) -> bytes:
-        """Play one session; return what was sent last."""
         draw, last = self.draw, b""
         dpid = draw.choices(self._dpids, (8, 1, 1))[0]
         share = draw.choice((0.0, 0.02, 0.2, 1.0))
@@ -116,5 +104,4 @@ class OpenFlow:
             yield garbled(draw, draw.choice(self.recorded[draw.choice(tuple(self.recorded))]))
 
     def close(self) -> None:
-        """Connect the real switch again."""
         self.target.fabric.connect_to_controller(BAD_SWITCH)

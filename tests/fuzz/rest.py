@@ -9,19 +9,21 @@ from http import HTTPStatus
 from urllib.parse import quote
 
 from tests.fuzz.garble import garbled, text
-from tests.fuzz.target import Broken, Target
+from tests.fuzz.target import Broken, Kind, Target
 
 METHODS = ("GET", "GET", "GET", "HEAD", "PUT", "DELETE", "POST", "PATCH", "OPTIONS", "TRACE", "get", "\x01")
 GOOD = {"src": "10.0.0.2", "dst": "10.2.0.2", "limit": "3", "offset": "1", "packets": "8", "name": "e0_0"}
+HEADERS = ("If-None-Match", "If-Match", "Origin", "Authorization", "Accept", "Expect", "Upgrade", "X-Forwarded-For")
+VALUES = ("*", '""', "100-continue", "websocket", "Bearer x", "null", "é")
 SECONDS = 30.0
 ALLOWED = {HTTPStatus.NOT_IMPLEMENTED, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, HTTPStatus.SERVICE_UNAVAILABLE}
 
 
-class Rest:
+class Rest(Kind):
     """Requests made from the interface's own description, with wrong parts; no operator token, so that nothing changes."""
 
     def __init__(self, target: Target, draw: random.Random) -> None:
-        self.target, self.draw = target, draw
+        super().__init__(target, draw)
         document = json.loads(target.fabric.request("GET", "/openapi.json").body)
         self.paths = {
             path: sorted({param["name"] for operation in methods.values() for param in operation.get("parameters", ())})
@@ -29,13 +31,7 @@ class Rest:
         }
 
     def step(self) -> bytes:
-        """Send one request, check its answer, and return the request.
-
-        Raises
-        ------
-        Broken
-            If the answer is a server error, or an error without a problem document.
-        """
+        """Send one request, and check its answer."""
         draw = self.draw
         request = self._request()
         if garble := draw.random() < 0.3:
@@ -66,20 +62,9 @@ class Rest:
         wanted = [name for name in (*names, "limit", "offset", text(draw)) if draw.random() < 0.6]
         query = "&".join(f"{quote(name)}={quote(self._value(name))}" for name in wanted)
         headers = {"Host": "x", "Connection": "close"}
-        for name in (
-            "If-None-Match",
-            "If-Match",
-            "Origin",
-            "Authorization",
-            "Accept",
-            "Expect",
-            "Upgrade",
-            "X-Forwarded-For",
-        ):
+        for name in HEADERS:
             if draw.random() < 0.1:
-                headers[name] = draw.choice(
-                    ("*", '""', "100-continue", "websocket", "Bearer x", "null", "é")
-                ) * draw.choice((1, 1, 90))
+                headers[name] = draw.choice(VALUES) * draw.choice((1, 1, 90))
         body = b""
         if draw.random() < 0.2:
             body = draw.randbytes(draw.randrange(200))
@@ -105,6 +90,3 @@ class Rest:
             problem = json.loads(body)
             if problem["status"] != status or not problem["detail"]:
                 raise Broken(f"a problem document without a detail: {answer[:2000]!r}")
-
-    def close(self) -> None:
-        """Nothing was changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ from sopa_ryu.channel import protocol
 from tests.contract.running import Running, running
 from tests.helpers.memory import resident_mib
 from tests.helpers.waiting import eventually
-from topologies import Host
 
 CHECK_SECONDS = 1.0
 BAD_SWITCH = "e0_0"
@@ -27,20 +27,13 @@ class Broken(AssertionError):
 
 
 class Target:
-    """A controller, its 20 switches and one agent.
-
-    Parameters
-    ----------
-    fabric : Running
-    agent : ClientConnection
-        The connection of an agent that behaves, of the last host.
-    """
+    """A controller, its 20 switches and one agent."""
 
     def __init__(self, fabric: Running, agent: ClientConnection) -> None:
         self.fabric = fabric
         self.tree = fabric.tree
         self._agent = agent
-        self.address = self.tree.ip(last_host(fabric))
+        self.address = self.tree.ip(list(self.tree.hosts())[-1])
         self.openflow_port = int(fabric.controller.openflow.rpartition(":")[2])
         self.rest_port = int(fabric.controller.url.rpartition(":")[2])
         self.token = fabric.agent["Authorization"]
@@ -59,12 +52,7 @@ class Target:
                     self._version = view.version
 
     def check(self, now: bool = False) -> None:
-        """Check once a second that the controller answers, that no other switch is lost, and that it logged no traceback.
-
-        Raises
-        ------
-        Broken
-        """
+        """Check once a second that the controller answers, that no other switch is lost, and that it logged no traceback."""
         if time.monotonic() < self._next_check and not now:
             return
         self._next_check = time.monotonic() + CHECK_SECONDS
@@ -74,21 +62,13 @@ class Target:
             raise Broken(f"the controller does not answer: {error}\n{self.fabric.controller.log_tail(40)}") from error
         if set(body["missing"]) - {BAD_SWITCH}:
             raise Broken(f"other switches are lost: {body['missing']}\n{self.fabric.controller.log_tail(40)}")
-        self._check_log()
-
-    def _check_log(self) -> None:
         log = self.fabric.controller.log.read_text(errors="replace")
         new, self._logged = log[self._logged :], len(log)
         if (at := new.find("Traceback (most recent call last)")) >= 0:
             raise Broken(f"the controller logged a traceback:\n{new[max(0, at - 500) : at + 3000]}")
 
     def heal(self) -> None:
-        """Wait until everything is as at the start; then make a version that the agent has to receive.
-
-        Raises
-        ------
-        AssertionError
-        """
+        """Wait until everything is as at the start; then make a version that the agent has to receive."""
         self.fabric.controller.wait_connected(self.tree.switch_count)
         self.fabric.failing()
         for method in ("PUT", "DELETE"):
@@ -98,20 +78,27 @@ class Target:
         self.check(now=True)
 
     def memory_mib(self) -> float:
-        """Return the resident memory of the controller in MiB."""
         return resident_mib(self.fabric.controller.pid)
 
 
-def last_host(fabric: Running) -> Host:
-    """Return the host whose agent behaves."""
-    return list(fabric.tree.hosts())[-1]
+class Kind:
+    """A kind of input; each step sends something and returns what was sent last."""
+
+    def __init__(self, target: Target, draw: random.Random) -> None:
+        self.target, self.draw = target, draw
+
+    def step(self) -> bytes:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Put back what was changed: nothing."""
 
 
 @contextmanager
 def target(directory: Path) -> Iterator[Target]:
     """Run a k=4 fabric with a controller and one agent."""
     with running(4, directory) as fabric:
-        address = fabric.tree.ip(last_host(fabric))
+        address = fabric.tree.ip(list(fabric.tree.hosts())[-1])
         url = f"{fabric.controller.url.replace('http', 'ws')}/sopa/v1/agents/{address}"
         # the answers to pings come from a thread of the library, also while nothing is read
         with connect(url, additional_headers=fabric.agent, proxy=None, compression=None) as agent:

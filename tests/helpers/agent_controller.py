@@ -1,4 +1,4 @@
-"""A stand-in for the controller of one agent: it sends versions, and remembers what was acknowledged and how channels closed."""
+"""A host with an agent as a process of its own, and a stand-in for its controller: what was acknowledged, how channels closed."""
 
 from __future__ import annotations
 
@@ -7,47 +7,31 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address
+from pathlib import Path
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
+from experiments.emulation.processes import AgentProcess
 from sopa_ryu.channel import probes, protocol
 from sopa_ryu.channel.probes import Counts
 from sopa_ryu.fabric.view import View
+from tests.helpers.veth import Pair
+from tests.helpers.waiting import eventually
 from topologies import Failures, FatTree
 
 ADDRESS = IPv4Address("10.0.0.2")
 
 
 class AgentController:
-    """A controller with one agent, of host 10.0.0.2 in a k=4 fat-tree.
-
-    Attributes
-    ----------
-    connections : int
-        Channels that were opened so far.
-    closed : list of int or None
-        The close codes of those that have ended.
-    acknowledged : int
-        The highest version that was acknowledged.
-    asked : list of str
-        The requests for channels.
-    reports : list of Counts
-        What was reported of probes.
-    refused : int
-        Messages that the agent says it has refused.
-    refuses : bool
-        Whether channels are closed as soon as they are opened.
-    """
+    """A controller with one agent, of host 10.0.0.2 in a k=4 fat-tree."""
 
     def __init__(self) -> None:
         self.url = ""
-        self.refuses = False
         self.connections = self.acknowledged = self.refused = 0
         self.asked: list[str] = []
         self.reports: list[Counts] = []
         self.closed: list[int | None] = []
-        self.headers: list[str] = []
         self.view = View(7, 1, Failures(FatTree(4)))
         self._channel: ServerConnection | None = None
         self._guard = threading.Lock()
@@ -68,27 +52,16 @@ class AgentController:
             return self.view.version
 
     def send(self, text: str | bytes) -> None:
-        """Send a message, if the agent is connected."""
         with self._guard:
             if self._channel is not None:
                 self._channel.send(text)
 
-    def cut(self) -> None:
-        """Close the agent's channel, as at a clean end."""
-        with self._guard:
-            channel = self._channel
-        if channel is not None:
-            channel.close()
-
     def attend(self, channel: ServerConnection) -> None:
-        """Follow one channel until it closes."""
         with self._guard:
             self.connections += 1
             self._channel = channel
             self.asked.append(channel.request.path if channel.request is not None else "")
         try:
-            if self.refuses:
-                return
             channel.send(protocol.snapshot(self.view, ADDRESS))
             for text in channel:
                 answer = json.loads(text)
@@ -108,7 +81,6 @@ class AgentController:
 
 @contextmanager
 def agent_controller() -> Iterator[AgentController]:
-    """A controller on loopback."""
     its = AgentController()
     with serve(its.attend, "127.0.0.1", 0) as server:
         its.url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
@@ -117,3 +89,26 @@ def agent_controller() -> Iterator[AgentController]:
             yield its
         finally:
             server.shutdown()
+
+
+class AgentHost:
+    """The host's end of a `Pair`, on which an agent can be started."""
+
+    def __init__(self, pair: Pair, controller: AgentController, directory: Path) -> None:
+        self.pair, self.controller, self._directory = pair, controller, directory
+        self.log = directory / "agent.log"
+        self.log.touch()
+
+    def agent(self, *options: str) -> AgentProcess:
+        state = f"--state-dir={self._directory / 'state'}"
+        return AgentProcess([f"host0@{self.pair.host}"], self.controller.url, self.log, [state, "--wait", *options])
+
+    def acknowledge(self) -> None:
+        """Wait until the version that there is now is in force."""
+        eventually(lambda: self.controller.acknowledged, self.controller.view.version)
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def filters(self, side: str = "egress") -> str:
+        return self.pair.on_host(f"tc filter show dev host0 {side}")

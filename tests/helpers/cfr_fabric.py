@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.emulation.processes import AgentProcess, free_ports
-from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import word_of
 from tests.helpers.rack import RECEIVER, SENDERS, Rack
 from tests.helpers.scrape import scrape
 from tests.helpers.slot_arbiter import Slot, SlotArbiter
-from tests.helpers.veth import ALL, raw_socket
-from tests.helpers.waiting import PATIENCE_SECONDS, eventually
+from tests.helpers.veth import ALL, Stream, raw_socket
+from tests.helpers.waiting import eventually
 
 SO_TIMESTAMPNS = 35
 CLOCK_NS = 200_000
@@ -29,28 +28,33 @@ CLOCK_NS = 200_000
 
 
 class Arrival(NamedTuple):
-    """A packet with TCP data to the receiver, as it left its host."""
+    """A packet with TCP data."""
 
     at: int
     source: IPv4Address
-    sequence: int
     label: tuple[int, int] | None
 
 
-def realtime() -> int:
-    """Return how far the clock of a packet socket's timestamps is ahead of the monotonic one."""
-    tries = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(50)]
-    before, between, after = min(tries, key=lambda its: its[2] - its[0])
-    return between - (before + after) // 2
+class Clock(NamedTuple):
+    """How far the clock of packets' timestamps is ahead of the monotonic one, and how exactly that is known."""
+
+    ahead_ns: int
+    error_ns: int
+
+    @classmethod
+    def read(cls) -> Clock:
+        tries = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(200)]
+        before, between, after = min(tries, key=lambda its: its[2] - its[0])
+        return cls(between - (before + after) // 2, after - before)
 
 
-class Wire:
-    """What the switch gets of the senders' data."""
+class Capture:
+    """TCP data that comes in at interfaces, each given by its namespace and name."""
 
-    def __init__(self, rack: Rack) -> None:
+    def __init__(self, *ends: tuple[str, str]) -> None:
         self.arrivals: list[Arrival] = []
-        self._realtime = realtime()
-        self._sockets = [raw_socket(f"/run/netns/{rack.switch}", f"port{n}", ALL) for n in range(len(SENDERS))]
+        self.clock = Clock.read()
+        self._sockets = [raw_socket(*end, ALL) for end in ends]
         self._threads = [threading.Thread(target=self._listen, args=[each], daemon=True) for each in self._sockets]
         self._done = threading.Event()
         for each in self._sockets:
@@ -70,9 +74,8 @@ class Wire:
             header = 34 + (frame[46] >> 4) * 4
             if 14 + int.from_bytes(frame[16:18], "big") > header:
                 seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
-                at = seconds * 10**9 + nanoseconds - self._realtime
-                sequence = int.from_bytes(frame[38:42], "big")
-                self.arrivals.append(Arrival(at, IPv4Address(frame[26:30]), sequence, word_of(frame)))
+                at = seconds * 10**9 + nanoseconds - self.clock.ahead_ns
+                self.arrivals.append(Arrival(at, IPv4Address(frame[26:30]), word_of(frame)))
 
     def close(self) -> None:
         self._done.set()
@@ -81,42 +84,11 @@ class Wire:
             its.close()
 
 
-class Stream:
-    """A connection on which a host sends as fast as TCP lets it."""
+class Wire(Capture):
+    """What the switch gets of the senders' data."""
 
-    def __init__(self, rack: Rack, source: str, port: int) -> None:
-        self.received = 0
-        with inside(rack.path(RECEIVER)):
-            server = socket.create_server((RECEIVER, port))
-        with inside(rack.path(source)):
-            self.client = socket.create_connection((RECEIVER, port), PATIENCE_SECONDS)
-        self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-        self._accepted, _ = server.accept()
-        server.close()
-        self._done = threading.Event()
-        self._threads = [threading.Thread(target=each) for each in (self._send, self._receive)]
-        for thread in self._threads:
-            thread.start()
-
-    def _send(self) -> None:
-        self.client.settimeout(0.2)
-        while not self._done.is_set():
-            try:
-                self.client.send(bytes(16384))
-            except TimeoutError:
-                continue
-        self.client.shutdown(socket.SHUT_WR)
-
-    def _receive(self) -> None:
-        while piece := self._accepted.recv(1 << 20):
-            self.received += len(piece)
-
-    def close(self) -> None:
-        self._done.set()
-        for thread in self._threads:
-            thread.join()
-        self.client.close()
-        self._accepted.close()
+    def __init__(self, rack: Rack) -> None:
+        super().__init__(*((f"/run/netns/{rack.switch}", f"port{n}") for n in range(len(SENDERS))))
 
 
 class Fabric:
@@ -127,15 +99,15 @@ class Fabric:
         self.metrics_port, self.arbiter_port = free_ports(2)
 
     @contextmanager
-    def agent(self, *options: str) -> Iterator[AgentProcess]:
+    def agent(self, *options: str, senders: tuple[str, ...] = SENDERS) -> Iterator[AgentProcess]:
         log = self._directory / "agent.log"
         log.touch()
-        interfaces = [f"eth0@{self.rack.path(its)}" for its in SENDERS]
+        interfaces = [f"eth0@{self.rack.path(its)}" for its in senders]
         every = [f"--state-dir={self._directory / 'state'}", "--policy=cfr", f"--metrics-port={self.metrics_port}"]
         with AgentProcess(
             interfaces, self.controller.url, log, [*every, f"--arbiter=127.0.0.1:{self.arbiter_port}", *options]
         ) as its:
-            eventually(self.controller.acknowledged, len(SENDERS))
+            eventually(self.controller.acknowledged, len(senders))
             yield its
 
     def log(self) -> str:
@@ -151,10 +123,8 @@ class Fabric:
     @contextmanager
     def streams(self) -> Iterator[list[Stream]]:
         with ExitStack() as closing:
-            its = [Stream(self.rack, source, 5001 + n) for n, source in enumerate(SENDERS)]
-            for each in its:
-                closing.callback(each.close)
-            yield its
+            ends = [(self.rack.path(source), self.rack.path(RECEIVER)) for source in SENDERS]
+            yield [closing.enter_context(Stream(*end, RECEIVER)) for end in ends]
 
 
 @contextmanager

@@ -50,12 +50,10 @@ def ports(sport: int, dport: int, size: int = 40) -> bytes:
 
 
 def tcp(sport: int = 40000, dport: int = 5001, **fields: object) -> bytes:
-    """A TCP packet to another pod, unless the fields say otherwise."""
     return ip(ports(sport, dport), **fields)  # type: ignore[arg-type]
 
 
 def echo(ident: int, **fields: object) -> bytes:
-    """An ICMP echo request."""
     return ip(struct.pack("!BBHHH", 8, 0, 0, ident, 1), proto=ICMP, **fields)  # type: ignore[arg-type]
 
 

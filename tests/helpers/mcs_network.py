@@ -21,16 +21,8 @@ CLIENT, SERVER = Key(1, 2, 40000, 80), Key(2, 1, 80, 40000)
 class Network:
     """What happens to packets under way; they never overtake each other on one channel.
 
-    Attributes
-    ----------
-    delays : pair of lists
-        By channel, of data and of acknowledgements.
-    lost : pair of sets
-        Which packets are lost, by their numbers in the order of departure.
-    dead : dict
-        By channel: from when until when it carries no data.
-    marking : set of int
-        Channels that mark data.
+    By channel, data's and acknowledgements' delays, from when until when no data is carried, and whether data is marked; by their
+    numbers in the order of departure, which data and acknowledgements are lost.
     """
 
     delays: tuple[list[int], list[int]] = field(default_factory=lambda: ([20] * MAX_CHANNELS, [20] * MAX_CHANNELS))
@@ -43,7 +35,6 @@ class Network:
         self._last: Counter[tuple[int, int]] = Counter()
 
     def arrival(self, direction: int, channel: int, now: int) -> int | None:
-        """Return when a packet that leaves now arrives; None if it does not."""
         number = self.sent[direction]
         self.sent[direction] += 1
         first, last = self.dead.get(channel, (0, 0))
@@ -55,18 +46,7 @@ class Network:
 
 
 class Transfer:
-    """The connection: a TCP that sends ``count`` segments, and one that acknowledges each segment that comes.
-
-    Attributes
-    ----------
-    duplicates : int
-        Duplicate acknowledgements that the sending TCP has got.
-    seen_blocks : int
-        SACK blocks that it has got, but for D-SACK's.
-    server_passed : int
-        Duplicate acknowledgements that the receiver's host has let pass.
-    retransmitted, timeouts : int
-    """
+    """The connection: a TCP that sends ``count`` segments, and one that acknowledges each segment that comes."""
 
     def __init__(
         self, network: Network, count: int = 200, *, channels: int = 8, isn: int = 0, cwnd: int = 40, dsack: bool = True
@@ -83,10 +63,8 @@ class Transfer:
         self.una = self.next = self.recover = 0
         self.cwnd = cwnd
         self.window = WINDOW << SCALE
-        self.duplicates = self.seen_blocks = self.retransmitted = self.timeouts = self.server_passed = (
-            self._in_a_row
-        ) = 0
-        self._highest = 0
+        self.duplicates = self.seen_blocks = self.retransmitted = self.timeouts = self.server_passed = 0
+        self._in_a_row = self._highest = 0
         self._rto, self._deadline = MIN_RTO, MIN_RTO
         # receiver, in segments
         self.received: set[int] = set()
@@ -115,12 +93,9 @@ class Transfer:
             assert self.now < until, f"{self.una} of {self.count} segments at {self.now}"
         return self
 
-    # -- the network --------------------------------------------------------------------------------------------------
-
     def _put(self, direction: int, host: Host, key: Key, its: Segment, arrive: Callable[[Segment], None]) -> None:
-        reports = (
-            its.reports_loss_or_reordering and its.ack == host.connections[key].lan if direction == ACKS else False
-        )
+        is_known = direction == ACKS and its.ack == host.connections[key].lan
+        reports = is_known and its.reports_loss_or_reordering
         if host.send(key, its) is Verdict.DROP:
             return
         self.server_passed += reports
@@ -132,8 +107,6 @@ class Transfer:
             its.ce = its.ect
         self._order += 1
         heapq.heappush(self._events, (at, self._order, lambda: arrive(its)))
-
-    # -- the sender ---------------------------------------------------------------------------------------------------
 
     def _transmit(self, number: int) -> None:
         self.retransmitted += number < self._highest
@@ -174,8 +147,6 @@ class Transfer:
                 self.recover = self.next
                 self._transmit(self.una)
         self._fill()
-
-    # -- the receiver -------------------------------------------------------------------------------------------------
 
     def _data_arrives(self, its: Segment) -> None:
         self.server.receive(SERVER, its)

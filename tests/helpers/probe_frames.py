@@ -17,7 +17,6 @@ PATHS = tuple(Stream(THERE, up1, up2) for up1 in (0, 1) for up2 in (0, 1))
 
 
 def ends(address: IPv4Address = HERE, carrier: Carrier = Carrier.MAC, secret: int = SECRET) -> Ends:
-    """What all probes of a host have in common."""
     return Ends(address, b"\x02\x00" + address.packed, GATEWAY, carrier, secret)
 
 

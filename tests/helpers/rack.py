@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import uuid
 
 from tests.helpers.veth import run
@@ -50,10 +49,6 @@ class Rack:
 
     def on(self, address: str, command: str) -> str:
         return run(f"ip netns exec {self.ends[address]} {command}")
-
-    def retransmitted(self) -> int:
-        found = [re.search(r"TcpRetransSegs\s+(\d+)", self.on(its, "nstat -az TcpRetransSegs")) for its in SENDERS]
-        return sum(int(each[1]) for each in found if each)
 
     def queue(self) -> int:
         """The packets that wait for the link to the receiver."""

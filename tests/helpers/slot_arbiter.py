@@ -21,8 +21,6 @@ AHEAD = 2  # batches
 
 
 class Slot(NamedTuple):
-    """A granted slot, as the arbiter knows it."""
-
     host: IPv4Address
     destination: IPv4Address
     label: tuple[int, int] | None
@@ -39,32 +37,12 @@ class _Host:
 
 
 class SlotArbiter:
-    """An arbiter on loopback, while the context lasts.
-
-    Parameters
-    ----------
-    port : int
-        0 for a free one.
-    term : int
-    slot_ns, budget : int
-    skew_ns : int
-        Its clock is ahead by so much.
-    loses : int
-        Every so many-th datagram of grants is lost; 0 for none.
-    """
+    """An arbiter on loopback, while the context lasts."""
 
     def __init__(
-        self,
-        port: int = 0,
-        term: int = 1,
-        *,
-        slot_ns: int = SLOT_NS,
-        budget: int = BUDGET,
-        skew_ns: int = 0,
-        lease_ms: int = 100,
-        loses: int = 0,
-        token: str = "",
-    ) -> None:
+        self, port: int = 0, term: int = 1, *, slot_ns: int = SLOT_NS, budget: int = BUDGET, skew_ns: int = 0, lease_ms: int = 100,
+        loses: int = 0, token: str = "",
+    ) -> None:  # fmt: skip
         self.term, self.slot_ns, self.budget, self.skew_ns, self.lease_ms = term, slot_ns, budget, skew_ns, lease_ms
         self.token, self.loses = token, loses
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -93,13 +71,7 @@ class SlotArbiter:
             self.socket.close()
 
     def clock(self) -> int:
-        """Return its clock."""
         return time.monotonic_ns() + self.skew_ns
-
-    def demanded(self) -> int:
-        """Return the bytes that are wanted and not sent, of all hosts."""
-        demands = [host.demand for host in list(self.hosts.values()) if host.demand]
-        return sum(entry.wanted - entry.sent for demand in demands for entry in demand.entries)
 
     def _run(self) -> None:
         batch_ns = BATCH * self.slot_ns

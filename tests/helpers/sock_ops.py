@@ -30,7 +30,6 @@ def program_of(netns: str) -> int | None:
 
 
 def detach(program: int) -> None:
-    """Detach the links of a program."""
     number = ctypes.c_uint32(0)
     while not libbpf.call("bpf_link_get_next_id", number, ctypes.byref(number)):
         link = libbpf.call("bpf_link_get_fd_by_id", number)

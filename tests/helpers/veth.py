@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sopa_ryu.agent.kernel.netns import inside
@@ -19,6 +19,7 @@ from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 
 IPV4, ALL = 0x0800, 0x0003  # what a packet socket receives
 SIOCGIFFLAGS, IFF_RUNNING = 0x8913, 0x40
+SO_MAX_PACING_RATE = 47
 
 
 def run(command: str) -> str:
@@ -39,11 +40,9 @@ class Pair:
         self._host, self._peer = host, peer
 
     def on_host(self, command: str) -> str:
-        """Run a command in the host's namespace."""
         return run(f"ip netns exec {self._host} {command}")
 
     def on_peer(self, command: str) -> str:
-        """Run a command in the peer's namespace."""
         return run(f"ip netns exec {self._peer} {command}")
 
 
@@ -84,7 +83,6 @@ def ip(*commands: str, netns: str | None = None) -> None:
 
 
 def raw_socket(netns: str, interface: str, protocol: int) -> socket.socket:
-    """A packet socket on an interface of a namespace."""
     with inside(netns):
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(protocol))
         opened.bind((interface, protocol))
@@ -113,14 +111,9 @@ def arrives(end: socket.socket, wait: float) -> bool:
 
 
 def transfer(
-    pair: Pair,
-    data: bytes,
-    *,
-    source: str | None = None,
-    target: str = PEER_ADDRESS,
-    pieces: int = 1,
+    pair: Pair, data: bytes, *, source: str | None = None, target: str = PEER_ADDRESS, pieces: int = 1,
     halfway: Callable[[], object] | None = None,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """Send data over TCP to the peer, from the host or another namespace, in so many calls; return what arrived.
 
     ``halfway`` is called when half of the data has been handed over.
@@ -130,8 +123,7 @@ def transfer(
     received = bytearray()
 
     def receive() -> None:
-        connection, _ = server.accept()
-        with connection:
+        with server.accept()[0] as connection:
             while chunk := connection.recv(1 << 20):
                 received.extend(chunk)
 
@@ -147,3 +139,45 @@ def transfer(
         client.shutdown(socket.SHUT_WR)
         receiver.join()
     return bytes(received)
+
+
+class Stream:
+    """A connection on which data flows until it is closed: as fast as TCP lets it, or in pieces, with pauses."""
+
+    def __init__(
+        self, source: str, target: str, address: str, port: int = 0, *, pause: float = 0.0, pacing: int = 0
+    ) -> None:
+        self.sent = self.received = 0
+        self._pause, self._done = pause, threading.Event()
+        with inside(target), socket.create_server((address, port)) as server:
+            with inside(source):
+                self.client = socket.create_connection(server.getsockname(), PATIENCE_SECONDS)
+            self._accepted, _ = server.accept()
+        self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        if pacing:
+            self.client.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=I", pacing))
+        self.client.settimeout(0.2)
+        self._threads = [threading.Thread(target=each) for each in (self._send, self._receive)]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+        self.client.close()
+        self._accepted.close()
+        assert self.received == self.sent
+
+    def _send(self) -> None:
+        while not self._done.wait(self._pause):
+            with suppress(TimeoutError):
+                self.sent += self.client.send(bytes(8192))
+        self.client.shutdown(socket.SHUT_WR)
+
+    def _receive(self) -> None:
+        while piece := self._accepted.recv(1 << 20):
+            self.received += len(piece)

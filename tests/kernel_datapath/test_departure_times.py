@@ -6,8 +6,6 @@ Only a kernel with fq runs these, so that no other target selects them: ``make t
 from __future__ import annotations
 
 import socket
-import struct
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -26,12 +24,11 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.qdiscs import qdiscs
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.channel.slots import Granted
-from tests.helpers.cfr_fabric import CLOCK_NS, Fabric, Wire, flows, judge
-from tests.helpers.channel_server import channel_server
-from tests.helpers.frames import HERE, NEAR, table, word_of
-from tests.helpers.rack import SENDERS, Rack
+from tests.helpers.cfr_fabric import CLOCK_NS, Capture, Wire, cfr_fabric, flows, judge
+from tests.helpers.frames import HERE, NEAR, table
+from tests.helpers.rack import SENDERS
 from tests.helpers.slot_arbiter import SlotArbiter
-from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, raw_socket, veth_pair
+from tests.helpers.veth import PEER_ADDRESS, Pair, Stream, veth_pair
 from tests.helpers.waiting import SLOWER, eventually
 
 SLOT_NS = 20_000_000  # an emulated machine runs through its sockets in several milliseconds
@@ -40,8 +37,7 @@ EVERY = 3
 ROUNDS = 200
 LATE_NS = 600_000
 BUDGET, LARGE = 2 * 1514, 20 * 1514
-SO_TIMESTAMPNS, SO_MAX_PACING_RATE = 35, 47
-UNPACED, PACED = 0xFFFFFFFF, 20_000
+PACED = 20_000
 """Bytes a second: a packet in 76 ms, longer than from one slot to the next."""
 PEER = IPv4Address(PEER_ADDRESS)
 
@@ -61,80 +57,6 @@ def pair() -> Iterator[Pair]:
         yield made
 
 
-class Arrival(NamedTuple):
-    """A packet with data at the peer."""
-
-    at: int
-    label: tuple[int, int] | None
-
-
-class Clock(NamedTuple):
-    """How far the clock of packets' timestamps is ahead of the monotonic one, and how exactly that is known."""
-
-    ahead_ns: int
-    error_ns: int
-
-    @classmethod
-    def read(cls) -> Clock:
-        tries = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(200)]
-        before, between, after = min(tries, key=lambda its: its[2] - its[0])
-        return cls(between - (before + after) // 2, after - before)
-
-
-class Peer:
-    """Takes what a connection brings, and notes when it arrives."""
-
-    def __init__(self, pair: Pair, clock: Clock, pacing: int) -> None:
-        self.arrivals: list[Arrival] = []
-        self._clock = clock
-        self._wire = raw_socket(pair.peer, "peer0", ALL)
-        self._wire.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        self._wire.settimeout(0.2)
-        with inside(pair.peer), socket.create_server((PEER_ADDRESS, 0)) as server:
-            with inside(pair.host):
-                self.client = socket.create_connection(server.getsockname(), 60)
-            self._end = server.accept()[0]
-        self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
-        self.client.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=I", pacing))
-        self.client.settimeout(0.2)
-        self._done = threading.Event()
-        self._threads = [threading.Thread(target=each) for each in (self._listen, self._send, self._receive)]
-        for each in self._threads:
-            each.start()
-
-    def _listen(self) -> None:
-        while not self._done.is_set():
-            try:
-                frame, ancillary, _, address = self._wire.recvmsg(2048, 256)
-            except TimeoutError:
-                continue
-            if address[2] == socket.PACKET_OUTGOING or frame[12:14] != b"\x08\x00" or frame[23] != socket.IPPROTO_TCP:
-                continue
-            if 14 + int.from_bytes(frame[16:18], "big") > 34 + (frame[46] >> 4) * 4:
-                seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
-                at = seconds * 10**9 + nanoseconds - self._clock.ahead_ns
-                self.arrivals.append(Arrival(at, word_of(frame)))
-
-    def _send(self) -> None:
-        while not self._done.is_set():
-            try:
-                self.client.send(bytes(16384))
-            except TimeoutError:
-                continue
-        self.client.shutdown(socket.SHUT_WR)
-
-    def _receive(self) -> None:
-        while self._end.recv(1 << 20):
-            pass
-
-    def close(self) -> None:
-        self._done.set()
-        for each in self._threads:
-            each.join()
-        for its in (self.client, self._end, self._wire):
-            its.close()
-
-
 class Kept(NamedTuple):
     """How a schedule was kept."""
 
@@ -146,9 +68,8 @@ class Kept(NamedTuple):
     clock_error_ns: int
 
 
-def follow_schedule(pair: Pair, departure_times: bool, budget: int, pacing: int = UNPACED) -> Kept:
+def follow_schedule(pair: Pair, departure_times: bool, budget: int, pacing: int = 0) -> Kept:
     """Send through a granted schedule; each slot has a label of its own, by which its packets are known."""
-    clock = Clock.read()
     slot_of: dict[tuple[int, int], int] = {}
     late: list[int] = []
     elsewhere = early = over = 0
@@ -160,19 +81,14 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int, pacing: int 
         labeller.attach()
         sender = SlotSender()
         closing.callback(sender.close)
-        peer = Peer(pair, clock, pacing)
-        closing.callback(peer.close)
+        wire = Capture((pair.peer, "peer0"))
+        closing.callback(wire.close)
+        closing.enter_context(Stream(pair.host, pair.peer, PEER_ADDRESS, pacing=pacing))
         closing.callback(labeller.detach)  # what the socket holds may leave then
 
         def put_in_force() -> None:
-            gate = Gate(
-                SLOT_NS,
-                0,
-                time.monotonic_ns() + 60 * 10**9,
-                first,
-                LATE_NS,
-                ahead_of(SLOT_NS) if departure_times else 0,
-            )
+            ahead = ahead_of(SLOT_NS) if departure_times else 0
+            gate = Gate(SLOT_NS, 0, time.monotonic_ns() + 60 * 10**9, first, LATE_NS, ahead)
             programs.set_gate(IPv4Address(HERE), gate)
             sender.follow(programs, gate, own)
 
@@ -189,20 +105,19 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int, pacing: int 
             put_in_force()
             while time.monotonic_ns() < (own[-1] + EVERY) * SLOT_NS:
                 time.sleep(0.5)
-        found = list(peer.arrivals)
-    found = [its for its in found if its.at >= first * SLOT_NS]
+        found = [its for its in list(wire.arrivals) if its.at >= first * SLOT_NS]
     for its in found:
         slot = slot_of.get(its.label) if its.label else None
         if slot is None:
             elsewhere += 1
             continue
         late.append(its.at - slot * SLOT_NS)
-        early += its.at < slot * SLOT_NS - clock.error_ns
+        early += its.at < slot * SLOT_NS - wire.clock.error_ns
         over += its.at > (slot + 1) * SLOT_NS + LATE_NS
     used = Counter(its.label for its in found if its.label in slot_of)
     # the first one may have what passed the gate just before it closed
     assert max(count for label, count in used.items() if label and slot_of[label] > first) <= budget // 1514
-    return Kept(sorted(late), len(used), early, elsewhere, over, clock.error_ns)
+    return Kept(sorted(late), len(used), early, elsewhere, over, wire.clock.error_ns)
 
 
 def described(kept: Kept) -> str:
@@ -216,13 +131,14 @@ def described(kept: Kept) -> str:
 
 
 def test_fq_keeps_data_until_its_slot_begins(pair: Pair) -> None:
-    for qdisc, departure_times, budget in (
+    cases = (
         ("fq", True, BUDGET),
         ("fq", False, BUDGET),
         ("pfifo", False, BUDGET),
         ("fq", True, LARGE),
         ("fq", False, LARGE),
-    ):
+    )
+    for qdisc, departure_times, budget in cases:
         pair.on_host(f"tc qdisc replace dev host0 root {qdisc}")
         with inside(pair.host):
             assert instead_of_fq(qdiscs(socket.if_nametoindex("host0"))) == ("" if qdisc == "fq" else qdisc)
@@ -248,22 +164,11 @@ def test_what_tcp_paces_leaves_in_the_slot_of_its_departure(pair: Pair) -> None:
     assert len(kept.late_ns) <= 10 + 2 * PACED * ROUNDS * EVERY * SLOT_NS / 10**9 / 1448
 
 
-@pytest.fixture
-def rack() -> Iterator[Rack]:
-    its = Rack()
-    try:
-        its.build()
+def test_an_agent_uses_fq_where_it_is_and_while_it_is(tmp_path: Path) -> None:
+    with cfr_fabric(tmp_path) as fabric:
         for sender in SENDERS:
-            its.on(sender, "tc qdisc replace dev eth0 root handle 1: tbf rate 4mbit burst 3100 limit 150000")
-            its.on(sender, "tc qdisc replace dev eth0 parent 1:1 handle 2: fq")
-        yield its
-    finally:
-        its.remove()
-
-
-def test_an_agent_uses_fq_where_it_is_and_while_it_is(rack: Rack, tmp_path: Path) -> None:
-    with channel_server() as controller:
-        fabric = Fabric(rack, controller, tmp_path)
+            fabric.rack.on(sender, "tc qdisc replace dev eth0 root handle 1: tbf rate 4mbit burst 3100 limit 150000")
+            fabric.rack.on(sender, "tc qdisc replace dev eth0 parent 1:1 handle 2: fq")
         for options, used in (((), 1.0), (("--departure-times=off",), 0.0)):
             with (
                 SlotArbiter(fabric.arbiter_port, slot_ns=SLOT_NS, budget=BUDGET, lease_ms=20_000) as arbiter,
@@ -273,7 +178,7 @@ def test_an_agent_uses_fq_where_it_is_and_while_it_is(rack: Rack, tmp_path: Path
                 eventually(fabric.closed, [1.0, 1.0])
                 assert fabric.metrics("departure_times{.*}") == [used, used]
                 flows(streams)
-                wire = Wire(rack)
+                wire = Wire(fabric.rack)
                 flows(streams, 200_000)
                 wire.close()
                 late, elsewhere = judge(wire, arbiter, round(SLOWER * CLOCK_NS))
@@ -287,10 +192,10 @@ def test_an_agent_uses_fq_where_it_is_and_while_it_is(rack: Rack, tmp_path: Path
                 assert elsewhere <= len(late) // 20
                 if not used:
                     continue
-                rack.on(SENDERS[0], "tc qdisc replace dev eth0 root pfifo")
+                fabric.rack.on(SENDERS[0], "tc qdisc replace dev eth0 root pfifo")
                 eventually(lambda: fabric.metrics("departure_times{.*}"), lambda its: sorted(its) == [0.0, 1.0])
                 flows(streams)
                 assert "has the qdisc fq no more (pfifo)" in fabric.log()
-                rack.on(SENDERS[0], "tc qdisc replace dev eth0 root fq")
+                fabric.rack.on(SENDERS[0], "tc qdisc replace dev eth0 root fq")
                 eventually(lambda: fabric.metrics("departure_times{.*}"), [1.0, 1.0])
                 flows(streams)

@@ -60,21 +60,23 @@ def megaflows(lab: SopaLab) -> list[str]:
     return lab.lab.ovs.appctl("dpctl/dump-flows", "-m").splitlines()
 
 
+def udp(lab: SopaLab, host: str) -> socket.socket:
+    with inside(lab.lab.netns(host)):
+        return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+
 def burst(lab: SopaLab, count: int) -> Lookups:
     """Send datagrams from one socket to one other, and return what the datapath has counted for them."""
-    to = lab.tree.host(DST)
-    with inside(lab.lab.netns(DST)):
-        sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with inside(lab.lab.netns(SRC)):
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sink, sender = udp(lab, DST), udp(lab, SRC)
     with sink, sender:
         sink.bind(("", UDP_PORT))
         sink.settimeout(PATIENCE)
         sender.bind(("", 7009))
+        sender.connect((str(lab.tree.ip(lab.tree.host(DST))), UDP_PORT))
 
         def send(packets: int) -> None:
             for _ in range(packets):
-                sender.sendto(bytes(64), (str(lab.tree.ip(to)), UDP_PORT))
+                sender.send(bytes(64))
                 sink.recv(2000)
 
         send(16)  # every path, so that each switch has its megaflows
@@ -93,7 +95,9 @@ def test_labelled_packets_stay_in_the_kernel(carrier: Carrier) -> None:
             agent_of(lab, lab.tree.host(DST), f"--carrier={carrier}", f"--state-dir={lab.directory}/other"),
         ):
             lab.controller.wait_agents(2, PATIENCE)
-            assert set(datagrams(lab, SRC, DST, 16, 7001)) == set(lab.tree.choices(lab.tree.kind(*ends(lab))))
+            assert set(datagrams(lab, SRC, DST, 16, 7001)) == set(
+                lab.tree.choices(lab.tree.kind(*map(lab.tree.host, (SRC, DST))))
+            )
             before = lab.lab.port_packets(Level.CORE)
             counted = burst(lab, BURST)
             assert counted.lost == 0
@@ -105,9 +109,8 @@ def test_labelled_packets_stay_in_the_kernel(carrier: Carrier) -> None:
             assert "eth(src=02:53:9e:04:01:00/ff:ff:ff:ff:ff:00" in flows  # an edge switch
             assert "eth(src=02:53:9e:04:00:01/ff:ff:ff:ff:00:ff" in flows  # an aggregation switch
             # full-size segments of TCP pass with either carrier, and all of them arrive
-            server = subprocess.Popen(
-                ["nsenter", f"--net={lab.lab.netns(DST)}", "iperf3", "-s", "-1"], stdout=subprocess.PIPE
-            )
+            command = ["nsenter", f"--net={lab.lab.netns(DST)}", "iperf3", "-s", "-1"]
+            server = subprocess.Popen(command, stdout=subprocess.PIPE)
             eventually(lambda: ":5201 " in run(lab, DST, "ss", "-ltn"), seconds=PATIENCE)
             before_tcp = lookups(lab)
             run(lab, SRC, "iperf3", "-c", str(lab.tree.ip(lab.tree.host(DST))), "-n", "1M")
@@ -123,10 +126,6 @@ def pinged(lab: SopaLab, src: str, dst: str, count: int, interval: float) -> Non
     assert lost(lab, src, dst, count, interval, late=60.0) == 0
 
 
-def ends(lab: SopaLab) -> tuple[Any, Any]:
-    return lab.tree.host(SRC), lab.tree.host(DST)
-
-
 def test_unlabelled_packets_arp_failover_bfd_and_drains() -> None:
     def body(lab: SopaLab) -> None:
         for dst in ("h0_0_3", "h0_1_2", DST):
@@ -134,18 +133,14 @@ def test_unlabelled_packets_arp_failover_bfd_and_drains() -> None:
         counted = burst(lab, BURST)
         assert counted.hit >= HOPS * BURST
         assert counted.missed <= NEW_FLOWS
-        answers_to_arp(lab)
+        run(lab, SRC, "ip", "neigh", "flush", "all")
+        pinged(lab, SRC, "h0_0_3", 2, 0.5)
+        assert "lladdr 02:00:00:00:00:01" in run(lab, SRC, "ip", "neigh", "show", "10.0.0.3")
         drained(lab)
         silent(lab)
         failover(lab)
 
     in_kernel_lab(body, controller_options=["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"])
-
-
-def answers_to_arp(lab: SopaLab) -> None:
-    run(lab, SRC, "ip", "neigh", "flush", "all")
-    pinged(lab, SRC, "h0_0_3", 2, 0.5)
-    assert "lladdr 02:00:00:00:00:01" in run(lab, SRC, "ip", "neigh", "show", "10.0.0.3")
 
 
 def drained(lab: SopaLab) -> None:
@@ -200,9 +195,7 @@ def test_a_switch_takes_packets_off_their_senders_account() -> None:
         pinged(lab, SRC, "h0_0_3", 2, 0.5)
         slow = f"tc qdisc replace dev {port} root tbf rate 800bit burst 1600 limit 100000"
         subprocess.run(slow.split(), check=True)
-        with inside(lab.lab.netns(SRC)):
-            sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        with sender:
+        with udp(lab, SRC) as sender:
             for _ in range(20):
                 sender.sendto(bytes(1000), (str(lab.tree.ip(lab.tree.host("h0_0_3"))), UDP_PORT))
 
@@ -231,6 +224,7 @@ def test_nothing_of_a_killed_lab_is_left_and_the_next_one_starts(tmp_path: Path)
         lab.kill()
     eventually(lambda: "ovs-vswitchd" in shown("ps", "-eo", "comm"), False, seconds=PATIENCE)
     assert "ovs-system" not in shown("ovs-dpctl", "dump-dps")
+    assert choose(None) is Datapath.KERNEL
     done = subprocess.run([*command, str(lists)], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert "ovs-system" in done.stdout + done.stderr
@@ -238,7 +232,3 @@ def test_nothing_of_a_killed_lab_is_left_and_the_next_one_starts(tmp_path: Path)
 
 def shown(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def test_the_kernels_datapath_is_the_default_where_it_is_there() -> None:
-    assert choose(None) is Datapath.KERNEL

@@ -7,8 +7,6 @@ on which SOPA is developed lacks. The figures are printed (``-s``); docs/hosts.m
 from __future__ import annotations
 
 import platform
-import socket
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,14 +15,12 @@ from typing import NamedTuple
 import pytest
 
 from experiments.emulation.measurement.tcp_info import TcpInfo, tcp_info
-from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.veth import run
+from tests.helpers.veth import Stream, run
 
 EMPTY_SECONDS, QUEUED_SECONDS = 1.0, 20.0
 BYTES_PER_SECOND = 1_000_000
 """By TCP's own pacing: a packet in 1.4 ms, so that some ten overtake one that waits longest."""
 QUEUES = "delay 20ms 8ms"
-SO_MAX_PACING_RATE = 47
 LINUX, THRESHOLD, AGENT = (3, 300), (10, 300), (10, 1)
 """Fast-retransmit threshold, and seconds for which TCP remembers the shortest round trip."""
 
@@ -41,30 +37,12 @@ def spray(hosts: Hosts, threshold: int, memory: int) -> TcpInfo:
     """Send for a while on one connection, and return its statistics."""
     for setting, value in (("tcp_reordering", threshold), ("tcp_min_rtt_wlen", memory), ("tcp_no_metrics_save", 1)):
         run(f"ip netns exec {hosts.host} sysctl -qw net.ipv4.{setting}={value}")
-    with inside(f"/run/netns/{hosts.peer}"):
-        server = socket.create_server(("10.0.2.2", 0))
-    with inside(f"/run/netns/{hosts.host}"):
-        client = socket.socket()
-    client.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, BYTES_PER_SECOND)
-    client.connect(server.getsockname())
-    end, _ = server.accept()
-
-    def receive() -> None:
-        while end.recv(1 << 16):
-            pass
-
-    receiver = threading.Thread(target=receive)
-    receiver.start()
-    with server, client, end:
-        began = time.monotonic()
-        while time.monotonic() < began + EMPTY_SECONDS:
-            client.sendall(bytes(10_000))
+    ends = (f"/run/netns/{name}" for name in (hosts.host, hosts.peer))
+    with Stream(*ends, "10.0.2.2", pacing=BYTES_PER_SECOND) as its:
+        time.sleep(EMPTY_SECONDS)
         run(f"tc -n {hosts.router} qdisc add dev to2 root netem limit 10000 {QUEUES}")
-        while time.monotonic() < began + EMPTY_SECONDS + QUEUED_SECONDS:
-            client.sendall(bytes(10_000))
-        found = tcp_info(client)
-        client.shutdown(socket.SHUT_WR)
-        receiver.join()
+        time.sleep(QUEUED_SECONDS)
+        found = tcp_info(its.client)
     run(f"tc -n {hosts.router} qdisc del dev to2 root")
     assert found is not None
     return found
