@@ -40,12 +40,7 @@ FULL = "full"
 
 
 class FaultyCluster(FaultyLab):
-    """A lab with a cluster, monitors of all switches, and everything that was committed, commanded and put in force so far.
-
-    Parameters
-    ----------
-    tree : Clos
-    """
+    """A lab with a cluster, monitors of all switches, and everything that was committed, commanded and put in force so far."""
 
     def __init__(self, tree: Clos) -> None:
         # the oracle knows what the controller excludes, and not what a host has left for a while by its own probes

@@ -14,14 +14,7 @@ from experiments.emulation.agents_log import InForce
 
 
 class Committed(NamedTuple):
-    """A view that the engine has had.
-
-    Attributes
-    ----------
-    revision : int
-        The engine's.
-    term, version : int
-    """
+    """A view that the engine has had."""
 
     revision: int
     term: int
@@ -39,15 +32,7 @@ def wrong_commits(history: Sequence[Committed]) -> list[str]:
 
 
 def wrong_agents(entries: Iterable[InForce], committed: Collection[tuple[int, int]]) -> list[str]:
-    """Return what is wrong with what agents have put in force: only what was committed, and never a lower term or version.
-
-    Parameters
-    ----------
-    entries : iterable of InForce
-        In the order in which each agent has put them in force.
-    committed : collection of (int, int)
-        Terms and versions.
-    """
+    """Return what is wrong with what agents have put in force: only what was committed, and never a lower term or version."""
     problems = []
     latest: dict[str, InForce] = {}
     for entry in entries:
@@ -70,12 +55,6 @@ def wrong_switches(written: Mapping[str, Sequence[int]], committed: Collection[i
 
     Versions rise from term to term, too (`wrong_commits`): so the command of an earlier term after one of a later term is a lower
     version after a higher one.
-
-    Parameters
-    ----------
-    written : mapping of str to sequence of int
-        The versions of the entries that were added to a switch or modified, in that order.
-    committed : collection of int
     """
     problems = []
     for switch, versions in written.items():

@@ -76,16 +76,7 @@ class Step:
 
 
 def plan(tree: Clos, seed: int, faults: int, kinds: dict[str, int] | None = None) -> Iterator[Step]:
-    """Yield steps with so many faults in all; after the last one all links are up.
-
-    Parameters
-    ----------
-    tree : Clos
-    seed : int
-    faults : int
-    kinds : dict of str to int, optional
-        Weights instead of `KINDS`.
-    """
+    """Yield steps with so many faults in all; after the last one all links are up."""
     draw = random.Random(f"{seed} cluster faults")
     links = [tree.name(link) for link in tree.links() if isinstance(link.lower, Switch)]
     down: list[str] = []

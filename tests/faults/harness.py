@@ -49,14 +49,7 @@ class Wrong(AssertionError):
 
 
 class FaultyLab:
-    """A whole SOPA, with one agent process for each part of the fabric, so that some can die while others live.
-
-    Parameters
-    ----------
-    tree : Clos
-    its : SopaLab, optional
-        Not started; by default one with a controller, whose agents this starts.
-    """
+    """A whole SOPA, with one agent process for each part of the fabric, so that some can die while others live."""
 
     def __init__(self, tree: Clos, its: SopaLab | None = None) -> None:
         self.tree = tree

@@ -62,13 +62,6 @@ def partitioned(lab: SopaLab, part: int | None) -> Iterator[None]:
     """Cut a part of the fabric, or all, off the management network: every packet of its channels is lost, both ways.
 
     No end sees a connection close: each finds out by its own silence, as behind a dead management switch.
-
-    Parameters
-    ----------
-    lab : SopaLab
-        Its agents connect to `part_address`.
-    part : int or None
-        None for all, the core switches included.
     """
     if part is not None:
         names = cut_off(lab, part)

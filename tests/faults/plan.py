@@ -108,11 +108,6 @@ def plan(
     """Yield a number of faults, up to `MAX_AT_ONCE` of them at a time, all healed in random order at the end.
 
     As many faults as the sum of the weights of ``kinds`` have each kind as often as its weight. Kinds to do without are left out.
-
-    Raises
-    ------
-    TopologyError
-        If no switch has two uplinks, whose cables could be exchanged, and ``without`` does not name that kind.
     """
     if "cables" not in without and not _forks(tree):
         raise TopologyError(f"no switch of a {tree.title} has two uplinks: leave out the kind cables")

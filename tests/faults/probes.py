@@ -63,19 +63,7 @@ class Probes:
                 each.close()
 
     def lost_and_found(self, expected: set[tuple[str, str]]) -> tuple[Counter[Probe], Counter[Probe]]:
-        """Send from everybody to everybody.
-
-        Parameters
-        ----------
-        expected : set of (str, str)
-            The ordered pairs that are connected.
-
-        Returns
-        -------
-        lost, found : Counter of Probe
-            Packets between connected pairs that did not arrive, and packets between others that did (or arrived twice, or
-            at the wrong host).
-        """
+        """Send from everybody to everybody."""
         self._round += 1
         self.sent = 0
         lost: Counter[Probe] = Counter()

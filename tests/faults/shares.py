@@ -23,13 +23,7 @@ Path = tuple[str, ...]
 
 
 class Shares:
-    """The weights of the candidate paths between racks, as ``GET /paths`` has them for some of their hosts.
-
-    Parameters
-    ----------
-    graph : networkx.Graph
-        The whole fabric, with the capacities of its links.
-    """
+    """The weights of the candidate paths between racks, as ``GET /paths`` has them for some of their hosts."""
 
     def __init__(self, graph: networkx.Graph[str]) -> None:
         self.graph = graph

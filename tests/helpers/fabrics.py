@@ -148,15 +148,7 @@ class Fabric:
 
 
 class Kept:
-    """One fabric for many tests. After a test that leaves it in another state it is started anew for the next one.
-
-    Parameters
-    ----------
-    tree : Clos or int
-    directory : Path
-    options : sequence of str
-        The controller's.
-    """
+    """One fabric for many tests. After a test that leaves it in another state it is started anew for the next one."""
 
     def __init__(self, tree: Clos | int, directory: Path, *options: str) -> None:
         self._tree, self._directory, self._options = tree, directory, options
@@ -167,13 +159,7 @@ class Kept:
 
     @contextmanager
     def lend(self) -> Iterator[Fabric]:
-        """Lend it to a test that leaves it as it was.
-
-        Raises
-        ------
-        AssertionError
-            If it does not become so again.
-        """
+        """Lend it to a test that leaves it as it was."""
         if self._fabric is None:
             self._started += 1
             directory = self._directory / str(self._started)

@@ -15,17 +15,7 @@ ANSWER_SECONDS = 60.0
 
 
 class OpenFlowClient:
-    """Waits for one switch to connect, and then stands in for Ryu's ``Datapath``.
-
-    Attributes
-    ----------
-    target : str
-        The address for ``set-controller``.
-    id : int
-        The datapath id.
-    ports : dict
-        Ryu's descriptions of the ports by number, kept up to date as Ryu does.
-    """
+    """Waits for one switch to connect, and then stands in for Ryu's ``Datapath``."""
 
     def __init__(self) -> None:
         desc = ProtocolDesc(ofproto_v1_3.OFP_VERSION)

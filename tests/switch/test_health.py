@@ -32,23 +32,7 @@ pytestmark = pytest.mark.switch
 
 
 class Hosts:
-    """Agents of all hosts, in a thread of their own.
-
-    Parameters
-    ----------
-    fabric : Fabric
-    seed : int
-
-    Attributes
-    ----------
-    losing : dict of str to float
-        The share that each directed link loses: ``a0_0-c0_1`` upwards, ``c0_1-a0_0`` downwards.
-    slow : dict of str to int
-        The microseconds that each of these links adds, both ways together, by its name.
-    lists : dict of Host to list of Stream
-    forge : str or None
-        What the first host does wrong.
-    """
+    """Agents of all hosts, in a thread of their own."""
 
     def __init__(self, fabric: Fabric, seed: int) -> None:
         self.fabric, self.tree = fabric, fabric.tree

@@ -305,9 +305,7 @@ def test_a_label_to_a_core_switch_without_a_way_down_is_ignored(fabric: Fabric) 
     await_walk(fabric, src, packet(fabric, src, dst, (0, 0)), named[0, 0])
 
 
-def test_a_label_to_an_aggregation_switch_without_a_way_down_is_ignored(
-    fabric: Fabric,
-) -> None:
+def test_a_label_to_an_aggregation_switch_without_a_way_down_is_ignored(fabric: Fabric) -> None:
     src, cut, other = Host(0, 0, 2), Host(2, 0, 2), Host(2, 1, 2)
     fabric.dummy.set_port(fabric.tree.switch("a2_0"), 1, up=False)
     for core in (0, 1):
