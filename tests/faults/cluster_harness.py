@@ -21,7 +21,7 @@ from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import SopaLab
 from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches
 from tests.faults.cluster_plan import ETCD, ETCD_LEADER, LEADER, RELAY, UNTIL_ANOTHER_LEADS, Fault, Step
-from tests.faults.harness import BFD_MS, OPTIONS, FaultyLab, Wrong
+from tests.faults.harness import OPTIONS, FaultyLab, Wrong
 from tests.faults.management import CLOCK_SHIFT, PAST
 from tests.faults.oracle import Oracle
 from tests.faults.probes import Probes
@@ -46,7 +46,6 @@ class FaultyCluster(FaultyLab):
         # the oracle knows what the controller excludes, and not what a host has left for a while by its own probes
         its = SopaLab(tree, None, controllers=3, controller_options=OPTIONS, agent_options=["--keep-paths"])
         super().__init__(tree, its)
-        its.lab.bfd_ms = BFD_MS
         assert its.cluster is not None
         self.cluster: ClusterParts = its.cluster
         self.down: set[str] = set()
@@ -75,12 +74,10 @@ class FaultyCluster(FaultyLab):
 
     # -- what is done -------------------------------------------------------------------------------------------------
 
-    def run(self, step: Step) -> None:
+    def do(self, step: Step) -> None:  # type: ignore[override]
         """Do the faults of a step and its changes of links, undo the faults, wait until everything has settled, and check it."""
         began, oracle, term = time.monotonic(), self.oracle(), self._term()
-        undo: list[tuple[float, Callable[[], None]]] = []
-        for fault in step.faults:
-            undo.append((began + fault.seconds, self._break(fault)))
+        undo = [(began + fault.seconds, self._break(fault)) for fault in step.faults]
         if step.links:
             time.sleep(LINK_AFTER_SECONDS)  # see there
             for name, up in step.links:
@@ -90,9 +87,8 @@ class FaultyCluster(FaultyLab):
             self._check_packets(oracle)  # whatever happens to the cluster, switches forward
         for until, mend in sorted(undo, key=lambda each: each[0]):
             if until == UNTIL_ANOTHER_LEADS:
-                eventually(
-                    lambda: self._term() > term or not self._unusual()
-                )  # another fault's end may have ended this one
+                # another fault's end may have ended this one
+                eventually(lambda: self._term() > term or not self._unusual())
             else:
                 time.sleep(max(0.0, until - time.monotonic()))  # how long a fault lasts
             mend()
@@ -194,11 +190,11 @@ class FaultyCluster(FaultyLab):
         for name in self.cluster.network.cut_machines():
             self.cluster.heal(name)
         for name in self.cluster.parts:
-            match self.cluster.state(name):
-                case "ended":
-                    self._start(name)
-                case "stopped":
-                    self.cluster.resume(name)
+            state = self.cluster.state(name)
+            if state == "ended":
+                self._start(name)
+            elif state == "stopped":
+                self.cluster.resume(name)
 
     # -- settled ------------------------------------------------------------------------------------------------------
 
@@ -249,33 +245,20 @@ class FaultyCluster(FaultyLab):
 
     # -- right --------------------------------------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Everything is as the oracle says, and so was everything that has ever been committed, commanded and put in force."""
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while True:
-            self._check_histories()
-            versions = len(self.commits)
-            oracle = self.oracle()
-            problems = [*self._wrong_maps(oracle, Shares(self.graph)), *self._wrong_packets(oracle)]
-            self._check_histories()
-            if not problems:
-                return
-            if versions == len(self.commits) or time.monotonic() > deadline:
-                raise Wrong("\n".join(problems[:20]))
-            self.settle()  # a version came meanwhile: on a busy machine a link may be silent for longer than BFD waits
-
-    def _check_histories(self) -> None:
+    def _versions(self) -> int:
+        """Check everything that has ever been committed, commanded and put in force, and return how many versions there were."""
         # what was done before what was committed: a version may be committed, and put in force, between the two
         in_force, written = self.agents_log.follow(), self.monitors.follow()
         self._read_commits()
         commits = [self.commits[revision] for revision in sorted(self.commits)]
-        problems = [
-            *wrong_commits(commits),
-            *wrong_agents(in_force, {(each.term, each.version) for each in commits}),
-            *wrong_switches(written, {each.version for each in commits}),
-        ]
-        if problems:
+        problems = wrong_commits(commits) + wrong_agents(in_force, {(each.term, each.version) for each in commits})
+        if problems := problems + wrong_switches(written, {each.version for each in commits}):
             raise Wrong("\n".join(problems[:20]))
+        return len(commits)
+
+    def _problems(self) -> list[str]:
+        oracle = self.oracle()
+        return [*self._wrong_maps(oracle, Shares(self.graph)), *self._wrong_packets(oracle)]
 
     def _read_commits(self) -> None:
         """Read all views that the engine has had since the last time, by its revisions: it keeps them all."""
@@ -295,25 +278,24 @@ class FaultyCluster(FaultyLab):
         for endpoint in self.cluster.address.endpoints:
             try:
                 asked = {"key": key, "revision": str(revision)}
-                answer = (
-                    httpx.post(f"http://{endpoint}/v3/kv/range", json=asked, timeout=ANSWER_SECONDS)
-                    .raise_for_status()
-                    .json()
-                )
+                answer = httpx.post(
+                    f"http://{endpoint}/v3/kv/range", json=asked, timeout=ANSWER_SECONDS
+                ).raise_for_status()
             except httpx.HTTPError:
                 continue
-            found: list[dict[str, Any]] = answer.get("kvs", [])
-            return found[0] if found else None
+            return next(iter(answer.json().get("kvs", [])), None)
         raise Wrong("no node of etcd says what views there have been")
 
-    def histories(self) -> dict[str, int]:
-        """Return how much has been checked."""
+    def holdings(self) -> dict[str, float]:
+        return {}  # nobody has looked at those of a cluster
+
+    def checked(self) -> dict[str, Any]:
         return {
             "terms": len({each.term for each in self.commits.values()}),
             "versions": len(self.commits),
             "put_in_force": len(self.agents_log.entries),
             "entries_written": sum(map(len, self.monitors.written.values())),
-            "packets": self.packets,
+            **super().checked(),
         }
 
 

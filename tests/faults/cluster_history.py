@@ -24,29 +24,24 @@ class Committed(NamedTuple):
 def wrong_commits(history: Sequence[Committed]) -> list[str]:
     """Return what is wrong with the views that the engine has had, by revision: terms and versions only rise."""
     return [
-        f"the engine had version {later.version} of term {later.term} (revision {later.revision}) after version {earlier.version} "
-        f"of term {earlier.term} (revision {earlier.revision})"
+        f"the engine had {later} after {earlier}"
         for earlier, later in pairwise(history)
         if later.term < earlier.term or later.version <= earlier.version
     ]
 
 
 def wrong_agents(entries: Iterable[InForce], committed: Collection[tuple[int, int]]) -> list[str]:
-    """Return what is wrong with what agents have put in force: only what was committed, and never a lower term or version."""
+    """Return what is wrong with what agents have put in force, in order: only committed views, and never a lower one."""
     problems = []
-    latest: dict[str, InForce] = {}
+    latest: dict[str, tuple[int, int]] = {}
     for entry in entries:
-        before = latest.get(entry.agent)
-        if before is not None and (entry.term, entry.version) < (before.term, before.version):
-            problems.append(
-                f"agent {entry.agent} put version {entry.version} of term {entry.term} in force after version {before.version} of "
-                f"term {before.term}"
-            )
-        if (entry.term, entry.version) not in committed:
-            problems.append(
-                f"agent {entry.agent} put version {entry.version} of term {entry.term} in force: no leader had committed it"
-            )
-        latest[entry.agent] = entry
+        its, before = (entry.term, entry.version), latest.get(entry.agent, (0, 0))
+        said = f"agent {entry.agent} put version {entry.version} of term {entry.term} in force"
+        if its < before:
+            problems.append(f"{said} after version {before[1]} of term {before[0]}")
+        if its not in committed:
+            problems.append(f"{said}: no leader had committed it")
+        latest[entry.agent] = its
     return problems
 
 
@@ -63,7 +58,6 @@ def wrong_switches(written: Mapping[str, Sequence[int]], committed: Collection[i
             for earlier, later in pairwise(versions)
             if later < earlier
         ]
-        unknown = sorted(set(versions) - set(committed))
-        if unknown:
+        if unknown := sorted(set(versions) - set(committed)):
             problems.append(f"switch {switch} took entries of versions {unknown}: no leader had committed them")
     return problems

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import Table
-from tests.faults.parts import part_switches
+from tests.faults.plan import part_switches
 from tests.helpers.waiting import eventually
 from topologies import Host
 from topologies.lab.batch_net import run_batch
@@ -43,7 +43,6 @@ def lose_channels(lab: SopaLab, names: Iterable[str]) -> None:
 
 
 def restore_channels(lab: SopaLab, names: Iterable[str]) -> None:
-    """Point switches to the controller again."""
     _set_targets(lab, names, f"tcp:127.0.0.1:{OPENFLOW_PORT}")
 
 
@@ -69,11 +68,8 @@ def partitioned(lab: SopaLab, part: int | None) -> Iterator[None]:
         _set_targets(lab, names, f"tcp:{target}")
         eventually(lambda: _connections_to(target), len(names))
         eventually(lambda: lab.controller.fabric()["missing"], [])
-    add = [
-        "qdisc add dev lo clsact",
-        f"filter add dev lo ingress protocol ip bpf direct-action bytecode '{_cut(part)}'",
-    ]
-    run_batch(["tc", "-batch", "-"], add)
+    cut = f"filter add dev lo ingress protocol ip bpf direct-action bytecode '{_cut(part)}'"
+    run_batch(["tc", "-batch", "-"], ["qdisc add dev lo clsact", cut])
     try:
         yield
         assert _dropped(), "no packet was lost in the partition: it has cut nothing"
@@ -124,10 +120,8 @@ def pause_controller(lab: SopaLab, seconds: float) -> None:
 
 def impersonate(dpid: int, ports: Collection[int]) -> None:
     """Connect to the controller as a switch whose datapath id and ports are another's, and claim that its port 1 is down."""
-    with (
-        contextlib.suppress(OSError),
-        socket.create_connection(("127.0.0.1", OPENFLOW_PORT), IMPOSTOR_SECONDS) as channel,
-    ):
+    there = "127.0.0.1", OPENFLOW_PORT
+    with contextlib.suppress(OSError), socket.create_connection(there, IMPOSTOR_SECONDS) as channel:
         channel.settimeout(IMPOSTOR_SECONDS)
         channel.sendall(HEADER.pack(4, 0, 8, 1))
         until = time.monotonic() + IMPOSTOR_SECONDS
@@ -137,9 +131,8 @@ def impersonate(dpid: int, ports: Collection[int]) -> None:
             elif kind == 5:
                 channel.sendall(HEADER.pack(4, 6, 32, xid) + struct.pack("!QIBB2xII", dpid, 0, 254, 0, 0x4F, 0))
             elif kind == 18:
-                channel.sendall(
-                    HEADER.pack(4, 19, 16 + len(ports) * 64, xid) + body[:2] + bytes(6) + b"".join(map(_port, ports))
-                )
+                described = body[:2] + bytes(6) + b"".join(map(_port, ports))
+                channel.sendall(HEADER.pack(4, 19, 16 + len(ports) * 64, xid) + described)
                 channel.sendall(HEADER.pack(4, 12, 80, 0) + struct.pack("!B7x", 2) + _port(1, down=True))
             if time.monotonic() > until:
                 return
@@ -178,17 +171,8 @@ def without_files(lab: SopaLab) -> Iterator[None]:
 
 def remove_filter(lab: SopaLab, host: Host) -> None:
     """Delete the queueing discipline to which an agent has attached its program, as a network manager may."""
-    command = [
-        "nsenter",
-        f"--net={lab.lab.netns(host)}",
-        "tc",
-        "qdisc",
-        "delete",
-        "dev",
-        lab.lab.interface(host, 0),
-        "clsact",
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    command = f"nsenter --net={lab.lab.netns(host)} tc qdisc delete dev {lab.lab.interface(host, 0)} clsact"
+    subprocess.run(command.split(), check=True, capture_output=True)
 
 
 def change_rules(lab: SopaLab, name: str) -> None:

@@ -9,7 +9,6 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Sequence
-from types import TracebackType
 
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.frames import checksum
@@ -55,9 +54,7 @@ class Probes:
             self._ears[name].setblocking(False)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for sockets in (self._past, self._through, self._ears):
             for each in sockets.values():
                 each.close()

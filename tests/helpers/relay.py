@@ -69,7 +69,7 @@ class Agent:
         self.channel = channel
         self.view: View | None = None
         self.kinds: list[str] = []
-        self._address = IPv4Address(address)
+        self.address = IPv4Address(address)
         self._answers: Answers = {"ping": Agent.acknowledge, **(answers or {})}
         self._messages: Queue[str | ConnectionClosed] = Queue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -91,7 +91,7 @@ class Agent:
         message = self._messages.get(timeout=PATIENCE_SECONDS)
         if isinstance(message, ConnectionClosed):
             raise message
-        self.view = protocol.receive(message, self.view, self._address)
+        self.view = protocol.receive(message, self.view, self.address)
         return message
 
     def follow(self, acknowledge: bool = True) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -30,14 +31,10 @@ ADDRESSES = {bfd.SENDS_TO: BFD_MAC, bfd.REQUIRES: BFD_MAC}
 @pytest.fixture(scope="module")
 def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PrivateOvs, PrivateOvs]]:
     """The edge switches, and all others, each with a database of theirs."""
-    edges = [switch for switch in TREE.switches() if switch.level is Level.EDGE]
-    others = [switch for switch in TREE.switches() if switch.level is not Level.EDGE]
-    with (
-        PrivateOvs(tmp_path_factory.mktemp("edges"), dummy=True) as first,
-        PrivateOvs(tmp_path_factory.mktemp("others"), dummy=True) as second,
-    ):
-        DummyFabric(TREE, first, switches=edges)
-        DummyFabric(TREE, second, switches=others)
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(PrivateOvs(tmp_path_factory.mktemp("ovs"), dummy=True)) for _ in range(2))
+        DummyFabric(TREE, first, switches=list(TREE.switches(Level.EDGE)))
+        DummyFabric(TREE, second, switches=[each for each in TREE.switches() if each.level is not Level.EDGE])
         yield first, second
 
 

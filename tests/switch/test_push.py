@@ -2,58 +2,33 @@
 
 from __future__ import annotations
 
-import json
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from ipaddress import IPv4Address
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import websockets
-from websockets.sync.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.channel import protocol
 from sopa_ryu.fabric.view import View
+from tests.helpers import relay
 from tests.helpers.fabrics import Fabric
-from tests.helpers.waiting import PATIENCE_SECONDS, eventually
+from tests.helpers.relay import Agent
+from tests.helpers.waiting import eventually
 
 pytestmark = pytest.mark.switch
 
 
-class Agent:
-    """An agent that only follows the channel; it acknowledges what it reads, unless a test does not want that."""
-
-    def __init__(self, channel: ClientConnection, address: str) -> None:
-        self.channel = channel
-        self.address = IPv4Address(address)
-        self.view: View | None = None
-        self.kinds: list[str] = []
-
-    def follow(self) -> View:
-        """Read messages until one is not a ping, and return the view after it."""
-        kind = "ping"
-        while kind == "ping":
-            text = self.channel.recv(PATIENCE_SECONDS)
-            kind = json.loads(text)["type"]
-            if kind != "ping":
-                self.view = protocol.receive(text, self.view, self.address)
-            self.channel.send(protocol.ack(self.view, 0))
-        self.kinds.append(kind)
-        assert self.view is not None
-        return self.view
+def agent(controller: ControllerProcess, address: str) -> AbstractContextManager[Agent]:
+    return relay.agent(controller.url, address, controller.agent_token_file.read_text().strip())
 
 
-@contextmanager
-def agent(controller: ControllerProcess, address: str) -> Iterator[Agent]:
-    url = f"{controller.url.replace('http', 'ws')}/sopa/v1/agents/{address}"
-    token = {"Authorization": f"Bearer {controller.agent_token_file.read_text().strip()}"}
-    with connect(
-        url, additional_headers=token, proxy=None, ping_interval=None, open_timeout=PATIENCE_SECONDS
-    ) as channel:
-        yield Agent(channel, address)
+def followed(its: Agent) -> View:
+    its.follow()
+    assert its.view is not None
+    return its.view
 
 
 def drain(fabric: Fabric, name: str, method: str = "PUT") -> int:
@@ -71,11 +46,11 @@ def test_agents_get_a_snapshot_and_then_a_delta_for_every_version(shared: Fabric
         first.follow()
         for name in ("c0_0", "a1_0-c0_1", "e2_0-a2_0"):
             drain(shared, name)
-        view = [first.follow() for _ in range(3)][-1]
+        view = [followed(first) for _ in range(3)][-1]
         assert first.kinds == ["snapshot", "delta", "delta", "delta"]
         assert dict(view.failures) == dict.fromkeys(("c0_0", "a1_0-c0_1", "e2_0-a2_0"), "drained")
         with agent(controller, "10.1.0.2") as late:
-            assert late.follow() == view
+            assert followed(late) == view
             # one that has acknowledged the version before this one lags
             eventually(lambda: reported(shared, "10.1.0.2")["lag"], 0)
             version = drain(shared, "c0_0", "DELETE")
@@ -85,11 +60,11 @@ def test_agents_get_a_snapshot_and_then_a_delta_for_every_version(shared: Fabric
             assert (behind["lag"], behind["version"]) == (1, version - 1)
             assert behind["lag_seconds"] > 0
             assert controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is None
-            view = late.follow()
+            view = followed(late)
             eventually(lambda: controller.get("/changes").json()["changes"][0]["acknowledged_ms"])
             assert controller.get("/changes").json()["changes"][0]["agents"] == 2
         first.channel.send(protocol.RESYNC)
-        assert first.follow() == view
+        assert followed(first) == view
         assert first.kinds[-1] == "snapshot"
     for name in ("a1_0-c0_1", "e2_0-a2_0"):
         drain(shared, name, "DELETE")
@@ -106,12 +81,12 @@ def test_what_an_agent_may_not_send_is_counted_or_closes_its_connection_only(sha
         eventually(lambda: reported(shared, "10.0.0.2")["refused"], 2)
         assert shared.controller.get("/agents").json()["refused"]["messages"] == before + 2
         drain(shared, "c0_0")
-        assert dict(bad.follow().failures) == dict(good.follow().failures) == {"c0_0": "drained"}
+        assert dict(followed(bad).failures) == dict(followed(good).failures) == {"c0_0": "drained"}
         bad.channel.send("x" * (protocol.MAX_ANSWER_BYTES + 1))
-        with pytest.raises(websockets.ConnectionClosed):
-            list(bad.channel)
+        with pytest.raises(ConnectionClosed):
+            bad.take()
         drain(shared, "c0_0", "DELETE")
-        assert dict(good.follow().failures) == {}
+        assert dict(followed(good).failures) == {}
 
 
 def test_drains_and_failures_survive_a_controller_restart_without_a_gap(shared: Fabric) -> None:
@@ -122,7 +97,7 @@ def test_drains_and_failures_survive_a_controller_restart_without_a_gap(shared: 
     shared.controller.stop(signal.SIGKILL)
     shared.controller.start()
     with agent(shared.controller, "10.0.0.2") as its:  # before the switches are back
-        view = its.follow()
+        view = followed(its)
         assert dict(view.failures) == expected
         assert view.epoch == shared.controller.fabric()["epoch"]
     drain(shared, "c0_0", "DELETE")
@@ -131,10 +106,7 @@ def test_drains_and_failures_survive_a_controller_restart_without_a_gap(shared: 
 
 def test_a_controller_for_agents_alone_waits_for_no_switch(tmp_path: Path) -> None:
     openflow, rest = free_ports(2)
-    options = ["--sopa-no-switches"]
-    with (
-        ControllerProcess(4, tmp_path / "controller.log", openflow, rest, options=options) as controller,
-        agent(controller, "10.0.0.2") as its,
-    ):
-        assert not dict(its.follow().failures)
+    log, options = tmp_path / "controller.log", ["--sopa-no-switches"]
+    with ControllerProcess(4, log, openflow, rest, options=options) as controller, agent(controller, "10.0.0.2") as its:
+        assert not dict(followed(its).failures)
         eventually(lambda: controller.agents_know(1))
