@@ -25,7 +25,7 @@ from click.testing import CliRunner, Result
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.probes import Report, report_text
-from sopa_ryu.channel.traces import BACK, Answer, Outcome, Request, answer_text, read_request
+from sopa_ryu.channel.traces import BACK, Answer, Outcome, answer_text, read_request
 from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
 from tests.helpers.relay import Agent, agent
@@ -82,7 +82,6 @@ def test_one_member_leads_and_the_others_follow_what_it_has_committed(cluster: C
     cluster.set_link("a0_0-c0_0", up=False)
     cluster.wait_in_force({"a0_0-c0_0": "down"})
     committed = cluster.key("view")
-    assert committed is not None
     for name in cluster.standbys():
         eventually(lambda name=name: cluster.failures(name), {"a0_0-c0_0": "down"})
         body = cluster.fabric(name)
@@ -264,7 +263,6 @@ def report(its: Agent, message: dict[str, Any]) -> None:
 def answer_trace(its: Agent, message: dict[str, Any]) -> None:
     """Answer that all probes of a trace came back."""
     asked = read_request(message)
-    assert isinstance(asked, Request)
     fates = [Outcome(place, BACK, 80_000) for place in range(len(asked.streams)) for _ in range(asked.probes)]
     its.channel.send(answer_text(Answer(asked.number, tuple(fates), done=True)))
 

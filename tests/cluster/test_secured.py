@@ -50,8 +50,7 @@ def test_a_controller_and_a_relay_sign_in_over_tls_once_the_password_is_right(
     with ControllerProcess(4, tmp_path / "m1.log", openflow, rest, options=options) as member:
 
         def engine() -> dict[str, Any]:
-            its: dict[str, Any] = member.get("/cluster").json()["engine"]
-            return its
+            return member.get("/cluster").json()["engine"]
 
         problem = eventually(lambda: engine()["problem"], lambda its: its is not None and "answered yet" not in its)
         assert "password" in problem

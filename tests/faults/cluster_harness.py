@@ -46,7 +46,6 @@ class FaultyCluster(FaultyLab):
         # the oracle knows what the controller excludes, and not what a host has left for a while by its own probes
         its = SopaLab(tree, None, controllers=3, controller_options=OPTIONS, agent_options=["--keep-paths"])
         super().__init__(tree, its)
-        assert its.cluster is not None
         self.cluster: ClusterParts = its.cluster
         self.down: set[str] = set()
         self.terms: set[int] = set()
@@ -65,7 +64,6 @@ class FaultyCluster(FaultyLab):
             names = [self.tree.name(switch) for switch in self.tree.switches()]
             self.monitors = stack.enter_context(FlowMonitors(names, self.its.directory))
             self.probes = stack.enter_context(Probes(self.its.lab))
-            assert self.its.agent is not None
             self.agents_log = AgentsLog(self.its.agent.log)
             self._stack = stack.pop_all()
         self.settle()
@@ -74,7 +72,7 @@ class FaultyCluster(FaultyLab):
 
     # -- what is done -------------------------------------------------------------------------------------------------
 
-    def do(self, step: Step) -> None:  # type: ignore[override]
+    def do(self, step: Step) -> None:
         """Do the faults of a step and its changes of links, undo the faults, wait until everything has settled, and check it."""
         began, oracle, term = time.monotonic(), self.oracle(), self._term()
         undo = [(began + fault.seconds, self._break(fault)) for fault in step.faults]

@@ -121,7 +121,8 @@ class FaultyLab:
             case "link":
                 lab.set_link(fault.what, up=False)
             case "silent":
-                set_silent(lab, *fault.what.split(">"), True)
+                name, towards = fault.what.split(">")
+                set_silent(lab, name, towards, True)
             case "switch":
                 kill_switch(lab, fault.what)
             case "drain":
@@ -181,7 +182,8 @@ class FaultyLab:
             case "link":
                 lab.set_link(fault.what, up=True)
             case "silent":
-                set_silent(lab, *fault.what.split(">"), False)
+                name, towards = fault.what.split(">")
+                set_silent(lab, name, towards, False)
             case "switch":
                 restore_switch(lab, fault.what)
             case "drain":

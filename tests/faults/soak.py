@@ -37,7 +37,7 @@ def run(
         before = lab.holdings()
         for number, step in enumerate(steps, 1):
             try:
-                lab.do(step)  # type: ignore[arg-type]
+                lab.do(step)
             except Wrong as wrong:
                 _tell_wrong(lab, origin, steps[:number], wrong, logs)
                 return 1

@@ -10,6 +10,7 @@ import networkx
 import pytest
 
 from experiments.workloads.checks import fair_share
+from tests.faults.harness import FaultyLab
 from tests.faults.oracle import Oracle, word
 from tests.faults.plan import ALONE, KINDS, KINDS_IN_DECK, MAX_AT_ONCE, PASSING, Fault, Step, plan
 from tests.faults.shares import Shares
@@ -176,4 +177,4 @@ def test_after_every_fault_the_fabric_connects_what_the_oracle_says() -> None:
     """Each kind of fault once, in a fabric that lacks links; ``make soak`` takes thousands, and other fabrics."""
     steps = [Step.parse(text) for text in STEPS]
     assert {fault.kind for step in steps for fault in step.begin} == KINDS.keys() - {"hostlink"}
-    assert isolated(lambda: run(IRREGULAR, steps, "the test's steps")) == 0
+    assert isolated(lambda: run(FaultyLab(IRREGULAR), steps, "the test's steps")) == 0

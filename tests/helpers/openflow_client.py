@@ -56,7 +56,6 @@ class OpenFlowClient:
         return xid
 
     def send_msg(self, message: Any) -> bool:
-        assert self._socket is not None
         if message.xid is None:
             self.set_xid(message)
         message.serialize()
@@ -82,7 +81,6 @@ class OpenFlowClient:
             return message
 
     def _read(self, count: int) -> bytes:
-        assert self._socket is not None
         data = b""
         while len(data) < count:
             more = self._socket.recv(count - len(data))

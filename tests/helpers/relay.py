@@ -97,7 +97,6 @@ class Agent:
     def follow(self, acknowledge: bool = True) -> tuple[int, int]:
         """Take the next message with state, acknowledge it, and return term and version that are in force."""
         self.kinds.append(json.loads(self.take())["type"])
-        assert self.view is not None
         if acknowledge:
             self.acknowledge()
         return self.view.epoch, self.view.version

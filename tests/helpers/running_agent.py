@@ -62,7 +62,6 @@ class RunningAgent:
     def end(self) -> None:
         """End it, and wait until it has."""
         assert self._started.wait(20)
-        assert self.task is not None
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.task.cancel)
         self._thread.join(20)

@@ -82,8 +82,7 @@ def with_term(its: ArbiterProcess, above: int = 0) -> int:
 
 
 def reported(controller: ControllerProcess) -> dict[str, Any]:
-    body: dict[str, Any] = controller.fabric().get("arbiter", {})
-    return body
+    return controller.fabric().get("arbiter", {})
 
 
 def counted(port: int, **labels: str) -> dict[str, float]:

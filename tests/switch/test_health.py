@@ -101,8 +101,7 @@ def hosts(fabric: Fabric, seed: int = 1) -> Iterator[Hosts]:
 
 
 def health(fabric: Fabric, **query: str) -> dict[str, Any]:
-    body: dict[str, Any] = fabric.controller.get("/health", **query).json()
-    return body
+    return fabric.controller.get("/health", **query).json()
 
 
 def suspects(fabric: Fabric) -> list[str]:

@@ -50,21 +50,6 @@ def exported(polled: Fabric) -> set[str]:
     return names | {family.name for family in (*AgentMetrics([]).collect(), *of_cluster(StubCluster()))}
 
 
-def test_a_scrape_tells_what_rest_tells(shared: Fabric) -> None:
-    samples = scrape(shared)
-    connected = {labels["level"]: value for labels, value in samples["sopa_switches_connected"]}
-    assert connected == {"edge": 8, "aggregation": 8, "core": 4}
-    assert samples["sopa_fabric_version"] == [({}, shared.controller.fabric()["version"])]
-    shared.set_link("a0_0-c0_1", False)
-
-    def failures() -> dict[tuple[str, str], float]:
-        return {(labels["kind"], labels["reason"]): value for labels, value in scrape(shared)["sopa_failures"] if value}
-
-    eventually(failures, {("link", "down"): 1})  # it may be silent before
-    shared.set_link("a0_0-c0_1", True)
-    eventually(failures, {})
-
-
 def test_openmetrics_is_spoken_to_who_asks_for_it_and_has_the_same_names(polled: Fabric) -> None:
     accepted = {"Accept": "application/openmetrics-text"}
     answer = httpx.get(f"{polled.controller.url}/metrics", headers=accepted, timeout=60)

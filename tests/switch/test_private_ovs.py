@@ -95,7 +95,6 @@ def test_the_daemons_die_with_their_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(tmp_path / "ovs")]
     root = Path(__file__).resolve().parents[2]
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         pids = process.stdout.readline().split()
         assert len(pids) == 2
         process.send_signal(signal.SIGKILL)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -86,15 +84,6 @@ def test_an_arbiter_trusts_the_authority_that_it_is_given(
     with ArbiterProcess(its.url, tmp_path / "arbiter.log", options) as arbiter:
         eventually(lambda: its.fabric().get("arbiter", {}).get("connected"))
         assert "link rates cannot be read" not in arbiter.text()
-
-
-def test_a_client_that_does_not_finish_its_handshake_holds_up_nobody(its: ControllerProcess) -> None:
-    port = int(its.url.rpartition(":")[2])
-    with ExitStack() as silent:
-        for _ in range(100):
-            silent.enter_context(socket.create_connection(("127.0.0.1", port)))
-        for _ in range(5):
-            assert its.fabric()["k"] == 4
 
 
 def test_only_switches_with_a_certificate_connect_over_tls(

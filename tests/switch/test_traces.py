@@ -70,14 +70,12 @@ def fabric(shared: Fabric) -> Fabric:
 
 @pytest.fixture(params=["k=4", *FABRICS])
 def every(request: pytest.FixtureRequest) -> Fabric:
-    its: Fabric = request.getfixturevalue("shared" if request.param == "k=4" else "started")
-    return its if isinstance(its, Fabric) else its(request.param)
+    if request.param == "k=4":
+        return request.getfixturevalue("shared")
+    return request.getfixturevalue("started")(request.param)
 
 
-@pytest.fixture(params=["k=4", "k=6"])
-def fattree(request: pytest.FixtureRequest) -> Fabric:
-    its: Fabric = request.getfixturevalue("shared" if request.param == "k=4" else "started")
-    return its if isinstance(its, Fabric) else its(request.param)
+fattrees = pytest.mark.parametrize("every", ["k=4", "k=6"], indirect=True)
 
 
 @pytest.fixture(params=["leaf-spine", "irregular"])
@@ -105,35 +103,37 @@ def test_a_packet_arrives_by_a_candidate_path_whatever_its_label(every: Fabric) 
             assert (way[-1] == tree.name(dst) and tuple(way[:-1]) in paths) or not paths
 
 
-def test_each_switch_on_the_way_up_writes_over_the_hop_that_it_has_read_alone(fattree: Fabric) -> None:
-    tree = fattree.tree
+@fattrees
+def test_each_switch_on_the_way_up_writes_over_the_hop_that_it_has_read_alone(every: Fabric) -> None:
+    tree = every.tree
     last = tree.half - 1
-    edge, flow = tree.edge_of(SRC), packet(fattree, SRC, DST, (last, last))
-    lower = fattree.trace(edge, f"in_port=1,{flow}")
+    edge, flow = tree.edge_of(SRC), packet(every, SRC, DST, (last, last))
+    lower = every.trace(edge, f"in_port=1,{flow}")
     assert lower.source == f"02:53:9e:04:ff:{last:02x}"
     # set bits are matched: a megaflow for each label, if these were more than the hop's
     assert "src=02:53:9e:04:ff:00/ff:ff:ff:ff:ff:00" in lower.actions
     above = tree.switch(f"a0_{last}")
-    upper = fattree.trace(above, f"in_port=1,{flow}".replace(f"04:{last:02x}:", "04:ff:"))
+    upper = every.trace(above, f"in_port=1,{flow}".replace(f"04:{last:02x}:", "04:ff:"))
     assert upper.source == "02:53:9e:04:ff:ff"
     assert "src=02:53:9e:04:00:ff/ff:ff:ff:ff:00:ff" in upper.actions
     # and the last one the host's own address
-    delivered = fattree.trace(tree.edge_of(DST), f"in_port={tree.uplink_port(Level.EDGE, 0)},{flow}")
+    delivered = every.trace(tree.edge_of(DST), f"in_port={tree.uplink_port(Level.EDGE, 0)},{flow}")
     assert (delivered.ports, delivered.destination) == ([1], tree.mac(DST))
 
 
+@fattrees
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
-def test_unlabelled_flows_are_hashed_differently_at_each_level(fattree: Fabric, protocol: str) -> None:
-    tree = fattree.tree
+def test_unlabelled_flows_are_hashed_differently_at_each_level(every: Fabric, protocol: str) -> None:
+    tree = every.tree
     src, dst = Host(0, 0, 2), Host(2, 1, 3)
     cores: Counter[str] = Counter()
     flows = 30 * tree.half**2
     for port in range(1024, 1024 + flows):
-        flow = packet(fattree, src, dst, rest=protocol) + f",{protocol}_src={port},{protocol}_dst=5201"
-        (up1,) = fattree.trace(tree.edge_of(src), f"in_port=1,{flow}").ports
+        flow = packet(every, src, dst, rest=protocol) + f",{protocol}_src={port},{protocol}_dst=5201"
+        (up1,) = every.trace(tree.edge_of(src), f"in_port=1,{flow}").ports
         above = tree.neighbour(tree.edge_of(src), up1)
-        (up2,) = fattree.trace(above, f"in_port=1,{flow}").ports  # type: ignore[arg-type]
-        cores[tree.name(tree.neighbour(above, up2))] += 1  # type: ignore[arg-type]
+        (up2,) = every.trace(above, f"in_port=1,{flow}").ports
+        cores[tree.name(tree.neighbour(above, up2))] += 1
     # polarised hashing would leave all but k/2 of them without any (docs/platform.md, section 1)
     assert len(cores) == tree.half**2
     assert min(cores.values()) > 30 / 4
@@ -200,17 +200,17 @@ def depends_on(fabric: Fabric, switch: Switch, flow: str) -> str:
     return re.findall(r"^Megaflow: (.*)$", fabric.dummy.trace(switch, flow), re.MULTILINE)[-1]
 
 
+@fattrees
 @pytest.mark.parametrize("kind", ["tcp", "udp", "icmp"])
-def test_few_bits_decide_on_a_labelled_packet(fattree: Fabric, kind: str) -> None:
-    tree = fattree.tree
+def test_few_bits_decide_on_a_labelled_packet(every: Fabric, kind: str) -> None:
+    tree = every.tree
     dst = Host(tree.pods - 1, 1, 3)
-    flow = packet(fattree, SRC, dst, (1, 0), rest=kind)
+    flow = packet(every, SRC, dst, (1, 0), rest=kind)
     names = ["e0_0", "a0_1", "c1_0", f"a{dst.pod}_1", f"e{dst.pod}_1"]
     downwards = tree.port(tree.switch("c1_0"), tree.switch("a0_1"))
     ports = [1, 1, downwards, tree.uplink_port(Level.EDGE, 0), tree.uplink_port(Level.EDGE, 1)]
     edge, aggregation, *down = (
-        depends_on(fattree, tree.switch(name), f"in_port={port},{flow}")
-        for name, port in zip(names, ports, strict=True)
+        depends_on(every, tree.switch(name), f"in_port={port},{flow}") for name, port in zip(names, ports, strict=True)
     )
     # of the label, the hop of the level; of the destination, a prefix, and at the edge bits of its end that say that it is a host's
     assert "dl_src=02:53:9e:04:01:00/ff:ff:ff:ff:ff:00" in edge
