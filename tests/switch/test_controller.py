@@ -6,13 +6,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
-from tests.helpers.fabrics import Fabric, packet
+from sopa_ryu.southbound import lldp
+from tests.helpers.certificates import Authority
+from tests.helpers.fabrics import Fabric, packet, running
 from tests.helpers.openflow_client import OpenFlowClient
 from tests.helpers.waiting import Containing, eventually
+from topologies import FatTree
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+from topologies.lab.standstill import standing_still
 
 pytestmark = pytest.mark.switch
 
@@ -125,34 +131,6 @@ def test_switches_that_are_none_of_the_fabric_are_reported_and_left_alone(fabric
         fabric.ovs.vsctl("del-br", name)
 
 
-def test_a_switch_with_wrong_ports_is_reported_and_admitted_later(fabric: Fabric) -> None:
-    """And its links are back when its neighbours' ports are, as they never were down."""
-    ovs, tree = fabric.ovs, fabric.tree
-    ovs.vsctl("del-port", "c1_1", "c1_1-eth4")
-    ovs.appctl("bridge/reconnect", "c1_1")
-    eventually(lambda: str(fabric.controller.fabric()["rejected"]), Containing("has ports 1-3"))
-    healthy = fabric.flows("c1_1")
-    ovs.ofctl("del-flows", "c1_1")
-    words = ["add-port", "c1_1", "c1_1-eth4", "--", "set", "interface", "c1_1-eth4", "type=dummy", "ofport_request=4"]
-    ovs.vsctl(*words)
-    eventually(lambda: fabric.controller.fabric()["connected"], tree.switch_count)
-    assert fabric.flows("c1_1") == healthy
-
-
-def test_a_switch_that_refuses_entries_is_reported_and_admitted_later(fabric: Fabric) -> None:
-    with stopped(fabric):
-        fabric.ovs.ofctl("del-flows", "e0_0")
-        limit = ["--id=@limit", "create", "Flow_Table", "flow_limit=1", "overflow_policy=refuse"]
-        fabric.ovs.vsctl(*limit, "--", "set", "bridge", "e0_0", "flow_tables:1=@limit")
-    eventually(lambda: fabric.controller.fabric()["missing"], ["e0_0"])
-    failure = {"name": "e0_0", "kind": "switch", "reason": "without its rules"}
-    eventually(lambda: fabric.controller.fabric()["failures"], Containing(failure))
-    # it is tried again and again, and not rejected meanwhile
-    eventually(lambda: str(fabric.controller.fabric()["rejected"]), Containing("e0_0: flow mod failed"))
-    fabric.ovs.vsctl("clear", "bridge", "e0_0", "flow_tables")
-    eventually(lambda: fabric.controller.fabric()["connected"], 20)
-
-
 def test_the_later_controller_is_master_and_no_generation_id_keeps_the_switches_from_it(
     fabric: Fabric, tmp_path: Path
 ) -> None:
@@ -190,3 +168,113 @@ def test_a_port_that_is_taken_is_said_clearly(fabric: Fabric) -> None:
     done = subprocess.run(other, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"port {rest.partition('=')[2]} on 127.0.0.1 is already in use" in done.stderr
+
+
+# -- channels that are claimed twice or name another switch, and a controller that stands still -----------------------
+
+
+def log(fabric: Fabric) -> str:
+    return fabric.controller.log.read_text()
+
+
+def test_a_controller_that_was_stopped_and_continued_withdraws_nothing(shared: Fabric) -> None:
+    before = shared.controller.fabric()
+    eventually(shared.dummy.connected, 20)
+    probe = {"op": "update", "table": "Controller", "where": [], "row": {"inactivity_probe": 5000}}
+    shared.ovs.transact([probe])  # the switches close their channels meanwhile
+    with standing_still(shared.controller.pid):
+        eventually(shared.dummy.connected, 0)
+    eventually(lambda: log(shared), Containing("this controller stood still for "))
+    eventually(lambda: shared.controller.fabric()["management"]["fault"], False)
+    eventually(lambda: shared.controller.fabric()["connected"], 20)
+    after = shared.controller.fabric()
+    assert after["version"] == before["version"]
+    assert after["management"]["pauses_faults"] > before["management"]["pauses_faults"]
+    probe["row"] = {"inactivity_probe": 0}
+    shared.ovs.transact([probe])
+
+
+def test_a_second_connection_is_closed_and_takes_over_from_one_that_hangs(shared: Fabric, tmp_path: Path) -> None:
+    name, controller = "c1_1", shared.controller
+    shared.lead([name], "tcp:127.0.0.1:9")
+    eventually(lambda: controller.fabric()["missing"], [name])
+    with PrivateOvs(tmp_path / "twin", dummy=True) as twin:
+        DummyFabric(shared.tree, twin, controller.openflow, [shared.tree.switch(name)])
+        eventually(lambda: controller.fabric()["connected"], 20)
+        shared.lead([name], controller.openflow)
+        eventually(lambda: log(shared), Containing(f"second connection of switch {name} from 127.0.0.1 closed"))
+        with standing_still(twin.pid()):
+            eventually(
+                lambda: log(shared), Containing(f"{name}: its connection from 127.0.0.1 does not answer or is gone")
+            )
+            eventually(lambda: controller.fabric()["connected"], 20)
+
+
+def test_only_the_switch_that_a_certificate_names_connects(tmp_path: Path) -> None:
+    authority, tree = Authority(tmp_path), FatTree(4)
+    own, switch = authority.sign("controller"), authority.sign("c1_1")
+    openflow, rest, secure = free_ports(3)
+    options = [
+        f"--ctl-privkey={own.key}",
+        f"--ctl-cert={own.certificate}",
+        f"--ca-certs={authority.certificate}",
+        f"--ofp-ssl-listen-port={secure}",
+        "--sopa-bind-certificates",
+    ]
+    with (
+        ControllerProcess(4, tmp_path / "controller.log", openflow, rest, options=options) as its,
+        PrivateOvs(tmp_path / "ovs", dummy=True) as ovs,
+    ):
+        ovs.vsctl("set-ssl", str(switch.key), str(switch.certificate), str(authority.certificate))
+        DummyFabric(tree, ovs, f"ssl:127.0.0.1:{secure}")
+        eventually(lambda: its.fabric()["connected"], 1)
+        eventually(lambda: len(its.fabric()["rejected"]), 19)
+        assert "c1_1" not in its.fabric()["missing"]
+        assert {"dpid": "0000000000010000", "reason": "e0_0 has shown a certificate for c1_1: it needs one for e0_0 or "
+                "0000000000010000"} in its.fabric()["rejected"]  # fmt: skip
+        assert "Traceback" not in its.log.read_text()
+
+
+# -- the cabling as probes show it: they are handed in at dummy ports, and what follows is in unit/fabric/scripts ----
+
+
+@pytest.fixture(scope="module")
+def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """A fabric whose controller sends probes, of which none arrives by itself."""
+    with running(4, tmp_path_factory.mktemp("cabled"), "--sopa-hold-down=0", "--sopa-hold-down-max=0") as fabric:
+        yield fabric
+
+
+def hear(fabric: Fabric, at: str, port: int, frame: bytes) -> None:
+    """A frame arrives at a switch's port."""
+    fabric.ovs.appctl("netdev-dummy/receive", f"{at}-eth{port}", frame.hex())
+
+
+def probe(fabric: Fabric, sender: str, port: int) -> bytes:
+    return lldp.frame(fabric.tree.dpid(fabric.tree.switch(sender)), port)
+
+
+def wiring(fabric: Fabric) -> dict[str, Any]:
+    return fabric.controller.get("/wiring").json()
+
+
+def problems(fabric: Fabric) -> dict[str, str]:
+    return {each["link"]: each["kind"] for each in wiring(fabric)["problems"]}
+
+
+def test_probes_that_arrive_at_both_planned_ends_are_right_and_those_of_hosts_do_not_count(cabled: Fabric) -> None:
+    def taken() -> bool:
+        """Tell whether the edge switch has dropped the host's."""
+        lines = cabled.ovs.ofctl("dump-flows", "e0_0").splitlines()
+        return any("in_port=1 " in line and "n_packets=1" in line for line in lines)
+
+    assert wiring(cabled)["links"] == 32
+    hear(cabled, "e0_0", 1, probe(cabled, "c0_1", 4))
+    eventually(taken)
+    broken = probe(cabled, "c0_0", 1)
+    hear(cabled, "a0_0", 3, broken[:16] + b"\xff" * (len(broken) - 16))
+    eventually(cabled.controller.log.read_text, Containing("a frame that is no LLDP arrived"))
+    hear(cabled, "a0_0", 3, probe(cabled, "c0_0", 1))
+    hear(cabled, "c0_0", 1, probe(cabled, "a0_0", 3))
+    eventually(lambda: wiring(cabled)["right"], 1)
+    assert problems(cabled) == {}

@@ -294,21 +294,6 @@ def senders(tree: Clos) -> list[Host]:
     return [host for host in tree.hosts() if host not in tree.gateways]
 
 
-def away(fabric: Fabric, gateway: Host, gone: bool) -> None:
-    """Take the carrier of a gateway's port away or give it back, and wait until every switch has the rules of that."""
-    tree = fabric.tree
-    edge = tree.edge_of(gateway)
-    fabric.dummy.set_port(edge, tree.port(edge, gateway), not gone)
-    name = tree.name(tree.link(gateway, edge))
-    eventually(lambda: name in str(fabric.controller.fabric()["failures"]), gone)
-    # a port that goes down may be reported as silent before
-    eventually(
-        lambda: {each["name"]: each["away"] for each in fabric.controller.fabric()["gateways"]},
-        {tree.name(each): f"link {name} down" if gone and each == gateway else None for each in tree.gateways},
-    )
-    fabric.await_installed()
-
-
 @pytest.mark.parametrize("kind", ["tcp", "udp"])
 def test_unlabelled_flows_leave_by_all_gateways(clos: Fabric, kind: str) -> None:
     tree = clos.tree
@@ -319,15 +304,6 @@ def test_unlabelled_flows_leave_by_all_gateways(clos: Fabric, kind: str) -> None
         )
         assert set(reached) == {tree.name(gateway) for gateway in tree.gateways}
         assert min(reached.values()) > 10
-
-
-def test_a_labelled_packet_takes_its_path_to_the_gateway_that_it_names(clos: Fabric) -> None:
-    tree = clos.tree
-    src = senders(tree)[-1]
-    for gateway in tree.gateways:
-        for path in tree.candidate_paths(src, gateway):
-            flow = out(clos, src, path.up).replace("02:00:00:00:00:01", tree.mac(gateway))
-            assert clos.walk(tree.name(src), flow) == [*path.hops, tree.name(gateway)]
 
 
 def test_the_fragments_between_two_addresses_go_to_one_gateway(clos: Fabric) -> None:
@@ -346,34 +322,13 @@ def test_the_rules_are_as_intended_and_few_bits_decide_on_a_labelled_packet(clos
     gateway = next(each for each in tree.gateways if tree.edge_of(each) != tree.edge_of(src))
     path = tree.candidate_paths(src, gateway)[-1]
     flow = out(clos, src, path.up).replace("02:00:00:00:00:01", tree.mac(gateway))
+    assert clos.walk(tree.name(src), flow) == [*path.hops, tree.name(gateway)]
     edge = tree.edge_of(src)
     said = clos.dummy.trace(edge, f"in_port={tree.port(edge, src)},{flow},tcp_src=7,tcp_dst=9")
     megaflow = re.findall(r"^Megaflow: (.*)$", said, re.MULTILINE)[-1]
     assert "tp_src" not in megaflow
     # the first octet says that it is outside, and bits of its end are read for addresses of the fabric
     assert re.search(r"nw_dst=[\d.]+/255\.0\.0\.\d\b", megaflow)
-
-
-def test_a_gateway_that_goes_away_moves_its_own_flows_only(clos: Fabric) -> None:
-    tree = clos.tree
-    src = senders(tree)[0]
-    gone = tree.gateways[-1]
-
-    def leaving() -> dict[int, str]:
-        flow = out(clos, src, rest="udp")
-        return {port: clos.walk(tree.name(src), f"{flow},udp_src={port},udp_dst=53")[-1] for port in range(1024, 1064)}
-
-    before = leaving()
-    away(clos, gone, True)
-    during = leaving()
-    assert tree.name(gone) not in during.values()
-    assert {port for port in before if before[port] != during[port]} == {
-        port for port in before if before[port] == tree.name(gone)
-    }
-    labelled = out(clos, src, (0, 0)).replace("02:00:00:00:00:01", tree.mac(gone))
-    assert clos.walk(tree.name(src), labelled)[-1] in set(during.values())
-    away(clos, gone, False)
-    assert leaving() == before
 
 
 # -- ways that the controller computes ------------------------------------------------------------------------------
