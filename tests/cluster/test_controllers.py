@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(shared: Cluster) -> Iterator[Cluster]:
-    """Three members of which one leads a healthy fabric; tests leave it so."""
     yield shared
     shared.wait_in_force({})
     shared.wait_whole()
@@ -52,7 +52,6 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def leader(cluster: Cluster) -> str:
-    """The name of the member that leads when the test begins."""
     return str(eventually(cluster.leader))
 
 
@@ -61,14 +60,12 @@ def agents(cluster: Cluster, count: int) -> Iterator[list[RunningAgent]]:
     """Agents of the first hosts, each of which knows all members."""
     urls = tuple(member.url for member in cluster.members.values())
     token = cluster.members["m0"].agent_token_file
-    running: list[RunningAgent] = []
-    try:
-        for host in islice(cluster.tree.hosts(), count):
-            running.append(RunningAgent(urls, cluster.tree.ip(host), token))
-        yield running
-    finally:
+    with ExitStack() as stack:
+        hosts = islice(cluster.tree.hosts(), count)
+        running = [RunningAgent(urls, cluster.tree.ip(host), token) for host in hosts]
         for its in running:
-            its.end()
+            stack.callback(its.end)
+        yield running
 
 
 def sopa(cluster: Cluster, name: str, *words: str) -> Result:
@@ -213,9 +210,8 @@ def test_keys_that_are_lost_or_changed_by_hand_are_written_again_under_a_higher_
     cluster.wait_in_force({"c0_0": "drained"})
     for harm in (("put", "/sopa/leader", "nobody"), ("del", "--prefix", "/sopa/")):
         cluster.etcd.ctl(*harm)
-        term = int(
-            eventually(lambda term=term: (cluster.key("term") or {}).get("term", 0), lambda its, term=term: its > term)
-        )
+        known = eventually(lambda: cluster.key("term"), lambda its, term=term: bool(its) and its["term"] > term)
+        term = known["term"]
         cluster.wait_in_force({"c0_0": "drained"})
     eventually(lambda: cluster.key("drains"))
     eventually(lambda: drained(cluster, undo=True))
@@ -249,14 +245,13 @@ def test_a_controller_without_a_cluster_loads_nothing_of_it() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def taken(member: ControllerProcess) -> float:
-    """Return how many reports of probes a controller has taken."""
-    found = re.search(r'sopa_probe_reports_total\{outcome="taken"\} (\S+)', httpx.get(f"{member.url}/metrics").text)
-    return float(found[1]) if found else 0.0
+def taken(member: ControllerProcess) -> bool:
+    """Tell whether a controller has taken reports of probes."""
+    metrics = httpx.get(f"{member.url}/metrics").text
+    return re.search(r'sopa_probe_reports_total\{outcome="taken"\} [1-9]', metrics) is not None
 
 
 def report(its: Agent, message: dict[str, Any]) -> None:
-    """Report that nothing was lost of a list of probes, as an agent does from time to time."""
     its.channel.send(report_text(Report(message["number"], ())))
 
 
@@ -274,8 +269,7 @@ def traced(member: ControllerProcess) -> dict[str, Any]:
     begun = httpx.post(f"{member.url}/sopa/v1/traces", json=wanted, headers=token, timeout=20.0)
     if begun.status_code != 202:
         return {"state": begun.text}
-    found = f"/traces/{begun.json()['id']}"
-    return eventually(lambda: member.get(found).json(), lambda its: its["state"] != "running")
+    return eventually(lambda: member.get(f"/traces/{begun.json()['id']}").json(), lambda its: its["state"] != "running")
 
 
 class Scattering:
@@ -293,8 +287,7 @@ class Scattering:
             if message["type"] == "snapshot":
                 self.hosts = set(message["mcs"])
             elif message["type"] == "mcs":
-                self.hosts |= set(message["added"])
-                self.hosts -= set(message["removed"])
+                self.hosts = (self.hosts | set(message["added"])) - set(message["removed"])
                 self.removed += message["removed"]
             self.its.acknowledge()
 
@@ -306,11 +299,10 @@ def test_agents_on_two_relays_probe_for_the_leader_and_hear_of_each_others_mcs_w
     query = mcs.request(mcs.POLICY, mcs.Variant(mcs.VERSION, mcs.ChannelKind.PATHS))
     answers = {"probes": report, "trace": answer_trace}
     with ExitStack() as stack:
-        relays = [
-            stack.enter_context(RelayProcess(cluster.etcd.address(), cluster.directory / f"{name}.log", port, state))
-            for name, port in zip(("first", "second"), free_ports(2), strict=True)
-        ]
-        for relay in relays:
+        relays = []
+        for name, port in zip(("first", "second"), free_ports(2), strict=True):
+            relay = RelayProcess(cluster.etcd.address(), cluster.directory / f"{name}.log", port, state)
+            relays.append(stack.enter_context(relay))
             eventually(lambda relay=relay: relay.get("/sopa/v1/failures").status_code, 200)
 
         def scattering(relay: RelayProcess, address: str) -> Scattering:
@@ -324,8 +316,8 @@ def test_agents_on_two_relays_probe_for_the_leader_and_hear_of_each_others_mcs_w
         for name in (leader, ""):
             member = cluster.members[name or cluster.next_leader(leader)]
             eventually(lambda member=member: member.get("/health").json()["probing"], 2)
-            eventually(lambda member=member: taken(member) > 0)
-            found = eventually(lambda member=member: traced(member), lambda its: its["state"] == "done")
+            eventually(partial(taken, member))
+            found = eventually(partial(traced, member), lambda its: its["state"] == "done")
             assert {path["sent"] for path in found["paths"]} == {2}
             if name:
                 member.stop()

@@ -14,7 +14,7 @@ from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Condition, Contents, Engine, EngineError, Kind, Written
 from sopa_ryu.cluster.mirror import Mirror
-from tests.cluster.conftest import Connect
+from tests.cluster.conftest import Connect, failure
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies.lab.etcd import PrivateEtcd
 
@@ -184,7 +184,7 @@ def test_the_outcome_of_a_write_without_an_answer_is_unknown(etcd: PrivateEtcd, 
 def test_a_write_that_was_not_sent_is_not_unknown(lone_etcd: PrivateEtcd, connect: Connect) -> None:
     engine = connect(lone_etcd)
     lone_etcd.kill(0)
-    error = _failed(lambda: engine.write(view(2)))
+    error = failure(lambda: engine.write(view(2)))
     assert (error.kind, error.unknown) == (Kind.UNREACHABLE, False)
     assert f"{lone_etcd.endpoints[0]}: Connection refused" in str(error)
 
@@ -207,7 +207,7 @@ def test_a_full_database_refuses_writes_only(tmp_path: Path, connect: Connect) -
 
 
 def test_a_value_that_is_too_large_is_refused_with_the_option_to_change(etcd: PrivateEtcd, connect: Connect) -> None:
-    error = _failed(lambda: connect(etcd).write({"view": "x" * 3_000_000}, seconds=PATIENCE_SECONDS))
+    error = failure(lambda: connect(etcd).write({"view": "x" * 3_000_000}, seconds=PATIENCE_SECONDS))
     assert ("--max-request-bytes" in str(error), error.unknown) == (True, False)
 
 
@@ -252,7 +252,7 @@ def test_close_ends_a_watch_of_another_thread(etcd: PrivateEtcd, connect: Connec
     engine.close()
     thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
-    assert _failed(engine.read).kind == Kind.UNREACHABLE
+    assert failure(engine.read).kind == Kind.UNREACHABLE
 
 
 def test_nodes_of_two_engines_are_not_taken_for_one(etcd: PrivateEtcd, lone_etcd: PrivateEtcd) -> None:
@@ -261,7 +261,7 @@ def test_nodes_of_two_engines_are_not_taken_for_one(etcd: PrivateEtcd, lone_etcd
         engine.write(view(1))
         etcd.kill(0)
         for ask in (engine.read, lambda: engine.write(view(2)), lambda: next(engine.watch(1))):
-            error = _failed(ask)
+            error = failure(ask)
             assert (error.kind, "another engine" in str(error)) == (Kind.REFUSED, True)
         assert lone_etcd.ctl("get", "--prefix", "/") == ""
     finally:
@@ -296,9 +296,3 @@ def _failure(ask: Callable[[], object]) -> EngineError | None:
     except EngineError as error:
         return error
     return None
-
-
-def _failed(ask: Callable[[], object]) -> EngineError:
-    with pytest.raises(EngineError) as caught:
-        ask()
-    return caught.value

@@ -22,7 +22,7 @@ from experiments.emulation.sopa_lab import SopaLab
 from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches
 from tests.faults.cluster_plan import ETCD, ETCD_LEADER, LEADER, RELAY, UNTIL_ANOTHER_LEADS, Fault, Step
 from tests.faults.harness import OPTIONS, FaultyLab, Wrong
-from tests.faults.management import CLOCK_SHIFT, PAST
+from tests.faults.management import set_clock
 from tests.faults.oracle import Oracle
 from tests.faults.probes import Probes
 from tests.faults.shares import Shares
@@ -30,7 +30,6 @@ from tests.helpers.waiting import eventually
 from topologies import Clos
 from topologies.lab.cuts import Way
 
-SETTLE_SECONDS = 90.0
 ANSWER_SECONDS = 30.0
 LINK_AFTER_SECONDS = 0.3
 """From the beginning of the faults to the links' changes: most of them happen while the faults last."""
@@ -137,27 +136,20 @@ class FaultyCluster(FaultyLab):
         if role == RELAY:
             return self.cluster.names(Kind.RELAY)[0]
         if role in (ETCD, ETCD_LEADER):
-            return self._etcd_node(role == ETCD_LEADER)
+            names = self.cluster.names(Kind.ETCD)
+            for name, endpoint in zip(names, self.cluster.address.endpoints, strict=True):
+                with contextlib.suppress(httpx.HTTPError):
+                    url = f"http://{endpoint}/v3/maintenance/status"
+                    status = httpx.post(url, json={}, timeout=1.0).raise_for_status().json()
+                    if (status.get("leader") == status["header"]["member_id"]) == (role == ETCD_LEADER):
+                        return name
+            return names[0]  # none says who leads
         return next(name for name in self.cluster.names(Kind.CONTROLLER) if name != leader)
-
-    def _etcd_node(self, leads: bool) -> str:
-        """Return the name of etcd's own leader, or of another node; of any if none says who leads."""
-        names = self.cluster.names(Kind.ETCD)
-        for name, endpoint in zip(names, self.cluster.address.endpoints, strict=True):
-            with contextlib.suppress(httpx.HTTPError):
-                url = f"http://{endpoint}/v3/maintenance/status"
-                status = httpx.post(url, json={}, timeout=1.0).raise_for_status().json()
-                if (status.get("leader") == status["header"]["member_id"]) == leads:
-                    return name
-        return names[0]
 
     def _start(self, name: str, clock_back: bool = False) -> None:
         part = self.cluster.parts[name]
         if isinstance(part, ControllerProcess):
-            for variable, value in (("PYTHONPATH", str(PAST)), ("CLOCK_SHIFT", str(CLOCK_SHIFT))):
-                part.environment.pop(variable, None)
-                if clock_back:
-                    part.environment[variable] = value
+            set_clock(part, clock_back)
         if not part.running:
             self.cluster.restart(name)
 
@@ -199,17 +191,6 @@ class FaultyCluster(FaultyLab):
     def oracle(self) -> Oracle:
         """Return the expected state."""
         return Oracle(self.graph, sorted(self.down))
-
-    def settle(self) -> None:
-        """Wait until there is a leader, and all have followed it."""
-        started = time.monotonic()
-        while unsettled := self._unsettled():
-            if time.monotonic() - started > SETTLE_SECONDS:
-                raise Wrong(f"not settled after {SETTLE_SECONDS:g} s: {unsettled}")
-            time.sleep(0.1)  # between two looks
-        for _ in range(2):
-            self.its.lab.ovs.appctl("revalidator/wait")
-        self.settle_seconds.append(time.monotonic() - started)
 
     def _unsettled(self) -> str:
         records = self.cluster.records()
@@ -272,17 +253,8 @@ class FaultyCluster(FaultyLab):
 
     def _view_at(self, revision: int) -> dict[str, Any] | None:
         """Return the engine's key `view` at a revision, 0 for now; None if there was none."""
-        key = base64.b64encode(f"/{self.cluster.address.name}/view".encode()).decode()
-        for endpoint in self.cluster.address.endpoints:
-            try:
-                asked = {"key": key, "revision": str(revision)}
-                answer = httpx.post(
-                    f"http://{endpoint}/v3/kv/range", json=asked, timeout=ANSWER_SECONDS
-                ).raise_for_status()
-            except httpx.HTTPError:
-                continue
-            return next(iter(answer.json().get("kvs", [])), None)
-        raise Wrong("no node of etcd says what views there have been")
+        words = ["get", f"/{self.cluster.address.name}/view", "--write-out=json", f"--rev={revision}"]
+        return next(iter(json.loads(self.cluster.etcd.ctl(*words)).get("kvs", [])), None)
 
     def holdings(self) -> dict[str, float]:
         return {}  # nobody has looked at those of a cluster

@@ -102,7 +102,7 @@ class FaultyLab:
                 self.active.append(fault)
         for fault in step.heal:
             self.active.remove(fault)
-            self._heal(fault)
+            self._set(fault, False)
         if self._is_active("controller"):
             # without a controller, what was in force has to stay so
             self._untold |= any(fault.kind not in ("controller", "agents") for fault in [*step.begin, *step.heal])
@@ -116,32 +116,11 @@ class FaultyLab:
             raise Wrong(f"version {self._versions()} after {step}, which changes nothing: it was {version}")
 
     def _begin(self, fault: Fault) -> None:
-        lab = self.its.lab
         match fault.kind:
-            case "link":
-                lab.set_link(fault.what, up=False)
-            case "silent":
-                name, towards = fault.what.split(">")
-                set_silent(lab, name, towards, True)
-            case "switch":
-                kill_switch(lab, fault.what)
-            case "drain":
-                if not self._is_active("controller"):
-                    self._drain(fault.what)
             case "flap":
-                for _ in range(4):
-                    lab.set_link(fault.what, up=False)
+                for up in (False, True) * 4:
+                    self.its.lab.set_link(fault.what, up=up)
                     time.sleep(0.05)  # the flap's rate: nothing waits for the controller meanwhile
-                    lab.set_link(fault.what, up=True)
-                    time.sleep(0.05)  # as above
-            case "agents":
-                self.agents[int(fault.what)].stop(signal.SIGKILL)
-            case "controller":
-                self.its.controller.stop(signal.SIGKILL)
-            case "cables":
-                swap_cables(lab, *fault.what.split())
-            case "channels":
-                management.lose_channels(self.its, fault.what.split())
             case "partition":
                 self._partition(*fault.what.split())
             case "pause":
@@ -156,10 +135,41 @@ class FaultyLab:
                 management.remove_filter(self.its, self.tree.host(fault.what))
             case "rules":
                 management.change_rules(self.its, fault.what)
+            case _:
+                self._set(fault, True)
+
+    def _set(self, fault: Fault, broken: bool) -> None:
+        """Begin or end a fault that lasts."""
+        lab, controller = self.its.lab, self.its.controller
+        match fault.kind:
+            case "link":
+                lab.set_link(fault.what, up=not broken)
+            case "silent":
+                name, towards = fault.what.split(">")
+                set_silent(lab, name, towards, broken)
+            case "switch":
+                (kill_switch if broken else restore_switch)(lab, fault.what)
+            case "drain":
+                if not self._is_active("controller"):
+                    self._drain(fault.what, "PUT" if broken else "DELETE")
+            case "agents":
+                agents = self.agents[int(fault.what)]
+                agents.stop(signal.SIGKILL) if broken else agents.start()
+            case "cables":
+                swap_cables(lab, *fault.what.split())
+            case "channels":
+                management.set_channels(self.its, fault.what.split(), not broken)
+            case "controller" if broken:
+                controller.stop(signal.SIGKILL)
+            case "controller":
+                controller.start()
+                wanted = self._active("drain")  # an operator's wishes of the meantime
+                for name in wanted ^ set(self.client.get("/drains").json()["drains"]):
+                    self._drain(name, "PUT" if name in wanted else "DELETE")
             case "clock":
-                self.its.controller.stop(signal.SIGKILL)
-                management.set_clock_back(self.its)
-                self.its.controller.start()
+                controller.stop(signal.SIGKILL)
+                management.set_clock(controller, back=broken)
+                controller.start()
             case other:
                 raise ValueError(f"no fault is called {other}")
 
@@ -176,36 +186,7 @@ class FaultyLab:
                 if fabric["failures_total"] or not set(fabric["missing"]) <= set(management.cut_off(self.its, part)):
                     raise Wrong(f"failures {fabric['failures']}, missing {fabric['missing']}; cut off: part {part}")
 
-    def _heal(self, fault: Fault) -> None:
-        lab = self.its.lab
-        match fault.kind:
-            case "link":
-                lab.set_link(fault.what, up=True)
-            case "silent":
-                name, towards = fault.what.split(">")
-                set_silent(lab, name, towards, False)
-            case "switch":
-                restore_switch(lab, fault.what)
-            case "drain":
-                if not self._is_active("controller"):
-                    self._drain(fault.what, "DELETE")
-            case "agents":
-                self.agents[int(fault.what)].start()
-            case "controller":
-                self.its.controller.start()
-                wanted = self._active("drain")  # an operator's wishes of the meantime
-                for name in wanted ^ set(self.client.get("/drains").json()["drains"]):
-                    self._drain(name, "PUT" if name in wanted else "DELETE")
-            case "cables":
-                swap_cables(lab, *fault.what.split())
-            case "channels":
-                management.restore_channels(self.its, fault.what.split())
-            case "clock":
-                self.its.controller.stop(signal.SIGKILL)
-                management.set_clock_right(self.its)
-                self.its.controller.start()
-
-    def _drain(self, name: str, method: str = "PUT") -> None:
+    def _drain(self, name: str, method: str) -> None:
         self.its.controller.change(method, f"/drains/{name}").raise_for_status()
 
     def _active(self, *kinds: str) -> set[str]:
@@ -222,7 +203,6 @@ class FaultyLab:
         return Oracle(self.graph, sorted(broken), sorted(self._active("drain")))
 
     def _living(self) -> list[Host]:
-        """Return the hosts that have a living agent."""
         return [host for host in self.its.labelling if str(part_of(self.tree, host)) not in self._active("agents")]
 
     # -- settled ------------------------------------------------------------------------------------------------------

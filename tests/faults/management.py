@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 
+from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import Table
 from tests.faults.plan import part_switches
@@ -37,13 +38,9 @@ _VERSION = re.compile(r"(?<=cookie=0x[0-9a-f]{8})[0-9a-f]{8}")
 PAST = Path(__file__).parents[1] / "helpers" / "past"
 
 
-def lose_channels(lab: SopaLab, names: Iterable[str]) -> None:
-    """Point switches to an address at which nothing listens; they keep their entries."""
-    _set_targets(lab, names, NOWHERE)
-
-
-def restore_channels(lab: SopaLab, names: Iterable[str]) -> None:
-    _set_targets(lab, names, f"tcp:127.0.0.1:{OPENFLOW_PORT}")
+def set_channels(lab: SopaLab, names: Iterable[str], connected: bool) -> None:
+    """Point switches to the controller, or to an address at which nothing listens; they keep their entries."""
+    _set_targets(lab, names, f"tcp:127.0.0.1:{OPENFLOW_PORT}" if connected else NOWHERE)
 
 
 def part_address(part: int) -> IPv4Address:
@@ -52,7 +49,6 @@ def part_address(part: int) -> IPv4Address:
 
 
 def cut_off(lab: SopaLab, part: int) -> list[str]:
-    """Return the names of the switches that are in a part of the fabric."""
     return [lab.tree.name(each) for each in part_switches(lab.tree, part)]
 
 
@@ -139,13 +135,10 @@ def impersonate(dpid: int, ports: Collection[int]) -> None:
 
 
 def _messages(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
-    data = b""
-    while received := channel.recv(65536):
-        data += received
-        while len(data) >= HEADER.size and len(data) >= (length := HEADER.unpack_from(data)[2]):
-            _, kind, _, xid = HEADER.unpack_from(data)
-            yield kind, xid, data[HEADER.size : length]
-            data = data[length:]
+    stream = channel.makefile("rb")
+    while header := stream.read(HEADER.size):
+        _, kind, length, xid = HEADER.unpack(header)
+        yield kind, xid, stream.read(length - HEADER.size)
 
 
 def _port(number: int, down: bool = False) -> bytes:
@@ -185,7 +178,6 @@ def change_rules(lab: SopaLab, name: str) -> None:
 
 
 def _times_mended(lab: SopaLab, name: str) -> int:
-    """Return how often the controller has said that another program changed a switch's rules."""
     lines = lab.controller.log.read_text().splitlines()
     return sum(f"switch {name}: " in line and "changed by another program" in line for line in lines)
 
@@ -197,12 +189,9 @@ def _entries(lab: SopaLab, name: str) -> list[str]:
     return sorted(_VERSION.sub("", line.strip()) for line in lines if "actions=" in line and "hard_timeout" not in line)
 
 
-def set_clock_back(lab: SopaLab) -> None:
-    """Let the controller, when it starts again, believe that it is yesterday."""
-    lab.controller.environment.update(PYTHONPATH=str(PAST), CLOCK_SHIFT=str(CLOCK_SHIFT))
-
-
-def set_clock_right(lab: SopaLab) -> None:
-    """Let the controller, when it starts again, believe the machine's clock."""
-    for name in ("PYTHONPATH", "CLOCK_SHIFT"):
-        lab.controller.environment.pop(name, None)
+def set_clock(controller: ControllerProcess, back: bool) -> None:
+    """Let a controller, when it starts again, believe that it is yesterday, or the machine's clock."""
+    for name, value in (("PYTHONPATH", str(PAST)), ("CLOCK_SHIFT", str(CLOCK_SHIFT))):
+        controller.environment.pop(name, None)
+        if back:
+            controller.environment[name] = value

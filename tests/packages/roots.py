@@ -57,7 +57,6 @@ class Root:
         _done("mount", "-t", "overlay", "overlay", "-o", self._options, self.path)
 
     def unmount(self) -> None:
-        """Unmount all of it; what was written stays in `upper`."""
         _done("umount", "--recursive", self.path)
 
     def command(self, *words: str | Path, netns: str | None = None, user: str = "root") -> list[str]:

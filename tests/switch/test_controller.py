@@ -41,19 +41,11 @@ def stopped(fabric: Fabric) -> Iterator[None]:
     fabric.controller.start()
 
 
-def test_a_port_that_goes_down_is_a_failure_until_it_comes_back(fabric: Fabric) -> None:
-    before = fabric.controller.fabric()["version"]
+def test_a_packet_in_flight_that_names_a_dead_uplink_takes_another_one(fabric: Fabric) -> None:
     fabric.set_link("a0_0-c0_1", False)
     fabric.fails({"a0_0-c0_1": "down"})
-    assert fabric.controller.fabric()["version"] > before
-    paths = fabric.controller.get("/paths", src="10.0.0.2", dst="10.2.0.2").json()
-    assert [path["up"] for path in paths["candidates"]] == [[0, 0], [1, 0], [1, 1]]
-    assert paths["excluded"] == [{"up": [0, 1], "reason": "link a0_0-c0_1 down"}]
-    # a packet in flight that names the dead uplink takes another one: fast failover, no controller involved
     src, dst = fabric.tree.host("h0_0_2"), fabric.tree.host("h2_0_2")
     assert fabric.walk("h0_0_2", packet(fabric, src, dst, (0, 1))) == ["e0_0", "a0_0", "c0_0", "a2_0", "e2_0", "h2_0_2"]
-    # unlabelled packets of other pods are steered around it
-    assert any("table=3" in flow and "nw_dst=10.0.0.0/16" in flow for flow in fabric.flows("a1_0"))
     fabric.set_link("a0_0-c0_1", True)
     fabric.fails({})
 
@@ -104,23 +96,12 @@ def test_a_restarted_controller_repairs_entry_by_entry_and_keeps_what_was_learne
     ovs.ofctl("del-flows", "e0_0", "cookie=0x5000000000000000/-1")
 
 
-def bridge(fabric: Fabric, name: str, dpid: int, ports: int) -> None:
-    ovs = fabric.ovs
-    words = ["add-br", name, "--", "set", "bridge", name, "datapath_type=dummy", "fail_mode=secure"]
-    words += ["protocols=OpenFlow13", f"other-config:datapath-id={dpid:016x}"]
-    words += ["--", "set-controller", name, fabric.controller.openflow]
-    ovs.vsctl(*words, *(word for port in range(1, ports + 1) for word in ("--", *added_port(name, port))))
-
-
-def added_port(name: str, port: int) -> list[str]:
-    added = f"{name}p{port}"
-    return ["add-port", name, added, "--", "set", "interface", added, "type=dummy", f"ofport_request={port}"]
-
-
 def test_switches_that_are_none_of_the_fabric_are_reported_and_left_alone(fabric: Fabric) -> None:
     foreign = {f"other{dpid:x}": dpid for dpid in (0x1, 0x010400, 0x040000, 0xFFFFFFFFFFFF)}
     for name, dpid in foreign.items():
-        bridge(fabric, name, dpid, 4)
+        settings = ["datapath_type=dummy", "protocols=OpenFlow13", f"other-config:datapath-id={dpid:016x}"]
+        words = ["add-br", name, "--", "set", "bridge", name, "fail_mode=secure", *settings]
+        fabric.ovs.vsctl(*words, "--", "set-controller", name, fabric.controller.openflow)
     eventually(lambda: len(fabric.controller.fabric()["rejected"]), len(foreign))
     rejected = {each["dpid"]: each["reason"] for each in fabric.controller.fabric()["rejected"]}
     assert rejected.keys() == {f"{dpid:016x}" for dpid in foreign.values()}
