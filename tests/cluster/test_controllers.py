@@ -8,8 +8,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -181,25 +179,6 @@ def drained(cluster: Cluster, undo: bool = False) -> bool:
     """Drain c0_0, or undo that; return False if no leader has committed it."""
     leader = cluster.leader()
     return leader is not None and cluster.members[leader].change("DELETE" if undo else "PUT", "/drains/c0_0").is_success
-
-
-def test_a_switch_that_another_controller_has_claimed_with_a_higher_id_is_taken_back_by_a_higher_term(
-    cluster: Cluster, leader: str
-) -> None:
-    term = cluster.fabric(leader)["epoch"]
-    hello = struct.pack("!BBHI", 4, 0, 8, 1)
-    master = struct.pack("!BBHII4xQ", 4, 24, 24, 2, 2, term + 100)  # OFPT_ROLE_REQUEST, OpenFlow 1.3, section A.3.9
-    with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.connect(str(cluster.ovs.directory / "a0_0.mgmt"))
-        stranger.sendall(hello + master)
-        answers = stranger.makefile("rb")
-        kinds = []
-        while kinds[-1:] not in ([25], [1]):  # the answer to the claim, or an error
-            _, kind, length, _ = struct.unpack("!BBHI", answers.read(8))
-            answers.read(length - 8)
-            kinds.append(kind)
-        assert kinds[-1] == 25
-        cluster.wait(lambda: cluster.fabric(str(cluster.leader() or leader)).get("epoch", 0) > term + 100)
 
 
 def test_keys_that_are_lost_or_changed_by_hand_are_written_again_under_a_higher_term(

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
-from tests.helpers.certificates import Authority
 from tests.helpers.commands import ask, sopa
 from tests.helpers.fabrics import Fabric
 from tests.helpers.golden import Step, play, scripts
@@ -99,27 +98,6 @@ def test_a_list_of_several_pages_is_read_to_its_end(tmp_path: Path) -> None:
         body = json.loads(done.stdout)
         assert done.exit_code == 3
         assert len({host["name"] for host in body["hosts"]}) == body["total"] == 1458
-
-
-def test_tls_and_the_authority_that_signed_it(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    own = authority.sign("controller")
-    openflow, rest = free_ports(2)
-    options = [f"--sopa-tls-cert={own.certificate}", f"--sopa-tls-key={own.key}"]
-    with ControllerProcess(
-        4, tmp_path / "controller.log", openflow, rest, options=options, ca_file=authority.certificate
-    ) as its:
-        trusted = {"SOPA_CA_FILE": str(authority.certificate)}
-        assert ask(its, "drain", "c0_0", "--wait", "0", **trusted).stdout == "c0_0: drained\n"
-        assert json.loads(ask(its, "status", "--json", **trusted).stdout)["k"] == 4
-        unknown = ask(its, "status")
-        assert unknown.exit_code == 1
-        assert "--ca-file FILE, or SOPA_CA_FILE" in unknown.stderr
-        assert (
-            "If the controller uses TLS there"
-            in ask(its, "status", SOPA_CONTROLLER=its.url.replace("https", "http")).stderr
-        )
-        assert "cannot be read from /nowhere" in ask(its, "status", SOPA_CA_FILE="/nowhere").stderr
 
 
 @contextmanager

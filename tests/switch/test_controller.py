@@ -12,11 +12,9 @@ import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.southbound import lldp
-from tests.helpers.certificates import Authority
 from tests.helpers.fabrics import Fabric, packet, running
 from tests.helpers.openflow_client import OpenFlowClient
 from tests.helpers.waiting import Containing, eventually
-from topologies import FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 from topologies.lab.standstill import standing_still
 
@@ -189,31 +187,6 @@ def test_a_second_connection_is_closed_and_takes_over_from_one_that_hangs(shared
                 lambda: log(shared), Containing(f"{name}: its connection from 127.0.0.1 does not answer or is gone")
             )
             eventually(lambda: controller.fabric()["connected"], 20)
-
-
-def test_only_the_switch_that_a_certificate_names_connects(tmp_path: Path) -> None:
-    authority, tree = Authority(tmp_path), FatTree(4)
-    own, switch = authority.sign("controller"), authority.sign("c1_1")
-    openflow, rest, secure = free_ports(3)
-    options = [
-        f"--ctl-privkey={own.key}",
-        f"--ctl-cert={own.certificate}",
-        f"--ca-certs={authority.certificate}",
-        f"--ofp-ssl-listen-port={secure}",
-        "--sopa-bind-certificates",
-    ]
-    with (
-        ControllerProcess(4, tmp_path / "controller.log", openflow, rest, options=options) as its,
-        PrivateOvs(tmp_path / "ovs", dummy=True) as ovs,
-    ):
-        ovs.vsctl("set-ssl", str(switch.key), str(switch.certificate), str(authority.certificate))
-        DummyFabric(tree, ovs, f"ssl:127.0.0.1:{secure}")
-        eventually(lambda: its.fabric()["connected"], 1)
-        eventually(lambda: len(its.fabric()["rejected"]), 19)
-        assert "c1_1" not in its.fabric()["missing"]
-        assert {"dpid": "0000000000010000", "reason": "e0_0 has shown a certificate for c1_1: it needs one for e0_0 or "
-                "0000000000010000"} in its.fabric()["rejected"]  # fmt: skip
-        assert "Traceback" not in its.log.read_text()
 
 
 # -- the cabling as probes show it: they are handed in at dummy ports, and what follows is in unit/fabric/scripts ----

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import signal
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.emulation.processes import ControllerProcess, free_ports
+from experiments.emulation.processes import ControllerProcess
 from sopa_ryu.channel import protocol
 from sopa_ryu.fabric.view import View
 from tests.helpers import relay
@@ -82,11 +81,3 @@ def test_drains_and_failures_survive_a_controller_restart_without_a_gap(shared: 
         assert view.epoch == shared.controller.fabric()["epoch"]
     drain(shared, "c0_0", "DELETE")
     shared.set_link("a1_0-c0_1", True)
-
-
-def test_a_controller_for_agents_alone_waits_for_no_switch(tmp_path: Path) -> None:
-    openflow, rest = free_ports(2)
-    log, options = tmp_path / "controller.log", ["--sopa-no-switches"]
-    with ControllerProcess(4, log, openflow, rest, options=options) as controller, agent(controller, "10.0.0.2") as its:
-        assert not dict(followed(its).failures)
-        eventually(lambda: controller.agents_know(1))

@@ -13,6 +13,7 @@ from websockets.sync.client import connect
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ProcessError, free_ports
 from tests.helpers.arbiter import ArbiterProcess
 from tests.helpers.certificates import Authority, Certificate
+from tests.helpers.commands import ask
 from tests.helpers.veth import veth_pair
 from tests.helpers.waiting import Containing, eventually
 from topologies import FatTree
@@ -60,6 +61,19 @@ def test_rest_and_the_agents_channel_over_tls(tmp_path: Path, authority: Authori
     assert "Traceback" not in its.log.read_text()
 
 
+def test_commands_over_tls(authority: Authority, its: ControllerProcess) -> None:
+    trusted = {"SOPA_CA_FILE": str(authority.certificate)}
+    assert ask(its, "drain", "c0_1", "--wait", "0", **trusted).stdout == "c0_1: drained\n"
+    plain = {"SOPA_CONTROLLER": its.url.replace("https", "http")}
+    for variables, said in (
+        ({}, "--ca-file FILE, or SOPA_CA_FILE"),
+        (plain, "If the controller uses TLS there"),
+        ({"SOPA_CA_FILE": "/nowhere"}, "cannot be read from /nowhere"),
+    ):
+        done = ask(its, "status", **variables)
+        assert (done.exit_code, said in done.stderr) == (1, True)
+
+
 def test_a_hosts_agent_follows_a_controller_over_tls(
     tmp_path: Path, authority: Authority, its: ControllerProcess
 ) -> None:
@@ -86,29 +100,29 @@ def test_an_arbiter_trusts_the_authority_that_it_is_given(
         assert "link rates cannot be read" not in arbiter.text()
 
 
-def test_only_switches_with_a_certificate_connect_over_tls(
+def test_only_the_switch_that_a_certificate_names_connects(
     tmp_path: Path, authority: Authority, own: Certificate
 ) -> None:
-    switch = authority.sign("switch")
-    stranger = Authority(tmp_path, "stranger").sign("intruder")
+    switch, stranger = authority.sign("c1_1"), Authority(tmp_path, "stranger").sign("c1_1")
     openflow, rest, secure = free_ports(3)
-    options = [
-        f"--ctl-privkey={own.key}",
-        f"--ctl-cert={own.certificate}",
-        f"--ca-certs={authority.certificate}",
-        f"--ofp-ssl-listen-port={secure}",
-    ]
+    options = [f"--ctl-privkey={own.key}", f"--ctl-cert={own.certificate}", f"--ca-certs={authority.certificate}"]
+    options += [f"--ofp-ssl-listen-port={secure}", "--sopa-bind-certificates"]
+    log = tmp_path / "controller.log"
     with (
-        ControllerProcess(TREE.k, tmp_path / "controller.log", openflow, rest, options=options) as its,
+        ControllerProcess(TREE.k, log, openflow, rest, options=options) as its,
         PrivateOvs(tmp_path / "ovs", dummy=True) as ovs,
     ):
         ovs.vsctl("set-ssl", str(stranger.key), str(stranger.certificate), str(authority.certificate))
         DummyFabric(TREE, ovs, f"ssl:127.0.0.1:{secure}")
-        eventually(lambda: its.log.read_text(), Containing("TLS handshake"))
+        eventually(log.read_text, Containing("TLS handshake"))
         assert its.fabric()["connected"] == 0
         ovs.vsctl("set-ssl", str(switch.key), str(switch.certificate), str(authority.certificate))
-        its.wait_connected(TREE.switch_count)
-        assert "Traceback" not in its.log.read_text()
+        eventually(lambda: its.fabric()["connected"], 1)
+        eventually(lambda: len(its.fabric()["rejected"]), 19)
+        assert "c1_1" not in its.fabric()["missing"]
+        reason = "e0_0 has shown a certificate for c1_1: it needs one for e0_0 or 0000000000010000"
+        assert {"dpid": "0000000000010000", "reason": reason} in its.fabric()["rejected"]
+        assert "Traceback" not in log.read_text()
 
 
 def test_over_tls_bfd_is_switched_on_in_the_database_at_each_switchs_own_address(
