@@ -11,9 +11,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from sopa_ryu.channel.traces import BACK, Answer, Outcome, answer_text, read_req
 from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
 from tests.helpers.relay import Agent, agent
-from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import eventually
 from topologies import FatTree
 
@@ -51,19 +49,6 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
 @pytest.fixture
 def leader(cluster: Cluster) -> str:
     return str(eventually(cluster.leader))
-
-
-@contextmanager
-def agents(cluster: Cluster, count: int) -> Iterator[list[RunningAgent]]:
-    """Agents of the first hosts, each of which knows all members."""
-    urls = tuple(member.url for member in cluster.members.values())
-    token = cluster.members["m0"].agent_token_file
-    with ExitStack() as stack:
-        hosts = islice(cluster.tree.hosts(), count)
-        running = [RunningAgent(urls, cluster.tree.ip(host), token) for host in hosts]
-        for its in running:
-            stack.callback(its.end)
-        yield running
 
 
 def sopa(cluster: Cluster, name: str, *words: str) -> Result:
@@ -111,33 +96,6 @@ def test_a_slow_engine_delays_versions_only_and_a_killed_leader_has_a_successor_
         cluster.set_link(link, up=True)
     cluster.wait_in_force({})
     eventually(cluster.rules, healthy)
-
-
-def test_a_stopped_leader_is_left_by_agents_and_changes_nothing_when_it_goes_on(cluster: Cluster, leader: str) -> None:
-    with agents(cluster, 8) as running:
-        term, url = cluster.fabric(leader)["epoch"], cluster.members[leader].url
-        eventually(lambda: {(its.at, its.version[0]) for its in running}, {(url, term)})
-        cluster.signal(leader, signal.SIGSTOP)
-        try:
-            cluster.set_link("a0_0-c0_0", up=False)
-            successor = cluster.next_leader(leader)
-            url = cluster.members[successor].url
-            eventually(lambda: {its.at for its in running}, {url})
-            cluster.wait_in_force({"a0_0-c0_0": "down"})
-            body, before = cluster.fabric(successor), cluster.rules()
-            eventually(lambda: {its.version for its in running}, {(body["epoch"], body["version"])})
-            assert body["epoch"] > term
-        finally:
-            cluster.signal(leader, signal.SIGCONT)
-        cluster.wait(lambda: cluster.failures(leader), {"a0_0-c0_0": "down"})
-        cluster.wait_whole()
-        assert cluster.rules() == before
-        assert "leads no longer" in cluster.members[leader].log.read_text()
-        # an agent that had no processor for long may have lost its channel meanwhile
-        eventually(lambda: {its.at for its in running}, {url})
-        assert {dict(its.follower.view.failures)["a0_0-c0_0"] for its in running if its.follower.view} == {"down"}
-        assert sum(its.follower.refused for its in running) == 0
-    cluster.set_link("a0_0-c0_0", up=True)
 
 
 def test_a_leader_that_is_ended_gives_its_lease_back_and_drains_outlive_it(cluster: Cluster, leader: str) -> None:

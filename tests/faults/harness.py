@@ -270,7 +270,7 @@ class FaultyLab:
         return int(self.client.get("/fabric").json()["version"])
 
     def _problems(self) -> list[str]:
-        oracle, shares = self.oracle(), Shares(self.graph)
+        oracle, shares = self.oracle(), Shares(Failures(self.tree, self._told()))
         problems = [*self._wrong_paths(oracle, shares), *shares.wrong_weights(), *self._wrong_maps(oracle, shares)]
         return [*problems, *self._wrong_rules(), *self._wrong_packets(oracle)]
 

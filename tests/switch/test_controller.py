@@ -1,10 +1,11 @@
 """The controller against real Open vSwitch: the switches it admits or ignores, its repairs, its restart, and its messages."""
 
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.southbound import lldp
+from tests.helpers import relay
 from tests.helpers.fabrics import Fabric, packet, running
 from tests.helpers.openflow_client import OpenFlowClient
+from tests.helpers.relay import Agent
 from tests.helpers.waiting import Containing, eventually
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 from topologies.lab.standstill import standing_still
@@ -92,6 +95,43 @@ def test_a_restarted_controller_repairs_entry_by_entry_and_keeps_what_was_learne
     flow = packet(fabric, tree.host("h1_0_2"), tree.host("h0_0_2"))
     assert f"dst={mac}" in fabric.trace(tree.switch("e0_0"), f"in_port=3,{flow}").actions
     ovs.ofctl("del-flows", "e0_0", "cookie=0x5000000000000000/-1")
+
+
+def agent(fabric: Fabric, address: str, *more: Any) -> AbstractContextManager[Agent]:
+    return relay.agent(fabric.controller.url, address, fabric.controller.agent_token_file.read_text().strip(), *more)
+
+
+def test_drains_and_failures_survive_a_restart_without_a_gap_for_agents(fabric: Fabric) -> None:
+    fabric.controller.change("PUT", "/drains/c0_0").raise_for_status()
+    fabric.set_link("a1_0-c0_1", False)
+    expected = {"c0_0": "drained", "a1_0-c0_1": "down"}
+    fabric.fails(expected)
+    with stopped(fabric):
+        pass
+    with agent(fabric, "10.0.0.2") as its:  # before the switches are back
+        assert its.follow()[0] == fabric.controller.fabric()["epoch"]
+        assert dict(its.view.failures) == expected
+    fabric.controller.change("DELETE", "/drains/c0_0").raise_for_status()
+    fabric.set_link("a1_0-c0_1", True)
+
+
+def test_after_an_estimator_that_is_killed_another_one_hands_out_lists_anew(fabric: Fabric) -> None:
+    """What it concludes from probes is in `tests/unit/health`, and with packets in `tests/lab/test_probes.py`."""
+    lists: dict[object, int] = {}
+
+    def listed(its: Agent, message: dict[str, Any]) -> None:
+        lists[its.address] = message["number"]
+
+    def running() -> bool:
+        return fabric.controller.get("/health").json()["running"]
+
+    probing = "probes=1", {"probes": listed}
+    with agent(fabric, "10.0.0.2", *probing) as one, agent(fabric, "10.2.0.2", *probing) as other:
+        assert one.follow() == other.follow()
+        eventually(lambda: len(lists) == 2 and running())
+        said, former = fabric.controller.log.read_text(), max(lists.values())
+        os.kill(int(said.rpartition("runs as process ")[2].split()[0]), signal.SIGKILL)
+        eventually(lambda: min(lists.values()) > former and running())
 
 
 def test_switches_that_are_none_of_the_fabric_are_reported_and_left_alone(fabric: Fabric) -> None:
