@@ -68,8 +68,7 @@ def test_the_write_of_a_deposed_leader_is_refused(etcd: PrivateEtcd, connect: Co
     assert new.write({"leader": "taken"}, [Condition("leader", created=0)]) is None
 
     old.revoke(lease)
-    again = lead(new, new.grant(LONG))
-    assert again > revision
+    assert lead(new, new.grant(LONG)) > revision
     assert old.write(view(2), held) is None
     assert new.read().keys["view"].value == view(1)["view"]
     term = new.read().keys["term"]
@@ -104,36 +103,33 @@ def test_a_watch_shows_every_change_though_its_node_is_killed(etcd: PrivateEtcd,
 
     def write() -> None:
         for key in keys:
-            while _failure(partial(writing.write, {key: "{}"})):  # the killed node had been the one that orders writes
-                pass
+            _patiently(partial(writing.write, {key: "{}"}))  # the killed node had been the one that orders writes
             if key == keys[100]:
                 progress.set()
 
     thread = threading.Thread(target=write)
     thread.start()
     killed, seen = False, set[str]()
-    watched = following(watching, revision)
-    while keys[-1] not in seen:
-        contents = next(watched)
+    for contents in following(watching, revision):
         assert not contents.whole
         seen |= contents.keys.keys()
         if progress.is_set() and not killed:
             killed = True
             etcd.kill(0)
+        if keys[-1] in seen:
+            break
     thread.join()
     assert killed
     assert seen == set(keys)
 
 
-def test_a_stopped_node_is_left_for_another(
-    etcd: PrivateEtcd, connect: Connect, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stopped_node_is_left(etcd: PrivateEtcd, connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
     engine, other = connect(etcd, timeout=SOON), connect(etcd, first=1, timeout=SOON)
     revision = _patiently(engine.read).revision
     watched = following(engine, revision)
     assert next(watched).keys == {}
     etcd.pause(0)
-    eventually(lambda: _written(other, view(7)))
+    _patiently(lambda: other.write(view(7)))
     assert until(watched, "view").keys["view"] is not None
     lease = _patiently(lambda: engine.grant(LONG))
     assert _patiently(lambda: engine.renew(lease))
@@ -148,15 +144,13 @@ def test_without_quorum_it_says_so_and_goes_on_afterwards(etcd: PrivateEtcd, con
         etcd.kill(node)
     with pytest.raises(EngineError):
         until(engine.watch(revision), "view")
-    asked: list[Callable[[], object]] = [engine.read, lambda: engine.write(view(1)), lambda: engine.renew(lease)]
-    for ask in asked:
+    for ask in (engine.read, lambda: engine.write(view(1)), lambda: engine.renew(lease)):
         error = eventually(partial(_failure, ask), lambda error: error and error.kind == Kind.NO_QUORUM)
         assert "no leader" in str(error)
         assert "endpoint status" in str(error)
 
     etcd.restart(0)
-    eventually(lambda: _failure(engine.read), None)
-    eventually(lambda: _written(engine, view(1)))
+    _patiently(lambda: engine.write(view(1)))
 
 
 def test_the_outcome_of_a_write_without_an_answer_is_unknown(etcd: PrivateEtcd, connect: Connect) -> None:
@@ -164,7 +158,7 @@ def test_the_outcome_of_a_write_without_an_answer_is_unknown(etcd: PrivateEtcd, 
         """Return why a write failed that was sent to the node that orders writes, without the others."""
         orders = eventually(etcd.leader, lambda node: node is not None)
         engine = connect(etcd, first=orders, timeout=SOON)
-        eventually(lambda: _written(engine, view(1)))
+        _patiently(lambda: engine.write(view(1)))
         others = {0, 1, 2} - {orders}
         for node in others:
             etcd.pause(node)
@@ -178,7 +172,7 @@ def test_the_outcome_of_a_write_without_an_answer_is_unknown(etcd: PrivateEtcd, 
     assert "is not known" in str(error)
     # it was in the log of the node that orders writes: this time it is carried out
     engine = connect(etcd)
-    eventually(lambda: _value(engine, "view"), view(2)["view"])
+    eventually(lambda: _patiently(engine.read).keys["view"].value, view(2)["view"])
 
 
 def test_a_write_that_was_not_sent_is_not_unknown(lone_etcd: PrivateEtcd, connect: Connect) -> None:
@@ -212,8 +206,7 @@ def test_a_value_that_is_too_large_is_refused_with_the_option_to_change(etcd: Pr
 
 
 def test_a_watch_from_a_compacted_revision_begins_with_all_keys(etcd: PrivateEtcd, connect: Connect) -> None:
-    engine = connect(etcd)
-    mirror = Mirror()
+    engine, mirror = connect(etcd), Mirror()
     engine.write({**view(1), "drains": "{}"})
     mirror.apply(engine.read())
     since = mirror.revision
@@ -228,16 +221,14 @@ def test_a_watch_from_a_compacted_revision_begins_with_all_keys(etcd: PrivateEtc
 
 
 def test_a_watch_shows_that_the_engine_has_lost_its_data(lone_etcd: PrivateEtcd, connect: Connect) -> None:
-    engine = connect(lone_etcd)
-    mirror = Mirror()
+    engine, mirror = connect(lone_etcd), Mirror()
     for version in range(1, 4):
         engine.write(view(version))
     mirror.apply(engine.read())
     revision = mirror.revision
     lone_etcd.kill(0)
     lone_etcd.start()
-    changed = mirror.apply(until(engine.watch(revision), "view"))
-    assert changed == {"view"}
+    assert mirror.apply(until(engine.watch(revision), "view")) == {"view"}
     assert mirror.revision < revision
     assert mirror.view is None
 
@@ -268,26 +259,11 @@ def test_nodes_of_two_engines_are_not_taken_for_one(etcd: PrivateEtcd, lone_etcd
         engine.close()
 
 
-def _written(engine: Engine, puts: dict[str, str]) -> bool:
-    try:
-        return engine.write(puts) is not None
-    except EngineError:
-        return False
-
-
 def _patiently(ask: Callable[[], T]) -> T:
-    """Return an answer of nodes that are all well, on a machine that may be busy."""
+    """Return an answer, though nodes are slow or choose who orders writes."""
     answers: list[T] = []
     eventually(lambda: _failure(lambda: answers.append(ask())), None)
     return answers[0]
-
-
-def _value(engine: Engine, key: str) -> str | None:
-    try:
-        kept = engine.read().keys.get(key)
-    except EngineError as error:  # the nodes choose a leader
-        return str(error)
-    return None if kept is None else kept.value
 
 
 def _failure(ask: Callable[[], object]) -> EngineError | None:

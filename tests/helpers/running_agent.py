@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Self
 
 from sopa_ryu.agent.agent_options import Options
 from sopa_ryu.agent.follower import Follower
@@ -48,6 +49,12 @@ class RunningAgent:
         finally:
             self.loop.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
     @property
     def at(self) -> str | None:
         """The URL whose channel is open."""
@@ -60,7 +67,6 @@ class RunningAgent:
         return (its.epoch, its.version) if its is not None else (0, 0)
 
     def end(self) -> None:
-        """End it, and wait until it has."""
         assert self._started.wait(20)
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.task.cancel)

@@ -28,8 +28,11 @@ ENDS = {
 ADDRESSES = {bfd.SENDS_TO: BFD_MAC, bfd.REQUIRES: BFD_MAC}
 
 
+Both = tuple[PrivateOvs, PrivateOvs]
+
+
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PrivateOvs, PrivateOvs]]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     """The databases of the edge switches, and of all others."""
     with ExitStack() as stack:
         first, second = (stack.enter_context(PrivateOvs(tmp_path_factory.mktemp("ovs"), dummy=True)) for _ in range(2))
@@ -49,7 +52,7 @@ def configured(*databases: PrivateOvs) -> dict[tuple[Switch, int], dict[str, str
     return found
 
 
-def test_every_link_between_switches_gets_it_once_under_eventlet_too(both: tuple[PrivateOvs, PrivateOvs]) -> None:
+def test_every_link_between_switches_gets_it_once_under_eventlet_too(both: Both) -> None:
     first, _ = both
     # another network's bridge, and one whose database row no switch has applied, are none of ours
     first.vsctl("add-br", "other", "--", "set", "bridge", "other", "datapath_type=dummy")
@@ -74,9 +77,7 @@ def test_every_link_between_switches_gets_it_once_under_eventlet_too(both: tuple
         first.vsctl("--no-wait", "del-br", name)
 
 
-def test_an_end_requires_the_address_only_after_the_other_one_sends_to_it(
-    both: tuple[PrivateOvs, PrivateOvs], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_requires_what_the_other_one_sends(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     """One database breaks down between the two steps: no link may be left with a requirement that its other end does not meet."""
     first, second = both
     for switch, port in ENDS:

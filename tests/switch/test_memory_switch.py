@@ -17,23 +17,8 @@ from ryu.ofproto import ofproto_v1_3
 
 from flowrules.model import Bucket, Field, Flow, Group, Output, SwitchRules, Table, ToGroup, does
 from flowrules.switch_rules import switch_rules
-from sopa_ryu.fabric import rule_changes
-from sopa_ryu.fabric.messages import (
-    AddFlow,
-    AddGroup,
-    BarrierRequest,
-    DeleteFlow,
-    DeleteGroup,
-    FlowsRequest,
-    GroupsRequest,
-    Installed,
-    InstalledState,
-    Message,
-    Modification,
-    ModifyGroup,
-    RoleRequest,
-    SendProbe,
-)
+from sopa_ryu.fabric import messages, rule_changes
+from sopa_ryu.fabric.messages import Installed, InstalledState, Message
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import Connection
 from tests.helpers.fabrics import set_live
@@ -57,8 +42,8 @@ class MemoryPeer:
         self.channel = channel
         self._reports: deque[PortChanged] = deque()
 
-    def exchange(self, *messages: Message) -> list[Event]:
-        for message in messages:
+    def exchange(self, *sent: Message) -> list[Event]:
+        for message in sent:
             assert self.channel.send(message)
             self.channel.process()
         return self._received()
@@ -103,9 +88,9 @@ class OvsPeer:
         self.connection = Connection(client)
         self._reports: deque[PortChanged] = deque()
 
-    def exchange(self, *messages: Message) -> list[Event]:
-        end = BarrierRequest()
-        for message in (*messages, end):
+    def exchange(self, *sent: Message) -> list[Event]:
+        end = messages.BarrierRequest()
+        for message in (*sent, end):
             assert self.connection.send(message)
         events: list[Event] = []
         while True:
@@ -242,23 +227,23 @@ def installed(flow: Flow, version: int = 1) -> Installed:
     return Installed(flow.table, flow.priority, rule_changes.cookie(flow, version), flow.match, does(flow))
 
 
-def change(word: str) -> Modification | SendProbe:
+def change(word: str) -> Message:
     """Return the message that a word of a script stands for."""
     if word == "probe":
-        return SendProbe(3)
+        return messages.SendProbe(3)
     sign, name, version = word[0], *word[1:].partition("@")[::2]
     if name in FLOWS:
         its = int(version or 1)
-        return AddFlow(FLOWS[name], its) if sign == "+" else DeleteFlow(installed(FLOWS[name], its))
+        return messages.AddFlow(FLOWS[name], its) if sign == "+" else messages.DeleteFlow(installed(FLOWS[name], its))
     number, _, ports = name.partition(":")
     if sign == "-":
-        return DeleteGroup(int(number))
+        return messages.DeleteGroup(int(number))
     group = Group(int(number), tuple(Bucket(int(port)) for port in ports.split(",") if port))
-    return AddGroup(group) if sign == "+" else ModifyGroup(group)
+    return messages.AddGroup(group) if sign == "+" else messages.ModifyGroup(group)
 
 
 def read(peer: Peer) -> InstalledState:
-    flows, groups = FlowsRequest(), GroupsRequest()
+    flows, groups = messages.FlowsRequest(), messages.GroupsRequest()
     first, second = peer.exchange(flows, groups)
     assert (first.request, second.request) == (flows, groups)
     return InstalledState(first.answer, second.answer)
@@ -275,7 +260,7 @@ def place(its: Flow | Installed) -> Place:
     return int(its.table), its.priority, frozenset(its.match)
 
 
-def refusals(peer: Peer, *changes: Modification | SendProbe) -> list[str]:
+def refusals(peer: Peer, *changes: Message) -> list[str]:
     events = peer.exchange(*changes)
     assert all(isinstance(event, Refused) and event.request is None for event in events)
     refused = [event.refusal for event in events if isinstance(event, Refused)]
@@ -311,7 +296,7 @@ class Played:
                 self.device.set_port(int(number), trouble)
                 return self._reports(trouble)
             case name, ["role", *words]:
-                request = RoleRequest(int(words[0]) if words else None, words[1:] == ["slave"])
+                request = messages.RoleRequest(int(words[0]) if words else None, words[1:] == ["slave"])
                 [event] = self.peers[name].exchange(request)
                 assert event.request is request
                 if isinstance(event, Refused):
@@ -352,7 +337,7 @@ def test_switch(script: Path, device: Device, request: pytest.FixtureRequest) ->
 # -- the rules of the fabric ------------------------------------------------------------------------------------------
 
 
-def apply(peer: Peer, rules: SwitchRules, version: int) -> list[Modification]:
+def apply(peer: Peer, rules: SwitchRules, version: int) -> list[Message]:
     """Read, change what differs, and return that."""
     changes = rule_changes.reconcile(rules, read(peer), version)
     assert refusals(peer, *changes) == []
@@ -360,9 +345,7 @@ def apply(peer: Peer, rules: SwitchRules, version: int) -> list[Modification]:
 
 
 @pytest.mark.parametrize("name", ["e0_0", "a1_1", "c1_0"])
-def test_the_rules_of_a_switch_are_read_back_as_written_and_differences_lead_from_one_to_another(
-    device: Device, name: str
-) -> None:
+def test_rules_are_read_back_as_written_and_differences_lead_from_one_to_another(device: Device, name: str) -> None:
     switch, peer = TREE.switch(name), device.connect()
     failures = Failures(TREE, {"a0_0-c0_1": Reason.DOWN, "e1_1-a1_0": Reason.SILENT, "a2_0": Reason.DRAINED})
     healthy, failed = switch_rules(TREE, switch), switch_rules(TREE, switch, failures, [TREE.host("h0_0_2")])
@@ -387,10 +370,10 @@ def test_a_learned_entry_survives_all_but_its_own_deletion(device: Device) -> No
     (learned,) = (entry for entry in found if entry.table == Table.DELIVER)
     assert learned == Installed(Table.DELIVER, 1, rule_changes.LEARNED_COOKIE, (("metadata", (1, 0xFFFF)),))
     assert apply(peer, rules, 2) == []
-    refusals(peer, DeleteGroup(1), DeleteGroup(2))
+    refusals(peer, messages.DeleteGroup(1), messages.DeleteGroup(2))
     apply(peer, rules, 3)
     assert learned in read(peer).flows
-    assert refusals(peer, DeleteFlow(learned)) == []
+    assert refusals(peer, messages.DeleteFlow(learned)) == []
     assert learned not in read(peer).flows
 
 
@@ -402,25 +385,15 @@ def test_a_learned_entry_survives_all_but_its_own_deletion(device: Device) -> No
 def test_both_switches_say_the_same_to_whatever_they_are_sent(real: OvsDevice, seed: int) -> None:
     chance, memory = random.Random(seed), MemoryDevice()
     peers = [(memory.connect(), real.connect()) for _ in range(2)]
-    # the purpose is another one for each action: Output(1) == ToGroup(1), as both are tuples
-    flows = [
-        Flow(table, priority, match, repr(apply), apply=apply)
-        for table in (Table.DOWN, Table.UP)
-        for priority in (10, 20)
-        for match in ((), (("metadata", 1),))
-        for apply in ((), (Output(1),), (ToGroup(1),), (ToGroup(2),))
-    ]
-    groups = [Group(number, (Bucket(port),)) for number in (1, 2) for port in (3, 4)]
+    words = [f"{sign}{name}@{version}" for sign in "++-" for name in FLOWS for version in (1, 2, 3)]
+    words += [f"{sign}{number}:{port}" for sign in "++~-" for number in (1, 2) for port in (3, 4)]
 
     def message() -> Message:
-        flow, group, version = chance.choice(flows), chance.choice(groups), chance.randrange(1, 4)
-        modifications: list[Message] = [AddFlow(flow, version)] * 5 + [DeleteFlow(installed(flow, version))] * 3
-        modifications += [AddGroup(group), AddGroup(group), ModifyGroup(group), DeleteGroup(group.id)]
-        requests: list[Message] = [RoleRequest(None), RoleRequest(chance.randrange(3, 9)), SendProbe(3)]
-        return chance.choice(modifications + requests)
+        role = messages.RoleRequest(chance.choice([None, *range(3, 9)]))
+        return chance.choice([role, messages.SendProbe(3), *(change(chance.choice(words)) for _ in range(8))])
 
     for _ in range(40):
         ours, theirs = chance.choice(peers)
-        messages = [message() for _ in range(chance.randrange(1, 12))]
-        assert ours.exchange(*messages) == theirs.exchange(*messages)
+        sent = [message() for _ in range(chance.randrange(1, 12))]
+        assert ours.exchange(*sent) == theirs.exchange(*sent)
         assert known(ours) == known(theirs)

@@ -74,9 +74,7 @@ def test_commands_over_tls(authority: Authority, its: ControllerProcess) -> None
         assert (done.exit_code, said in done.stderr) == (1, True)
 
 
-def test_a_hosts_agent_follows_a_controller_over_tls(
-    tmp_path: Path, authority: Authority, its: ControllerProcess
-) -> None:
+def test_an_agent_over_tls(tmp_path: Path, authority: Authority, its: ControllerProcess) -> None:
     eventually(lambda: its.get("/agents").json()["total"], 0)
     with veth_pair() as pair:
         options = [f"--state-dir={tmp_path / 'agent'}", f"--token-file={its.agent_token_file}"]
@@ -88,9 +86,7 @@ def test_a_hosts_agent_follows_a_controller_over_tls(
             agent.wait_until(lambda: its.get("/agents").json()["total"] == 1, "it was connected")
 
 
-def test_an_arbiter_trusts_the_authority_that_it_is_given(
-    tmp_path: Path, authority: Authority, its: ControllerProcess
-) -> None:
+def test_an_arbiter_over_tls(tmp_path: Path, authority: Authority, its: ControllerProcess) -> None:
     options = [f"--secret-file={its.state_dir / 'agent-secret'}", "--rate=40"]
     with ArbiterProcess(its.url, tmp_path / "stranger.log", options) as arbiter:
         eventually(arbiter.text, Containing("CERTIFICATE_VERIFY_FAILED"))
@@ -100,9 +96,7 @@ def test_an_arbiter_trusts_the_authority_that_it_is_given(
         assert "link rates cannot be read" not in arbiter.text()
 
 
-def test_only_the_switch_that_a_certificate_names_connects(
-    tmp_path: Path, authority: Authority, own: Certificate
-) -> None:
+def test_a_certificate_admits_the_switch_it_names(tmp_path: Path, authority: Authority, own: Certificate) -> None:
     switch, stranger = authority.sign("c1_1"), Authority(tmp_path, "stranger").sign("c1_1")
     openflow, rest, secure = free_ports(3)
     options = [f"--ctl-privkey={own.key}", f"--ctl-cert={own.certificate}", f"--ca-certs={authority.certificate}"]
@@ -125,7 +119,7 @@ def test_only_the_switch_that_a_certificate_names_connects(
         assert "Traceback" not in log.read_text()
 
 
-def test_over_tls_bfd_is_switched_on_in_the_database_at_each_switchs_own_address(
+def test_bfd_is_enabled_over_tls_at_each_switchs_address(
     tmp_path: Path, authority: Authority, own: Certificate
 ) -> None:
     switch = authority.sign("switch", "192.0.2.1")  # by which address a switch is reached its certificate need not say

@@ -380,9 +380,7 @@ def compare(fabric: Fabric, failures: Failures, seed: int) -> None:
     assert len(ways) > 2
 
 
-def test_a_computed_way_is_that_of_open_vswitch_with_and_without_failures(
-    every: Fabric, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_computed_way_is_that_of_open_vswitch(every: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = every.tree
     monkeypatch.setenv("OVS_RUNDIR", str(every.ovs.directory))
     compare(every, Failures(tree), seed=1)
