@@ -1,7 +1,5 @@
 """An etcd of three nodes for all tests, and clients of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

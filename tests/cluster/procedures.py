@@ -2,13 +2,10 @@
 
 Switches forward all the time: the entries of some of them are compared all along.
 
-    .venv/bin/python -m tests.cluster.procedures [upgrade format node restore empty slow]
+    .venv/bin/python -m tests.cluster.procedures [upgrade format node restore empty]
 """
 
-from __future__ import annotations
-
 import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -203,39 +200,11 @@ def empty(its: Watched) -> None:
         its.its.etcd.start()
 
 
-@contextmanager
-def slow_disk(pid: int) -> Iterator[None]:
-    """Have a process wait a second whenever it writes to its disk."""
-    calls = "fdatasync,fsync"
-    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(pid), "-e", f"trace={calls}"]
-    with subprocess.Popen([*command, "-e", f"inject={calls}:delay_enter=1000000"]) as tracing:
-        try:
-            yield
-        finally:
-            tracing.terminate()
-
-
-def slow(its: Watched) -> None:
-    """The disk of etcd's leader takes a second a write: the cluster's leader stays, and a failure is in force all the same."""
-    cluster, etcd = its.its, its.its.etcd
-    leader, node = cluster.leader(), etcd.leader()
-    with slow_disk(etcd.pid(node)):
-        began = time.monotonic()
-        cluster.set_link("a0_0-c0_0", up=False)
-        cluster.wait_in_force({"a0_0-c0_0": "down"})
-        print(f"in force after {time.monotonic() - began:.1f} s", flush=True)
-        assert cluster.leader() == leader
-    cluster.set_link("a0_0-c0_0", up=True)
-    cluster.wait_in_force({})
-    its.wait_whole()
-
-
 PROCEDURES: dict[str, Callable[[Watched], None]] = {
     "upgrade": upgrade,
     "node": replace_node,
     "restore": restore,
     "empty": empty,
-    "slow": slow,
     "format": other_format,
 }
 

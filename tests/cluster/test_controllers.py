@@ -3,8 +3,6 @@
 How soon it takes over is shown by tests/timing/test_takeover.py.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -1,7 +1,5 @@
 """The client of the engine, with real nodes of etcd that are killed, stopped, full and compacted."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial

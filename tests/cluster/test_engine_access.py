@@ -1,7 +1,5 @@
 """TLS and users of the engine, with real nodes of etcd."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

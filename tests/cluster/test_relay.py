@@ -1,7 +1,5 @@
 """Relays on a real etcd, over real sockets; the leader's REST is that of a real controller."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal
@@ -15,14 +13,12 @@ from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner
 from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.channel import protocol
-from sopa_ryu.cli import main
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine
@@ -313,16 +309,3 @@ def test_a_relay_is_registered_again_and_a_name_is_one_relays(
         eventually(lambda: leader.lease("r1") not in (0, before))  # at once, though its lease had not ended
         assert (leader.relay("r1") or {}).get("url") == again.url
         assert other.get("/sopa/v1/failures").status_code == 200
-
-
-def test_a_relay_without_the_controllers_tokens_does_not_start(cluster: str, tmp_path: Path) -> None:
-    asked, readable = (f"--cluster={cluster}", "--listen=127.0.0.1:0"), state_dir(tmp_path / "state") / "agent-token"
-    readable.chmod(0o644)
-    for words, said in (
-        ((*asked, f"--state-dir={tmp_path}"), "copy the controllers' files there"),
-        ((*asked, f"--state-dir={readable.parent}"), "can be read by other users"),
-        (("--cluster=http://x", "--listen=127.0.0.1:0"), "is no address of an engine"),
-        ((f"--cluster={cluster}", "--listen=here"), "no address and port"),
-        ((*asked, "--tls-cert=x"), "belong together"),
-    ):
-        assert said in CliRunner().invoke(main, ["relay", *words]).output

@@ -4,8 +4,6 @@ The invariants are stated on histories that others have written: the engine's re
 says of each change of a switch's flow entries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple

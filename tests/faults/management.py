@@ -1,7 +1,5 @@
 """Faults of the management network, of the controller's machine, and by people and programs that interfere."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

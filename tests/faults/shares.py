@@ -1,7 +1,5 @@
 """The weights that a controller gives candidate paths, against the linear program over them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

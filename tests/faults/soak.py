@@ -1,7 +1,5 @@
 """``make soak``, and with ``--cluster`` ``make soak-cluster``: a number of faults in a lab, with everything checked after each."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import statistics

@@ -1,7 +1,5 @@
 """Faults of controllers, relays and etcd's nodes, and invariants of all that was committed, commanded and put in force."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Several real controllers on one real etcd, and a real Open vSwitch with the dummy datapath that all of them are connected to."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

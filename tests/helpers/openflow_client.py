@@ -1,7 +1,5 @@
 """A controller's end of an OpenFlow 1.3 channel on a plain socket: no Ryu application, no green threads."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import time

@@ -1,7 +1,5 @@
 """Relays as child processes, what a leader writes to their engine, and agents that read messages as the real one does."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading

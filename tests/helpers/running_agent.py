@@ -1,7 +1,5 @@
 """A host agent that runs as it does on a host, over real WebSockets; its kernel side is in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """A relay in front of each node of etcd that keeps writes back, as a node does whose disk is slow: reads and renewals pass."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

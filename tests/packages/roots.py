@@ -1,7 +1,5 @@
 """Roots of Debian for a test: an overlay on one that debootstrap has made, with what apt installs in it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

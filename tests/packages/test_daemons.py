@@ -1,7 +1,5 @@
 """The daemons of the packages, as their units start them: a controller with real switches, an agent, upgrade, kill and removal."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import signal
@@ -66,10 +64,10 @@ def connected(controller: ChildProcess) -> object:
     return body["connected"] if body["settled"] else body
 
 
-def agents() -> dict[str, object]:
-    """What the controller says of its agents."""
+def agents() -> tuple[int, int]:
+    """How many agents the controller has, and how many of them are behind."""
     body = httpx.get(f"{URL}/sopa/v1/agents", trust_env=False).json()
-    return {"total": body["total"], "behind": body["behind"]}
+    return body["total"], body["behind"]
 
 
 def labels(pair: Pair) -> set[bytes]:
@@ -111,7 +109,7 @@ def test_an_agent_follows_a_controller_of_the_packages(
         (host.path / "etc/sopa/agent-token").chmod(0o600)
         agent = started(host, "sopa-agent@.service", tmp_path / "agent.log", pair.host, instance="host0")
         agent.start()
-        eventually(agents, {"total": 1, "behind": 0})
+        eventually(agents, (1, 0))
         assert changes(pair) != before
         assert len(labels(pair)) == 4
         print(f"resident: agent {resident_mib(agent.pid)} MiB, controller {resident_mib(controller.pid)} MiB")
@@ -132,7 +130,7 @@ def test_an_agent_follows_a_controller_of_the_packages(
         assert agent.stop(signal.SIGTERM) == 143
         assert changes(pair) == before
         agent.start()  # the new version
-        eventually(agents, {"total": 1, "behind": 0})
+        eventually(agents, (1, 0))
 
         # a killed agent's labels stay until the package is removed
         agent.stop(signal.SIGKILL)

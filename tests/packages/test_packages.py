@@ -1,7 +1,5 @@
 """The packages as files of a root: what they need, contain and leave."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable
@@ -87,19 +85,17 @@ def test_a_package_alone_works_and_leaves_nothing(
             assert f"\n  {command} " not in shown
     if package == "sopa-agent":
         assert not (root.path / "usr/bin/ryu-manager").exists()
-        assert (
-            "is in the Debian package sopa-controller" in root.run("sopa", "doctor", "controller", check=False).stderr
-        )
+        said = root.run("sopa", "doctor", "controller", check=False).stderr
+        assert "is in the Debian package sopa-controller" in said
         assert root.run("sopa", "parser", "status", "--iface", "nosuch0", check=False).returncode == 1
     else:
         assert "--sopa-k" in root.run("ryu-manager", "--help").stdout
-    for shell in (
+    for file in (
         "bash-completion/completions/sopa",
         "zsh/vendor-completions/_sopa",
         "fish/vendor_completions.d/sopa.fish",
     ):
-        assert root.run("test", "-s", f"/usr/share/{shell}")
-    assert root.run("gzip", "--test", "/usr/share/man/man1/sopa.1.gz").returncode == 0
+        root.run("test", "-s", f"/usr/share/{file}")
 
     # the commands wrote no bytecode, or another file, beside those that the installation wrote
     assert root.run("dpkg", "--verify", package).stdout == ""
@@ -119,7 +115,7 @@ def test_all_three_on_one_machine(new_root: Callable[..., Root], debs: dict[str,
     for name in reversed(NAMES):
         target = root.run("readlink", "--canonicalize", "/usr/bin/sopa").stdout.strip()
         assert target == f"/usr/lib/{name}/bin/sopa"
-        assert root.run("sopa", "--version").returncode == 0
+        root.run("sopa", "--version")
         root.apt("purge", name)
     assert root.accounts() == accounts
     assert set(root.files()) == set(files)
@@ -142,14 +138,12 @@ def test_systemd_accepts_the_units(new_root: Callable[..., Root], debs: dict[str
     for unit in units:
         text = unit.read_text()
         for command in re.findall(r"^Exec(?:Start|Stop)=(\S+)", text, re.M):
-            assert root.run("test", "-x", command).returncode == 0
+            root.run("test", "-x", command)
         for document in re.findall(r"^Documentation=file:(\S+)", text, re.M):
-            assert root.run("test", "-s", document).returncode == 0
+            root.run("test", "-s", document)
         file = tmp_path / unit.name.replace("@", "@eth1")
-        file.write_text(
-            re.sub(r"^(Exec\w+=)", r"\1/bin/true ", text, flags=re.M)
-        )  # this machine does not have the commands
-        done = subprocess.run(
-            ["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False
-        )
+        # this machine does not have the commands
+        file.write_text(re.sub(r"^(Exec\w+=)", r"\1/bin/true ", text, flags=re.M))
+        command = ["systemd-analyze", "verify", "--man=no", str(file)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

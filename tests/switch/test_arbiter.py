@@ -3,8 +3,6 @@
 What is granted when, and which demands are rejected, is shown by `tests/unit/arbiter` in virtual time.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Iterator, Sequence
@@ -24,6 +22,7 @@ from sopa_ryu.channel.host_tokens import arbiter_token
 from tests.arbiter.checker import Checker
 from tests.helpers.arbiter import ArbiterProcess, AskingHost, converse
 from tests.helpers.commands import ask
+from tests.helpers.fabrics import Fabric
 from tests.helpers.waiting import Containing, eventually
 from topologies import Failures, FatTree
 from topologies.lab.standstill import standing_still
@@ -105,9 +104,7 @@ def cells(hosts: Sequence[AskingHost]) -> int:
     return sum(len(grant.entries) for host in hosts for grant in host.grants)
 
 
-def test_sixteen_hosts_send_without_a_conflict_and_over_no_drained_switch(
-    controller: ControllerProcess, tmp_path: Path
-) -> None:
+def test_sixteen_hosts_send_everything_without_a_conflict(controller: ControllerProcess, tmp_path: Path) -> None:
     metrics = free_ports(1)[0]
     its = arbiter(controller, tmp_path / "arbiter.log", f"--metrics-port={metrics}")
     with its, asking(controller, its.port) as hosts:
@@ -125,15 +122,6 @@ def test_sixteen_hosts_send_without_a_conflict_and_over_no_drained_switch(
         assert (body["connected"], body["peer"], body["term"]) == (True, "127.0.0.1", term)
         assert body["reports"]["slot_ms"] == SLOT_MS
         assert f"arbiter       connected from 127.0.0.1, term {term}; " in ask(controller, "status").stdout
-        version = controller.change("PUT", "/drains/c0_0").json()["version"]
-        eventually(lambda: reported(controller)["version"], version)
-        for host in hosts:
-            host.read()  # what was granted before
-            host.grants.clear()
-            host.want(HOSTS[7] if host is not hosts[7] else HOSTS[6], 10 * CELL)
-        until_sent(hosts)
-        controller.change("DELETE", "/drains/c0_0")
-        assert check(hosts, Failures(TREE, {"c0_0": "drained"})) >= 16 * 10
         assert its.stop(signal.SIGTERM) == 128 + signal.SIGTERM
     eventually(lambda: reported(controller)["connected"], False)
     assert "arbiter       gone, it was at 127.0.0.1" in ask(controller, "status").stdout
@@ -173,6 +161,27 @@ def test_whoever_is_gone_grants_go_on_under_a_higher_term(controller: Controller
         until_sent(hosts[:1])
         assert hosts[0].grants[-1].term == third == reported(controller)["term"]
         check(hosts, Failures(TREE))
+
+
+def test_what_is_drained_is_on_no_path_any_more(shared: Fabric, tmp_path: Path) -> None:
+    controller, drained = shared.controller, ("c0_0", "a1_0-c0_1")
+    its = arbiter(controller, tmp_path / "arbiter.log")
+    with its, asking(controller, its.port) as hosts:
+        with_term(its)
+        for number, host in enumerate(hosts):
+            host.want(HOSTS[(number + 5) % 16], 10**8)
+        eventually(lambda: converse(hosts, 0.1) or cells(hosts))
+        for name in drained:
+            assert controller.change("PUT", f"/drains/{name}").status_code == 200
+        version = controller.fabric()["version"]
+        eventually(lambda: reported(controller)["version"], version)
+        for host in hosts:
+            host.read()  # what was granted before
+            host.grants.clear()
+        eventually(lambda: converse(hosts, 0.1) or cells(hosts), lambda count: count > 100)
+        assert check(hosts, Failures(TREE, dict.fromkeys(drained, "drained"))) > 100
+    for name in drained:
+        controller.change("DELETE", f"/drains/{name}")
 
 
 def test_it_needs_its_own_token_and_slots_that_fit_a_packet(controller: ControllerProcess, tmp_path: Path) -> None:

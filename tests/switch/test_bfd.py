@@ -1,19 +1,16 @@
 """The interfaces at which `bfd.enable` enables BFD, in the databases of real switches; the lab's tests check the links."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
 from sopa_ryu.southbound import bfd
 from topologies import FatTree, Host, Level, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
-from topologies.ovsdb import OvsdbError, entries, transact
+from topologies.ovsdb import entries
 from topologies.structure import BFD_MAC
 
 pytestmark = pytest.mark.switch
@@ -75,29 +72,3 @@ def test_every_link_between_switches_gets_it_once_under_eventlet_too(both: Both)
     assert configured(*both) == dict.fromkeys(ENDS, settings)
     for name in ("other", "fresh"):
         first.vsctl("--no-wait", "del-br", name)
-
-
-def test_an_end_requires_what_the_other_one_sends(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One database breaks down between the two steps: no link may be left with a requirement that its other end does not meet."""
-    first, second = both
-    for switch, port in ENDS:
-        ovs = first if switch.level is Level.EDGE else second
-        ovs.vsctl("set", "Interface", f"{TREE.name(switch)}-eth{port}", "bfd={enable=true}")
-
-    def failing(address: str, operations: list[dict[str, Any]], *rest: Any) -> list[dict[str, Any]]:
-        if address == second.database and operations[0]["op"] == "mutate":
-            raise OvsdbError("gone")
-        return transact(address, operations, *rest)
-
-    monkeypatch.setattr(bfd, "transact", failing)
-    report = bfd.enable([first.database, second.database], TREE, 100)
-    assert (report.had, report.enabled, report.problems) == (64, 0, {second.database: "gone"})
-    found = configured(*both)
-    for switch, port in ENDS:
-        far = TREE.neighbour(switch, port)
-        other = found[far, TREE.port(far, switch)]
-        assert bfd.REQUIRES not in found[switch, port] or other.get(bfd.SENDS_TO) == BFD_MAC
-    monkeypatch.undo()
-    bfd.enable([first.database, second.database], TREE, 100)
-    assert all(ADDRESSES.items() <= its.items() for its in configured(*both).values())
-    assert configured(*both).keys() == ENDS

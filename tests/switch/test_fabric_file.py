@@ -1,7 +1,5 @@
 """A controller with a fabric file: what fits it, what does not, and what a changed or broken file does."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The scripts are in `scripts/switch`: ``a role 5`` claims to be the master, and `
 of version 2, ``-plain`` deletes it, ``+1:3,4`` adds group 1 with two ports, ``~1:4,3`` modifies it, ``-1`` deletes it.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Iterator

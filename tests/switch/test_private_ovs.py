@@ -1,7 +1,5 @@
 """`PrivateOvs` and `DummyFabric`: real OpenFlow agents in a directory, and nothing of them elsewhere."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """REST and /metrics of a running controller with real switches behind it, as their documents and Prometheus read them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

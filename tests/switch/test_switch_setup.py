@@ -1,7 +1,5 @@
 """What a switch must be: read from real databases, said, mended where that is safe, and told by ``sopa doctor switch``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,14 +1,9 @@
 """TLS, end to end: REST and the agents' channel, OpenFlow by Ryu's own options, and OVSDB, with real switches."""
 
-from __future__ import annotations
-
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
-from websockets.sync.client import connect
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ProcessError, free_ports
 from tests.helpers.arbiter import ArbiterProcess
@@ -41,24 +36,6 @@ def its(
     options = [f"--sopa-tls-cert={own.certificate}", f"--sopa-tls-key={own.key}", "--sopa-no-switches"]
     with ControllerProcess(TREE.k, log, openflow, rest, options=options, ca_file=authority.certificate) as process:
         yield process
-
-
-def test_rest_and_the_agents_channel_over_tls(tmp_path: Path, authority: Authority, its: ControllerProcess) -> None:
-    context = ssl.create_default_context(cafile=authority.certificate)
-    assert its.url.startswith("https://")
-    assert its.fabric()["k"] == 4
-    assert its.change("PUT", "/drains/c0_0").status_code == 200
-    url = its.url.replace("https", "wss") + "/sopa/v1/agents/10.0.0.2"
-    headers = {"Authorization": f"Bearer {its.agent_token_file.read_text().strip()}"}
-    with connect(url, ssl=context, additional_headers=headers, proxy=None):
-        eventually(lambda: its.get("/agents").json()["total"], 1)
-    # an authority that did not sign it, and no TLS at all
-    stranger = Authority(tmp_path, "stranger")
-    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-        httpx.get(f"{its.url}/sopa/v1/fabric", verify=ssl.create_default_context(cafile=stranger.certificate))
-    with pytest.raises(httpx.TransportError):
-        httpx.get(its.url.replace("https", "http") + "/sopa/v1/fabric")
-    assert "Traceback" not in its.log.read_text()
 
 
 def test_commands_over_tls(authority: Authority, its: ControllerProcess) -> None:

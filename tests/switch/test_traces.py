@@ -393,21 +393,3 @@ def test_a_computed_way_is_that_of_open_vswitch(every: Fabric, monkeypatch: pyte
             for path in tree.candidate_paths(src, dst):
                 way = every.walk(tree.name(src), packet(every, src, dst, path.up))
                 assert tuple(way[:-1]) in {path.hops for path in usable} or not usable
-
-
-def test_unlabelled_flows_follow_the_weights(clos: Fabric) -> None:
-    """The ``bundle`` action hashes over the places in its list, so that a port which is there twice has twice as many flows."""
-    tree, flows = clos.tree, 600
-    src, dst = tree.host("h0_1_3"), tree.host("h0_3_3" if tree.pods == 1 else "h1_2_3")
-    edge = tree.edge_of(src)
-    taken = Counter(
-        clos.trace(edge, f"in_port={tree.port(edge, src)},{packet(clos, src, dst)},tp_src={port},tp_dst=80").ports[0]
-        for port in range(10_000, 10_000 + flows)
-    )
-    shares: Counter[int] = Counter()
-    for path in clos.controller.get("/paths", src=tree.name(src), dst=tree.name(dst)).json()["candidates"]:
-        shares[tree.uplink_port(edge.level, path["up"][0])] += path["weight"]
-    assert sorted(shares.values())[0] < 0.4  # they are not equal
-    for port, share in shares.items():
-        # four standard deviations of a binomial distribution
-        assert taken[port] / flows == pytest.approx(share, abs=0.08), taken

@@ -1,7 +1,5 @@
 """The programs under what their systemd units allow them: a unit that is too tight would show only on the user's machine."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal
