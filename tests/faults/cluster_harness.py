@@ -69,8 +69,6 @@ class FaultyCluster(FaultyLab):
         self.check()
         return self
 
-    # -- what is done -------------------------------------------------------------------------------------------------
-
     def do(self, step: Step) -> None:
         """Do the faults of a step and its changes of links, undo the faults, wait until everything has settled, and check it."""
         began, oracle, term = time.monotonic(), self.oracle(), self._term()
@@ -186,8 +184,6 @@ class FaultyCluster(FaultyLab):
             elif state == "stopped":
                 self.cluster.resume(name)
 
-    # -- settled ------------------------------------------------------------------------------------------------------
-
     def oracle(self) -> Oracle:
         """Return the expected state."""
         return Oracle(self.graph, sorted(self.down))
@@ -221,8 +217,6 @@ class FaultyCluster(FaultyLab):
     def _told(self) -> dict[str, str]:
         view = self.cluster.record("view")
         return dict(view["failures"]) if view else {}
-
-    # -- right --------------------------------------------------------------------------------------------------------
 
     def _versions(self) -> int:
         """Check everything that has ever been committed, commanded and put in force, and return how many versions there were."""

@@ -90,8 +90,6 @@ class FaultyLab:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    # -- what is done -------------------------------------------------------------------------------------------------
-
     def do(self, step: Step) -> None:
         """Break and heal, one right after the other, then wait until it has settled and check everything."""
         before = self.oracle()
@@ -205,8 +203,6 @@ class FaultyLab:
     def _living(self) -> list[Host]:
         return [host for host in self.its.labelling if str(part_of(self.tree, host)) not in self._active("agents")]
 
-    # -- settled ------------------------------------------------------------------------------------------------------
-
     def settle(self) -> None:
         """Wait until controller, switches and agents have followed, and it stays so."""
         started = time.monotonic()
@@ -251,8 +247,6 @@ class FaultyLab:
         if latest and latest[0]["installed_ms"] is None:
             return f"version {latest[0]['version']} is not installed"
         return ""
-
-    # -- right --------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Everything is as the oracle says; `Wrong` with all that is not."""
@@ -359,8 +353,6 @@ class FaultyLab:
         if found:
             problems.append(f"{found.total()} packets came where none can or twice: {'; '.join(describe(found))}")
         return problems
-
-    # -- resources ----------------------------------------------------------------------------------------------------
 
     def checked(self) -> dict[str, Any]:
         """Return how much has been checked."""

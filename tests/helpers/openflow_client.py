@@ -46,8 +46,6 @@ class OpenFlowClient:
             if opened is not None:
                 opened.close()
 
-    # -- what Ryu's Datapath has --------------------------------------------------------------------------------------
-
     def set_xid(self, message: Any) -> int:
         xid = next(self._xids)
         message.set_xid(xid)
@@ -59,8 +57,6 @@ class OpenFlowClient:
         message.serialize()
         self._socket.sendall(message.buf)
         return True
-
-    # -- what its receiver does ---------------------------------------------------------------------------------------
 
     def receive(self) -> Any:
         """Return the next message of the switch; echo requests are answered."""

@@ -40,6 +40,9 @@ class Operator:
         match step.command, step.words:
             case "sopa", words:
                 return self.typed(*words, **step.options)
+            case "status", words:  # the lines that begin so: a busy machine has more to tell
+                begins = " ".join(words), "exit"
+                return "\n".join(line for line in self.typed("status").splitlines() if line.startswith(begins))
             case "channels", [state, *names]:
                 self.shared.lead(names, self.its.openflow if state == "back" else "tcp:127.0.0.1:9")
                 eventually(lambda: set(self.its.fabric()["missing"]), set() if state == "back" else set(names))
@@ -67,12 +70,6 @@ class Operator:
 @pytest.mark.parametrize("script", scripts(__file__, "commands"), ids=lambda path: path.stem)
 def test_commands(script: Path, shared: Fabric, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     play(script, Operator(shared, tmp_path).handle, record=request.config.option.record)
-
-
-def test_a_table_in_a_pipe_is_not_cut(shared: Fabric) -> None:
-    done = ask(shared.controller, "rules", "e0_0", COLUMNS="40")
-    assert max(map(len, done.stdout.splitlines())) > 120
-    assert "learn the sender's Ethernet address for 1 s; learn no more for a second, up to 8 senders" in done.stdout
 
 
 @contextmanager
