@@ -1,14 +1,12 @@
 """An etcd of three nodes for all tests, and clients of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from sopa_ryu.cluster.address import NO_ACCESS, Access, parse
-from sopa_ryu.cluster.engine import Engine
+from sopa_ryu.cluster.engine import Engine, EngineError
 from topologies.lab.etcd import PrivateEtcd
 
 Connect = Callable[..., Engine]
@@ -16,7 +14,6 @@ Connect = Callable[..., Engine]
 
 @pytest.fixture(scope="session")
 def shared_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateEtcd]:
-    """Three nodes for all tests."""
     with PrivateEtcd(tmp_path_factory.mktemp("etcd")) as etcd:
         yield etcd
 
@@ -31,7 +28,6 @@ def etcd(shared_etcd: PrivateEtcd) -> Iterator[PrivateEtcd]:
 
 @pytest.fixture
 def lone_etcd(tmp_path: Path) -> Iterator[PrivateEtcd]:
-    """One node of the test's own."""
     with PrivateEtcd(tmp_path / "etcd", 1) as etcd:
         yield etcd
 
@@ -53,3 +49,10 @@ def connect() -> Iterator[Connect]:
     yield made
     for engine in engines:
         engine.close()
+
+
+def failure(ask: Callable[[], object]) -> EngineError:
+    """Return the error of a request."""
+    with pytest.raises(EngineError) as caught:
+        ask()
+    return caught.value

@@ -2,13 +2,10 @@
 
 Switches forward all the time: the entries of some of them are compared all along.
 
-    .venv/bin/python -m tests.cluster.procedures [upgrade format node restore empty slow]
+    .venv/bin/python -m tests.cluster.procedures [upgrade format node restore empty]
 """
 
-from __future__ import annotations
-
 import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -41,32 +38,28 @@ class Watched:
     def __init__(self, cluster: Cluster, relay: RelayProcess) -> None:
         self.its, self.relay = cluster, relay
         self.samples = 0
-        self._expected = self.its.rules()
-        self._wrong = ""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def _watch(self) -> None:
-        while not self._ended.wait(0.2):
-            found = self.its.rules()
-            self.samples += 1
-            if found != self._expected:
-                self._wrong = f"entries changed: {found}\nexpected: {self._expected}"
-                return
 
     @contextmanager
     def keeping_entries(self) -> Iterator[None]:
         """Fail if an entry changes meanwhile."""
-        self._expected, self._wrong, self.samples = self.its.rules(), "", 0
-        self._ended.clear()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
+        expected, ended, self.samples = self.its.rules(), threading.Event(), 0
+        wrong: list[object] = []
+
+        def watch() -> None:
+            while not wrong and not ended.wait(0.2):
+                found = self.its.rules()
+                self.samples += 1
+                if found != expected:
+                    wrong.append(found)
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
         try:
             yield
         finally:
-            self._ended.set()
-            self._thread.join()
-        assert not self._wrong, self._wrong
+            ended.set()
+            thread.join()
+        assert not wrong, f"entries changed: {wrong}\nexpected: {expected}"
         assert self.samples
 
     def sopa(self, *words: str) -> Result:
@@ -87,43 +80,57 @@ class Watched:
         body = json.loads(self.sopa("cluster", "--json").stdout)
         return {member["name"]: member["program"] for member in body["members"]}
 
-    def told(self, member: ControllerProcess, text: str) -> None:
-        """Wait until a member's log has a text."""
-        eventually(lambda: text in member.log.read_text(), seconds=SECONDS)
+    def told(self, part: ControllerProcess | RelayProcess, text: str) -> None:
+        """Wait until a part's log has a text."""
+        eventually(lambda: text in part.log.read_text(), seconds=SECONDS)
 
     def stop_all(self) -> None:
-        """Stop all controllers."""
         for member in self.its.members.values():
             member.stop()
 
     def start_all(self) -> None:
-        """Start all controllers."""
         for member in self.its.members.values():
             member.start()
+
+    def one_by_one(self, change: Callable[[ControllerProcess], object]) -> None:
+        """Restart members with a change: those that stand by first, then the leader, which steps down before."""
+        former = str(self.its.leader())
+        for name in [*self.its.standbys(), former]:
+            if name == former:
+                done = self.sopa("cluster", "step-down")
+                assert done.exit_code == 0, done.output
+                self.its.next_leader(former)
+            self.its.members[name].stop()
+            change(self.its.members[name])
+            self.its.members[name].start()
+            self.wait_whole()
+
+    @contextmanager
+    def drained(self) -> Iterator[None]:
+        """Drain a switch: that has to outlive what is done meanwhile, under a higher term."""
+        assert self.sopa("drain", "c1_1").exit_code == 0
+        self.its.wait_in_force({"c1_1": "drained"})
+        term = self.its.fabric(str(self.its.leader()))["epoch"]
+        with self.keeping_entries():
+            yield
+            self.wait_whole()
+            self.its.wait_in_force({"c1_1": "drained"})
+        assert self.its.fabric(str(self.its.leader()))["epoch"] > term
+        assert self.sopa("restore", "c1_1").exit_code == 0
+        self.its.wait_in_force({})
 
 
 def _run(member: ControllerProcess, change: str) -> None:
     """Have a member run another program from its next start on."""
-    _, *options = (
-        member.command[member.command.index("sopa_ryu.manager") :] if "-m" in member.command else member.command[2:]
-    )
-    member.command = [sys.executable, "-c", RUN.format(change=change or "pass"), *options]
+    words = member.command
+    options = words[words.index("-m") + 2 if "-m" in words else words.index("-c") + 2 :]
+    member.command = [sys.executable, "-c", RUN.format(change=change), *options]
 
 
 def upgrade(its: Watched) -> None:
-    """Rolling upgrade: members that stand by first, then the leader, which steps down before."""
-    cluster = its.its
-    former = str(cluster.leader())
+    """Rolling upgrade."""
     with its.keeping_entries():
-        for name in [*cluster.standbys(), former]:
-            if name == former:
-                done = its.sopa("cluster", "step-down")
-                assert done.exit_code == 0, done.output
-                cluster.next_leader(former)
-            cluster.members[name].stop()
-            _run(cluster.members[name], NEWER)
-            cluster.members[name].start()
-            its.wait_whole()
+        its.one_by_one(lambda member: _run(member, NEWER))
     assert set(its.programs().values()) == {"99.0"}
 
 
@@ -147,7 +154,7 @@ def other_format(its: Watched) -> None:
 
 def replace_node(its: Watched) -> None:
     """A node of etcd is lost, and another one at another address takes its place; then controllers are given its address."""
-    cluster, etcd = its.its, its.its.etcd
+    etcd = its.its.etcd
     [place] = loopback(1)
     with its.keeping_entries():
         etcd.kill(0)
@@ -155,98 +162,42 @@ def replace_node(its: Watched) -> None:
         etcd.add(place)
         etcd.ctl("endpoint", "health", "--cluster")
         its.wait_whole()
-        former = str(cluster.leader())
-        for name in [*cluster.standbys(), former]:
-            member = cluster.members[name]
-            member.command = [
-                f"--sopa-cluster={etcd.address()}" if word.startswith("--sopa-cluster=") else word
-                for word in member.command
-            ]
-            if name == former:
-                assert its.sopa("cluster", "step-down").exit_code == 0
-                cluster.next_leader(former)
-            member.stop()
-            member.start()
-            its.wait_whole()
-        its.relay.command = [
-            f"--cluster={etcd.address()}" if word.startswith("--cluster=") else word for word in its.relay.command
-        ]
+        its.one_by_one(lambda member: _address(member, f"--sopa-cluster={etcd.address()}"))
+        _address(its.relay, f"--cluster={etcd.address()}")
         its.relay.stop()
         its.relay.start()
         its.wait_whole()
 
 
+def _address(part: ControllerProcess | RelayProcess, option: str) -> None:
+    """Give a part another value of an option that it has."""
+    name = option.partition("=")[0]
+    part.command = [option if word.partition("=")[0] == name else word for word in part.command]
+
+
 def restore(its: Watched) -> None:
     """A snapshot is taken, all controllers and etcd are stopped, and etcd begins again with the snapshot."""
-    cluster, etcd = its.its, its.its.etcd
-    snapshot = cluster.directory / "etcd.db"
-    assert its.sopa("drain", "c1_1").exit_code == 0
-    cluster.wait_in_force({"c1_1": "drained"})
-    term = cluster.fabric(str(cluster.leader()))["epoch"]
-    with its.keeping_entries():
+    etcd, snapshot = its.its.etcd, its.its.directory / "etcd.db"
+    with its.drained():
         etcd.ctl("snapshot", "save", str(snapshot), endpoints=[etcd.members[0]])
         its.stop_all()
         etcd.stop()
         etcd.token = f"sopa-{time.time_ns()}"
         etcd.restore(snapshot)
         its.start_all()
-        eventually(lambda: "another engine" in its.relay.log.read_text(), seconds=SECONDS)
+        its.told(its.relay, "another engine")
         its.relay.stop()
         its.relay.start()
-        its.wait_whole()
-        cluster.wait_in_force({"c1_1": "drained"})
-    assert cluster.fabric(str(cluster.leader()))["epoch"] > term
-    assert its.sopa("restore", "c1_1").exit_code == 0
-    cluster.wait_in_force({})
 
 
 def empty(its: Watched) -> None:
     """Etcd loses all of its data while the controllers run, and is made anew: with the same token they go on by themselves."""
-    cluster, etcd = its.its, its.its.etcd
-    said = {name: len(member.log.read_text()) for name, member in cluster.members.items()}
-    leader = str(cluster.leader())
-    assert its.sopa("drain", "c1_1").exit_code == 0
-    cluster.wait_in_force({"c1_1": "drained"})
-    term = cluster.fabric(str(cluster.leader()))["epoch"]
-    with its.keeping_entries():
-        etcd.stop()
-        eventually(
-            lambda: "leads no longer" in cluster.members[leader].log.read_text()[said[leader] :], seconds=SECONDS
-        )
-        etcd.start()
-        its.wait_whole()
-        cluster.wait_in_force({"c1_1": "drained"})
-    assert cluster.fabric(str(cluster.leader()))["epoch"] > term
-    assert its.sopa("restore", "c1_1").exit_code == 0
-    cluster.wait_in_force({})
-
-
-@contextmanager
-def slow_disk(pid: int) -> Iterator[None]:
-    """Have a process wait a second whenever it writes to its disk."""
-    calls = "fdatasync,fsync"
-    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(pid), "-e", f"trace={calls}"]
-    with subprocess.Popen([*command, "-e", f"inject={calls}:delay_enter=1000000"]) as tracing:
-        try:
-            yield
-        finally:
-            tracing.terminate()
-
-
-def slow(its: Watched) -> None:
-    """The disk of etcd's leader takes a second a write: the cluster's leader stays, and a failure is in force all the same."""
-    cluster, etcd = its.its, its.its.etcd
-    leader, node = cluster.leader(), etcd.leader()
-    assert node is not None
-    with slow_disk(etcd.pid(node)):
-        began = time.monotonic()
-        cluster.set_link("a0_0-c0_0", up=False)
-        cluster.wait_in_force({"a0_0-c0_0": "down"})
-        print(f"in force after {time.monotonic() - began:.1f} s", flush=True)
-        assert cluster.leader() == leader
-    cluster.set_link("a0_0-c0_0", up=True)
-    cluster.wait_in_force({})
-    its.wait_whole()
+    member = its.its.members[str(its.its.leader())]
+    said = len(member.log.read_text())
+    with its.drained():
+        its.its.etcd.stop()
+        eventually(lambda: "leads no longer" in member.log.read_text()[said:], seconds=SECONDS)
+        its.its.etcd.start()
 
 
 PROCEDURES: dict[str, Callable[[Watched], None]] = {
@@ -254,7 +205,6 @@ PROCEDURES: dict[str, Callable[[Watched], None]] = {
     "node": replace_node,
     "restore": restore,
     "empty": empty,
-    "slow": slow,
     "format": other_format,
 }
 

@@ -3,18 +3,14 @@
 How soon it takes over is shown by tests/timing/test_takeover.py.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import signal
-import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from itertools import islice
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +21,9 @@ from click.testing import CliRunner, Result
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.probes import Report, report_text
-from sopa_ryu.channel.traces import BACK, Answer, Outcome, Request, answer_text, read_request
 from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
 from tests.helpers.relay import Agent, agent
-from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import eventually
 from topologies import FatTree
 
@@ -44,7 +38,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(shared: Cluster) -> Iterator[Cluster]:
-    """Three members of which one leads a healthy fabric; tests leave it so."""
     yield shared
     shared.wait_in_force({})
     shared.wait_whole()
@@ -52,23 +45,7 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture
 def leader(cluster: Cluster) -> str:
-    """The name of the member that leads when the test begins."""
     return str(eventually(cluster.leader))
-
-
-@contextmanager
-def agents(cluster: Cluster, count: int) -> Iterator[list[RunningAgent]]:
-    """Agents of the first hosts, each of which knows all members."""
-    urls = tuple(member.url for member in cluster.members.values())
-    token = cluster.members["m0"].agent_token_file
-    running: list[RunningAgent] = []
-    try:
-        for host in islice(cluster.tree.hosts(), count):
-            running.append(RunningAgent(urls, cluster.tree.ip(host), token))
-        yield running
-    finally:
-        for its in running:
-            its.end()
 
 
 def sopa(cluster: Cluster, name: str, *words: str) -> Result:
@@ -82,7 +59,6 @@ def test_one_member_leads_and_the_others_follow_what_it_has_committed(cluster: C
     cluster.set_link("a0_0-c0_0", up=False)
     cluster.wait_in_force({"a0_0-c0_0": "down"})
     committed = cluster.key("view")
-    assert committed is not None
     for name in cluster.standbys():
         eventually(lambda name=name: cluster.failures(name), {"a0_0-c0_0": "down"})
         body = cluster.fabric(name)
@@ -92,9 +68,7 @@ def test_one_member_leads_and_the_others_follow_what_it_has_committed(cluster: C
     cluster.set_link("a0_0-c0_0", up=True)
 
 
-def test_a_slow_engine_delays_versions_only_and_a_killed_leader_has_a_successor_that_knows_all(
-    cluster: Cluster, leader: str
-) -> None:
+def test_a_slow_engine_delays_versions_and_a_killed_leader_has_a_successor(cluster: Cluster, leader: str) -> None:
     healthy, term, log = cluster.rules(), cluster.fabric(leader)["epoch"], cluster.members[leader].log
     said = len(log.read_text())
     cluster.slow.seconds = 1.2  # more than a write may take at first
@@ -117,33 +91,6 @@ def test_a_slow_engine_delays_versions_only_and_a_killed_leader_has_a_successor_
         cluster.set_link(link, up=True)
     cluster.wait_in_force({})
     eventually(cluster.rules, healthy)
-
-
-def test_a_stopped_leader_is_left_by_agents_and_changes_nothing_when_it_goes_on(cluster: Cluster, leader: str) -> None:
-    with agents(cluster, 8) as running:
-        term, url = cluster.fabric(leader)["epoch"], cluster.members[leader].url
-        eventually(lambda: {(its.at, its.version[0]) for its in running}, {(url, term)})
-        cluster.signal(leader, signal.SIGSTOP)
-        try:
-            cluster.set_link("a0_0-c0_0", up=False)
-            successor = cluster.next_leader(leader)
-            url = cluster.members[successor].url
-            eventually(lambda: {its.at for its in running}, {url})
-            cluster.wait_in_force({"a0_0-c0_0": "down"})
-            body, before = cluster.fabric(successor), cluster.rules()
-            eventually(lambda: {its.version for its in running}, {(body["epoch"], body["version"])})
-            assert body["epoch"] > term
-        finally:
-            cluster.signal(leader, signal.SIGCONT)
-        cluster.wait(lambda: cluster.failures(leader), {"a0_0-c0_0": "down"})
-        cluster.wait_whole()
-        assert cluster.rules() == before
-        assert "leads no longer" in cluster.members[leader].log.read_text()
-        # an agent that had no processor for long may have lost its channel meanwhile
-        eventually(lambda: {its.at for its in running}, {url})
-        assert {dict(its.follower.view.failures)["a0_0-c0_0"] for its in running if its.follower.view} == {"down"}
-        assert sum(its.follower.refused for its in running) == 0
-    cluster.set_link("a0_0-c0_0", up=True)
 
 
 def test_a_leader_that_is_ended_gives_its_lease_back_and_drains_outlive_it(cluster: Cluster, leader: str) -> None:
@@ -187,42 +134,20 @@ def drained(cluster: Cluster, undo: bool = False) -> bool:
     return leader is not None and cluster.members[leader].change("DELETE" if undo else "PUT", "/drains/c0_0").is_success
 
 
-def test_a_switch_that_another_controller_has_claimed_with_a_higher_id_is_taken_back_by_a_higher_term(
-    cluster: Cluster, leader: str
-) -> None:
-    term = cluster.fabric(leader)["epoch"]
-    hello = struct.pack("!BBHI", 4, 0, 8, 1)
-    master = struct.pack("!BBHII4xQ", 4, 24, 24, 2, 2, term + 100)  # OFPT_ROLE_REQUEST, OpenFlow 1.3, section A.3.9
-    with socket.socket(socket.AF_UNIX) as stranger:
-        stranger.connect(str(cluster.ovs.directory / "a0_0.mgmt"))
-        stranger.sendall(hello + master)
-        answers = stranger.makefile("rb")
-        kinds = []
-        while kinds[-1:] not in ([25], [1]):  # the answer to the claim, or an error
-            _, kind, length, _ = struct.unpack("!BBHI", answers.read(8))
-            answers.read(length - 8)
-            kinds.append(kind)
-        assert kinds[-1] == 25
-        cluster.wait(lambda: cluster.fabric(str(cluster.leader() or leader)).get("epoch", 0) > term + 100)
-
-
-def test_keys_that_are_lost_or_changed_by_hand_are_written_again_under_a_higher_term(
-    cluster: Cluster, leader: str
-) -> None:
+def test_lost_keys_are_written_again_under_a_higher_term(cluster: Cluster, leader: str) -> None:
     term = cluster.fabric(leader)["epoch"]
     assert cluster.members[leader].change("PUT", "/drains/c0_0").status_code == 200
     cluster.wait_in_force({"c0_0": "drained"})
     for harm in (("put", "/sopa/leader", "nobody"), ("del", "--prefix", "/sopa/")):
         cluster.etcd.ctl(*harm)
-        term = int(
-            eventually(lambda term=term: (cluster.key("term") or {}).get("term", 0), lambda its, term=term: its > term)
-        )
+        known = eventually(lambda: cluster.key("term"), lambda its, term=term: bool(its) and its["term"] > term)
+        term = known["term"]
         cluster.wait_in_force({"c0_0": "drained"})
     eventually(lambda: cluster.key("drains"))
     eventually(lambda: drained(cluster, undo=True))
 
 
-def test_commands_reach_the_leader_by_any_member_and_a_member_with_another_fabric_takes_no_part(
+def test_any_member_leads_to_the_leader_and_one_of_another_fabric_takes_no_part(
     cluster: Cluster, leader: str, tmp_path: Path
 ) -> None:
     openflow, rest = free_ports(2)
@@ -250,34 +175,14 @@ def test_a_controller_without_a_cluster_loads_nothing_of_it() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def taken(member: ControllerProcess) -> float:
-    """Return how many reports of probes a controller has taken."""
-    found = re.search(r'sopa_probe_reports_total\{outcome="taken"\} (\S+)', httpx.get(f"{member.url}/metrics").text)
-    return float(found[1]) if found else 0.0
+def taken(member: ControllerProcess) -> bool:
+    """Tell whether a controller has taken reports of probes."""
+    metrics = httpx.get(f"{member.url}/metrics").text
+    return re.search(r'sopa_probe_reports_total\{outcome="taken"\} [1-9]', metrics) is not None
 
 
 def report(its: Agent, message: dict[str, Any]) -> None:
-    """Report that nothing was lost of a list of probes, as an agent does from time to time."""
     its.channel.send(report_text(Report(message["number"], ())))
-
-
-def answer_trace(its: Agent, message: dict[str, Any]) -> None:
-    """Answer that all probes of a trace came back."""
-    asked = read_request(message)
-    assert isinstance(asked, Request)
-    fates = [Outcome(place, BACK, 80_000) for place in range(len(asked.streams)) for _ in range(asked.probes)]
-    its.channel.send(answer_text(Answer(asked.number, tuple(fates), done=True)))
-
-
-def traced(member: ControllerProcess) -> dict[str, Any]:
-    """Have the leader trace the paths between two hosts whose agents are connected to relays; return what it says of them."""
-    wanted = {"src": "10.0.0.3", "dst": "10.2.1.2", "count": 2}
-    token = {"Authorization": f"Bearer {TOKEN}"}
-    begun = httpx.post(f"{member.url}/sopa/v1/traces", json=wanted, headers=token, timeout=20.0)
-    if begun.status_code != 202:
-        return {"state": begun.text}
-    found = f"/traces/{begun.json()['id']}"
-    return eventually(lambda: member.get(found).json(), lambda its: its["state"] != "running")
 
 
 class Scattering:
@@ -295,24 +200,19 @@ class Scattering:
             if message["type"] == "snapshot":
                 self.hosts = set(message["mcs"])
             elif message["type"] == "mcs":
-                self.hosts |= set(message["added"])
-                self.hosts -= set(message["removed"])
+                self.hosts = (self.hosts | set(message["added"])) - set(message["removed"])
                 self.removed += message["removed"]
             self.its.acknowledge()
 
 
-def test_agents_on_two_relays_probe_for_the_leader_and_hear_of_each_others_mcs_whoever_leads(
-    cluster: Cluster, leader: str
-) -> None:
+def test_relays_agents_probe_and_hear_of_each_others_mcs_whoever_leads(cluster: Cluster, leader: str) -> None:
     state = cluster.members["m0"].state_dir
     query = mcs.request(mcs.POLICY, mcs.Variant(mcs.VERSION, mcs.ChannelKind.PATHS))
-    answers = {"probes": report, "trace": answer_trace}
     with ExitStack() as stack:
-        relays = [
-            stack.enter_context(RelayProcess(cluster.etcd.address(), cluster.directory / f"{name}.log", port, state))
-            for name, port in zip(("first", "second"), free_ports(2), strict=True)
-        ]
-        for relay in relays:
+        relays = []
+        for name, port in zip(("first", "second"), free_ports(2), strict=True):
+            relay = RelayProcess(cluster.etcd.address(), cluster.directory / f"{name}.log", port, state)
+            relays.append(stack.enter_context(relay))
             eventually(lambda relay=relay: relay.get("/sopa/v1/failures").status_code, 200)
 
         def scattering(relay: RelayProcess, address: str) -> Scattering:
@@ -322,13 +222,11 @@ def test_agents_on_two_relays_probe_for_the_leader_and_hear_of_each_others_mcs_w
         for its, host in ((other, "10.2.1.3"), (one, "10.2.1.3"), (other, "10.0.0.2")):
             its.until(host)
         for relay, address in zip(relays, ("10.0.0.3", "10.2.1.2"), strict=True):
-            stack.enter_context(agent(relay.url, address, TOKEN, "probes=1", answers)).follow()
+            stack.enter_context(agent(relay.url, address, TOKEN, "probes=1", {"probes": report})).follow()
         for name in (leader, ""):
             member = cluster.members[name or cluster.next_leader(leader)]
             eventually(lambda member=member: member.get("/health").json()["probing"], 2)
-            eventually(lambda member=member: taken(member) > 0)
-            found = eventually(lambda member=member: traced(member), lambda its: its["state"] == "done")
-            assert {path["sent"] for path in found["paths"]} == {2}
+            eventually(partial(taken, member))
             if name:
                 member.stop()
         third = scattering(relays[1], "10.3.1.3")

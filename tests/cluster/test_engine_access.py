@@ -1,17 +1,21 @@
 """TLS and users of the engine, with real nodes of etcd."""
 
-from __future__ import annotations
-
+import json
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.cluster.address import Access, AddressError
-from sopa_ryu.cluster.engine import EngineError, Kind
-from tests.cluster.conftest import Connect
+from sopa_ryu.cluster.engine import Kind
+from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
+from tests.cluster.conftest import Connect, failure
 from tests.helpers.certificates import Authority, Certificate
+from tests.helpers.waiting import eventually
 from topologies.lab.etcd import PrivateEtcd, Tls
 
 PASSWORD = "correct horse"
@@ -19,20 +23,22 @@ PASSWORD = "correct horse"
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """The authority of nodes and clients."""
     return Authority(tmp_path_factory.mktemp("ca"))
 
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    """Another authority."""
     return Authority(tmp_path_factory.mktemp("other"), "other")
 
 
 @pytest.fixture(scope="module")
 def node(authority: Authority) -> Certificate:
-    """The certificate of the nodes, and etcdctl's."""
     return authority.sign("node")
+
+
+@pytest.fixture(scope="module")
+def tls(authority: Authority, node: Certificate) -> Tls:
+    return Tls(authority.certificate, node.certificate, node.key)
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +51,12 @@ def strict(tmp_path_factory: pytest.TempPathFactory, authority: Authority, node:
 
 @pytest.fixture
 def password(tmp_path: Path) -> Path:
-    """A file with the password."""
     file = tmp_path / "password"
     file.write_text(f"{PASSWORD}\n")
     return file
 
 
-def failure(ask: Callable[[], object]) -> EngineError:
-    """Return the error of a request."""
-    with pytest.raises(EngineError) as caught:
-        ask()
-    return caught.value
-
-
-def test_a_certificate_of_the_authority_is_accepted_both_ways(
-    strict: PrivateEtcd, connect: Connect, authority: Authority
-) -> None:
+def test_the_authoritys_certificates_are_accepted(strict: PrivateEtcd, connect: Connect, authority: Authority) -> None:
     client = authority.sign("client")
     engine = connect(strict, Access(authority.certificate, client.certificate, client.key))
     assert engine.write({"view": "{}"}) is not None
@@ -71,26 +67,20 @@ def test_a_certificate_of_the_authority_is_accepted_both_ways(
     assert next(contents for contents in watched if contents.keys).keys["view"] is not None
 
 
-@pytest.mark.parametrize("request_of", ["read", "watch"])
 def test_wrong_certificates_are_named(
-    request_of: str, strict: PrivateEtcd, connect: Connect, authority: Authority, stranger: Authority
+    strict: PrivateEtcd, connect: Connect, authority: Authority, stranger: Authority
 ) -> None:
-    def asked(access: Access) -> EngineError:
-        engine = connect(strict, access)
-        return failure(engine.read if request_of == "read" else lambda: next(engine.watch(1)))
-
-    of_stranger = stranger.sign("client")
-    wrong_node = asked(Access(stranger.certificate))
-    assert wrong_node.kind == Kind.REFUSED
-    assert "the node's certificate cannot be trusted" in str(wrong_node)
-    for access in (
-        Access(authority.certificate),
-        Access(authority.certificate, of_stranger.certificate, of_stranger.key),
+    ca, client = authority.certificate, stranger.sign("client")
+    for access, said in (
+        (Access(stranger.certificate), "the node's certificate cannot be trusted"),
+        (Access(ca), "does not accept this client's certificate, or requires one"),
+        (Access(ca, client.certificate, client.key), "does not accept this client's certificate, or requires one"),
+        (Access(), "does it use TLS, and is its CA file given?"),
     ):
-        error = asked(access)
-        assert error.kind == Kind.REFUSED
-        assert "does not accept this client's certificate, or requires one" in str(error)
-    assert "does it use TLS, and is its CA file given?" in str(asked(Access()))
+        engine = connect(strict, access)
+        for error in (failure(engine.read), failure(engine.watch(1).__next__)):
+            assert said in str(error)
+            assert not access.ca or error.kind == Kind.REFUSED
 
 
 def test_tls_to_a_node_without_it_says_so(lone_etcd: PrivateEtcd, connect: Connect, authority: Authority) -> None:
@@ -147,29 +137,95 @@ def test_a_user_needs_its_password_and_its_rights(
 def test_a_certificate_with_a_common_name_is_refused_while_users_are_enabled(
     strict: PrivateEtcd, connect: Connect, authority: Authority, password: Path
 ) -> None:
-    named, unnamed = authority.sign("client"), _without_common_name(authority)
+    named = authority.sign("client")
     strict.enable_users("root's", {"sopa": (PASSWORD, "/sopa/")})
     try:
-        error = failure(
-            connect(strict, Access(authority.certificate, named.certificate, named.key, "sopa", password)).read
-        )
-        assert error.kind == Kind.REFUSED
-        assert "make one without" in str(error)
-        engine = connect(strict, Access(authority.certificate, unnamed.certificate, unnamed.key, "sopa", password))
-        assert engine.write({"view": "{}"}) is not None
-        assert next(engine.watch(engine.read().revision)).keys == {}
+        access = Access(authority.certificate, named.certificate, named.key, "sopa", password)
+        error = failure(connect(strict, access).read)
+        assert (error.kind, "make one without" in str(error)) == (Kind.REFUSED, True)
     finally:
         strict.disable_users()
 
 
-def _without_common_name(authority: Authority) -> Certificate:
-    """Return a client's certificate as docs/operating.md makes it."""
-    files = [authority.directory / f"unnamed.{end}" for end in ("key", "csr", "pem")]
-    key, request, certificate = files
-    for words in (
-        ["req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/O=SOPA"],
-        ["x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.directory / "ca.key",
-         "-CAcreateserial", "-days", "7", "-out", certificate],
-    ):  # fmt: skip
-        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
-    return Certificate(certificate, key)
+GREEN = """
+import eventlet
+eventlet.monkey_patch()
+import json, sys
+from pathlib import Path
+from sopa_ryu.cluster.address import Access, parse
+from sopa_ryu.cluster.engine import Engine
+from topologies.lab.standstill import pause
+
+address, ca, pid = sys.argv[1], sys.argv[2], int(sys.argv[3])
+access = Access(Path(ca))
+engine, other = (Engine(parse(address), access, timeout=2.0) for _ in range(2))
+ticks, seen = [0], []
+
+def tick():
+    while True:
+        eventlet.sleep(0.01)
+        ticks[0] += 1
+
+def watch(revision):
+    for contents in engine.watch(revision):
+        seen.append((ticks[0], {key: kept and kept.value for key, kept in contents.keys.items()}))
+
+eventlet.spawn(tick)
+watching = eventlet.spawn(watch, engine.read().revision)
+def reached(condition):
+    with eventlet.Timeout(60):
+        while not condition():
+            eventlet.sleep(0.01)
+
+reached(lambda: len(seen) > 2)          # quiet for a while
+quiet = seen[2][0] - seen[0][0]
+pause(pid)                              # the node of both
+before = ticks[0]
+lease = other.grant(60)
+stopped = ticks[0] - before
+other.write({"view": "1"})
+reached(lambda: any(keys == {"view": "1"} for _, keys in seen))
+renewed = other.renew(lease)
+engine.close()
+watching.wait()
+print(json.dumps({"quiet": quiet, "stopped": stopped, "renewed": renewed}))
+"""
+
+
+def test_green_threads_go_on_while_a_watch_or_a_stopped_node_is_waited_for(tls: Tls, tmp_path: Path) -> None:
+    """In a process whose sockets eventlet has patched, as ryu-manager's are."""
+    with PrivateEtcd(tmp_path / "etcd", 3, tls) as etcd:
+        first = next(node for node in range(3) if node != etcd.leader())
+        words = [etcd.address(first=first), str(tls.ca), str(etcd.pid(first))]
+        command = [sys.executable, "-W", "ignore", "-c", GREEN, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    # with a hub that stands still there would be none at all
+    assert told["quiet"] > 0
+    assert told["stopped"] > 0
+    assert told["renewed"] is True
+
+
+@pytest.mark.switch
+def test_a_controller_and_a_relay_sign_in_over_tls(tls: Tls, password: Path, tmp_path: Path) -> None:
+    openflow, rest, port = free_ports(3)
+    password.chmod(0o600)
+    password.write_text("wrong\n")
+    access = {"ca": str(tls.ca), "user": "sopa", "password-file": str(password)}
+    with PrivateEtcd(tmp_path / "etcd", 1, tls) as etcd:
+        etcd.enable_users("root's", {"sopa": (PASSWORD, "/sopa/")})
+        options = [f"--sopa-cluster={etcd.address()}", *(f"--sopa-cluster-{name}={access[name]}" for name in access)]
+        relays = [f"--cluster-{name}={value}" for name, value in access.items()]
+        with ControllerProcess(4, tmp_path / "m1.log", openflow, rest, options=options) as member:
+
+            def cluster() -> dict[str, Any]:
+                return member.get("/cluster").json()
+
+            eventually(lambda: cluster()["engine"]["problem"], lambda its: its is not None and "password" in its)
+            password.write_text(f"{PASSWORD}\n")
+            with RelayProcess(etcd.address(), tmp_path / "r1.log", port, member.state_dir, options=relays) as relay:
+                told = eventually(cluster, lambda its: bool(its["leader"] and its["relays"]))
+                assert told["relays"][0]["url"] == relay.url
+                eventually(lambda: cluster()["engine"], {"reachable": True, "problem": None})
+                assert {OPERATORS, AGENTS, SECRET} <= {file.name for file in member.state_dir.iterdir()}

@@ -1,7 +1,5 @@
 """Only the leader of a cluster writes to the switches' databases; standbys read them. With real Open vSwitch."""
 
-from __future__ import annotations
-
 import re
 import signal
 from pathlib import Path

@@ -21,16 +21,15 @@ from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import SopaLab
 from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches
 from tests.faults.cluster_plan import ETCD, ETCD_LEADER, LEADER, RELAY, UNTIL_ANOTHER_LEADS, Fault, Step
-from tests.faults.harness import BFD_MS, OPTIONS, FaultyLab, Wrong
-from tests.faults.management import CLOCK_SHIFT, PAST
+from tests.faults.harness import OPTIONS, FaultyLab, Wrong
+from tests.faults.management import set_clock
 from tests.faults.oracle import Oracle
 from tests.faults.probes import Probes
 from tests.faults.shares import Shares
 from tests.helpers.waiting import eventually
-from topologies import Clos
+from topologies import Clos, Failures
 from topologies.lab.cuts import Way
 
-SETTLE_SECONDS = 90.0
 ANSWER_SECONDS = 30.0
 LINK_AFTER_SECONDS = 0.3
 """From the beginning of the faults to the links' changes: most of them happen while the faults last."""
@@ -40,19 +39,12 @@ FULL = "full"
 
 
 class FaultyCluster(FaultyLab):
-    """A lab with a cluster, monitors of all switches, and everything that was committed, commanded and put in force so far.
-
-    Parameters
-    ----------
-    tree : Clos
-    """
+    """A lab with a cluster, monitors of all switches, and everything that was committed, commanded and put in force so far."""
 
     def __init__(self, tree: Clos) -> None:
         # the oracle knows what the controller excludes, and not what a host has left for a while by its own probes
         its = SopaLab(tree, None, controllers=3, controller_options=OPTIONS, agent_options=["--keep-paths"])
         super().__init__(tree, its)
-        its.lab.bfd_ms = BFD_MS
-        assert its.cluster is not None
         self.cluster: ClusterParts = its.cluster
         self.down: set[str] = set()
         self.terms: set[int] = set()
@@ -71,21 +63,16 @@ class FaultyCluster(FaultyLab):
             names = [self.tree.name(switch) for switch in self.tree.switches()]
             self.monitors = stack.enter_context(FlowMonitors(names, self.its.directory))
             self.probes = stack.enter_context(Probes(self.its.lab))
-            assert self.its.agent is not None
             self.agents_log = AgentsLog(self.its.agent.log)
             self._stack = stack.pop_all()
         self.settle()
         self.check()
         return self
 
-    # -- what is done -------------------------------------------------------------------------------------------------
-
-    def run(self, step: Step) -> None:
+    def do(self, step: Step) -> None:
         """Do the faults of a step and its changes of links, undo the faults, wait until everything has settled, and check it."""
         began, oracle, term = time.monotonic(), self.oracle(), self._term()
-        undo: list[tuple[float, Callable[[], None]]] = []
-        for fault in step.faults:
-            undo.append((began + fault.seconds, self._break(fault)))
+        undo = [(began + fault.seconds, self._break(fault)) for fault in step.faults]
         if step.links:
             time.sleep(LINK_AFTER_SECONDS)  # see there
             for name, up in step.links:
@@ -95,9 +82,8 @@ class FaultyCluster(FaultyLab):
             self._check_packets(oracle)  # whatever happens to the cluster, switches forward
         for until, mend in sorted(undo, key=lambda each: each[0]):
             if until == UNTIL_ANOTHER_LEADS:
-                eventually(
-                    lambda: self._term() > term or not self._unusual()
-                )  # another fault's end may have ended this one
+                # another fault's end may have ended this one
+                eventually(lambda: self._term() > term or not self._unusual())
             else:
                 time.sleep(max(0.0, until - time.monotonic()))  # how long a fault lasts
             mend()
@@ -148,27 +134,20 @@ class FaultyCluster(FaultyLab):
         if role == RELAY:
             return self.cluster.names(Kind.RELAY)[0]
         if role in (ETCD, ETCD_LEADER):
-            return self._etcd_node(role == ETCD_LEADER)
+            names = self.cluster.names(Kind.ETCD)
+            for name, endpoint in zip(names, self.cluster.address.endpoints, strict=True):
+                with contextlib.suppress(httpx.HTTPError):
+                    url = f"http://{endpoint}/v3/maintenance/status"
+                    status = httpx.post(url, json={}, timeout=1.0).raise_for_status().json()
+                    if (status.get("leader") == status["header"]["member_id"]) == (role == ETCD_LEADER):
+                        return name
+            return names[0]  # none says who leads
         return next(name for name in self.cluster.names(Kind.CONTROLLER) if name != leader)
-
-    def _etcd_node(self, leads: bool) -> str:
-        """Return the name of etcd's own leader, or of another node; of any if none says who leads."""
-        names = self.cluster.names(Kind.ETCD)
-        for name, endpoint in zip(names, self.cluster.address.endpoints, strict=True):
-            with contextlib.suppress(httpx.HTTPError):
-                url = f"http://{endpoint}/v3/maintenance/status"
-                status = httpx.post(url, json={}, timeout=1.0).raise_for_status().json()
-                if (status.get("leader") == status["header"]["member_id"]) == leads:
-                    return name
-        return names[0]
 
     def _start(self, name: str, clock_back: bool = False) -> None:
         part = self.cluster.parts[name]
         if isinstance(part, ControllerProcess):
-            for variable, value in (("PYTHONPATH", str(PAST)), ("CLOCK_SHIFT", str(CLOCK_SHIFT))):
-                part.environment.pop(variable, None)
-                if clock_back:
-                    part.environment[variable] = value
+            set_clock(part, clock_back)
         if not part.running:
             self.cluster.restart(name)
 
@@ -199,28 +178,15 @@ class FaultyCluster(FaultyLab):
         for name in self.cluster.network.cut_machines():
             self.cluster.heal(name)
         for name in self.cluster.parts:
-            match self.cluster.state(name):
-                case "ended":
-                    self._start(name)
-                case "stopped":
-                    self.cluster.resume(name)
-
-    # -- settled ------------------------------------------------------------------------------------------------------
+            state = self.cluster.state(name)
+            if state == "ended":
+                self._start(name)
+            elif state == "stopped":
+                self.cluster.resume(name)
 
     def oracle(self) -> Oracle:
         """Return the expected state."""
         return Oracle(self.graph, sorted(self.down))
-
-    def settle(self) -> None:
-        """Wait until there is a leader, and all have followed it."""
-        started = time.monotonic()
-        while unsettled := self._unsettled():
-            if time.monotonic() - started > SETTLE_SECONDS:
-                raise Wrong(f"not settled after {SETTLE_SECONDS:g} s: {unsettled}")
-            time.sleep(0.1)  # between two looks
-        for _ in range(2):
-            self.its.lab.ovs.appctl("revalidator/wait")
-        self.settle_seconds.append(time.monotonic() - started)
 
     def _unsettled(self) -> str:
         records = self.cluster.records()
@@ -252,35 +218,20 @@ class FaultyCluster(FaultyLab):
         view = self.cluster.record("view")
         return dict(view["failures"]) if view else {}
 
-    # -- right --------------------------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Everything is as the oracle says, and so was everything that has ever been committed, commanded and put in force."""
-        deadline = time.monotonic() + SETTLE_SECONDS
-        while True:
-            self._check_histories()
-            versions = len(self.commits)
-            oracle = self.oracle()
-            problems = [*self._wrong_maps(oracle, Shares(self.graph)), *self._wrong_packets(oracle)]
-            self._check_histories()
-            if not problems:
-                return
-            if versions == len(self.commits) or time.monotonic() > deadline:
-                raise Wrong("\n".join(problems[:20]))
-            self.settle()  # a version came meanwhile: on a busy machine a link may be silent for longer than BFD waits
-
-    def _check_histories(self) -> None:
+    def _versions(self) -> int:
+        """Check everything that has ever been committed, commanded and put in force, and return how many versions there were."""
         # what was done before what was committed: a version may be committed, and put in force, between the two
         in_force, written = self.agents_log.follow(), self.monitors.follow()
         self._read_commits()
         commits = [self.commits[revision] for revision in sorted(self.commits)]
-        problems = [
-            *wrong_commits(commits),
-            *wrong_agents(in_force, {(each.term, each.version) for each in commits}),
-            *wrong_switches(written, {each.version for each in commits}),
-        ]
-        if problems:
+        problems = wrong_commits(commits) + wrong_agents(in_force, {(each.term, each.version) for each in commits})
+        if problems := problems + wrong_switches(written, {each.version for each in commits}):
             raise Wrong("\n".join(problems[:20]))
+        return len(commits)
+
+    def _problems(self) -> list[str]:
+        oracle = self.oracle()
+        return [*self._wrong_maps(oracle, Shares(Failures(self.tree, self._told()))), *self._wrong_packets(oracle)]
 
     def _read_commits(self) -> None:
         """Read all views that the engine has had since the last time, by its revisions: it keeps them all."""
@@ -296,29 +247,19 @@ class FaultyCluster(FaultyLab):
 
     def _view_at(self, revision: int) -> dict[str, Any] | None:
         """Return the engine's key `view` at a revision, 0 for now; None if there was none."""
-        key = base64.b64encode(f"/{self.cluster.address.name}/view".encode()).decode()
-        for endpoint in self.cluster.address.endpoints:
-            try:
-                asked = {"key": key, "revision": str(revision)}
-                answer = (
-                    httpx.post(f"http://{endpoint}/v3/kv/range", json=asked, timeout=ANSWER_SECONDS)
-                    .raise_for_status()
-                    .json()
-                )
-            except httpx.HTTPError:
-                continue
-            found: list[dict[str, Any]] = answer.get("kvs", [])
-            return found[0] if found else None
-        raise Wrong("no node of etcd says what views there have been")
+        words = ["get", f"/{self.cluster.address.name}/view", "--write-out=json", f"--rev={revision}"]
+        return next(iter(json.loads(self.cluster.etcd.ctl(*words)).get("kvs", [])), None)
 
-    def histories(self) -> dict[str, int]:
-        """Return how much has been checked."""
+    def holdings(self) -> dict[str, float]:
+        return {}  # nobody has looked at those of a cluster
+
+    def checked(self) -> dict[str, Any]:
         return {
             "terms": len({each.term for each in self.commits.values()}),
             "versions": len(self.commits),
             "put_in_force": len(self.agents_log.entries),
             "entries_written": sum(map(len, self.monitors.written.values())),
-            "packets": self.packets,
+            **super().checked(),
         }
 
 

@@ -4,8 +4,6 @@ The invariants are stated on histories that others have written: the engine's re
 says of each change of a switch's flow entries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,14 +12,7 @@ from experiments.emulation.agents_log import InForce
 
 
 class Committed(NamedTuple):
-    """A view that the engine has had.
-
-    Attributes
-    ----------
-    revision : int
-        The engine's.
-    term, version : int
-    """
+    """A view that the engine has had."""
 
     revision: int
     term: int
@@ -31,37 +22,24 @@ class Committed(NamedTuple):
 def wrong_commits(history: Sequence[Committed]) -> list[str]:
     """Return what is wrong with the views that the engine has had, by revision: terms and versions only rise."""
     return [
-        f"the engine had version {later.version} of term {later.term} (revision {later.revision}) after version {earlier.version} "
-        f"of term {earlier.term} (revision {earlier.revision})"
+        f"the engine had {later} after {earlier}"
         for earlier, later in pairwise(history)
         if later.term < earlier.term or later.version <= earlier.version
     ]
 
 
 def wrong_agents(entries: Iterable[InForce], committed: Collection[tuple[int, int]]) -> list[str]:
-    """Return what is wrong with what agents have put in force: only what was committed, and never a lower term or version.
-
-    Parameters
-    ----------
-    entries : iterable of InForce
-        In the order in which each agent has put them in force.
-    committed : collection of (int, int)
-        Terms and versions.
-    """
+    """Return what is wrong with what agents have put in force, in order: only committed views, and never a lower one."""
     problems = []
-    latest: dict[str, InForce] = {}
+    latest: dict[str, tuple[int, int]] = {}
     for entry in entries:
-        before = latest.get(entry.agent)
-        if before is not None and (entry.term, entry.version) < (before.term, before.version):
-            problems.append(
-                f"agent {entry.agent} put version {entry.version} of term {entry.term} in force after version {before.version} of "
-                f"term {before.term}"
-            )
-        if (entry.term, entry.version) not in committed:
-            problems.append(
-                f"agent {entry.agent} put version {entry.version} of term {entry.term} in force: no leader had committed it"
-            )
-        latest[entry.agent] = entry
+        its, before = (entry.term, entry.version), latest.get(entry.agent, (0, 0))
+        said = f"agent {entry.agent} put version {entry.version} of term {entry.term} in force"
+        if its < before:
+            problems.append(f"{said} after version {before[1]} of term {before[0]}")
+        if its not in committed:
+            problems.append(f"{said}: no leader had committed it")
+        latest[entry.agent] = its
     return problems
 
 
@@ -70,12 +48,6 @@ def wrong_switches(written: Mapping[str, Sequence[int]], committed: Collection[i
 
     Versions rise from term to term, too (`wrong_commits`): so the command of an earlier term after one of a later term is a lower
     version after a higher one.
-
-    Parameters
-    ----------
-    written : mapping of str to sequence of int
-        The versions of the entries that were added to a switch or modified, in that order.
-    committed : collection of int
     """
     problems = []
     for switch, versions in written.items():
@@ -84,7 +56,6 @@ def wrong_switches(written: Mapping[str, Sequence[int]], committed: Collection[i
             for earlier, later in pairwise(versions)
             if later < earlier
         ]
-        unknown = sorted(set(versions) - set(committed))
-        if unknown:
+        if unknown := sorted(set(versions) - set(committed)):
             problems.append(f"switch {switch} took entries of versions {unknown}: no leader had committed them")
     return problems

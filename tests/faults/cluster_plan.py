@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import inf
 
-from topologies import Clos, Switch
+from topologies import Clos
 
 LEADER, STANDBY, RELAY, ETCD, ETCD_LEADER = "leader", "standby", "relay", "etcd", "etcd-leader"
 KINDS = {"kill": 5, "pause": 4, "partition": 8, "clock": 1, "disk": 1, "switches": 1, "stale": 1}
@@ -48,52 +48,43 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """Return a fault from its text."""
         kind, role, seconds, *what = text.split()
         return cls(kind, role, float(seconds), tuple(what))
 
 
 @dataclass(frozen=True)
 class Step:
-    """Faults that begin together, and links that go down or up meanwhile; afterwards everything is healed and checked.
+    """Faults that begin together, and links, by name, that go up (True) or down meanwhile; then all is healed and checked.
 
     As text: ``kill leader 2.5; pause etcd 1; -a0_0-c0_1; +a0_1-c1_0``, a link that goes down with a minus.
     """
 
     faults: tuple[Fault, ...]
     links: tuple[tuple[str, bool], ...]
-    """Names, and True for up."""
 
     def __str__(self) -> str:
         return "; ".join([*map(str, self.faults), *(f"{'+' if up else '-'}{name}" for name, up in self.links)])
 
+    @property
+    def begun(self) -> list[str]:
+        return [f"{fault.kind} {fault.role}" for fault in self.faults]
+
     @classmethod
     def parse(cls, text: str) -> Step:
-        """Return a step from its text."""
         words = [word.strip() for word in text.split(";")]
         links = tuple((word[1:], word[0] == "+") for word in words if word[0] in "+-")
         return cls(tuple(Fault.parse(word) for word in words if word[0] not in "+-"), links)
 
 
-def plan(tree: Clos, seed: int, faults: int, kinds: dict[str, int] | None = None) -> Iterator[Step]:
-    """Yield steps with so many faults in all; after the last one all links are up.
-
-    Parameters
-    ----------
-    tree : Clos
-    seed : int
-    faults : int
-    kinds : dict of str to int, optional
-        Weights instead of `KINDS`.
-    """
+def plan(tree: Clos, seed: int, faults: int) -> Iterator[Step]:
+    """Yield steps with so many faults in all; after the last one all links are up."""
     draw = random.Random(f"{seed} cluster faults")
-    links = [tree.name(link) for link in tree.links() if isinstance(link.lower, Switch)]
+    links = [tree.name(link) for link in tree.switch_links()]
     down: list[str] = []
     deck: list[str] = []
     while faults:
         if not deck:
-            deck = [kind for kind, weight in (kinds or KINDS).items() for _ in range(weight)]
-            draw.shuffle(deck)
+            deck = draw.sample(list(KINDS), sum(KINDS.values()), counts=list(KINDS.values()))
         begun = [_fault(draw, deck.pop())]
         if faults > 1 and deck and draw.random() < BOTH_SHARE:
             begun.append(_fault(draw, deck.pop()))

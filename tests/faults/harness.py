@@ -11,8 +11,8 @@ import subprocess
 import time
 from collections import Counter
 from contextlib import ExitStack
+from ctypes import byref, c_uint32
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -21,11 +21,11 @@ from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import digest
 from flowrules.switch_rules import switch_rules
+from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE
 from tests.faults import management
 from tests.faults.oracle import Oracle, without
-from tests.faults.parts import part_count, part_hosts, part_of
-from tests.faults.plan import ALONE, EVERYWHERE, PASSING, Fault, Step
+from tests.faults.plan import ALONE, EVERYWHERE, PASSING, Fault, Step, part_count, part_of
 from tests.faults.probes import Probes, describe
 from tests.faults.shares import Shares
 from tests.helpers.memory import resident_mib
@@ -49,14 +49,7 @@ class Wrong(AssertionError):
 
 
 class FaultyLab:
-    """A whole SOPA, with one agent process for each part of the fabric, so that some can die while others live.
-
-    Parameters
-    ----------
-    tree : Clos
-    its : SopaLab, optional
-        Not started; by default one with a controller, whose agents this starts.
-    """
+    """A whole SOPA, with one agent process for each part of the fabric, so that some can die while others live."""
 
     def __init__(self, tree: Clos, its: SopaLab | None = None) -> None:
         self.tree = tree
@@ -78,7 +71,8 @@ class FaultyLab:
             # `settle` waits for two rounds of Open vSwitch through what it has cached; by default they are 0.5 s apart
             self.its.lab.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=100")
             for part in range(part_count(self.tree)):
-                hosts = [host for host in part_hosts(self.tree, part) if host not in self.tree.no_label]
+                hosts = [host for host in self.tree.hosts() if part_of(self.tree, host) == part]
+                hosts = [host for host in hosts if host not in self.tree.no_label]
                 url = f"http://{management.part_address(part)}:{REST_PORT}"
                 # the oracle knows what the controller excludes, and not what a host has left for a while by its own probes
                 options = [f"--controller={url}", "--keep-paths"]  # instead of the lab's
@@ -93,24 +87,20 @@ class FaultyLab:
         self.check()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    # -- what is done -------------------------------------------------------------------------------------------------
 
     def do(self, step: Step) -> None:
         """Break and heal, one right after the other, then wait until it has settled and check everything."""
         before = self.oracle()
-        version = 0 if self._is_active("controller") or self._is_active("clock") else self._version()
+        version = 0 if self._is_active("controller") or self._is_active("clock") else self._versions()
         for fault in step.begin:
             self._begin(fault)
             if fault.kind not in PASSING:
                 self.active.append(fault)
         for fault in step.heal:
             self.active.remove(fault)
-            self._heal(fault)
+            self._set(fault, False)
         if self._is_active("controller"):
             # without a controller, what was in force has to stay so
             self._untold |= any(fault.kind not in ("controller", "agents") for fault in [*step.begin, *step.heal])
@@ -120,39 +110,15 @@ class FaultyLab:
         self._untold = False
         self.settle()
         self.check()
-        if {fault.kind for fault in [*step.begin, *step.heal]} <= ALONE - {"clock"} and version != self._version():
-            raise Wrong(f"version {self._version()} after {step}, which changes nothing: it was {version}")
-
-    def _version(self) -> int:
-        return int(self.client.get("/fabric").json()["version"])
+        if {fault.kind for fault in [*step.begin, *step.heal]} <= ALONE - {"clock"} and version != self._versions():
+            raise Wrong(f"version {self._versions()} after {step}, which changes nothing: it was {version}")
 
     def _begin(self, fault: Fault) -> None:
-        lab = self.its.lab
         match fault.kind:
-            case "link":
-                lab.set_link(fault.what, up=False)
-            case "silent":
-                name, _, towards = fault.what.partition(">")
-                set_silent(lab, name, towards, True)
-            case "switch":
-                kill_switch(lab, fault.what)
-            case "drain":
-                if not self._is_active("controller"):
-                    self.its.controller.change("PUT", f"/drains/{fault.what}").raise_for_status()
             case "flap":
-                for _ in range(4):
-                    lab.set_link(fault.what, up=False)
+                for up in (False, True) * 4:
+                    self.its.lab.set_link(fault.what, up=up)
                     time.sleep(0.05)  # the flap's rate: nothing waits for the controller meanwhile
-                    lab.set_link(fault.what, up=True)
-                    time.sleep(0.05)  # as above
-            case "agents":
-                self.agents[int(fault.what)].stop(signal.SIGKILL)
-            case "controller":
-                self.its.controller.stop(signal.SIGKILL)
-            case "cables":
-                swap_cables(lab, *fault.what.split())
-            case "channels":
-                management.lose_channels(self.its, fault.what.split())
             case "partition":
                 self._partition(*fault.what.split())
             case "pause":
@@ -167,10 +133,41 @@ class FaultyLab:
                 management.remove_filter(self.its, self.tree.host(fault.what))
             case "rules":
                 management.change_rules(self.its, fault.what)
+            case _:
+                self._set(fault, True)
+
+    def _set(self, fault: Fault, broken: bool) -> None:
+        """Begin or end a fault that lasts."""
+        lab, controller = self.its.lab, self.its.controller
+        match fault.kind:
+            case "link":
+                lab.set_link(fault.what, up=not broken)
+            case "silent":
+                name, towards = fault.what.split(">")
+                set_silent(lab, name, towards, broken)
+            case "switch":
+                (kill_switch if broken else restore_switch)(lab, fault.what)
+            case "drain":
+                if not self._is_active("controller"):
+                    self._drain(fault.what, "PUT" if broken else "DELETE")
+            case "agents":
+                agents = self.agents[int(fault.what)]
+                agents.stop(signal.SIGKILL) if broken else agents.start()
+            case "cables":
+                swap_cables(lab, *fault.what.split())
+            case "channels":
+                management.set_channels(self.its, fault.what.split(), not broken)
+            case "controller" if broken:
+                controller.stop(signal.SIGKILL)
+            case "controller":
+                controller.start()
+                wanted = self._active("drain")  # an operator's wishes of the meantime
+                for name in wanted ^ set(self.client.get("/drains").json()["drains"]):
+                    self._drain(name, "PUT" if name in wanted else "DELETE")
             case "clock":
-                self.its.controller.stop(signal.SIGKILL)
-                management.set_clock_back(self.its)
-                self.its.controller.start()
+                controller.stop(signal.SIGKILL)
+                management.set_clock(controller, back=broken)
+                controller.start()
             case other:
                 raise ValueError(f"no fault is called {other}")
 
@@ -187,59 +184,24 @@ class FaultyLab:
                 if fabric["failures_total"] or not set(fabric["missing"]) <= set(management.cut_off(self.its, part)):
                     raise Wrong(f"failures {fabric['failures']}, missing {fabric['missing']}; cut off: part {part}")
 
-    def _heal(self, fault: Fault) -> None:
-        lab = self.its.lab
-        match fault.kind:
-            case "link":
-                lab.set_link(fault.what, up=True)
-            case "silent":
-                name, _, towards = fault.what.partition(">")
-                set_silent(lab, name, towards, False)
-            case "switch":
-                restore_switch(lab, fault.what)
-            case "drain":
-                if not self._is_active("controller"):
-                    self.its.controller.change("DELETE", f"/drains/{fault.what}").raise_for_status()
-            case "agents":
-                self.agents[int(fault.what)].start()
-            case "controller":
-                self.its.controller.start()
-                # an operator's wishes of the meantime
-                wanted = {other.what for other in self.active if other.kind == "drain"}
-                present = set(self.client.get("/drains").json()["drains"])
-                for name in wanted ^ present:
-                    method = "PUT" if name in wanted else "DELETE"
-                    self.its.controller.change(method, f"/drains/{name}").raise_for_status()
-            case "cables":
-                swap_cables(lab, *fault.what.split())
-            case "channels":
-                management.restore_channels(self.its, fault.what.split())
-            case "clock":
-                self.its.controller.stop(signal.SIGKILL)
-                management.set_clock_right(self.its)
-                self.its.controller.start()
+    def _drain(self, name: str, method: str) -> None:
+        self.its.controller.change(method, f"/drains/{name}").raise_for_status()
+
+    def _active(self, *kinds: str) -> set[str]:
+        """Return what has these kinds of faults."""
+        return {fault.what for fault in self.active if fault.kind in kinds}
 
     def _is_active(self, kind: str) -> bool:
         return any(fault.kind == kind for fault in self.active)
 
     def oracle(self) -> Oracle:
         """Return the expected state."""
-        broken: list[str] = []
-        for fault in self.active:
-            if fault.kind in ("link", "switch"):
-                broken.append(fault.what)
-            elif fault.kind == "silent":
-                broken.append(fault.what.partition(">")[0])
-            elif fault.kind == "cables":
-                broken += fault.what.split()
-        return Oracle(self.graph, broken, [fault.what for fault in self.active if fault.kind == "drain"])
+        broken = self._active("link", "switch") | {what.partition(">")[0] for what in self._active("silent")}
+        broken |= {link for what in self._active("cables") for link in what.split()}
+        return Oracle(self.graph, sorted(broken), sorted(self._active("drain")))
 
     def _living(self) -> list[Host]:
-        """Return the hosts that have a living agent."""
-        dead = {int(fault.what) for fault in self.active if fault.kind == "agents"}
-        return [host for host in self.its.labelling if part_of(self.tree, host) not in dead]
-
-    # -- settled ------------------------------------------------------------------------------------------------------
+        return [host for host in self.its.labelling if str(part_of(self.tree, host)) not in self._active("agents")]
 
     def settle(self) -> None:
         """Wait until controller, switches and agents have followed, and it stays so."""
@@ -261,8 +223,7 @@ class FaultyLab:
         fabric = self.client.get("/fabric").json()
         if not fabric["settled"]:
             return "the controller has not heard all switches"
-        killed = {fault.what for fault in self.active if fault.kind == "switch"}
-        killed |= {name for fault in self.active if fault.kind == "channels" for name in fault.what.split()}
+        killed = self._active("switch") | {name for what in self._active("channels") for name in what.split()}
         if set(fabric["missing"]) != killed:
             return f"missing: {fabric['missing']}, without a channel: {sorted(killed)}"
         if fabric["management"]["fault"] and not killed:
@@ -287,31 +248,28 @@ class FaultyLab:
             return f"version {latest[0]['version']} is not installed"
         return ""
 
-    # -- right --------------------------------------------------------------------------------------------------------
-
     def check(self) -> None:
         """Everything is as the oracle says; `Wrong` with all that is not."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
-            version = self._version()
-            oracle = self.oracle()
-            shares = Shares(self.graph)
-            problems = [
-                *self._wrong_paths(oracle, shares),
-                *shares.wrong_weights(),
-                *self._wrong_maps(oracle, shares),
-                *self._wrong_rules(),
-                *self._wrong_packets(oracle),
-            ]
-            if not problems:
+            seen = self._versions()
+            if not (problems := self._problems()):
                 return
-            if version == self._version() or time.monotonic() > deadline:
+            if seen == self._versions() or time.monotonic() > deadline:
                 raise Wrong("\n".join(problems[:20]))
             self.settle()  # a version came meanwhile: on a busy machine a link may be silent for longer than BFD waits
 
+    def _versions(self) -> int:
+        """Return what is higher if there was another version meanwhile."""
+        return int(self.client.get("/fabric").json()["version"])
+
+    def _problems(self) -> list[str]:
+        oracle, shares = self.oracle(), Shares(Failures(self.tree, self._told()))
+        problems = [*self._wrong_paths(oracle, shares), *shares.wrong_weights(), *self._wrong_maps(oracle, shares)]
+        return [*problems, *self._wrong_rules(), *self._wrong_packets(oracle)]
+
     def _check_packets(self, oracle: Oracle) -> None:
-        problems = self._wrong_packets(oracle)
-        if problems:
+        if problems := self._wrong_packets(oracle):
             raise Wrong("\n".join(problems))
 
     def _wrong_paths(self, oracle: Oracle, shares: Shares) -> list[str]:
@@ -360,16 +318,15 @@ class FaultyLab:
     def _wrong_rules(self) -> list[str]:
         problems = []
         failures = Failures(self.tree, self._told())
-        killed = {fault.what for fault in self.active if fault.kind == "switch"}
+        killed = self._active("switch")
         for switch in self.tree.switches():
             name = self.tree.name(switch)
             if name in killed:
                 continue
             cookies = [int(found, 16) for found in _COOKIE.findall(self.its.lab.ovs.ofctl("dump-flows", name))]
             held = Counter(cookie >> 32 & 0xFFFFFF for cookie in cookies if cookie != LEARNED_COOKIE)
-            right = Counter(
-                digest(flow) for flow in switch_rules(self.tree, switch, failures, self.tree.no_label).flows
-            )
+            rules = switch_rules(self.tree, switch, failures, self.tree.no_label)
+            right = Counter(digest(flow) for flow in rules.flows)
             if held != right:
                 problems.append(f"{name} has {(held - right).total()} stale entries and lacks {(right - held).total()}")
         return problems
@@ -397,7 +354,9 @@ class FaultyLab:
             problems.append(f"{found.total()} packets came where none can or twice: {'; '.join(describe(found))}")
         return problems
 
-    # -- resources ----------------------------------------------------------------------------------------------------
+    def checked(self) -> dict[str, Any]:
+        """Return how much has been checked."""
+        return {"packets": self.packets, "repeated": self.repeated}
 
     def holdings(self) -> dict[str, float]:
         """Return the resources that controller, agents and kernel use."""
@@ -435,10 +394,6 @@ def _namespace(pid: str) -> str:
 
 
 def _bpf_maps() -> int:
-    from ctypes import byref, c_uint32
-
-    from sopa_ryu.agent.kernel import libbpf
-
     count, at = 0, c_uint32(0)
     while libbpf.call("bpf_map_get_next_id", at, byref(at)) == 0:
         count += 1

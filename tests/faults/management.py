@@ -1,7 +1,5 @@
 """Faults of the management network, of the controller's machine, and by people and programs that interfere."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -16,9 +14,10 @@ from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 
+from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import Table
-from tests.faults.parts import part_switches
+from tests.faults.plan import part_switches
 from tests.helpers.waiting import eventually
 from topologies import Host
 from topologies.lab.batch_net import run_batch
@@ -37,14 +36,9 @@ _VERSION = re.compile(r"(?<=cookie=0x[0-9a-f]{8})[0-9a-f]{8}")
 PAST = Path(__file__).parents[1] / "helpers" / "past"
 
 
-def lose_channels(lab: SopaLab, names: Iterable[str]) -> None:
-    """Point switches to an address at which nothing listens; they keep their entries."""
-    _set_targets(lab, names, NOWHERE)
-
-
-def restore_channels(lab: SopaLab, names: Iterable[str]) -> None:
-    """Point switches to the controller again."""
-    _set_targets(lab, names, f"tcp:127.0.0.1:{OPENFLOW_PORT}")
+def set_channels(lab: SopaLab, names: Iterable[str], connected: bool) -> None:
+    """Point switches to the controller, or to an address at which nothing listens; they keep their entries."""
+    _set_targets(lab, names, f"tcp:127.0.0.1:{OPENFLOW_PORT}" if connected else NOWHERE)
 
 
 def part_address(part: int) -> IPv4Address:
@@ -53,7 +47,6 @@ def part_address(part: int) -> IPv4Address:
 
 
 def cut_off(lab: SopaLab, part: int) -> list[str]:
-    """Return the names of the switches that are in a part of the fabric."""
     return [lab.tree.name(each) for each in part_switches(lab.tree, part)]
 
 
@@ -62,13 +55,6 @@ def partitioned(lab: SopaLab, part: int | None) -> Iterator[None]:
     """Cut a part of the fabric, or all, off the management network: every packet of its channels is lost, both ways.
 
     No end sees a connection close: each finds out by its own silence, as behind a dead management switch.
-
-    Parameters
-    ----------
-    lab : SopaLab
-        Its agents connect to `part_address`.
-    part : int or None
-        None for all, the core switches included.
     """
     if part is not None:
         names = cut_off(lab, part)
@@ -76,11 +62,8 @@ def partitioned(lab: SopaLab, part: int | None) -> Iterator[None]:
         _set_targets(lab, names, f"tcp:{target}")
         eventually(lambda: _connections_to(target), len(names))
         eventually(lambda: lab.controller.fabric()["missing"], [])
-    add = [
-        "qdisc add dev lo clsact",
-        f"filter add dev lo ingress protocol ip bpf direct-action bytecode '{_cut(part)}'",
-    ]
-    run_batch(["tc", "-batch", "-"], add)
+    cut = f"filter add dev lo ingress protocol ip bpf direct-action bytecode '{_cut(part)}'"
+    run_batch(["tc", "-batch", "-"], ["qdisc add dev lo clsact", cut])
     try:
         yield
         assert _dropped(), "no packet was lost in the partition: it has cut nothing"
@@ -131,10 +114,8 @@ def pause_controller(lab: SopaLab, seconds: float) -> None:
 
 def impersonate(dpid: int, ports: Collection[int]) -> None:
     """Connect to the controller as a switch whose datapath id and ports are another's, and claim that its port 1 is down."""
-    with (
-        contextlib.suppress(OSError),
-        socket.create_connection(("127.0.0.1", OPENFLOW_PORT), IMPOSTOR_SECONDS) as channel,
-    ):
+    there = "127.0.0.1", OPENFLOW_PORT
+    with contextlib.suppress(OSError), socket.create_connection(there, IMPOSTOR_SECONDS) as channel:
         channel.settimeout(IMPOSTOR_SECONDS)
         channel.sendall(HEADER.pack(4, 0, 8, 1))
         until = time.monotonic() + IMPOSTOR_SECONDS
@@ -144,22 +125,18 @@ def impersonate(dpid: int, ports: Collection[int]) -> None:
             elif kind == 5:
                 channel.sendall(HEADER.pack(4, 6, 32, xid) + struct.pack("!QIBB2xII", dpid, 0, 254, 0, 0x4F, 0))
             elif kind == 18:
-                channel.sendall(
-                    HEADER.pack(4, 19, 16 + len(ports) * 64, xid) + body[:2] + bytes(6) + b"".join(map(_port, ports))
-                )
+                described = body[:2] + bytes(6) + b"".join(map(_port, ports))
+                channel.sendall(HEADER.pack(4, 19, 16 + len(ports) * 64, xid) + described)
                 channel.sendall(HEADER.pack(4, 12, 80, 0) + struct.pack("!B7x", 2) + _port(1, down=True))
             if time.monotonic() > until:
                 return
 
 
 def _messages(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
-    data = b""
-    while received := channel.recv(65536):
-        data += received
-        while len(data) >= HEADER.size and len(data) >= (length := HEADER.unpack_from(data)[2]):
-            _, kind, _, xid = HEADER.unpack_from(data)
-            yield kind, xid, data[HEADER.size : length]
-            data = data[length:]
+    stream = channel.makefile("rb")
+    while header := stream.read(HEADER.size):
+        _, kind, length, xid = HEADER.unpack(header)
+        yield kind, xid, stream.read(length - HEADER.size)
 
 
 def _port(number: int, down: bool = False) -> bytes:
@@ -185,17 +162,8 @@ def without_files(lab: SopaLab) -> Iterator[None]:
 
 def remove_filter(lab: SopaLab, host: Host) -> None:
     """Delete the queueing discipline to which an agent has attached its program, as a network manager may."""
-    command = [
-        "nsenter",
-        f"--net={lab.lab.netns(host)}",
-        "tc",
-        "qdisc",
-        "delete",
-        "dev",
-        lab.lab.interface(host, 0),
-        "clsact",
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    command = f"nsenter --net={lab.lab.netns(host)} tc qdisc delete dev {lab.lab.interface(host, 0)} clsact"
+    subprocess.run(command.split(), check=True, capture_output=True)
 
 
 def change_rules(lab: SopaLab, name: str) -> None:
@@ -208,7 +176,6 @@ def change_rules(lab: SopaLab, name: str) -> None:
 
 
 def _times_mended(lab: SopaLab, name: str) -> int:
-    """Return how often the controller has said that another program changed a switch's rules."""
     lines = lab.controller.log.read_text().splitlines()
     return sum(f"switch {name}: " in line and "changed by another program" in line for line in lines)
 
@@ -220,12 +187,9 @@ def _entries(lab: SopaLab, name: str) -> list[str]:
     return sorted(_VERSION.sub("", line.strip()) for line in lines if "actions=" in line and "hard_timeout" not in line)
 
 
-def set_clock_back(lab: SopaLab) -> None:
-    """Let the controller, when it starts again, believe that it is yesterday."""
-    lab.controller.environment.update(PYTHONPATH=str(PAST), CLOCK_SHIFT=str(CLOCK_SHIFT))
-
-
-def set_clock_right(lab: SopaLab) -> None:
-    """Let the controller, when it starts again, believe the machine's clock."""
-    for name in ("PYTHONPATH", "CLOCK_SHIFT"):
-        lab.controller.environment.pop(name, None)
+def set_clock(controller: ControllerProcess, back: bool) -> None:
+    """Let a controller, when it starts again, believe that it is yesterday, or the machine's clock."""
+    for name, value in (("PYTHONPATH", str(PAST)), ("CLOCK_SHIFT", str(CLOCK_SHIFT))):
+        controller.environment.pop(name, None)
+        if back:
+            controller.environment[name] = value

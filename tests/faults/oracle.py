@@ -12,17 +12,7 @@ Label = tuple[int, ...]
 
 
 class Oracle:
-    """Answers for one state of the fabric.
-
-    Parameters
-    ----------
-    graph : networkx.Graph
-        The whole fabric, as built.
-    broken : iterable of str
-        Links (``a-b``) and switches that carry nothing.
-    drained : iterable of str
-        Links and switches that carry packets but are to be avoided.
-    """
+    """Answers for one state of the fabric."""
 
     def __init__(self, graph: networkx.Graph[str], broken: Iterable[str], drained: Iterable[str] = ()) -> None:
         self.graph = graph

@@ -9,7 +9,6 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Sequence
-from types import TracebackType
 
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.frames import checksum
@@ -34,8 +33,7 @@ class Probes:
         self.tree = lab.tree
         self.hosts = [lab.tree.name(host) for host in lab.tree.hosts()]
         self._lab = lab
-        self.sent = 0
-        self._round = 0
+        self.sent = self._round = 0
         self._past: dict[str, socket.socket] = {}
         self._through: dict[str, socket.socket] = {}
         self._ears: dict[str, socket.socket] = {}
@@ -44,43 +42,25 @@ class Probes:
         for name in self.hosts:
             interface = self._lab.interface(self.tree.host(name), 0)
             with inside(self._lab.netns(name)):
-                self._past[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-                self._through[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-                self._ears[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_IPV4))
-                for each in (self._past[name], self._through[name]):
-                    each.bind((interface, 0))
-                self._ears[name].bind((interface, ETH_IPV4))
+                for sockets, kind in ((self._past, 0), (self._through, 0), (self._ears, ETH_IPV4)):
+                    sockets[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(kind))
+                    sockets[name].bind((interface, kind))
             self._past[name].setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
             self._ears[name].setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
             self._ears[name].setblocking(False)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for sockets in (self._past, self._through, self._ears):
-            for each in sockets.values():
-                each.close()
+    def __exit__(self, *_: object) -> None:
+        for each in (*self._past.values(), *self._through.values(), *self._ears.values()):
+            each.close()
 
     def lost_and_found(self, expected: set[tuple[str, str]]) -> tuple[Counter[Probe], Counter[Probe]]:
-        """Send from everybody to everybody.
+        """Send from everybody to everybody, of whom the pairs that are connected are given.
 
-        Parameters
-        ----------
-        expected : set of (str, str)
-            The ordered pairs that are connected.
-
-        Returns
-        -------
-        lost, found : Counter of Probe
-            Packets between connected pairs that did not arrive, and packets between others that did (or arrived twice, or
-            at the wrong host).
+        Return the packets between connected pairs that did not arrive, and those between others that did, or twice, or elsewhere.
         """
-        self._round += 1
-        self.sent = 0
-        lost: Counter[Probe] = Counter()
-        found: Counter[Probe] = Counter()
-        waiting: Counter[Probe] = Counter()
+        self._round, self.sent = self._round + 1, 0
+        lost, found, waiting = Counter[Probe](), Counter[Probe](), Counter[Probe]()
         for src in self.hosts:
             others = [dst for dst in self.hosts if dst != src]
             # a few at a time: a switch that the machine has no time for keeps some 250 packets of a port

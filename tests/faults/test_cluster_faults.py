@@ -1,7 +1,5 @@
 """Faults of controllers, relays and etcd's nodes, and invariants of all that was committed, commanded and put in force."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -79,8 +77,8 @@ def test_after_faults_all_follow_one_leader_and_nothing_ever_went_back() -> None
 def _faults_of_a_cluster() -> int:
     with FaultyCluster(Clos(2, 2, 2, 4, 2)) as lab:
         for text in STEPS:
-            lab.run(Step.parse(text))
-        checked = lab.histories()
+            lab.do(Step.parse(text))
+        checked = lab.checked()
         assert checked["terms"] >= 3, checked
         assert min(checked["put_in_force"], checked["entries_written"], checked["packets"]) > 0, checked
         # an entry that a leader of an earlier term would write

@@ -1,7 +1,5 @@
 """An authority and certificates of one's own, by openssl, as docs/operating.md makes them."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import NamedTuple

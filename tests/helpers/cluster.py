@@ -1,7 +1,5 @@
 """Several real controllers on one real etcd, and a real Open vSwitch with the dummy datapath that all of them are connected to."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -32,15 +30,7 @@ TOKEN = "a-token-that-all-members-have"
 
 @dataclass
 class Cluster:
-    """The parts of a cluster.
-
-    Attributes
-    ----------
-    slow : SlowWrites
-        Between the members and etcd.
-    members : dict of str to ControllerProcess
-        Those that run, by name.
-    """
+    """The parts of a cluster."""
 
     tree: Clos
     directory: Path
@@ -57,7 +47,7 @@ class Cluster:
             with suppress(httpx.TransportError):
                 url = f"http://{endpoint}/v3/kv/range"
                 found = httpx.post(url, json=wanted, verify=False).json().get("kvs", [])
-                return json.loads(b64decode(found[0]["value"])) if found else None  # type: ignore[no-any-return]
+                return json.loads(b64decode(found[0]["value"])) if found else None
         return None
 
     def leader(self) -> str | None:

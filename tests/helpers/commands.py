@@ -1,7 +1,5 @@
 """The command ``sopa`` in this process: to start Python for each would take most of a test's time."""
 
-from __future__ import annotations
-
 import gc
 import os
 import warnings

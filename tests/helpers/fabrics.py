@@ -105,11 +105,11 @@ class Fabric:
     def walk(self, src: str, flow: str) -> list[str]:
         """Follow a packet from a host through every switch; the names it passes, the host it reaches last."""
         came_from: object = self.tree.host(src)
-        here: object = self.tree.edge_of(came_from)  # type: ignore[arg-type]
+        here: object = self.tree.edge_of(came_from)
         way: list[str] = []
         while isinstance(here, Switch):
             way.append(self.tree.name(here))
-            in_port = self.tree.port(here, came_from)  # type: ignore[arg-type]
+            in_port = self.tree.port(here, came_from)
             traced = self.trace(here, f"in_port={in_port},{flow}")
             if not traced.ports:
                 return way
@@ -118,7 +118,7 @@ class Fabric:
             flow = re.sub("dl_src=[0-9a-f:]+", f"dl_src={traced.source}", flow)
             flow = re.sub("dl_dst=[0-9a-f:]+", f"dl_dst={traced.destination}", flow)
             came_from, here = here, self.tree.neighbour(here, traced.ports[0])
-        return [*way, self.tree.name(here)]  # type: ignore[arg-type]
+        return [*way, self.tree.name(here)]
 
     def flows(self, switch: str) -> list[str]:
         """A switch's flow entries, sorted, without counters and the version that they came with (the cookie's low half)."""
@@ -148,15 +148,7 @@ class Fabric:
 
 
 class Kept:
-    """One fabric for many tests. After a test that leaves it in another state it is started anew for the next one.
-
-    Parameters
-    ----------
-    tree : Clos or int
-    directory : Path
-    options : sequence of str
-        The controller's.
-    """
+    """One fabric for many tests. After a test that leaves it in another state it is started anew for the next one."""
 
     def __init__(self, tree: Clos | int, directory: Path, *options: str) -> None:
         self._tree, self._directory, self._options = tree, directory, options
@@ -167,13 +159,7 @@ class Kept:
 
     @contextmanager
     def lend(self) -> Iterator[Fabric]:
-        """Lend it to a test that leaves it as it was.
-
-        Raises
-        ------
-        AssertionError
-            If it does not become so again.
-        """
+        """Lend it to a test that leaves it as it was."""
         if self._fabric is None:
             self._started += 1
             directory = self._directory / str(self._started)

@@ -1,7 +1,5 @@
 """The memory of other processes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

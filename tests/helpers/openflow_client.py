@@ -1,7 +1,5 @@
 """A controller's end of an OpenFlow 1.3 channel on a plain socket: no Ryu application, no green threads."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 import time
@@ -15,17 +13,7 @@ ANSWER_SECONDS = 60.0
 
 
 class OpenFlowClient:
-    """Waits for one switch to connect, and then stands in for Ryu's ``Datapath``.
-
-    Attributes
-    ----------
-    target : str
-        The address for ``set-controller``.
-    id : int
-        The datapath id.
-    ports : dict
-        Ryu's descriptions of the ports by number, kept up to date as Ryu does.
-    """
+    """Waits for one switch to connect, and then stands in for Ryu's ``Datapath``."""
 
     def __init__(self) -> None:
         desc = ProtocolDesc(ofproto_v1_3.OFP_VERSION)
@@ -58,22 +46,17 @@ class OpenFlowClient:
             if opened is not None:
                 opened.close()
 
-    # -- what Ryu's Datapath has --------------------------------------------------------------------------------------
-
     def set_xid(self, message: Any) -> int:
         xid = next(self._xids)
         message.set_xid(xid)
         return xid
 
     def send_msg(self, message: Any) -> bool:
-        assert self._socket is not None
         if message.xid is None:
             self.set_xid(message)
         message.serialize()
         self._socket.sendall(message.buf)
         return True
-
-    # -- what its receiver does ---------------------------------------------------------------------------------------
 
     def receive(self) -> Any:
         """Return the next message of the switch; echo requests are answered."""
@@ -92,7 +75,6 @@ class OpenFlowClient:
             return message
 
     def _read(self, count: int) -> bytes:
-        assert self._socket is not None
         data = b""
         while len(data) < count:
             more = self._socket.recv(count - len(data))

@@ -1,7 +1,5 @@
 """Relays as child processes, what a leader writes to their engine, and agents that read messages as the real one does."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading
@@ -63,26 +61,13 @@ class Agent:
     """An agent's end of a channel: what it has in force follows from the messages by `protocol.receive`, as in the real agent.
 
     A thread reads them, and answers pings at once.
-
-    Parameters
-    ----------
-    channel : ClientConnection
-    address : str
-        The host's.
-    answers : mapping of str to callable, optional
-        What is done with messages of other kinds as soon as they come; of ``ping`` None, to answer none.
-
-    Attributes
-    ----------
-    kinds : list of str
-        Of the messages that were followed.
     """
 
     def __init__(self, channel: ClientConnection, address: str, answers: Answers | None = None) -> None:
         self.channel = channel
         self.view: View | None = None
         self.kinds: list[str] = []
-        self._address = IPv4Address(address)
+        self.address = IPv4Address(address)
         self._answers: Answers = {"ping": Agent.acknowledge, **(answers or {})}
         self._messages: Queue[str | ConnectionClosed] = Queue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -104,13 +89,12 @@ class Agent:
         message = self._messages.get(timeout=PATIENCE_SECONDS)
         if isinstance(message, ConnectionClosed):
             raise message
-        self.view = protocol.receive(message, self.view, self._address)
+        self.view = protocol.receive(message, self.view, self.address)
         return message
 
     def follow(self, acknowledge: bool = True) -> tuple[int, int]:
         """Take the next message with state, acknowledge it, and return term and version that are in force."""
         self.kinds.append(json.loads(self.take())["type"])
-        assert self.view is not None
         if acknowledge:
             self.acknowledge()
         return self.view.epoch, self.view.version

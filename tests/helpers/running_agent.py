@@ -1,12 +1,11 @@
 """A host agent that runs as it does on a host, over real WebSockets; its kernel side is in memory."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Self
 
 from sopa_ryu.agent.agent_options import Options
 from sopa_ryu.agent.follower import Follower
@@ -19,16 +18,7 @@ FIRST = IPv4Address("10.0.0.2")
 
 
 class RunningAgent:
-    """A host agent in a thread of its own.
-
-    Parameters
-    ----------
-    urls : tuple of str
-        Of its controllers.
-    address : IPv4Address
-        The host's.
-    token_file : Path, optional
-    """
+    """A host agent in a thread of its own."""
 
     def __init__(self, urls: tuple[str, ...], address: IPv4Address = FIRST, token_file: Path | None = None) -> None:
         options = Options(urls, token_file=token_file, probes=False)
@@ -57,6 +47,12 @@ class RunningAgent:
         finally:
             self.loop.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
     @property
     def at(self) -> str | None:
         """The URL whose channel is open."""
@@ -69,9 +65,7 @@ class RunningAgent:
         return (its.epoch, its.version) if its is not None else (0, 0)
 
     def end(self) -> None:
-        """End it, and wait until it has."""
         assert self._started.wait(20)
-        assert self.task is not None
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.task.cancel)
         self._thread.join(20)

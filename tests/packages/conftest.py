@@ -1,7 +1,5 @@
 """Where the tests of packages run: only by ``make test-deb``, which builds what they test."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,10 +10,17 @@ import pytest
 from tests.packages.roots import CHROOT, Root
 
 PACKAGES = "SOPA_PACKAGES"
-LAB = (
-    *("ethtool", "iperf3", "iproute2", "iputils-ping", "mininet", "net-tools", "openvswitch-switch", "procps"),
+LAB = [
+    "ethtool",
+    "iperf3",
+    "iproute2",
+    "iputils-ping",
+    "mininet",
+    "net-tools",
+    "openvswitch-switch",
+    "procps",
     "python3-yaml",
-)
+]
 collect_ignore_glob = [] if PACKAGES in os.environ else ["test_*.py"]
 
 
@@ -59,8 +64,6 @@ def with_lab(directory: Path, prepared: list[Path]) -> list[Path]:
 @pytest.fixture
 def new_root(directory: Path, request: pytest.FixtureRequest) -> Callable[..., Root]:
     """A function that makes a root with the dependencies, those of the lab included if asked for, without a package of SOPA."""
-
-    def made(lab: bool = False) -> Root:
-        return Root(Path(mkdtemp(dir=directory)), request.getfixturevalue("with_lab" if lab else "prepared"))
-
-    return made
+    return lambda lab=False: Root(
+        Path(mkdtemp(dir=directory)), request.getfixturevalue("with_lab" if lab else "prepared")
+    )

@@ -1,7 +1,5 @@
 """Roots of Debian for a test: an overlay on one that debootstrap has made, with what apt installs in it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -17,18 +15,7 @@ MINUTES = 20 * 60
 OUTSIDE = "SOPA_MOUNTS_OUTSIDE"
 """The mount namespace in which scripts/test_deb.sh was started: mounts here must be in another."""
 # What differs after any installation: caches, logs, apt's and dpkg's own state, files of the machine, and of its users.
-_IGNORED = (
-    "dev",
-    "proc",
-    "run",
-    "sys",
-    "tmp",
-    "var/cache",
-    "var/lib/apt",
-    "var/log",
-    "root",
-    "etc/resolv.conf",
-)
+_IGNORED = ("dev", "proc", "run", "sys", "tmp", "var/cache", "var/lib/apt", "var/log", "root", "etc/resolv.conf")
 _OWN_STATE = re.compile(
     r"var/lib/dpkg/(status|available|diversions|statoverride|lock|triggers|info/format)|etc/.*-$|etc/\.pwd\.lock"
 )
@@ -42,15 +29,7 @@ ENVIRONMENT = {
 
 
 class Root:
-    """A root of Debian: an overlay in a mount namespace that ends with the tests.
-
-    Parameters
-    ----------
-    directory : Path
-        A new one, for what is written.
-    below : sequence of Path
-        Directories on which it is, the uppermost first.
-    """
+    """A root of Debian: an overlay in a mount namespace that ends with the tests."""
 
     def __init__(self, directory: Path, below: Sequence[Path] = (CHROOT,)) -> None:
         # otherwise mounts would stay
@@ -76,7 +55,6 @@ class Root:
         _done("mount", "-t", "overlay", "overlay", "-o", self._options, self.path)
 
     def unmount(self) -> None:
-        """Unmount all of it; what was written stays in `upper`."""
         _done("umount", "--recursive", self.path)
 
     def command(self, *words: str | Path, netns: str | None = None, user: str = "root") -> list[str]:

@@ -1,7 +1,5 @@
 """The units under systemd: in a guest with Debian 12's own kernel, in QEMU."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,18 +1,16 @@
 """The interfaces at which `bfd.enable` enables BFD, in the databases of real switches; the lab's tests check the links."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import Any
+from contextlib import ExitStack
 
 import pytest
 
 from sopa_ryu.southbound import bfd
 from topologies import FatTree, Host, Level, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
-from topologies.ovsdb import OvsdbError, entries, transact
+from topologies.ovsdb import entries
 from topologies.structure import BFD_MAC
 
 pytestmark = pytest.mark.switch
@@ -27,26 +25,17 @@ ENDS = {
 ADDRESSES = {bfd.SENDS_TO: BFD_MAC, bfd.REQUIRES: BFD_MAC}
 
 
+Both = tuple[PrivateOvs, PrivateOvs]
+
+
 @pytest.fixture(scope="module")
-def databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PrivateOvs, PrivateOvs]]:
-    """The edge switches, and all others, each with a database of theirs."""
-    edges = [switch for switch in TREE.switches() if switch.level is Level.EDGE]
-    others = [switch for switch in TREE.switches() if switch.level is not Level.EDGE]
-    with (
-        PrivateOvs(tmp_path_factory.mktemp("edges"), dummy=True) as first,
-        PrivateOvs(tmp_path_factory.mktemp("others"), dummy=True) as second,
-    ):
-        DummyFabric(TREE, first, switches=edges)
-        DummyFabric(TREE, second, switches=others)
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """The databases of the edge switches, and of all others."""
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(PrivateOvs(tmp_path_factory.mktemp("ovs"), dummy=True)) for _ in range(2))
+        DummyFabric(TREE, first, switches=list(TREE.switches(Level.EDGE)))
+        DummyFabric(TREE, second, switches=[each for each in TREE.switches() if each.level is not Level.EDGE])
         yield first, second
-
-
-@pytest.fixture
-def both(databases: tuple[PrivateOvs, PrivateOvs]) -> tuple[PrivateOvs, PrivateOvs]:
-    """These without any setting of BFD."""
-    for ovs in databases:
-        ovs.transact([{"op": "update", "table": "Interface", "where": [], "row": {"bfd": ["map", []]}}])
-    return databases
 
 
 def configured(*databases: PrivateOvs) -> dict[tuple[Switch, int], dict[str, str]]:
@@ -60,64 +49,26 @@ def configured(*databases: PrivateOvs) -> dict[tuple[Switch, int], dict[str, str
     return found
 
 
-def settings(interval: int) -> dict[str, str]:
-    return {"enable": "true", "min_tx": str(interval), "min_rx": str(interval), **ADDRESSES}
-
-
-def test_every_link_between_switches_gets_it_once(both: tuple[PrivateOvs, PrivateOvs]) -> None:
-    first, second = both
+def test_every_link_between_switches_gets_it_once_under_eventlet_too(both: Both) -> None:
+    first, _ = both
     # another network's bridge, and one whose database row no switch has applied, are none of ours
     first.vsctl("add-br", "other", "--", "set", "bridge", "other", "datapath_type=dummy")
     first.vsctl("--no-wait", "add-br", "fresh", "--", "set", "bridge", "fresh", "datapath_type=nosuch")
-    addresses = [first.database, second.database]
-    assert bfd.enable(addresses * 2, TREE, 300) == bfd.Report(set(TREE.switches()), had=0, enabled=64)
-    assert configured(*both) == dict.fromkeys(ENDS, settings(300))
-    assert bfd.enable(addresses, TREE, 100) == bfd.Report(set(TREE.switches()), had=64, enabled=0)
-    assert configured(*both) == dict.fromkeys(ENDS, settings(300))
-    for name in ("other", "fresh"):
-        first.vsctl("--no-wait", "del-br", name)
-
-
-def test_an_end_requires_the_address_only_after_the_other_one_sends_to_it(
-    both: tuple[PrivateOvs, PrivateOvs], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One database breaks down between the two steps: no link may be left with a requirement that its other end does not meet."""
-    first, second = both
-    for ovs in both:
-        names = [
-            f"{TREE.name(switch)}-eth{port}" for switch, port in ENDS if (switch.level is Level.EDGE) == (ovs is first)
-        ]
-        ovs.vsctl(*(word for name in names for word in ("--", "set", "Interface", name, "bfd:enable=true")))
-
-    def failing(address: str, operations: list[dict[str, Any]], *rest: Any) -> list[dict[str, Any]]:
-        if address == second.database and operations[0]["op"] == "mutate":
-            raise OvsdbError("gone")
-        return transact(address, operations, *rest)
-
-    monkeypatch.setattr(bfd, "transact", failing)
-    report = bfd.enable([first.database, second.database], TREE, 100)
-    assert (report.had, report.enabled, report.problems) == (64, 0, {second.database: "gone"})
-    found = configured(*both)
-    for switch, port in ENDS:
-        far = TREE.neighbour(switch, port)
-        assert isinstance(far, Switch)
-        other = found[far, TREE.port(far, switch)]
-        assert bfd.REQUIRES not in found[switch, port] or other.get(bfd.SENDS_TO) == BFD_MAC
-    monkeypatch.undo()
-    bfd.enable([first.database, second.database], TREE, 100)
-    assert all(ADDRESSES.items() <= its.items() for its in configured(*both).values())
-    assert configured(*both).keys() == ENDS
-
-
-def test_under_eventlet(both: tuple[PrivateOvs, PrivateOvs]) -> None:
     code = """if True:
         import sys, eventlet; eventlet.monkey_patch()
         from sopa_ryu.southbound import bfd
         from topologies import FatTree
-        report = bfd.enable([*sys.argv[1:], "tcp:127.0.0.1:1"], FatTree(4), 100)
+        report = bfd.enable([*sys.argv[1:] * 2, "tcp:127.0.0.1:1"], FatTree(4), 300)
         print(len(report.switches), report.enabled, report.problems)
     """
-    command = [sys.executable, "-W", "ignore", "-c", code, *(ovs.database for ovs in both)]
+    addresses = [ovs.database for ovs in both]
+    command = [sys.executable, "-W", "ignore", "-c", code, *addresses]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout.startswith("20 64 {'tcp:127.0.0.1:1': ")
     assert "ECONNREFUSED" in done.stdout
+    settings = {"enable": "true", "min_tx": "300", "min_rx": "300", **ADDRESSES}
+    assert configured(*both) == dict.fromkeys(ENDS, settings)
+    assert bfd.enable(addresses, TREE, 100) == bfd.Report(set(TREE.switches()), had=64, enabled=0)
+    assert configured(*both) == dict.fromkeys(ENDS, settings)
+    for name in ("other", "fresh"):
+        first.vsctl("--no-wait", "del-br", name)

@@ -1,18 +1,24 @@
 """The controller against real Open vSwitch: the switches it admits or ignores, its repairs, its restart, and its messages."""
 
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
+from tests.helpers import relay
 from tests.helpers.fabrics import Fabric, packet
 from tests.helpers.openflow_client import OpenFlowClient
+from tests.helpers.relay import Agent
 from tests.helpers.waiting import Containing, eventually
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+from topologies.lab.standstill import standing_still
 
 pytestmark = pytest.mark.switch
 
@@ -35,19 +41,15 @@ def stopped(fabric: Fabric) -> Iterator[None]:
     fabric.controller.start()
 
 
-def test_a_port_that_goes_down_is_a_failure_until_it_comes_back(fabric: Fabric) -> None:
-    before = fabric.controller.fabric()["version"]
+def agent(fabric: Fabric, address: str, *more: Any) -> AbstractContextManager[Agent]:
+    return relay.agent(fabric.controller.url, address, fabric.controller.agent_token_file.read_text().strip(), *more)
+
+
+def test_a_packet_in_flight_that_names_a_dead_uplink_takes_another_one(fabric: Fabric) -> None:
     fabric.set_link("a0_0-c0_1", False)
     fabric.fails({"a0_0-c0_1": "down"})
-    assert fabric.controller.fabric()["version"] > before
-    paths = fabric.controller.get("/paths", src="10.0.0.2", dst="10.2.0.2").json()
-    assert [path["up"] for path in paths["candidates"]] == [[0, 0], [1, 0], [1, 1]]
-    assert paths["excluded"] == [{"up": [0, 1], "reason": "link a0_0-c0_1 down"}]
-    # a packet in flight that names the dead uplink takes another one: fast failover, no controller involved
     src, dst = fabric.tree.host("h0_0_2"), fabric.tree.host("h2_0_2")
     assert fabric.walk("h0_0_2", packet(fabric, src, dst, (0, 1))) == ["e0_0", "a0_0", "c0_0", "a2_0", "e2_0", "h2_0_2"]
-    # unlabelled packets of other pods are steered around it
-    assert any("table=3" in flow and "nw_dst=10.0.0.0/16" in flow for flow in fabric.flows("a1_0"))
     fabric.set_link("a0_0-c0_1", True)
     fabric.fails({})
 
@@ -65,6 +67,9 @@ def test_a_restarted_controller_repairs_entry_by_entry_and_keeps_what_was_learne
         return f"eth(src={sender},dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),{arp}"
 
     fabric.controller.change("PUT", "/drains/c1_0").raise_for_status()
+    fabric.set_link("a1_0-c0_1", False)
+    known = {"c1_0": "drained", "a1_0-c0_1": "down"}
+    fabric.fails(known)
     ends = "ipv4(src=10.0.0.2,dst=10.0.0.3,proto=17,tos=0,ttl=64,frag=no),udp(src=1,dst=2)"
     send(fabric, f"eth(src=02:00:0a:00:00:02,dst=02:00:00:00:00:01),eth_type(0x0800),{ends}")
     eventually(counted)
@@ -78,12 +83,14 @@ def test_a_restarted_controller_repairs_entry_by_entry_and_keeps_what_was_learne
         ovs.ofctl("mod-group", "e0_0", "group_id=1,type=ff,bucket=watch_port:4,actions=output:4")
         ovs.ofctl("add-group", "e0_0", "group_id=77,type=all")
         fabric.set_link("a0_0-c0_1", False)
-    # what was drained is, at once; what has failed, too, when the switches are back
-    assert fabric.controller.get("/drains").json()["drains"] == ["c1_0"]
+    with agent(fabric, "10.0.0.2") as its:  # before the switches are back
+        assert its.follow()[0] == fabric.controller.fabric()["epoch"]
+        assert its.view.failures.items() >= known.items()
     fabric.controller.wait_connected(20)
-    fabric.fails({"c1_0": "drained", "a0_0-c0_1": "down"})
+    fabric.fails({**known, "a0_0-c0_1": "down"})
     fabric.controller.change("DELETE", "/drains/c1_0").raise_for_status()
-    fabric.set_link("a0_0-c0_1", True)
+    for name in ("a0_0-c0_1", "a1_0-c0_1"):
+        fabric.set_link(name, True)
     fabric.fails({})
     learned = [flow for flow in fabric.flows("e0_0") if flow.startswith("cookie=0x50000000,")]
     assert sorted({*fabric.flows("e0_0")} - {*learned}) == [
@@ -98,64 +105,26 @@ def test_a_restarted_controller_repairs_entry_by_entry_and_keeps_what_was_learne
     ovs.ofctl("del-flows", "e0_0", "cookie=0x5000000000000000/-1")
 
 
-def bridge(fabric: Fabric, name: str, dpid: int, ports: int) -> None:
-    ovs = fabric.ovs
-    words = ["add-br", name, "--", "set", "bridge", name, "datapath_type=dummy", "fail_mode=secure"]
-    words += ["protocols=OpenFlow13", f"other-config:datapath-id={dpid:016x}"]
-    words += ["--", "set-controller", name, fabric.controller.openflow]
-    ovs.vsctl(*words, *(word for port in range(1, ports + 1) for word in ("--", *added_port(name, port))))
+def test_after_an_estimator_that_is_killed_another_one_hands_out_lists_anew(fabric: Fabric) -> None:
+    """What it concludes from probes is in `tests/unit/health`, and with packets in `tests/lab/test_probes.py`."""
+    lists: dict[object, int] = {}
+
+    def listed(its: Agent, message: dict[str, Any]) -> None:
+        lists[its.address] = message["number"]
+
+    def running() -> bool:
+        return fabric.controller.get("/health").json()["running"]
+
+    probing = "probes=1", {"probes": listed}
+    with agent(fabric, "10.0.0.2", *probing) as one, agent(fabric, "10.2.0.2", *probing) as other:
+        assert one.follow() == other.follow()
+        eventually(lambda: len(lists) == 2 and running())
+        said, former = fabric.controller.log.read_text(), max(lists.values())
+        os.kill(int(said.rpartition("runs as process ")[2].split()[0]), signal.SIGKILL)
+        eventually(lambda: min(lists.values()) > former and running())
 
 
-def added_port(name: str, port: int) -> list[str]:
-    added = f"{name}p{port}"
-    return ["add-port", name, added, "--", "set", "interface", added, "type=dummy", f"ofport_request={port}"]
-
-
-def test_switches_that_are_none_of_the_fabric_are_reported_and_left_alone(fabric: Fabric) -> None:
-    foreign = {f"other{dpid:x}": dpid for dpid in (0x1, 0x010400, 0x040000, 0xFFFFFFFFFFFF)}
-    for name, dpid in foreign.items():
-        bridge(fabric, name, dpid, 4)
-    eventually(lambda: len(fabric.controller.fabric()["rejected"]), len(foreign))
-    rejected = {each["dpid"]: each["reason"] for each in fabric.controller.fabric()["rejected"]}
-    assert rejected.keys() == {f"{dpid:016x}" for dpid in foreign.values()}
-    assert all("no switch of a k=4 fat-tree" in reason for reason in rejected.values())
-    assert "ignored" in fabric.controller.log_tail()
-    for name in foreign:
-        assert fabric.flows(name) == []
-        fabric.ovs.vsctl("del-br", name)
-
-
-def test_a_switch_with_wrong_ports_is_reported_and_admitted_later(fabric: Fabric) -> None:
-    """And its links are back when its neighbours' ports are, as they never were down."""
-    ovs, tree = fabric.ovs, fabric.tree
-    ovs.vsctl("del-port", "c1_1", "c1_1-eth4")
-    ovs.appctl("bridge/reconnect", "c1_1")
-    eventually(lambda: str(fabric.controller.fabric()["rejected"]), Containing("has ports 1-3"))
-    healthy = fabric.flows("c1_1")
-    ovs.ofctl("del-flows", "c1_1")
-    words = ["add-port", "c1_1", "c1_1-eth4", "--", "set", "interface", "c1_1-eth4", "type=dummy", "ofport_request=4"]
-    ovs.vsctl(*words)
-    eventually(lambda: fabric.controller.fabric()["connected"], tree.switch_count)
-    assert fabric.flows("c1_1") == healthy
-
-
-def test_a_switch_that_refuses_entries_is_reported_and_admitted_later(fabric: Fabric) -> None:
-    with stopped(fabric):
-        fabric.ovs.ofctl("del-flows", "e0_0")
-        limit = ["--id=@limit", "create", "Flow_Table", "flow_limit=1", "overflow_policy=refuse"]
-        fabric.ovs.vsctl(*limit, "--", "set", "bridge", "e0_0", "flow_tables:1=@limit")
-    eventually(lambda: fabric.controller.fabric()["missing"], ["e0_0"])
-    failure = {"name": "e0_0", "kind": "switch", "reason": "without its rules"}
-    eventually(lambda: fabric.controller.fabric()["failures"], Containing(failure))
-    # it is tried again and again, and not rejected meanwhile
-    eventually(lambda: str(fabric.controller.fabric()["rejected"]), Containing("e0_0: flow mod failed"))
-    fabric.ovs.vsctl("clear", "bridge", "e0_0", "flow_tables")
-    eventually(lambda: fabric.controller.fabric()["connected"], 20)
-
-
-def test_the_later_controller_is_master_and_no_generation_id_keeps_the_switches_from_it(
-    fabric: Fabric, tmp_path: Path
-) -> None:
+def test_the_later_controller_is_master_whatever_generation_there_was(fabric: Fabric, tmp_path: Path) -> None:
     openflow, rest = free_ports(2)
     names = [fabric.tree.name(switch) for switch in fabric.tree.switches()]
     with ControllerProcess(4, tmp_path / "second.log", openflow, rest) as second:
@@ -190,3 +159,43 @@ def test_a_port_that_is_taken_is_said_clearly(fabric: Fabric) -> None:
     done = subprocess.run(other, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert f"port {rest.partition('=')[2]} on 127.0.0.1 is already in use" in done.stderr
+
+
+# -- channels that are claimed twice or name another switch, and a controller that stands still -----------------------
+
+
+def log(fabric: Fabric) -> str:
+    return fabric.controller.log.read_text()
+
+
+def test_a_controller_that_was_stopped_and_continued_withdraws_nothing(shared: Fabric) -> None:
+    before = shared.controller.fabric()
+    eventually(shared.dummy.connected, 20)
+    probe = {"op": "update", "table": "Controller", "where": [], "row": {"inactivity_probe": 5000}}
+    shared.ovs.transact([probe])  # the switches close their channels meanwhile
+    with standing_still(shared.controller.pid):
+        eventually(shared.dummy.connected, 0)
+    eventually(lambda: log(shared), Containing("this controller stood still for "))
+    eventually(lambda: shared.controller.fabric()["management"]["fault"], False)
+    eventually(lambda: shared.controller.fabric()["connected"], 20)
+    after = shared.controller.fabric()
+    assert after["version"] == before["version"]
+    assert after["management"]["pauses_faults"] > before["management"]["pauses_faults"]
+    probe["row"] = {"inactivity_probe": 0}
+    shared.ovs.transact([probe])
+
+
+def test_a_second_connection_is_closed_and_takes_over_from_one_that_hangs(shared: Fabric, tmp_path: Path) -> None:
+    name, controller = "c1_1", shared.controller
+    shared.lead([name], "tcp:127.0.0.1:9")
+    eventually(lambda: controller.fabric()["missing"], [name])
+    with PrivateOvs(tmp_path / "twin", dummy=True) as twin:
+        DummyFabric(shared.tree, twin, controller.openflow, [shared.tree.switch(name)])
+        eventually(lambda: controller.fabric()["connected"], 20)
+        shared.lead([name], controller.openflow)
+        eventually(lambda: log(shared), Containing(f"second connection of switch {name} from 127.0.0.1 closed"))
+        with standing_still(twin.pid()):
+            eventually(
+                lambda: log(shared), Containing(f"{name}: its connection from 127.0.0.1 does not answer or is gone")
+            )
+            eventually(lambda: controller.fabric()["connected"], 20)

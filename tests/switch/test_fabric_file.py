@@ -1,14 +1,12 @@
 """A controller with a fabric file: what fits it, what does not, and what a changed or broken file does."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
-from tests.helpers.commands import ask, sopa
+from tests.helpers.commands import ask
 from tests.helpers.waiting import eventually
 from topologies.fabric_file import dump, parse
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
@@ -75,17 +73,3 @@ def test_switches_that_fit_are_used_and_others_told_the_file_until_it_changes(tm
         assert "Traceback" not in done.stderr
         assert {file.name: file.read_bytes() for file in controller.state_dir.iterdir()} == kept
         assert ovs.ofctl("dump-flows", "e0_0", "--no-stats") == flows
-
-
-def test_doctor_checks_a_switch_against_the_file(tmp_path: Path) -> None:
-    tree = parse(TEXT).fabric
-    file = tmp_path / "fabric.yaml"
-    file.write_text(TEXT)
-    with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
-        DummyFabric(tree, ovs, switches=[tree.switch("e0_1"), tree.switch("e0_2")])
-        ovs.vsctl("del-port", "e0_2-eth3")
-        done = sopa("doctor", "switch", "--fabric", str(file), "--db", ovs.database)
-        assert done.exit_code == 3
-        assert "WRONG e0_2 (e0_2): it has no port 3" in done.stdout
-        assert "ok    e0_1 (e0_1): ports" in done.stdout
-        assert "(e0_1): it has no port" not in done.stdout

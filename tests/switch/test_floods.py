@@ -1,7 +1,5 @@
 """What clients without a token send takes no memory, no switch and no agent from a real controller."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -192,10 +191,3 @@ def test_a_switch_that_reconnects_counts_again_though_it_was_reconciled(hedera: 
     hedera.ovs.ofctl("del-flows", "e0_0", "cookie=0x4801000000000000/0xffff000000000000")
     eventually(lambda: len(entries(hedera, "e0_0", 1)), 4)
     takes_its_path(hedera, SRC, DST, 40005)
-
-
-def test_simulated_annealing_places_too(tmp_path: Path) -> None:
-    more = "--hedera-placement=simulated-annealing", "--hedera-seed=7"
-    with running(4, tmp_path, *OPTIONS, *more, APPLICATION) as fabric:
-        takes_its_path(fabric, SRC, DST, 40001)
-        assert "simulated-annealing every 1 s" in log(fabric)

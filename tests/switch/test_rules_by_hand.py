@@ -1,7 +1,5 @@
 """Rules that somebody changes behind the controller's back, on real Open vSwitch: found, told truly, and put right."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from itertools import zip_longest

@@ -1,20 +1,14 @@
 """TLS, end to end: REST and the agents' channel, OpenFlow by Ryu's own options, and OVSDB, with real switches."""
 
-from __future__ import annotations
-
-import socket
-import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
-from websockets.sync.client import connect
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ProcessError, free_ports
 from tests.helpers.arbiter import ArbiterProcess
 from tests.helpers.certificates import Authority, Certificate
+from tests.helpers.commands import ask
 from tests.helpers.veth import veth_pair
 from tests.helpers.waiting import Containing, eventually
 from topologies import FatTree
@@ -44,27 +38,20 @@ def its(
         yield process
 
 
-def test_rest_and_the_agents_channel_over_tls(tmp_path: Path, authority: Authority, its: ControllerProcess) -> None:
-    context = ssl.create_default_context(cafile=authority.certificate)
-    assert its.url.startswith("https://")
-    assert its.fabric()["k"] == 4
-    assert its.change("PUT", "/drains/c0_0").status_code == 200
-    url = its.url.replace("https", "wss") + "/sopa/v1/agents/10.0.0.2"
-    headers = {"Authorization": f"Bearer {its.agent_token_file.read_text().strip()}"}
-    with connect(url, ssl=context, additional_headers=headers, proxy=None):
-        eventually(lambda: its.get("/agents").json()["total"], 1)
-    # an authority that did not sign it, and no TLS at all
-    stranger = Authority(tmp_path, "stranger")
-    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-        httpx.get(f"{its.url}/sopa/v1/fabric", verify=ssl.create_default_context(cafile=stranger.certificate))
-    with pytest.raises(httpx.TransportError):
-        httpx.get(its.url.replace("https", "http") + "/sopa/v1/fabric")
-    assert "Traceback" not in its.log.read_text()
+def test_commands_over_tls(authority: Authority, its: ControllerProcess) -> None:
+    trusted = {"SOPA_CA_FILE": str(authority.certificate)}
+    assert ask(its, "drain", "c0_1", "--wait", "0", **trusted).stdout == "c0_1: drained\n"
+    plain = {"SOPA_CONTROLLER": its.url.replace("https", "http")}
+    for variables, said in (
+        ({}, "--ca-file FILE, or SOPA_CA_FILE"),
+        (plain, "If the controller uses TLS there"),
+        ({"SOPA_CA_FILE": "/nowhere"}, "cannot be read from /nowhere"),
+    ):
+        done = ask(its, "status", **variables)
+        assert (done.exit_code, said in done.stderr) == (1, True)
 
 
-def test_a_hosts_agent_follows_a_controller_over_tls(
-    tmp_path: Path, authority: Authority, its: ControllerProcess
-) -> None:
+def test_an_agent_over_tls(tmp_path: Path, authority: Authority, its: ControllerProcess) -> None:
     eventually(lambda: its.get("/agents").json()["total"], 0)
     with veth_pair() as pair:
         options = [f"--state-dir={tmp_path / 'agent'}", f"--token-file={its.agent_token_file}"]
@@ -76,9 +63,7 @@ def test_a_hosts_agent_follows_a_controller_over_tls(
             agent.wait_until(lambda: its.get("/agents").json()["total"] == 1, "it was connected")
 
 
-def test_an_arbiter_trusts_the_authority_that_it_is_given(
-    tmp_path: Path, authority: Authority, its: ControllerProcess
-) -> None:
+def test_an_arbiter_over_tls(tmp_path: Path, authority: Authority, its: ControllerProcess) -> None:
     options = [f"--secret-file={its.state_dir / 'agent-secret'}", "--rate=40"]
     with ArbiterProcess(its.url, tmp_path / "stranger.log", options) as arbiter:
         eventually(arbiter.text, Containing("CERTIFICATE_VERIFY_FAILED"))
@@ -88,41 +73,30 @@ def test_an_arbiter_trusts_the_authority_that_it_is_given(
         assert "link rates cannot be read" not in arbiter.text()
 
 
-def test_a_client_that_does_not_finish_its_handshake_holds_up_nobody(its: ControllerProcess) -> None:
-    port = int(its.url.rpartition(":")[2])
-    with ExitStack() as silent:
-        for _ in range(100):
-            silent.enter_context(socket.create_connection(("127.0.0.1", port)))
-        for _ in range(5):
-            assert its.fabric()["k"] == 4
-
-
-def test_only_switches_with_a_certificate_connect_over_tls(
-    tmp_path: Path, authority: Authority, own: Certificate
-) -> None:
-    switch = authority.sign("switch")
-    stranger = Authority(tmp_path, "stranger").sign("intruder")
+def test_a_certificate_admits_the_switch_it_names(tmp_path: Path, authority: Authority, own: Certificate) -> None:
+    switch, stranger = authority.sign("c1_1"), Authority(tmp_path, "stranger").sign("c1_1")
     openflow, rest, secure = free_ports(3)
-    options = [
-        f"--ctl-privkey={own.key}",
-        f"--ctl-cert={own.certificate}",
-        f"--ca-certs={authority.certificate}",
-        f"--ofp-ssl-listen-port={secure}",
-    ]
+    options = [f"--ctl-privkey={own.key}", f"--ctl-cert={own.certificate}", f"--ca-certs={authority.certificate}"]
+    options += [f"--ofp-ssl-listen-port={secure}", "--sopa-bind-certificates"]
+    log = tmp_path / "controller.log"
     with (
-        ControllerProcess(TREE.k, tmp_path / "controller.log", openflow, rest, options=options) as its,
+        ControllerProcess(TREE.k, log, openflow, rest, options=options) as its,
         PrivateOvs(tmp_path / "ovs", dummy=True) as ovs,
     ):
         ovs.vsctl("set-ssl", str(stranger.key), str(stranger.certificate), str(authority.certificate))
         DummyFabric(TREE, ovs, f"ssl:127.0.0.1:{secure}")
-        eventually(lambda: its.log.read_text(), Containing("TLS handshake"))
+        eventually(log.read_text, Containing("TLS handshake"))
         assert its.fabric()["connected"] == 0
         ovs.vsctl("set-ssl", str(switch.key), str(switch.certificate), str(authority.certificate))
-        its.wait_connected(TREE.switch_count)
-        assert "Traceback" not in its.log.read_text()
+        eventually(lambda: its.fabric()["connected"], 1)
+        eventually(lambda: len(its.fabric()["rejected"]), 19)
+        assert "c1_1" not in its.fabric()["missing"]
+        reason = "e0_0 has shown a certificate for c1_1: it needs one for e0_0 or 0000000000010000"
+        assert {"dpid": "0000000000010000", "reason": reason} in its.fabric()["rejected"]
+        assert "Traceback" not in log.read_text()
 
 
-def test_over_tls_bfd_is_switched_on_in_the_database_at_each_switchs_own_address(
+def test_bfd_is_enabled_over_tls_at_each_switchs_address(
     tmp_path: Path, authority: Authority, own: Certificate
 ) -> None:
     switch = authority.sign("switch", "192.0.2.1")  # by which address a switch is reached its certificate need not say

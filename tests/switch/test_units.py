@@ -1,7 +1,5 @@
 """The programs under what their systemd units allow them: a unit that is too tight would show only on the user's machine."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import signal
@@ -15,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from experiments.emulation.processes import AgentProcess, ControllerProcess, RelayProcess, free_ports
+from experiments.emulation.processes import AgentProcess, ChildProcess, ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.arbiter.build import build
 from sopa_ryu.cluster.address import parse
@@ -40,14 +38,23 @@ def under(unit: str) -> list[str]:
     return [sys.executable, "-m", "tests.helpers.sandbox", str(SYSTEMD / unit)]
 
 
-def test_the_sandbox_refuses_what_the_unit_does_not_allow() -> None:
-    program = "import os; os.chroot('/')"
-    done = subprocess.run([*under("sopa-agent@.service"), sys.executable, "-c", program], capture_output=True, text=True,
-                          check=False)  # fmt: skip
-    assert "PermissionError" in done.stderr
-    done = subprocess.run([*under("sopa-controller.service"), "unshare", "--net", "true"], capture_output=True, text=True,
-                          check=False)  # fmt: skip
-    assert "Operation not permitted" in done.stderr
+def ends_well(part: ChildProcess) -> None:
+    """End a part as systemd does; it has wanted nothing that its unit does not allow."""
+    assert part.stop(signal.SIGTERM) == 143  # SuccessExitStatus
+    log = part.log.read_text()
+    assert "Traceback" not in log
+    assert "not permitted" not in log.lower()
+
+
+@pytest.mark.parametrize(
+    ("unit", "command", "said"),
+    [
+        ("sopa-agent@.service", [sys.executable, "-c", "import os; os.chroot('/')"], "PermissionError"),
+        ("sopa-controller.service", ["unshare", "--net", "true"], "Operation not permitted"),
+    ],
+)
+def test_the_sandbox_refuses_what_the_unit_does_not_allow(unit: str, command: list[str], said: str) -> None:
+    assert said in subprocess.run([*under(unit), *command], capture_output=True, text=True, check=False).stderr
 
 
 def test_the_controller_does_all_it_does(tmp_path: Path) -> None:
@@ -65,10 +72,7 @@ def test_the_controller_does_all_it_does(tmp_path: Path) -> None:
         assert its.get("/switches/e0_0/rules").json()["right"] is True
         assert its.get("/process").json()["open_files"] > 20
         assert httpx.get(f"{its.url}/metrics").status_code == 200
-        assert its.stop(signal.SIGTERM) == 143  # SuccessExitStatus
-    log = its.log.read_text()
-    assert "Traceback" not in log
-    assert "not permitted" not in log.lower()
+        ends_well(its)
 
 
 def test_the_arbiter_grants_slots(tmp_path: Path) -> None:
@@ -76,18 +80,15 @@ def test_the_arbiter_grants_slots(tmp_path: Path) -> None:
     openflow, rest = free_ports(2)
     with ControllerProcess(4, tmp_path / "controller.log", openflow, rest, options=["--sopa-no-switches"]) as its:
         secret = its.state_dir / "agent-secret"
-        arbiter = ArbiterProcess(
-            its.url, tmp_path / "arbiter.log", [f"--secret-file={secret}", "--slot=4", "--rate=10"]
-        )
+        options = [f"--secret-file={secret}", "--slot=4", "--rate=10"]
+        arbiter = ArbiterProcess(its.url, tmp_path / "arbiter.log", options)
         arbiter.command[:0] = under("sopa-arbiter.service")
         with arbiter:
             host = AskingHost(IPv4Address("10.0.0.2"), arbiter.port, secret.read_text().strip())
             host.want(IPv4Address("10.1.0.2"), 20_000)
             eventually(lambda: converse([host], 0.1) or host.left(), 0)
             host.close()
-            assert arbiter.stop(signal.SIGTERM) == 143  # SuccessExitStatus
-    assert "Traceback" not in arbiter.text()
-    assert "not permitted" not in arbiter.text().lower()
+            ends_well(arbiter)
 
 
 def test_a_relay_serves_agents_and_readers(tmp_path: Path) -> None:
@@ -103,10 +104,7 @@ def test_a_relay_serves_agents_and_readers(tmp_path: Path) -> None:
             with agent(relay.url, "10.0.0.2") as its:
                 assert its.follow() == (7, 1)
             assert relay.get("/metrics").status_code == 200
-            assert relay.stop(signal.SIGTERM) == 143  # SuccessExitStatus
-    log = relay.log.read_text()
-    assert "Traceback" not in log
-    assert "not permitted" not in log.lower()
+            ends_well(relay)
 
 
 @pytest.mark.switch
@@ -121,38 +119,36 @@ def test_an_agent_labels_and_takes_over_what_a_killed_one_left(tmp_path: Path) -
         agent = AgentProcess(["host0"], "http://127.0.0.1:9", tmp_path / "agent.log", options)
         agent.command[:0] = [*inside, *under("sopa-agent@.service")]
         agent.log.touch()
-        for how in (signal.SIGKILL, signal.SIGTERM):
+        for end in (lambda: agent.stop(signal.SIGKILL), lambda: ends_well(agent)):
             agent.log.write_text("")
             agent.start()
             agent.wait_until(lambda: "no controller at" in agent.log.read_text(), "it had taken the interface")
             assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "10"
-            status = agent.stop(how)
-        assert status == 143  # SuccessExitStatus
-        log = agent.log.read_text()
-        assert "the settings of 1 interfaces are put back" in log
-        assert "Traceback" not in log
+            end()
+        assert "the settings of 1 interfaces are put back" in agent.log.read_text()
         assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "3"
 
 
 @pytest.mark.switch
 def test_the_parser_is_attached_and_detached() -> None:
     with veth_pair() as pair:
-        said = []
-        for verb in ("attach", "attach", "detach", "detach"):
-            command = [
-                "nsenter",
-                f"--net={pair.peer}",
-                *under("sopa-parser@.service"),
-                sys.executable,
-                "-m",
-                "sopa_ryu.cli",
-            ]
-            done = subprocess.run(
-                [*command, "parser", verb, "--iface", "peer0"], capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stderr
-            said.append(done.stdout.strip())
-        assert said == ["peer0: attached, native mode"] * 2 + ["peer0: detached", "peer0: there was none"]
+        command = [
+            "nsenter",
+            f"--net={pair.peer}",
+            *under("sopa-parser@.service"),
+            sys.executable,
+            "-m",
+            "sopa_ryu.cli",
+        ]
+        for verb, said in (
+            ("attach", "attached, native mode"),
+            ("attach", "attached, native mode"),
+            ("detach", "detached"),
+            ("detach", "there was none"),
+        ):
+            words = [*command, "parser", verb, "--iface", "peer0"]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            assert (done.returncode, done.stdout) == (0, f"peer0: {said}\n"), done.stderr
 
 
 @pytest.mark.switch
