@@ -1,7 +1,5 @@
 """The clock that stands still while the process does."""
 
-from __future__ import annotations
-
 import pytest
 
 from sopa_ryu.runtime.clock import SteadyClock

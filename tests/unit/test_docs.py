@@ -1,7 +1,5 @@
 """The documents: their links lead somewhere, and the files, commands, options and messages that they name exist."""
 
-from __future__ import annotations
-
 import ast
 import math
 import re

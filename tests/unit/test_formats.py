@@ -3,8 +3,6 @@
 A step gives a reader a text, or a change of a message that is right: ``without=FIELD`` takes a field away.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode

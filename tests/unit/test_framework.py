@@ -1,7 +1,5 @@
 """What the tests stand on: verdicts on measurements, golden scripts, the record of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +22,7 @@ class Told(Control):
     def __init__(self, late: Iterator[float]) -> None:
         self._late = late
 
-    def __enter__(self) -> Told:
+    def __enter__(self) -> "Told":
         return self
 
     def __exit__(self, *error: object) -> None:

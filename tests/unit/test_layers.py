@@ -1,7 +1,5 @@
 """Imports run in one direction, and pure modules touch nothing (docs/architecture.md, section 2)."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache

@@ -3,21 +3,12 @@
 What it does with single packets, tests/bpf shows, together with the eBPF programs.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.bpf.mcs_reference import (
-    FRESH,
-    MAX_CHANNELS,
-    MAX_WEIGHT,
-    Connection,
-    Key,
-    before,
-)
+from tests.bpf.mcs_reference import FRESH, MAX_CHANNELS, MAX_WEIGHT, Connection, Key, before
 from tests.helpers.mcs_network import CLIENT, MSS, SERVER, Network, Transfer
 
 LAST = 0xFFFFFFFF
@@ -85,13 +76,7 @@ def test_the_loss_of_a_channels_first_packet_shows_only_by_a_timeout() -> None:
 )
 @settings(max_examples=40)
 def test_whatever_is_lost_nothing_is_retransmitted_endlessly(
-    there: list[int],
-    back: list[int],
-    channels: int,
-    isn: int,
-    lost: set[int],
-    lost_acks: set[int],
-    dsack: bool,
+    there: list[int], back: list[int], channels: int, isn: int, lost: set[int], lost_acks: set[int], dsack: bool
 ) -> None:
     network = Network((there, back), (lost, lost_acks))
     done = Transfer(network, channels=channels, isn=isn, dsack=dsack).run()

@@ -1,7 +1,5 @@
 """`make mutants`: its catalogue fits the product, and defects of a tiny tree are found, survive, or are stale."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

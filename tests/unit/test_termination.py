@@ -1,7 +1,5 @@
 """The end of a process on asyncio: by a signal, or by a task's error."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

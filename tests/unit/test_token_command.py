@@ -1,7 +1,5 @@
 """``sopa token``: the tokens of hosts, and what it says if it cannot make them."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from pathlib import Path
 

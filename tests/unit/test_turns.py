@@ -1,7 +1,5 @@
 """Green threads of one kind leave the others their turn, in order, and what has arrived together is taken together."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from types import SimpleNamespace
 

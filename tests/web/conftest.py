@@ -1,7 +1,5 @@
 """A real browser, without a window: pages of a controller with real switches, and of fabrics that are only states."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path

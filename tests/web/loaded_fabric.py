@@ -1,7 +1,5 @@
 """A fabric that is only a state, with load, and what tests have happen to it."""
 
-from __future__ import annotations
-
 import json
 from array import array
 from collections.abc import Callable

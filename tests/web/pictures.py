@@ -3,8 +3,6 @@
 Each is the page of a lab with controller, agents and traffic. Look at them before you commit them.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 import tempfile

@@ -5,8 +5,6 @@ the port sends lines of JSON, ``[FABRIC, METHOD, ARGUMENTS]``, and gets one for 
 with its number and port; other methods are `LoadedFabric`'s.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -58,7 +56,7 @@ class Stub(ChildProcess):
 
     def serve(
         self, fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIENTS, leader: str | None = None
-    ) -> Stubbed:
+    ) -> "Stubbed":
         """Begin a fabric, or a fat-tree of k, with its tokens in a directory; with ``leader`` it is member c1 of a cluster."""
         its = fabric if isinstance(fabric, int) else fabric.document()
         number, port = self.ask(-1, "serve", its, str(directory), most, leader)

@@ -1,7 +1,5 @@
 """The page of fabrics that are no fat-trees: leaf-spine, oversubscribed and irregular ones, as an operator sees and uses it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path

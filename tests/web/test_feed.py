@@ -1,7 +1,5 @@
 """The feed: who receives it, and that a slow page delays no other; over real sockets where there are any."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -223,9 +221,7 @@ def test_without_a_page_nothing_is_made(counted: tuple[live_feed.Live, Counter])
     assert len(feed) == 0
 
 
-def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(
-    counted: tuple[live_feed.Live, Counter],
-) -> None:
+def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(counted: tuple[live_feed.Live, Counter]) -> None:
     feed, counter = counted
     with attended(feed) as awake, attended(feed) as asleep:
         while json.loads(awake.wait())["number"] < 6:

@@ -1,7 +1,5 @@
 """The live page of a running controller, as an operator sees and uses it."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager

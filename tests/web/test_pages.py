@@ -1,7 +1,5 @@
 """The page's files as they are served, without a server."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

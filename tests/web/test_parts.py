@@ -1,7 +1,5 @@
 """What the page shows only in a cluster, with an arbiter or with probes, of fabrics that are only states."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sopa_ryu.channel.arbiter import REPORTED

@@ -1,7 +1,5 @@
 """The messages of the feed: the whole state of a fabric, in lists of bounded length."""
 
-from __future__ import annotations
-
 import json
 from array import array
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """``sopa cluster``, and commands that change something asked of any member: real HTTP, members that are states only."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """``sopa doctor`` on files and interfaces as a careless operator leaves them: one line each, the mend, the exit status."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

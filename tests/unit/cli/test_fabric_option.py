@@ -1,7 +1,5 @@
 """Option ``--fabric FILE`` of the commands that start a fabric, beside ``--k``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A list that is longer than a page is read whole, and anew if it has changed meanwhile."""
 
-from __future__ import annotations
-
 import httpx
 
 from sopa_ryu.cli.client import Controller

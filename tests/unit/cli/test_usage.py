@@ -1,7 +1,5 @@
 """Commands as they are typed wrongly: usage errors, before anything is changed or asked."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

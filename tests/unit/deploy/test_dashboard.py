@@ -1,7 +1,5 @@
 """The Grafana dashboard, checked without Grafana: its panels show something, and say what it means."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections import Counter

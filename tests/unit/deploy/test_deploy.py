@@ -1,7 +1,5 @@
 """The files of deploy/: systemd's own checks of the units, and the example files as the programs read them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

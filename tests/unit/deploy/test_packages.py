@@ -1,7 +1,5 @@
 """What the Debian packages will contain: the lock file, and the environments as they follow from imports."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

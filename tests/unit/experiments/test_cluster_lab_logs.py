@@ -1,7 +1,5 @@
 """What labs with a cluster read: the agents' log, and OpenFlow messages on a controller's machine."""
 
-from __future__ import annotations
-
 import os
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Links that have failed before the start: as many as asked for, the same for a seed, and no rack without a path."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Max-min fair shares: small cases by hand, and what defines them, for any."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

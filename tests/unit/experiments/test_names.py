@@ -1,7 +1,5 @@
 """What names of schemes and workloads and the simulator's options stand for, and what is said of those that are none."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recovery from a failure, computed from the arrivals in short intervals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

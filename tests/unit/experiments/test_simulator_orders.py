@@ -1,7 +1,5 @@
 """What the simulator is given of weights: the orders that differ from the plain one, of the racks that send to each other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -28,11 +26,7 @@ def pair(src: Host, dst: Host) -> Plan:
 
 
 def test_racks_with_a_slow_spine_use_it_once_in_three() -> None:
-    assert orders(HALF, pair(Host(0, 2, 3), Host(0, 0, 2))) == [
-        "order 0 255 1 255 0 255",
-        "use 0 2 0 0",
-        "use 2 0 0 0",
-    ]
+    assert orders(HALF, pair(Host(0, 2, 3), Host(0, 0, 2))) == ["order 0 255 1 255 0 255", "use 0 2 0 0", "use 2 0 0 0"]
 
 
 @pytest.mark.parametrize("scheme", ["sopa+weights=off", "rps", "ecmp", "drb", "hedera", "plts-rr"])

@@ -1,7 +1,5 @@
 """The check of slots over a capture finds what was put into it."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

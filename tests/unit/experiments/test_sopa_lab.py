@@ -1,7 +1,5 @@
 """What a lab starts, before it starts it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from experiments.emulation.sopa_lab import SopaLab

@@ -1,7 +1,5 @@
 """Workloads with a bad link: which one it is, from when on, and what the report makes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice, pairwise

@@ -1,7 +1,5 @@
 """Collective operations: every step is a permutation, and what is sent in all is what the operation needs."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from itertools import permutations
 

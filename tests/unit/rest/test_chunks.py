@@ -1,7 +1,5 @@
 """A chunked body, by itself and beyond what a body may have."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """The REST interface of a cluster's member: what it tells of the cluster, and what it leaves to the leader."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

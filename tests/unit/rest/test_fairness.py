@@ -1,7 +1,5 @@
 """Turns of clients, shares of connections, and answers that cost much."""
 
-from __future__ import annotations
-
 from collections import Counter
 from functools import partial
 from ipaddress import IPv6Address

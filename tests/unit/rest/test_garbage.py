@@ -3,8 +3,6 @@
 The server has REST, the agents' channel and the page's feed of a real controller, in a process whose collector is off.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

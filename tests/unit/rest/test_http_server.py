@@ -1,7 +1,5 @@
 """The HTTP server as bad clients see it, in a process of its own in which time passes only when a test says so."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import select

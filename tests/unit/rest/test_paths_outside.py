@@ -1,7 +1,5 @@
 """``GET /paths`` to an address outside the fabric, and what else REST says of gateways."""
 
-from __future__ import annotations
-
 import pytest
 
 from sopa_ryu.fabric.state import FabricState

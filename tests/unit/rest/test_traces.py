@@ -1,7 +1,5 @@
 """Traces over REST, against the controller's real channel without agents' processes."""
 
-from __future__ import annotations
-
 import random
 from ipaddress import IPv4Address
 from pathlib import Path
