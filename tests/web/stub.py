@@ -92,6 +92,7 @@ def _serve(fabrics: list[LoadedFabric], its: Any, directory: str, most: int, lea
     rest = RestApplication(fabric, Tokens(Path(directory)), agents.serve, pages=pages.pages(), sockets=sockets)
     door = http_server.listen("127.0.0.1", 0)
     hub.spawn(feed.rounds)
+    hub.spawn(agents.watch)
     hub.spawn(http_server.serve, door, rest)
     fabrics.append(fabric)
     return len(fabrics) - 1, door.getsockname()[1]
