@@ -27,27 +27,6 @@ def bad(name: str, tree: Clos | None = None, seed: int = 1) -> BadLink:
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "loss", "corruption", "rate"),
-    [
-        ("grey-link", 0.01, 0.0, 1.0),
-        ("grey-link+loss=0.1", 0.001, 0.0, 1.0),
-        ("grey-link+loss=10", 0.1, 0.0, 1.0),
-        ("grey-link+loss=0", 0.0, 0.0, 1.0),
-        ("slow-link", 0.0, 0.0, 0.25),
-        ("slow-link+rate=50", 0.0, 0.0, 0.5),
-        ("corrupting-link", 0.0, 0.01, 1.0),
-        ("corrupting-link+bits=5", 0.0, 0.05, 1.0),
-    ],
-)
-def test_a_link_becomes_bad_at_a_third_of_a_permutation(name: str, loss: float, corruption: float, rate: float) -> None:
-    its = bad(name)
-    assert (its.loss, its.corruption, its.rate) == pytest.approx((loss, corruption, rate))
-    assert its.after == pytest.approx(10.0)
-    assert built(name).transfers == built("permutation").transfers
-    assert named(name).name == name
-
-
 @pytest.mark.parametrize("tree", [FatTree(4), LEAF_SPINE], ids=lambda tree: tree.title)
 def test_the_seed_draws_a_direction_between_switches_that_data_may_cross(tree: Clos) -> None:
     drawn_links = set()
