@@ -29,5 +29,5 @@ def _text(value: Any) -> str:
     if isinstance(value, list) and len(value) > 2 and all(each == value[0] for each in value):
         return f"{len(value)} x {_text(value[0])}"
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
-        return "".join(f"\n    {json.dumps(each)}" for each in value)
-    return json.dumps(round(value, 6) if isinstance(value, float) else value)
+        return "".join(f"\n    {_text(each)}" for each in value)
+    return json.dumps(json.loads(json.dumps(value), parse_float=lambda text: round(float(text), 6)))
