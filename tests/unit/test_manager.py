@@ -111,9 +111,10 @@ for number, words in enumerate(json.loads(sys.argv[2])):
 """
 
 
-def run_each(directory: Path, *commands: Sequence[str]) -> list[tuple[int, str, str]]:
+def run_each(directory: Path, *commands: Sequence[object]) -> list[tuple[int, str, str]]:
     """Run commands that end at once, each in a child of a process that has imported all; status, output and errors of each."""
-    its = [sys.executable, "-c", ONE_AFTER_THE_OTHER, str(directory), json.dumps(commands)]
+    words = json.dumps([[str(word) for word in words] for words in commands])
+    its = [sys.executable, "-c", ONE_AFTER_THE_OTHER, str(directory), words]
     done = subprocess.run(its, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -121,10 +122,6 @@ def run_each(directory: Path, *commands: Sequence[str]) -> list[tuple[int, str, 
         return (directory / f"{number}.{name}").read_text()
 
     return [(int(read(n, "status")), read(n, "out"), read(n, "err")) for n in range(len(commands))]
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=250)
 
 
 def where(openflow: int, rest: int) -> list[object]:
@@ -216,21 +213,12 @@ def test_registering_twice_and_after_parsing() -> None:
 # -- the command
 
 
-def test_version_and_help(tmp_path: Path) -> None:
-    version, (status, out, err) = run_each(tmp_path, ["--version"], ["--help"])
-    assert version[:2] == (0, "ryu-manager 4.34\n")
-    text = re.sub(r"\s+", " ", out)
-    assert (status, err) == (0, "")
-    assert "SOPA options: --sopa-bfd-interval" in text
-    assert "even number from 2 to 128" in text
-    assert "webapp listen host (default 127.0.0.1)" in text
-
-
 def test_the_installed_command_is_ours() -> None:
     script = Path(sys.prefix, "bin/ryu-manager")
     assert "sopa_ryu.manager" in script.read_text()
 
 
+IN_USE = "ryu-manager: port {} on 0.0.0.0 is already in use (another controller?): stop it or choose another with --ofp-tcp-listen-port"
 WRONG = {
     "--sopa-k=5": "ryu-manager: k must be an even number from 2 to 128, not 5",
     "no.such.app": "ryu-manager: cannot find application no.such.app: No module named 'no'",
@@ -241,27 +229,39 @@ WRONG = {
 }
 
 
-def test_wrong_arguments(tmp_path: Path) -> None:
-    done = run_each(tmp_path, *map(str.split, WRONG))
-    assert [(status, err.splitlines()[-1]) for status, _, err in done] == [(1, said) for said in WRONG.values()]
-    assert not any("Traceback" in err for _, _, err in done)
-
-
-def test_taken_ports(app: str, tmp_path: Path) -> None:
-    openflow, rest, other = free_ports(3)
-    # Of its own kind: eventlet's servers set SO_REUSEPORT and would share the port, and so the switches.
-    with running(tmp_path / "log", rest, app, *where(openflow, rest)):
-        result = run(app, *where(other, rest))
-        assert (result.returncode, "choose another with --wsapi-port" in result.stderr) == (1, True)
-        config = tmp_path / "ryu.conf"
-        config.write_text(f"[DEFAULT]\nofp_tcp_listen_port = {openflow}\nwsapi_port = {other}\n")
-        result = run(app, "--config-file", config)
-        assert result.returncode == 1
-        assert result.stderr.splitlines()[-1] == (
-            f"ryu-manager: port {openflow} on 0.0.0.0 is already in use (another controller?): "
-            "stop it or choose another with --ofp-tcp-listen-port"
+def test_commands_that_end_at_once(app: str, tmp_path: Path) -> None:
+    taken, rest, other = free_ports(3)
+    config, ending = tmp_path / "ryu.conf", tmp_path / "ending.py"
+    config.write_text(f"[DEFAULT]\nofp_tcp_listen_port = {taken}\nwsapi_port = {other}\n")
+    ending.write_text(ENDING)
+    # of its own kind: eventlet's servers set SO_REUSEPORT and would share the port, and so the switches
+    with socket.create_server(("", taken), reuse_port=True), socket.create_server(("127.0.0.1", rest), reuse_port=True):
+        version, helped, unused, ended, on_rest, on_openflow, *wrong = run_each(
+            tmp_path,
+            ["--version"],
+            ["--help"],
+            [
+                "ryu.cfg",
+                *where(taken, rest),
+            ],  # no application that needs OpenFlow or REST: no false alarm, and it ends by itself
+            [ending, *where(*free_ports(2))],
+            [app, *where(other, rest)],
+            [app, "--config-file", config],
+            *map(str.split, WRONG),
         )
-        assert "Traceback" not in result.stderr
+    assert version[:2] == (0, "ryu-manager 4.34\n")
+    text = re.sub(r"\s+", " ", helped[1])
+    assert (helped[0], helped[2]) == (0, "")
+    assert "SOPA options: --sopa-bfd-interval" in text
+    assert "even number from 2 to 128" in text
+    assert "webapp listen host (default 127.0.0.1)" in text
+    assert unused[0] == 0, unused
+    assert ended[0] == 1
+    assert "a server ended that nobody stopped: see the log for the error" in ended[2].splitlines()[-1]
+    assert (on_rest[0], "choose another with --wsapi-port" in on_rest[2]) == (1, True)
+    assert (on_openflow[0], on_openflow[2].splitlines()[-1]) == (1, IN_USE.format(taken))
+    assert [(status, err.splitlines()[-1]) for status, _, err in wrong] == [(1, said) for said in WRONG.values()]
+    assert not any("Traceback" in err for _, _, err in (on_openflow, *wrong))
 
 
 @pytest.mark.parametrize(
@@ -275,14 +275,6 @@ def test_taken_ports(app: str, tmp_path: Path) -> None:
 def test_impossible_addresses(host: str, port: int, option: str, message: str) -> None:
     with pytest.raises(StartError, match=f"^{message}$"):
         check_port(host, port, option)
-
-
-def test_ports_that_no_application_uses_may_be_taken() -> None:
-    """Applications that need neither OpenFlow nor REST: no false alarm, and it ends by itself."""
-    openflow, rest = free_ports(2)
-    with socket.create_server(("127.0.0.1", openflow)), socket.create_server(("127.0.0.1", rest)):
-        result = run("ryu.cfg", *where(openflow, rest))
-    assert result.returncode == 0, result.stderr
 
 
 def test_start_and_stop(app: str, tmp_path: Path) -> None:
@@ -362,9 +354,3 @@ def test_openflow_over_tls_for_anybody_is_a_warning(tmp_path: Path, caplog: pyte
     conf.ca_certs = "/no/ca.pem"
     with pytest.raises(StartError, match=r"/no/ca\.pem cannot be used for TLS with the switches"):
         check_switch_tls(conf)
-
-
-def test_a_server_that_ends_by_itself_is_a_failure(tmp_path: Path) -> None:
-    result = run(written(tmp_path, ENDING), *where(*free_ports(2)))
-    assert result.returncode == 1
-    assert "a server ended that nobody stopped: see the log for the error" in result.stderr.splitlines()[-1]

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from itertools import permutations
 
 import pytest
 
@@ -18,28 +17,9 @@ def test_the_example_of_four_hosts() -> None:
     flows = [(A, B), (A, C), (A, D), (B, A), (B, A), (B, C), (C, A), (C, D), (D, B), (D, B)]
     third = 1 / 3
     assert estimate(flows) == pytest.approx([third] * 7 + [2 * third] + [third] * 2)
-
-
-@pytest.mark.parametrize(
-    ("flows", "demands"),
-    [
-        ([], []),
-        ([(A, B)], [1.0]),
-        ([(A, B), (A, C)], [0.5, 0.5]),
-        ([(A, C), (B, C)], [0.5, 0.5]),
-        ([(A, B), (B, C), (C, A)], [1.0, 1.0, 1.0]),
-        ([(A, D), (B, D), (C, D)], [1 / 3] * 3),
-        # a receiver's small flow leaves the rest to its large one
-        ([(A, B), (A, C), (A, D), (B, D)], [1 / 3, 1 / 3, 1 / 3, 2 / 3]),
-    ],
-)
-def test_simple_cases(flows: list[tuple[Host, Host]], demands: list[float]) -> None:
-    assert estimate(flows) == pytest.approx(demands)
-
-
-def test_all_to_all_is_shared_evenly() -> None:
-    flows = list(permutations(HOSTS, 2))
-    assert estimate(flows) == pytest.approx([1 / (len(HOSTS) - 1)] * len(flows))
+    # a receiver's small flow leaves the rest to its large one
+    assert estimate([(A, B), (A, C), (A, D), (B, D)]) == pytest.approx([third, third, third, 2 * third])
+    assert estimate([]) == []
 
 
 def drawn(seed: int) -> list[tuple[Host, Host]]:
