@@ -218,7 +218,8 @@ def test_the_installed_command_is_ours() -> None:
     assert "sopa_ryu.manager" in script.read_text()
 
 
-IN_USE = "ryu-manager: port {} on 0.0.0.0 is already in use (another controller?): stop it or choose another with --ofp-tcp-listen-port"
+IN_USE = "ryu-manager: port {} on 0.0.0.0 is already in use (another controller?): "
+IN_USE += "stop it or choose another with --ofp-tcp-listen-port"
 WRONG = {
     "--sopa-k=5": "ryu-manager: k must be an even number from 2 to 128, not 5",
     "no.such.app": "ryu-manager: cannot find application no.such.app: No module named 'no'",

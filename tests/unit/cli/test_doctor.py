@@ -32,10 +32,12 @@ class Machine:
         return getattr(self, f"do_{step.command}")(*step.words, **step.options) or ""
 
     def do_secret(self, name: str, text: str = "secret", mode: str = "600") -> None:
-        """Write a secret of the controller, or the host's ``../agent-token``; remove it with mode 0."""
+        """Write a secret of the controller, or the host's ``../agent-token``; remove it with mode 0, make it a directory with ``dir``."""
         file = self.state / name
         file.unlink(missing_ok=True)
-        if mode != "0":
+        if mode == "dir":
+            file.mkdir()
+        elif mode != "0":
             file.write_text(text)
             file.chmod(int(mode, 8))
 
