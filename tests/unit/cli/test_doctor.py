@@ -32,7 +32,7 @@ class Machine:
         return getattr(self, f"do_{step.command}")(*step.words, **step.options) or ""
 
     def do_secret(self, name: str, text: str = "secret", mode: str = "600") -> None:
-        """Write a secret of the controller, or the host's ``../agent-token``; remove it with mode 0, make it a directory with ``dir``."""
+        """Write a secret of the controller, or the host's ``../agent-token``; no file with mode 0, a directory with ``dir``."""
         file = self.state / name
         file.unlink(missing_ok=True)
         if mode == "dir":
