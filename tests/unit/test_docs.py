@@ -1,7 +1,10 @@
-"""The documents: their links lead somewhere, and the files, commands, options and messages that they name exist."""
+"""The documents: links, files, commands, options and messages that they name exist, and examples in docstrings run."""
 
 import ast
+import doctest
+import importlib
 import math
+import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
@@ -11,7 +14,13 @@ from pathlib import Path
 import click
 import pytest
 
+import experiments
+import flowrules
+import sopa_ryu
+import tests.helpers
+import topologies
 from sopa_ryu.cli import main
+from sopa_ryu.manager import make_ryu_importable
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -105,9 +114,6 @@ def test_targets_of_make_exist(document: Path) -> None:
             assert target in targets, line
 
 
-# -- messages -----------------------------------------------------------------------------------------------------------
-
-
 @cache
 def messages() -> list[str]:
     """Return every string of the source, its variable parts as ``\\0``."""
@@ -196,9 +202,6 @@ def test_messages_of_the_guide_are_in_the_source(heading: str) -> None:
     assert [text for text in shown if not is_message(text)] == []
 
 
-# -- tables -------------------------------------------------------------------------------------------------------------
-
-
 def test_the_map_of_the_architecture_names_what_is_there() -> None:
     for question, files, names in rows(ROOT / "docs/architecture.md", "12. Where to look")[1:]:
         paths = [ROOT / name for name in quoted(files) if "/" in name]
@@ -224,3 +227,20 @@ def test_the_glossary_is_in_alphabetical_order() -> None:
 
 def test_the_readme_has_at_most_200_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+def modules_with_examples() -> Iterator[str]:
+    for package in (topologies, flowrules, sopa_ryu, experiments, tests.helpers):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            path = Path(module.module_finder.path) / module.name.rpartition(".")[2]  # type: ignore[union-attr]
+            source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
+            if ">>> " in source.read_text():
+                yield module.name
+
+
+@pytest.mark.parametrize("name", [*modules_with_examples()])
+def test_docstring_examples_run(name: str) -> None:
+    make_ryu_importable()
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0

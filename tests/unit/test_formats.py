@@ -115,8 +115,6 @@ class Readers:
         except (ValueError, AgentError) as error:
             return f"rejected: {without_details(error)}"
 
-    # -- the push channel -------------------------------------------------------------------------------------------------
-
     def do_message(self, text: str, held: str = "yes") -> str:
         return self._received(text, IN_FORCE if held == "yes" else None)
 
@@ -138,8 +136,6 @@ class Readers:
         return (
             "nothing changes" if found is held else f"in force: {found.epoch}.{found.version}" if found else "nothing"
         )
-
-    # -- lists, traces and relays -------------------------------------------------------------------------------------------
 
     def do_list(self, change: str) -> str:
         right = mcs.change(HostList(1, frozenset(), 1, True), HostList(2, frozenset([HERE]), 1, True))

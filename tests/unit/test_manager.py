@@ -170,16 +170,23 @@ def parsed(*arguments: str) -> cfg.ConfigOpts:
     return conf
 
 
-# -- options
-
-
-def test_options_and_their_defaults() -> None:
+def test_options_are_read_once_from_words_and_files(tmp_path: Path) -> None:
     assert options.settings(parsed()) == options.Settings()
     for k in (2, 48, 128):
         assert options.settings(parsed(f"--sopa-k={k}")).tree.k == k
-    assert options.settings(parsed("--sopa-carrier", "option")).carrier == "option"
-    named = options.settings(parsed("--sopa-no-label=h0_0_2", "--sopa-no-label=10.3.1.3")).no_label
-    assert named == {Host(0, 0, 2), Host(3, 1, 3)}
+    named = options.settings(parsed("--sopa-no-label=h0_0_2", "--sopa-no-label=10.3.1.3", "--sopa-carrier=option"))
+    assert (named.no_label, named.carrier) == ({Host(0, 0, 2), Host(3, 1, 3)}, "option")
+    file = tmp_path / "sopa.conf"
+    file.write_text("[sopa]\nk = 8\ncarrier = mac\n")
+    conf = parsed("--config-file", str(file))
+    options.register(conf)
+    assert options.settings(conf) == options.Settings(tree=FatTree(8))
+    file.write_text("[sopa]\nk = 7\n")
+    with pytest.raises(options.OptionError, match=r"not 7$"):
+        options.settings(parsed("--config-file", str(file)))
+    late = cfg.ConfigOpts()
+    late([], default_config_files=[])
+    assert options.settings(late).tree.k == 4
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "options"), ids=lambda path: path.stem)
@@ -190,27 +197,6 @@ def test_what_an_option_cannot_be(script: Path, request: pytest.FixtureRequest) 
         return str(caught.value)
 
     play(script, handle, record=request.config.option.record)
-
-
-def test_config_file(tmp_path: Path) -> None:
-    file = tmp_path / "sopa.conf"
-    file.write_text("[sopa]\nk = 8\ncarrier = mac\n")
-    assert options.settings(parsed("--config-file", str(file))) == options.Settings(tree=FatTree(8))
-    file.write_text("[sopa]\nk = 7\n")
-    with pytest.raises(options.OptionError, match=r"not 7$"):
-        options.settings(parsed("--config-file", str(file)))
-
-
-def test_registering_twice_and_after_parsing() -> None:
-    conf = parsed("--sopa-k=6")
-    options.register(conf)
-    assert options.settings(conf).tree.k == 6
-    late = cfg.ConfigOpts()
-    late([], default_config_files=[])
-    assert options.settings(late).tree.k == 4
-
-
-# -- the command
 
 
 def test_the_installed_command_is_ours() -> None:
@@ -225,8 +211,10 @@ WRONG = {
     "no.such.app": "ryu-manager: cannot find application no.such.app: No module named 'no'",
     "--config-file=/no/file": "ryu-manager: Failed to find some config files: /no/file",
     "--wsapi-port=x": "argument --wsapi_port: Invalid Integer value: x",
-    "sopa_ryu.app --ctl-cert=/x.pem": "ryu-manager: --ctl-privkey and --ctl-cert belong together: give both for OpenFlow over TLS, "
-    "or neither",
+    **dict.fromkeys(
+        ("sopa_ryu.app --ctl-cert=/x.pem", "sopa_ryu.app --ctl-privkey=/x.pem"),
+        "ryu-manager: --ctl-privkey and --ctl-cert belong together: give both for OpenFlow over TLS, or neither",
+    ),
 }
 
 
@@ -311,9 +299,6 @@ def test_an_application_that_does_not_stop_is_left_after_a_time_or_by_a_second_s
     assert ("did not stop in time" in log.read_text()) == (len(signals) == 1)
 
 
-# -- the doors
-
-
 def _is_open(host: str, port: int) -> bool:
     with contextlib.suppress(ConnectionRefusedError):
         socket.create_connection((host, port), 60).close()
@@ -338,13 +323,6 @@ def test_ipv6_addresses(app: str, tmp_path: Path) -> None:
         process.terminate()
         assert process.wait(timeout=60) == 143
     assert "Traceback" not in log.read_text()
-
-
-@pytest.mark.parametrize("given", ["ctl_privkey", "ctl_cert"])
-def test_half_of_what_tls_needs_is_not_no_tls(given: str) -> None:
-    conf = SimpleNamespace(**{"ctl_privkey": None, "ctl_cert": None, "ca_certs": None, given: "/tmp/x.pem"})
-    with pytest.raises(StartError, match="--ctl-privkey and --ctl-cert belong together"):
-        check_switch_tls(conf)
 
 
 def test_openflow_over_tls_for_anybody_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

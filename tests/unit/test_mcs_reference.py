@@ -19,9 +19,6 @@ sequence_numbers = st.one_of(st.integers(0, LAST), st.integers(LAST - 300 * MSS,
 channel_numbers = st.integers(2, MAX_CHANNELS)
 
 
-# -- order ------------------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=50)
 @given(delays, delays, channel_numbers, sequence_numbers, st.sets(st.integers(0, 15)), st.integers(3, 80))
 def test_without_a_loss_no_duplicate_ack_and_no_sack_block_reaches_the_sender(
@@ -84,9 +81,6 @@ def test_whatever_is_lost_nothing_is_retransmitted_endlessly(
     assert done.retransmitted <= (done.timeouts + len(lost)) * done.full_cwnd
 
 
-# -- channels ---------------------------------------------------------------------------------------------------------
-
-
 @given(st.lists(st.integers(0, MAX_WEIGHT), min_size=2, max_size=MAX_CHANNELS))
 def test_a_channel_of_weight_w_gets_a_share_of_2_to_the_minus_w(weights: list[int]) -> None:
     weights[0] = 0
@@ -109,9 +103,6 @@ def test_a_channel_that_marks_gets_less(there: list[int], channels: int) -> None
     assert all(not weight for weight in transfer.sending.wv[1:channels])
 
 
-# -- failures ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_transfer_goes_on_without_the_dead_channel() -> None:
     done = Transfer(Network(dead={3: (300, 10**9)}), count=2000).run()
     assert not done.sending.active(3)
@@ -123,9 +114,6 @@ def test_a_transfer_goes_on_without_the_dead_channel() -> None:
 def test_when_all_channels_were_dead_and_are_back_the_transfer_ends(channels: int, since: int, lasting: int) -> None:
     dead = dict.fromkeys(range(channels), (since, since + lasting))
     Transfer(Network(dead=dead), count=600, channels=channels).run()
-
-
-# -- connections ------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=25)

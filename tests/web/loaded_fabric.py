@@ -53,8 +53,6 @@ class LoadedFabric(StubFabric):
         super().set_drained(name, drained)
         self.changed()
 
-    # -- what tests have happen to it -------------------------------------------------------------------------------------
-
     def cut(self, name: str) -> None:
         """Let the upper end of a link be down."""
         link = self.state.tree.link_by_name(name)

@@ -54,9 +54,6 @@ def boxes(page: Page) -> dict[str, list[Any]]:
     return {name: rest for name, *rest in page.run(BOXES)}
 
 
-# -- drawings ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("fabric", "width"),
     [
@@ -125,9 +122,6 @@ def test_a_leaf_spine_fabric_that_is_too_large_has_a_card_for_each_switch(shown:
         page.one(".pod-card[data-key=e0_0] button").click()
         assert page.text("#chosen p") == "In use; rack 10.0.0.0/24; 1 link absent: e0_0-a0_0"
         assert "7 candidate paths of 7" in page.show_paths("h0_0_2", "h0_63_2")
-
-
-# -- uneven fabrics ---------------------------------------------------------------------------------------------------
 
 
 def test_slower_links_have_narrower_bands_and_words(slow_spine: Page) -> None:
@@ -219,9 +213,6 @@ def test_paths_to_an_address_outside_end_at_gateways(shown: Shown) -> None:
             assert len(page.names("[aria-label='Excluded paths'] li", "key")) == 2
             lit = {"h0_0_2-e0_0", "e0_0-a0_0", "e0_0-a0_1", "e0_3-a0_0", "e0_3-a0_1"}
             assert set(page.names(".halo.candidate", "key")) - {"h0_3_5-e0_3", "h0_3_4-e0_3"} == lit
-
-
-# -- use --------------------------------------------------------------------------------------------------------------
 
 
 def test_an_irregular_fabric_is_used_as_any_other(shown: Shown, stub: Stub, tmp_path: Path) -> None:

@@ -52,9 +52,6 @@ def message(opened: BlockingWebSocket) -> dict[str, Any]:
     return body
 
 
-# -- time ---------------------------------------------------------------------------------------------------------------
-
-
 def test_after_a_pause_of_the_controller_nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller stands still for an hour: agents, hold-downs and pages have missed nothing, and time then goes on for them."""
     real = [1000.0]
@@ -90,9 +87,6 @@ def test_after_a_pause_of_the_controller_nothing_is_late(monkeypatch: pytest.Mon
             told()
         real[0] += 1
         assert told() == ([40.0], [0.0], True)
-
-
-# -- the channel ------------------------------------------------------------------------------------------------------
 
 
 def test_a_page_is_told_at_once_at_each_change_and_again_without_one(connect: Connect, stubbed: Stubbed) -> None:
@@ -237,9 +231,6 @@ def test_a_page_that_is_stuck_is_cut_off(
             while json.loads(awake.wait())["number"] <= number:
                 pass
             eventually(lambda: len(feed), left, sleep=hub.sleep)
-
-
-# -- what the page makes of it ----------------------------------------------------------------------------------------
 
 
 def test_load_shows_in_the_drawing_and_in_words(shown: Shown, stubbed: Stubbed) -> None:

@@ -32,9 +32,6 @@ def drained(fabric: Fabric) -> list[str]:
     return names
 
 
-# -- what it shows ----------------------------------------------------------------------------------------------------
-
-
 def test_every_switch_host_and_link_is_drawn_once(page: Page, fabric: Fabric) -> None:
     tree = fabric.tree
     nodes = [tree.name(node) for node in (*tree.switches(), *tree.hosts())]
@@ -120,9 +117,6 @@ def test_an_agent_that_does_not_answer_is_listed_as_lagging(page: Page, fabric: 
     eventually(lambda: page.one("#healthy").is_displayed())
 
 
-# -- paths ------------------------------------------------------------------------------------------------------------
-
-
 def test_two_hosts_picked_light_up_their_paths_with_words(page: Page, fabric: Fabric) -> None:
     page.show_paths("h0_0_2", "h2_0_3")
     words = page.text(".paths-list code").split("\n")
@@ -161,9 +155,6 @@ def test_hosts_are_picked_in_the_drawing_and_refused_names_are_explained(page: P
     page.one("#destination").send_keys("h9_0_2", Keys.ENTER)
     eventually(lambda: page.one("#paths-error").is_displayed())
     assert "dst" in page.text("#paths-error")
-
-
-# -- drains -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
@@ -214,9 +205,6 @@ def test_a_wrong_token_and_what_cannot_be_drained_are_explained(page: Page, fabr
     assert "Drain" not in [each.text for each in page.driver.find_elements("css selector", "#chosen button")]
     page.look_up("<b>x</b>")
     assert "There is no <b>x</b> here" in page.text("#find-error")
-
-
-# -- everybody --------------------------------------------------------------------------------------------------------
 
 
 def test_everything_can_be_done_by_keyboard(page: Page, fabric: Fabric) -> None:
@@ -302,9 +290,6 @@ def test_nothing_is_asked_of_anybody_else(page: Page, fabric: Fabric) -> None:
       fetch("http://127.0.0.2:9/").catch(() => {});
     """
     assert page.driver.execute_async_script(refused) == ["connect-src", "style-src-elem"]  # type: ignore[no-untyped-call]
-
-
-# -- the controller comes and goes ------------------------------------------------------------------------------------
 
 
 def test_a_killed_controller_is_said_and_its_return_seen(page: Page, fabric: Fabric) -> None:

@@ -18,6 +18,7 @@ from tests.helpers.golden import Step, play, scripts
 from tests.helpers.rest import Rest
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.wsgi import served
+from topologies import Reason
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -152,9 +153,6 @@ def test_what_may_have_been_done_is_not_asked_for_again(its: Cluster) -> None:
     assert its.leader.asked == []
 
 
-# -- the command --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("script", scripts(__file__, "cluster"), ids=lambda path: path.stem)
 def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) -> None:
     cluster = its.leader.cluster
@@ -169,6 +167,10 @@ def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) ->
             )
         if step.command == "leader":
             cluster.leader = its.standby.cluster.leader = step.words[0] if step.words else None
+        elif step.command == "port":
+            state, switch = its.leader.state, its.leader.state.tree.switch(step.words[0])
+            state.switch_heard(switch, {}, 0)
+            assert state.port_changed(switch, int(step.words[1]), Reason.DOWN, 1)
         elif step.command == "away":
             cluster.away = set(step.words)
         elif step.command == "etcd":

@@ -89,9 +89,6 @@ def selectors(expr: str) -> list[tuple[str, str]]:
     return re.findall(r"(?<![\w:])(sopa_\w+|up)\b(?!\s*[(,])(?:\{([^}]*)\})?", expr)
 
 
-# -- the dashboard ----------------------------------------------------------------------------------------------------
-
-
 def test_it_is_one_that_grafana_imports_as_new_and_its_rows_go_from_the_whole_to_the_parts() -> None:
     its = dashboard()
     assert (its["id"], its["uid"], its["title"], its["schemaVersion"]) == (None, "sopa", "SOPA", 39)

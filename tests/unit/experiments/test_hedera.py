@@ -9,7 +9,7 @@ from oslo_config import cfg
 from experiments.schemes import named
 from experiments.schemes.hedera import OPTIONS_FILE, entries, hedera_options
 from experiments.schemes.hedera.flows import Rates, Reading, TcpFlow
-from experiments.schemes.hedera.placement import global_first_fit
+from experiments.schemes.hedera.placement import Elephant, global_first_fit
 from experiments.schemes.hedera.schedule import Scheduler
 from flowrules.model import Table
 from flowrules.switch_rules import switch_rules
@@ -47,6 +47,13 @@ class Rounds:
     def do_forget(self) -> None:
         self._rates.forget(EDGE)
 
+    def do_fit(self, *elephants: str) -> str:
+        """Say where the first fit places elephants: each by its ends, demand, and perhaps the path that it has."""
+        its = [each.split(":") for each in elephants]
+        ends = [map(TREE.host, pair.split("-")) for pair, *_ in its]
+        flows = [Elephant(*two, float(d), *map(path_of, up)) for two, (_, d, *up) in zip(ends, its, strict=True)]
+        return " ".join(str(up) for up in global_first_fit(HEALTHY, flows))
+
     def do_begin(self) -> None:
         self.__init__()  # type: ignore[misc]
 
@@ -65,9 +72,6 @@ def path_of(text: str) -> tuple[int, ...]:
 @pytest.mark.parametrize("script", scripts(__file__, "hedera"), ids=lambda path: path.stem)
 def test_rounds(script: Path, request: pytest.FixtureRequest) -> None:
     play(script, Rounds().handle, record=request.config.option.record)
-
-
-# -- entries ----------------------------------------------------------------------------------------------------------
 
 
 class Datapath:
@@ -113,9 +117,6 @@ def test_statistics_of_foreign_hosts_and_static_entries_are_no_readings() -> Non
     assert list(entries.readings(TREE, [Statistics(each, 1) for each in (message, *standing)])) == []
     assert all(entries.is_standing(each) for each in standing)
     assert not entries.is_standing(message)
-
-
-# -- options, scheme --------------------------------------------------------------------------------------------------
 
 
 def test_the_options_have_the_papers_defaults_and_can_be_given(caplog: pytest.LogCaptureFixture) -> None:

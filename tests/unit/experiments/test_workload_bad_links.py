@@ -58,9 +58,6 @@ def test_only_what_transfers_cross_is_drawn() -> None:
         with_bad_link(Plan((Transfer(tree.host("h0_0_2"), tree.host("h0_0_3")),), 1.0), tree, 1)
 
 
-# -- draws ------------------------------------------------------------------------------------------------------------
-
-
 def test_draws_are_splitmix64() -> None:
     # Vigna's reference implementation with this seed
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
@@ -77,9 +74,6 @@ def test_as_many_are_hit_as_the_probability_says(probability: float) -> None:
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match="from 0 to 1"):
             threshold(wrong)
-
-
-# -- reports ----------------------------------------------------------------------------------------------------------
 
 
 def told(series: Iterable[list[float]], at: float = 2.0, packets: int | None = 900) -> Effect | None:

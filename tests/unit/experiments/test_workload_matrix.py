@@ -71,5 +71,7 @@ def test_a_file_that_is_not_there_or_no_text_is_refused(write: Write, tmp_path: 
         from_csv(tmp_path / "none.csv")
     with pytest.raises(WorkloadError, match="cannot be read: Is a directory"):
         from_csv(tmp_path)
+    with pytest.raises(WorkloadError, match="line 2: bytes"):
+        from_csv(write(f"{HEAD}h0_0_2,h1_0_2,{'9' * 5000},\n"))
     with pytest.raises(WorkloadError, match="is not UTF-8 text: write"):
         from_csv(write(b"\xff\xfe\x00"))

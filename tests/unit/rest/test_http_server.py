@@ -206,9 +206,6 @@ def test_a_body_within_its_bounds_is_read_and_the_connection_goes_on(client: soc
             assert received.read(5) == b"hello"
 
 
-# -- bounds of time -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("used", [False, True])
 def test_a_connection_without_a_request_is_closed_without_a_word(
     server: Server, client: socket.socket, used: bool
@@ -252,9 +249,6 @@ def test_half_a_tls_handshake_is_cut_off_and_delays_no_other(server: Server) -> 
         assert [rest(half) for half in halves] == [b""] * 10
 
 
-# -- bounds of bytes and of connections ---------------------------------------------------------------------------------
-
-
 def test_an_address_has_a_share_of_connections_unless_they_have_a_token(server: Server) -> None:
     server.let_pass(REQUEST_SECONDS)  # closes what others have left open
     with contextlib.ExitStack() as stack:
@@ -269,9 +263,6 @@ def test_an_address_has_a_share_of_connections_unless_they_have_a_token(server: 
         last = stack.enter_context(server.connect())
         last.sendall(GOOD)
         assert last.recv(100).startswith(b"HTTP/1.1 200")
-
-
-# -- WebSockets ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -116,8 +116,6 @@ class Talk:
             )
         return str(response.status_int)
 
-    # -- the fabric -------------------------------------------------------------------------------------------------------
-
     def do_fabric(self, text: str) -> None:
         """Begin with another fabric."""
         self.begin(FatTree(int(text)) if text.isdigit() else parse(text).fabric)
@@ -165,8 +163,6 @@ class Talk:
         """Let another controller be the switches' master: its answer shows that a claim has got to the channel."""
         for notifier in (self.fabric.notifier, self.fabric.arbiter):
             notifier.depose(True)
-
-    # -- an agent's channel -------------------------------------------------------------------------------------------------
 
     def do_agent(self, name: str, probes: str = "yes") -> None:
         now, host = clock.now(), self.state.tree.host(name)
@@ -266,9 +262,6 @@ def test_a_change_needs_the_operators_token_and_the_leader(rest: Rest) -> None:
     assert {f"{one.method} {one.path.removeprefix('/sopa/v1/')}" for one in its} == written
 
 
-# -- access -------------------------------------------------------------------------------------------------------------
-
-
 def test_tokens_are_made_at_the_first_start_readable_by_the_owner_only(tmp_path: Path) -> None:
     Tokens(tmp_path)
     kept = {name: (tmp_path / name).read_text() for name in ("token", "agent-token", "agent-secret")}
@@ -346,9 +339,6 @@ def test_what_each_token_opens(tmp_path: Path, given: str, opens: set[str], only
     assert (status("PUT", "drains/c0_0") == 401) is ("change" not in opens)
 
 
-# -- parameters, pages, ETags -------------------------------------------------------------------------------------------
-
-
 def test_a_number_of_very_many_digits_and_large_bodies_are_refused(rest: Rest) -> None:
     refused(rest.get(f"links?limit={'9' * 5000}"), 400)
     refused(rest.ask("PUT", "fabric", b"x" * 70_000), 413)
@@ -366,9 +356,6 @@ def test_lists_longer_than_a_page_are_given_page_by_page(tmp_path: Path) -> None
         following = response.headers.get("Link", "").partition(">")[0].removeprefix("<")
     assert names == [rest.state.tree.name(link) for link in rest.state.tree.links()]
     assert [link["name"] for link in rest.get("links?offset=7&limit=2").json["links"]] == names[7:9]
-
-
-# -- resources ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("failed", [False, True])

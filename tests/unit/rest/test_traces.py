@@ -23,9 +23,6 @@ from topologies import Failures, FatTree, Host
 SRC, DST = "h0_0_2", "10.2.1.3"
 
 
-# -- flows ----------------------------------------------------------------------------------------------------------------
-
-
 @given(st.integers(0, 10**6), st.sampled_from(list(Policy)))
 def test_an_agents_order_of_a_flow_is_that_of_its_packets(seed: int, policy: Policy) -> None:
     """On any fabric with any failures; the path table's own choice is compared with the eBPF program's in tests/bpf."""

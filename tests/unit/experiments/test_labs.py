@@ -1,4 +1,4 @@
-"""What labs with a cluster read: the agents' log, and OpenFlow messages on a controller's machine."""
+"""What labs start and read: the arbiter, the agents' log, and OpenFlow messages on a controller's machine."""
 
 import os
 import struct
@@ -9,7 +9,10 @@ import pytest
 from experiments.emulation.agents_log import AgentsLog
 from experiments.emulation.cluster_watch import NotSeenError, links_of_one_pod, streams
 from experiments.emulation.openflow_capture import OPENFLOW_PORT, OpenFlowCapture
+from experiments.emulation.sopa_lab import SopaLab
+from experiments.schemes.slots import Slots
 from topologies import Clos, FatTree
+from topologies.lab.management import ROOT
 
 LINE = "2026-11-23 04:48:43,{ms:03} INFO 10.{pod}.0.2: version {version}{term} in force: 8 path sets for 8 racks, round-robin\n"
 
@@ -88,3 +91,25 @@ def test_a_fabric_of_two_pods_has_no_stream_beside_the_links_that_fail() -> None
     tree = FatTree(2)
     with pytest.raises(NotSeenError, match="too few pods"):
         streams(tree, links_of_one_pod(FatTree(4), 1)[0])
+
+
+def test_the_arbiter_of_a_cluster_runs_beside_the_agents_and_knows_all_controllers(tmp_path: Path) -> None:
+    its = SopaLab(FatTree(4), 4.0, slots=Slots(), controllers=3, directory=tmp_path)
+    assert its.cluster is not None
+    assert its.arbiter is not None
+    command = its.arbiter.command
+    assert command[:2] == ["nsenter", "--net=/run/netns/agents"]
+    urls = [word.partition("=")[2] for word in command if word.startswith("--controller=")]
+    assert urls == [its.cluster.url_of(name) for name in ("controller1", "controller2", "controller3")]
+    assert f"--metrics-host={its.agents_address}" in command
+    assert its.lab.beyond == ROOT.network
+
+
+def test_a_lab_with_one_controller_has_all_on_the_labs_own_machine(tmp_path: Path) -> None:
+    its = SopaLab(FatTree(4), 4.0, slots=Slots(), directory=tmp_path)
+    assert its.arbiter is not None
+    assert "nsenter" not in its.arbiter.command
+    assert [word for word in its.arbiter.command if word.startswith("--controller=")] == [
+        f"--controller={its.controller.url}"
+    ]
+    assert its.lab.beyond is None
