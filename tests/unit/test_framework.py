@@ -56,9 +56,7 @@ def test_three_of_five_samples_decide(end: list[float]) -> None:
     assert judged(end, relation="at_least")
 
 
-def test_a_sample_of_a_late_machine_does_not_count_and_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_of_a_late_machine_is_recorded_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(report.VARIABLE, str(tmp_path / "record"))
     assert judged([BAD, GOOD, BAD, GOOD, GOOD], {0: 0.2, 2: 3.0}) == ""
     [line] = report.read(tmp_path / "record")
@@ -80,9 +78,7 @@ def calculator(step: Step) -> str:
 @pytest.mark.parametrize(
     ("text", "problem"), [(SCRIPT.format(6), "script:2: add 2 to=3"), ("add 1 to=1\n", "pytest --record")]
 )
-def test_a_script_that_says_otherwise_fails_at_its_line_and_is_recorded(
-    tmp_path: Path, text: str, problem: str
-) -> None:
+def test_a_script_that_says_otherwise_fails_at_its_line(tmp_path: Path, text: str, problem: str) -> None:
     script = tmp_path / "script"
     script.write_text(text)
     with pytest.raises(AssertionError, match=problem):

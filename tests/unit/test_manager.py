@@ -286,7 +286,7 @@ def test_start_and_stop(app: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "signals", "status"), [(1, ["TERM"], 143), (600, ["TERM", "INT"], 130)])
-def test_an_application_that_does_not_stop_is_left_after_a_time_or_by_a_second_signal(
+def test_an_application_that_does_not_stop_is_left(
     tmp_path: Path, seconds: int, signals: list[str], status: int
 ) -> None:
     openflow, rest = free_ports(2)

@@ -21,7 +21,7 @@ channel_numbers = st.integers(2, MAX_CHANNELS)
 
 @settings(max_examples=50)
 @given(delays, delays, channel_numbers, sequence_numbers, st.sets(st.integers(0, 15)), st.integers(3, 80))
-def test_without_a_loss_no_duplicate_ack_and_no_sack_block_reaches_the_sender(
+def test_without_a_loss_nothing_reaches_the_sender(
     there: list[int], back: list[int], channels: int, isn: int, marking: set[int], cwnd: int
 ) -> None:
     done = Transfer(Network((there, back), marking=marking), channels=channels, isn=isn, cwnd=cwnd).run()

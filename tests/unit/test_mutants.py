@@ -54,7 +54,7 @@ def test_every_defect_fits_the_product() -> None:
             compile(defect.applied(text), defect.name, "exec")
 
 
-def test_defects_are_tried_in_a_copy_and_recorded(
+def test_defects_are_tried_in_a_copy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"topologies/__init__.py": "", "topologies/tiny.py": PRODUCT, "tests/unit/test_tiny.py": TEST}

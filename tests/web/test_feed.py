@@ -172,8 +172,11 @@ class PageEnd:
         return bytes(self._frames.pop(0).data).decode()
 
 
+Counted = tuple[live_feed.Live, Counter]
+
+
 @pytest.fixture
-def counted() -> Iterator[tuple[live_feed.Live, Counter]]:
+def counted() -> Iterator[Counted]:
     """A feed in this process, working."""
     counter = Counter()
     feed = live_feed.Live(counter)  # type: ignore[arg-type]
@@ -182,8 +185,8 @@ def counted() -> Iterator[tuple[live_feed.Live, Counter]]:
     hub.kill(worker)
 
 
-def test_many_changes_are_one_message_and_without_any_there_is_one_from_time_to_time(
-    counted: tuple[live_feed.Live, Counter], monkeypatch: pytest.MonkeyPatch
+def test_many_changes_are_one_message_and_none_are_one_from_time_to_time(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, counter = counted
     with attended(feed) as page:
@@ -198,7 +201,7 @@ def test_many_changes_are_one_message_and_without_any_there_is_one_from_time_to_
     assert counter.made >= 6
 
 
-def test_without_a_page_nothing_is_made(counted: tuple[live_feed.Live, Counter]) -> None:
+def test_without_a_page_nothing_is_made(counted: Counted) -> None:
     feed, counter = counted
     for _ in range(3):
         feed.changed()
@@ -209,7 +212,7 @@ def test_without_a_page_nothing_is_made(counted: tuple[live_feed.Live, Counter])
     assert len(feed) == 0
 
 
-def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(counted: tuple[live_feed.Live, Counter]) -> None:
+def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(counted: Counted) -> None:
     feed, counter = counted
     with attended(feed) as awake, attended(feed) as asleep:
         while json.loads(awake.wait())["number"] < 6:
@@ -217,9 +220,7 @@ def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(counted: 
         assert [json.loads(asleep.wait())["number"] for _ in range(2)] == [1, counter.made]
 
 
-def test_a_page_that_is_stuck_is_cut_off(
-    counted: tuple[live_feed.Live, Counter], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_is_stuck_is_cut_off(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(clock, "now", lambda: now[0])
     feed, _ = counted

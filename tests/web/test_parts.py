@@ -84,9 +84,7 @@ def heights(page: Page, curve: str) -> list[float]:
     return [float(value) for value in page.run(script, curve)]
 
 
-def test_links_are_coloured_by_loss_and_delay_and_the_selected_one_shows_its_hour(
-    shown: Shown, stubbed: Stubbed
-) -> None:
+def test_links_are_coloured_by_loss_and_delay_and_one_shows_its_hour(shown: Shown, stubbed: Stubbed) -> None:
     with shown(stubbed) as page:
         page.look_up(LOSSY)
         eventually(lambda: page.text(".history .hint"), "No probe has crossed this link in the last hour.")

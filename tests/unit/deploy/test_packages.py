@@ -52,7 +52,7 @@ def test_the_lock_file_fits_the_requirements(lock: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("change", [("click==", "click==1"), ("--hash=sha256:", "", 1), ("click==", "#click==")])
-def test_a_lock_file_that_does_not_fit_is_noticed(
+def test_a_wrong_lock_file_is_noticed(
     lock: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str]
 ) -> None:
     file = tmp_path / "requirements.lock"
@@ -64,9 +64,7 @@ def test_a_lock_file_that_does_not_fit_is_noticed(
         lock.main()
 
 
-def test_an_environment_has_what_is_locked_and_no_more(
-    environment: ModuleType, followed: Followed, lock: ModuleType
-) -> None:
+def test_environments_have_what_is_locked(environment: ModuleType, followed: Followed, lock: ModuleType) -> None:
     locked = lock.pins(lock.LOCK.read_text())
     for name, (own, others) in followed.items():
         for found in environment.distributions(others):
@@ -75,9 +73,7 @@ def test_an_environment_has_what_is_locked_and_no_more(
         assert wanted - own <= ({"sopa_ryu.agent.put_back"} if name == "sopa-controller" else set())
 
 
-def test_an_environment_has_its_commands_and_what_its_processes_start(
-    environment: ModuleType, followed: Followed
-) -> None:
+def test_environments_have_what_they_start(environment: ModuleType, followed: Followed) -> None:
     modules = environment.modules()
     for name, (own, _) in followed.items():
         started = {found for module in own for found in re.findall(r'"-m",\s*"([\w.]+)"', modules[module].read_text())}

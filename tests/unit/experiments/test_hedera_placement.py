@@ -150,7 +150,7 @@ def test_the_example_of_four_hosts() -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_every_flow_is_limited_by_an_interface_that_is_not_exceeded_and_the_order_of_flows_does_not_matter(
+def test_every_flow_is_limited_by_a_full_interface_in_any_order_of_flows(
     seed: int,
 ) -> None:
     choose = random.Random(seed)

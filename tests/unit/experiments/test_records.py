@@ -109,9 +109,7 @@ def test_a_place_that_is_no_directory_of_results_is_refused_and_left_alone(tmp_p
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "7", '{"workload": "permutation"}'])
-def test_what_is_damaged_or_missing_is_told_with_its_place_and_what_a_later_version_added_does_no_harm(
-    tmp_path: Path, line: str
-) -> None:
+def test_what_is_damaged_or_missing_is_told_and_new_fields_do_no_harm(tmp_path: Path, line: str) -> None:
     results, file = results_in(tmp_path), tmp_path / "sopa-1.jsonl"
     results.add(a_run(), [a_flow()])
     file.write_text(json.dumps({**json.loads(file.read_text()), "colour": "red"}) + "\n")

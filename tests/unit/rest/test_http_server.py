@@ -55,6 +55,7 @@ print(plain.getsockname()[1], tls.getsockname()[1], flush=True)
 eventlet.spawn(server.serve, tls, answer)
 server.serve(plain, answer)
 """
+Opened = tuple[socket.socket, BinaryIO]
 GOOD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 PUT = b"PUT /body HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = PUT + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -131,9 +132,7 @@ def octets(text: str) -> bytes:
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "http"), ids=lambda path: path.stem)
-def test_what_is_no_request_or_message_and_what_has_no_end_is_rejected(
-    server: Server, script: Path, request: pytest.FixtureRequest
-) -> None:
+def test_what_is_no_request_is_rejected(server: Server, script: Path, request: pytest.FixtureRequest) -> None:
     def handle(step: Step) -> str:
         """Send octets; the headers of a PUT; some and then more of them slowly, or without end; or a WebSocket's frames."""
         with server.connect() as client:
@@ -207,9 +206,7 @@ def test_a_body_within_its_bounds_is_read_and_the_connection_goes_on(client: soc
 
 
 @pytest.mark.parametrize("used", [False, True])
-def test_a_connection_without_a_request_is_closed_without_a_word(
-    server: Server, client: socket.socket, used: bool
-) -> None:
+def test_a_silent_connection_is_closed_silently(server: Server, client: socket.socket, used: bool) -> None:
     with client.makefile("rb") as received:
         if used:
             client.sendall(GOOD)
@@ -266,7 +263,7 @@ def test_an_address_has_a_share_of_connections_unless_they_have_a_token(server: 
 
 
 @pytest.fixture
-def opened(client: socket.socket) -> Iterator[tuple[socket.socket, BinaryIO]]:
+def opened(client: socket.socket) -> Iterator[Opened]:
     with client.makefile("rb") as received:
         client.sendall(UPGRADE + VERSION + frame(1, b"early"))  # a message may follow the handshake immediately
         assert head(received).startswith(b"HTTP/1.1 101")
@@ -274,16 +271,14 @@ def opened(client: socket.socket) -> Iterator[tuple[socket.socket, BinaryIO]]:
         yield client, received
 
 
-def test_fragments_are_one_message_and_pings_come_between(opened: tuple[socket.socket, BinaryIO]) -> None:
+def test_fragments_are_one_message_and_pings_come_between(opened: Opened) -> None:
     client, received = opened
     client.sendall(frame(1, b"he", False) + frame(9, b"?") + frame(0, b"", False) + frame(0, b"llo"))
     assert received.read(3) == b"\x8a\x01?"
     assert received.read(7) == b"\x81\x05hello"
 
 
-def test_a_websocket_may_be_silent_for_longer_than_a_request(
-    server: Server, opened: tuple[socket.socket, BinaryIO]
-) -> None:
+def test_a_websocket_may_be_silent_for_long(server: Server, opened: Opened) -> None:
     client, received = opened
     server.let_pass(10 * REQUEST_SECONDS)
     client.sendall(frame(1, b"hello"))
@@ -301,9 +296,7 @@ def test_a_websocket_may_be_silent_for_longer_than_a_request(
     ],
     ids=["pings", "pongs", "long pings", "messages", "empty fragments"],
 )
-def test_a_flood_of_frames_waits_in_the_kernel_and_delays_no_other(
-    server: Server, opened: tuple[socket.socket, BinaryIO], first: bytes, piece: bytes
-) -> None:
+def test_a_flood_of_frames_delays_no_other(server: Server, opened: Opened, first: bytes, piece: bytes) -> None:
     client, _ = opened
     client.sendall(first)
     client.settimeout(0)

@@ -224,8 +224,8 @@ def test_the_process_says_how_it_is(rest: Rest) -> None:
     assert min(process["memory_mib"], process["open_files"], process["greenlets"]) > 0
 
 
-def test_an_error_of_our_own_is_a_problem_document_and_in_the_log(
-    rest: Rest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_an_error_of_our_own_is_told_and_logged(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> None:
         raise RuntimeError("the cause")
