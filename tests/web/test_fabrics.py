@@ -244,5 +244,7 @@ def test_large_fabrics_are_shown_too(shown: Shown, k: int, selector: str, count:
         page.enter("#destination", f"10.{k - 1}.0.3")
         eventually(lambda: page.text("#paths-summary"), Containing(f"h0_0_2 to h{k - 1}_0_3"))
         assert len(page.names(".paths-list li", "key")) == k * k / 4
-        page.size(375, 800)
-        eventually(lambda: page.run("return document.documentElement.scrollWidth <= innerWidth"))
+        for width in (375, 320):
+            page.size(width, 800)
+            eventually(lambda width=width: page.run("return innerWidth"), width)
+            eventually(lambda: page.run("return document.documentElement.scrollWidth <= innerWidth"))

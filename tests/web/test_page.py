@@ -32,12 +32,7 @@ def drained(fabric: Fabric) -> list[str]:
     return names
 
 
-def test_every_switch_host_and_link_is_drawn_once(page: Page, fabric: Fabric) -> None:
-    tree = fabric.tree
-    nodes = [tree.name(node) for node in (*tree.switches(), *tree.hosts())]
-    assert sorted(page.names(".nodes [data-node]", "node")) == sorted(nodes)
-    # in the feed's order, too: it tells what links carry by their place
-    assert page.names(".links [data-link]", "link") == [tree.name(link) for link in tree.links()]
+def test_a_healthy_fabric_says_so(page: Page) -> None:
     assert set(page.names(".links [data-link]", "state")) == {"ok"}
     assert page.text("#fact-switches") == "20 of 20"
     assert page.one("#healthy").is_displayed()
@@ -223,19 +218,6 @@ def test_everything_can_be_done_by_keyboard(page: Page, fabric: Fabric) -> None:
     eventually(lambda: page.focused(), "Restore c0_1")
     page.type(Keys.SPACE)
     eventually(lambda: page.state("c0_1"), "ok")
-
-
-def test_a_phone_needs_no_sideways_scrolling(page: Page) -> None:
-    page.size(375, 812)
-    page.show_paths("h0_0_2", "h3_1_3")
-    eventually(
-        lambda: page.run("return document.querySelector('svg.tree').getBoundingClientRect().width"),
-        lambda value: value < 375,
-    )
-    eventually(lambda: page.run("return document.documentElement.scrollWidth <= innerWidth"))
-    page.size(320, 700)
-    eventually(lambda: page.run("return innerWidth"), 320)
-    eventually(lambda: page.run("return document.documentElement.scrollWidth <= innerWidth"))
 
 
 CONTRASTS = """

@@ -18,6 +18,7 @@ from tests.helpers.golden import Step, play, scripts
 from tests.helpers.rest import Rest
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.wsgi import served
+from topologies import Reason
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -164,10 +165,12 @@ def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) ->
             )
         if step.command == "leader":
             cluster.leader = its.standby.cluster.leader = step.words[0] if step.words else None
-        elif step.command == "heard":
-            for switch in its.leader.state.tree.switches():
-                its.leader.state.switch_heard(switch, {}, 0)
-            its.leader.state.settle(0)
+        elif step.command == "cut":
+            state, tree = its.leader.state, its.leader.state.tree
+            for switch in tree.switches():
+                state.switch_heard(switch, {}, 0)
+                state.switch_ready(switch, 0)
+            state.port_changed(tree.switch(step.words[0]), int(step.words[1]), Reason.DOWN, 1)
         elif step.command == "away":
             cluster.away = set(step.words)
         elif step.command == "etcd":
