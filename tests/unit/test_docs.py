@@ -75,7 +75,6 @@ def test_named_files_exist(document: Path) -> None:
 
 @cache
 def files() -> list[str]:
-    """Return the paths of all files of the project."""
     folders = (*PACKAGES, "tests", "docs", "deploy", "scripts")
     return [str(path) for folder in folders for path in (ROOT / folder).rglob("*")]
 
@@ -129,7 +128,6 @@ def messages() -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a message without the punctuation around them."""
     return [stripped for word in text.split() if (stripped := word.strip("`'\".,;:()"))]
 
 
@@ -157,7 +155,6 @@ def likeness(message: list[str], shown: list[str]) -> float:
 
 @cache
 def sentences() -> list[list[str]]:
-    """Return the words of every message."""
     return [words(message) for message in messages()]
 
 
@@ -186,7 +183,6 @@ def is_message(text: str) -> bool:
 
 
 def rows(document: Path, heading: str) -> list[list[str]]:
-    """Return the rows of the tables in a section, cell by cell."""
     section = document.read_text().split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
     lines = [line for line in section.splitlines() if line.startswith("|") and not set(line) <= set("|-: ")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]

@@ -55,7 +55,6 @@ IN_FORCE = view("7.3", {"a0_0": "down", "e1_0-a1_0": "drained"})
 
 
 def changed(right: str, change: str, without: str = "") -> str:
-    """Return a message that is right with some fields changed."""
     fields: dict[str, Any] = json.loads(right) | json.loads(change)
     fields.pop(without, None)
     return json.dumps(fields)
@@ -128,7 +127,6 @@ class Readers:
         return self._received(protocol.delta(view(base), view(after)), IN_FORCE if held == "yes" else None)
 
     def do_over(self, held: str, sent: str) -> str:
-        """Receive a snapshot over what is in force."""
         return self._received(protocol.snapshot(view(sent), HERE), view(held, {"a0_0": "down"}))
 
     def _received(self, text: str, held: View | None) -> str:

@@ -29,7 +29,6 @@ MININET_FILE = "topologies.fattree"  # for mn --custom: its topology is the lab'
 
 @cache
 def modules() -> dict[str, Path]:
-    """Return every module of the product by its name."""
     files = (file for package in (*PRODUCTION, "experiments") for file in (ROOT / package).rglob("*.py"))
     return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
 
@@ -52,7 +51,6 @@ def imported(module: str) -> frozenset[str]:
 
 @cache
 def own(module: str) -> set[str]:
-    """Return the modules of the product that a module imports."""
     names = {name if name in modules() else name.rpartition(".")[0] for name in imported(module)}
     return {name for name in names if name in modules() and name != module}
 
@@ -97,7 +95,6 @@ def test_only_two_edges_know_ryus_events_and_messages() -> None:
 
 
 def is_pure(module: str) -> bool:
-    """Tell whether the docstring of a module says that it is pure."""
     docstring = ast.get_docstring(parsed(module)) or ""
     return docstring.endswith((" Pure.", " pure.")) or "Pure.\n" in docstring or " Pure:" in docstring
 

@@ -136,7 +136,6 @@ def _as_in_the_foreground() -> None:
 
 @contextlib.contextmanager
 def running(log: Path, rest: int, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A controller that answers REST requests."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command(*arguments), stdout=output, stderr=subprocess.STDOUT, preexec_fn=_as_in_the_foreground

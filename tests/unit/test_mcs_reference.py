@@ -20,7 +20,7 @@ losses = st.sets(st.integers(0, 300), max_size=15)
 channel_numbers = st.integers(2, MAX_CHANNELS)
 
 
-@settings(max_examples=20)
+@settings(max_examples=25)
 @given(delays, delays, channel_numbers, sequence_numbers, st.sets(st.integers(0, 15)), st.integers(3, 80))
 def test_without_a_loss_nothing_reaches_the_sender(
     there: list[int], back: list[int], channels: int, isn: int, marking: set[int], cwnd: int
@@ -40,7 +40,7 @@ def test_the_network_reorders_so_that_without_mcs_each_such_transfer_would_be_re
     assert sum(reordered) > 50
 
 
-@settings(max_examples=20)
+@settings(max_examples=25)
 @given(st.integers(0, 150), channel_numbers, sequence_numbers)
 def test_after_a_loss_duplicate_acks_pass_until_it_is_repaired(number: int, channels: int, isn: int) -> None:
     # one after the first of its channel: a receiver has to know what it is to expect there
@@ -63,7 +63,7 @@ def test_the_loss_of_a_channels_first_packet_shows_only_by_a_timeout() -> None:
     assert (done.retransmitted > 0, done.timeouts, done.duplicates) == (True, 1, 0)
 
 
-@settings(max_examples=20)
+@settings(max_examples=25)
 @given(delays, delays, channel_numbers, sequence_numbers, losses, losses, st.booleans())
 def test_whatever_is_lost_nothing_is_retransmitted_endlessly(
     there: list[int], back: list[int], channels: int, isn: int, lost: set[int], lost_acks: set[int], dsack: bool
@@ -85,7 +85,7 @@ def test_a_channel_of_weight_w_gets_a_share_of_2_to_the_minus_w(weights: list[in
         assert abs(taken[channel] - (rounds >> weight)) <= 1
 
 
-@settings(max_examples=20)
+@settings(max_examples=25)
 @given(delays, channel_numbers)
 def test_a_channel_that_marks_gets_less(there: list[int], channels: int) -> None:
     transfer = Transfer(Network((there, there), marking={0}), count=600, channels=channels)
@@ -102,14 +102,14 @@ def test_a_transfer_goes_on_without_the_dead_channel() -> None:
     assert done.timeouts <= FRESH + 1
 
 
-@settings(max_examples=20)
+@settings(max_examples=25)
 @given(channel_numbers, st.integers(0, 3000), st.integers(1, 6000))
 def test_when_all_channels_were_dead_and_are_back_the_transfer_ends(channels: int, since: int, lasting: int) -> None:
     dead = dict.fromkeys(range(channels), (since, since + lasting))
     Transfer(Network(dead=dead), count=600, channels=channels).run()
 
 
-@settings(max_examples=20)
+@settings(max_examples=25)
 @given(sequence_numbers, st.booleans())
 def test_a_connection_that_was_forgotten_begins_anew_in_the_middle(isn: int, at_sender: bool) -> None:
     transfer = Transfer(Network(), count=400, isn=isn)

@@ -60,13 +60,11 @@ class LoadedFabric(StubFabric):
         self.changed()
 
     def arbiter_reports(self, report: dict[str, Any]) -> None:
-        """Let an arbiter connect, and report."""
         session, _ = self.arbiter.enter("192.0.2.5", object(), 1)
         self.arbiter.received(session, json.dumps({"type": "ack", "epoch": 1, "version": 1, "report": report}), 1)
         self.changed()
 
     def arbiter_goes(self) -> None:
-        """Let the arbiter's channel be lost."""
         for session in list(self.arbiter.sessions.values()):
             self.arbiter.closed(session)
         self.changed()

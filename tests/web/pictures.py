@@ -130,7 +130,6 @@ PICTURES: dict[str, tuple[Clos, Callable[[SopaLab, Page], None]]] = {
 
 
 def take(name: str) -> int:
-    """Write ``docs/page-NAME.png``."""
     tree, prepare = PICTURES[name]
     rate = default_rate(tree)
     with ExitStack() as stack:

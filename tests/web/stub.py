@@ -33,8 +33,6 @@ BEGUN = "serving"
 
 
 class Stub(ChildProcess):
-    """The process, as a context manager of the tests."""
-
     def __init__(self, directory: Path) -> None:
         [self._port] = free_ports(1)
         super().__init__([sys.executable, "-m", "tests.web.stub", str(self._port)], directory / "stub.log")
@@ -81,7 +79,6 @@ class Stubbed(NamedTuple):
 
 
 def _serve(fabrics: list[LoadedFabric], its: Any, directory: str, most: int, leader: str | None) -> tuple[int, int]:
-    """Begin a fabric; return its number and port."""
     fabric = LoadedFabric(its if isinstance(its, int) else parse(json.dumps(its)).fabric)  # JSON is YAML, too
     if leader is not None:
         fabric.cluster = StubCluster(leader)
@@ -99,7 +96,6 @@ def _serve(fabrics: list[LoadedFabric], its: Any, directory: str, most: int, lea
 
 
 def main() -> None:
-    """Do what tests ask until killed."""
     eventlet.monkey_patch()
     fabrics: list[LoadedFabric] = []
     listener = eventlet.listen(("127.0.0.1", int(sys.argv[1])))

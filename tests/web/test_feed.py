@@ -157,15 +157,12 @@ def attended(feed: live_feed.Live) -> Iterator[Any]:
 
 
 class PageEnd:
-    """A page's end of a connection, which only reads."""
-
     def __init__(self, socket: Any) -> None:
         self._socket = socket
         self._protocol = ClientProtocol(parse_uri("ws://test/"), state=OPEN)
         self._frames: list[Any] = []
 
     def wait(self) -> str:
-        """Return the next message."""
         while not self._frames:
             self._protocol.receive_data(self._socket.recv(1 << 16))
             self._frames = self._protocol.events_received()
@@ -177,7 +174,6 @@ Counted = tuple[live_feed.Live, Counter]
 
 @pytest.fixture
 def counted() -> Iterator[Counted]:
-    """A feed in this process, working."""
     counter = Counter()
     feed = live_feed.Live(counter)  # type: ignore[arg-type]
     worker = hub.spawn(feed.rounds)

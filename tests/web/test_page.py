@@ -18,7 +18,6 @@ pytestmark = pytest.mark.switch
 
 @contextmanager
 def cut(fabric: Fabric, switch: str, port: int) -> Iterator[None]:
-    """A port without its cable."""
     fabric.dummy.set_port(fabric.tree.switch(switch), port, False)
     try:
         yield

@@ -26,7 +26,6 @@ def test_a_standbys_page_names_the_leader_and_its_page(shown: Shown, stub: Stub,
 
 
 def facts(page: Page) -> dict[str, str]:
-    """Return what the page says of the arbiter, by name."""
     terms = page.run("return [...document.querySelectorAll('#arbiter-facts dt')].map(each => each.textContent)")
     return {term: page.text(f"#arbiter-facts > div:nth-child({n}) dd") for n, term in enumerate(terms, 1)}
 

@@ -68,7 +68,6 @@ class Told:
             self._lose(switch)
 
     def do_silent_pod(self, pod: str) -> None:
-        """Let every core switch report its link into a pod as silent."""
         for core in self.tree.switches(Level.CORE):
             self.state.port_changed(core, int(pod) + 1, Reason.SILENT, 1)
 

@@ -42,7 +42,6 @@ class Machine:
             file.chmod(int(mode, 8))
 
     def do_controller(self, show: str = "WRONG", config: str = "sopa.conf", default: str = "", sopa: str = "") -> str:
-        """Examine a controller with lines in its configuration's sections."""
         default, sopa = default.replace("; ", "\n"), sopa.replace("; ", "\n")
         text = f"[DEFAULT]\nwsapi_host = 0.0.0.0\n{default}\n[sopa]\nstate_dir = {self.state}\novsdb = tcp:*:6640\n{sopa}\n"
         (self.directory / "sopa.conf").write_text(text)
@@ -57,7 +56,6 @@ class Machine:
         return self._examine(show, "host", "--iface", iface, *files)
 
     def do_answering(self) -> None:
-        """Let the controller be there, and healthy."""
         self._patch.setattr(Controller, "get", lambda *_: HEALTHY)
 
     def do_unit(self, there: str, user: str = "sopa") -> None:

@@ -42,7 +42,6 @@ def variables() -> dict[str, dict[str, Any]]:
 
 
 def parts(value: Any) -> Iterator[Any]:
-    """Every part of a JSON value, and itself."""
     yield value
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from parts(each)
@@ -64,12 +63,10 @@ def balanced(expr: str) -> bool:
 
 
 def calls(expr: str) -> set[str]:
-    """Return the functions in an expression: the names before an opening bracket."""
     return set(re.findall(r"([A-Za-z_]\w*)\s*\(", bare(expr))) - OPERATORS
 
 
 def selectors(expr: str) -> list[tuple[str, str]]:
-    """Each metric in an expression with its label matchers."""
     return re.findall(r"(?<![\w:])(sopa_\w+|up)\b(?!\s*[(,])(?:\{([^}]*)\})?", expr)
 
 

@@ -33,7 +33,6 @@ def instance(unit: Path, directory: Path) -> Path:
 
 
 def settings(unit: Path, name: str) -> list[str]:
-    """Every value of a setting."""
     return re.findall(rf"^{name}=(.*)$", unit.read_text(), re.MULTILINE)
 
 

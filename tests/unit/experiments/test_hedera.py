@@ -75,8 +75,6 @@ def test_rounds(script: Path, request: pytest.FixtureRequest) -> None:
 
 
 class Datapath:
-    """The attributes that Ryu's messages need of a datapath."""
-
     from ryu.ofproto import ofproto_v1_3 as ofproto
     from ryu.ofproto import ofproto_v1_3_parser as ofproto_parser
 

@@ -22,7 +22,6 @@ def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def two_schemes(directory: Path) -> None:
-    """Two seeds of one scheme, and a run of another."""
     results = results_in(directory)
     for scheme, seed, rates in (("sopa", 1, (8.0, 10.0)), ("sopa", 2, (9.0, 9.0)), ("rps", 1, (2.0, 7.0))):
         results.add(a_run(scheme, seed), [a_flow(scheme, seed, flow, rate) for flow, rate in enumerate(rates)])

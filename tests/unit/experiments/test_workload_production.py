@@ -18,7 +18,6 @@ def built(k: int, seed: int, scale: Scale = SCALE) -> Plan:
 
 
 def by_host(plan: Plan) -> dict[Host, list[int]]:
-    """Each host's transfers, by number."""
     found: dict[Host, list[int]] = {}
     for number, transfer in enumerate(plan.transfers):
         found.setdefault(transfer.src, []).append(number)

@@ -28,7 +28,6 @@ class Server:
         self.token = (its.directory / "agent-token").read_text().strip()
 
     def get(self, path: str, times: int = 1) -> None:
-        """Send GET requests on one connection."""
         self.send(f"GET {path} HTTP/1.1\r\nHost: {self.url}\r\n\r\n".encode() * times)
 
     def send(self, data: bytes) -> None:
@@ -40,14 +39,12 @@ class Server:
                 pass
 
     def follow(self) -> None:
-        """Connect as an agent, acknowledge the first version, and leave."""
         headers = {"Authorization": f"Bearer {self.token}"}
         url = f"ws://{self.url}/sopa/v1/agents/{TREE.ip(HOST)}"
         with connect(url, additional_headers=headers, proxy=None, compression=None) as agent:
             agent.send(protocol.ack(protocol.receive(agent.recv(), None, TREE.ip(HOST)), 0))
 
     def look(self) -> None:
-        """Open the page's feed, read one message, and leave."""
         with connect(f"ws://{self.url}/sopa/v1/live", proxy=None, compression=None) as page:
             page.recv()
 

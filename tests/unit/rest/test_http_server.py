@@ -63,8 +63,6 @@ REQUEST_SECONDS = 20  # for a request, and for the client to read its answer at 
 
 
 class Server(NamedTuple):
-    """Ports of the server, and its authority's certificate."""
-
     port: int
     tls_port: int
     authority: Path
@@ -97,7 +95,6 @@ def client(server: Server) -> Iterator[socket.socket]:
 
 
 def rest(client: socket.socket) -> bytes:
-    """All that comes until the server closes the connection."""
     received = b""
     while chunk := client.recv(65536):
         received += chunk
@@ -105,7 +102,6 @@ def rest(client: socket.socket) -> bytes:
 
 
 def head(received: BinaryIO) -> bytes:
-    """The lines of one answer's head."""
     lines = []
     while (line := received.readline()) not in (b"", b"\r\n"):
         lines.append(line)

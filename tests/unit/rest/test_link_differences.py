@@ -43,7 +43,6 @@ def group_of(groups: tuple[Group, ...], link: str) -> Group:
 
 
 def between_racks(tree: Clos, seed: int) -> tuple[Host, Host] | None:
-    """Two hosts with two paths or more between them."""
     pairs = some_pairs(tree, 20, seed)
     return next((pair for pair in pairs if len(tree.choices_between(*pair)) > 1), None)
 

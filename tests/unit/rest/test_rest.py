@@ -117,7 +117,6 @@ class Talk:
         return str(response.status_int)
 
     def do_fabric(self, text: str) -> None:
-        """Begin with another fabric."""
         self.begin(FatTree(int(text)) if text.isdigit() else parse(text).fabric)
 
     def do_port(self, switch: str, number: str, reason: str) -> None:
@@ -133,12 +132,10 @@ class Talk:
         self.fabric.no_label = frozenset({self.state.tree.host(host)})
 
     def do_member(self, leader: str = "", away: str = "", problem: str = "") -> None:
-        """Be member c1 of a cluster with this leader."""
         self.fabric.cluster = its = StubCluster(leader or None)
         its.away, its.engine = {away}, {"reachable": not problem, "problem": problem or None}
 
     def do_metrics(self, commits: str = "0") -> str:
-        """Say what metrics tell of the cluster after so many commits."""
         poller, cluster = PortStatsPoller(self.state, {}, 0), self.fabric.cluster
         metrics = ControllerMetrics(
             self.state, SwitchManager(self.state), self.fabric.notifier, poller, "mac", cluster=cluster
@@ -172,7 +169,6 @@ class Talk:
         self.agents[name] = session
 
     def do_asked(self, name: str) -> str:
-        """Say what an agent is asked."""
         text = self.fabric.notifier.due(self.agents[name], clock.now())
         if text is None:
             return "nothing"
