@@ -61,6 +61,7 @@ class App(app_manager.RyuApp):
     def packet_in(self, event):
         pass
 """
+OWN = "http://127.0.0.1:{}/k"
 ENDING = """
 from ryu.base import app_manager
 from ryu.controller import ofp_event
@@ -135,7 +136,7 @@ def _as_in_the_foreground() -> None:
 
 
 @contextlib.contextmanager
-def running(log: Path, rest: int, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+def running(log: Path, url: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             command(*arguments), stdout=output, stderr=subprocess.STDOUT, preexec_fn=_as_in_the_foreground
@@ -144,7 +145,7 @@ def running(log: Path, rest: int, *arguments: object) -> Iterator[subprocess.Pop
 
         def answers() -> bool:
             with contextlib.suppress(urllib.error.URLError):
-                get(rest)
+                get(url)
                 return True
             assert process.poll() is None, log.read_text()
             return False
@@ -157,8 +158,8 @@ def running(log: Path, rest: int, *arguments: object) -> Iterator[subprocess.Pop
         process.wait()
 
 
-def get(rest: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{rest}/k", timeout=60) as answer:
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -270,8 +271,8 @@ def test_start_and_stop(app: str, tmp_path: Path) -> None:
     openflow, rest = free_ports(2)
     for number, status in ((signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
         log = tmp_path / f"log{number}"
-        with running(log, rest, app, *where(openflow, rest), "--sopa-k=6", "--sopa-carrier=mac") as process:
-            assert get(rest) == "6 mac"
+        with running(log, OWN.format(rest), app, *where(openflow, rest), "--sopa-k=6", "--sopa-carrier=mac") as process:
+            assert get(OWN.format(rest)) == "6 mac"
             listening = subprocess.run(["ss", "-Hlntp"], capture_output=True, text=True, check=True).stdout
             own = [line.split()[3] for line in listening.splitlines() if f"pid={process.pid}," in line]
             assert sorted(own) == sorted([f"127.0.0.1:{openflow}", f"127.0.0.1:{rest}"])
@@ -290,7 +291,7 @@ def test_an_application_that_does_not_stop_is_left(
 ) -> None:
     openflow, rest = free_ports(2)
     log, stubborn = tmp_path / "log", written(tmp_path, APP.replace("SPINNING_SECONDS", str(seconds)))
-    with running(log, rest, stubborn, *where(openflow, rest)) as process:
+    with running(log, OWN.format(rest), stubborn, *where(openflow, rest)) as process:
         for name in signals:
             process.send_signal(getattr(signal, f"SIG{name}"))
             eventually(log.read_text, Containing("stopping"))
@@ -305,22 +306,16 @@ def _is_open(host: str, port: int) -> bool:
     return False
 
 
-def test_ipv6_addresses(app: str, tmp_path: Path) -> None:
+def test_ipv6_addresses(tmp_path: Path) -> None:
     openflow, rest = free_ports(2)
-    hosts = ["--wsapi-host=::1", "--ofp-listen-host=::1", f"--sopa-state-dir={tmp_path}"]
-    ports = [f"--ofp-tcp-listen-port={openflow}", f"--wsapi-port={rest}"]
-    log = tmp_path / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command("sopa_ryu.app", *ports, *hosts), stdout=output, stderr=subprocess.STDOUT)
-    try:
-        eventually(log.read_text, Containing(f"REST on http://[::1]:{rest}/sopa/v1/fabric"))
-        for port in (openflow, rest):  # Ryu starts its listener for switches after this application
-            eventually(lambda port=port: _is_open("::1", port))
-        with urllib.request.urlopen(f"http://[::1]:{rest}/sopa/v1/fabric", timeout=60) as answer:
-            assert answer.status == 200
-    finally:
+    words = ["--wsapi-host=::1", "--ofp-listen-host=::1", f"--sopa-state-dir={tmp_path}"]
+    words += [f"--ofp-tcp-listen-port={openflow}", f"--wsapi-port={rest}"]
+    url, log = f"http://[::1]:{rest}/sopa/v1/fabric", tmp_path / "log"
+    with running(log, url, "sopa_ryu.app", *words) as process:
+        eventually(lambda: _is_open("::1", openflow))  # Ryu starts its listener for switches after this application
         process.terminate()
         assert process.wait(timeout=60) == 143
+    assert f"REST on {url}" in log.read_text()
     assert "Traceback" not in log.read_text()
 
 

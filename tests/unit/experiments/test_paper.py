@@ -1,4 +1,4 @@
-"""The papers' experiments: each row has runs that measure it, and tables and data say what was found."""
+"""The papers' experiments: each row has runs that measure it, tables and data say what was found, and those of record are whole."""
 
 import json
 import math
@@ -14,7 +14,7 @@ from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3 import SIMULATED, parse
 from experiments.paper.bars import measure_bars
 from experiments.paper.figure import Bars, Figure, Part, Row, RunData, TableCell, Variant
-from experiments.paper.figure_runs import compact, markdown, read, scaled, table_cell
+from experiments.paper.figure_runs import compact, markdown, read, scaled, table_cell, tables
 from experiments.paper.figures import FIGURES
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.schemes import named
@@ -261,3 +261,36 @@ def test_data_come_back_and_have_a_line_for_each_run() -> None:
     for damaged in ("", text[:-5], "{}", "[1]", json.dumps([{"scheme": "sopa"}])):
         with pytest.raises(ResultsError):
             read(damaged)
+
+
+RECORD = Path(__file__).parents[3] / "experiments/record"
+MAX_BYTES = 5_000_000
+
+
+@pytest.fixture(scope="module")
+def of_record() -> dict[str, list[RunData]]:
+    return {file.stem: read(file.read_text()) for file in (RECORD / "data").glob("*.json")}
+
+
+def test_every_file_is_of_a_part_and_has_its_runs_once(of_record: dict[str, list[RunData]]) -> None:
+    parts = {part.name: part for figure in FIGURES.values() for part in figure.runs()}
+    schemes: dict[str, set[str]] = {}
+    for part in (part for figure in FIGURES.values() for part in figure.runs()):
+        schemes.setdefault(part.name, set()).update(part.schemes)
+    assert of_record
+    for name, runs in of_record.items():
+        assert name in parts
+        assert {run.scheme for run in runs} <= schemes[name]
+        assert len({(run.scheme, run.seed) for run in runs}) == len(runs)
+        for run in runs:
+            assert run.measures["mean"] == pytest.approx(sum(run.mbit) / len(run.mbit), abs=0.06)
+            assert len(str(run.record["simulator"])) == 64
+
+
+def test_the_tables_are_of_the_data(of_record: dict[str, list[RunData]]) -> None:
+    told = [figure for figure in FIGURES.values() if any(part.name in of_record for part in figure.runs())]
+    assert (RECORD / "tables.md").read_text() == tables(told, of_record)
+
+
+def test_they_are_small() -> None:
+    assert sum(file.stat().st_size for file in RECORD.rglob("*") if file.is_file()) < MAX_BYTES
