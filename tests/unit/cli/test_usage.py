@@ -1,14 +1,16 @@
-"""Commands as they are typed wrongly: usage errors, before anything is changed or asked; and the option --fabric beside --k."""
+"""Commands as they are typed wrongly, before anything is changed or asked; the option --fabric; lists of several pages."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 import click
+import httpx
 import pytest
 from click.testing import CliRunner
 
 from sopa_ryu.cli import main
+from sopa_ryu.cli.client import Controller
 from sopa_ryu.cli.common import chosen_fabric, fabric_options
 from tests.helpers.golden import Step, play, scripts
 from topologies import Clos, FatTree
@@ -60,3 +62,28 @@ def test_a_file_that_cannot_be_read_is_a_usage_error(words: list[str], tmp_path:
     done = CliRunner().invoke(main, [*words, "--fabric", str(tmp_path / "none.yaml")])
     assert done.exit_code == 2
     assert str(tmp_path / "none.yaml") in done.stderr
+
+
+def reading(versions: list[int]) -> tuple[list[str], int]:
+    """Return the list of two pages whose answers are of these versions, and how many were asked for."""
+    asked: list[int] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        version = versions[len(asked)]
+        second = "offset" in request.url.params
+        asked.append(version)
+        link = {} if second else {"Link": f'<{request.url.path}?offset=2>; rel="next"'}
+        items = [f"{name} of {version}" for name in (("c",) if second else ("a", "b"))]
+        return httpx.Response(200, headers=link, json={"version": version, "epoch": 1, "total": 3, "changes": items})
+
+    client = Controller("http://192.0.2.1")
+    client._client = httpx.Client(transport=httpx.MockTransport(answer))
+    return client.listing("/changes", "changes")["changes"], len(asked)
+
+
+def test_a_list_has_the_items_of_all_pages() -> None:
+    assert reading([1, 1]) == (["a of 1", "b of 1", "c of 1"], 2)
+
+
+def test_a_list_that_has_changed_between_pages_is_read_again() -> None:
+    assert reading([1, 2, 2, 2]) == (["a of 2", "b of 2", "c of 2"], 4)

@@ -63,6 +63,9 @@ def handle(step: Step) -> str:
     try:
         if command == "scheme":
             return scheme_of(text[0])
+        if command == "fields":
+            names = step.options["of"].split()
+            return "\n".join(f"{name}: {' '.join(str(getattr(named(name), each)) for each in words)}" for name in names)
         if command == "plan":
             name = (
                 words[0] if words else next(f"{key}={step.options.pop(key)}" for key in [*step.options] if "+" in key)
