@@ -15,20 +15,12 @@ from tests.web.stub import Stub
 from topologies import Clos, Failures
 from topologies.weights import weights
 
-SLOW_SPINE = Clos(
-    *(1, 4, 2, 0, 4),
-    mbit={"host": 10000, "edge": 40000},
-    links={f"e0_{leaf}-a0_1": 20000 for leaf in range(4)},
-    gateways=["h0_3_5"],
-    no_label=["h0_0_3"],
-)
-IRREGULAR = Clos(
-    *(3, 2, 2, 4, 3),
-    mbit={"host": 10000, "edge": 20000, "aggregation": 40000},
-    links={"e1_0-a1_1": "absent", "a2_0-c0_1": "absent", "a0_0-c0_1": 10000},
-    gateways=["h2_0_2", "h2_1_2"],
-    no_label=["h0_0_3"],
-)
+HALF = {f"e0_{leaf}-a0_1": 20000 for leaf in range(4)}
+RATES = {"host": 10000, "edge": 40000}
+SLOW_SPINE = Clos(1, 4, 2, 0, 4, mbit=RATES, links=HALF, gateways=["h0_3_5"], no_label=["h0_0_3"])
+UNEVEN = {"e1_0-a1_1": "absent", "a2_0-c0_1": "absent", "a0_0-c0_1": 10000}
+RISING = {"host": 10000, "edge": 20000, "aggregation": 40000}
+IRREGULAR = Clos(3, 2, 2, 4, 3, mbit=RISING, links=UNEVEN, gateways=["h2_0_2", "h2_1_2"], no_label=["h0_0_3"])
 RACKS = Clos(pods=1, edges=32, aggregations=4, cores=0, hosts=48)
 TOO_LARGE = Clos(pods=1, edges=64, aggregations=8, cores=0, hosts=48, links={"e0_0-a0_0": "absent"})
 
@@ -131,9 +123,8 @@ def test_slower_links_have_narrower_bands_and_words(slow_spine: Page) -> None:
     assert page.text(".legend [aria-label='Links by rate'] li") == "full rate\n50 % of it"
     assert page.look_up("e0_2-a0_0") == "In use; 40 Gbit/s; 18 Gbit/s up, 1.0 kbit/s down: 45 % of 40 Gbit/s"
     page.look_up("e0_2")  # lists its links, where the rate is said once
-    assert (
-        page.text(".links-list li:nth-child(6)") == "e0_2-a0_1in use; 19 Gbit/s up, 1.0 kbit/s down: 95 % of 20 Gbit/s"
-    )
+    said = "e0_2-a0_1in use; 19 Gbit/s up, 1.0 kbit/s down: 95 % of 20 Gbit/s"
+    assert page.text(".links-list li:nth-child(6)") == said
     words = page.look_up("e0_2-a0_1")
     assert words.startswith("In use; 20 Gbit/s, 50 % of the fastest of its level; 19 Gbit/s up")
 

@@ -99,13 +99,8 @@ def test_what_a_package_lacks_is_imported_inside_functions_only(environment: Mod
 
 def test_units_and_configuration_are_in_the_packages() -> None:
     listed = " ".join(file.read_text() for file in DEBIAN.glob("*.install"))
-    for file in [
-        *(ROOT / "deploy/systemd").iterdir(),
-        ROOT / "deploy/agent.env",
-        ROOT / "deploy/relay.env",
-        ROOT / "deploy/sopa.conf",
-    ]:
-        assert str(file.relative_to(ROOT)) in listed
+    units = [f"systemd/{file.name}" for file in (ROOT / "deploy/systemd").iterdir()]
+    assert [name for name in (*units, "agent.env", "relay.env", "sopa.conf") if f"deploy/{name}" not in listed] == []
     assert "deploy/fabrics usr/share/sopa-controller" in listed
 
 
