@@ -82,8 +82,9 @@ class Told:
     def do_reject(self, dpid: str, reason: str) -> None:
         self.state.reject(int(dpid), reason)
 
-    def do_member(self, leader: str, confirmed: str = "yes", commits: str = "no") -> None:
-        self.fabric.cluster = StubCluster(leader)
+    def do_member(self, leader: str, confirmed: str = "yes", commits: str = "no", problem: str = "") -> None:
+        self.fabric.cluster = its = StubCluster(leader)
+        its.engine = {"reachable": not problem, "problem": problem or None}
         if confirmed == "no":  # as at a standby, to which no switch confirms rules
             self.state.connected.clear()
         self.state.commitment = Commitment("sopa") if commits == "yes" else None

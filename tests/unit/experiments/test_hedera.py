@@ -89,6 +89,7 @@ class Statistics:
 
 @pytest.mark.parametrize("up", [(0, 0), (1, 0), (0, 1), (1,), (0,)])
 def test_a_placed_entry_tells_its_flow_and_path(up: tuple[int, ...]) -> None:
+    assert ONE.text(TREE) == "h0_0_2:40001 -> h2_1_3:5201"
     message = entries.place(Datapath, TREE, ONE, up, 10)
     message.serialize()
     assert list(entries.readings(TREE, [Statistics(message, 77)])) == [Reading(ONE, 77, 2.5, up)]

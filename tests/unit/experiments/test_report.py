@@ -93,6 +93,8 @@ def test_damage_is_told_with_the_file(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_a_full_disk_is_told_and_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="contains no results"):
+        report(tmp_path)
     two_schemes(tmp_path)
     with files_up_to(1000), pytest.raises(ResultsError, match="the report cannot be written"):
         report(tmp_path, say=lambda _: None)

@@ -361,8 +361,8 @@ def test_packets_are_told_the_paths_that_the_agents_program_gives_them(rest: Res
     table = path_table(rest.state.tree, rest.state.tree.host("h0_0_2"), rest.state.failures, 7, Policy.ROUND_ROBIN)
     key = FlowKey.of("10.0.0.2", "10.2.0.3", 17, 7001, 9000)
     named = "paths?src=h0_0_2&dst=h2_0_3"
-    body = rest.get(f"{named}&packets=11&protocol=17&sport=7001&dport=9000&seed=7").json
-    assert [tuple(body["candidates"][at]["up"]) for at in body["packets"]] == [table.choose(key, n) for n in range(11)]
+    body = rest.get(f"{named}&packets=100&protocol=17&sport=7001&dport=9000&seed=7").json
+    assert [tuple(body["candidates"][at]["up"]) for at in body["packets"]] == [table.choose(key, n) for n in range(100)]
     assert len({path["weight"] for path in body["candidates"]}) == 1 + failed
 
 
