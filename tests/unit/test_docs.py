@@ -1,9 +1,10 @@
-"""The documents: their links lead somewhere, and the files, commands, options and messages that they name exist."""
-
-from __future__ import annotations
+"""The documents: links, files, commands, options and messages that they name exist, and examples in docstrings run."""
 
 import ast
+import doctest
+import importlib
 import math
+import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
@@ -13,7 +14,13 @@ from pathlib import Path
 import click
 import pytest
 
+import experiments
+import flowrules
+import sopa_ryu
+import tests.helpers
+import topologies
 from sopa_ryu.cli import main
+from sopa_ryu.manager import make_ryu_importable
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -68,7 +75,6 @@ def test_named_files_exist(document: Path) -> None:
 
 @cache
 def files() -> list[str]:
-    """Return the paths of all files of the project."""
     folders = (*PACKAGES, "tests", "docs", "deploy", "scripts")
     return [str(path) for folder in folders for path in (ROOT / folder).rglob("*")]
 
@@ -107,9 +113,6 @@ def test_targets_of_make_exist(document: Path) -> None:
             assert target in targets, line
 
 
-# -- messages -----------------------------------------------------------------------------------------------------------
-
-
 @cache
 def messages() -> list[str]:
     """Return every string of the source, its variable parts as ``\\0``."""
@@ -125,7 +128,6 @@ def messages() -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a message without the punctuation around them."""
     return [stripped for word in text.split() if (stripped := word.strip("`'\".,;:()"))]
 
 
@@ -153,7 +155,6 @@ def likeness(message: list[str], shown: list[str]) -> float:
 
 @cache
 def sentences() -> list[list[str]]:
-    """Return the words of every message."""
     return [words(message) for message in messages()]
 
 
@@ -182,7 +183,6 @@ def is_message(text: str) -> bool:
 
 
 def rows(document: Path, heading: str) -> list[list[str]]:
-    """Return the rows of the tables in a section, cell by cell."""
     section = document.read_text().split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
     lines = [line for line in section.splitlines() if line.startswith("|") and not set(line) <= set("|-: ")]
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
@@ -196,9 +196,6 @@ def test_messages_of_the_guide_are_in_the_source(heading: str) -> None:
         shown = [text for text in shown if " " in text and not text.startswith("sopa ")]
     assert len(shown) > 8
     assert [text for text in shown if not is_message(text)] == []
-
-
-# -- tables -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_map_of_the_architecture_names_what_is_there() -> None:
@@ -226,3 +223,20 @@ def test_the_glossary_is_in_alphabetical_order() -> None:
 
 def test_the_readme_has_at_most_200_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+def modules_with_examples() -> Iterator[str]:
+    for package in (topologies, flowrules, sopa_ryu, experiments, tests.helpers):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            path = Path(module.module_finder.path) / module.name.rpartition(".")[2]  # type: ignore[union-attr]
+            source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
+            if ">>> " in source.read_text():
+                yield module.name
+
+
+@pytest.mark.parametrize("name", [*modules_with_examples()])
+def test_docstring_examples_run(name: str) -> None:
+    make_ryu_importable()
+    result = doctest.testmod(importlib.import_module(name))
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -3,11 +3,10 @@
 A step gives a reader a text, or a change of a message that is right: ``without=FIELD`` takes a field away.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode
+from collections.abc import Callable
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -56,7 +55,6 @@ IN_FORCE = view("7.3", {"a0_0": "down", "e1_0-a1_0": "drained"})
 
 
 def changed(right: str, change: str, without: str = "") -> str:
-    """Return a message that is right with some fields changed."""
     fields: dict[str, Any] = json.loads(right) | json.loads(change)
     fields.pop(without, None)
     return json.dumps(fields)
@@ -69,6 +67,22 @@ def without_details(problem: object) -> str:
         r"\1",
         str(problem),
     )
+
+
+READERS: dict[str, Callable[..., str]] = {
+    "acknowledged": lambda text: str(protocol.answer(text, IN_FORCE)),
+    "acknowledged_at": lambda now, acknowledged: str(protocol.answer(protocol.ack(view(acknowledged), 0), view(now))),
+    "term_of_an_arbiter": lambda text: str(arbiter.asked_term({"term": [text]})),
+    "agent": lambda **said: str(mcs.requested({name: [value] for name, value in said.items()})),
+    "hint": lambda text, times="1": str(read_hint(text.encode("latin-1") * int(times))),
+    "answer_of_a_hint": lambda text: str(read_answer(text.encode())),
+    "record": lambda key, change, without="": str(
+        records.read(key, changed(records.write(RECORDS[key]), change, without))
+    ),
+    "value": lambda key, text, times="1": str(records.read(key, text * int(times))),
+    "arbiter": lambda text: str(parse_arbiter(text)),
+    "controller": lambda url: Options((url,)).channel(HERE, url),
+}
 
 
 class Readers:
@@ -85,7 +99,8 @@ class Readers:
 
     def handle(self, step: Step) -> str:
         try:
-            return str(getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options))
+            name = step.command.replace("-", "_")
+            return (READERS.get(name) or getattr(self, f"do_{name}"))(*step.words, **step.options)
         except GapError as error:
             return f"gap: {error}"
         except LowerTermError as error:
@@ -98,8 +113,6 @@ class Readers:
             return f"rejected: {without_details(what)}"
         except (ValueError, AgentError) as error:
             return f"rejected: {without_details(error)}"
-
-    # -- the push channel -------------------------------------------------------------------------------------------------
 
     def do_message(self, text: str, held: str = "yes") -> str:
         return self._received(text, IN_FORCE if held == "yes" else None)
@@ -114,17 +127,7 @@ class Readers:
         return self._received(protocol.delta(view(base), view(after)), IN_FORCE if held == "yes" else None)
 
     def do_over(self, held: str, sent: str) -> str:
-        """Receive a snapshot over what is in force."""
         return self._received(protocol.snapshot(view(sent), HERE), view(held, {"a0_0": "down"}))
-
-    def do_acknowledged(self, text: str) -> str:
-        return str(protocol.answer(text, IN_FORCE))
-
-    def do_acknowledged_at(self, now: str, acknowledged: str) -> str:
-        return str(protocol.answer(protocol.ack(view(acknowledged), 0), view(now)))
-
-    def do_term_of_an_arbiter(self, text: str) -> str:
-        return str(arbiter.asked_term({"term": [text]}))
 
     def _received(self, text: str, held: View | None) -> str:
         found = protocol.receive(text, held, HERE)
@@ -132,15 +135,9 @@ class Readers:
             "nothing changes" if found is held else f"in force: {found.epoch}.{found.version}" if found else "nothing"
         )
 
-    # -- lists, traces and relays -------------------------------------------------------------------------------------------
-
     def do_list(self, change: str) -> str:
         right = mcs.change(HostList(1, frozenset(), 1, True), HostList(2, frozenset([HERE]), 1, True))
         return str(protocol.hosts_named(changed(right, change)))
-
-    def do_agent(self, **said: str) -> str:
-        """Say what is taken of an agent's query."""
-        return str(mcs.requested({name: [value] for name, value in said.items()}))
 
     def do_trace(self, change: str, times: str = "1") -> str:
         fields = json.loads(change)
@@ -180,20 +177,6 @@ class Readers:
     def do_leader_tells(self, change: str) -> str:
         return self.do_leader(changed(relayed_mcs.news_text(News(1, True, {1: [0]}, {1: []})), change))
 
-    # -- hints, records and addresses ---------------------------------------------------------------------------------------
-
-    def do_hint(self, text: str, times: str = "1") -> str:
-        return str(read_hint(text.encode("latin-1") * int(times)))
-
-    def do_answer_of_a_hint(self, text: str) -> str:
-        return str(read_answer(text.encode()))
-
-    def do_record(self, key: str, change: str, without: str = "") -> str:
-        return str(records.read(key, changed(records.write(RECORDS[key]), change, without)))
-
-    def do_value(self, key: str, text: str, times: str = "1") -> str:
-        return str(records.read(key, text * int(times)))
-
     def do_etcd(self, status: str, code: str, text: str) -> str:
         """Say what an error of etcd's gateway means, as an answer and in a stream."""
         said = gateway.answer(int(status), json.dumps({"error": text, "message": text, "code": int(code)}).encode())
@@ -216,12 +199,6 @@ class Readers:
         its = address.parse(text)
         assert address.parse(str(its)) == its
         return f"{' '.join(map(str, its.endpoints))}, named {its.name}"
-
-    def do_arbiter(self, text: str) -> str:
-        return str(parse_arbiter(text))
-
-    def do_controller(self, url: str) -> str:
-        return Options((url,)).channel(HERE, url)
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "formats"), ids=lambda path: path.stem)

@@ -1,8 +1,5 @@
 """What the tests stand on: verdicts on measurements, golden scripts, the record of a run."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +21,7 @@ class Told(Control):
     def __init__(self, late: Iterator[float]) -> None:
         self._late = late
 
-    def __enter__(self) -> Told:
+    def __enter__(self) -> "Told":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -50,23 +47,15 @@ def judged(values: list[float], late: dict[int, float] | None = None, relation: 
     return ""
 
 
-@pytest.mark.parametrize(
-    ("values", "missed"),
-    [
-        ([GOOD] * 3, False),
-        ([BAD, GOOD, BAD, GOOD, GOOD], False),
-        ([BAD] * 3, True),
-        ([GOOD, BAD, GOOD, BAD, BAD], True),
-    ],
-)
-def test_three_of_five_samples_decide(values: list[float], missed: bool) -> None:
-    assert bool(judged(values)) == missed
-    assert bool(judged(values, relation="at_least")) != missed
+@pytest.mark.parametrize("end", [[GOOD] * 3, [BAD, GOOD, BAD, GOOD, GOOD]])
+def test_three_of_five_samples_decide(end: list[float]) -> None:
+    other = [BAD + GOOD - value for value in end]
+    assert (judged(end), judged(other, relation="at_least")) == ("", "")
+    assert judged(other)
+    assert judged(end, relation="at_least")
 
 
-def test_a_sample_of_a_late_machine_does_not_count_and_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_of_a_late_machine_is_recorded_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(report.VARIABLE, str(tmp_path / "record"))
     assert judged([BAD, GOOD, BAD, GOOD, GOOD], {0: 0.2, 2: 3.0}) == ""
     [line] = report.read(tmp_path / "record")
@@ -88,9 +77,7 @@ def calculator(step: Step) -> str:
 @pytest.mark.parametrize(
     ("text", "problem"), [(SCRIPT.format(6), "script:2: add 2 to=3"), ("add 1 to=1\n", "pytest --record")]
 )
-def test_a_script_that_says_otherwise_fails_at_its_line_and_is_recorded(
-    tmp_path: Path, text: str, problem: str
-) -> None:
+def test_a_script_that_says_otherwise_fails_at_its_line(tmp_path: Path, text: str, problem: str) -> None:
     script = tmp_path / "script"
     script.write_text(text)
     with pytest.raises(AssertionError, match=problem):
@@ -113,11 +100,9 @@ def test_the_summary_names_the_slowest_and_what_came_near_its_bound() -> None:
     ]
 
 
-@pytest.mark.parametrize(("seconds", "recorded"), [(29.0, 0), (30.0, 1)])
-def test_a_wait_of_half_its_bound_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, recorded: int
-) -> None:
-    (tmp_path / "record").touch()
+def test_a_wait_of_half_its_bound_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(report.VARIABLE, str(tmp_path / "record"))
-    report.note_wait(seconds, 60)
-    assert [json.loads(line)["kind"] for line in (tmp_path / "record").read_text().splitlines()] == ["wait"] * recorded
+    for seconds in (29.0, 30.0):
+        report.note_wait(seconds, 60)
+    [line] = report.read(tmp_path / "record")
+    assert (line["kind"], line["seconds"]) == ("wait", 30.0)

@@ -1,9 +1,6 @@
 """Imports run in one direction, and pure modules touch nothing (docs/architecture.md, section 2)."""
 
-from __future__ import annotations
-
 import ast
-from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -32,27 +29,28 @@ MININET_FILE = "topologies.fattree"  # for mn --custom: its topology is the lab'
 
 @cache
 def modules() -> dict[str, Path]:
-    """Return every module of the product by its name."""
     files = (file for package in (*PRODUCTION, "experiments") for file in (ROOT / package).rglob("*.py"))
     return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
 
 
 @cache
+def parsed(module: str) -> ast.Module:
+    return ast.parse(modules()[module].read_text())
+
+
+@cache
 def imported(module: str) -> frozenset[str]:
     """Return what a module imports, anywhere in it; names out of modules with their module."""
-    return frozenset(_imported(module))
+    statements = [node for node in ast.walk(parsed(module)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return frozenset(
+        alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}"
+        for node in statements
+        for alias in node.names
+    )
 
 
-def _imported(module: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(modules()[module].read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
+@cache
 def own(module: str) -> set[str]:
-    """Return the modules of the product that a module imports."""
     names = {name if name in modules() else name.rpartition(".")[0] for name in imported(module)}
     return {name for name in names if name in modules() and name != module}
 
@@ -97,8 +95,7 @@ def test_only_two_edges_know_ryus_events_and_messages() -> None:
 
 
 def is_pure(module: str) -> bool:
-    """Tell whether the docstring of a module says that it is pure."""
-    docstring = ast.get_docstring(ast.parse(modules()[module].read_text())) or ""
+    docstring = ast.get_docstring(parsed(module)) or ""
     return docstring.endswith((" Pure.", " pure.")) or "Pure.\n" in docstring or " Pure:" in docstring
 
 

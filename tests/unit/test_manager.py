@@ -61,6 +61,7 @@ class App(app_manager.RyuApp):
     def packet_in(self, event):
         pass
 """
+OWN = "http://127.0.0.1:{}/k"
 ENDING = """
 from ryu.base import app_manager
 from ryu.controller import ofp_event
@@ -111,9 +112,10 @@ for number, words in enumerate(json.loads(sys.argv[2])):
 """
 
 
-def run_each(directory: Path, *commands: Sequence[str]) -> list[tuple[int, str, str]]:
+def run_each(directory: Path, *commands: Sequence[object]) -> list[tuple[int, str, str]]:
     """Run commands that end at once, each in a child of a process that has imported all; status, output and errors of each."""
-    its = [sys.executable, "-c", ONE_AFTER_THE_OTHER, str(directory), json.dumps(commands)]
+    words = json.dumps([[str(word) for word in words] for words in commands])
+    its = [sys.executable, "-c", ONE_AFTER_THE_OTHER, str(directory), words]
     done = subprocess.run(its, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -121,10 +123,6 @@ def run_each(directory: Path, *commands: Sequence[str]) -> list[tuple[int, str, 
         return (directory / f"{number}.{name}").read_text()
 
     return [(int(read(n, "status")), read(n, "out"), read(n, "err")) for n in range(len(commands))]
-
-
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=250)
 
 
 def where(openflow: int, rest: int) -> list[object]:
@@ -138,8 +136,7 @@ def _as_in_the_foreground() -> None:
 
 
 @contextlib.contextmanager
-def running(log: Path, rest: int, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A controller that answers REST requests."""
+def running(log: Path, url: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             command(*arguments), stdout=output, stderr=subprocess.STDOUT, preexec_fn=_as_in_the_foreground
@@ -148,7 +145,7 @@ def running(log: Path, rest: int, *arguments: object) -> Iterator[subprocess.Pop
 
         def answers() -> bool:
             with contextlib.suppress(urllib.error.URLError):
-                get(rest)
+                get(url)
                 return True
             assert process.poll() is None, log.read_text()
             return False
@@ -161,8 +158,8 @@ def running(log: Path, rest: int, *arguments: object) -> Iterator[subprocess.Pop
         process.wait()
 
 
-def get(rest: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{rest}/k", timeout=60) as answer:
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -173,16 +170,23 @@ def parsed(*arguments: str) -> cfg.ConfigOpts:
     return conf
 
 
-# -- options
-
-
-def test_options_and_their_defaults() -> None:
+def test_options_are_read_once_from_words_and_files(tmp_path: Path) -> None:
     assert options.settings(parsed()) == options.Settings()
     for k in (2, 48, 128):
         assert options.settings(parsed(f"--sopa-k={k}")).tree.k == k
-    assert options.settings(parsed("--sopa-carrier", "option")).carrier == "option"
-    named = options.settings(parsed("--sopa-no-label=h0_0_2", "--sopa-no-label=10.3.1.3")).no_label
-    assert named == {Host(0, 0, 2), Host(3, 1, 3)}
+    named = options.settings(parsed("--sopa-no-label=h0_0_2", "--sopa-no-label=10.3.1.3", "--sopa-carrier=option"))
+    assert (named.no_label, named.carrier) == ({Host(0, 0, 2), Host(3, 1, 3)}, "option")
+    file = tmp_path / "sopa.conf"
+    file.write_text("[sopa]\nk = 8\ncarrier = mac\n")
+    conf = parsed("--config-file", str(file))
+    options.register(conf)
+    assert options.settings(conf) == options.Settings(tree=FatTree(8))
+    file.write_text("[sopa]\nk = 7\n")
+    with pytest.raises(options.OptionError, match=r"not 7$"):
+        options.settings(parsed("--config-file", str(file)))
+    late = cfg.ConfigOpts()
+    late([], default_config_files=[])
+    assert options.settings(late).tree.k == 4
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "options"), ids=lambda path: path.stem)
@@ -195,73 +199,58 @@ def test_what_an_option_cannot_be(script: Path, request: pytest.FixtureRequest) 
     play(script, handle, record=request.config.option.record)
 
 
-def test_config_file(tmp_path: Path) -> None:
-    file = tmp_path / "sopa.conf"
-    file.write_text("[sopa]\nk = 8\ncarrier = mac\n")
-    assert options.settings(parsed("--config-file", str(file))) == options.Settings(tree=FatTree(8))
-    file.write_text("[sopa]\nk = 7\n")
-    with pytest.raises(options.OptionError, match=r"not 7$"):
-        options.settings(parsed("--config-file", str(file)))
-
-
-def test_registering_twice_and_after_parsing() -> None:
-    conf = parsed("--sopa-k=6")
-    options.register(conf)
-    assert options.settings(conf).tree.k == 6
-    late = cfg.ConfigOpts()
-    late([], default_config_files=[])
-    assert options.settings(late).tree.k == 4
-
-
-# -- the command
-
-
-def test_version_and_help(tmp_path: Path) -> None:
-    version, (status, out, err) = run_each(tmp_path, ["--version"], ["--help"])
-    assert version[:2] == (0, "ryu-manager 4.34\n")
-    text = re.sub(r"\s+", " ", out)
-    assert (status, err) == (0, "")
-    assert "SOPA options: --sopa-bfd-interval" in text
-    assert "even number from 2 to 128" in text
-    assert "webapp listen host (default 127.0.0.1)" in text
-
-
 def test_the_installed_command_is_ours() -> None:
     script = Path(sys.prefix, "bin/ryu-manager")
     assert "sopa_ryu.manager" in script.read_text()
 
 
+IN_USE = "ryu-manager: port {} on 0.0.0.0 is already in use (another controller?): "
+IN_USE += "stop it or choose another with --ofp-tcp-listen-port"
 WRONG = {
     "--sopa-k=5": "ryu-manager: k must be an even number from 2 to 128, not 5",
     "no.such.app": "ryu-manager: cannot find application no.such.app: No module named 'no'",
     "--config-file=/no/file": "ryu-manager: Failed to find some config files: /no/file",
     "--wsapi-port=x": "argument --wsapi_port: Invalid Integer value: x",
-    "sopa_ryu.app --ctl-cert=/x.pem": "ryu-manager: --ctl-privkey and --ctl-cert belong together: give both for OpenFlow over TLS, "
-    "or neither",
+    **dict.fromkeys(
+        ("sopa_ryu.app --ctl-cert=/x.pem", "sopa_ryu.app --ctl-privkey=/x.pem"),
+        "ryu-manager: --ctl-privkey and --ctl-cert belong together: give both for OpenFlow over TLS, or neither",
+    ),
 }
 
 
-def test_wrong_arguments(tmp_path: Path) -> None:
-    done = run_each(tmp_path, *map(str.split, WRONG))
-    assert [(status, err.splitlines()[-1]) for status, _, err in done] == [(1, said) for said in WRONG.values()]
-    assert not any("Traceback" in err for _, _, err in done)
-
-
-def test_taken_ports(app: str, tmp_path: Path) -> None:
-    openflow, rest, other = free_ports(3)
-    # Of its own kind: eventlet's servers set SO_REUSEPORT and would share the port, and so the switches.
-    with running(tmp_path / "log", rest, app, *where(openflow, rest)):
-        result = run(app, *where(other, rest))
-        assert (result.returncode, "choose another with --wsapi-port" in result.stderr) == (1, True)
-        config = tmp_path / "ryu.conf"
-        config.write_text(f"[DEFAULT]\nofp_tcp_listen_port = {openflow}\nwsapi_port = {other}\n")
-        result = run(app, "--config-file", config)
-        assert result.returncode == 1
-        assert result.stderr.splitlines()[-1] == (
-            f"ryu-manager: port {openflow} on 0.0.0.0 is already in use (another controller?): "
-            "stop it or choose another with --ofp-tcp-listen-port"
+def test_commands_that_end_at_once(app: str, tmp_path: Path) -> None:
+    taken, rest, other = free_ports(3)
+    config, ending = tmp_path / "ryu.conf", tmp_path / "ending.py"
+    config.write_text(f"[DEFAULT]\nofp_tcp_listen_port = {taken}\nwsapi_port = {other}\n")
+    ending.write_text(ENDING)
+    # of its own kind: eventlet's servers set SO_REUSEPORT and would share the port, and so the switches
+    with socket.create_server(("", taken), reuse_port=True), socket.create_server(("127.0.0.1", rest), reuse_port=True):
+        version, helped, unused, ended, on_rest, on_openflow, *wrong = run_each(
+            tmp_path,
+            ["--version"],
+            ["--help"],
+            [
+                "ryu.cfg",
+                *where(taken, rest),
+            ],  # no application that needs OpenFlow or REST: no false alarm, and it ends by itself
+            [ending, *where(*free_ports(2))],
+            [app, *where(other, rest)],
+            [app, "--config-file", config],
+            *map(str.split, WRONG),
         )
-        assert "Traceback" not in result.stderr
+    assert version[:2] == (0, "ryu-manager 4.34\n")
+    text = re.sub(r"\s+", " ", helped[1])
+    assert (helped[0], helped[2]) == (0, "")
+    assert "SOPA options: --sopa-bfd-interval" in text
+    assert "even number from 2 to 128" in text
+    assert "webapp listen host (default 127.0.0.1)" in text
+    assert unused[0] == 0, unused
+    assert ended[0] == 1
+    assert "a server ended that nobody stopped: see the log for the error" in ended[2].splitlines()[-1]
+    assert (on_rest[0], "choose another with --wsapi-port" in on_rest[2]) == (1, True)
+    assert (on_openflow[0], on_openflow[2].splitlines()[-1]) == (1, IN_USE.format(taken))
+    assert [(status, err.splitlines()[-1]) for status, _, err in wrong] == [(1, said) for said in WRONG.values()]
+    assert not any("Traceback" in err for _, _, err in (on_openflow, *wrong))
 
 
 @pytest.mark.parametrize(
@@ -277,21 +266,13 @@ def test_impossible_addresses(host: str, port: int, option: str, message: str) -
         check_port(host, port, option)
 
 
-def test_ports_that_no_application_uses_may_be_taken() -> None:
-    """Applications that need neither OpenFlow nor REST: no false alarm, and it ends by itself."""
-    openflow, rest = free_ports(2)
-    with socket.create_server(("127.0.0.1", openflow)), socket.create_server(("127.0.0.1", rest)):
-        result = run("ryu.cfg", *where(openflow, rest))
-    assert result.returncode == 0, result.stderr
-
-
 def test_start_and_stop(app: str, tmp_path: Path) -> None:
     """Each on the ports of the one before, whose connections to switches are in TIME_WAIT."""
     openflow, rest = free_ports(2)
     for number, status in ((signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
         log = tmp_path / f"log{number}"
-        with running(log, rest, app, *where(openflow, rest), "--sopa-k=6", "--sopa-carrier=mac") as process:
-            assert get(rest) == "6 mac"
+        with running(log, OWN.format(rest), app, *where(openflow, rest), "--sopa-k=6", "--sopa-carrier=mac") as process:
+            assert get(OWN.format(rest)) == "6 mac"
             listening = subprocess.run(["ss", "-Hlntp"], capture_output=True, text=True, check=True).stdout
             own = [line.split()[3] for line in listening.splitlines() if f"pid={process.pid}," in line]
             assert sorted(own) == sorted([f"127.0.0.1:{openflow}", f"127.0.0.1:{rest}"])
@@ -305,20 +286,17 @@ def test_start_and_stop(app: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "signals", "status"), [(1, ["TERM"], 143), (600, ["TERM", "INT"], 130)])
-def test_an_application_that_does_not_stop_is_left_after_a_time_or_by_a_second_signal(
+def test_an_application_that_does_not_stop_is_left(
     tmp_path: Path, seconds: int, signals: list[str], status: int
 ) -> None:
     openflow, rest = free_ports(2)
     log, stubborn = tmp_path / "log", written(tmp_path, APP.replace("SPINNING_SECONDS", str(seconds)))
-    with running(log, rest, stubborn, *where(openflow, rest)) as process:
+    with running(log, OWN.format(rest), stubborn, *where(openflow, rest)) as process:
         for name in signals:
             process.send_signal(getattr(signal, f"SIG{name}"))
             eventually(log.read_text, Containing("stopping"))
         assert process.wait(timeout=60) == status
     assert ("did not stop in time" in log.read_text()) == (len(signals) == 1)
-
-
-# -- the doors
 
 
 def _is_open(host: str, port: int) -> bool:
@@ -328,30 +306,17 @@ def _is_open(host: str, port: int) -> bool:
     return False
 
 
-def test_ipv6_addresses(app: str, tmp_path: Path) -> None:
+def test_ipv6_addresses(tmp_path: Path) -> None:
     openflow, rest = free_ports(2)
-    hosts = ["--wsapi-host=::1", "--ofp-listen-host=::1", f"--sopa-state-dir={tmp_path}"]
-    ports = [f"--ofp-tcp-listen-port={openflow}", f"--wsapi-port={rest}"]
-    log = tmp_path / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(command("sopa_ryu.app", *ports, *hosts), stdout=output, stderr=subprocess.STDOUT)
-    try:
-        eventually(log.read_text, Containing(f"REST on http://[::1]:{rest}/sopa/v1/fabric"))
-        for port in (openflow, rest):  # Ryu starts its listener for switches after this application
-            eventually(lambda port=port: _is_open("::1", port))
-        with urllib.request.urlopen(f"http://[::1]:{rest}/sopa/v1/fabric", timeout=60) as answer:
-            assert answer.status == 200
-    finally:
+    words = ["--wsapi-host=::1", "--ofp-listen-host=::1", f"--sopa-state-dir={tmp_path}"]
+    words += [f"--ofp-tcp-listen-port={openflow}", f"--wsapi-port={rest}"]
+    url, log = f"http://[::1]:{rest}/sopa/v1/fabric", tmp_path / "log"
+    with running(log, url, "sopa_ryu.app", *words) as process:
+        eventually(lambda: _is_open("::1", openflow))  # Ryu starts its listener for switches after this application
         process.terminate()
         assert process.wait(timeout=60) == 143
+    assert f"REST on {url}" in log.read_text()
     assert "Traceback" not in log.read_text()
-
-
-@pytest.mark.parametrize("given", ["ctl_privkey", "ctl_cert"])
-def test_half_of_what_tls_needs_is_not_no_tls(given: str) -> None:
-    conf = SimpleNamespace(**{"ctl_privkey": None, "ctl_cert": None, "ca_certs": None, given: "/tmp/x.pem"})
-    with pytest.raises(StartError, match="--ctl-privkey and --ctl-cert belong together"):
-        check_switch_tls(conf)
 
 
 def test_openflow_over_tls_for_anybody_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -359,12 +324,8 @@ def test_openflow_over_tls_for_anybody_is_a_warning(tmp_path: Path, caplog: pyte
     conf = SimpleNamespace(ctl_privkey=str(own.key), ctl_cert=str(own.certificate), ca_certs=None)
     check_switch_tls(conf)
     assert "OpenFlow over TLS without ca_certs: any client is accepted as a switch; set ca_certs" in caplog.text
+    with pytest.raises(StartError, match="--ctl-privkey and --ctl-cert belong together"):
+        check_switch_tls(SimpleNamespace(ctl_privkey=None, ctl_cert="/x.pem", ca_certs=None))
     conf.ca_certs = "/no/ca.pem"
     with pytest.raises(StartError, match=r"/no/ca\.pem cannot be used for TLS with the switches"):
         check_switch_tls(conf)
-
-
-def test_a_server_that_ends_by_itself_is_a_failure(tmp_path: Path) -> None:
-    result = run(written(tmp_path, ENDING), *where(*free_ports(2)))
-    assert result.returncode == 1
-    assert "a server ended that nobody stopped: see the log for the error" in result.stderr.splitlines()[-1]

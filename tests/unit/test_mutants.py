@@ -1,7 +1,5 @@
 """`make mutants`: its catalogue fits the product, and defects of a tiny tree are found, survive, or are stale."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path
@@ -14,36 +12,13 @@ from tests.mutants.runner import ROOT, Runner, main
 PRODUCT = "LIMIT = 3\n\n\ndef capped(n):\n    return min(n, LIMIT)\n"
 TEST = "from topologies.tiny import capped\n\n\ndef test_below():\n    assert capped(2) == 2\n"
 CATALOGUE = """
-[[defect]]
-name = "a smaller bound is found"
-file = "topologies/tiny.py"
-old = "min(n, LIMIT)"
-new = "min(n, 1)"
-
-[[defect]]
-name = "what fails at import is found"
-file = "topologies/tiny.py"
-old = "LIMIT = 3"
-new = "raise SystemError"
-
-[[defect]]
-name = "a larger bound survives"
-file = "topologies/tiny.py"
-old = "LIMIT = 3"
-new = "LIMIT = 4"
-
-[[defect]]
-name = "nobody can tell"
-file = "topologies/tiny.py"
-old = "min(n, LIMIT)"
-new = "min(LIMIT, n)"
-equivalent = "the order does not matter"
-
-[[defect]]
-name = "old text is stale"
-file = "topologies/tiny.py"
-old = "max(n, LIMIT)"
-new = "n"
+defect = [
+    {name = "a smaller bound is found", file = "topologies/tiny.py", old = "min(n, LIMIT)", new = "min(n, 1)"},
+    {name = "what fails at import is found", file = "topologies/tiny.py", old = "LIMIT = 3", new = "raise SystemError"},
+    {name = "a larger bound survives", file = "topologies/tiny.py", old = "LIMIT = 3", new = "LIMIT = 4"},
+    {name = "nobody can tell", file = "topologies/tiny.py", old = "min(n, LIMIT)", new = "min(LIMIT, n)", equivalent = "same"},
+    {name = "old text is stale", file = "topologies/tiny.py", old = "max(n, LIMIT)", new = "n"},
+]
 """
 
 
@@ -56,7 +31,7 @@ def test_every_defect_fits_the_product() -> None:
             compile(defect.applied(text), defect.name, "exec")
 
 
-def test_defects_are_tried_in_a_copy_and_recorded(
+def test_defects_are_tried_in_a_copy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {"topologies/__init__.py": "", "topologies/tiny.py": PRODUCT, "tests/unit/test_tiny.py": TEST}

@@ -1,7 +1,5 @@
 """A real browser, without a window: pages of a controller with real switches, and of fabrics that are only states."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -19,7 +17,6 @@ Shown = Callable[..., AbstractContextManager[Page]]
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
-    """The browser, with a profile of its own."""
     chrome = chromium(tmp_path_factory.mktemp("profile"))
     yield chrome
     chrome.quit()
@@ -27,7 +24,6 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 
 @pytest.fixture(scope="session")
 def stub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stub]:
-    """A process that serves fabrics that are only states."""
     with Stub(tmp_path_factory.mktemp("stub")) as its:
         yield its
 
@@ -65,7 +61,6 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
 
 @pytest.fixture
 def page(driver: Chrome, fabric: Fabric) -> Iterator[Page]:
-    """The page of that fabric, at a desktop's size."""
     page = Page(driver, fabric.controller.url)
     page.desktop()
     yield page

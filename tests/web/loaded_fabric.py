@@ -1,15 +1,19 @@
 """A fabric that is only a state, with load, and what tests have happen to it."""
 
-from __future__ import annotations
-
+import gc
 import json
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
+
+import eventlet
+import eventlet.hubs
 
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.health import wire
 from sopa_ryu.health.history import CELL, DELAY_UNIT, SECONDS, History
+from sopa_ryu.rest import http_protocol
 from sopa_ryu.runtime import clock
 from tests.helpers.stub_fabric import StubFabric
 from topologies import Clos, FatTree, Host, Link, Reason, Switch
@@ -29,15 +33,7 @@ def healthy_state(fabric: Clos | int, absent: Callable[[Switch], bool] = lambda 
 
 
 class LoadedFabric(StubFabric):
-    """A new fabric with load: the more, the higher the uplink's number; nothing is known of hosts' links.
-
-    Parameters
-    ----------
-    fabric : Clos or int
-        The fabric, or k of a fat-tree.
-    absent : callable
-        Whether a switch has never connected; by default all are there.
-    """
+    """A new fabric, or fat-tree of k, with load: the more, the higher the uplink's number; nothing is known of hosts' links."""
 
     def __init__(self, fabric: Clos | int, absent: Callable[[Switch], bool] = lambda switch: False) -> None:
         super().__init__(healthy_state(fabric, absent))
@@ -57,8 +53,6 @@ class LoadedFabric(StubFabric):
         super().set_drained(name, drained)
         self.changed()
 
-    # -- what tests have happen to it -------------------------------------------------------------------------------------
-
     def cut(self, name: str) -> None:
         """Let the upper end of a link be down."""
         link = self.state.tree.link_by_name(name)
@@ -66,13 +60,11 @@ class LoadedFabric(StubFabric):
         self.changed()
 
     def arbiter_reports(self, report: dict[str, Any]) -> None:
-        """Let an arbiter connect, and report."""
         session, _ = self.arbiter.enter("192.0.2.5", object(), 1)
         self.arbiter.received(session, json.dumps({"type": "ack", "epoch": 1, "version": 1, "report": report}), 1)
         self.changed()
 
     def arbiter_goes(self) -> None:
-        """Let the arbiter's channel be lost."""
         for session in list(self.arbiter.sessions.values()):
             self.arbiter.closed(session)
         self.changed()
@@ -95,3 +87,18 @@ class LoadedFabric(StubFabric):
                 CELL.pack_into(row, CELL.size * n, 1000, loss[n], loss[size + n], delay[n] / DELAY_UNIT)
             its.history.end(slot)
         self.changed()
+
+    def garbage(self) -> dict[str, int]:
+        """Collect all garbage of the process, and return the number of its objects by type; nobody else collects from now on."""
+        gc.disable()
+        hub, later = eventlet.hubs.get_hub(), 2 * http_protocol.REQUEST_SECONDS
+        before = hub.clock
+        hub.clock = lambda: before() + later  # it keeps what a cancelled timer refers to until its time
+        eventlet.sleep(0.01)
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        kinds = Counter(type(each).__qualname__ for each in gc.garbage)
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.collect()  # which is garbage again
+        return kinds

@@ -3,8 +3,6 @@
 Each is the page of a lab with controller, agents and traffic. Look at them before you commit them.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 import tempfile
@@ -29,18 +27,12 @@ from topologies.lab.network import default_rate
 DOCS = Path(__file__).parents[2] / "docs"
 WIDTH, HEIGHT = 1280, 960
 PATIENCE = 120.0
-LOADS = (0.9, 0.6, 0.4, 0.2)
-"""Rates of the streams between pods, as shares of the rate of a link."""
+LOADS = (0.9, 0.6, 0.4, 0.2)  # rates of the streams between pods, as shares of the rate of a link
 PAYLOAD = 1200
-SLOW_SPINE = Clos(
-    *(1, 4, 2, 0, 4),
-    mbit={"host": 10000, "edge": 20000},
-    links={f"e0_{leaf}-a0_1": 10000 for leaf in range(4)},
-    gateways=["h0_3_5"],
-    no_label=["h0_0_3"],
-)
-STEPS = 4
-"""Number of different loads of links that a picture shows."""
+HALF = {f"e0_{leaf}-a0_1": 10000 for leaf in range(4)}
+RATES = {"host": 10000, "edge": 20000}
+SLOW_SPINE = Clos(1, 4, 2, 0, 4, mbit=RATES, links=HALF, gateways=["h0_3_5"], no_label=["h0_0_3"])
+STEPS = 4  # different loads of links that a picture shows
 
 
 @contextmanager
@@ -132,7 +124,6 @@ PICTURES: dict[str, tuple[Clos, Callable[[SopaLab, Page], None]]] = {
 
 
 def take(name: str) -> int:
-    """Write ``docs/page-NAME.png``."""
     tree, prepare = PICTURES[name]
     rate = default_rate(tree)
     with ExitStack() as stack:

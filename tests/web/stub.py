@@ -5,8 +5,6 @@ the port sends lines of JSON, ``[FABRIC, METHOD, ARGUMENTS]``, and gets one for 
 with its number and port; other methods are `LoadedFabric`'s.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -35,8 +33,6 @@ BEGUN = "serving"
 
 
 class Stub(ChildProcess):
-    """The process, as a context manager of the tests."""
-
     def __init__(self, directory: Path) -> None:
         [self._port] = free_ports(1)
         super().__init__([sys.executable, "-m", "tests.web.stub", str(self._port)], directory / "stub.log")
@@ -58,7 +54,7 @@ class Stub(ChildProcess):
 
     def serve(
         self, fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIENTS, leader: str | None = None
-    ) -> Stubbed:
+    ) -> "Stubbed":
         """Begin a fabric, or a fat-tree of k, with its tokens in a directory; with ``leader`` it is member c1 of a cluster."""
         its = fabric if isinstance(fabric, int) else fabric.document()
         number, port = self.ask(-1, "serve", its, str(directory), most, leader)
@@ -83,7 +79,6 @@ class Stubbed(NamedTuple):
 
 
 def _serve(fabrics: list[LoadedFabric], its: Any, directory: str, most: int, leader: str | None) -> tuple[int, int]:
-    """Begin a fabric; return its number and port."""
     fabric = LoadedFabric(its if isinstance(its, int) else parse(json.dumps(its)).fabric)  # JSON is YAML, too
     if leader is not None:
         fabric.cluster = StubCluster(leader)
@@ -94,13 +89,13 @@ def _serve(fabrics: list[LoadedFabric], its: Any, directory: str, most: int, lea
     rest = RestApplication(fabric, Tokens(Path(directory)), agents.serve, pages=pages.pages(), sockets=sockets)
     door = http_server.listen("127.0.0.1", 0)
     hub.spawn(feed.rounds)
+    hub.spawn(agents.watch)
     hub.spawn(http_server.serve, door, rest)
     fabrics.append(fabric)
     return len(fabrics) - 1, door.getsockname()[1]
 
 
 def main() -> None:
-    """Do what tests ask until killed."""
     eventlet.monkey_patch()
     fabrics: list[LoadedFabric] = []
     listener = eventlet.listen(("127.0.0.1", int(sys.argv[1])))

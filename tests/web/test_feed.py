@@ -1,7 +1,5 @@
 """The feed: who receives it, and that a slow page delays no other; over real sockets where there are any."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -54,9 +52,6 @@ def message(opened: BlockingWebSocket) -> dict[str, Any]:
     return body
 
 
-# -- time ---------------------------------------------------------------------------------------------------------------
-
-
 def test_after_a_pause_of_the_controller_nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller stands still for an hour: agents, hold-downs and pages have missed nothing, and time then goes on for them."""
     real = [1000.0]
@@ -92,9 +87,6 @@ def test_after_a_pause_of_the_controller_nothing_is_late(monkeypatch: pytest.Mon
             told()
         real[0] += 1
         assert told() == ([40.0], [0.0], True)
-
-
-# -- the channel ------------------------------------------------------------------------------------------------------
 
 
 def test_a_page_is_told_at_once_at_each_change_and_again_without_one(connect: Connect, stubbed: Stubbed) -> None:
@@ -133,18 +125,12 @@ def test_who_is_no_page_is_cut_off(connect: Connect, stubbed: Stubbed) -> None:
         pass
     assert int.from_bytes(received[1][:2], "big") == live_feed.POLICY_VIOLATION
     port = where.rpartition(":")[2]
-    others = ("http://evil.example", "http://127.0.0.1:1", f"http://{where}.evil.example", f"http://localhost:{port}")
-    for origin in (*others, "null", "file://", f"https://{where}", f"http://{where}/", " "):
+    # which pages may open it: tests/unit/rest/scripts/rest/pages.txt
+    for host, origin in ((where, "http://evil.example"), (f"rebound.example:{port}", f"http://rebound.example:{port}")):
         with pytest.raises(WebSocketBadStatusException) as refused:
-            connect(stubbed, origin=origin)
+            connect(stubbed, host=host, origin=origin)
         assert refused.value.status_code == 403, origin
-    for host in (f"rebound.example:{port}", f"localhost.evil.example:{port}", " "):
-        with pytest.raises(WebSocketBadStatusException) as refused:
-            connect(stubbed, host=host, origin=f"http://{host.strip()}")
-        assert refused.value.status_code == 403, host
-
-    for host in (where, f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
-        assert connect(stubbed, host=host, origin=f"http://{host.lower()}").recv_data()[0] == 1
+    assert connect(stubbed, host=f"LOCALHOST:{port}", origin=f"http://localhost:{port}").recv_data()[0] == 1
     assert httpx.get(f"http://{where}{live_feed.PATH}").status_code == 426
 
 
@@ -171,24 +157,23 @@ def attended(feed: live_feed.Live) -> Iterator[Any]:
 
 
 class PageEnd:
-    """A page's end of a connection, which only reads."""
-
     def __init__(self, socket: Any) -> None:
         self._socket = socket
         self._protocol = ClientProtocol(parse_uri("ws://test/"), state=OPEN)
         self._frames: list[Any] = []
 
     def wait(self) -> str:
-        """Return the next message."""
         while not self._frames:
             self._protocol.receive_data(self._socket.recv(1 << 16))
             self._frames = self._protocol.events_received()
         return bytes(self._frames.pop(0).data).decode()
 
 
+Counted = tuple[live_feed.Live, Counter]
+
+
 @pytest.fixture
-def counted() -> Iterator[tuple[live_feed.Live, Counter]]:
-    """A feed in this process, working."""
+def counted() -> Iterator[Counted]:
     counter = Counter()
     feed = live_feed.Live(counter)  # type: ignore[arg-type]
     worker = hub.spawn(feed.rounds)
@@ -196,10 +181,14 @@ def counted() -> Iterator[tuple[live_feed.Live, Counter]]:
     hub.kill(worker)
 
 
-def test_many_changes_are_one_message_and_without_any_there_is_one_from_time_to_time(
-    counted: tuple[live_feed.Live, Counter], monkeypatch: pytest.MonkeyPatch
+def test_many_changes_are_one_message_and_none_are_one_from_time_to_time(
+    counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     feed, counter = counted
+    for _ in range(3):
+        feed.changed()
+        hub.sleep(0.02)  # time for a round, in which nothing may be made: there is no page
+    assert counter.made == 0
     with attended(feed) as page:
         for number in (1, 2, 3):
             for _ in range(40):
@@ -209,23 +198,10 @@ def test_many_changes_are_one_message_and_without_any_there_is_one_from_time_to_
         feed.changed()  # ends the present round
         for number in (4, 5, 6):
             assert json.loads(page.wait())["number"] == number
-    assert counter.made >= 6
+    assert (len(feed), counter.made >= 6) == (0, True)
 
 
-def test_without_a_page_nothing_is_made(counted: tuple[live_feed.Live, Counter]) -> None:
-    feed, counter = counted
-    for _ in range(3):
-        feed.changed()
-        hub.sleep(0.02)  # time for a round, in which nothing may be made
-    assert counter.made == 0
-    with attended(feed) as page:
-        assert json.loads(page.wait())["number"] == 1
-    assert len(feed) == 0
-
-
-def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(
-    counted: tuple[live_feed.Live, Counter],
-) -> None:
+def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(counted: Counted) -> None:
     feed, counter = counted
     with attended(feed) as awake, attended(feed) as asleep:
         while json.loads(awake.wait())["number"] < 6:
@@ -233,9 +209,7 @@ def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(
         assert [json.loads(asleep.wait())["number"] for _ in range(2)] == [1, counter.made]
 
 
-def test_a_page_that_is_stuck_is_cut_off(
-    counted: tuple[live_feed.Live, Counter], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_is_stuck_is_cut_off(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(clock, "now", lambda: now[0])
     feed, _ = counted
@@ -247,9 +221,6 @@ def test_a_page_that_is_stuck_is_cut_off(
             while json.loads(awake.wait())["number"] <= number:
                 pass
             eventually(lambda: len(feed), left, sleep=hub.sleep)
-
-
-# -- what the page makes of it ----------------------------------------------------------------------------------------
 
 
 def test_load_shows_in_the_drawing_and_in_words(shown: Shown, stubbed: Stubbed) -> None:

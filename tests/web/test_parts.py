@@ -1,7 +1,5 @@
 """What the page shows only in a cluster, with an arbiter or with probes, of fabrics that are only states."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from sopa_ryu.channel.arbiter import REPORTED
@@ -28,7 +26,6 @@ def test_a_standbys_page_names_the_leader_and_its_page(shown: Shown, stub: Stub,
 
 
 def facts(page: Page) -> dict[str, str]:
-    """Return what the page says of the arbiter, by name."""
     terms = page.run("return [...document.querySelectorAll('#arbiter-facts dt')].map(each => each.textContent)")
     return {term: page.text(f"#arbiter-facts > div:nth-child({n}) dd") for n, term in enumerate(terms, 1)}
 
@@ -86,9 +83,7 @@ def heights(page: Page, curve: str) -> list[float]:
     return [float(value) for value in page.run(script, curve)]
 
 
-def test_links_are_coloured_by_loss_and_delay_and_the_selected_one_shows_its_hour(
-    shown: Shown, stubbed: Stubbed
-) -> None:
+def test_links_are_coloured_by_loss_and_delay_and_one_shows_its_hour(shown: Shown, stubbed: Stubbed) -> None:
     with shown(stubbed) as page:
         page.look_up(LOSSY)
         eventually(lambda: page.text(".history .hint"), "No probe has crossed this link in the last hour.")

@@ -1,7 +1,5 @@
 """``sopa fabric``: what it says of a file, and its exit status."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``sopa trace`` as it is typed: what it asks for, what it shows and how it ends, with answers of the controller's own code."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -53,7 +51,7 @@ class Answers:
         self.bodies = iter(bodies)
         self.asked: list[tuple[str, str, Any]] = []
 
-    def __call__(self, url: str, *_files: object) -> Answers:
+    def __call__(self, url: str, *_files: object) -> "Answers":
         return self
 
     def send(self, method: str, path: str, given: Any = None) -> Any:

@@ -1,15 +1,19 @@
-"""Commands as they are typed wrongly: usage errors, before anything is changed or asked."""
-
-from __future__ import annotations
+"""Commands as they are typed wrongly, before anything is changed or asked; the option --fabric; lists of several pages."""
 
 import re
 from pathlib import Path
+from typing import Any
 
+import click
+import httpx
 import pytest
 from click.testing import CliRunner
 
 from sopa_ryu.cli import main
+from sopa_ryu.cli.client import Controller
+from sopa_ryu.cli.common import chosen_fabric, fabric_options
 from tests.helpers.golden import Step, play, scripts
+from topologies import Clos, FatTree
 
 AGENT = ["--iface", "nowhere0", "--controller", "http://127.0.0.1:1"]
 
@@ -25,3 +29,61 @@ def handle(step: Step) -> str:
 @pytest.mark.parametrize("script", scripts(__file__, "usage"), ids=lambda path: path.stem)
 def test_usage(script: Path, request: pytest.FixtureRequest) -> None:
     play(script, handle, record=request.config.option.record)
+
+
+LEAF_SPINE = "{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n"
+
+
+@click.command()
+@fabric_options
+def command(k: int, fabric: Clos | None, **_others: Any) -> None:
+    click.echo(repr(chosen_fabric(k, fabric)))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "fabric.yaml"
+    found.write_text(LEAF_SPINE)
+    return found
+
+
+def test_it_is_the_fabric_and_without_it_is_a_fat_tree_but_both_are_a_usage_error(file: Path) -> None:
+    leaf_spine = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2)
+    for words, tree in (([], FatTree(4)), (["--k", "6"], FatTree(6)), (["--fabric", str(file)], leaf_spine)):
+        assert CliRunner().invoke(command, words).output == f"{tree!r}\n"
+    for k in ("4", "6"):
+        done = CliRunner().invoke(command, ["--fabric", str(file), "--k", k])
+        assert done.exit_code == 2
+        assert "--k and --fabric exclude each other" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["lab"], ["demo"], ["experiment", "run", "permutation", "--out", "out"]])
+def test_a_file_that_cannot_be_read_is_a_usage_error(words: list[str], tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, [*words, "--fabric", str(tmp_path / "none.yaml")])
+    assert done.exit_code == 2
+    assert str(tmp_path / "none.yaml") in done.stderr
+
+
+def reading(versions: list[int]) -> tuple[list[str], int]:
+    """Return the list of two pages whose answers are of these versions, and how many were asked for."""
+    asked: list[int] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        version = versions[len(asked)]
+        second = "offset" in request.url.params
+        asked.append(version)
+        link = {} if second else {"Link": f'<{request.url.path}?offset=2>; rel="next"'}
+        items = [f"{name} of {version}" for name in (("c",) if second else ("a", "b"))]
+        return httpx.Response(200, headers=link, json={"version": version, "epoch": 1, "total": 3, "changes": items})
+
+    client = Controller("http://192.0.2.1")
+    client._client = httpx.Client(transport=httpx.MockTransport(answer))
+    return client.listing("/changes", "changes")["changes"], len(asked)
+
+
+def test_a_list_has_the_items_of_all_pages() -> None:
+    assert reading([1, 1]) == (["a of 1", "b of 1", "c of 1"], 2)
+
+
+def test_a_list_that_has_changed_between_pages_is_read_again() -> None:
+    assert reading([1, 2, 2, 2]) == (["a of 2", "b of 2", "c of 2"], 4)

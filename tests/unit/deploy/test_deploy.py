@@ -1,7 +1,5 @@
 """The files of deploy/: systemd's own checks of the units, and the example files as the programs read them."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -35,7 +33,6 @@ def instance(unit: Path, directory: Path) -> Path:
 
 
 def settings(unit: Path, name: str) -> list[str]:
-    """Every value of a setting."""
     return re.findall(rf"^{name}=(.*)$", unit.read_text(), re.MULTILINE)
 
 

@@ -1,7 +1,5 @@
 """What the Debian packages will contain: the lock file, and the environments as they follow from imports."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess
@@ -54,7 +52,7 @@ def test_the_lock_file_fits_the_requirements(lock: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("change", [("click==", "click==1"), ("--hash=sha256:", "", 1), ("click==", "#click==")])
-def test_a_lock_file_that_does_not_fit_is_noticed(
+def test_a_wrong_lock_file_is_noticed(
     lock: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str]
 ) -> None:
     file = tmp_path / "requirements.lock"
@@ -66,9 +64,7 @@ def test_a_lock_file_that_does_not_fit_is_noticed(
         lock.main()
 
 
-def test_an_environment_has_what_is_locked_and_no_more(
-    environment: ModuleType, followed: Followed, lock: ModuleType
-) -> None:
+def test_environments_have_what_is_locked(environment: ModuleType, followed: Followed, lock: ModuleType) -> None:
     locked = lock.pins(lock.LOCK.read_text())
     for name, (own, others) in followed.items():
         for found in environment.distributions(others):
@@ -77,9 +73,7 @@ def test_an_environment_has_what_is_locked_and_no_more(
         assert wanted - own <= ({"sopa_ryu.agent.put_back"} if name == "sopa-controller" else set())
 
 
-def test_an_environment_has_its_commands_and_what_its_processes_start(
-    environment: ModuleType, followed: Followed
-) -> None:
+def test_environments_have_what_they_start(environment: ModuleType, followed: Followed) -> None:
     modules = environment.modules()
     for name, (own, _) in followed.items():
         started = {found for module in own for found in re.findall(r'"-m",\s*"([\w.]+)"', modules[module].read_text())}
@@ -105,13 +99,8 @@ def test_what_a_package_lacks_is_imported_inside_functions_only(environment: Mod
 
 def test_units_and_configuration_are_in_the_packages() -> None:
     listed = " ".join(file.read_text() for file in DEBIAN.glob("*.install"))
-    for file in [
-        *(ROOT / "deploy/systemd").iterdir(),
-        ROOT / "deploy/agent.env",
-        ROOT / "deploy/relay.env",
-        ROOT / "deploy/sopa.conf",
-    ]:
-        assert str(file.relative_to(ROOT)) in listed
+    units = [f"systemd/{file.name}" for file in (ROOT / "deploy/systemd").iterdir()]
+    assert [name for name in (*units, "agent.env", "relay.env", "sopa.conf") if f"deploy/{name}" not in listed] == []
     assert "deploy/fabrics usr/share/sopa-controller" in listed
 
 

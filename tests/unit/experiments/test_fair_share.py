@@ -1,10 +1,7 @@
-"""Max-min fair shares: small cases by hand, and what defines them, for any."""
-
-from __future__ import annotations
+"""Max-min fair shares: what defines them, for any flows."""
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,11 +13,8 @@ SWITCHES = [Switch(Level.CORE, 0, index) for index in range(8)]
 HOPS: list[Hop] = [(a, b) for a in SWITCHES[:3] for b in SWITCHES[3:5]]
 
 
-def test_flows_share_a_link_and_get_what_another_cannot_use() -> None:
-    a, b = HOPS[:2]
-    assert max_min([[a], [a]]) == [0.5, 0.5]
-    assert max_min([[a], [a], [a, b], [b]]) == pytest.approx([1 / 3, 1 / 3, 1 / 3, 2 / 3])
-    assert max_min([[], [a]]) == [float("inf"), 1.0]
+def test_a_flow_without_links_has_no_bound() -> None:
+    assert max_min([[], HOPS[:1]]) == [float("inf"), 1.0]
     assert max_min([]) == []
 
 

@@ -1,6 +1,7 @@
 """Hedera's rounds: rates from counters, which flows are elephants, what is moved."""
 
 import logging
+from pathlib import Path
 
 import pytest
 from oslo_config import cfg
@@ -8,10 +9,11 @@ from oslo_config import cfg
 from experiments.schemes import named
 from experiments.schemes.hedera import OPTIONS_FILE, entries, hedera_options
 from experiments.schemes.hedera.flows import Rates, Reading, TcpFlow
-from experiments.schemes.hedera.placement import global_first_fit
-from experiments.schemes.hedera.schedule import Move, Scheduler
+from experiments.schemes.hedera.placement import Elephant, global_first_fit
+from experiments.schemes.hedera.schedule import Scheduler
 from flowrules.model import Table
 from flowrules.switch_rules import switch_rules
+from tests.helpers.golden import Step, play, scripts
 from topologies import Failures, FatTree, Host, Level, Switch
 
 TREE = FatTree(4)
@@ -19,97 +21,60 @@ HEALTHY = Failures(TREE)
 EDGE = Switch(Level.EDGE, 0, 0)
 ONE = TcpFlow(Host(0, 0, 2), 40001, Host(2, 1, 3), 5201)
 TWO = TcpFlow(Host(0, 0, 3), 40002, Host(3, 1, 3), 5201)
+FLOWS = {"ONE": ONE, "TWO": TWO, "WITHIN": TcpFlow(ONE.src, 1, Host(0, 0, 3), 2), "AGAIN": TWO._replace(src_port=40003)}
+NAMES = {flow: name for name, flow in FLOWS.items()}
 
 
-def rates_of(*rounds: list[Reading]) -> list[dict[TcpFlow, float]]:
-    rates = Rates(5.0)
-    return [rates.take(EDGE, readings).rates for readings in rounds]
+class Rounds:
+    """Counters of two flows, read in rounds, and what is moved then; ``ONE`` and ``TWO`` begin at hosts of one rack."""
+
+    def __init__(self) -> None:
+        self._rates, self._scheduler = Rates(5.0), Scheduler(global_first_fit, 0.1)
+
+    def handle(self, step: Step) -> str:
+        return getattr(self, f"do_{step.command}")(*step.words, **step.options) or ""
+
+    def do_read(self, *readings: str) -> str:
+        """Read counters: each a flow, octets, the entry's age and perhaps the path on which it was placed."""
+        found = []
+        for text in readings:
+            name, octets, age, *up = text.split(":")
+            found.append(Reading(FLOWS[name], int(octets), float(age), path_of(up[0]) if up else None))
+        told = self._rates.take(EDGE, found)
+        rates = [f"{NAMES[flow]} {rate:g}" for flow, rate in told.rates.items()]
+        return ", ".join([*rates, *(f"{NAMES[flow]} is on {up}" for flow, up in told.placed.items())]) or "nothing"
+
+    def do_forget(self) -> None:
+        self._rates.forget(EDGE)
+
+    def do_fit(self, *elephants: str) -> str:
+        """Say where the first fit places elephants: each by its ends, demand, and perhaps the path that it has."""
+        its = [each.split(":") for each in elephants]
+        ends = [map(TREE.host, pair.split("-")) for pair, *_ in its]
+        flows = [Elephant(*two, float(d), *map(path_of, up)) for two, (_, d, *up) in zip(ends, its, strict=True)]
+        return " ".join(str(up) for up in global_first_fit(HEALTHY, flows))
+
+    def do_begin(self) -> None:
+        self.__init__()  # type: ignore[misc]
+
+    def do_round(self, *rates: str, failed: str = "", placed: str = "") -> str:
+        """Say what is moved at these rates, in shares of a link, if these flows are placed."""
+        its = {FLOWS[name]: float(rate) for name, rate in (each.split(":") for each in rates)}
+        where = {FLOWS[name]: path_of(up) for name, up in (each.split(":") for each in placed.split())}
+        moves = self._scheduler.round(Failures(TREE, {failed: "down"} if failed else {}), its, where)
+        return "\n".join(f"{NAMES[move.flow]} from {move.was} to {move.up}" for move in moves) or "nothing"
 
 
-def test_a_rate_is_what_has_been_counted_since_the_last_round_by_the_switchs_clock() -> None:
-    # the second reply was read late, the third soon after it: the age of the entry says how long that was
-    rounds = [
-        [Reading(ONE, octets, age, None)] for octets, age in ((1000, 8.0), (6000, 18.0), (9000, 24.0), (9000, 29.0))
-    ]
-    assert rates_of(*rounds) == [{ONE: 1000.0}, {ONE: 4000.0}, {ONE: 4000.0}, {ONE: 0.0}]
+def path_of(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
 
 
-@pytest.mark.parametrize("before", [[], [Reading(TWO, 500, 9.0, None)]])
-def test_the_first_packets_of_a_mouse_are_no_elephant(before: list[Reading]) -> None:
-    assert rates_of(before, [Reading(ONE, 500, 0.001, None)])[1] == {ONE: 800.0}
-
-
-def test_a_new_entry_counts_anew_and_a_flow_that_has_ended_is_not_remembered() -> None:
-    old = [Reading(ONE, 9000, 40.0, None)]
-    assert rates_of(old, [Reading(ONE, 500, 1.0, None)])[1] == {ONE: 800.0}  # fewer bytes
-    assert rates_of(old, [Reading(ONE, 10_000, 1.0, None)])[1] == {ONE: 16_000.0}  # more, but younger
-    assert rates_of(old, [], [Reading(ONE, 9000, 1.0, None)])[1:] == [{}, {ONE: 14_400.0}]
-    rates = Rates(5.0)
-    rates.take(EDGE, old)
-    rates.forget(EDGE)  # the switch has come back
-    assert rates.take(EDGE, [Reading(ONE, 10_000, 50.0, None)]).rates == {ONE: 1600.0}
-
-
-def test_a_placed_flow_is_counted_by_both_of_its_entries() -> None:
-    assert ONE.text(TREE) == "h0_0_2:40001 -> h2_1_3:5201"
-    rates = Rates(5.0)
-    rates.take(EDGE, [Reading(ONE, 1000, 4.0, None)])
-    report = rates.take(EDGE, [Reading(ONE, 1500, 9.0, None), Reading(ONE, 500, 4.0, (1, 0))])
-    assert (report.rates, report.placed) == ({ONE: 1600.0}, {ONE: (1, 0)})
-
-
-# -- rounds -----------------------------------------------------------------------------------------------------------
-
-
-def test_only_what_exceeds_the_threshold_is_placed() -> None:
-    scheduler = Scheduler(global_first_fit, 0.1)
-    assert scheduler.round(HEALTHY, {ONE: 0.1, TWO: 0.05}, {}) == []
-    assert scheduler.round(HEALTHY, {ONE: 0.11, TWO: 0.05}, {}) == [Move(ONE, (0, 0), None)]
-
-
-def test_what_is_placed_stays_an_elephant_and_where_it_is() -> None:
-    scheduler = Scheduler(global_first_fit, 0.1)
-    assert scheduler.round(HEALTHY, {ONE: 0.02}, {ONE: (1, 1)}) == []
-    # both want a whole link of their rack's switch: the second one has to take the other
-    assert scheduler.round(HEALTHY, {ONE: 0.02, TWO: 0.5}, {ONE: (1, 1)}) == [Move(TWO, (0, 0), None)]
-    assert scheduler.round(HEALTHY, {TWO: 0.5}, {TWO: (0, 0)}) == []
-
-
-def test_who_was_found_first_is_placed_first() -> None:
-    scheduler = Scheduler(lambda failures, elephants: [None] * len(elephants), 0.1)
-    scheduler.round(HEALTHY, {TWO: 0.5}, {})
-    scheduler._placement = global_first_fit
-    moves = scheduler.round(HEALTHY, {ONE: 0.9, TWO: 0.5}, {})
-    assert [move.flow for move in moves] == [TWO, ONE]
-
-
-def test_a_failure_moves_a_placed_flow_or_releases_it_without_any_path() -> None:
-    scheduler = Scheduler(global_first_fit, 0.1)
-    cut = Failures(TREE, {"a0_0-c0_0": "down"})
-    assert scheduler.round(cut, {}, {ONE: (0, 0)}) == [Move(ONE, (1, 0), (0, 0))]
-    gone = Failures(TREE, {"e2_1": "down"})
-    assert scheduler.round(gone, {}, {ONE: (0, 0)}) == [Move(ONE, None, (0, 0))]
-
-
-def test_flows_within_a_rack_count_for_demand_and_are_not_placed() -> None:
-    within = TcpFlow(ONE.src, 1, Host(0, 0, 3), 2)
-    seen = []
-
-    def placement(failures, elephants):  # type: ignore[no-untyped-def]
-        seen.extend(elephants)
-        return global_first_fit(failures, elephants)
-
-    moves = Scheduler(placement, 0.1).round(HEALTHY, {ONE: 0.4, within: 0.4}, {})
-    assert [elephant.demand for elephant in seen] == [0.5, 0.5]
-    assert [move.flow for move in moves] == [ONE]
-
-
-# -- entries ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("script", scripts(__file__, "hedera"), ids=lambda path: path.stem)
+def test_rounds(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Rounds().handle, record=request.config.option.record)
 
 
 class Datapath:
-    """The attributes that Ryu's messages need of a datapath."""
-
     from ryu.ofproto import ofproto_v1_3 as ofproto
     from ryu.ofproto import ofproto_v1_3_parser as ofproto_parser
 
@@ -124,6 +89,7 @@ class Statistics:
 
 @pytest.mark.parametrize("up", [(0, 0), (1, 0), (0, 1), (1,), (0,)])
 def test_a_placed_entry_tells_its_flow_and_path(up: tuple[int, ...]) -> None:
+    assert ONE.text(TREE) == "h0_0_2:40001 -> h2_1_3:5201"
     message = entries.place(Datapath, TREE, ONE, up, 10)
     message.serialize()
     assert list(entries.readings(TREE, [Statistics(message, 77)])) == [Reading(ONE, 77, 2.5, up)]
@@ -150,9 +116,6 @@ def test_statistics_of_foreign_hosts_and_static_entries_are_no_readings() -> Non
     assert list(entries.readings(TREE, [Statistics(each, 1) for each in (message, *standing)])) == []
     assert all(entries.is_standing(each) for each in standing)
     assert not entries.is_standing(message)
-
-
-# -- options, scheme --------------------------------------------------------------------------------------------------
 
 
 def test_the_options_have_the_papers_defaults_and_can_be_given(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,4 +1,4 @@
-"""Placing elephants (Hedera, section 5): what fits stays and is not overloaded, failures are avoided, a seed says it all."""
+"""Hedera estimates demands (section 4.2) and places elephants (section 5): what fits stays, and a seed says it all."""
 
 import random
 from collections import Counter
@@ -28,10 +28,14 @@ def excess(tree: FatTree, elephants: list[Elephant], placed: list[Up | None]) ->
     return sum(max(0.0, load - 1) for load in loads(tree, elephants, placed).values())
 
 
+def some_flows(choose: random.Random, hosts: list[Host], most: int) -> list[tuple[Host, Host]]:
+    return [(a, b) for a, b in (choose.sample(hosts, 2) for _ in range(choose.randint(1, most)))]
+
+
 def drawn(tree: FatTree, seed: int) -> tuple[Failures, list[Elephant]]:
     choose = random.Random(seed)
     hosts = list(tree.hosts())
-    pairs = [(a, b) for a, b in (choose.sample(hosts, 2) for _ in range(choose.randint(1, 3 * len(hosts))))]
+    pairs = some_flows(choose, hosts, 3 * len(hosts))
     names = [tree.name(link) for link in tree.links() if not isinstance(link.lower, Host)]
     failures = Failures(tree, dict.fromkeys(choose.sample(names, seed % 4), "down"))
     return failures, [Elephant(a, b, demand) for (a, b), demand in zip(pairs, estimate(pairs), strict=True)]
@@ -74,24 +78,6 @@ def test_first_fit_overloads_no_link_and_keeps_its_decisions(seed: int) -> None:
     again = [elephant._replace(current=up) for elephant, up in zip(elephants, placed, strict=True)]
     kept = global_first_fit(failures, again)
     assert all(new == old for new, old in zip(kept, placed, strict=True) if old is not None)
-
-
-def test_first_fit_takes_the_first_path_with_room() -> None:
-    src, dst, other = Host(0, 0, 2), Host(2, 0, 2), Host(0, 0, 3)
-    assert global_first_fit(HEALTHY, [Elephant(src, dst, 0.5), Elephant(other, dst, 0.5)]) == [(0, 0), (0, 0)]
-    assert global_first_fit(HEALTHY, [Elephant(src, dst, 0.6), Elephant(other, dst, 0.5)]) == [(0, 0), (1, 0)]
-    # placed flows keep their paths although others would fit better
-    new, old = Elephant(src, dst, 0.6), Elephant(Host(0, 0, 3), Host(3, 0, 2), 0.6, (0, 0))
-    assert global_first_fit(HEALTHY, [new, old]) == [(1, 0), (0, 0)]
-
-
-def test_a_flow_that_fits_nowhere_stays_and_one_that_grows_moves() -> None:
-    first, second, third = Host(0, 0, 2), Host(0, 0, 3), Host(0, 0, 2)
-    dst = Host(2, 0, 2)
-    both = [Elephant(first, dst, 0.9, (0, 0)), Elephant(second, Host(3, 0, 2), 0.9, (0, 1))]
-    assert global_first_fit(HEALTHY, both) == [(0, 0), (1, 0)]
-    full = [*both, Elephant(third, Host(1, 0, 2), 0.9, (1, 1))]
-    assert global_first_fit(HEALTHY, full) == [(0, 0), (1, 0), (1, 1)]
 
 
 @pytest.mark.parametrize("k", [4, 6])
@@ -147,3 +133,40 @@ def test_what_has_no_way_is_left_to_the_hash() -> None:
     failures = Failures(TREE, {TREE.name(TREE.edge_of(HOSTS[-1])): "down"})
     for place in placements(TREE):
         assert place(failures, [Elephant(HOSTS[0], HOSTS[-1], 1.0, (0, 0))]) == [None]
+
+
+HOSTS = list(FatTree(4).hosts())
+A, B, C, D = HOSTS[:4]
+
+
+def test_the_example_of_four_hosts() -> None:
+    """In the manner of the paper's figure 4: the third host's second flow takes what its first, limited one leaves."""
+    flows = [(A, B), (A, C), (A, D), (B, A), (B, A), (B, C), (C, A), (C, D), (D, B), (D, B)]
+    third = 1 / 3
+    assert estimate(flows) == pytest.approx([third] * 7 + [2 * third] + [third] * 2)
+    # a receiver's small flow leaves the rest to its large one
+    assert estimate([(A, B), (A, C), (A, D), (B, D)]) == pytest.approx([third, third, third, 2 * third])
+    assert estimate([]) == []
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_flow_is_limited_by_a_full_interface_in_any_order_of_flows(
+    seed: int,
+) -> None:
+    choose = random.Random(seed)
+    flows = some_flows(choose, HOSTS[: choose.randint(2, len(HOSTS))], 60)
+    demands = estimate(flows)
+    sent: Counter[Host] = Counter()
+    received: Counter[Host] = Counter()
+    by_pair: dict[tuple[Host, Host], float] = {}
+    for (src, dst), demand in zip(flows, demands, strict=True):
+        assert 0 < demand <= 1 + 1e-6
+        assert by_pair.setdefault((src, dst), demand) == pytest.approx(demand)
+        sent[src] += demand  # type: ignore[assignment]
+        received[dst] += demand  # type: ignore[assignment]
+    assert max(*sent.values(), *received.values()) <= 1 + 1e-6
+    for src, dst in flows:
+        assert max(sent[src], received[dst]) == pytest.approx(1)
+    order = list(range(len(flows)))
+    random.Random(-seed - 1).shuffle(order)
+    assert estimate([flows[at] for at in order]) == pytest.approx([demands[at] for at in order])

@@ -1,7 +1,5 @@
 """What names of schemes and workloads and the simulator's options stand for, and what is said of those that are none."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -34,14 +32,45 @@ def plan_of(text: str, k: str) -> str:
     return f"{len(workload(text).build(tree, 1, Scale(4.0, 20.0)).transfers)} transfers"
 
 
+def told_of(text: str, k: str, also: str = "", rate: str = "4", seconds: str = "20", seed: str = "1") -> str:
+    """Return what a workload plans; its transfers are those of the workload ``also``, or stand on a line each."""
+    tree, scale = LEAVES if k == "leaves" else FatTree(int(k)), Scale(float(rate), float(seconds))
+    plan = workload(text).build(tree, int(seed), scale)
+    after = "before the start" if plan.fail_after is None else f"after {plan.fail_after:.2f} s"
+    lines = [f"{plan.seconds:g} s, traced {', '.join(map(str, plan.traced)) or 'nothing'}"]
+    lines += [f"core links of {plan.core_rate:g} of their rate"] if plan.core_rate < 1 else []
+    lines += [f"{' '.join(plan.failed)} fails {after}"] if plan.failed else []
+    for bad in plan.bad:
+        lines.append(f"{bad.link} towards {bad.towards} after {bad.after:g} s: {bad.loss:g} lost, {bad.corruption:g} corrupted, "
+                     f"rate {bad.rate:g}, crossed by {' '.join(map(str, bad.transfers))}")  # fmt: skip
+    if also:
+        assert plan.transfers == workload(also).build(tree, int(seed), scale).transfers
+        return "\n".join([*lines, f"transfers of {also}"])
+    for one in plan.transfers:
+        size = "all the time" if one.bytes is None else f"{one.bytes} bytes"
+        when = f" from {one.start:.2f} s" * (one.start > 0) + f" after {' '.join(map(str, one.after))}" * bool(
+            one.after
+        )
+        lines.append(f"{tree.name(one.src)} {tree.name(one.dst)} {one.kind} {size}{when}".replace("  ", " "))
+    return "\n".join(lines)
+
+
 def handle(step: Step) -> str:
-    """Return what a scheme, a workload or options are; of an error its beginning, and with ``explain`` all of it."""
+    """Return what a scheme, a workload, its plan or options are; of an error its beginning, and with ``explain`` all of it."""
     command, *words = ([step.command] if step.command != "explain" else []) + step.words
     k = step.options.pop("k", "4")
     text = [*words, *(f"{key}={value}" for key, value in step.options.items())]
     try:
         if command == "scheme":
             return scheme_of(text[0])
+        if command == "fields":
+            names = step.options["of"].split()
+            return "\n".join(f"{name}: {' '.join(str(getattr(named(name), each)) for each in words)}" for name in names)
+        if command == "plan":
+            name = (
+                words[0] if words else next(f"{key}={step.options.pop(key)}" for key in [*step.options] if "+" in key)
+            )
+            return told_of(name, k, **step.options)
         if command == "workload":
             return plan_of(text[0], k)
         assert command == "set"

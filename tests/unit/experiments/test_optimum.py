@@ -1,7 +1,5 @@
 """The best possible rates against networkx' max-flow and against what can be seen by hand."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import networkx

@@ -1,6 +1,7 @@
-"""The papers' experiments: each row has runs that measure it, and tables and data say what was found."""
+"""The papers' experiments: each row has runs that measure it, tables and data say what was found, and those of record are whole."""
 
 import json
+import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3 import SIMULATED, parse
 from experiments.paper.bars import measure_bars
 from experiments.paper.figure import Bars, Figure, Part, Row, RunData, TableCell, Variant
-from experiments.paper.figure_runs import compact, markdown, read, scaled, table_cell
+from experiments.paper.figure_runs import compact, markdown, read, scaled, table_cell, tables
 from experiments.paper.figures import FIGURES
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.schemes import named
@@ -22,6 +23,7 @@ from topologies import FatTree, Level
 from topologies.fabric_file import load
 
 PAYLOAD = 1000 * 1460 / 1500
+ABSENT = math.nan
 
 
 def flow(number: int = 0, mbit: float = 100.0, src: str = "h0_0_2", **changes: Any) -> FlowRecord:
@@ -33,9 +35,6 @@ def flow(number: int = 0, mbit: float = 100.0, src: str = "h0_0_2", **changes: A
 def run(**changes: Any) -> RunRecord:
     base = RunRecord("sopa", 1, True, 100.0, {"simulator": "abc"}, "sopa x", {}, {"dropped": 7, "hops": 99}, {})
     return replace(base, **changes)
-
-
-# -- the registry ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
@@ -113,94 +112,77 @@ def test_the_fabric_and_the_sizes_of_the_mcs_paper() -> None:
     assert scaled(FIGURES["mcs-schemes"], 8, 1).parts[0].tree.hosts_per_edge == 1  # the fabric is that of the figure
 
 
-# -- measures -------------------------------------------------------------------------------------------------------------
+LONG_AND_SHORT = [flow(0, 10.0, kind="short", timeouts=1), flow(1, 300.0, kind="long"), flow(2, 500.0, kind="long")]
+TO_ONE = [flow(0, 300.0, dst="h1_1_3", size=None), flow(1, 600.0, src="h0_0_3", dst="h1_1_3", size=None)]
+LENGTHS = {"e1_1-eth2": [0] * 10 + [1] * 60 + [2] * 25 + [9] * 5, "e0_0-eth3": [50] * 100}
+FAILING = {"0": [50.0, *[90.0] * 10, *[0.0] * 9, *[40.0] * 5, *[80.0] * 40]}
+EACH_WAY = [[0.0001 * n, n, n // 2 % 2, n % 2, 0.5 if n // 2 % 2 else 0.2] for n in range(300)]
+LATE = [[0.5 + 0.0001 * n, 300 + n, 1, 0, 9.0] for n in range(100)]
 
 
-def test_measures_of_flows_in_all_by_kind_and_of_their_completion() -> None:
-    flows = [flow(0, 100.0, fast_retransmits=3, reordered=100), flow(1, 300.0, timeouts=2, retransmits=5)]
-    found = measure(run(), flows, PAYLOAD)
-    assert (found["mean"], found["minimum"], found["maximum"]) == (200.0, 100.0, 300.0)
-    assert found["link_percent"] == pytest.approx(100 * 200 / PAYLOAD)
-    assert (found["fast_retransmits"], found["fast_retransmits_of_a_flow"]) == (3.0, 1.5)
-    assert (found["timeouts"], found["retransmits"], found["dropped"]) == (2.0, 5.0, 7.0)
-    assert found["reordered_percent"] == 5.0
-    assert "delay_most" not in found
-    assert "queue_most" not in found
+@pytest.mark.parametrize(
+    ("its", "flows", "measures"),
+    [
+        (
+            run(),
+            [flow(0, 100.0, fast_retransmits=3, reordered=100), flow(1, 300.0, timeouts=2, retransmits=5)],
+            {"mean": 200, "minimum": 100, "maximum": 300, "link_percent": 100 * 200 / PAYLOAD, "fast_retransmits": 3, "timeouts": 2,
+             "fast_retransmits_of_a_flow": 1.5, "retransmits": 5, "dropped": 7, "reordered_percent": 5, "delay_most": ABSENT,
+             "queue_most": ABSENT, "rtt_p50": ABSENT},
+        ),
+        (run(), LONG_AND_SHORT, {"short_mean": 10, "short_timeouts": 1, "long_mean": 400}),
+        (
+            run(),
+            [flow(n, seconds=0.01 * (n + 1), kind="large") for n in range(3)],
+            {f"{of}completion_{what}": ms for of in ("", "large_") for what, ms in (("mean", 20), ("median", 20), ("most", 30))},
+        ),
+        (run(), [flow(size=None)], {"completion_mean": ABSENT}),
+        (
+            run(series={"0": [1.0, *[100.0] * 9, 30.0], "1": [9.0, *[90.0] * 19]}, series_ms=1.0),
+            [flow()],
+            {"steady_minimum": 90, "steady_maximum": 100, "steady_spread": 100 * 10 / 95},
+        ),
+        (  # what was on its way when the link failed still arrived
+            run(series=FAILING, series_ms=1.0, events=[[0.010, "l"]]),
+            [flow()],
+            {"before": 90, "after": 80, "least": 0, "back_ms": 15},
+        ),
+        (
+            run(arrivals={"0": [[0.001 * n, n, n % 2, 0, 0.1 + 0.001 * n] for n in range(1000)]}, queues={"e0_0-eth3": [0, 5, 2]}),
+            [flow()],
+            {"delay_least": 100, "delay_most": 1099, "path 0.0": 50, "path 1.0": 50, "deviation": 0, "queue_most": 5},
+        ),
+        (
+            run(queues=LENGTHS, counters={"longest_queue": 77}),
+            TO_ONE,
+            {"receiver_mbit": 900, "queue_longest": 77, "receiver_percent": 100 * 900 / PAYLOAD, "receiver_queue_p50": 1,
+             "receiver_queue_p99": 9, "receiver_queue_most": 9, "receiver_queue_short": 95},
+        ),
+        (run(queues=LENGTHS), [flow(0), flow(1, dst="h1_1_4")], {"receiver_mbit": ABSENT}),
+        # a queue that was empty in all samples is not there
+        (run(queues={"e0_0-eth3": [5]}), [flow()], {"receiver_queue_most": 0}),
+        (
+            run(round_trips=[0.01 * (n + 1) for n in range(1000)], counters={"pings": 1250}),
+            [flow()],
+            {"rtt_p50": 5005, "rtt_p999": 9990, "pings_lost": 20},
+        ),
+        (  # delays of figure 7 are told apart while both flows send
+            run(arrivals={"0": [[0.0001 * n, n, 1, n % 2, 0.1] for n in range(100)], "1": EACH_WAY + LATE}),
+            [flow(0, seconds=0.05), flow(1, seconds=0.6, reordered=100)],
+            {"overlapping_delay": 500, "other_delay": 200, "flow 0": 100, "flow 1 reordered_percent": 10},
+        ),
+    ],
+)  # fmt: skip
+def test_measures(its: RunRecord, flows: list[FlowRecord], measures: dict[str, float]) -> None:
+    found = measure(its, flows, PAYLOAD, failed="overlapping_delay" in measures)
+    assert {name: found.get(name, ABSENT) for name in measures} == pytest.approx(measures, rel=2e-4, nan_ok=True)
 
 
 def test_a_host_is_measured_over_all_its_flows_and_what_is_between_them() -> None:
-    flows = [
-        flow(0, src="h0_0_2", bytes=1_000_000, start=0.0, seconds=0.1),
-        flow(1, src="h0_0_3", bytes=500_000, start=0.0, seconds=0.1),
-        flow(2, src="h0_0_2", bytes=1_000_000, start=0.3, seconds=0.1),
-    ]
+    made = [("h0_0_2", 1_000_000, 0.0), ("h0_0_3", 500_000, 0.0), ("h0_0_2", 1_000_000, 0.3)]
+    flows = [flow(n, src=src, bytes=size, start=start, seconds=0.1) for n, (src, size, start) in enumerate(made)]
     assert host_mbit(flows) == [pytest.approx(8 * 2 / 0.4), pytest.approx(8 * 0.5 / 0.1)]
-    flows = [flow(0, 10.0, kind="short", timeouts=1), flow(1, 300.0, kind="long"), flow(2, 500.0, kind="long")]
-    found = measure(run(), flows, PAYLOAD)
-    assert (found["short_mean"], found["short_timeouts"], found["long_mean"]) == (10.0, 1.0, 400.0)
-    flows = [flow(n, seconds=0.01 * (n + 1), kind="large") for n in range(3)]
-    found = measure(run(), flows, PAYLOAD)
-    times = [found[f"{prefix}completion_{what}"] for prefix in ("", "large_") for what in ("mean", "median", "most")]
-    assert times == pytest.approx([20.0, 20.0, 30.0] * 2)
-    assert "completion_mean" not in measure(run(), [flow(size=None)], PAYLOAD)
 
-
-def test_measures_of_series() -> None:
-    series = {"0": [1.0, *[100.0] * 9, 30.0], "1": [9.0, *[90.0] * 19]}
-    found = measure(run(series=series, series_ms=1.0), [flow()], PAYLOAD)
-    assert (found["steady_minimum"], found["steady_maximum"]) == (90.0, 100.0)
-    assert found["steady_spread"] == pytest.approx(100 * 10 / 95)
-    failed = run(
-        series={"0": [50.0, *[90.0] * 10, *[0.0] * 9, *[40.0] * 5, *[80.0] * 40]}, series_ms=1.0, events=[[0.010, "l"]]
-    )
-    found = measure(failed, [flow()], PAYLOAD)
-    assert (found["before"], found["after"], found["least"]) == (90.0, 80.0, 0.0)
-    assert found["back_ms"] == 15.0  # what was on its way when the link failed still arrived
-
-
-def test_measures_of_traced_packets() -> None:
-    rows = [[0.001 * n, n, n % 2, 0, 0.1 + 0.001 * n] for n in range(1000)]
-    found = measure(run(arrivals={"0": rows}, queues={"e0_0-eth3": [0, 5, 2]}), [flow()], PAYLOAD)
-    assert (found["delay_least"], found["delay_most"]) == (pytest.approx(100), pytest.approx(1099))
-    assert (found["path 0.0"], found["path 1.0"], found["deviation"]) == (50.0, 50.0, 0.0)
-    assert found["queue_most"] == 5.0
-
-
-def test_measures_of_the_queue_of_one_receiver() -> None:
-    flows = [flow(0, 300.0, dst="h1_1_3", size=None), flow(1, 600.0, src="h0_0_3", dst="h1_1_3", size=None)]
-    lengths = [0] * 10 + [1] * 60 + [2] * 25 + [9] * 5
-    its = run(queues={"e1_1-eth2": lengths, "e0_0-eth3": [50] * 100}, counters={"longest_queue": 77})
-    found = measure(its, flows, PAYLOAD)
-    assert (found["receiver_mbit"], found["queue_longest"]) == (900.0, 77.0)
-    assert found["receiver_percent"] == pytest.approx(100 * 900 / PAYLOAD)
-    assert [found[f"receiver_queue_{name}"] for name in ("p50", "most", "short")] == [1.0, 9.0, 95.0]
-    assert found["receiver_queue_p99"] == 9.0
-    assert "receiver_mbit" not in measure(its, [flow(0), flow(1, dst="h1_1_4")], PAYLOAD)
-    # a queue that was empty in all samples is not there
-    assert measure(run(queues={"e0_0-eth3": [5]}), [flow()], PAYLOAD)["receiver_queue_most"] == 0.0
-
-
-def test_measures_of_pings() -> None:
-    its = run(round_trips=[0.01 * (n + 1) for n in range(1000)], counters={"pings": 1250})
-    found = measure(its, [flow()], PAYLOAD)
-    assert found["rtt_p50"] == pytest.approx(5005)
-    assert found["rtt_p999"] == pytest.approx(9990, abs=1)
-    assert found["pings_lost"] == pytest.approx(20)
-    assert "rtt_p50" not in measure(run(), [flow()], PAYLOAD)
-
-
-def test_delays_of_figure_7_are_told_apart_while_both_flows_send() -> None:
-    first = [[0.0001 * n, n, 1, n % 2, 0.1] for n in range(100)]
-    second = [[0.0001 * n, n, n // 2 % 2, n % 2, 0.5 if n // 2 % 2 else 0.2] for n in range(300)]
-    late = [[0.5 + 0.0001 * n, 300 + n, 1, 0, 9.0] for n in range(100)]
-    flows = [flow(0, seconds=0.05), flow(1, seconds=0.6, reordered=100)]
-    found = measure(run(arrivals={"0": first, "1": second + late}), flows, PAYLOAD, failed=True)
-    assert found["overlapping_delay"] == pytest.approx(500)
-    assert found["other_delay"] == pytest.approx(200)
-    assert (found["flow 0"], found["flow 1 reordered_percent"]) == (100.0, 10.0)
-
-
-# -- tables and data ------------------------------------------------------------------------------------------------------
 
 FIGURE = Figure(
     "one",
@@ -279,3 +261,36 @@ def test_data_come_back_and_have_a_line_for_each_run() -> None:
     for damaged in ("", text[:-5], "{}", "[1]", json.dumps([{"scheme": "sopa"}])):
         with pytest.raises(ResultsError):
             read(damaged)
+
+
+RECORD = Path(__file__).parents[3] / "experiments/record"
+MAX_BYTES = 5_000_000
+
+
+@pytest.fixture(scope="module")
+def of_record() -> dict[str, list[RunData]]:
+    return {file.stem: read(file.read_text()) for file in (RECORD / "data").glob("*.json")}
+
+
+def test_every_file_is_of_a_part_and_has_its_runs_once(of_record: dict[str, list[RunData]]) -> None:
+    parts = {part.name: part for figure in FIGURES.values() for part in figure.runs()}
+    schemes: dict[str, set[str]] = {}
+    for part in (part for figure in FIGURES.values() for part in figure.runs()):
+        schemes.setdefault(part.name, set()).update(part.schemes)
+    assert of_record
+    for name, runs in of_record.items():
+        assert name in parts
+        assert {run.scheme for run in runs} <= schemes[name]
+        assert len({(run.scheme, run.seed) for run in runs}) == len(runs)
+        for run in runs:
+            assert run.measures["mean"] == pytest.approx(sum(run.mbit) / len(run.mbit), abs=0.06)
+            assert len(str(run.record["simulator"])) == 64
+
+
+def test_the_tables_are_of_the_data(of_record: dict[str, list[RunData]]) -> None:
+    told = [figure for figure in FIGURES.values() if any(part.name in of_record for part in figure.runs())]
+    assert (RECORD / "tables.md").read_text() == tables(told, of_record)
+
+
+def test_they_are_small() -> None:
+    assert sum(file.stat().st_size for file in RECORD.rglob("*") if file.is_file()) < MAX_BYTES

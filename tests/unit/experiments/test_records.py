@@ -109,46 +109,28 @@ def test_a_place_that_is_no_directory_of_results_is_refused_and_left_alone(tmp_p
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "7", '{"workload": "permutation"}'])
-def test_a_damaged_line_is_told_with_its_place(tmp_path: Path, line: str) -> None:
-    results = results_in(tmp_path)
-    results.add(a_run(), [a_flow(flow=0), a_flow(flow=1)])
-    file = tmp_path / "sopa-1.jsonl"
-    file.write_text(file.read_text().splitlines()[0] + "\n" + line + "\n")
-    with pytest.raises(ResultsError, match=r"sopa-1.jsonl, line 2, is damaged .* delete the file and run again"):
-        list(results.flows())
-
-
-def test_a_field_that_a_later_version_added_does_no_harm(tmp_path: Path) -> None:
-    results = results_in(tmp_path)
+def test_what_is_damaged_or_missing_is_told_and_new_fields_do_no_harm(tmp_path: Path, line: str) -> None:
+    results, file = results_in(tmp_path), tmp_path / "sopa-1.jsonl"
     results.add(a_run(), [a_flow()])
-    file = tmp_path / "sopa-1.jsonl"
     file.write_text(json.dumps({**json.loads(file.read_text()), "colour": "red"}) + "\n")
     assert list(results.flows()) == [a_flow()]
-
-
-def test_a_missing_run_is_told(tmp_path: Path) -> None:
-    results = results_in(tmp_path)
-    results.add(a_run(), [a_flow()])
+    file.write_text(f"{file.read_text()}{line}\n")
+    with pytest.raises(ResultsError, match=r"sopa-1.jsonl, line 2, is damaged .* delete the file and run again"):
+        list(results.flows())
     (tmp_path / "sopa-1.run.json").unlink()
     with pytest.raises(ResultsError, match=r"sopa-1.run.json is damaged or missing .* run again"):
         results.run("sopa", 1)
 
 
-def test_a_full_disk_leaves_nothing_of_a_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("room", "flows"), [(100, 1), (1000, 10)], ids=["of its flows", "of its record"])
+def test_a_full_disk_leaves_nothing_of_a_run(tmp_path: Path, room: int, flows: int) -> None:
     results = results_in(tmp_path)
-    with files_up_to(100), pytest.raises(ResultsError, match="cannot be written"):
-        results.add(a_run(), [a_flow()])
+    with files_up_to(room), pytest.raises(ResultsError, match="cannot be written"):
+        results.add(a_run(), [a_flow(flow=flow) for flow in range(flows)])
+    assert not results.has("sopa", 1)
     assert [file.name for file in tmp_path.iterdir()] == [SETTINGS]
     results.add(a_run(), [a_flow()])
     assert results.has("sopa", 1)
-
-
-def test_a_disk_that_fills_between_the_two_files_leaves_nothing(tmp_path: Path) -> None:
-    results = results_in(tmp_path)
-    with files_up_to(1000), pytest.raises(ResultsError, match="cannot be written"):
-        results.add(a_run(), [a_flow(flow=flow) for flow in range(10)])
-    assert not results.has("sopa", 1)
-    assert [file.name for file in tmp_path.iterdir()] == [SETTINGS]
 
 
 def test_who_reads_meanwhile_sees_all_of_a_run_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def full_run(scheme: str, seed: int, half: int) -> RunRecord:
     """A run with everything that can be drawn."""
     dice = random.Random(f"{scheme} {seed}")
     arrivals = []
-    for packet in range(2200):
+    for packet in range(1100):
         path = (packet % half, packet // half % half) if scheme == "sopa" else (dice.randrange(half),) * 2
         delay = 2 + dice.random()
         carried = traces.NO_PATH if scheme == "ecmp" else path
@@ -52,16 +52,14 @@ def full_run(scheme: str, seed: int, half: int) -> RunRecord:
 
 
 def fill(directory: Path, schemes: tuple[str, ...], half: int) -> None:
-    """Two seeds of each scheme, with everything."""
     results = results_in(directory)
     for scheme in schemes:
-        for seed in (1, 2):
-            kinds = [("short", 1000) if flow % 2 else ("long", None) for flow in range(12)]
-            flows = [
-                a_flow(scheme, seed, flow, 9.0 + flow / 10, kind=kind, size=size, seconds=0.01 * 1.7**flow)
-                for flow, (kind, size) in enumerate(kinds)
-            ]
-            results.add(full_run(scheme, seed, half), flows)
+        kinds = [("short", 1000) if flow % 2 else ("long", None) for flow in range(12)]
+        flows = [
+            a_flow(scheme, 1, flow, 9.0 + flow / 10, kind=kind, size=size, seconds=0.01 * 1.7**flow)
+            for flow, (kind, size) in enumerate(kinds)
+        ]
+        results.add(full_run(scheme, 1, half), flows)
 
 
 def files(folder: Path, suffix: str) -> set[str]:
@@ -82,7 +80,7 @@ def check(folder: Path) -> None:
         assert ElementTree.parse(file).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_every_figure_is_drawn_and_is_on_the_page_the_same_each_time(tmp_path: Path) -> None:
+def test_every_figure_is_drawn_and_is_on_the_page(tmp_path: Path) -> None:
     few = a_run(
         queue_ms=1.0,
         queues={"a": [3], "b": []},
@@ -100,12 +98,6 @@ def test_every_figure_is_drawn_and_is_on_the_page_the_same_each_time(tmp_path: P
     page = (folder / "README.md").read_text()
     assert set(re.findall(r"\]\(([a-z-]+)\.png\)", page)) == drawn
     assert all((folder / name).exists() for name in re.findall(r"\]\(([^)]+\.(?:png|svg|csv|json))\)", page))
-    first = {file.name: file.read_bytes() for file in folder.iterdir()}
-    for name, content in first.items():
-        assert b"matplotlib.org" not in content, name
-        assert b"<dc:date>" not in content, name
-    report(tmp_path, say=lambda _: None)
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
     # a figure that has no data any more goes
     for file in (*tmp_path.glob("*.jsonl"), *tmp_path.glob("*.run.json")):
         file.unlink()
@@ -115,7 +107,7 @@ def test_every_figure_is_drawn_and_is_on_the_page_the_same_each_time(tmp_path: P
     check(folder)
 
 
-def test_series_of_the_simulator_are_drawn_by_flow(tmp_path: Path) -> None:
+def test_series_of_the_simulator_are_drawn_by_flow_the_same_each_time(tmp_path: Path) -> None:
     results = Results(tmp_path)
     results.open(replace(THESE, backend="ns3"))
     series = {"0": [100.0, 50.0, 70.0], "1": [], "2": [1.0]}
@@ -126,6 +118,12 @@ def test_series_of_the_simulator_are_drawn_by_flow(tmp_path: Path) -> None:
     page = (folder / "README.md").read_text()
     assert "in steps of 1 ms" in page
     assert "in each 1 ms" in page
+    first = {file.name: file.read_bytes() for file in folder.iterdir()}
+    for name, content in first.items():
+        assert b"matplotlib.org" not in content, name
+        assert b"<dc:date>" not in content, name
+    report(tmp_path, say=lambda _: None)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
 
 
 def test_with_sixteen_paths_and_five_schemes_nothing_is_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

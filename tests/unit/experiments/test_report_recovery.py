@@ -1,11 +1,10 @@
-"""Recovery from a failure, computed from the arrivals in short intervals."""
-
-from __future__ import annotations
+"""Recovery from a failure: computed from the arrivals in short intervals, and from samples of the bytes that have arrived."""
 
 from dataclasses import replace
 
 import pytest
 
+from experiments.bench.measure_mcs_silent import Sample, back_after, longest_silence
 from experiments.report.recovery import Recovery, over_runs, recovery
 from tests.helpers.records import a_run
 
@@ -55,3 +54,30 @@ def test_runs_are_averaged_and_the_worst_of_all_is_kept() -> None:
     assert found.mean == pytest.approx(0.3)
     assert (found.longest, found.worst) == (1.5, 2.0)
     assert over_runs([]) is None
+
+
+BEGAN = 100.0
+
+
+def samples(*rates: tuple[float, int]) -> list[Sample]:
+    """Return samples at every 10 ms: so many seconds with so many bytes per sample, from two seconds before `BEGAN` on."""
+    found, count = [], 0
+    for seconds, rate in rates:
+        for _ in range(round(100 * seconds)):
+            count += rate
+            found.append((BEGAN - 2 + len(found) / 100, count))
+    return found
+
+
+def test_a_flow_is_back_at_the_begin_of_the_first_second_with_nine_tenths() -> None:
+    assert back_after(samples((6, 100)), BEGAN) == 0
+    back = back_after(samples((2, 100), (0.5, 0), (4, 100)), BEGAN)
+    assert back is not None
+    assert 0.38 <= back <= 0.42  # a tenth of that second may be silent
+    assert back_after(samples((2, 100), (4, 80)), BEGAN) is None
+    assert back_after(samples((2, 100), (3, 0), (0.5, 100)), BEGAN) is None  # the last second has to be whole
+
+
+def test_silence_is_counted_up_to_the_end() -> None:
+    assert 0.48 <= longest_silence(samples((2, 100), (0.5, 0), (4, 100)), BEGAN) <= 0.52
+    assert 2.9 <= longest_silence(samples((3, 100), (3, 0)), BEGAN) <= 3.1

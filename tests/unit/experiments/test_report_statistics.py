@@ -8,6 +8,8 @@ import pytest
 from experiments.report.statistics import (
     Completion,
     Distribution,
+    Interval,
+    Ratio,
     completion,
     distribution,
     fairness,
@@ -42,24 +44,18 @@ def test_the_interval_is_students() -> None:
     assert mean_interval([3.0]) is None
 
 
-def test_ratios_are_paired_by_seed() -> None:
-    # Half of it under each seed, however much seeds differ: no doubt is left. Seed 3 is the base's alone.
-    found = ratio({1: 5.0, 2: 50.0}, {1: 10.0, 2: 100.0, 3: 7.0})
-    assert found is not None
-    assert (found.value, found.seeds) == (0.5, 2)
-    assert found.interval is not None
-    assert (found.interval.low, found.interval.high) == (0.5, 0.5)
-
-
-def test_ratios_of_one_seed_of_none_and_to_nothing() -> None:
-    one = ratio({1: 5.0}, {1: 10.0})
-    assert one is not None
-    assert (one.value, one.interval) == (0.5, None)
-    assert ratio({1: 5.0}, {2: 10.0}) is None
-    assert ratio({1: 5.0}, {1: 0.0}) is None
-    zero = ratio({1: 0.0}, {1: 10.0})
-    assert zero is not None
-    assert zero.value == 0.0
+@pytest.mark.parametrize(
+    ("rates", "base", "told"),
+    [  # half of it under each seed, however much seeds differ: no doubt is left; seed 3 is the base's alone
+        ({1: 5.0, 2: 50.0}, {1: 10.0, 2: 100.0, 3: 7.0}, Ratio(0.5, Interval(0.5, 0.5), 2)),
+        ({1: 5.0}, {1: 10.0}, Ratio(0.5, None, 1)),
+        ({1: 0.0}, {1: 10.0}, Ratio(0.0, None, 1)),
+        ({1: 5.0}, {2: 10.0}, None),
+        ({1: 5.0}, {1: 0.0}, None),
+    ],
+)
+def test_ratios_are_paired_by_seed(rates: dict[int, float], base: dict[int, float], told: Ratio | None) -> None:
+    assert ratio(rates, base) == told
 
 
 def test_fairness_is_jains() -> None:

@@ -1,7 +1,5 @@
 """The routers' addresses, autonomous systems and configuration, for any size."""
 
-from __future__ import annotations
-
 import pytest
 
 from experiments.emulation.routers.frr_configuration import (

@@ -1,7 +1,5 @@
 """The check of slots over a capture finds what was put into it."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest
@@ -17,7 +15,6 @@ HOSTS = {UP: 1, DOWN: 2}
 def record(
     at_ns: int, interface: int, outgoing: bool, src: int, dst: int, protocol: int = 6, sequence: int = 0
 ) -> bytes:
-    """Return a record of a capture."""
     cooked = struct.pack("!HHIHBB8s", 0x0800, 0, interface, 1, 4 if outgoing else 3, 6, bytes(8))
     ip = struct.pack("!BBHHHBBHII", 0x45, 0, 1500, 7, 0, 64, protocol, 0, src, dst)
     data = cooked + ip + struct.pack("!HHI", 80, 90, sequence) + bytes(12)
@@ -25,7 +22,6 @@ def record(
 
 
 def packet(src: int, dst: int, number: int = 0) -> tuple[int, int, int, int, int, int]:
-    """Return what identifies a packet."""
     return src, dst, 80, 90, number, number
 
 

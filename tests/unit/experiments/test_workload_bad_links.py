@@ -1,6 +1,4 @@
-"""Workloads with a bad link: which one it is, from when on, and what the report makes of it."""
-
-from __future__ import annotations
+"""Workloads with bad or failed links: which ones they are, from when on, and what the report makes of it."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -10,11 +8,11 @@ import pytest
 
 from experiments.core.draws import Kind, drawn, hits, stream, threshold
 from experiments.report.bad_links import Effect, effect, over_runs
-from experiments.workloads import BadLink, Plan, Scale, WorkloadError, named
+from experiments.workloads import BadLink, Plan, Scale, WorkloadError, named, with_failed_links
 from experiments.workloads.bad_links import crossed, with_bad_link
 from experiments.workloads.plan import Transfer
 from tests.helpers.records import a_run
-from topologies import Clos, FatTree
+from topologies import Clos, Failures, FatTree, Level
 
 SCALE = Scale(4.0, 30.0)
 LEAF_SPINE = Clos(1, 4, 2, 0, 3)
@@ -27,27 +25,6 @@ def built(name: str, tree: Clos | None = None, seed: int = 1) -> Plan:
 def bad(name: str, tree: Clos | None = None, seed: int = 1) -> BadLink:
     [found] = built(name, tree, seed).bad
     return found
-
-
-@pytest.mark.parametrize(
-    ("name", "loss", "corruption", "rate"),
-    [
-        ("grey-link", 0.01, 0.0, 1.0),
-        ("grey-link+loss=0.1", 0.001, 0.0, 1.0),
-        ("grey-link+loss=10", 0.1, 0.0, 1.0),
-        ("grey-link+loss=0", 0.0, 0.0, 1.0),
-        ("slow-link", 0.0, 0.0, 0.25),
-        ("slow-link+rate=50", 0.0, 0.0, 0.5),
-        ("corrupting-link", 0.0, 0.01, 1.0),
-        ("corrupting-link+bits=5", 0.0, 0.05, 1.0),
-    ],
-)
-def test_a_link_becomes_bad_at_a_third_of_a_permutation(name: str, loss: float, corruption: float, rate: float) -> None:
-    its = bad(name)
-    assert (its.loss, its.corruption, its.rate) == pytest.approx((loss, corruption, rate))
-    assert its.after == pytest.approx(10.0)
-    assert built(name).transfers == built("permutation").transfers
-    assert named(name).name == name
 
 
 @pytest.mark.parametrize("tree", [FatTree(4), LEAF_SPINE], ids=lambda tree: tree.title)
@@ -81,9 +58,6 @@ def test_only_what_transfers_cross_is_drawn() -> None:
         with_bad_link(Plan((Transfer(tree.host("h0_0_2"), tree.host("h0_0_3")),), 1.0), tree, 1)
 
 
-# -- draws ------------------------------------------------------------------------------------------------------------
-
-
 def test_draws_are_splitmix64() -> None:
     # Vigna's reference implementation with this seed
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
@@ -100,9 +74,6 @@ def test_as_many_are_hit_as_the_probability_says(probability: float) -> None:
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match="from 0 to 1"):
             threshold(wrong)
-
-
-# -- reports ----------------------------------------------------------------------------------------------------------
 
 
 def told(series: Iterable[list[float]], at: float = 2.0, packets: int | None = 900) -> Effect | None:
@@ -131,3 +102,38 @@ def test_runs_are_averaged_and_packets_added() -> None:
     first, second = Effect(4.0, 2.0, 4.0, 1.0, 9, 0, 900), Effect(2.0, 2.0, 2.0, 2.0, 1, 3, None)
     assert over_runs([first, second]) == Effect(3.0, 2.0, 3.0, 1.5, 10, 3, 900)
     assert over_runs([]) is None
+
+
+NOTHING = Plan((), 1.0)
+
+
+@pytest.mark.parametrize("percent", [1, 5, 25])
+@pytest.mark.parametrize("tree", [FatTree(4), FatTree(6), Clos(1, 8, 4, 0, 2), Clos(3, 2, 3, 6, 2)], ids=repr)
+def test_so_many_links_between_switches_fail_and_racks_stay_connected(tree: Clos, percent: float) -> None:
+    drawn = {with_failed_links(NOTHING, tree, seed, percent).failed for seed in range(3)}
+    assert len(drawn) > 1
+    for failed in drawn:
+        assert len(set(failed)) == len(failed) == max(1, round(percent / 100 * tree.switch_link_count))
+        assert {tree.link_by_name(name) for name in failed} <= set(tree.switch_links())
+        failures = Failures(tree, dict.fromkeys(failed, "down"))
+        assert all(all(failures.choices_from(edge).values()) for edge in tree.switches(Level.EDGE))
+    assert with_failed_links(NOTHING, tree, 1, percent) == with_failed_links(NOTHING, tree, 1, percent)
+
+
+def test_links_beyond_those_that_a_workload_has_failed_already() -> None:
+    tree = FatTree(4)
+    plan = named("asymmetric").build(tree, 1, Scale(1000.0, 1.0))
+    failed = with_failed_links(plan, tree, 1, 10).failed
+    assert failed[:1] == plan.failed
+    assert len(set(failed)) == 4
+    of_switch = with_failed_links(replace(NOTHING, failed=("a0_0",)), tree, 3, 20).failed
+    assert not any("a0_0" in name for name in of_switch[1:])
+
+
+def test_what_cannot_be_is_said() -> None:
+    with pytest.raises(
+        WorkloadError, match="without 2 links between switches, some racks of a k=2 fat-tree have no path"
+    ):
+        with_failed_links(NOTHING, FatTree(2), 1, 50)
+    with pytest.raises(WorkloadError, match="a0_0 fails during the run"):
+        with_failed_links(named("failure-permutation").build(FatTree(4), 1, Scale(1000.0, 1.0)), FatTree(4), 1, 5)

@@ -1,7 +1,5 @@
 """Collective operations: every step is a permutation, and what is sent in all is what the operation needs."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from itertools import permutations
 
@@ -36,9 +34,7 @@ def steps(plan: Plan) -> list[list[int]]:
     "name", ["all-to-all", "all-reduce-ring", "all-reduce-halving+8", "all-to-all+5", "all-reduce-ring+4"]
 )
 @pytest.mark.parametrize("seed", [1, 2])
-def test_every_step_is_a_permutation_that_waits_for_what_its_hosts_sent_and_received_before(
-    name: str, seed: int
-) -> None:
+def test_every_step_is_a_permutation_that_waits_for_its_hosts_step_before(name: str, seed: int) -> None:
     plan = built(name, seed=seed)
     assert plan.collective
     for before, now in zip([[], *steps(plan)], steps(plan), strict=False):
@@ -78,15 +74,6 @@ def test_an_all_reduce_sums_all_vectors_everywhere(name: str, count: int, rounds
     assert Counter(one.kind for one in plan.transfers) == dict.fromkeys(
         ("reduce-scatter", "all-gather"), len(plan.transfers) // 2
     )
-
-
-def test_halving_and_doubling_exchanges_halves_then_quarters_and_back() -> None:
-    plan = built("all-reduce-halving+8")
-    sizes = [plan.transfers[step[0]].bytes or 0 for step in steps(plan)]
-    assert [round(size / sizes[2]) for size in sizes] == [4, 2, 1, 1, 2, 4]
-    for step in steps(plan):
-        pairs = {(plan.transfers[number].src, plan.transfers[number].dst) for number in step}
-        assert {(dst, src) for src, dst in pairs} == pairs
 
 
 def test_it_sends_as_much_as_the_fabric_carries_in_the_time() -> None:

@@ -118,14 +118,6 @@ def test_two_hosts_do_for_whoever_pairs_all_of_them_and_others_refuse(name: str)
             built(name, 2)
 
 
-@pytest.mark.parametrize("endless", ["permutation", "ftp"])
-def test_files_have_the_papers_10_mb_and_go_between_the_same_hosts(endless: str) -> None:
-    scale = Scale(1000.0, 0.1)
-    files, flows = (WORKLOADS[name].build(FatTree(4), 1, scale).transfers for name in (f"{endless}-transfers", endless))
-    assert {transfer.bytes for transfer in files} == {10_000_000}
-    assert [(one.src, one.dst) for one in files] == [(one.src, one.dst) for one in flows]
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -143,3 +135,17 @@ def test_more_transfers_than_can_be_kept_are_refused(monkeypatch: pytest.MonkeyP
 
 def test_every_transfer_of_the_largest_plan_has_a_port() -> None:
     assert len(CLIENT_PORTS) >= MAX_LAB_TRANSFERS
+
+
+@pytest.mark.parametrize("percent", [10, 60, 100])
+def test_flows_of_a_uniform_load_have_the_papers_sizes_and_load_the_links_as_asked(percent: int) -> None:
+    tree, scale = FatTree(6), Scale(1000.0, 0.5)
+    plan = named(f"uniform-load+{percent}").build(tree, 1, scale)
+    assert named(f"uniform-load+{percent}").parameters["load_percent"] == percent
+    sizes = [one.bytes or 0 for one in plan.transfers]
+    assert 2_000 <= min(sizes) < 5_000
+    assert 195_000 < max(sizes) <= 198_000
+    assert sum(sizes) == pytest.approx(percent / 100 * 54 * scale.bytes_of(), rel=0.12)
+    starts = [one.start for one in plan.transfers]
+    assert starts == sorted(starts)
+    assert all(one.src != one.dst for one in plan.transfers)

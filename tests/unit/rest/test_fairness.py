@@ -1,7 +1,6 @@
-"""Turns of clients, shares of connections, and answers that cost much."""
+"""Turns of clients, shares of connections, answers that cost much, and the bound of a body in chunks."""
 
-from __future__ import annotations
-
+import io
 from collections import Counter
 from functools import partial
 from ipaddress import IPv6Address
@@ -16,8 +15,8 @@ from hypothesis import strategies as st
 
 from sopa_ryu.rest import fairness as module
 from sopa_ryu.rest.fairness import MAX_WAITING, SLICE_SECONDS, Fairness
+from sopa_ryu.rest.http_protocol import MAX_BODY_BYTES, Protocol
 from sopa_ryu.rest.operations import Problem
-from sopa_ryu.rest.origins import Origins
 from sopa_ryu.runtime.clients import Clients, Excess, client_of, network
 
 
@@ -96,28 +95,15 @@ def test_addresses_of_one_prefix_are_one_client(address: IPv6Address) -> None:
     assert client_of(str(address)) == client_of(str(IPv6Address(int(address) ^ 1))) or address.ipv4_mapped
 
 
-@pytest.mark.parametrize(
-    ("host", "origin", "right"),
-    [
-        ("192.0.2.1:8080", "http://192.0.2.1:8080", True),
-        ("192.0.2.1:8080", None, True),
-        ("192.0.2.1", "http://192.0.2.1:80", True),
-        ("[2001:db8::1]:8080", "http://[2001:DB8::1]:8080", True),
-        ("127.0.0.1:8080", "https://fabric.example", True),  # behind a proxy
-        ("fabric.example", "https://fabric.example", True),
-        ("192.0.2.1:8080", "http://192.0.2.1", False),
-        ("192.0.2.1:8080", "https://192.0.2.1:8080", False),
-        ("192.0.2.1:8080", "null", False),
-        ("192.0.2.1:8080", "file://", False),
-        ("192.0.2.1:8080", "", False),
-        ("192.0.2.1:8080", "http://192.0.2.1:8080@evil.example", False),
-        ("evil.example:8080", "http://evil.example:8080", False),
-        ("evil.example", None, False),
-        ("192.0.2.1.evil.example", "http://192.0.2.1.evil.example", False),
-        (None, None, False),
-        ("[::1", None, False),
-        ("192.0.2.1:x", None, False),
-    ],
-)
-def test_only_pages_of_the_controller_may_open_the_feed(host: str | None, origin: str | None, right: bool) -> None:
-    assert (Origins(["https://fabric.example"]).objection("http", host, origin) is None) is right
+def read(*sizes: int) -> bytes:
+    protocol = Protocol.__new__(Protocol)  # without a connection
+    protocol.rfile = io.BytesIO(b"".join(b"%x\r\n%b\r\n" % (size, bytes(size)) for size in (*sizes, 0)))
+    return protocol._read_chunks()
+
+
+def test_chunks_together_are_bounded_as_a_body_is() -> None:
+    half = MAX_BODY_BYTES // 2
+    assert read(half, half) == bytes(MAX_BODY_BYTES)
+    for sizes in ((MAX_BODY_BYTES + 1,), (half, half, 1)):
+        with pytest.raises(Problem, match="at most"):
+            read(*sizes)

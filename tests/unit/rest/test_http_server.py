@@ -1,9 +1,8 @@
 """The HTTP server as bad clients see it, in a process of its own in which time passes only when a test says so."""
 
-from __future__ import annotations
-
 import contextlib
 import json
+import re
 import select
 import socket
 import ssl
@@ -56,6 +55,7 @@ print(plain.getsockname()[1], tls.getsockname()[1], flush=True)
 eventlet.spawn(server.serve, tls, answer)
 server.serve(plain, answer)
 """
+Opened = tuple[socket.socket, BinaryIO]
 GOOD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 PUT = b"PUT /body HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = PUT + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -63,8 +63,6 @@ REQUEST_SECONDS = 20  # for a request, and for the client to read its answer at 
 
 
 class Server(NamedTuple):
-    """Ports of the server, and its authority's certificate."""
-
     port: int
     tls_port: int
     authority: Path
@@ -97,7 +95,6 @@ def client(server: Server) -> Iterator[socket.socket]:
 
 
 def rest(client: socket.socket) -> bytes:
-    """All that comes until the server closes the connection."""
     received = b""
     while chunk := client.recv(65536):
         received += chunk
@@ -105,11 +102,77 @@ def rest(client: socket.socket) -> bytes:
 
 
 def head(received: BinaryIO) -> bytes:
-    """The lines of one answer's head."""
     lines = []
     while (line := received.readline()) not in (b"", b"\r\n"):
         lines.append(line)
     return b"".join(lines)
+
+
+UPGRADE = (
+    b"GET /socket HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
+VERSION = b"Sec-WebSocket-Version: 13\r\n\r\n"
+
+
+def frame(opcode: int, data: bytes = b"", last: bool = True) -> bytes:
+    """A client's frame, with the mask 0."""
+    length = bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + len(data).to_bytes(2, "big")
+    return bytes([opcode | (0x80 if last else 0)]) + length + bytes(4) + data
+
+
+def octets(text: str) -> bytes:
+    """Read what a script sends: escapes, and ``@40`` for 40 letters."""
+    raw = text.encode().decode("unicode_escape").encode("latin-1")
+    return re.sub(rb"@(\d+)", lambda found: b"x" * int(found[1]), raw)
+
+
+@pytest.mark.parametrize("script", scripts(__file__, "http"), ids=lambda path: path.stem)
+def test_what_is_no_request_is_rejected(server: Server, script: Path, request: pytest.FixtureRequest) -> None:
+    def handle(step: Step) -> str:
+        """Send octets; the headers of a PUT; some and then more of them slowly, or without end; or a WebSocket's frames."""
+        with server.connect() as client:
+            if step.command == "frames":
+                return closed(client, step.words)
+            first, *more = map(octets, step.words)
+            before = {"put": PUT, "upgrade": UPGRADE}.get(step.command, b"")
+            client.sendall(before + first + (b"\r\n\r\n" if before else b""))
+            for _ in range(4 if step.command == "slowly" else 0):
+                client.sendall(more[0])
+                assert not select.select([client], [], [], 0)[0]
+                server.let_pass(REQUEST_SECONDS / 4)
+            if step.command == "endless":
+                endless(client, more[0])
+            if step.command in ("endless", "upgrade"):
+                return client.recv(100).split()[1].decode()
+            answer = rest(client)
+        status = answer.split()[1].decode()
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == int(status)
+        return status
+
+    play(script, handle, record=request.config.option.record)
+
+
+def endless(client: socket.socket, piece: bytes) -> None:
+    """Send a piece again and again until the server says something, which has to be soon."""
+    sent = 0
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        while sent < 8 << 20 and not select.select([client], [], [], 0)[0]:
+            sent += client.send(piece[sent % len(piece) :])
+    assert sent < 8 << 20
+
+
+def closed(client: socket.socket, frames: list[str]) -> str:
+    """Send frames by opcode and data, or octets, on a new WebSocket, and return the code with which it is closed."""
+    data = b""
+    for opcode, its in ((opcode, octets(its)) for opcode, its in (each.split(":") for each in frames)):
+        data += its if opcode == "octets" else frame(int(opcode[0]), its, last=opcode[1:] != "+")
+    with client.makefile("rb") as received:
+        client.sendall(UPGRADE + VERSION + data)
+        assert head(received).startswith(b"HTTP/1.1 101")
+        answer = received.read(4)
+    assert answer[0] == 0x88
+    return str(int.from_bytes(answer[2:], "big"))
 
 
 def test_requests_on_one_connection_are_answered_one_after_the_other(client: socket.socket) -> None:
@@ -138,13 +201,8 @@ def test_a_body_within_its_bounds_is_read_and_the_connection_goes_on(client: soc
             assert received.read(5) == b"hello"
 
 
-# -- bounds of time -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("used", [False, True])
-def test_a_connection_without_a_request_is_closed_without_a_word(
-    server: Server, client: socket.socket, used: bool
-) -> None:
+def test_a_silent_connection_is_closed_silently(server: Server, client: socket.socket, used: bool) -> None:
     with client.makefile("rb") as received:
         if used:
             client.sendall(GOOD)
@@ -152,30 +210,6 @@ def test_a_connection_without_a_request_is_closed_without_a_word(
             assert received.read(2) == b"xx"
         server.let_pass(REQUEST_SECONDS)
         assert received.read() == b""
-
-
-DRIPS = [
-    (b"", b"G"),
-    (b"GET / HTTP/1.1\r\n", b"A: b\r\n"),
-    (PUT + b"Content-Length: 60000\r\n\r\n", b"x"),
-    (CHUNKED, b"0"),
-    (CHUNKED, b"1\r\nx\r\n"),
-    (CHUNKED + b"0\r\n", b"a: b\r\n"),
-]
-
-
-@pytest.mark.parametrize(("begun", "more"), DRIPS, ids=["line", "header", "body", "chunk size", "chunks", "trailer"])
-def test_a_request_that_is_not_complete_in_time_is_answered_408_although_more_of_it_comes(
-    server: Server, client: socket.socket, begun: bytes, more: bytes
-) -> None:
-    client.sendall(begun)
-    for _ in range(4):
-        client.sendall(more)
-        assert not select.select([client], [], [], 0)[0]
-        server.let_pass(REQUEST_SECONDS / 4)
-    answer = rest(client)
-    assert answer.startswith(b"HTTP/1.1 408 ")
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == 408
 
 
 def test_who_does_not_read_a_long_answer_is_cut_off(server: Server) -> None:
@@ -208,54 +242,6 @@ def test_half_a_tls_handshake_is_cut_off_and_delays_no_other(server: Server) -> 
         assert [rest(half) for half in halves] == [b""] * 10
 
 
-# -- bounds of bytes and of connections ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("begun", "more", "status"),
-    [
-        (b"", b"A" * 4096, b"414"),
-        (b"GET / HTTP/1.1\r\n", b"A: " + b"b" * 4000 + b"\r\n", b"431"),
-        (b"GET / HTTP/1.1\r\n", b"A: b\r\n" * 100, b"431"),
-        (CHUNKED, b"1" * 4096, b"400"),
-        (CHUNKED, b"1;" + b"x" * 200 + b"\r\nx\r\n", b"413"),
-        (CHUNKED, b"1000\r\n" + b"x" * 4096 + b"\r\n", b"413"),
-        (CHUNKED + b"0\r\n", b"a: b\r\n" * 100, b"431"),
-        (CHUNKED + b"0\r\n", b"a" * 4096, b"431"),
-    ],
-    ids=["line", "header", "headers", "chunk size", "chunk extensions", "chunks", "trailers", "trailer"],
-)
-def test_a_request_without_end_is_rejected_after_some_bytes(
-    client: socket.socket, begun: bytes, more: bytes, status: bytes
-) -> None:
-    client.sendall(begun)
-    sent = 0
-    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-        while sent < 8 << 20 and not select.select([client], [], [], 0)[0]:
-            sent += client.send(more[sent % len(more) :])
-    assert sent < 8 << 20
-    assert client.recv(100).split()[1] == status
-
-
-@pytest.mark.parametrize("script", scripts(__file__, "lengths"), ids=lambda path: path.stem)
-def test_what_is_no_request_or_of_unclear_length_is_rejected(
-    server: Server, script: Path, request: pytest.FixtureRequest
-) -> None:
-    def handle(step: Step) -> str:
-        """Send a PUT with this header, with escapes; or nonsense; or a header of ``length`` bytes."""
-        sent = PUT + step.words[0].encode().decode("unicode_escape").encode("latin-1") if step.words else b"nonsense"
-        if "length" in step.options:
-            sent = b"GET / HTTP/1.1\r\nHost: x\r\nLong: " + b"x" * int(step.options["length"])
-        with server.connect() as client:
-            client.sendall(sent + b"\r\n\r\n")
-            answer = rest(client)
-        status = answer.split()[1].decode()
-        assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == int(status)
-        return status
-
-    play(script, handle, record=request.config.option.record)
-
-
 def test_an_address_has_a_share_of_connections_unless_they_have_a_token(server: Server) -> None:
     server.let_pass(REQUEST_SECONDS)  # closes what others have left open
     with contextlib.ExitStack() as stack:
@@ -272,23 +258,8 @@ def test_an_address_has_a_share_of_connections_unless_they_have_a_token(server: 
         assert last.recv(100).startswith(b"HTTP/1.1 200")
 
 
-# -- WebSockets ---------------------------------------------------------------------------------------------------------
-
-UPGRADE = (
-    b"GET /socket HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
-)
-VERSION = b"Sec-WebSocket-Version: 13\r\n\r\n"
-
-
-def frame(opcode: int, data: bytes = b"", last: bool = True) -> bytes:
-    """A client's frame, with the mask 0."""
-    length = bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + len(data).to_bytes(2, "big")
-    return bytes([opcode | (0x80 if last else 0)]) + length + bytes(4) + data
-
-
 @pytest.fixture
-def opened(client: socket.socket) -> Iterator[tuple[socket.socket, BinaryIO]]:
+def opened(client: socket.socket) -> Iterator[Opened]:
     with client.makefile("rb") as received:
         client.sendall(UPGRADE + VERSION + frame(1, b"early"))  # a message may follow the handshake immediately
         assert head(received).startswith(b"HTTP/1.1 101")
@@ -296,48 +267,18 @@ def opened(client: socket.socket) -> Iterator[tuple[socket.socket, BinaryIO]]:
         yield client, received
 
 
-@pytest.mark.parametrize("end", [b"\r\n", b"Sec-WebSocket-Version: 8\r\n\r\n", b"Origin: null\r\n\r\n"])
-def test_a_websocket_of_another_version_is_rejected(client: socket.socket, end: bytes) -> None:
-    client.sendall(UPGRADE + end + b"\0" + b"A" * 4096)
-    assert client.recv(100).startswith(b"HTTP/1.1 400 ")
-
-
-def test_fragments_are_one_message_and_pings_come_between(opened: tuple[socket.socket, BinaryIO]) -> None:
+def test_fragments_are_one_message_and_pings_come_between(opened: Opened) -> None:
     client, received = opened
     client.sendall(frame(1, b"he", False) + frame(9, b"?") + frame(0, b"", False) + frame(0, b"llo"))
     assert received.read(3) == b"\x8a\x01?"
     assert received.read(7) == b"\x81\x05hello"
 
 
-def test_a_websocket_may_be_silent_for_longer_than_a_request(
-    server: Server, opened: tuple[socket.socket, BinaryIO]
-) -> None:
+def test_a_websocket_may_be_silent_for_long(server: Server, opened: Opened) -> None:
     client, received = opened
     server.let_pass(10 * REQUEST_SECONDS)
     client.sendall(frame(1, b"hello"))
     assert received.read(7) == b"\x81\x05hello"
-
-
-@pytest.mark.parametrize(
-    ("sent", "code"),
-    [
-        (frame(1, b"A" * 1001), 1009),
-        (frame(1, b"A", False) + frame(0, b"A" * 500, False) * 4, 1009),
-        (b"\x81\xff" + b"\x7f" + b"\xff" * 7, 1009),
-        (frame(1, b"\xff\xfe"), 1007),
-        (frame(0, b"A"), 1002),
-        (frame(9, b"A" * 126), 1002),
-        (frame(3), 1002),
-        (b"\x81\x01A", 1002),
-    ],
-    ids=["long", "fragments", "announced", "no text", "no beginning", "long ping", "unknown", "unmasked"],
-)
-def test_what_is_no_message_ends_the_connection(opened: tuple[socket.socket, BinaryIO], sent: bytes, code: int) -> None:
-    client, received = opened
-    client.sendall(sent)
-    answer = received.read(4)
-    assert answer[0] == 0x88
-    assert int.from_bytes(answer[2:], "big") == code
 
 
 @pytest.mark.parametrize(
@@ -351,9 +292,7 @@ def test_what_is_no_message_ends_the_connection(opened: tuple[socket.socket, Bin
     ],
     ids=["pings", "pongs", "long pings", "messages", "empty fragments"],
 )
-def test_a_flood_of_frames_waits_in_the_kernel_and_delays_no_other(
-    server: Server, opened: tuple[socket.socket, BinaryIO], first: bytes, piece: bytes
-) -> None:
+def test_a_flood_of_frames_delays_no_other(server: Server, opened: Opened, first: bytes, piece: bytes) -> None:
     client, _ = opened
     client.sendall(first)
     client.settimeout(0)

@@ -43,7 +43,6 @@ def group_of(groups: tuple[Group, ...], link: str) -> Group:
 
 
 def between_racks(tree: Clos, seed: int) -> tuple[Host, Host] | None:
-    """Two hosts with two paths or more between them."""
     pairs = some_pairs(tree, 20, seed)
     return next((pair for pair in pairs if len(tree.choices_between(*pair)) > 1), None)
 
@@ -108,9 +107,7 @@ def test_a_slow_link_is_in_the_group_with_that_much_more_delay_than_those_beside
 
 
 @pytest.mark.parametrize(
-    "lossy",
-    [{"h0_0_2-e0_0": 0.02}, dict.fromkeys(EVERYWHERE, 0.0003)],
-    ids=["at the host's link", "at random"],
+    "lossy", [{"h0_0_2-e0_0": 0.02}, dict.fromkeys(EVERYWHERE, 0.0003)], ids=["at the host's link", "at random"]
 )
 def test_what_all_paths_lose_alike_names_no_group_beside_the_whole(lossy: dict[str, float]) -> None:
     named = whole = 0

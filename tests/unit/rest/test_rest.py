@@ -1,32 +1,48 @@
-"""The REST interface, request by request, without a server: contracts of docs/architecture.md, section 7."""
+"""The REST interface, request by request, without a server: what it answers and refuses (docs/architecture.md, section 7)."""
 
 import os
+import re
 import time
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from webob import Request, Response, dec
 
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.channel import protocol, traces
+from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token
+from sopa_ryu.channel.protocol import LEADER_HEADER
+from sopa_ryu.channel.relayed import Relayed
+from sopa_ryu.channel.traces import Answer, FlowLabels, Outcome
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.switch_errors import SwitchError
+from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.health.history import CELL, SECONDS, History
 from sopa_ryu.rest.access import TokenError, Tokens
+from sopa_ryu.rest.cluster import UndecidedError
+from sopa_ryu.rest.controller_metrics import ControllerMetrics
+from sopa_ryu.rest.origins import Origins
+from sopa_ryu.rest.schemas import SCHEMAS
 from sopa_ryu.runtime import clock
 from sopa_ryu.southbound import rule_audit
+from sopa_ryu.southbound.port_stats import PortStatsPoller
 from tests.helpers.golden import Step, play, scripts
+from tests.helpers.picked import shown
 from tests.helpers.rest import Rest, problem, refused
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
 from topologies import FatTree, Level, Switch
+from topologies.fabric_file import parse
 from topologies.failures import Reason
 
-PATHS = "paths?src=10.0.0.2&dst=10.2.0.3"
+FATES = {"back": traces.BACK, "lost": traces.LOST, "lost-out": traces.LOST_OUT}
+HEADERS = ("Location", "Retry-After", LEADER_HEADER)
 
 
 class Fabric(StubFabric):
@@ -44,113 +60,168 @@ class Fabric(StubFabric):
         return rule_audit.rules(self.state.tree.name(switch), wanted, self.state.version, 0, [], {})
 
 
+class Talk:
+    """Requests to the interface of a k=4 fabric, or of another, and what else happens to it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.parent, self.seen = directory, ""
+        self.agents: dict[str, AgentSession] = {}
+        self.begin(FatTree(4))
+
+    def begin(self, tree: Any) -> None:
+        self.directory = self.parent / f"{len([*self.parent.iterdir()])}"
+        self.directory.mkdir()
+        self.rest = Rest(self.directory, tree, Fabric)
+        self.state, self.fabric = self.rest.state, self.rest.fabric
+        assert isinstance(self.fabric, Fabric)
+        self.fabric.drains = Drains(self.directory, tree, self.state.drainable)
+
+    def handle(self, step: Step) -> str:
+        if step.command.isupper():
+            return self.request(step)
+        return str(getattr(self, f"do_{step.command}")(*step.words, **step.options) or "")
+
+    def request(self, step: Step) -> str:
+        """Send a request, a POST with this body; say parts of the answer, or what is wrong. ``as=`` is another's token, or none."""
+        options = step.options
+        path = "".join(f"{name}={options.pop(name)}" for name in [*options] if "?" in name) or step.words.pop(0)
+        body = step.words.pop(0).encode() if step.command == "POST" and step.words else b""
+        token, peer = options.pop("as", "token"), options.pop("peer", "192.0.2.9")
+        sent = None if token == "none" else f"Bearer {'wrong' if token == 'wrong' else self.rest.secret(token)}"
+        headers = {name: self.seen if its == "seen" else its for name, its in options.items()}
+        version = self.state.version
+        response = self.rest.ask(step.command, path, body, authorization=sent, peer=peer, **headers)
+        assert self.state.version == version or response.status_int < 300
+        return "\n".join(
+            [
+                self.told(response, step.words, step.command == "GET" and path.startswith("traces")),
+                *(f"{n}: {response.headers[n]}" for n in HEADERS if n in response.headers),
+            ]
+        )
+
+    def told(self, response: Response, parts: list[str], is_trace: bool) -> str:
+        if response.status_int == 304:
+            assert not response.body
+        elif response.status_int < 400 and response.status_int != 307:
+            self.seen = response.headers.get("ETag", self.seen)
+            if is_trace:
+                self.rest.check(response.json, "Trace")
+                assert set(response.json) <= set(SCHEMAS["Trace"]["properties"])
+            return f"{response.status_int}\n{shown(response.json, parts)}"
+        else:
+            its = problem(response)
+            assert response.headers.get("Allow", "") in its["detail"]
+            return f"{its['status']} {its['title']}: {its['detail']}".replace("\0", "(NUL)").replace(
+                str(self.directory), "DIR"
+            )
+        return str(response.status_int)
+
+    def do_fabric(self, text: str) -> None:
+        self.begin(FatTree(int(text)) if text.isdigit() else parse(text).fabric)
+
+    def do_port(self, switch: str, number: str, reason: str) -> None:
+        assert self.state.port_changed(self.state.tree.switch(switch), int(number), Reason(reason), 1)
+
+    def do_arbiter(self, event: str) -> None:
+        if event == "enters":
+            self.session, _ = self.fabric.arbiter.enter("192.0.2.1", None, 0.0)
+        else:
+            self.fabric.arbiter.closed(self.session)
+
+    def do_no_label(self, host: str) -> None:
+        self.fabric.no_label = frozenset({self.state.tree.host(host)})
+
+    def do_member(self, leader: str = "", away: str = "", problem: str = "") -> None:
+        self.fabric.cluster = its = StubCluster(leader or None)
+        its.away, its.engine = {away}, {"reachable": not problem, "problem": problem or None}
+
+    def do_metrics(self, commits: str = "0") -> str:
+        poller, cluster = PortStatsPoller(self.state, {}, 0), self.fabric.cluster
+        metrics = ControllerMetrics(
+            self.state, SwitchManager(self.state), self.fabric.notifier, poller, "mac", cluster=cluster
+        )
+        for _ in range(int(commits)):
+            assert metrics.committed is not None
+            metrics.committed.observe(0.004)
+        text = Request.blank("/metrics").get_response(dec.wsgify(metrics.page)).text
+        return "\n".join(re.findall(r"^sopa_cluster_(?!\w*(?:_bucket|_created)).*", text, re.M)) or "nothing"
+
+    def do_page(self, host: str = "", origin: str | None = None) -> str:
+        """Say why a page of this origin may not open the feed, if it may not."""
+        objection = Origins(["https://fabric.example"]).objection("http", host or None, origin)
+        return "opens" if objection is None else f"does not: {objection}"
+
+    def do_relay(self, *hosts: str) -> None:
+        self.fabric.notifier.probe_lists.relays(
+            Relayed("r1", "192.0.2.31", object()), set(map(self.state.tree.host, hosts))
+        )
+
+    def do_deposed(self) -> None:
+        """Let another controller be the switches' master: its answer shows that a claim has got to the channel."""
+        for notifier in (self.fabric.notifier, self.fabric.arbiter):
+            notifier.depose(True)
+
+    def do_agent(self, name: str, probes: str = "yes") -> None:
+        now, host = clock.now(), self.state.tree.host(name)
+        notifier = self.fabric.notifier
+        session, _ = notifier.connected(host, "192.0.2.1", "mac", None, now, "round-robin", probes=probes == "yes")
+        assert notifier.due(session, now) is not None  # its snapshot
+        self.agents[name] = session
+
+    def do_asked(self, name: str) -> str:
+        text = self.fabric.notifier.due(self.agents[name], clock.now())
+        if text is None:
+            return "nothing"
+        its = protocol.trace_asked(text)
+        if not isinstance(its, traces.Request):
+            return str(its)
+        self.asked = its
+        if its.flow:
+            return f"{its.number}: how it labels {'/'.join(map(str, its.flow))} to {its.destination}"
+        return f"{its.number}: {its.probes} probes each {its.interval_ms} ms on {[(one.up1, one.up2) for one in its.streams]}"
+
+    def do_answer(self, name: str, *fates: str, done: str = "no", times: str = "1", labels: str = "") -> None:
+        """Let it answer of probes by their path's place, ``2:back:80000``, or of a flow: policy, exactness, length and labels."""
+        outcomes = [
+            Outcome(int(place), FATES[fate], int(delay))
+            for place, fate, delay in ((*each.split(":"), "0")[:3] for each in fates)
+        ]
+        flow = None
+        if labels:
+            policy, exact, length, *hops = labels.split()
+            flow = FlowLabels(policy, exact == "exact", int(length), tuple((int(it[0]), int(it[2])) for it in hops))
+        its = Answer(self.asked.number, tuple(outcomes) * int(times), done == "yes", flow=flow)
+        self.fabric.notifier.received(self.agents[name], traces.answer_text(its), clock.now())
+
+
+@pytest.mark.parametrize("script", scripts(__file__, "rest"), ids=lambda path: path.stem)
+def test_rest(tmp_path: Path, script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Talk(tmp_path).handle, record=request.config.option.record)
+
+
 @pytest.fixture
 def rest(tmp_path: Path) -> Rest:
-    its = Rest(tmp_path, fabric=Fabric)
-    assert isinstance(its.fabric, Fabric)
-    its.fabric.drains = Drains(tmp_path, its.state.tree, its.state.drainable)
-    return its
+    return Talk(tmp_path).rest
 
 
 def fail(rest: Rest, switch: str = "a0_0", port: int = 4) -> None:
     assert rest.state.port_changed(rest.state.tree.switch(switch), port, Reason.DOWN, 1)
 
 
-def test_fabric_has_the_contracts_fields(rest: Rest) -> None:
-    response = rest.get("fabric")
-    assert response.content_type == "application/json"
-    body = response.json
-    assert body["switches"] == {"edge": 8, "aggregation": 8, "core": 4}
-    assert (body["k"], body["hosts"], body["connected"], body["version"], body["failures"]) == (4, 16, 0, 1, [])
-    assert len(body["missing"]) == 20
-
-
-def test_paths_has_the_contracts_fields(rest: Rest) -> None:
-    body = rest.get(PATHS).json
-    assert list(body) == ["src", "dst", "kind", "version", "total", "candidates", "excluded"]
-    assert (body["src"], body["dst"], body["kind"], body["total"]) == ("10.0.0.2", "10.2.0.3", "inter-pod", 4)
-    assert body["candidates"][2] == {
-        "up": [0, 1],
-        "option": "9e040001",
-        "hops": ["e0_0", "a0_0", "c0_1", "a2_0", "e2_0"],
-        "weight": 0.25,
-    }
-    near = rest.get("paths?src=10.0.0.2&dst=10.0.1.2").json
-    assert (near["kind"], near["candidates"]) == (
-        "inter-rack",
-        [{"up": [n], "option": f"9e040{n}ff", "hops": ["e0_0", f"a0_{n}", "e0_1"], "weight": 0.5} for n in (0, 1)],
-    )
-    rack = rest.get("paths?src=10.0.0.2&dst=10.0.0.3").json
-    alone = {"up": [], "option": "9e04ffff", "hops": ["e0_0"], "weight": 1.0}
-    assert (rack["kind"], rack["candidates"]) == ("intra-rack", [alone])
-
-
-def test_a_failure_excludes_paths_with_its_reason(rest: Rest) -> None:
-    fail(rest)
-    body = rest.get(PATHS).json
-    assert [path["up"] for path in body["candidates"]] == [[0, 0], [1, 0], [1, 1]]
-    assert body["excluded"] == [{"up": [0, 1], "reason": "link a0_0-c0_1 down"}]
-    assert sum(path["weight"] for path in body["candidates"]) == pytest.approx(1)
-    assert (body["total"], body["version"]) == (4, 2)
-
-
-@pytest.mark.parametrize("script", scripts(__file__, "refusals"), ids=lambda path: path.stem)
-def test_what_is_refused_is_a_problem_document(rest: Rest, script: Path, request: pytest.FixtureRequest) -> None:
-    def handle(step: Step) -> str:
-        """Send a request with the operators' token, perhaps to upgrade the connection."""
-        path = "".join([*step.words, *(f"{name}={text}" for name, text in step.options.items() if "?" in name)])
-        upgrade = {"Upgrade": step.options["upgrade"]} if "upgrade" in step.options else {}
-        response = rest.ask(step.command, path, **upgrade)
-        its = problem(response)
-        assert response.headers.get("Allow", "") in its["detail"]
-        return f"{its['status']} {its['title']}: {its['detail']}".replace("\0", "(NUL)")
-
-    play(script, handle, record=request.config.option.record)
-    assert rest.state.version == 1
-
-
-def drained(version: int, *names: str) -> dict[str, Any]:
-    return {"version": version, "total": len(names), "offset": 0, "drains": [*names]}
-
-
-def test_a_drain_takes_a_link_out_of_the_candidate_paths_and_back(rest: Rest) -> None:
-    assert rest.get("drains").json == drained(1)
-    for _ in range(2):  # PUT and DELETE may be repeated
-        response = rest.ask("PUT", "drains/a0_0-c0_1")
-        assert (response.status_int, response.json) == (200, drained(2, "a0_0-c0_1"))
-    assert rest.get(PATHS).json["excluded"] == [{"up": [0, 1], "reason": "link a0_0-c0_1 drained"}]
-    for _ in range(2):
-        assert rest.ask("DELETE", "drains/a0_0-c0_1").json == drained(3)
-    assert rest.get(PATHS).json["excluded"] == []
-    first, last = rest.get("changes").json["changes"][::-1]
-    assert (first["version"], first["failed"], last["version"]) == (2, {"a0_0-c0_1": "drained"}, 3)
-
-
-def test_a_drain_that_cannot_be_kept_is_refused(rest: Rest, tmp_path: Path) -> None:
-    (tmp_path / "drains.new").mkdir()
+def test_a_drain_that_cannot_be_kept_is_refused(rest: Rest) -> None:
+    (rest.directory / "drains.new").mkdir()
     refused(rest.ask("PUT", "drains/c0_0"), 507, "nothing has changed")
     assert rest.state.version == 1
 
 
-def test_a_drain_may_be_bound_to_what_was_seen(rest: Rest) -> None:
-    seen = rest.get("drains").headers["ETag"]
-    assert rest.ask("PUT", "drains/c0_0", If_Match=seen).status_int == 200
-    refused(rest.ask("PUT", "drains/c0_1", If_Match=seen), 412)
-    assert rest.get("drains").json["drains"] == ["c0_0"]
-
-
-def test_wiring_agents_and_process_say_how_it_is(rest: Rest) -> None:
-    wiring = rest.get("wiring").json
-    assert wiring["links"] == wiring["right"] + wiring["unchecked"] + len(wiring["problems"]) == 32
-    nobody = {"total": 0, "offset": 0, "agents": [], "refused": {"claims": 0, "messages": 0}}
-    assert rest.get("agents").json == {"version": 1, "epoch": 1, "behind": 0, **nobody}
+def test_the_process_says_how_it_is(rest: Rest) -> None:
     process = rest.get("process").json
     assert process["pid"] == os.getpid()
     assert min(process["memory_mib"], process["open_files"], process["greenlets"]) > 0
 
 
-def test_an_error_of_our_own_is_a_problem_document_and_in_the_log(
-    rest: Rest, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_an_error_of_our_own_is_told_and_logged(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken() -> None:
         raise RuntimeError("the cause")
@@ -160,7 +231,31 @@ def test_an_error_of_our_own_is_a_problem_document_and_in_the_log(
     assert "the cause" in caplog.text
 
 
-# -- access -------------------------------------------------------------------------------------------------------------
+def test_an_engine_that_does_not_answer_changes_nothing(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_its: object) -> None:
+        raise UndecidedError("the engine does not answer")
+
+    rest.fabric.cluster = StubCluster()
+    monkeypatch.setattr(StubCluster, "step_down", refuse)
+    monkeypatch.setattr(Fabric, "set_drained", refuse)
+    for method, path in (("POST", "cluster/step-down"), ("PUT", "drains/c0_0")):
+        answer = rest.ask(method, path)
+        refused(answer, 503, "the engine does not answer")
+        assert answer.headers["Retry-After"] == "1"
+
+
+def test_a_change_needs_the_operators_token_and_the_leader(rest: Rest) -> None:
+    its = [one for one in rest.application.operations if one.method != "GET"]
+    assert all(one.token for one in its)
+    # those of scripts/rest/cluster.txt
+    written = {
+        "PUT drains/{name}",
+        "DELETE drains/{name}",
+        "POST traces",
+        "DELETE traces/{trace}",
+        "POST cluster/step-down",
+    }
+    assert {f"{one.method} {one.path.removeprefix('/sopa/v1/')}" for one in its} == written
 
 
 def test_tokens_are_made_at_the_first_start_readable_by_the_owner_only(tmp_path: Path) -> None:
@@ -240,27 +335,10 @@ def test_what_each_token_opens(tmp_path: Path, given: str, opens: set[str], only
     assert (status("PUT", "drains/c0_0") == 401) is ("change" not in opens)
 
 
-def test_an_agent_may_not_ask_for_another_host_than_its_own(rest: Rest) -> None:
-    its = f"Bearer {rest.secret('agent-token')}"
-    response = rest.ask("GET", "agents/10.0.0.2", authorization=its, peer="10.0.0.3", Upgrade="websocket")
-    refused(response, 409, "10.0.0.3 is h0_0_3: an agent may only ask for its own host")
-    assert rest.get("agents").json["refused"] == {"claims": 1, "messages": 0}
-
-
-def test_the_fabric_tells_of_an_arbiter_once_there_has_been_one(rest: Rest) -> None:
-    assert "arbiter" not in rest.get("fabric").json
-    session, _ = rest.fabric.arbiter.enter("192.0.2.1", None, 0.0)
-    its = rest.get("fabric").json["arbiter"]
-    assert (its["connected"], its["peer"], its["term"]) == (True, "192.0.2.1", rest.fabric.arbiter.term)
-    rest.fabric.arbiter.closed(session)
-    assert rest.get("fabric").json["arbiter"]["connected"] is False
-
-
-# -- parameters, pages, ETags -------------------------------------------------------------------------------------------
-
-
-def test_a_number_of_very_many_digits_is_refused(rest: Rest) -> None:
+def test_a_number_of_very_many_digits_and_large_bodies_are_refused(rest: Rest) -> None:
     refused(rest.get(f"links?limit={'9' * 5000}"), 400)
+    refused(rest.ask("PUT", "fabric", b"x" * 70_000), 413)
+    refused(rest.ask("POST", "traces", b"[" * 60_000), 400, "no JSON")
 
 
 def test_lists_longer_than_a_page_are_given_page_by_page(tmp_path: Path) -> None:
@@ -276,25 +354,6 @@ def test_lists_longer_than_a_page_are_given_page_by_page(tmp_path: Path) -> None
     assert [link["name"] for link in rest.get("links?offset=7&limit=2").json["links"]] == names[7:9]
 
 
-def test_an_etag_stays_until_something_changes(rest: Rest) -> None:
-    for path in ("fabric", "paths?src=h0_0_2&dst=10.2.0.3", "links", "/openapi.json"):
-        tag = rest.get(path).headers["ETag"]
-        again = rest.get(path, If_None_Match=tag)
-        assert (again.status_int, again.body, again.headers["ETag"]) == (304, b"", tag)
-    before = rest.get("fabric").headers["ETag"]
-    assert before.startswith('"1-1-')
-    fail(rest)
-    after = rest.get("fabric", If_None_Match=before)
-    assert (after.status_int, after.headers["ETag"].startswith('"1-2-')) == (200, True)
-
-
-def test_a_body_that_is_too_large_is_refused(rest: Rest) -> None:
-    refused(rest.ask("PUT", "fabric", b"x" * 70_000), 413)
-
-
-# -- resources ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("failed", [False, True])
 def test_packets_are_told_the_paths_that_the_agents_program_gives_them(rest: Rest, failed: bool) -> None:
     if failed:  # weights are uneven then
@@ -302,36 +361,9 @@ def test_packets_are_told_the_paths_that_the_agents_program_gives_them(rest: Res
     table = path_table(rest.state.tree, rest.state.tree.host("h0_0_2"), rest.state.failures, 7, Policy.ROUND_ROBIN)
     key = FlowKey.of("10.0.0.2", "10.2.0.3", 17, 7001, 9000)
     named = "paths?src=h0_0_2&dst=h2_0_3"
-    assert rest.get(named).json == rest.get(PATHS).json
-    body = rest.get(f"{named}&packets=11&protocol=17&sport=7001&dport=9000&seed=7").json
-    assert [tuple(body["candidates"][at]["up"]) for at in body["packets"]] == [table.choose(key, n) for n in range(11)]
+    body = rest.get(f"{named}&packets=100&protocol=17&sport=7001&dport=9000&seed=7").json
+    assert [tuple(body["candidates"][at]["up"]) for at in body["packets"]] == [table.choose(key, n) for n in range(100)]
     assert len({path["weight"] for path in body["candidates"]}) == 1 + failed
-    if not failed:
-        assert rest.get(f"{named}&packets=6").json["packets"] == [0, 1, 2, 3, 0, 1]
-
-
-def test_switches_links_and_hosts_are_those_of_the_plan(rest: Rest) -> None:
-    fail(rest)
-    switches = rest.get("switches").json["switches"]
-    assert len(switches) == 20
-    unheard = {"connected": False, "rules_version": None, "failure": None, "address": None}
-    assert switches[0] == {"name": "e0_0", "level": "edge", "dpid": "0000000000010000", **unheard}
-    links = {link["name"]: link for link in rest.get("links").json["links"]}
-    assert len(links) == 48
-    assert links["a0_0-c0_1"]["failure"] == "down"
-    assert links["a0_0-c0_1"]["lower"] == {"name": "a0_0", "port": 4}
-    assert links["a0_0-c0_1"]["upper"] == {"name": "c0_1", "port": 1}
-    assert links["h0_0_2-e0_0"]["lower"] == {"name": "h0_0_2", "port": None}
-    hosts = rest.get("hosts").json["hosts"]
-    assert len(hosts) == 16
-    where = {"address": "10.0.0.2", "mac": "02:00:0a:00:00:02", "switch": "e0_0", "port": 1}
-    assert hosts[0] == {"name": "h0_0_2", **where, "agent": False}
-
-
-def test_an_empty_switch_misses_all_rules(rest: Rest) -> None:
-    body = rest.get("switches/e0_0/rules").json
-    assert body["right"] is False
-    assert [entry["state"] for entry in body["entries"]] == ["missing"] * 37
 
 
 def test_every_answer_is_as_the_openapi_document_says(rest: Rest) -> None:
@@ -342,7 +374,7 @@ def test_every_answer_is_as_the_openapi_document_says(rest: Rest) -> None:
     fail(rest)
     for path, methods in document["paths"].items():
         if "get" not in methods or "{trace}" in path:
-            continue  # traces: tests/unit/rest/test_traces.py
+            continue  # traces: each of the scripts'
         named = path.replace("{name}", "e0_0-a0_0" if "health" in path else "e0_0")
         response = rest.get(named.replace("/paths", "/paths?src=h0_0_2&dst=h2_0_3&packets=3"))
         assert response.status_int == 200, path

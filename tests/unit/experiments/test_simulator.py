@@ -1,14 +1,16 @@
-"""What the simulator is given of weights: the orders that differ from the plain one, of the racks that send to each other."""
+"""What the simulator is given of weights, by racks that send to each other, and how its outputs are kept."""
 
-from __future__ import annotations
-
+import gzip
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from experiments.core.run import Run
+from experiments.ns3.cache import Cache, directory, key
 from experiments.ns3.fabric_lines import fabric_lines
 from experiments.ns3.path_orders import order_lines
+from experiments.ns3.simulate import lines
 from experiments.schemes import named
 from experiments.workloads import Plan, Scale, Transfer, with_failed_links
 from experiments.workloads.pairs import permutation
@@ -28,11 +30,7 @@ def pair(src: Host, dst: Host) -> Plan:
 
 
 def test_racks_with_a_slow_spine_use_it_once_in_three() -> None:
-    assert orders(HALF, pair(Host(0, 2, 3), Host(0, 0, 2))) == [
-        "order 0 255 1 255 0 255",
-        "use 0 2 0 0",
-        "use 2 0 0 0",
-    ]
+    assert orders(HALF, pair(Host(0, 2, 3), Host(0, 0, 2))) == ["order 0 255 1 255 0 255", "use 0 2 0 0", "use 2 0 0 0"]
 
 
 @pytest.mark.parametrize("scheme", ["sopa+weights=off", "rps", "ecmp", "drb", "hedera", "plts-rr"])
@@ -88,3 +86,57 @@ def test_rates_are_in_proportion_to_that_of_hosts() -> None:
     ]
     assert lines[0] == [*lines[1], "no-label 5"]
     assert Switch(Level.AGGREGATION, 0, 0) in tree.absent_uplinks
+
+
+def test_what_was_kept_comes_back_under_its_own_name_only(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "deep" / "cache")
+    assert cache.get("one") is None
+    cache.put("one", "é\n" * 1000)
+    assert cache.get("one") == "é\n" * 1000
+    assert cache.get("other") is None
+
+
+def test_another_program_or_other_settings_have_another_name() -> None:
+    assert len({key("a", "k 4"), key("b", "k 4"), key("a", "k 6"), key("a", "k 4\nk 4")}) == 4
+    assert key("a", "k 4") == key("a", "k 4")
+
+
+def test_the_order_of_options_does_not_matter() -> None:
+    tree = FatTree(4)
+    plan = Plan((Transfer(tree.host("h0_0_2"), tree.host("h1_0_2"), 1_000),), 1.0)
+    words: list[tuple[str, int | str]] = [("spread", 5), ("delay", 7), ("patience", 3)]
+    texts = [
+        list(lines(Run(tree, plan, "test", named("sopa"), 1, Scale(1000.0, 1.0), options=dict(its))))
+        for its in (words, words[::-1])
+    ]
+    assert texts[0] == texts[1]
+    assert "spread 5" in texts[0]
+
+
+def test_a_damaged_one_is_taken_away(tmp_path: Path) -> None:
+    cache, file = Cache(tmp_path), tmp_path / "one.gz"
+    cache.put("one", "some output " * 100)
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 0x40]) + whole[middle + 1 :]
+    for damaged in (b"", whole[:-9], flipped, b"some output", gzip.compress(b"\xff\xfe")):
+        file.write_bytes(damaged)
+        assert cache.get("one") is None
+        assert not file.exists()
+        cache.put("one", "again")
+        assert cache.get("one") == "again"
+
+
+def test_nothing_is_left_of_one_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "one.gz").mkdir()  # what a file cannot be renamed to
+    with pytest.raises(OSError, match="one"):
+        Cache(tmp_path).put("one", "text")
+    assert [file.name for file in tmp_path.iterdir()] == ["one.gz"]
+
+
+def test_where_it_is_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SOPA_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert directory() == tmp_path / "xdg/sopa/ns3"
+    monkeypatch.setenv("SOPA_CACHE", str(tmp_path / "own"))
+    assert directory() == tmp_path / "own/ns3"

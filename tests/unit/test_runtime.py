@@ -1,7 +1,8 @@
-"""Green threads of one kind leave the others their turn, in order, and what has arrived together is taken together."""
+"""What processes stand on: turns of green threads, what arrives together, a clock that stands still, the end by a signal."""
 
-from __future__ import annotations
-
+import asyncio
+import os
+import signal
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -9,7 +10,9 @@ import eventlet
 import pytest
 
 from sopa_ryu.runtime import moment
+from sopa_ryu.runtime.clock import SteadyClock
 from sopa_ryu.runtime.moment import Moment
+from sopa_ryu.runtime.termination import SIGNALS, cancel, first_signal
 from sopa_ryu.runtime.turns import Turns
 
 
@@ -73,7 +76,7 @@ def test_who_is_killed_in_the_line_or_fails_holds_nobody_up(capsys: pytest.Captu
     capsys.readouterr()  # eventlet prints the traceback
 
 
-def test_the_first_thing_is_taken_without_delay_and_what_follows_closely_together(
+def test_the_first_thing_is_taken_at_once_and_what_follows_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now, timers = [0.0], list[tuple[float, object]]()
@@ -115,3 +118,49 @@ def test_what_a_source_has_said_is_taken_before_its_next_answer() -> None:
     moment.add("a", "a2")
     moment.end()
     assert taken == [["a1"], ["b1", "a2"]]
+
+
+@pytest.mark.parametrize("pause", [2.1, 13.0, 86_400.0])
+def test_a_pause_takes_no_time(pause: float) -> None:
+    times = iter([100.0, 100.5, 102.4, 102.4 + pause, 103.0 + pause])
+    clock = SteadyClock(lambda: next(times))
+    assert [clock.now() for _ in range(3)] == [100.0, 100.5, 102.4]
+    assert clock.take_pause() == 0.0
+    assert clock.now() == pytest.approx(102.4)
+    assert clock.take_pause() == pytest.approx(pause)
+    assert clock.take_pause() == 0.0
+    assert clock.now() == pytest.approx(103.0)
+
+
+def test_a_busy_process_does_not_pause() -> None:
+    times = iter([0.5 * number for number in range(100)])
+    clock = SteadyClock(lambda: next(times))
+    assert [clock.now() for _ in range(100)][-1] == 49.5
+    assert clock.take_pause() == 0.0
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_first_signal_counts_and_tasks_are_cancelled(number: signal.Signals) -> None:
+    async def main() -> tuple[int, bool]:
+        task = asyncio.create_task(asyncio.sleep(1000))
+        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), number)
+        received = await first_signal([task])
+        await cancel([task])
+        return received, task.cancelled()
+
+    assert asyncio.run(main()) == (number, True)
+
+
+def test_the_error_of_a_task_is_raised() -> None:
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    async def main() -> None:
+        tasks = [asyncio.create_task(asyncio.sleep(1000)), asyncio.create_task(fail())]
+        try:
+            await first_signal(tasks)
+        finally:
+            await cancel(tasks)
+
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(main())
