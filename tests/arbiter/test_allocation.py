@@ -67,11 +67,7 @@ def test_the_papers_example() -> None:
 
 @pytest.mark.parametrize(
     ("order", "first", "second"),
-    [
-        (Order.MIN_MAX_MIN, (0, 1), (2, 3)),
-        (Order.SMALLEST, (0, 1), (0, 1)),
-        (Order.ALTERNATING, (0, 1), (2, 1)),
-    ],
+    [(Order.MIN_MAX_MIN, (0, 1), (2, 3)), (Order.SMALLEST, (0, 1), (0, 1)), (Order.ALTERNATING, (0, 1), (2, 1))],
 )
 def test_orders(order: Order, first: tuple[int, int], second: tuple[int, int]) -> None:
     allocation = Allocation(capacities(Failures(RACK)), order=order, batch=1)

@@ -85,12 +85,7 @@ def situations(its: Running) -> Iterator[Situation]:
         lambda: [its.drain("DELETE", name) for name in ("c1_0", "e2_1-a2_0")],
         ("c1_0", "e2_1-a2_0"),
     )
-    yield (
-        "a switch is gone",
-        lambda: gone(its, "a2_1"),
-        lambda: back(its, "a2_1"),
-        ("a2_1",),
-    )
+    yield ("a switch is gone", lambda: gone(its, "a2_1"), lambda: back(its, "a2_1"), ("a2_1",))
     yield (
         "cables lead elsewhere",
         lambda: elsewhere(its),

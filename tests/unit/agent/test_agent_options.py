@@ -19,7 +19,4 @@ def test_the_channels_url_says_the_policy() -> None:
     scattering = Options((url,), mcs=McsOptions(4, ChannelKind.PORTS))
     assert plain.channel(HOST, url).endswith("?carrier=mac&policy=round-robin&probes=1")
     assert scattering.channel(HOST, url).endswith("?carrier=mac&policy=mcs&mcs=1&channel-kind=ports&probes=1")
-    assert mcs.requested(parse_qs(urlsplit(scattering.channel(HOST, url)).query)) == (
-        "mcs",
-        Variant(1, "ports"),
-    )
+    assert mcs.requested(parse_qs(urlsplit(scattering.channel(HOST, url)).query)) == ("mcs", Variant(1, "ports"))
