@@ -90,9 +90,8 @@ def controller() -> Any:
     starts = [["--help"], ["--version"], *([*words, "sopa_ryu.app"] for words in WRONG_STARTS)]
 
     def run(words: list[str]) -> tuple[str, int]:
-        done = subprocess.run(
-            [manager, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
-        )
+        quiet = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        done = subprocess.run([manager, *words], **quiet, timeout=120, check=False)
         return done.stdout + done.stderr, done.returncode
 
     with ThreadPoolExecutor(max_workers=2) as several:
@@ -100,10 +99,7 @@ def controller() -> Any:
     shown = ended["--help"][0]
     return {
         "defaults": {name: _plain(value) for name, value in conf.sopa.items()},
-        "help": {
-            "--sopa-" + name: metavar
-            for name, metavar in re.findall(r"^  --sopa-([\w-]+)(?: (\S+))?", shown, re.MULTILINE)
-        },
+        "help": dict(re.findall(r"^  (--sopa-[\w-]+)(?: (\S+))?", shown, re.MULTILINE)),
         "wsapi-host": re.findall(r"--wsapi-host \S+\s[^()]*\(default:? ([\d.]+)\)", shown),
         "exit": {words: {"status": status, "says": TEXT if said else ""} for words, (said, status) in ended.items()},
     }
@@ -134,6 +130,7 @@ def failed(k: int) -> dict[str, dict[str, str]]:
     """Return the failures, by situation, under which rules and path tables are recorded."""
     if k == 2:
         return {"healthy": {}, "link": {"a0_0-c0_0": "down"}, "switch": {"a1_0": "down"}}
+    several = {"a0_0-c0_0": "down", "a1_1-c1_1": "miswired", "c0_1": "down", "e2_0-a2_1": "drained"}
     return {
         "healthy": {},
         "uplink of an edge switch": {"e0_0-a0_1": "down"},
@@ -141,7 +138,7 @@ def failed(k: int) -> dict[str, dict[str, str]]:
         "core switch": {"c1_0": "drained"},
         "aggregation switch": {"a0_0": "down"},
         "edge switch": {"e1_1": "not connected"},
-        "several": {"a0_0-c0_0": "down", "a1_1-c1_1": "miswired", "c0_1": "down", "e2_0-a2_1": "drained"},
+        "several": several,
     }
 
 
@@ -152,7 +149,9 @@ def rules() -> Any:
         for situation, failures in failed(k).items():
             digests[f"k={k}, {situation}"] = _digest(_rules(k, failures))
         digests[f"k={k}, no label"] = _digest(_rules(k, {}, "h0_0_2"))
-    return {"digests": digests, "k=4": shared(_rules(4, {})), "k=4, several": _changes(_rules(4, failed(4)["several"]))}
+    healthy = _rules(4, {})
+    several = added_and_removed(healthy, _rules(4, failed(4)["several"]))
+    return {"digests": digests, "k=4": shared(healthy), "k=4, several": several}
 
 
 def _rules(k: int, failures: dict[str, str], *no_label: str) -> dict[str, list[str]]:
@@ -199,10 +198,6 @@ def added_and_removed(healthy: dict[str, list[str]], now: dict[str, list[str]]) 
     return {"added": shared(added), "removed": shared(removed)}
 
 
-def _changes(now: dict[str, list[str]]) -> dict[str, dict[str, str]]:
-    return added_and_removed(_rules(4, {}), now)
-
-
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -226,17 +221,20 @@ def paths() -> Any:
                 for destination in ("10.0.0.3", "10.0.1.2", "10.2.1.3", "192.0.2.1"):
                     key = FlowKey.of("10.0.0.2", destination, 6, 40000, 5201)
                     chosen = [table.choose(key, packet) for packet in range(6)]
-                    named = " ".join("none" if label is None else bytes(label).hex() for label in chosen)
-                    labels[f"{policy.name}, {situation}, seed {seed}, to {destination}"] = named
+                    labels[f"{policy.name}, {situation}, seed {seed}, to {destination}"] = _hex(chosen)
     candidates = {
-        f"{situation}, h0_0_2 to {tree.name(host)}": " ".join(
-            bytes(label).hex() for label in _table(tree, source, failures, 1).candidates(tree.ip(host)) or ()
+        f"{situation}, h0_0_2 to {tree.name(host)}": _hex(
+            _table(tree, source, failures, 1).candidates(tree.ip(host)) or ()
         )
         for situation, failures in failed(4).items()
         for host in tree.hosts()
         if tree.name(host).endswith("_2")
     }
     return {"candidates": candidates, "labels": labels, "tables": tables}
+
+
+def _hex(labels: Iterable[Any]) -> str:
+    return " ".join("none" if label is None else bytes(label).hex() for label in labels)
 
 
 def _table(tree: FatTree, host: Host, failures: dict[str, str], seed: int, policy: Policy = Policy.ROUND_ROBIN) -> Any:

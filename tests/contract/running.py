@@ -8,9 +8,10 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +19,14 @@ from urllib.parse import urlsplit
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.southbound import lldp
-from tests.contract.questions import ROOT, STATE
 from tests.contract.values import TEXT, masked
 from tests.helpers.fabrics import set_live
 from tests.helpers.waiting import eventually
 from topologies import FatTree, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
+ROOT = "/sopa/v1"
+ASKED = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
 UNCHECKED_HEADERS = {"connection", "content-length", "date"}
 """Headers of the HTTP server, or that follow from the body."""
 SETTINGS = ("--sopa-hold-down=0", "--sopa-hold-down-max=0", "--sopa-lldp-interval=600", "--sopa-stats-interval=0.5")
@@ -42,13 +44,8 @@ class Answer(NamedTuple):
 class Running:
     """A controller and its switches, asked from outside."""
 
-    def __init__(
-        self, tree: FatTree, controller: ControllerProcess, ovs: PrivateOvs, dummy: DummyFabric | None
-    ) -> None:
-        self.tree = tree
-        self.controller = controller
-        self.ovs = ovs
-        self.dummy = dummy
+    def __init__(self, tree: FatTree, controller: ControllerProcess, ovs: PrivateOvs, dummy: DummyFabric) -> None:
+        self.tree, self.controller, self.ovs, self.dummy = tree, controller, ovs, dummy
         self.version = 1
 
     # -- questions ----------------------------------------------------------------------------------------------------
@@ -73,16 +70,13 @@ class Running:
         given = self.request(method, path, headers)
         kept = {name: value for name, value in given.headers.items() if name not in UNCHECKED_HEADERS}
         kind = kept.get("content-type", "")
-        if "json" in kind:
-            body = masked(json.loads(given.body), self.version) if given.body else None
-        else:
-            body = TEXT if given.body else None
+        body = None if not given.body else masked(json.loads(given.body), self.version) if "json" in kind else TEXT
         return {"status": given.status, "headers": masked(kept), "body": body}
 
     def state(self) -> dict[str, Any]:
         """Return the answers to what is asked in every situation, and the exit status of queries."""
         self.settled()
-        answers = {f"GET {path}": self.answer("GET", ROOT + path) for path in STATE}
+        answers = {f"GET {path}": self.answer("GET", ROOT + path) for path in ASKED["state"]}
         for words in ("status", "failures", "paths h0_0_2 10.2.1.3", "wiring"):
             answers[f"sopa {words}"] = self.sopa(*words.split())["exit"]
         return answers
@@ -112,18 +106,15 @@ class Running:
 
     @cached_property
     def operator(self) -> dict[str, str]:
-        """Return the header that carries the operators' token."""
         return {"Authorization": f"Bearer {self.controller.token_file.read_text().strip()}"}
 
     @cached_property
     def agent(self) -> dict[str, str]:
-        """Return the header that carries the agents' token."""
         return {"Authorization": f"Bearer {self.controller.agent_token_file.read_text().strip()}"}
 
     def sopa(self, *words: str) -> dict[str, Any]:
         """Run a command; return its exit status and its output: JSON, or whether there is any."""
-        assert self._commands.stdin
-        assert self._commands.stdout
+        assert self._commands.stdin is not None is not self._commands.stdout
         self._commands.stdin.write(json.dumps(words) + "\n")
         self._commands.stdin.flush()
         line = self._commands.stdout.readline()
@@ -133,16 +124,12 @@ class Running:
 
     @cached_property
     def _commands(self) -> subprocess.Popen[str]:
-        """Start a process that runs commands."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("SOPA_")}
         own |= {"SOPA_CONTROLLER": self.controller.url, "SOPA_TOKEN_FILE": str(self.controller.token_file)}
-        command = [sys.executable, "-m", "tests.contract.worker"]
-        pipe = subprocess.PIPE
-        here = Path(__file__).parents[2]
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=own, cwd=here)
+        command, pipe = [sys.executable, "-m", "tests.contract.worker"], subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=own, cwd=Path(__file__).parents[2])
 
     def close(self) -> None:
-        """End what was started to ask."""
         self._commands.communicate(timeout=60)
 
     def _output(self, text: str) -> Any:
@@ -160,7 +147,7 @@ class Running:
             lines = self.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
             lines += self.ovs.ofctl("dump-groups", name).splitlines()
             unversioned = (
-                re.sub(r"(cookie=0x[0-9a-f]{1,8})[0-9a-f]{8}\b", r"\1<version>", line.strip()) for line in lines
+                re.sub(r"(cookie=0x[0-9a-f]{1,8})[0-9a-f]{8}\b", r"\1<version>", its.strip()) for its in lines
             )
             found[name] = sorted(line for line in unversioned if "actions=" in line or "group_id=" in line)
         return found
@@ -187,7 +174,6 @@ class Running:
         Open vSwitch reports a port that goes down in one PORT_STATUS or in two (`LIVE`, then the port), as it comes: each is
         made to happen by itself, so that the number of versions is always the same.
         """
-        assert self.dummy
         self.set_live(name, up)
         if up:
             self.dummy.set_port(*self.port(name), True)
@@ -198,20 +184,15 @@ class Running:
 
     def set_neighbours(self, name: str, live: bool) -> None:
         """Have the neighbours of a switch find it dead, or alive, one after the other, so that there is one order of reports."""
-        assert self.dummy
         switch = self.tree.switch(name)
         for neighbour in self.tree.ports(switch).values():
             assert isinstance(neighbour, Switch)
             set_live(self.dummy, neighbour, self.tree.port(neighbour, switch), live)
             link = self.tree.name(self.tree.link(switch, neighbour))
-            eventually(partial(self._in_use, link, name), live)
-
-    def _in_use(self, *names: str) -> bool:
-        return self.reasons().keys().isdisjoint(names)
+            eventually(lambda link=link: self.reasons().keys().isdisjoint((link, name)), live)
 
     def set_live(self, name: str, live: bool) -> None:
         """Have BFD find a link dead behind its carrier, or alive."""
-        assert self.dummy
         set_live(self.dummy, *self.port(name), live)
 
     def drain(self, method: str, name: str) -> dict[str, Any]:
@@ -220,8 +201,7 @@ class Running:
 
     def hear(self, at: str, port: int, dpid: int, sender_port: int) -> None:
         """Have a probe of a datapath's port arrive at a switch's port."""
-        frame = lldp.frame(dpid, sender_port)
-        self.ovs.appctl("netdev-dummy/receive", f"{at}-eth{port}", frame.hex())
+        self.ovs.appctl("netdev-dummy/receive", f"{at}-eth{port}", lldp.frame(dpid, sender_port).hex())
 
 
 @contextmanager

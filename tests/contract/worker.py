@@ -12,15 +12,8 @@ from click.testing import CliRunner
 
 from sopa_ryu.cli import main
 
-
-def run(words: list[str]) -> dict[str, object]:
-    """Return the exit status of a command and what it wrote."""
-    done = CliRunner().invoke(main, words, prog_name="sopa")
+for line in sys.stdin:
+    done = CliRunner().invoke(main, json.loads(line), prog_name="sopa")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    return {"exit": done.exit_code, "stdout": done.stdout, "stderr": done.stderr}
-
-
-if __name__ == "__main__":
-    for line in sys.stdin:
-        print(json.dumps(run(json.loads(line))), flush=True)
+    print(json.dumps({"exit": done.exit_code, "stdout": done.stdout, "stderr": done.stderr}), flush=True)

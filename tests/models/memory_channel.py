@@ -47,7 +47,6 @@ class MemoryChannel:
         self._messages.put_nowait(None)
 
     def abort(self) -> None:
-        """End the connection without a word from the other side."""
         self._aborted = True
         self.cut()
 
@@ -60,7 +59,6 @@ class MemoryChannel:
         return answered
 
     async def close(self, code: int, reason: str) -> None:
-        """End the connection from the agent's side."""
         self._controller.codes.append(code)
         self.cut()
 
@@ -100,44 +98,22 @@ class Opening:
         self._channel = self._controller.opened()
         return self._channel
 
-    async def __aexit__(self, *error: object) -> None:
-        await self._channel.__aexit__(*error)
+    async def __aexit__(self, *_error: object) -> None:
+        await self._channel.__aexit__()
 
 
 class MemoryController:
-    """A controller with one agent, and one failure more or less in each version.
-
-    Parameters
-    ----------
-    address : IPv4Address
-        The agent's.
-    on_ack : callable
-        Called with each acknowledgement when the agent sends it.
-
-    Attributes
-    ----------
-    views : dict
-        Every view that there has been, by epoch and version.
-    lose : int
-        How many of the next messages are lost.
-    lost : bool
-        True if a message was lost that no later snapshot makes up for.
-    hosts : HostList or None
-        The hosts that run MCS, in snapshots.
-    silent : bool
-        Whether it stands still: it answers nothing.
-    codes : list of int
-        By which the agent has closed channels.
-    """
+    """A controller with one agent, and one failure more or less in each version."""
 
     def __init__(self, address: IPv4Address, on_ack: Callable[[Ack], None]) -> None:
         self.address, self._on_ack = address, on_ack
-        self.up, self.lose, self.lost, self.silent = True, 0, False, False
-        self.codes: list[int] = []
-        self.views: dict[tuple[int, int], View] = {}
+        self.up, self.silent = True, False  # one that is silent stands still: it answers nothing
+        self.lose, self.lost = 0, False  # of the next messages; whether one was that no later snapshot makes up for
+        self.codes: list[int] = []  # by which the agent has closed channels
+        self.views: dict[tuple[int, int], View] = {}  # all that there have been, by epoch and version
         self.channel: MemoryChannel | None = None
         self.sent: View | None = None
-        self.hosts: HostList | None = None
+        self.hosts: HostList | None = None  # that run MCS, in snapshots
         self.enter(View(1, 1, Failures(FatTree(4))))
 
     def restart(self, k: int) -> None:
@@ -165,28 +141,23 @@ class MemoryController:
             self.channel.deliver(text)
 
     def cut(self) -> None:
-        """End the connection."""
         if self.channel is not None:
             self.channel.cut()
         self.channel = self.sent = None
 
     def connect(self, *_arguments: object, open_timeout: float = 10.0, **_options: object) -> Opening:
-        """Return the opening of the agent's channel, in place of the websockets library's `connect`."""
         return Opening(self, open_timeout)
 
     def opened(self) -> MemoryChannel:
-        """Open a channel of the agent."""
         channel = self.channel = MemoryChannel(self)
         self._snapshot()
         return channel
 
     def ended(self, channel: MemoryChannel) -> None:
-        """Note that the agent has left a channel."""
         if self.channel is channel:
             self.channel = self.sent = None
 
     def take_codes(self) -> list[int]:
-        """Return the codes by which channels were closed since this was asked last."""
         codes, self.codes = self.codes, []
         return codes
 
@@ -200,7 +171,6 @@ class MemoryController:
         self.say(protocol.snapshot(self.now, self.address, self.hosts))
 
     def answer(self, text: str) -> None:
-        """Take what the agent sends."""
         try:
             ack = protocol.answer(text, self.now)
         except ProtocolError as error:
