@@ -22,9 +22,10 @@ from sopa_ryu.agent.hint_client import tell
 from sopa_ryu.agent.hint_place import connect
 from sopa_ryu.agent.hint_protocol import Accepted, Hint, HintError, Refusal, read_hint, write_hint
 from sopa_ryu.agent.hint_socket import HintSocket
+from tests.helpers.golden import Step, play, scripts
 
 PEER = IPv4Address("10.1.0.2")
-USER, OTHER = 1000, 1001
+USER = 1000
 MS = 1_000_000
 SEGMENT, HEADERS = 1448, 66
 HINT = Hint(PEER, 5001, 40000, 100_000)
@@ -36,52 +37,58 @@ def unsent(payload: int = 0, written: int = 7, own_port: int = 40000, user: int 
     return its._replace(**others)
 
 
+def socket_of(text: str) -> Unsent:
+    """Return what a connection has: the own port, the bytes that wait and that were written, ``40000:1000/5000 user=1001``."""
+    port, _, rest = text.partition(":")
+    bytes_, _, user = rest.partition("@")
+    payload, _, written = bytes_.partition("/")
+    return unsent(int(payload or 0), 7 + int(written or 0), int(port), int(user or USER))
+
+
 class Host:
-    """The hints of a host, and the outcomes."""
+    """The hints of a host by a script, and what they lead to."""
 
     def __init__(self) -> None:
-        self.hints = Hints()
-        self.outcomes: list[Accepted | HintError] = []
+        self.do_host()
 
-    def give(self, hint: Hint = HINT, *found: Unsent, user: int = USER, now: int = 0) -> Accepted | HintError:
-        self.hints.ask(hint, user, self.outcomes.append)
+    def do_host(self) -> None:
+        self.hints, self.outcomes = Hints(), list[Accepted | HintError]()
+
+    def handle(self, step: Step) -> str:
+        said = getattr(self, "do_" + step.command)(*step.words, **step.options) or ""
+        counted = [f"{name} {count}" for name, count in self.hints.counted.items() if count]
+        refused = [f"{reason.name.lower()} {count}" for reason, count in self.hints.refused.items()]
+        return f"{said}\n{self.hints.left} bytes left; {', '.join(counted + refused) or 'nothing counted'}"
+
+    def do_hint(
+        self, *sockets: str, size: str = "100000", own: str = "40000", user: str = "1000", ms: str = "50", to: str = ""
+    ) -> str:
+        """Give a hint, and look at the connections."""
+        hint = Hint(IPv4Address(to or PEER), 5001, int(own), int(size), int(ms))
+        self.hints.ask(hint, int(user), self.outcomes.append)
         assert self.hints.destinations >= {hint.destination}
-        self.hints.note(found or [unsent()], now)
-        return self.outcomes.pop()
+        self.hints.note([*map(socket_of, sockets)] or [unsent()], 0)
+        match self.outcomes.pop():
+            case Accepted(port, size_of):
+                return f"accepted: port {port}, {size_of} bytes"
+            case error:
+                return f"refused: {error}"
 
-    def demanded(self, *found: Unsent, now: int = 0) -> int:
-        return self.hints.note(found, now).get(PEER, 0)
+    def do_limit(self, size: str) -> None:
+        self.hints.limit = int(size)
 
-    def counted(self) -> dict[str, int]:
-        return {outcome: count for outcome, count in self.hints.counted.items() if count}
-
-
-def reason(outcome: Accepted | HintError) -> Refusal | None:
-    return outcome.reason if isinstance(outcome, HintError) else None
-
-
-# -- what counts ----------------------------------------------------------------------------------------------------------------
-
-
-def test_what_is_hinted_is_demanded_before_it_is_written_and_once_in_all() -> None:
-    host = Host()
-    assert host.give() == Accepted(40000, 100_000)
-    every = unsent().frames(100_000)
-    assert host.demanded(unsent()) == every
-    assert abs(host.demanded(unsent(30_000, 7 + 30_000)) - every) <= HEADERS
-    assert abs(host.demanded(unsent(30_000, 7 + 60_000)) - unsent().frames(70_000)) <= HEADERS  # half of it has left
-    assert host.demanded(unsent(40_000, 7 + 100_000)) == unsent().frames(40_000)
-    assert host.demanded(unsent(0, 7 + 100_000)) == 0
-    assert host.counted() == {"accepted": 1, "used": 1}
-    assert host.hints.destinations == set()
+    def do_look(self, *sockets: str, at: str = "0") -> str:
+        """Look at the connections so many milliseconds after the hint; say what is demanded."""
+        found = [*map(socket_of, sockets)]
+        frames = sum(its.bytes for its in found)
+        demanded = self.hints.note(found, int(at) * MS).get(PEER, 0)
+        assert bool(self.hints.destinations) is bool(self.hints.left)
+        return f"demanded: {demanded} bytes in frames, {demanded - frames} more than wait"
 
 
-def test_what_is_written_and_not_sent_is_part_of_a_hint() -> None:
-    host = Host()
-    assert host.give(HINT, unsent(60_000)) == Accepted(40000, 100_000)
-    assert host.hints.left == 40_000
-    assert host.give(HINT, unsent(200_000)) == Accepted(40000, 100_000)
-    assert host.demanded(unsent(200_000)) == unsent().frames(200_000)
+@pytest.mark.parametrize("script", scripts(__file__, "hints"), ids=lambda path: path.stem)
+def test_hints(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Host().handle, record=request.config.option.record)
 
 
 @given(
@@ -90,66 +97,16 @@ def test_what_is_written_and_not_sent_is_part_of_a_hint() -> None:
 def test_a_demand_is_what_sockets_hold_or_the_hint_whichever_is_more(
     size: int, first: int, steps: list[tuple[int, int]]
 ) -> None:
-    host = Host()
-    host.give(HINT._replace(size=size), unsent(0, first))
-    written = held = 0
+    hints, written, held = Hints(), 0, 0
+    hints.ask(HINT._replace(size=size), USER, lambda outcome: None)
+    hints.note([unsent(0, first)], 0)
     for more, sent in steps:
         written += more
         held = max(0, held + more - sent)
-        demanded = host.demanded(unsent(held, first + written))
+        demanded = hints.note([unsent(held, first + written)], 0).get(PEER, 0)
         assert demanded >= unsent().frames(held)
         still = max(held, held + size - written)
         assert 0 <= demanded - unsent().frames(still) <= HEADERS
-
-
-def test_a_hint_ends_when_nothing_is_written_for_its_time() -> None:
-    host = Host()
-    host.give(HINT._replace(within_ms=50))
-    assert host.demanded(unsent(), now=49 * MS) > 0
-    assert host.demanded(unsent(1000, 1007), now=49 * MS) > 0
-    assert host.demanded(unsent(1000, 1007), now=98 * MS) > unsent().frames(1000)
-    assert host.demanded(unsent(1000, 1007), now=99 * MS) == unsent().frames(1000)
-    assert host.counted() == {"accepted": 1, "expired": 1}
-
-
-@pytest.mark.parametrize("found", [(), (unsent(user=OTHER),), (unsent(own_port=40001),)])
-def test_a_hint_ends_with_its_connection(found: tuple[Unsent, ...]) -> None:
-    host = Host()
-    host.give()
-    assert host.demanded(*found) == 0
-    assert host.counted() == {"accepted": 1, "gone": 1}
-
-
-def test_a_later_hint_replaces_the_one_before() -> None:
-    host = Host()
-    host.give()
-    host.give(HINT._replace(size=10))
-    assert host.hints.left == 10
-
-
-def test_what_a_link_cannot_carry_in_the_window_is_cut() -> None:
-    host = Host()
-    host.give(HINT._replace(size=1 << 60))
-    assert host.hints.left == 1 << 60  # the rate is not known before the first slot
-    host.hints.limit = 50_000
-    assert host.demanded(unsent()) == unsent().frames(50_000)
-    assert host.give(HINT) == Accepted(40000, 50_000)
-    assert host.counted() == {"accepted": 2, "cut": 1}
-
-
-def test_a_hint_is_about_a_connection_of_the_user_who_gives_it() -> None:
-    host = Host()
-    assert reason(host.give(user=OTHER)) is Refusal.USER
-    assert reason(host.give(HINT, unsent(own_port=1))) is Refusal.CONNECTION
-    assert reason(host.give(HINT, unsent(destination=int(PEER) + 1))) is Refusal.CONNECTION
-    assert host.demanded(unsent()) == 0
-    assert host.hints.refused == {Refusal.USER: 1, Refusal.CONNECTION: 2}
-    any_port = HINT._replace(own_port=0)
-    assert host.give(any_port, unsent(own_port=1), unsent(own_port=2, user=OTHER)) == Accepted(1, 100_000)
-    refused = host.give(any_port, unsent(own_port=1), unsent(own_port=2))
-    assert reason(refused) is Refusal.AMBIGUOUS
-    assert "(1, 2)" in str(refused)
-    assert host.give(user=0) == Accepted(40000, 100_000)  # root
 
 
 def test_the_number_of_hints_is_bounded_for_each_user_and_in_all() -> None:
