@@ -20,7 +20,6 @@ LEADER = "leader"
 
 
 def scattering(host: Host, kind: ChannelKind = ChannelKind.PATHS) -> Agent:
-    """Return an agent that runs MCS."""
     return Agent(host, peers=McsPeers(TREE.ip(host), kind))
 
 
@@ -48,12 +47,9 @@ class Relay:
         self.channel = PushChannel(relays=True)
         self.channel.settle()
         self.uplink: Relayed | None = None
-
-    @property
-    def mcs(self) -> HandedMcsHosts:
         its = self.channel.notifier.mcs_hosts
         assert isinstance(its, HandedMcsHosts)
-        return its
+        self.mcs = its
 
 
 class RelayedChannels:
@@ -78,7 +74,6 @@ class RelayedChannels:
             self.break_off(name)
 
     def break_off(self, name: str) -> None:
-        """Let the channel of a relay to the leader break."""
         relay = self.relays[name]
         if relay.uplink is not None:
             self.desk.left(relay.uplink)
@@ -86,7 +81,6 @@ class RelayedChannels:
             relay.mcs.ended()
 
     def lose_leader(self) -> None:
-        """Let there be no leader."""
         for name in self.relays:
             self.break_off(name)
         self.leader = None
@@ -100,7 +94,6 @@ class RelayedChannels:
         self.relays[name] = Relay()
 
     def channels(self) -> Iterator[tuple[str, PushChannel]]:
-        """Yield the relays' channels by name, and the leader's."""
         for name, relay in self.relays.items():
             yield name, relay.channel
         if self.leader is not None:
@@ -119,7 +112,6 @@ class RelayedChannels:
         return next((name for name, channel in self.channels() if channel.session(agent)), None)
 
     def leave(self, agent: Agent, *, says_so: bool = True) -> None:
-        """Let an agent end, or lose its channel."""
         name = self.at(agent)
         assert name is not None
         self.channel(name).leave(agent, says_so=says_so)

@@ -84,7 +84,7 @@ def test_no_bytes_from_an_agent_raise_or_change_what_others_get_and_the_first_ar
         bad.connection.to_controller.append(bytes(text))
         channel.hear(bad)
     assert 1 <= warnings(caplog) <= 10 < channel.notifier.refused["messages"]
-    channel.change(a0_0="down")
+    channel.fail({"a0_0": "down"})
     follow(channel, good)
     assert good.view == channel.view
 
@@ -94,7 +94,7 @@ def test_a_closed_session_sends_and_receives_nothing(channel: PushChannel) -> No
     session = channel.session(agent)
     assert session is not None
     channel.leave(agent)
-    channel.change(a0_0="down")
+    channel.fail({"a0_0": "down"})
     assert channel.notifier.due(session, channel.now) is None
     assert channel.notifier.received(session, protocol.ack(channel.view, 0), channel.now) == []
     assert channel.notifier.closed(session) == []
