@@ -23,17 +23,8 @@ ELEMENTS = ["a0_0", "c0_1", "a0_0-c0_0", "e1_0-a1_1", "a3_1-c1_1"]
 
 numbers = st.integers(0, PROCESSES - 1)
 failures = st.dictionaries(st.sampled_from(ELEMENTS), st.sampled_from(["down", "silent", "drained"]))
-garbage = st.sampled_from(
-    [
-        "",
-        "{",
-        "[]",
-        b"\x00\xff",
-        '{"type": "ack"}',
-        '{"type": "attack"}',
-        '{"type": "ack", "epoch": 1, "version": 4096}',
-    ]
-)
+wrong = ["", "{", "[]", b"\x00\xff", '{"type": "ack"}', '{"type": "attack"}']
+garbage = st.sampled_from([*wrong, '{"type": "ack", "epoch": 1, "version": 4096}'])
 with_agents = precondition(lambda self: any(agent.connection for agent in self.agents))
 
 
@@ -77,19 +68,11 @@ class ChannelMachine(RuleBasedStateMachine):
         assert self.channel.notifier.refused["claims"] == rejected + 1
 
     @with_agents
-    @rule(number=numbers)
-    def read(self, number: int) -> None:
-        self.connected(number).read()
+    @rule(number=numbers, loads=st.booleans())
+    def read(self, number: int, loads: bool) -> None:
+        """An agent reads a message; if its kernel refuses the path sets, it asks for a snapshot, to try again."""
+        self.connected(number).read(loads=loads)
         self.channel.carry_out([])  # its writer may go on
-
-    @with_agents
-    @precondition(lambda self: self.channel.settled)
-    @rule(number=numbers, reasons=failures)
-    def fail_to_load(self, number: int, reasons: dict[str, str]) -> None:
-        """The kernel of a host refuses the path sets of a version: its agent asks for a snapshot, to try again."""
-        self.channel.fail(reasons)
-        self.connected(number).read(loads=False)
-        self.channel.carry_out([])
 
     @with_agents
     @rule(number=numbers)
@@ -114,35 +97,25 @@ class ChannelMachine(RuleBasedStateMachine):
     @rule(number=numbers)
     def withhold_an_acknowledgement(self, number: int) -> None:
         its = self.connected(number).connection
-        assert its is not None
-        if its.to_controller and its.to_controller[-1] != protocol.RESYNC:
+        if its and its.to_controller and its.to_controller[-1] != protocol.RESYNC:
             its.to_controller.pop()
 
     @with_agents
-    @rule(number=numbers, text=garbage, count=st.sampled_from([1, 1, MAX_REFUSED]))
-    def send_garbage(self, number: int, text: str | bytes, count: int) -> None:
+    @rule(number=numbers, text=garbage | st.just(protocol.RESYNC), count=st.sampled_from([1, 1, MAX_REFUSED]))
+    def send_garbage_or_ask_for_a_snapshot(self, number: int, text: str | bytes, count: int) -> None:
         its = self.connected(number).connection
         assert its is not None
         its.to_controller.extend([text] * count)
 
     @with_agents
-    @rule(number=numbers)
-    def ask_for_a_snapshot(self, number: int) -> None:
-        its = self.connected(number).connection
-        assert its is not None
-        its.to_controller.append(protocol.RESYNC)
-
-    @with_agents
-    @rule(number=numbers)
-    def leave(self, number: int) -> None:
-        self.channel.leave(self.connected(number))
-
-    @with_agents
-    @rule(number=numbers)
-    def vanish(self, number: int) -> None:
-        """An agent's machine loses its power: nothing tells the controller."""
+    @rule(number=numbers, vanishes=st.booleans())
+    def leave(self, number: int, vanishes: bool) -> None:
+        """An agent leaves, or its machine loses its power and nothing tells the controller."""
         agent = self.connected(number)
-        self.agents[self.agents.index(agent)] = Agent(agent.host)
+        if vanishes:
+            self.agents[self.agents.index(agent)] = Agent(agent.host)
+        else:
+            self.channel.leave(agent)
 
     # -- the controller -----------------------------------------------------------------------------------------------
 
@@ -188,8 +161,8 @@ class ChannelMachine(RuleBasedStateMachine):
     def agents_have_what_was_a_version(self) -> None:
         for agent in self.agents:
             assert agent.refused == 0
-            if agent.view is not None:
-                assert dict(agent.view.failures) == self.channel.history[agent.view.epoch, agent.view.version]
+            its = agent.view
+            assert its is None or dict(its.failures) == self.channel.history[its.epoch, its.version]
 
     @invariant()
     def versions_are_completed_when_the_last_agent_has_them(self) -> None:
@@ -215,17 +188,15 @@ class ChannelMachine(RuleBasedStateMachine):
         self.read_by_all()
         self.channel.advance(CLAIM_SECONDS)
         self.read_by_all()
-        connected = [agent for agent in self.agents if agent.connection is not None]
+        connected = {id(agent) for agent in self.agents if agent.connection is not None}
         for _ in range(int((CUT_SECONDS + PING_SECONDS) / ROUND_SECONDS)):
             self.channel.advance(ROUND_SECONDS)
             self.read_by_all()
         view = self.channel.view
-        assert connected == [agent for agent in self.agents if agent.connection is not None]
-        assert {id(agent) for agent in connected} == {id(agent) for agent in self.channel.sessions.values()}
-        assert all(agent.view == view for agent in connected)
-        assert self.channel.notifier.behind(view.version) == 0
-        assert self.channel.awaited == {}
-        assert self.pending() == []
+        assert connected == {id(agent) for agent in self.agents if agent.connection is not None}
+        assert connected == {id(agent) for agent in self.channel.sessions.values()}
+        assert all(agent.view == view for agent in self.channel.sessions.values())
+        assert (self.channel.notifier.behind(view.version), self.channel.awaited, self.pending()) == (0, {}, [])
         for session in self.channel.sessions:
             row = self.channel.notifier.tell(session, view.version, self.channel.now)
             assert (row["lag"], row["lag_seconds"]) == (0, 0.0)
@@ -236,7 +207,6 @@ class ChannelMachine(RuleBasedStateMachine):
     # -- helpers ------------------------------------------------------------------------------------------------------
 
     def connected(self, number: int) -> Agent:
-        """One of the connected agents."""
         connected = [agent for agent in self.agents if agent.connection is not None]
         return connected[number % len(connected)]
 
