@@ -13,17 +13,7 @@ MANY_HOSTS = 64
 
 
 class Scenario:
-    """An allocation on a fabric, with what happens to it.
-
-    Parameters
-    ----------
-    seed : int
-        Decides everything.
-    fabric : Clos, optional
-        By default one by chance.
-    order, paths, batch : optional
-        As of `Allocation`; by chance by default.
-    """
+    """An allocation on a fabric, with what happens to it: the seed decides everything that is not given."""
 
     def __init__(
         self,
@@ -31,7 +21,7 @@ class Scenario:
         fabric: Clos | None = None,
         order: Order | None = None,
         paths: Paths | None = None,
-        batch: int | None = None,
+        batch: int = 0,
     ) -> None:
         self.draw = draw = random.Random(f"{seed} arbiter")
         self.fabric = fabric or some_fabric(draw)
@@ -42,9 +32,8 @@ class Scenario:
         self._host_cells = bytes(draw.choice((1, 1, 2, 5)) for _ in range(self.fabric.host_count))
         self._wide = draw.random() < 0.3
         failures = some_failures(draw, self.fabric) if draw.random() < 0.5 else Failures(self.fabric)
-        self.allocation = Allocation(
-            self._capacities(failures), order=self.order, paths=self.paths, batch=self.slots, seed=seed
-        )
+        options = {"order": self.order, "paths": self.paths, "batch": self.slots, "seed": seed}
+        self.allocation = Allocation(self._capacities(failures), **options)
         self.checker = Checker(failures, self.slots)
         self._follow(failures)
 
@@ -114,7 +103,6 @@ def some_fabric(draw: random.Random) -> Clos:
 
 
 def some_failures(draw: random.Random, fabric: Clos) -> Failures:
-    """Return a few failed switches and links, or none."""
     elements = [*fabric.switches(), *fabric.links()]
     failed = draw.sample(elements, min(len(elements), draw.choice((0, 1, 1, 2, 5, len(elements) // 6))))
     return Failures(fabric, {fabric.name(element): "down" for element in failed})

@@ -25,23 +25,12 @@ class Cell(NamedTuple):
 
 
 class MemoryAllocator:
-    """Implements `sopa_ryu.arbiter.schedule.Allocator`.
-
-    Attributes
-    ----------
-    capacities : Capacities
-        The capacities in force.
-    demands : Counter of (int, int)
-        Cells left, by source and destination.
-    reserved : dict of int to (int, int)
-        Of the next batch.
-    """
+    """Implements `sopa_ryu.arbiter.schedule.Allocator`."""
 
     def __init__(self, capacities: Capacities) -> None:
-        self.capacities = capacities
-        self.demands: Counter[tuple[int, int]] = Counter()
-        self.reserved: dict[int, tuple[int, int]] = {}
-        self.granted = 0
+        self.capacities, self.granted = capacities, 0
+        self.demands: Counter[tuple[int, int]] = Counter()  # cells left, by source and destination
+        self.reserved: dict[int, tuple[int, int]] = {}  # of the next batch
 
     def follow(self, capacities: Capacities) -> None:
         self.capacities = capacities

@@ -1,6 +1,6 @@
 """The push channel over real WebSockets on eventlet, without switches: a server in a process of its own.
 
-How versions arrive and are acknowledged tests/switch/test_push.py shows, and that an agent which answers keeps its place tests/contract.
+What tests/switch/test_push.py and tests/contract show with a real controller is not shown again.
 """
 
 from __future__ import annotations
