@@ -9,5 +9,4 @@ from sopa_ryu.arbiter.build import build
 
 @pytest.fixture(autouse=True, scope="session")
 def library() -> None:
-    """The compiled library."""
     build()

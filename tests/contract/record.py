@@ -20,7 +20,6 @@ from tests.contract import fabric, plain, values
 
 
 def record(wanted: list[str]) -> None:
-    """Record these parts, or all of them."""
     for name, part in plain.PARTS.items():
         if not wanted or name in wanted:
             print(values.save(name, part()))

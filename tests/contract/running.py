@@ -42,16 +42,11 @@ class Answer(NamedTuple):
 
 
 class Running:
-    """A controller and its switches, asked from outside."""
-
     def __init__(self, tree: FatTree, controller: ControllerProcess, ovs: PrivateOvs, dummy: DummyFabric) -> None:
         self.tree, self.controller, self.ovs, self.dummy = tree, controller, ovs, dummy
         self.version = 1
 
-    # -- questions ----------------------------------------------------------------------------------------------------
-
     def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
-        """Send one request as it is written."""
         connection = HTTPConnection(urlsplit(self.controller.url).netloc, timeout=60)
         try:
             connection.request(method, path, headers=dict(headers or {}))
@@ -62,11 +57,9 @@ class Running:
             connection.close()
 
     def body(self, path: str) -> Any:
-        """Return the body of a GET below ``/sopa/v1``."""
         return json.loads(self.request("GET", ROOT + path).body)
 
     def answer(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return a whole answer, masked."""
         given = self.request(method, path, headers)
         kept = {name: value for name, value in given.headers.items() if name not in UNCHECKED_HEADERS}
         kind = kept.get("content-type", "")
@@ -152,20 +145,16 @@ class Running:
             found[name] = sorted(line for line in unversioned if "actions=" in line or "group_id=" in line)
         return found
 
-    # -- acts ---------------------------------------------------------------------------------------------------------
-
     def port(self, name: str) -> tuple[Any, int]:
         """Return the lower end of a link between switches: the switch, and its port."""
         lower, upper = (self.tree.switch(end) for end in name.split("-"))
         return lower, self.tree.port(lower, upper)
 
     def connect_to_controller(self, *switches: str) -> None:
-        """Have switches connect, all at the same moment."""
         commands = [["--", "set-controller", name, self.controller.openflow] for name in switches]
         self.ovs.vsctl(*(word for command in commands for word in command))
 
     def reasons(self) -> dict[str, str]:
-        """Return what has failed or is drained, each with the reason."""
         return {failure["name"]: failure["reason"] for failure in self.body("/failures")["failures"]}
 
     def set_link(self, name: str, up: bool) -> None:
@@ -192,11 +181,9 @@ class Running:
             eventually(lambda link=link: self.reasons().keys().isdisjoint((link, name)), live)
 
     def set_live(self, name: str, live: bool) -> None:
-        """Have BFD find a link dead behind its carrier, or alive."""
         set_live(self.dummy, *self.port(name), live)
 
     def drain(self, method: str, name: str) -> dict[str, Any]:
-        """Drain or restore, with the operators' token."""
         return self.answer(method, f"{ROOT}/drains/{name}", self.operator)
 
     def hear(self, at: str, port: int, dpid: int, sender_port: int) -> None:

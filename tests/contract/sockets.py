@@ -102,7 +102,6 @@ def channel(its: Running) -> list[dict[str, Any]]:
 
 
 def live(its: Running) -> Any:
-    """Return the first message of the page's feed."""
     its.failing()
     its.version = its.body("/fabric")["version"]
     with connect(f"{its.controller.url.replace('http', 'ws')}{ROOT}/live", proxy=None) as feed:

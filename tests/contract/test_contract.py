@@ -31,7 +31,6 @@ def test_what_needs_no_controller_is_as_recorded(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Ask a running controller in all situations; the answers by part."""
     return fabric.collect(tmp_path_factory.mktemp("contract"))
 
 

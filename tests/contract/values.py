@@ -93,11 +93,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-# -- the files --------------------------------------------------------------------------------------------------------
-
-
 def load(name: str) -> Any:
-    """Return what is recorded under a name."""
     return json.loads((DIRECTORY / f"{name}.json").read_text(encoding="utf-8"))
 
 

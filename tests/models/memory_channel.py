@@ -42,7 +42,6 @@ class MemoryChannel:
         self._loop.call_later(LATENCY_SECONDS, self._messages.put_nowait, text)
 
     def cut(self) -> None:
-        """End the connection: what is under way is lost."""
         self.open = False
         self._messages.put_nowait(None)
 
@@ -133,7 +132,6 @@ class MemoryController:
             self.sent = self.now
 
     def say(self, text: str | bytes) -> None:
-        """Send the agent any text, if it is connected."""
         if self.lose:
             self.lose -= 1
             self.lost = True

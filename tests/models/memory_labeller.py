@@ -44,7 +44,6 @@ class MemoryInterface:
 
     @property
     def in_force(self) -> PathTable | None:
-        """The table by which packets are labelled now; None if they are not."""
         return self.attached.tables.active if self.attached else None
 
     def note(self) -> None:

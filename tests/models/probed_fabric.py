@@ -47,7 +47,6 @@ class ProbedFabric:
         self._at(0.002, self._tick)
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
         until = self.now + seconds
         while self._queue and self._queue[0][0] <= until:
             self.now, _, act = heapq.heappop(self._queue)
@@ -71,14 +70,11 @@ class ProbedFabric:
         return list(pairwise(self.tree.hops(self.host, host, up)))
 
     def kept(self, host: Host) -> tuple[Up, ...]:
-        """Return the paths to a host's rack that are left."""
         return self.health.avoided.kept(self.tree.edge_of(host), self.tree.choices_between(self.host, host))
 
     def lost_share(self, host: Host, up: Up) -> float:
         """Return the probability that a packet on a path is lost on its way out."""
         return 1 - prod(1 - self.loss.get(pair, 0.0) for pair in self.way_out(host, up))
-
-    # -- probing ------------------------------------------------------------------------------------------------------
 
     def _stream(self, host: Host, up: Up) -> Stream:
         return Stream(self.tree.ip(host), *up)

@@ -127,8 +127,6 @@ class PushChannel:
         self._acknowledged: dict[AgentSession, int] = {}
         self._set(View(self.view.epoch + 1, 1, Failures(TREE)))
 
-    # -- versions -----------------------------------------------------------------------------------------------------
-
     def settle(self) -> int:
         """Let the controller know what has failed; return how many agents are awaited."""
         self.settled = True
@@ -156,8 +154,6 @@ class PushChannel:
         self.carry_out(effects)
         return count
 
-    # -- what happens -------------------------------------------------------------------------------------------------
-
     def claim(self, agent: Agent, peer: str | None = None) -> Claim:
         """Let an agent claim its host, from its address or another; connect it if that is accepted."""
         claim = Claim(agent, peer or str(TREE.ip(agent.host)), self.now + CLAIM_SECONDS)
@@ -166,7 +162,6 @@ class PushChannel:
         return claim
 
     def hear(self, agent: Agent) -> bool:
-        """Let one message of an agent arrive; return whether there was one."""
         session = self.session(agent)
         if session is None or not session.connection.to_controller:
             return False
@@ -176,7 +171,6 @@ class PushChannel:
         return True
 
     def leave(self, agent: Agent, *, says_so: bool = True) -> None:
-        """Let an agent close its connection, or lose it."""
         session = self.session(agent)
         assert session is not None
         agent.connection = None
@@ -192,14 +186,10 @@ class PushChannel:
             self.now = min([until, self.now + LOOK_SECONDS, *moments])
             self.carry_out(self.notifier.tick(self.now))
 
-    # -- what follows -------------------------------------------------------------------------------------------------
-
     def session(self, agent: Agent) -> AgentSession | None:
-        """The session of an agent, while neither side has closed it."""
         return next((each for each in self.sessions if each.connection is agent.connection), None)
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects in their order, then let writers write."""
         accepted: list[Claim] = []
         for effect in effects:
             match effect:

@@ -24,7 +24,6 @@ def scattering(host: Host, kind: ChannelKind = ChannelKind.PATHS) -> Agent:
 
 
 def targets(agent: Agent, use: Use = Use.SCATTERS) -> set[Host]:
-    """Return the hosts that an agent scatters to, or those of another use."""
     uses = agent.peers.uses() if agent.peers is not None else {}
     return {TREE.host_by_ip(host) for host, its in uses.items() if its is use}
 
@@ -41,8 +40,6 @@ def follow(channel: PushChannel, *agents: Agent) -> None:
 
 
 class Relay:
-    """A relay with its agents, and its channel to the leader."""
-
     def __init__(self) -> None:
         self.channel = PushChannel(relays=True)
         self.channel.settle()
@@ -108,7 +105,6 @@ class RelayedChannels:
             self.agents.append(agent)
 
     def at(self, agent: Agent) -> str | None:
-        """The relay, or the leader, that an agent is connected to."""
         return next((name for name, channel in self.channels() if channel.session(agent)), None)
 
     def leave(self, agent: Agent, *, says_so: bool = True) -> None:
@@ -119,7 +115,6 @@ class RelayedChannels:
     def pass_seconds(
         self, seconds: int, asleep: Collection[Agent] = (), look: Callable[[int], None] = lambda second: None
     ) -> None:
-        """Let seconds pass: channels and agents that are awake do what is due in each."""
         for second in range(seconds):
             for name in self.relays:
                 self._exchange(name)

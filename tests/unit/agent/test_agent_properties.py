@@ -34,7 +34,6 @@ AVOIDED = [NOTHING, Avoided(frozenset({Section(0)})), Avoided(frozenset({Section
 
 
 def table_of(view: View, avoided: Avoided = NOTHING) -> PathTable:
-    """Compute a table from nothing."""
     tree = view.failures.tree
     sets = PathSets(tree, tree.host_by_ip(ADDRESS), OPTIONS.seed, Policy.ROUND_ROBIN)
     table = sets.follow(view.failures, avoided)
@@ -61,8 +60,6 @@ def garbage(now: View) -> list[str | bytes]:
 
 
 class AgentMachine(RuleBasedStateMachine):
-    """One agent on an in-memory interface, and one controller."""
-
     @initialize()
     def begin(self) -> None:
         self.loop = VirtualLoop()
@@ -92,8 +89,6 @@ class AgentMachine(RuleBasedStateMachine):
         if ack.epoch:
             self.acknowledged = self.controller.views[ack.epoch, ack.version]
             assert any(self.interface.in_force == table_of(self.acknowledged, avoided) for avoided in AVOIDED)
-
-    # -- what may happen --------------------------------------------------------------------------------------------------
 
     @rule(seconds=SECONDS)
     def wait(self, seconds: float) -> None:
@@ -167,8 +162,6 @@ class AgentMachine(RuleBasedStateMachine):
             self.interface.history[:] = [None]
             self.acknowledged = None
         self.start()
-
-    # -- what must hold ---------------------------------------------------------------------------------------------------
 
     @invariant()
     def every_table_was_one_of_the_controllers_and_stayed_until_the_next(self) -> None:

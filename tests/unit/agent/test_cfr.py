@@ -28,9 +28,6 @@ BEGIN = 10**12
 OFFSET = 77 * 10**9
 
 
-# -- the clock -------------------------------------------------------------------------------------------------------------------
-
-
 def answer(clock: Clock, now: int, offset: int, there: int = 10**5, back: int = 10**5, waited: int = 5 * 10**6) -> bool:
     """Let an answer arrive that took so long there, at the arbiter, and back."""
     asked, arrived = now - there - waited - back, now - waited - back + offset
@@ -69,9 +66,6 @@ def test_impossible_times_are_ignored(times: tuple[int, int, int]) -> None:
     clock = Clock()
     assert not clock.note(**dict(zip(("asked_at", "received_at", "answered_at"), times, strict=True)), now=BEGIN)
     assert clock.offset is None
-
-
-# -- grants ----------------------------------------------------------------------------------------------------------------------
 
 
 def grant(sequence: int = 1, term: int = 3, now: int = BEGIN, ahead: int = 4, **changes: Any) -> Grant:
@@ -165,8 +159,6 @@ def test_each_grant_holds_once_in_whatever_order_they_come(order: list[int], aga
     assert [rejection(grants, grant(n)) for n in (136, 137, 137)] == [Rejection.REPEATED, None, Rejection.REPEATED]
 
 
-# -- demands ---------------------------------------------------------------------------------------------------------------------
-
 PEERS = [IPv4Address("10.1.0.0") + n for n in range(200)]
 
 
@@ -222,9 +214,6 @@ def test_many_destinations_take_several_datagrams_and_those_at_rest_come_in_turn
     seen = {entry.destination for _ in range(4) for its in demands.datagrams() for entry in its}
     assert seen == set(PEERS)
     assert list(Demands().datagrams()) == [[]]
-
-
-# -- options ---------------------------------------------------------------------------------------------------------------------
 
 
 def test_options_that_contradict_cfr_are_refused() -> None:

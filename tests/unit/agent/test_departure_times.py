@@ -127,12 +127,7 @@ def test_what_has_gone_ahead_of_its_slot_counts_as_used(
     assert used_through(gate, 1000 * SLOT_NS + into_ns, pending, lambda slot: used.get(slot, 0)) == through
 
 
-# -- when slots are begun --------------------------------------------------------------------------------------------------------
-
-
 class Iterators:
-    """The iterator of one interface, which notes when it runs."""
-
     netns = None
 
     def __init__(self) -> None:

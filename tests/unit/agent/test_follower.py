@@ -53,7 +53,6 @@ def hosts(text: str) -> HostList:
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collect the agent's log lines meanwhile."""
     lines: list[str] = []
     logger, handler = logging.getLogger("sopa.agent"), logging.Handler()
     handler.emit = lambda record: lines.append(f"{record.levelname.lower()}: {record.getMessage()}")  # type: ignore[method-assign]
@@ -68,8 +67,6 @@ def logged() -> Iterator[list[str]]:
 
 
 class Messages:
-    """A follower, and one message after the other."""
-
     def __init__(self) -> None:
         self.views: dict[str, View] = {}
         self.todo: Load | None = None
@@ -223,7 +220,6 @@ class AtWork:
         return ", ".join(f"{host} {use.name.lower()}" for host, use in sorted(uses.items())) or "no host"
 
     def do_agent(self, mcs: str = "") -> None:
-        """Start an agent, in the place of one that is killed."""
         self.do_kill_agent()
         options = Options(URLS, probes=False, mcs=McsOptions(kind=ChannelKind(mcs)) if mcs else None)
         self.mcs = MemoryScattering() if mcs else None

@@ -63,7 +63,6 @@ class Host:
     def do_hint(
         self, *sockets: str, size: str = "100000", own: str = "40000", user: str = "1000", ms: str = "50", to: str = ""
     ) -> str:
-        """Give a hint, and look at the connections."""
         hint = Hint(IPv4Address(to or PEER), 5001, int(own), int(size), int(ms))
         self.hints.ask(hint, int(user), self.outcomes.append)
         assert self.hints.destinations >= {hint.destination}
@@ -123,20 +122,12 @@ def test_the_number_of_hints_is_bounded_for_each_user_and_in_all() -> None:
         hints.ask(HINT, 77, outcomes.append)
 
 
-# -- lines ----------------------------------------------------------------------------------------------------------------------
-
-
 def test_a_hint_is_read_as_it_was_written() -> None:
     for its in (HINT, Hint(IPv4Address("255.255.255.255"), 65535, 0, 2**63 - 1, 60_000)):
         assert read_hint(write_hint(its)) == its
 
 
-# -- the socket -----------------------------------------------------------------------------------------------------------------
-
-
 class Agent:
-    """What takes hints, in place of an agent: it accepts all."""
-
     def __init__(self) -> None:
         self.hints: list[tuple[Hint, int]] = []
         self.refused: list[Refusal] = []
@@ -149,7 +140,6 @@ class Agent:
 
 
 def listening(path: Path, body: Callable[[Agent], Awaitable[None]]) -> Agent:
-    """Have a socket of hints listen while `body` runs."""
     agent = Agent()
 
     async def main() -> None:

@@ -17,8 +17,6 @@ from tests.models.virtual_clock import VirtualLoop
 
 
 class Kept:
-    """An interface with a keeper at work."""
-
     def __init__(self) -> None:
         self.loop, self.interface, self.mended = VirtualLoop(), MemoryInterface(), Counter[Part]()
         self.settings, labeller = MemorySettings(self.interface), MemoryLabeller(self.interface)

@@ -39,7 +39,6 @@ def break_one(its: ProbedFabric, loss: float = 1.0) -> tuple[Switch, Switch]:
 
 
 def good(its: ProbedFabric) -> bool:
-    """Return True if nothing that is left to the busy rack loses everything."""
     return all(its.lost_share(its.busy_host, up) < 1 for up in its.kept(its.busy_host))
 
 

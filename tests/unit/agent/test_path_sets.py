@@ -20,7 +20,6 @@ FAR, NEAR, OWN = (TREE.ip(TREE.host(name)) for name in ("h2_1_3", "h0_1_2", "h0_
 
 
 def sets_of(tree: Clos = TREE, **options: bool) -> PathSets:
-    """Return the path sets of the first host."""
     return PathSets(tree, next(tree.hosts()), 7, Policy.ROUND_ROBIN, **options)
 
 

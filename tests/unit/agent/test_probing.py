@@ -36,7 +36,6 @@ class Line:
         return self.streams.send(self.state, self.now)
 
     def answer(self, number: int, at: int) -> Record:
-        """Return the answer to a probe that has arrived."""
         self.answers += 1
         return Record(at, THERE, self.answers - 1, number, 10**15, 10**15, self.state.ssid, PATH.up1, PATH.up2)
 
@@ -54,7 +53,6 @@ class Line:
         self.wait()
 
     def pass_by(self, ns: int) -> None:
-        """Let time pass in steps."""
         for _ in range(-(-ns // STEP_NS)):
             self.wait()
         self.streams.settle(self.now)
@@ -122,7 +120,6 @@ class Scripted:
             self.line.probe({"back": "back", "lost-out": "out", "lost-back": "home"}[fate], int(ms) * MS)
 
     def do_send(self) -> str:
-        """Send one, and let no time pass."""
         number = self.line.send()
         self.sent[number] = self.line.now
         return f"number {number}"

@@ -29,8 +29,6 @@ UPS = [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 class Host:
-    """What the reaction works with, in memory."""
-
     def __init__(self) -> None:
         self.tables, self.again, self.racks = list[Avoided](), list[SentAgain](), list[tuple[int, int]]()
         self.packets: dict[Label, int] = dict.fromkeys(UPS, 0)

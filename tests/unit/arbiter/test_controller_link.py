@@ -28,8 +28,6 @@ HEALTHY, FAILED = View(9, 1, Failures(TREE)), View(9, 2, Failures(TREE, {"c0_0":
 
 
 class Followed:
-    """A link without a connection, and what it has reported."""
-
     def __init__(self, *urls: str) -> None:
         self.seen, self.ended = list[tuple[View, int]](), list[bool]()
         addresses = [ControllerAddress(url, lambda: None) for url in urls or ("http://192.0.2.1:8080",)]

@@ -114,7 +114,6 @@ class Arbiter:
         return "\n".join(said) or "nothing"
 
     def do_later(self, batches: str, leases: str = "0") -> None:
-        """Let time pass without a turn."""
         self.now += round(float(batches) * BATCH_NS) + int(leases) * TIMING.lease_ns
 
     def do_participants(self) -> str:

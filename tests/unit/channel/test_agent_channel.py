@@ -60,7 +60,6 @@ def where() -> Iterator[str]:
 
 @contextmanager
 def agent(where: str, host: str) -> Iterator[ClientConnection]:
-    """Connect an agent, which has read its snapshot."""
     url = f"ws://{where}/{host}"
     with connect(url, proxy=None, ping_interval=None, compression=None, open_timeout=TIMEOUT) as opened:
         assert kind(opened) == "snapshot"

@@ -46,8 +46,6 @@ class ClusterMachine(RuleBasedStateMachine):
         for number in range(len(HOSTS)):
             self.move(number, number % 2, reads=True)
 
-    # -- what happens -------------------------------------------------------------------------------------------------
-
     @rule(reasons=FAILED, count=st.sampled_from([1, 2, MAX_DELTA_VERSIONS + 3]))
     def commit(self, reasons: dict[str, str], count: int) -> None:
         for number in range(count):
@@ -90,8 +88,6 @@ class ClusterMachine(RuleBasedStateMachine):
         for relay in self.relays:
             relay.advance(seconds)
 
-    # -- what has to hold ---------------------------------------------------------------------------------------------
-
     @invariant()
     def nothing_in_force_goes_back(self) -> None:
         for number, agent in enumerate(self.agents):
@@ -129,8 +125,6 @@ class ClusterMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.rest()
-
-    # -- helpers ------------------------------------------------------------------------------------------------------
 
     def read(self, number: int) -> bool:
         """Let an agent read one message; one of a lower term makes it leave."""

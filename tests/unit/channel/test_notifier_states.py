@@ -36,8 +36,6 @@ class ChannelMachine(RuleBasedStateMachine):
         self.channel = PushChannel()
         self.agents = [Agent(HOSTS[number // 2]) for number in range(PROCESSES)]
 
-    # -- agents -------------------------------------------------------------------------------------------------------
-
     @initialize(settled=st.booleans(), some=st.sets(numbers))
     def begin(self, settled: bool, some: set[int]) -> None:
         if settled:
@@ -117,8 +115,6 @@ class ChannelMachine(RuleBasedStateMachine):
         else:
             self.channel.leave(agent)
 
-    # -- the controller -----------------------------------------------------------------------------------------------
-
     @precondition(lambda self: not self.channel.settled)
     @rule()
     def settle(self) -> None:
@@ -154,8 +150,6 @@ class ChannelMachine(RuleBasedStateMachine):
     def restart(self, some: set[int]) -> None:
         self.channel.start()
         self.connect(some, outside=False)
-
-    # -- what has to hold ---------------------------------------------------------------------------------------------
 
     @invariant()
     def agents_have_what_was_a_version(self) -> None:
@@ -204,8 +198,6 @@ class ChannelMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.rest()
 
-    # -- helpers ------------------------------------------------------------------------------------------------------
-
     def connected(self, number: int) -> Agent:
         connected = [agent for agent in self.agents if agent.connection is not None]
         return connected[number % len(connected)]
@@ -218,7 +210,6 @@ class ChannelMachine(RuleBasedStateMachine):
             self.read_all(agent)
 
     def read_all(self, agent: Agent) -> None:
-        """Let an agent read all that is due, and its answers arrive."""
         while True:
             read = agent.read()
             self.channel.carry_out([])

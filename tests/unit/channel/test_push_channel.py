@@ -39,8 +39,6 @@ def letters(hosts: set[Host]) -> str:
 
 
 class World:
-    """What a script does, and what that leads to."""
-
     def __init__(self) -> None:
         self.vanished: dict[str, tuple[PushChannel, AgentSession]] = {}
         self._claims: dict[str, Claim] = {}
@@ -65,16 +63,12 @@ class World:
         assert session is not None
         return session
 
-    # -- the controller, or leader and relays -----------------------------------------------------------------------------
-
     def do_controller(self, settled: str = "yes") -> None:
-        """Begin anew with one controller, that knows what has failed or does not yet."""
         self._begin(RelayedChannels())
         if settled == "no":
             self.its.leader = PushChannel()
 
     def do_relays(self, count: str, old: str = "") -> None:
-        """Begin anew with a leader and relays, of which some are of an earlier release."""
         self._begin(RelayedChannels(int(count), old.split(",") if old else ()))
 
     def do_four(self) -> None:
@@ -107,7 +101,6 @@ class World:
         return [f"version {self.leader.view.version}: {count} agents are awaited"]
 
     def do_follow(self, epoch: str, version: str, failed: str = "") -> None:
-        """Take a view of a cluster's leader, as a relay does."""
         self.leader.follow(View(int(epoch), int(version), Failures(TREE, {failed: "down"} if failed else {}), "sopa"))
 
     def do_depose(self, why: str = "") -> None:
@@ -142,8 +135,6 @@ class World:
             self.its.pass_seconds(int(seconds), sleeping, look)
         return said
 
-    # -- agents -----------------------------------------------------------------------------------------------------------
-
     def do_connect(self, *names: str, at: str = LEADER, mcs: str = "", peer: str = "") -> list[str]:
         """Let agents claim their hosts; ``mcs`` is the kind of their channels, if they run it."""
         said = []
@@ -175,7 +166,6 @@ class World:
         return said
 
     def do_on_its_way(self, *names: str) -> list[str]:
-        """Say which messages are on their way to agents."""
         said = []
         for name in names:
             connection = self.agents[name].connection
@@ -184,7 +174,6 @@ class World:
         return said
 
     def do_one_text(self, *names: str) -> list[str]:
-        """Say how many texts are on their way to agents."""
         connections = [self.agents[name].connection for name in names]
         return [str(len({id(each.to_agent[0]) for each in connections if each is not None}))]
 
@@ -207,18 +196,15 @@ class World:
             self.its.leave(self.agents[name], says_so=False)
 
     def do_vanish(self, name: str) -> None:
-        """Let a channel be gone, which the other side does not notice."""
         agent = self.agents[name]
         self.vanished[name] = self.channel_of(agent), self.session(name)
         agent.connection = None
 
     def do_notice(self, name: str, left: str = "no") -> None:
-        """Let the other side notice that a channel is gone."""
         channel, session = self.vanished.pop(name)
         channel.carry_out(channel.notifier.closed(session, left=left == "yes"))
 
     def do_tell(self, name: str) -> list[str]:
-        """Say what the controller tells of an agent."""
         channel = self.channel_of(self.agents[name])
         row = channel.notifier.tell(self.session(name), channel.view.version, channel.now)
         return [" ".join(f"{field} {row[field]:g}" for field in ROW)]
@@ -231,13 +217,10 @@ class World:
         ]
 
     def do_uses(self, *names: str) -> list[str]:
-        """Say what hosts may do with others."""
         return [
             f"{name} scatters to {letters(targets(self.agents[name]))}, accepts {letters(targets(self.agents[name], Use.ACCEPTS))}"
             for name in names
         ]
-
-    # -- what follows -----------------------------------------------------------------------------------------------------
 
     def _say(self, name: str, *texts: str | bytes) -> list[str]:
         agent = self.agents[name]

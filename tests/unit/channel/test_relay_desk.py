@@ -40,7 +40,6 @@ class Desk:
         return getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options) or ""
 
     def do_desk(self) -> None:
-        """Begin anew."""
         self.lists = ProbeLists()
         self.its = RelayDesk(TREE, self.lists)
         self.channels: dict[str, Relayed] = {}

@@ -22,7 +22,6 @@ DEMANDS = st.builds(Demand, ADDRESSES, WORDS, LONGS, LONGS, LONGS, LONGS, WANTED
 
 @st.composite
 def grants(draw: st.DrawFn) -> Grant:
-    """Draw a grant that is right."""
     first, count = draw(st.integers(0, 2**63)), draw(st.integers(1, 2**16 - 1))
     granted = st.builds(Granted, st.integers(first, first + count - 1), OCTETS, OCTETS, ADDRESSES, WORDS)
     entries = tuple(draw(st.lists(granted, max_size=MAX_ENTRIES)))
