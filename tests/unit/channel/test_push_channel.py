@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from sopa_ryu.agent.mcs_peers import McsPeers, Use
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import protocol, relayed
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.mcs import ChannelKind
 from sopa_ryu.channel.mcs_hosts import LOST_SECONDS, SETTLE_SECONDS
+from sopa_ryu.channel.relayed_mcs import News
 from sopa_ryu.fabric.view import View
 from tests.helpers.golden import Step, play, scripts
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
@@ -30,19 +31,15 @@ ROW = ("version", "lag", "lag_seconds", "acknowledged_ms", "last_contact_seconds
 GARBAGE = ["", "{", b"\x00\xff", "[]", "{}"]
 
 
-def letter(host: Host) -> str:
-    return "abcdefghijklmnop"[HOSTS.index(host)]
+LETTERS = "abcdefghijklmnop"
 
 
 def letters(hosts: set[Host]) -> str:
-    return " ".join(sorted(letter(host) for host in hosts)) or "nobody"
+    return " ".join(sorted(LETTERS[HOSTS.index(host)] for host in hosts)) or "nobody"
 
 
 class World:
     def __init__(self) -> None:
-        self.vanished: dict[str, tuple[PushChannel, AgentSession]] = {}
-        self._claims: dict[str, Claim] = {}
-        self._seen: dict[tuple[str, str], Any] = {}
         self._begin(RelayedChannels())
 
     def handle(self, step: Step) -> str:
@@ -80,11 +77,9 @@ class World:
         assert all(len(targets(agent)) == 3 for agent in self.agents.values())
 
     def _begin(self, its: RelayedChannels) -> None:
-        self.its = its
-        self.agents: dict[str, Agent] = {}
-        self.vanished.clear()
-        self._claims.clear()
-        self._seen.clear()
+        self.its, self.agents = its, dict[str, Agent]()
+        self.vanished: dict[str, tuple[PushChannel, AgentSession]] = {}
+        self._claims, self._seen = dict[str, Claim](), dict[tuple[str, str], Any]()
 
     def do_settle(self) -> list[str]:
         return [f"{self.leader.settle()} agents are awaited"]
@@ -124,15 +119,12 @@ class World:
 
     def do_wait(self, seconds: str, asleep: str = "") -> list[str]:
         """Let time pass; agents that are awake read all that comes. What changes is said with its second."""
-        sleeping = (
-            list(self.agents.values()) if asleep == "all" else [self.agents[name] for name in asleep.split(",") if name]
-        )
-        said: list[str] = []
+        said, names = list[str](), self.agents if asleep == "all" else filter(None, asleep.split(","))
         if "." in seconds:
             self.leader.advance(float(seconds))
         else:
             look = lambda second: said.extend(f"{second} s: {each}" for each in self._events())  # noqa: E731 - it says
-            self.its.pass_seconds(int(seconds), sleeping, look)
+            self.its.pass_seconds(int(seconds), [self.agents[name] for name in names], look)
         return said
 
     def do_connect(self, *names: str, at: str = LEADER, mcs: str = "", peer: str = "") -> list[str]:
@@ -140,7 +132,7 @@ class World:
         said = []
         for name in names:
             if name not in self.agents:
-                host = HOSTS["abcdefghijklmnop".index(name[0])]
+                host = HOSTS[LETTERS.index(name[0])]
                 self.agents[name] = Agent(host, peers=McsPeers(TREE.ip(host), ChannelKind(mcs)) if mcs else None)
                 self.its.agents.append(self.agents[name])
             claim = self.its.channel(at).claim(self.agents[name], peer or None)
@@ -155,23 +147,22 @@ class World:
         for name in names:
             agent, read = self.agents[name], []
             channel = self.channel_of(agent)
-            while len(read) < int(count) and agent.connection is not None and agent.connection.to_agent:
-                read.append(json.loads(agent.connection.to_agent[0])["type"])
+            while len(read) < int(count) and (due := self._due(name)):
+                read.append(due[0])
                 agent.read()
-                if heard == "all":
-                    while channel.hear(agent):
-                        pass
+                while heard == "all" and channel.hear(agent):
+                    pass
                 channel.carry_out([])
             said.append(f"{name} reads {', '.join(read) or 'nothing'}" + self._version(agent))
         return said
 
     def do_on_its_way(self, *names: str) -> list[str]:
-        said = []
-        for name in names:
-            connection = self.agents[name].connection
-            kinds = [json.loads(text)["type"] for text in connection.to_agent] if connection is not None else []
-            said.append(f"{name}: {', '.join(kinds) or 'nothing'}")
-        return said
+        return [f"{name}: {', '.join(self._due(name)) or 'nothing'}" for name in names]
+
+    def _due(self, name: str) -> list[str]:
+        """Return the kinds of the messages that are on their way to an agent."""
+        connection = self.agents[name].connection
+        return [json.loads(text)["type"] for text in connection.to_agent] if connection is not None else []
 
     def do_one_text(self, *names: str) -> list[str]:
         connections = [self.agents[name].connection for name in names]
@@ -235,38 +226,30 @@ class World:
 
     def _events(self) -> list[str]:
         """Say what has changed since this was asked last."""
-        said = []
+        said, uses, kinds = [], [], dict[str, list[str]]()
         for name, claim in list(self._claims.items()):
             if claim.decided:
                 del self._claims[name]
                 said.append(f"{name} is rejected: {claim.error}" if claim.error is not None else f"{name} is accepted")
-        kinds: dict[str, list[str]] = {}
         for name, agent in self.agents.items():
-            if self._changed(("open", name), agent.connection is not None) is False and agent.connection is None:
+            if self._changed("open", name, agent.connection is not None) and agent.connection is None:
                 said.append(f"{name} has no channel")
             if agent.peers is not None:
-                now = list(agent.kinds)
-                before = self._seen.get(("kinds", name), [])
-                if self._changed(("kinds", name), now) is not None:
-                    kinds.setdefault(", ".join(now[len(before) :]), []).append(name)
-        said += [f"{' '.join(names)} read {each}" for each, names in kinds.items()]
-        uses = {}
-        for name, agent in self.agents.items():
-            if agent.peers is not None and self._changed(("targets", name), targets(agent)) is not None:
-                uses[name] = letters(targets(agent))
-        said += [f"{name} scatters to {each}" for name, each in uses.items()]
+                known = len(self._seen.get(("kinds", name), []))
+                if self._changed("kinds", name, list(agent.kinds)):
+                    kinds.setdefault(", ".join(agent.kinds[known:]), []).append(name)
+                if self._changed("targets", name, targets(agent)):
+                    uses.append(f"{name} scatters to {letters(targets(agent))}")
+        said += [f"{' '.join(names)} read {each}" for each, names in kinds.items()] + uses
         for where, channel in self.its.channels():
-            if self._changed(("completed", where), list(channel.completed)) is not None and channel.completed:
-                said.append(
-                    f"version {channel.completed[-1]} is completed" + ("" if where == LEADER else f" at {where}")
-                )
+            if self._changed("completed", where, list(channel.completed)) and channel.completed:
+                said.append(f"version {channel.completed[-1]} is completed{'' if where == LEADER else f' at {where}'}")
         return said
 
-    def _changed(self, key: tuple[str, str], now: object) -> object:
-        """Return the new value if it is another than before, or None."""
-        before = self._seen.get(key, type(now)())
-        self._seen[key] = now
-        return now if now != before else None
+    def _changed(self, what: str, name: str, now: object) -> bool:
+        before = self._seen.get((what, name), type(now)())
+        self._seen[what, name] = now
+        return now != before
 
 
 @pytest.mark.parametrize(
@@ -324,32 +307,45 @@ def test_after_any_events_all_that_run_mcs_scatter_to_each_other_and_to_nobody_e
     draw, its = random.Random(seed), RelayedChannels(3)
     agents = [scattering(host) for host in HOSTS[:8]]
     for _ in range(150):
-        agent = draw.choice(agents)
+        agent, relay = draw.choice(agents), draw.choice(list(its.relays))
         match draw.choice(
-            ("connect", "connect", "connect", "end", "lose", "time", "time", "relay", "channel", "leader")
+            ("connect", "connect", "connect", "end", "end", "time", "time", "relay", "channel", "leader")
         ):
             case "connect" if its.at(agent) is None:
-                its.connect(agent, draw.choice(list(its.relays)))
+                its.connect(agent, relay)
             case "end" if its.at(agent) is not None:
-                its.leave(agent)
-            case "lose" if its.at(agent) is not None:
-                its.leave(agent, says_so=False)
+                its.leave(agent, says_so=draw.random() < 0.5)
             case "time":
                 its.pass_seconds(draw.choice((1, 2, 40)))
             case "relay" if draw.random() < 0.3:
-                its.kill(draw.choice(list(its.relays)))
+                its.kill(relay)
             case "channel":
-                its.break_off(draw.choice(list(its.relays)))
+                its.break_off(relay)
             case "leader" if draw.random() < 0.3:
                 its.lead() if its.leader is None else its.lose_leader()
     if its.leader is None:
         its.lead()
     its.pass_seconds(int(LOST_SECONDS + SETTLE_SECONDS) + 2 * SECONDS_TO_ALL)
-    running = {agent.host for agent in agents if its.at(agent) is not None}
-    for agent in agents:
-        if agent.host in running:
-            assert targets(agent) == running - {agent.host}
-    leaving = draw.choice([agent for agent in agents if agent.host in running])
+    running = [agent for agent in agents if its.at(agent) is not None]
+    leaving = draw.choice(running)
+    for agent in running:
+        assert targets(agent) == {other.host for other in running} - {agent.host}
     its.leave(leaving)
     its.pass_seconds(SECONDS_TO_ALL)
-    assert all(leaving.host not in targets(agent) for agent in agents if its.at(agent) is not None)
+    assert all(leaving.host not in targets(agent) for agent in running if agent is not leaving)
+
+
+def test_of_several_messages_to_a_relay_the_last_makes_the_list_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sopa_ryu.channel.relayed_mcs.MAX_HOSTS", 2)
+    its = RelayedChannels(2)
+    for place, host in enumerate(HOSTS[:6]):
+        its.connect(scattering(host), f"r{place % 2}")
+    its.pass_seconds(15)
+    its.break_off("r1")
+    uplink, _ = its.desk.entered("r1", "192.0.2.1", object())
+    its.desk.received(uplink, relayed.hosts([]))
+    assert uplink in its.desk.bring()
+    read = [news for text in iter(lambda: its.desk.due(uplink), None) for news in relayed.read_down(text, len(HOSTS))]
+    parts = [news for news in read if isinstance(news, News)]
+    assert [news.complete for news in parts] == [False, False, False, True]
+    assert sorted(place for news in parts for places in news.added.values() for place in places) == list(range(6))
