@@ -76,7 +76,8 @@ def test_a_qdisc_that_comes_and_goes_is_followed_and_said(caplog: pytest.LogCapt
         return qdiscs(found)
 
     its = DepartureTimes(HOST, "eth1", 7, None, grants, read)
-    for step, found in enumerate(["pfifo_fast", "pfifo_fast", "fq", "fq", "fq_codel", "fq", "", "fq"]):
+    for step, kind in enumerate(["pfifo_fast", "pfifo_fast", "fq", "fq", "fq_codel", "fq", "", "fq"]):
+        found = kind
         its.look()
         said.append([record.levelname for record in caplog.records])
         caplog.clear()
