@@ -29,6 +29,7 @@ from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import protocol, traces
 from sopa_ryu.channel.probes import Stream
 from sopa_ryu.cli import main
+from sopa_ryu.fabric.view import View
 from tests.contract.values import TEXT, masked
 from topologies import Failures, FatTree, Host
 
@@ -242,54 +243,22 @@ def _table(tree: FatTree, host: Host, failures: dict[str, str], seed: int, polic
 
 
 def messages() -> Any:
-    """Return the agent's side of the push channel: what it sends, and what follows from each message."""
-    address = IPv4Address("10.0.0.2")
-    snapshot = {"type": "snapshot", "epoch": 5, "version": 7, "host": "10.0.0.2", "k": 4, "failures": {"c0_0": "down"}}
-    delta = {"type": "delta", "epoch": 5, "base": 7, "version": 8, "failed": {"a0_1": "drained"}, "healed": ["c0_0"]}
-    view = protocol.receive(json.dumps(snapshot), None, address)
-    assert view is not None
-    sent = {
-        "ping": {"type": "ping"},
-        "snapshot": snapshot,
-        "snapshot with a field more": {**snapshot, "more": 1},
-        "snapshot of a new epoch": {**snapshot, "epoch": 6, "version": 1},
-        "snapshot of an older version": {**snapshot, "version": 6},
-        "snapshot for another host": {**snapshot, "host": "10.0.0.3"},
-        "snapshot without failures": {name: value for name, value in snapshot.items() if name != "failures"},
-        "delta": delta,
-        "delta with a field more": {**delta, "more": 1},
-        "delta with a gap": {**delta, "base": 8, "version": 9},
-        "delta of another epoch": {**delta, "epoch": 6},
-        "delta back": {**delta, "version": 7},
-        "delta that heals what has not failed": {**delta, "healed": ["c1_1"]},
-        "delta of an unknown element": {**delta, "failed": {"c9_9": "down"}},
-        "an unknown type": {"type": "later"},
-        "no object": [],
-    }
+    """Return what an agent sends, and what it is asked of traces; what it takes is in ``tests/unit/scripts/formats``."""
     stream, flow = Stream(IPv4Address("10.2.1.3"), 0, 1), traces.FlowOf(6, 40000, 5201)
     labels = traces.FlowLabels("round-robin", True, 2, ((0, 1), (1, 1)))
-    return {
-        "ack": json.loads(protocol.ack(view, 2)),
-        "ack without a snapshot": json.loads(protocol.ack(None, 0)),
-        "resync": json.loads(protocol.RESYNC),
-        "trace": json.loads(traces.request_text(traces.Request(3, (stream,), 20, 10.0))),
-        "trace of a flow": json.loads(traces.request_text(traces.Request(3, destination=address, flow=flow))),
-        "end of a trace": json.loads(traces.request_text(traces.Cancel(3))),
-        "traced": json.loads(traces.answer_text(traces.Answer(3, (traces.Outcome(0, 0, 81_000),), done=True))),
-        "traced flow": json.loads(traces.answer_text(traces.Answer(3, done=True, flow=labels))),
-        "received": {name: _received(message, view, address) for name, message in sent.items()},
+    asked = {
+        "trace": traces.Request(3, (stream,), 20, 10.0),
+        "trace of a flow": traces.Request(3, destination=IPv4Address("10.0.0.2"), flow=flow),
+        "end of a trace": traces.Cancel(3),
     }
-
-
-def _received(message: Any, view: Any, address: IPv4Address) -> Any:
-    try:
-        after = protocol.receive(json.dumps(message), view, address)
-    except protocol.GapError:
-        return "asks for a snapshot"
-    except protocol.ProtocolError:
-        return "rejects it"
-    assert after is not None
-    return {"epoch": after.epoch, "version": after.version, "failures": dict(after.failures)}
+    texts = {name: traces.request_text(request) for name, request in asked.items()} | {
+        "ack": protocol.ack(View(5, 7, Failures(FatTree(4))), 2),
+        "ack without a snapshot": protocol.ack(None, 0),
+        "resync": protocol.RESYNC,
+        "traced": traces.answer_text(traces.Answer(3, (traces.Outcome(0, 0, 81_000),), done=True)),
+        "traced flow": traces.answer_text(traces.Answer(3, done=True, flow=labels)),
+    }
+    return {name: json.loads(text) for name, text in texts.items()}
 
 
 def agent_metrics() -> Any:

@@ -31,6 +31,9 @@ def test_messages_have_the_fields_of_the_contract() -> None:
     delta |= {"failed": {"a0_0": "silent", "c1_1": "down"}, "healed": ["e1_0-a1_0"]}
     after = View(7, 5, Failures(TREE, delta["failed"]))
     assert json.loads(protocol.delta(IN_FORCE, after)) == delta
+    # a later controller's fields are taken no notice of
+    assert protocol.receive(json.dumps({**snapshot, "more": 1}), None, ADDRESS) == IN_FORCE
+    assert protocol.receive(json.dumps({**delta, "more": 1}), IN_FORCE, ADDRESS) == after
 
 
 def test_a_snapshot_with_a_list_of_hosts_that_run_mcs_is_one_for_agents_that_know_none() -> None:
