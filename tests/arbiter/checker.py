@@ -1,7 +1,5 @@
 """Verifies batches of grants against the fabric alone: walks each path by `Clos.hops`, and knows nothing of how it was found."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """``make fuzz ARGS=arbiter``: batches of the arbiter's library on fabrics of all kinds, each cell checked."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

@@ -1,7 +1,5 @@
 """Fabrics of all kinds, and demands, reservations and failures by chance, for the arbiter's library and its checker."""
 
-from __future__ import annotations
-
 import random
 
 from sopa_ryu.arbiter.allocation import MAX_BATCH, Allocation, Order, Paths, Statistics

@@ -1,7 +1,5 @@
 """The arbiter's library: whatever it grants is free of conflict, and it grants what it should."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ One fabric goes through all situations, one after the other, and is healthy agai
 dummy datapath, so that root is needed, but no packet.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The contracts that need neither root nor a running controller: commands, options, names, rules, path tables, messages."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -5,8 +5,6 @@ contract changes deliberately, name the parts, read ``git diff`` line by line, a
 ``docs/architecture.md``, which describes the contracts. The first recording is of commit 8f2c538, by that version's own modules.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A controller with real switches of the dummy datapath, asked and changed from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

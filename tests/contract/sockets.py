@@ -1,7 +1,5 @@
 """The contracts of the WebSockets: the agents' push channel, and the page's feed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

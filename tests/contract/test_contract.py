@@ -4,8 +4,6 @@ A test that fails names each difference by its path. Either the change is a mist
 `tests.contract.record` says what to do.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The comparison itself: it must report every kind of difference, and nothing that changes from run to run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Recorded values: what of them is masked, how two of them are compared, and how they are stored."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

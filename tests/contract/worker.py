@@ -3,8 +3,6 @@
 ``python -m tests.contract.worker`` reads a JSON list of words from each line, and writes a JSON object for each.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """The agent's kernel side in memory: an interface with its place for a program, and programs with two path tables."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import Counter

@@ -1,7 +1,5 @@
 """Whatever happens to an agent and its controller, packets are labelled by what was acknowledged last."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from ipaddress import IPv4Address

@@ -1,7 +1,5 @@
 """The agent's part in CFR, without sockets and programs: the arbiter's clock, which grants hold, and what is demanded."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -108,17 +106,14 @@ def test_numbers_begin_again_after_the_last_one() -> None:
     assert rejection(grants, grant(2)) is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"host": PEER}, Rejection.HOST),
-        ({"slot_ns": 99_999}, Rejection.SLOT_LENGTH),
-        ({"slot_ns": 60_000_000_001}, Rejection.SLOT_LENGTH),
-        ({"demand_sent_at": 0}, Rejection.CLOCK),
-        ({"first_slot": (BEGIN + OFFSET) // SLOT_NS + KEPT - BATCH + 1, "entries": ()}, Rejection.TOO_FAR),
-        ({"slots": 65_535}, Rejection.TOO_FAR),
-    ],
-)
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"host": PEER}, Rejection.HOST),
+    ({"slot_ns": 99_999}, Rejection.SLOT_LENGTH),
+    ({"slot_ns": 60_000_000_001}, Rejection.SLOT_LENGTH),
+    ({"demand_sent_at": 0}, Rejection.CLOCK),
+    ({"first_slot": (BEGIN + OFFSET) // SLOT_NS + KEPT - BATCH + 1, "entries": ()}, Rejection.TOO_FAR),
+    ({"slots": 65_535}, Rejection.TOO_FAR),
+])  # fmt: skip
 def test_what_a_host_cannot_keep_is_rejected_and_counted(changes: dict[str, Any], reason: Rejection) -> None:
     grants = Grants(HOST)
     assert rejection(grants, grant(**changes)) is reason

@@ -1,7 +1,5 @@
 """Departure times in CFR, without a kernel: which qdiscs keep them, when slots are due, and a qdisc that comes and goes."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time
@@ -94,23 +92,20 @@ def test_a_namespace_that_is_gone_has_no_fq() -> None:
     assert not grants.departure_times
 
 
-@pytest.mark.parametrize(
-    ("ahead_ns", "into_ns", "granted", "used", "through"),
-    [
-        (0, 1, [], {}, 1000),
-        (0, 1, [1000], {}, 999),
-        (0, 1, [1000], {1000: 757}, 999),
-        (0, 1, [1000], {1000: 758}, 1000),
-        (0, SLOT_NS - 1, [1000, 1001], {1000: 1514, 1001: 1514}, 1000),
-        (800_000, SLOT_NS - 800_001, [1000, 1001], {1000: 1514, 1001: 1514}, 1000),
-        (800_000, SLOT_NS - 800_000, [1000, 1001], {1000: 1514, 1001: 1514}, 1001),
-        (800_000, SLOT_NS - 1, [1000, 1001], {1000: 1514}, 1000),
-        (800_000, SLOT_NS - 1, [1000, 1001], {1001: 1514}, 999),
-        (800_000, SLOT_NS - 1, [1001], {1001: 1514}, 1001),
-        (800_000, SLOT_NS - 1, [1001], {}, 1000),
-        (800_000, SLOT_NS - 1, [1002], {}, 1000),
-    ],
-)
+@pytest.mark.parametrize(("ahead_ns", "into_ns", "granted", "used", "through"), [
+    (0, 1, [], {}, 1000),
+    (0, 1, [1000], {}, 999),
+    (0, 1, [1000], {1000: 757}, 999),
+    (0, 1, [1000], {1000: 758}, 1000),
+    (0, SLOT_NS - 1, [1000, 1001], {1000: 1514, 1001: 1514}, 1000),
+    (800_000, SLOT_NS - 800_001, [1000, 1001], {1000: 1514, 1001: 1514}, 1000),
+    (800_000, SLOT_NS - 800_000, [1000, 1001], {1000: 1514, 1001: 1514}, 1001),
+    (800_000, SLOT_NS - 1, [1000, 1001], {1000: 1514}, 1000),
+    (800_000, SLOT_NS - 1, [1000, 1001], {1001: 1514}, 999),
+    (800_000, SLOT_NS - 1, [1001], {1001: 1514}, 1001),
+    (800_000, SLOT_NS - 1, [1001], {}, 1000),
+    (800_000, SLOT_NS - 1, [1002], {}, 1000),
+])  # fmt: skip
 def test_what_has_gone_ahead_of_its_slot_counts_as_used(
     ahead_ns: int, into_ns: int, granted: list[int], used: dict[int, int], through: int
 ) -> None:

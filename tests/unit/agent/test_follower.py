@@ -4,8 +4,6 @@
 it puts in force before what.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Hints of applications, without an agent: what counts of them, and the socket by which they come."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """The keeper of an interface, with a virtual clock: when it looks, how often it puts something right."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator

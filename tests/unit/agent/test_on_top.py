@@ -1,7 +1,5 @@
 """Which interfaces are on top of another one: only their MTU is the agent's to change."""
 
-from __future__ import annotations
-
 import pytest
 
 from sopa_ryu.agent.kernel.link_attributes import Link, on_top

@@ -1,7 +1,5 @@
 """Which paths a host leaves, and takes again, against simulated truth: fabrics whose links lose what a test says."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from ipaddress import IPv4Address

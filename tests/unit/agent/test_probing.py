@@ -1,7 +1,5 @@
 """Streams of probes: who has come back, where the others were lost, deadlines, schedules and reports."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the reaction does with fates and with what the program has seen: tables, streams to probe, log lines."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from ipaddress import IPv4Address

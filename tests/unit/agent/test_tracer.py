@@ -1,7 +1,5 @@
 """An agent's traces: in parts that last a second, one at a time, until the channel or the controller ends them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from ipaddress import IPv4Address

@@ -1,7 +1,5 @@
 """How many bytes a cell has."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

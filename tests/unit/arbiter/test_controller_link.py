@@ -1,7 +1,5 @@
 """What the arbiter does with the controller's messages, and what systemd is told."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """The arbiter's decisions, with a virtual clock: what is granted to whom, what is rejected, and what heals."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The order in which clients ask several URLs, their pauses, and how often they ping."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

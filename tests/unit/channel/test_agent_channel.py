@@ -3,8 +3,6 @@
 What tests/switch/test_push.py and tests/contract show with a real controller is not shown again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

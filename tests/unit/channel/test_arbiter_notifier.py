@@ -1,7 +1,5 @@
 """The controller's side of the arbiter's channel: one place, a term for whoever has it, and its report."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

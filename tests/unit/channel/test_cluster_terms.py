@@ -4,8 +4,6 @@ The leaders' views are a list that only grows: versions rise, over terms, too. E
 in the list, and agents move between them. What an agent has in force never goes back.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st

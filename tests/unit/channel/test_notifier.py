@@ -1,7 +1,5 @@
 """What scripts of the push channel (test_push_channel.py) do not show: many agents, bytes of any kind, and log lines."""
 
-from __future__ import annotations
-
 import logging
 import random
 

@@ -4,8 +4,6 @@ The controller's notifier is the real one, and agents answer by the agent's own 
 are those of `tests.models.push_channel`.
 """
 
-from __future__ import annotations
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule

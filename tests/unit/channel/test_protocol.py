@@ -1,7 +1,5 @@
 """The messages of the push channel: views arrive unchanged; what is rejected, `scripts/formats` shows (test_formats.py)."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -4,8 +4,6 @@ Agents have letters: ``a`` is one of the first host, ``a2`` another one of it. I
 `scripts/mcs` hosts that run MCS hear of each other, by one controller, and in `scripts/relayed` by relays and their leader.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

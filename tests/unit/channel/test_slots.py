@@ -1,7 +1,5 @@
 """The datagrams of arbiter and agents: what is written is read, and nothing else is."""
 
-from __future__ import annotations
-
 import struct
 from ipaddress import IPv4Address
 

@@ -1,7 +1,5 @@
 """Messages of traces: what is written is read, and what is malformed is rejected."""
 
-from __future__ import annotations
-
 import json
 from ipaddress import IPv4Address
 from typing import Any

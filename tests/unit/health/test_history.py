@@ -1,7 +1,5 @@
 """The last hour of links: what is recorded of reports of a fabric, and what is read of it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

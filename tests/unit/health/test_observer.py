@@ -1,7 +1,5 @@
 """Which links are named, against truth that is drawn at random: no packets, the reports of a whole fabric."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Who probes what: every link often enough and not too often, evenly, and a change concerns few lists."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

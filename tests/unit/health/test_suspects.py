@@ -1,7 +1,5 @@
 """What follows from suspects: within bounds, said once, undone."""
 
-from __future__ import annotations
-
 from sopa_ryu.fabric.suspects import RETRY_SECONDS, Caretaker, Policy, Suspected, needed
 from topologies import Clos, Failures, FatTree
 
