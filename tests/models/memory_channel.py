@@ -18,19 +18,30 @@ LATENCY_SECONDS = 0.001
 
 
 class MemoryChannel:
-    """One connection, as the agent sees it; entered as a context it ends with that."""
+    """One connection, as the agent sees it, in place of the websockets library's; as a context it is opened, and ends."""
 
-    def __init__(self, controller: MemoryController) -> None:
+    def __init__(self, controller: MemoryController, open_timeout: float) -> None:
         self._messages: asyncio.Queue[str | bytes | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        self._controller = controller
-        self.open, self._aborted = True, False
+        self._controller, self._open_timeout = controller, open_timeout
+        self.open = self._was_open = self._aborted = False
 
     @property
     def transport(self) -> MemoryChannel:
         return self
 
     async def __aenter__(self) -> MemoryChannel:
+        its = self._controller
+        if not self._was_open:
+            await asyncio.sleep(LATENCY_SECONDS)
+            if not its.up:
+                raise ConnectionRefusedError("Connection refused")
+            if its.silent:
+                await asyncio.sleep(self._open_timeout)
+                raise TimeoutError("timed out during opening handshake")
+            self.open = self._was_open = True
+            its.channel = self
+            its.send_snapshot()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -81,26 +92,6 @@ class MemoryChannel:
         self._controller.answer(message)
 
 
-class Opening:
-    """The opening of a channel, in place of the websockets library's `connect`."""
-
-    def __init__(self, controller: MemoryController, open_timeout: float = 10.0) -> None:
-        self._controller, self._timeout = controller, open_timeout
-
-    async def __aenter__(self) -> MemoryChannel:
-        await asyncio.sleep(LATENCY_SECONDS)
-        if not self._controller.up:
-            raise ConnectionRefusedError("Connection refused")
-        if self._controller.silent:
-            await asyncio.sleep(self._timeout)
-            raise TimeoutError("timed out during opening handshake")
-        self._channel = self._controller.opened()
-        return self._channel
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._channel.__aexit__()
-
-
 class MemoryController:
     """A controller with one agent, and one failure more or less in each version."""
 
@@ -143,13 +134,8 @@ class MemoryController:
             self.channel.cut()
         self.channel = self.sent = None
 
-    def connect(self, *_arguments: object, open_timeout: float = 10.0, **_options: object) -> Opening:
-        return Opening(self, open_timeout)
-
-    def opened(self) -> MemoryChannel:
-        channel = self.channel = MemoryChannel(self)
-        self._snapshot()
-        return channel
+    def connect(self, *_arguments: object, open_timeout: float = 10.0, **_options: object) -> MemoryChannel:
+        return MemoryChannel(self, open_timeout)
 
     def ended(self, channel: MemoryChannel) -> None:
         if self.channel is channel:
@@ -164,7 +150,7 @@ class MemoryController:
         self.now = view
         self.views[view.epoch, view.version] = view
 
-    def _snapshot(self) -> None:
+    def send_snapshot(self) -> None:
         self.sent, self.lost = self.now, False
         self.say(protocol.snapshot(self.now, self.address, self.hosts))
 
@@ -174,6 +160,6 @@ class MemoryController:
         except ProtocolError as error:
             raise AssertionError(f"the agent sent what no agent may: {text}: {error}") from error
         if ack is None:
-            self._snapshot()
+            self.send_snapshot()
         else:
             self._on_ack(ack)
