@@ -1,6 +1,7 @@
 """Hints of applications, without an agent: what counts of them, and the socket by which they come."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import stat
@@ -125,47 +126,40 @@ def test_a_hint_is_read_as_it_was_written() -> None:
         assert read_hint(write_hint(its)) == its
 
 
-class Agent:
-    def __init__(self) -> None:
-        self.hints: list[tuple[Hint, int]] = []
-        self.refused: list[Refusal] = []
+def listening(path: Path, body: Callable[[], Awaitable[None]]) -> tuple[list[tuple[Hint, int]], list[Refusal]]:
+    """Have a socket of hints listen while `body` runs; return the hints that came, with their users, and what was refused."""
+    hints, refused = list[tuple[Hint, int]](), list[Refusal]()
 
-    def take(self, hint: Hint, user: int, answer: Callable[[Accepted | HintError], None]) -> None:
+    def take(hint: Hint, user: int, answer: Callable[[Accepted | HintError], None]) -> None:
         if hint.port == 1:
             raise HintError(Refusal.ARBITER, "none")
-        self.hints.append((hint, user))
+        hints.append((hint, user))
         answer(Accepted(hint.own_port, hint.size))
 
-
-def listening(path: Path, body: Callable[[Agent], Awaitable[None]]) -> Agent:
-    agent = Agent()
-
     async def main() -> None:
-        task = asyncio.create_task(HintSocket(path, agent.take, agent.refused.append).run())
+        task = asyncio.create_task(HintSocket(path, take, refused.append).run())
         try:
             async with asyncio.timeout(60):
-                await body(agent)
+                await body()
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(main())
-    return agent
+    return hints, refused
 
 
 def test_the_kernel_says_who_gives_a_hint_and_any_user_may(tmp_path: Path) -> None:
     path = tmp_path / ("long" * 20) / ("name" * 10)  # longer than an address of a Unix socket
 
-    async def body(agent: Agent) -> None:
+    async def body() -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o666
         assert await asyncio.to_thread(tell, path, HINT) == Accepted(40000, 100_000)
         with pytest.raises(HintError) as refused:
             await asyncio.to_thread(tell, path, HINT._replace(port=1))
         assert refused.value.reason is Refusal.ARBITER
 
-    agent = listening(path, body)
-    assert agent.hints == [(HINT, os.getuid())]
-    assert agent.refused == [Refusal.ARBITER]
+    assert listening(path, body) == ([(HINT, os.getuid())], [Refusal.ARBITER])
     assert not list(path.parent.iterdir())
     with pytest.raises(HintError, match="no agent with --policy cfr answers"):
         tell(path, HINT)
@@ -173,36 +167,31 @@ def test_the_kernel_says_who_gives_a_hint_and_any_user_may(tmp_path: Path) -> No
 
 def test_what_a_program_can_have_the_agent_do_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "hints"
-    monkeypatch.setattr(hint_socket, "SILENT_SECONDS", 60)
 
-    def talk(sent: bytes) -> bytes:
-        with connect(path, 60) as its:
-            its.sendall(sent)
-            if sent:
-                its.shutdown(socket.SHUT_WR)
-            said = b""
-            while piece := its.recv(4096):
-                said += piece
-        return said
+    async def said(sent: bytes, silent_seconds: float = 60) -> bytes:
+        """Return what is answered to a program, which says nothing more and waits."""
+        monkeypatch.setattr(hint_socket, "SILENT_SECONDS", silent_seconds)
+        reader, writer = await asyncio.open_unix_connection(sock=connect(path, 60))
+        writer.write(sent)
+        if sent:
+            writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+        return answer
 
-    async def body(agent: Agent) -> None:
-        assert b"malformed" in await asyncio.to_thread(talk, b"x" * 100_000)
-        assert b"malformed" in await asyncio.to_thread(talk, b"{}\n" * 10)
-        monkeypatch.setattr(hint_socket, "SILENT_SECONDS", 0.2)
-        assert await asyncio.to_thread(talk, b"") == b""  # says nothing
-        monkeypatch.setattr(hint_socket, "SILENT_SECONDS", 60)
-        several = write_hint(HINT) * 3
-        assert (await asyncio.to_thread(talk, several)).count(b"own_port") == 3
-        many = [connect(path, 60) for _ in range(hint_socket.MAX_OF_USER)]
-        try:
-            assert b"full" in await asyncio.to_thread(talk, b"")
-        finally:
-            for each in many:
-                each.close()
+    async def body() -> None:
+        for wrong in (b"x" * 100_000, b"{}\n" * 10):
+            assert b"malformed" in await said(wrong)
+        assert await said(b"", 0.2) == b""
+        assert (await said(write_hint(HINT) * 3)).count(b"own_port") == 3
+        with contextlib.ExitStack() as many:
+            for _ in range(hint_socket.MAX_OF_USER):
+                many.enter_context(connect(path, 60))
+            assert b"full" in await said(b"")
 
-    agent = listening(path, body)
-    assert len(agent.hints) == 3
-    assert set(agent.refused) == {Refusal.MALFORMED, Refusal.FULL}
+    hints, refused = listening(path, body)
+    assert len(hints) == 3
+    assert set(refused) == {Refusal.MALFORMED, Refusal.FULL}
 
 
 def test_a_killed_agents_socket_is_replaced_and_another_ones_is_not(tmp_path: Path) -> None:
@@ -210,13 +199,13 @@ def test_a_killed_agents_socket_is_replaced_and_another_ones_is_not(tmp_path: Pa
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
 
-    async def body(agent: Agent) -> None:
+    async def body() -> None:
         await asyncio.to_thread(tell, path, HINT)
         with pytest.raises(FileExistsError, match="another process listens"):
-            await asyncio.to_thread(HintSocket, path, agent.take, agent.refused.append)
+            await asyncio.to_thread(HintSocket, path, lambda *hint: None, list[Refusal]().append)
         await asyncio.to_thread(tell, path, HINT)
 
-    assert len(listening(path, body).hints) == 2
+    assert len(listening(path, body)[0]) == 2
     assert not list(tmp_path.iterdir())
     path.write_text("a file")
     with pytest.raises(FileExistsError, match="no socket"):

@@ -99,14 +99,12 @@ class Scripted:
         said = getattr(self, "do_" + step.command)(*step.words, **step.options)
         fates, self.known = self.line.fates[self.known :], len(self.line.fates)
         counted = Counter(self._fate(fate) for fate in fates)
-        its = self.line.state.tally.counts(PATH)
-        rows = ["; ".join(f"{count} {fate}" for fate, count in counted.items())]
+        its, deadline = self.line.state.tally.counts(PATH), self.line.state.delays.deadline_ns // MS
+        lost = f"lost {its.lost_out} out, {its.lost_back} back, {its.lost} somewhere"
+        rows = [said, "; ".join(f"{count} {fate}" for fate, count in counted.items())]
         if step.command != "line":
-            rows.append(
-                f"reported: {its.probes} probes, lost {its.lost_out} out, {its.lost_back} back, {its.lost} somewhere; "
-                f"deadline {self.line.state.delays.deadline_ns // MS} ms"
-            )
-        return "\n".join(filter(None, [said, *rows]))
+            rows.append(f"reported: {its.probes} probes, {lost}; deadline {deadline} ms")
+        return "\n".join(filter(None, rows))
 
     def _fate(self, fate: Fate) -> str:
         way = {None: "somewhere", True: "on the way out", False: "on the way back"}[fate.lost_out]
@@ -159,19 +157,14 @@ def test_answers_that_nobody_asked_for_decide_nothing_and_are_counted() -> None:
     line.probe()
     number = line.send()
     good = line.answer(number, line.now + MS)
-    for bad, why in (
-        (good._replace(ssid=9), Refusal.UNKNOWN),
-        (good._replace(source=HERE), Refusal.FOREIGN),
-        (good._replace(up2=0), Refusal.FOREIGN),
-        (good._replace(number=number + 1), Refusal.NUMBER),
-        (good._replace(number=0), Refusal.NUMBER),
-        (good._replace(arrived_ns=line.now), Refusal.TIMES),
-        (good._replace(sent_ns=good.received_ns - 1), Refusal.TIMES),
-        (good._replace(sent_ns=good.received_ns + 2 * MS), Refusal.TIMES),
-    ):
-        before = line.streams.refused[why]
-        assert line.streams.take(bad) == []
-        assert line.streams.refused[why] == before + 1
+    for why, changes in {
+        Refusal.UNKNOWN: [{"ssid": 9}],
+        Refusal.FOREIGN: [{"source": HERE}, {"up2": 0}],
+        Refusal.NUMBER: [{"number": number + 1}, {"number": 0}],
+        Refusal.TIMES: [{"arrived_ns": line.now}, *({"sent_ns": good.received_ns + ns} for ns in (-1, 2 * MS))],
+    }.items():
+        assert [line.streams.take(good._replace(**change)) for change in changes] == [[]] * len(changes)
+        assert line.streams.refused[why] == len(changes)
     assert line.streams.take(good) == [Fate(PATH, True, None, MS, False)]
     assert line.streams.take(good) == []  # a second time
 
