@@ -147,10 +147,9 @@ def asked(its: Running) -> dict[str, Any]:
     for method, path, headers in ASKED["operators"]:
         named = f"{method} {path} {headers or ''}".strip()
         answers[f"{named}, with the token"] = its.answer(method, ROOT + path, {**headers, **its.operator})
-    etag = its.request("GET", f"{ROOT}/fabric").headers["etag"]
-    answers["GET /fabric, unchanged"] = its.answer("GET", f"{ROOT}/fabric", {"If-None-Match": etag})
-    etag = its.request("GET", f"{ROOT}/drains").headers["etag"]
-    unchanged = {**its.operator, "If-Match": etag}
+    fabric, drains = (its.request("GET", f"{ROOT}/{name}").headers["etag"] for name in ("fabric", "drains"))
+    answers["GET /fabric, unchanged"] = its.answer("GET", f"{ROOT}/fabric", {"If-None-Match": fabric})
+    unchanged = {**its.operator, "If-Match": drains}
     answers["DELETE /drains/c0_0, unchanged"] = its.answer("DELETE", f"{ROOT}/drains/c0_0", unchanged)
     for path in ("/agents/10.0.0.2", "/agents/h9_0_2", "/agents/nothing"):
         answers[f"WebSocket {path}, no token"] = its.answer("GET", ROOT + path, UPGRADE)
@@ -248,19 +247,14 @@ def small(directory: Path) -> dict[str, Any]:
             "--", "set", "Bridge", "a1_0", "flow_tables:1=@full",
         )  # fmt: skip
         its.connect_to_controller("a1_0")
-        eventually(
-            lambda: its.body("/failures")["failures"][0]["reason"],
-            lambda reason: reason not in ("not connected", "down"),
-        )
+        eventually(lambda: its.reasons().get("a1_0"), lambda why: why not in (None, "not connected", "down"))
         its.version = its.body("/fabric")["version"]
         answers["one refuses its rules"] = state_of_small(its)
         its.ovs.vsctl(
             "add-br", "other", "--", "set", "Bridge", "other", "datapath_type=dummy", "protocols=OpenFlow13",
             "other-config:datapath-id=0000000000ffff00", "--", "set-controller", "other", its.controller.openflow,
         )  # fmt: skip
-        eventually(
-            lambda: [datapath["dpid"] for datapath in its.body("/fabric")["rejected"]], Containing("0000000000ffff00")
-        )
+        eventually(lambda: [each["dpid"] for each in its.body("/fabric")["rejected"]], Containing("0000000000ffff00"))
         answers["a foreign datapath"] = state_of_small(its)
     return answers
 

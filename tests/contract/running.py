@@ -1,6 +1,5 @@
 """A controller with real switches of the dummy datapath, asked and changed from outside."""
 
-import contextlib
 import json
 import os
 import re
@@ -8,7 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
 from http.client import HTTPConnection
 from pathlib import Path
@@ -45,14 +44,11 @@ class Running:
         self.version = 1
 
     def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
-        connection = HTTPConnection(urlsplit(self.controller.url).netloc, timeout=60)
-        try:
+        with closing(HTTPConnection(urlsplit(self.controller.url).netloc, timeout=60)) as connection:
             connection.request(method, path, headers=dict(headers or {}))
             answered = connection.getresponse()
             named = {name.lower(): value for name, value in answered.getheaders()}
             return Answer(answered.status, named, answered.read())
-        finally:
-            connection.close()
 
     def body(self, path: str) -> Any:
         return json.loads(self.request("GET", ROOT + path).body)
@@ -75,25 +71,21 @@ class Running:
     def settled(self) -> None:
         """Wait until the last version is in force at every switch that is connected."""
 
-        def confirmed(changes: list[dict[str, Any]]) -> bool:
-            return not changes or changes[0]["installed_ms"] is not None
-
-        eventually(lambda: self.body("/changes?limit=1")["changes"], confirmed)
+        changes = lambda: self.body("/changes?limit=1")["changes"]  # noqa: E731
+        eventually(changes, lambda found: not found or found[0]["installed_ms"] is not None)
         # a controller that got no processor for 2 s takes that for a fault until it has heard its switches
         eventually(lambda: self.body("/fabric")["management"]["fault"], False)
 
     def rated(self) -> None:
         """Wait until the rates of all links are known: from the second poll of each switch on."""
 
-        def known(links: list[dict[str, Any]]) -> bool:
-            return all(link["up_bits_per_second"] is not None for link in links)
-
         # a rate is known for 3 s after a poll: on a busy machine it takes a while until all are known together
-        eventually(lambda: self.body("/links")["links"], known, seconds=60)
+        rates = lambda: [link["up_bits_per_second"] for link in self.body("/links")["links"]]  # noqa: E731
+        eventually(rates, lambda found: None not in found)
 
     def failing(self, *names: str) -> None:
         """Wait until exactly these links and switches have failed or are drained."""
-        eventually(lambda: sorted(failure["name"] for failure in self.body("/failures")["failures"]), sorted(names))
+        eventually(lambda: sorted(self.reasons()), sorted(names))
 
     @cached_property
     def operator(self) -> dict[str, str]:
@@ -204,5 +196,5 @@ def running(k: int, directory: Path, *options: str, connect_switches: bool = Tru
         if connect_switches:
             controller.wait_connected(tree.switch_count)
             its.version = its.body("/fabric")["version"]
-        with contextlib.closing(its):
+        with closing(its):
             yield its

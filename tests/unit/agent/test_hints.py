@@ -19,7 +19,7 @@ from sopa_ryu.agent.cfr_demand import Unsent
 from sopa_ryu.agent.cfr_hints import MAX_HINTS, MAX_OF_USER, Hints
 from sopa_ryu.agent.hint_client import tell
 from sopa_ryu.agent.hint_place import connect
-from sopa_ryu.agent.hint_protocol import Accepted, Hint, HintError, Refusal, read_hint, write_hint
+from sopa_ryu.agent.hint_protocol import Accepted, Hint, HintError, Refusal, write_hint
 from sopa_ryu.agent.hint_socket import HintSocket
 from tests.helpers.golden import Step, play, scripts
 
@@ -119,11 +119,6 @@ def test_the_number_of_hints_is_bounded_for_each_user_and_in_all() -> None:
     assert hints.counted["accepted"] == len(outcomes) == MAX_HINTS
     with pytest.raises(HintError):
         hints.ask(HINT, 77, outcomes.append)
-
-
-def test_a_hint_is_read_as_it_was_written() -> None:
-    for its in (HINT, Hint(IPv4Address("255.255.255.255"), 65535, 0, 2**63 - 1, 60_000)):
-        assert read_hint(write_hint(its)) == its
 
 
 def listening(path: Path, body: Callable[[], Awaitable[None]]) -> tuple[list[tuple[Hint, int]], list[Refusal]]:

@@ -43,20 +43,6 @@ def test_a_relay_that_is_added_moves_only_those_that_it_gets() -> None:
         assert [url for url in more if url in RELAYS] == ordered(RELAYS, client)
 
 
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_all_are_asked_at_once_and_then_there_is_a_pause_that_doubles(count: int) -> None:
-    its = made(count)
-    limit = MIN_RETRY_SECONDS
-    for _ in range(7):
-        asked = [its.url]
-        for _ in range(count - 1):
-            assert its.next(served=False) == 0.0
-            asked.append(its.url)
-        assert limit / 2 <= its.next(served=False) <= limit <= MAX_RETRY_SECONDS
-        assert asked == its.urls
-        limit = min(2 * limit, MAX_RETRY_SECONDS)
-
-
 @pytest.mark.parametrize(("hosts", "longest"), [(16, MIN_RETRY_SECONDS), (1024, 2.048), (27648, MAX_RETRY_SECONDS)])
 def test_few_agents_look_for_the_next_leader_often_and_many_seldom(hosts: int, longest: float) -> None:
     its = made(3)

@@ -4,15 +4,13 @@ The leaders' views are a list that only grows: versions rise, over terms, too. E
 in the list, and agents move between them. What an agent has in force never goes back.
 """
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sopa_ryu.channel import arbiter, protocol
+from sopa_ryu.channel import arbiter
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS
-from sopa_ryu.channel.protocol import GapError
 from sopa_ryu.fabric.view import View
 from tests.models.push_channel import TREE, Agent, PushChannel
 from topologies import Failures
@@ -156,15 +154,6 @@ class ClusterMachine(RuleBasedStateMachine):
 
 TestCluster = ClusterMachine.TestCase
 TestCluster.settings = settings(max_examples=25, stateful_step_count=40)
-
-
-def test_a_delta_leads_to_no_other_term_and_a_snapshot_names_its_cluster() -> None:
-    held, after = view(3, 10), view(3, 11, a0_0="down")
-    assert protocol.receive(protocol.delta(held, after), held, ADDRESS) == after
-    with pytest.raises(GapError):
-        protocol.receive(protocol.delta(view(2, 10), view(2, 11)), held, ADDRESS)
-    assert '"cluster": "sopa"' in protocol.snapshot(held, ADDRESS)
-    assert "cluster" not in protocol.snapshot(view(3, 1, ""), ADDRESS)
 
 
 def test_an_arbiters_term_rises_with_the_leaders() -> None:
