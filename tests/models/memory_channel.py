@@ -134,6 +134,22 @@ class MemoryController:
             self.channel.cut()
         self.channel = self.sent = None
 
+    def kill(self) -> None:
+        self.up = False
+        self.cut()
+
+    def stop(self) -> None:
+        """Stand still: nothing is answered."""
+        self.silent = True
+
+    def start(self) -> None:
+        self.up, self.silent = True, False
+
+    def reset(self) -> None:
+        """End the connection without a word."""
+        if self.channel is not None:
+            self.channel.abort()
+
     def connect(self, *_arguments: object, open_timeout: float = 10.0, **_options: object) -> MemoryChannel:
         return MemoryChannel(self, open_timeout)
 

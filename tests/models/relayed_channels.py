@@ -75,7 +75,7 @@ class RelayedChannels:
             relay.uplink = None
             relay.mcs.ended()
 
-    def lose_leader(self) -> None:
+    def no_leader(self) -> None:
         for name in self.relays:
             self.break_off(name)
         self.leader = None

@@ -122,15 +122,9 @@ class AgentMachine(RuleBasedStateMachine):
         self.loop.create_task(self.agent.avoid(avoided))
         self.wait(seconds)
 
-    @rule()
-    def lose_the_connection(self) -> None:
-        self.controller.cut()
-
-    @rule(up=st.booleans())
-    def controller_goes_or_comes(self, up: bool) -> None:
-        self.controller.up = up
-        if not up:
-            self.controller.cut()
+    @rule(what=st.sampled_from(["cut", "kill", "start"]))
+    def the_connection_or_the_controller_goes_or_comes(self, what: str) -> None:
+        getattr(self.controller, what)()
 
     @rule(k=st.sampled_from([4, 4, 6]))
     def restart_the_controller(self, k: int) -> None:

@@ -193,7 +193,11 @@ class AtWork:
 
     def handle(self, step: Step) -> str:
         with logged() as lines:
-            getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
+            name = step.command.replace("-", "_")
+            if hasattr(self, "do_" + name):
+                getattr(self, "do_" + name)(*step.words, **step.options)
+            else:
+                getattr(self.controllers[step.words[0]], name)()
             codes = [
                 f"{name} is left with {code}" for name, its in self.controllers.items() for code in its.take_codes()
             ]
@@ -244,24 +248,6 @@ class AtWork:
 
     def do_view(self, name: str, number: str, *names: str) -> None:
         self.controllers[name].enter(view(number, list(names), "sopa"))
-
-    def do_kill(self, name: str) -> None:
-        self.controllers[name].up = False
-        self.controllers[name].cut()
-
-    def do_cut(self, name: str) -> None:
-        self.controllers[name].cut()
-
-    def do_reset(self, name: str) -> None:
-        channel = self.controllers[name].channel
-        assert channel is not None
-        channel.abort()
-
-    def do_stop(self, name: str) -> None:
-        self.controllers[name].silent = True
-
-    def do_start(self, name: str) -> None:
-        self.controllers[name].up, self.controllers[name].silent = True, False
 
     def do_wait(self, seconds: str) -> None:
         self.loop.advance(float(seconds))

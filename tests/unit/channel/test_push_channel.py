@@ -41,7 +41,8 @@ class World:
         self._begin(RelayedChannels())
 
     def handle(self, step: Step) -> str:
-        method = getattr(self, "do_" + step.command.replace("-", "_"))
+        name = step.command.replace("-", "_")
+        method = getattr(self, "do_" + name, None) or getattr(self.its, name)
         said: list[str] = [*(method(*step.words, **step.options) or ()), *self._events()]
         return "\n".join(said)
 
@@ -105,15 +106,6 @@ class World:
     def do_lead(self, old: str = "") -> None:
         self.its.old = set(old.split(",")) if old else set()
         self.its.lead()
-
-    def do_no_leader(self) -> None:
-        self.its.lose_leader()
-
-    def do_break_off(self, relay: str) -> None:
-        self.its.break_off(relay)
-
-    def do_kill(self, relay: str) -> None:
-        self.its.kill(relay)
 
     def do_wait(self, seconds: str, asleep: str = "") -> list[str]:
         """Let time pass; agents that are awake read all that comes. What changes is said with its second."""
@@ -320,7 +312,7 @@ def test_after_any_events_all_that_run_mcs_scatter_to_each_other_and_to_nobody_e
             case "channel":
                 its.break_off(relay)
             case "leader" if draw.random() < 0.3:
-                its.lead() if its.leader is None else its.lose_leader()
+                its.lead() if its.leader is None else its.no_leader()
     if its.leader is None:
         its.lead()
     its.pass_seconds(int(LOST_SECONDS + SETTLE_SECONDS) + 2 * SECONDS_TO_ALL)
