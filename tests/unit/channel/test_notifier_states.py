@@ -13,6 +13,7 @@ from sopa_ryu.channel.claims import CLAIM_SECONDS, ForeignClaimError, TakenClaim
 from sopa_ryu.channel.keepalive import CUT_SECONDS, PING_SECONDS, ROUND_SECONDS
 from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS, MAX_REFUSED
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
+from tests.models.relayed_channels import follow
 from topologies import Host
 
 HOSTS = list(TREE.hosts())[:3]
@@ -53,7 +54,7 @@ class ChannelMachine(RuleBasedStateMachine):
         """An agent that answers keeps its place."""
         holder = self.connected(number)
         claim = self.channel.claim(Agent(holder.host))
-        self.read_all(holder)
+        follow(self.channel, holder)
         assert isinstance(claim.error, TakenClaimError) or holder.connection is None
 
     @rule(number=numbers, other=st.sampled_from(list(TREE.hosts())[3:]))
@@ -126,7 +127,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.channel.fail(reasons)
         for number, agent in enumerate(self.agents):
             if agent.connection is not None and number not in slow:
-                self.read_all(agent)
+                follow(self.channel, agent)
                 assert agent.connection is None or agent.view == self.channel.view
 
     @with_agents
@@ -141,8 +142,7 @@ class ChannelMachine(RuleBasedStateMachine):
         until = self.channel.now + seconds
         while self.channel.now < until:
             self.channel.advance(min(ROUND_SECONDS, until - self.channel.now))
-            for number in sorted(awake):
-                self.read_all(self.agents[number])
+            follow(self.channel, *(self.agents[number] for number in sorted(awake)))
 
     @rule(some=st.sets(numbers))
     def restart(self, some: set[int]) -> None:
@@ -177,13 +177,13 @@ class ChannelMachine(RuleBasedStateMachine):
         """Nothing happens any more: agents read and answer, and time passes until the silent ones must be gone."""
         if not self.channel.settled:
             self.channel.settle()
-        self.read_by_all()
+        follow(self.channel, *self.agents)
         self.channel.advance(CLAIM_SECONDS)
-        self.read_by_all()
+        follow(self.channel, *self.agents)
         connected = {id(agent) for agent in self.agents if agent.connection is not None}
         for _ in range(int((CUT_SECONDS + PING_SECONDS) / ROUND_SECONDS)):
             self.channel.advance(ROUND_SECONDS)
-            self.read_by_all()
+            follow(self.channel, *self.agents)
         view = self.channel.view
         assert connected == {id(agent) for agent in self.agents if agent.connection is not None}
         assert connected == {id(agent) for agent in self.channel.sessions.values()}
@@ -202,17 +202,6 @@ class ChannelMachine(RuleBasedStateMachine):
 
     def pending(self) -> list[Claim]:
         return [claim for claim in self.channel.claims if not claim.decided]
-
-    def read_by_all(self) -> None:
-        for agent in self.agents:
-            self.read_all(agent)
-
-    def read_all(self, agent: Agent) -> None:
-        while True:
-            read = agent.read()
-            self.channel.carry_out([])
-            if not self.channel.hear(agent) and not read:
-                return
 
 
 TestChannel = ChannelMachine.TestCase
