@@ -7,8 +7,10 @@ from typing import Any
 
 import networkx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sopa_ryu.arbiter.allocation import NO_HOP, Allocation, AllocationError, Cell, Order, Paths
+from sopa_ryu.arbiter.allocation import Allocation, AllocationError, Cell, Order, Paths
 from sopa_ryu.arbiter.capacities import capacities, host_at, host_index
 from tests.arbiter.checker import Checker
 from tests.arbiter.fuzz import fuzz
@@ -31,23 +33,18 @@ def pairs_of(batch: Iterable[Cell]) -> Counter[tuple[int, int]]:
     return Counter((cell.source, cell.destination) for cell in batch)
 
 
-@pytest.mark.parametrize("order", Order)
-@pytest.mark.parametrize("paths", Paths)
-@pytest.mark.parametrize("batch", [1, 4, 64])
-def test_a_fat_tree_under_load_has_no_conflict(order: Order, paths: Paths, batch: int) -> None:
-    scenario = Scenario(1, FatTree(4), order, paths, batch)
-    for _ in range(20):
+@given(seed=st.integers(0, 1 << 32))
+def test_any_fabric_with_any_failures_order_and_paths_has_no_conflict(seed: int) -> None:
+    scenario = Scenario(seed)
+    for _ in range(6):
         scenario.step()
-    assert scenario.statistics().slots == 20 * batch
+    scenario.statistics()
 
 
-def test_any_fabric_with_any_failures_has_no_conflict() -> None:
+def test_a_few_packets_of_the_fuzzer() -> None:
     counted = fuzz(100_000, seed=2)
     assert counted["checked"] >= 100_000
     assert counted["colouring"] > 10 * counted["colouring without a path"]
-
-
-# -- timeslots ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_papers_example() -> None:
@@ -179,13 +176,6 @@ def test_every_permutation_has_paths_for_all(k: int) -> None:
         batch = allocation.batch()
         assert len(batch) == len(demands)
         checker.check(batch)
-
-
-def test_hops_are_those_of_a_label() -> None:
-    allocation = allocation_of(FatTree(4), batch=1)
-    demand(allocation, {(0, 1): 1, (4, 6): 1, (5, 9): 1})
-    up = {cell.source: (cell.up1 == NO_HOP, cell.up2 == NO_HOP) for cell in allocation.batch()}
-    assert up == {0: (True, True), 4: (False, True), 5: (False, False)}
 
 
 def test_what_has_no_path_waits_for_one_and_takes_no_slots() -> None:

@@ -97,7 +97,8 @@ class Running:
 
     def sopa(self, *words: str) -> dict[str, Any]:
         """Run a command; return its exit status and its output: JSON, or whether there is any."""
-        assert self._commands.stdin is not None is not self._commands.stdout
+        assert self._commands.stdin
+        assert self._commands.stdout
         self._commands.stdin.write(json.dumps(words) + "\n")
         self._commands.stdin.flush()
         line = self._commands.stdout.readline()

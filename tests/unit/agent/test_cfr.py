@@ -40,7 +40,8 @@ def test_the_offset_is_known_to_half_of_the_best_round_trip(offset: int, delays:
     clock = Clock()
     for n, (there, back, waited) in enumerate(delays):
         assert answer(clock, BEGIN + n * 10_000_000, offset, there, back, waited)
-    assert clock.offset is not None is not clock.round_trip
+    assert clock.offset is not None
+    assert clock.round_trip is not None
     assert abs(clock.offset - offset) <= clock.round_trip / 2 + 1
     assert clock.round_trip <= min(there + back for there, back, _ in delays[-64:]) + 2 * 100 * 1_000
     assert clock.jumps == 0
