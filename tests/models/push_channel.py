@@ -118,9 +118,7 @@ class PushChannel:
         self.settled = False
         self.notifier = Notifier(TREE, lambda: self.view if self.settled else None, relays=self._relays)
         self.sessions: dict[AgentSession, Agent] = {}  # those that the controller has not closed
-        self.awaited: dict[
-            int, set[AgentSession]
-        ] = {}  # those that have to acknowledge a version before it is completed
+        self.awaited: dict[int, set[AgentSession]] = {}  # by version: those that have yet to acknowledge it
         self.completed: list[int] = []
         self.claims: list[Claim] = []
         self._writers: dict[AgentSession, str | None] = {}  # with the message for which the connection has no room

@@ -43,18 +43,12 @@ def garbage(now: View) -> list[str | bytes]:
     """Return messages that an agent must refuse, or that change nothing for it."""
     snapshot = json.loads(protocol.snapshot(now, ADDRESS))
     base = {"type": "delta", "epoch": now.epoch, "base": now.version, "version": now.version + 1}
-    delta = {**base, "failed": {}, "healed": []}
-    wrong = [{"host": "10.0.0.3"}, {"k": 5}, {"failures": {"a9_9": "down"}}]
     gap = {"base": now.version + 5, "version": now.version + 6}
+    wrong = [{}, [], {"type": "later"}]
+    wrong += [snapshot | its for its in ({"host": "10.0.0.3"}, {"k": 5}, {"failures": {"a9_9": "down"}})]
     changes = [{"failed": {"x": "down"}}, {"healed": ["nothing"]}, {"version": now.version}, gap]
-    messages = [
-        {},
-        [],
-        {"type": "later"},
-        *({**snapshot, **its} for its in wrong),
-        *({**delta, **its} for its in changes),
-    ]
-    return ["{", b"\x00\xff", protocol.PING, *map(json.dumps, messages)]
+    wrong += [base | {"failed": {}, "healed": []} | its for its in changes]
+    return ["{", b"\x00\xff", protocol.PING, *map(json.dumps, wrong)]
 
 
 class AgentMachine(RuleBasedStateMachine):
