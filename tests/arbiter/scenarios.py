@@ -11,21 +11,13 @@ MANY_HOSTS = 64
 
 
 class Scenario:
-    """An allocation on a fabric, with what happens to it: the seed decides everything that is not given."""
+    """An allocation on a fabric, with what happens to it: the seed decides everything."""
 
-    def __init__(
-        self,
-        seed: int,
-        fabric: Clos | None = None,
-        order: Order | None = None,
-        paths: Paths | None = None,
-        batch: int = 0,
-    ) -> None:
+    def __init__(self, seed: int) -> None:
         self.draw = draw = random.Random(f"{seed} arbiter")
-        self.fabric = fabric or some_fabric(draw)
-        self.order = order or draw.choice(list(Order))
-        self.paths = paths or draw.choice(list(Paths))
-        self.slots = batch or draw.choice((1, 2, 4, 4, 7, 8, 9, 16, 31, 33, MAX_BATCH))
+        self.fabric = some_fabric(draw)
+        self.order, self.paths = draw.choice(list(Order)), draw.choice(list(Paths))
+        self.slots = draw.choice((1, 2, 4, 4, 7, 8, 9, 16, 31, 33, MAX_BATCH))
         # more cells than one of a host's link: the library can, though no fabric of `capacities` has them
         self._host_cells = bytes(draw.choice((1, 1, 2, 5)) for _ in range(self.fabric.host_count))
         self._wide = draw.random() < 0.3

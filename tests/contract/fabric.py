@@ -36,13 +36,8 @@ def collect(directory: Path) -> dict[str, Any]:
         its.rated()
         rest[HEALTHY] = its.state()
         rest["healthy, asked more"] = asked(its)
-        parts = {
-            "openapi": masked(json.loads(its.request("GET", "/openapi.json").body)),
-            "metrics": metrics(its),
-            "queries": queries(its),
-            "channel": channel(its),
-            "live": live(its),
-        }
+        parts = {"openapi": masked(json.loads(its.request("GET", "/openapi.json").body))}
+        parts |= {ask.__name__: ask(its) for ask in (metrics, queries, channel, live)}
         entries = its.flows()
         parts["switches"] = {HEALTHY: shared(entries)}
         for situation, act, undo, names in situations(its):
@@ -163,19 +158,18 @@ def metrics(its: Running) -> dict[str, Any]:
     answer = its.request("GET", "/metrics")
     families: dict[str, Any] = {}
     for family in text_string_to_metric_families(answer.body.decode()):
-        samples: dict[str, dict[str, set[str]]] = {}
+        samples: dict[str, dict[str, Any]] = {}
         for sample in family.samples:
             labels = samples.setdefault(sample.name, {})
             for label, value in sample.labels.items():
                 labels.setdefault(label, set()).add(value)
         most = MAX_VALUES if family.name.startswith("sopa_") else 0  # others are Python's own
+        for labels in samples.values():
+            labels.update({label: sorted(its) if len(its) <= most else TEXT for label, its in labels.items()})
         families[family.name] = {
             "type": family.type,
             "help": TEXT if family.documentation else "",
-            "samples": {
-                name: {label: sorted(values) if len(values) <= most else TEXT for label, values in labels.items()}
-                for name, labels in samples.items()
-            },
+            "samples": samples,
         }
     return {"status": answer.status, "content-type": answer.headers["content-type"], "families": families}
 

@@ -130,10 +130,8 @@ class Running:
             name = self.tree.name(switch)
             lines = self.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
             lines += self.ovs.ofctl("dump-groups", name).splitlines()
-            unversioned = (
-                re.sub(r"(cookie=0x[0-9a-f]{1,8})[0-9a-f]{8}\b", r"\1<version>", its.strip()) for its in lines
-            )
-            found[name] = sorted(line for line in unversioned if "actions=" in line or "group_id=" in line)
+            kept = [line.strip() for line in lines if "actions=" in line or "group_id=" in line]
+            found[name] = sorted(re.sub(r"(cookie=0x[0-9a-f]{1,8})[0-9a-f]{8}\b", r"\1<version>", its) for its in kept)
         return found
 
     def port(self, name: str) -> tuple[Any, int]:

@@ -93,9 +93,8 @@ class MemoryScattering:
     def __init__(self) -> None:
         self.uses: dict[IPv4Address, Use] = {}
         self.before: dict[IPv4Address, Use] | None = None  # what they were when the programs were attached
-        self.sweeps = self.refusals = self.sweep_refusals = (
-            0  # the kernel refuses so many of the next changes and sweeps
-        )
+        self.sweeps = 0
+        self.refusals = self.sweep_refusals = 0  # the kernel refuses so many of the next changes, and sweeps
 
     def note(self, uses: Mapping[IPv4Address, Use]) -> None:
         if self.refusals:

@@ -32,10 +32,10 @@ def answer(clock: Clock, now: int, offset: int, there: int = 10**5, back: int = 
     return clock.note(asked_at=asked, received_at=arrived, answered_at=arrived + waited, now=now)
 
 
-@given(
-    st.integers(-(10**18), 10**18),
-    st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**9)), min_size=1, max_size=100),
-)
+DELAYS = st.tuples(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**9))
+
+
+@given(st.integers(-(10**18), 10**18), st.lists(DELAYS, min_size=1, max_size=100))
 def test_the_offset_is_known_to_half_of_the_best_round_trip(offset: int, delays: list[tuple[int, int, int]]) -> None:
     clock = Clock()
     for n, (there, back, waited) in enumerate(delays):

@@ -198,15 +198,20 @@ class AtWork:
                 getattr(self, "do_" + name)(*step.words, **step.options)
             else:
                 getattr(self.controllers[step.words[0]], name)()
-            codes = [
-                f"{name} is left with {code}" for name, its in self.controllers.items() for code in its.take_codes()
-            ]
+            left = [(name, code) for name, its in self.controllers.items() for code in its.take_codes()]
         its = self.follower
         at = self.names[its.controllers.url] if its.connected else "nobody"
         version = f"{its.view.epoch}.{its.view.version}" if its.view is not None else "nothing"
         for url, name in self.names.items():
             lines = [line.replace(url, name) for line in lines]
-        return "\n".join([f"follows {at}: {version}, {its.swaps} swaps", *codes, *self._scattering(), *lines])
+        return "\n".join(
+            [
+                f"follows {at}: {version}, {its.swaps} swaps",
+                *(f"{name} is left with {code}" for name, code in left),
+                *self._scattering(),
+                *lines,
+            ]
+        )
 
     def _scattering(self) -> list[str]:
         """Say what MCS may do with which host, since when, and which lists of hosts were acknowledged."""

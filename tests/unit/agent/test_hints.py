@@ -89,10 +89,11 @@ def test_hints(script: Path, request: pytest.FixtureRequest) -> None:
     play(script, Host().handle, record=request.config.option.record)
 
 
-@given(
-    st.integers(1, 10**6), st.integers(0, 2**32 - 1), st.lists(st.tuples(st.integers(0, 10**5), st.integers(0, 10**5)))
-)
-def test_a_demand_is_what_sockets_hold_or_the_hint_whichever_is_more(
+BYTES = st.integers(0, 10**5)
+
+
+@given(st.integers(1, 10**6), st.integers(0, 2**32 - 1), st.lists(st.tuples(BYTES, BYTES)))
+def test_a_demand_is_the_more_of_what_sockets_hold_and_the_hint(
     size: int, first: int, steps: list[tuple[int, int]]
 ) -> None:
     hints, written, held = Hints(), 0, 0

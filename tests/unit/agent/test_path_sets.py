@@ -111,9 +111,8 @@ def test_what_touches_none_of_a_hosts_paths_swaps_nothing() -> None:
 def test_only_what_a_change_touches_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     sets, asked, whole = sets_of(FatTree(8)), list[object](), Failures.choices_from
     sets.follow(Failures(FatTree(8)))
-    monkeypatch.setattr(
-        Failures, "choices_from", lambda its, edge, pods=None: asked.append(pods) or whole(its, edge, pods)
-    )
+    noted = lambda its, edge, pods=None: asked.append(pods) or whole(its, edge, pods)  # noqa: E731
+    monkeypatch.setattr(Failures, "choices_from", noted)
     sets.follow(Failures(FatTree(8), {"e5_1-a5_0": "down"}))
     assert asked == [frozenset({5})]
 

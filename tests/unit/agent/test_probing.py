@@ -276,12 +276,14 @@ def test_a_report_has_what_was_decided_since_the_last_and_no_more_than_fits() ->
 HOPS = st.integers(0, 255).flatmap(lambda up1: st.tuples(st.just(up1), st.integers(255 * (up1 == 255), 255)))
 
 
-@given(
-    st.integers(0, 2**32 - 1), st.integers(0, 2**32 * 10**9 - 1), st.integers(0, 65535), HOPS, st.sampled_from(Carrier)
-)
+SENT = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 * 10**9 - 1), st.integers(0, 65535))
+
+
+@given(SENT, HOPS, st.sampled_from(Carrier))
 def test_every_frame_is_read_as_it_was_written(
-    number: int, at: int, ssid: int, hops: tuple[int, int], carrier: Carrier
+    sent: tuple[int, int, int], hops: tuple[int, int], carrier: Carrier
 ) -> None:
+    number, at, ssid = sent
     stream = Stream(THERE, *hops)
     frame = bytes(ProbeFrame(ends(carrier=carrier), stream, ssid).numbered(number, at))
     packet = read(frame)

@@ -60,11 +60,8 @@ def test_every_probe_is_answered_for_in_parts_of_a_second() -> None:
     probes = Probes()
     said = traced(Tracer(probes), Request(9, PATHS, 60, 10.0))
     assert probes.asked == [(4, 25, 0.01), (4, 25, 0.01), (4, 10, 0.01)]
-    assert [(its.number, its.done, len(its.outcomes)) for its in said] == [
-        (9, False, 100),
-        (9, False, 100),
-        (9, True, 40),
-    ]
+    assert [its.number for its in said] == [9, 9, 9]
+    assert [(its.done, len(its.outcomes)) for its in said] == [(False, 100), (False, 100), (True, 40)]
     fates = {outcome.place: outcome.fate for answer in said for outcome in answer.outcomes}
     assert fates == {0: BACK, 1: LOST_OUT, 2: LOST_BACK, 3: LOST}
     assert said[0].outcomes[0].delay_ns == 50_000

@@ -114,3 +114,8 @@ def test_the_way_back_is_seldom_jittered_and_ever_longer() -> None:
     its.went_back(its.urls[0])
     assert its.url == its.urls[0]
     assert its.back_seconds(16) <= 60.0
+
+
+def test_no_url_is_an_error() -> None:
+    with pytest.raises(ValueError, match="needs the URL"):
+        made(0)

@@ -86,7 +86,7 @@ def test_what_it_reports_is_shown_and_nothing_else() -> None:
     assert its.report() is None
     session, _ = its.enter("192.0.2.1", "connection", 0.0)
     its.due(session, 0.0)
-    more = {"more": 1, "order": "\n", "late_batches": -1}
+    more = {"more": 1, "order": "\n", "late_batches": -1, "lease_ms": True}
     for ack in (arbiter.ack(HEALTHY, 0, {**REPORT, **more}), protocol.ack(HEALTHY, 0)):
         its.received(session, ack, 0.1)
         report = its.report() or {}

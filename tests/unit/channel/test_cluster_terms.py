@@ -16,11 +16,9 @@ from tests.models.push_channel import TREE, Agent, PushChannel
 from topologies import Failures
 
 HOSTS = list(TREE.hosts())[:4]
-ADDRESS = TREE.ip(HOSTS[0])
 NUMBERS, RELAYS = st.integers(0, len(HOSTS) - 1), st.integers(0, 1)
-FAILED = st.dictionaries(
-    st.sampled_from(["a0_0", "c0_1", "a0_0-c0_0", "e1_0-a1_1"]), st.sampled_from(["down", "silent", "drained"])
-)
+NAMES, REASONS = ["a0_0", "c0_1", "a0_0-c0_0", "e1_0-a1_1"], ["down", "silent", "drained"]
+FAILED = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(REASONS))
 
 
 def view(epoch: int, version: int, cluster: str = "sopa", **failed: str) -> View:

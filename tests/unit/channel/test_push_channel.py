@@ -296,11 +296,10 @@ def test_with_ports_whoever_is_scattered_to_knows_the_sender(seed: int) -> None:
 def test_after_any_events_all_that_run_mcs_scatter_to_each_other_and_to_nobody_else(seed: int) -> None:
     draw, its = random.Random(seed), RelayedChannels(3)
     agents = [scattering(host) for host in HOSTS[:8]]
+    kinds = ["connect", "end", "time", "connect", "end", "time", "connect", "relay", "channel", "leader"]
     for _ in range(150):
         agent, relay = draw.choice(agents), draw.choice(list(its.relays))
-        match draw.choice(
-            ("connect", "connect", "connect", "end", "end", "time", "time", "relay", "channel", "leader")
-        ):
+        match draw.choice(kinds):
             case "connect" if its.at(agent) is None:
                 its.connect(agent, relay)
             case "end" if its.at(agent) is not None:

@@ -64,9 +64,8 @@ class Desk:
         self.lists.acknowledged(session)
 
     def do_assign(self, number: str, text: str, *places: str) -> str:
-        return "\n".join(
-            f"{place}: {self._name(self.its.assign(HOSTS[int(place)], int(number), text))}" for place in places
-        )
+        relays = {place: self.its.assign(HOSTS[int(place)], int(number), text) for place in places}
+        return "\n".join(f"{place}: {self._name(relay)}" for place, relay in relays.items())
 
     def do_forged(self, place: str, count: str) -> str:
         return self._name(self.its.forged(HOSTS[int(place)], int(count)))

@@ -108,13 +108,13 @@ class Desk:
         return f"{', '.join(kept) or 'none'}; {len(desk)} are running"
 
     def _state(self, trace: Trace) -> str:
-        named = [
-            [f"{name} {each.fates[fate]}" for name, fate in FATES.items() if fate in each.fates] for each in trace.found
-        ]
-        delays = [f"us {list(each.delays)}" for each in trace.found]
-        paths = "; ".join(" ".join([*names, us]) for names, us in zip(named, delays, strict=True))
+        found = []
+        for its in trace.found:
+            fates = [f"{name} {its.fates[fate]}" for name, fate in FATES.items() if fate in its.fates]
+            found.append(" ".join([*fates, f"us {list(its.delays)}"]))
+        problem = f": {trace.problem}" if trace.problem else ""
         labels = f" labels {trace.labels}" if trace.labels is not None else ""
-        return f"{trace.number} is {trace.state.name.lower()}{': ' + trace.problem if trace.problem else ''} | {paths}{labels}"
+        return f"{trace.number} is {trace.state.name.lower()}{problem} | {'; '.join(found)}{labels}"
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "traces"), ids=lambda path: path.stem)

@@ -33,13 +33,10 @@ def world() -> World:
     return World(4, 3, bad_hosts=0.0)
 
 
-def watched(
-    world: World,
-    seconds: int,
-    its: Observer | None = None,
-    first: int = 1,
-    change: Callable[[int, Any], Any] | None = None,
-) -> Observer:
+Change = Callable[[int, Any], Any] | None
+
+
+def watched(world: World, seconds: int, its: Observer | None = None, first: int = 1, change: Change = None) -> Observer:
     """Let an observer take reports for a while, which may be changed: a host's number and its records."""
     its = its or Observer(world.elements)
     its.answers(np.ones(world.elements.hosts, bool))
