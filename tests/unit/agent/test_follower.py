@@ -204,14 +204,8 @@ class AtWork:
         version = f"{its.view.epoch}.{its.view.version}" if its.view is not None else "nothing"
         for url, name in self.names.items():
             lines = [line.replace(url, name) for line in lines]
-        return "\n".join(
-            [
-                f"follows {at}: {version}, {its.swaps} swaps",
-                *(f"{name} is left with {code}" for name, code in left),
-                *self._scattering(),
-                *lines,
-            ]
-        )
+        codes = [f"{name} is left with {code}" for name, code in left]
+        return "\n".join([f"follows {at}: {version}, {its.swaps} swaps", *codes, *self._scattering(), *lines])
 
     def _scattering(self) -> list[str]:
         """Say what MCS may do with which host, since when, and which lists of hosts were acknowledged."""

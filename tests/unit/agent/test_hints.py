@@ -37,7 +37,7 @@ def unsent(payload: int = 0, written: int = 7, own_port: int = 40000, user: int 
 
 
 def socket_of(text: str) -> Unsent:
-    """Return what a connection has: the own port, the bytes that wait and that were written, ``40000:1000/5000 user=1001``."""
+    """Return what a connection has: the own port, the bytes that wait and that were written, ``40000:1000/5000@1001``."""
     port, _, rest = text.partition(":")
     bytes_, _, user = rest.partition("@")
     payload, _, written = bytes_.partition("/")
