@@ -5,8 +5,6 @@ from topologies import Clos, Failures, FatTree
 
 TREE = FatTree(8)
 NONE = Failures(TREE)
-
-
 LINK = "a2_0-c0_1"
 
 
@@ -16,7 +14,7 @@ def suspect(name: str = LINK, confidence: float = 0.9999, down: bool | None = Tr
 
 def test_a_warning_is_one_line_once_two_evaluations_agree() -> None:
     its = Caretaker(TREE, Policy.WARN, 2)
-    said = [[line.text for line in its.decide(suspects, NONE, 0.0).lines] for suspects in [[suspect()]] * 3]
+    said = [[line.text for line in its.decide([suspect()], NONE, 0.0).lines] for _ in range(3)]
     assert said[1] == [
         f"link {LINK} loses 1.23% of the packets downwards (certainty above 99.9%, losses reported by 7 hosts): it stays in use "
         "(--sopa-suspect warn); check its optics, cable and ports"
