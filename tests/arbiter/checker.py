@@ -1,7 +1,5 @@
 """Verifies batches of grants against the fabric alone: walks each path by `Clos.hops`, and knows nothing of how it was found."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -17,20 +15,11 @@ class Conflict(AssertionError):
 
 
 class Checker:
-    """What a fabric's links carry, and what was demanded and granted.
-
-    Parameters
-    ----------
-    failures : Failures
-        What must not be on any path.
-    slots : int
-        Of a batch.
-    """
+    """What a fabric's links carry, and what was demanded and granted, in batches of so many slots."""
 
     def __init__(self, failures: Failures, slots: int) -> None:
-        self.slots = slots
+        self.slots, self.granted = slots, 0
         self.demands: dict[tuple[int, int], int] = {}
-        self.granted = 0
         self._hosts = list(failures.tree.hosts())
         self.follow(failures)
 
@@ -47,30 +36,22 @@ class Checker:
             self.demands[source, destination] = cells
 
     def check(self, batch: Iterable[Cell], reserved: Mapping[int, tuple[int, int]] | None = None) -> None:
-        """Verify a batch, and take it off the demands.
-
-        Parameters
-        ----------
-        batch : iterable of Cell
-        reserved : mapping, optional
-            Cells that a host's link must have left, of those that it sends and of those that it receives.
+        """Verify a batch, and take it off the demands; a host's link has cells left, of those sent and of those received.
 
         Raises
         ------
         Conflict
             If a host or a link carries more than it can, a path is none of the fabric, or more was granted than demanded.
         """
-        last = 0
-        sends: Counter[tuple[int, int]] = Counter()
-        receives: Counter[tuple[int, int]] = Counter()
-        used: dict[Direction, int] = {}
+        last, used = 0, Counter[Direction]()
+        sends, receives = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         for cell in batch:
             source, destination, slot, up1, up2 = cell
             if slot != last:
                 if not last < slot < self.slots:
                     raise Conflict(f"{cell} after slot {last} of {self.slots}")
                 last = slot
-                used = {}
+                used.clear()
             left = self.demands.get((source, destination), 0) - 1
             if left < 0:
                 raise Conflict(f"{cell} was not demanded")
@@ -78,24 +59,15 @@ class Checker:
             sends[source, slot] += 1
             receives[destination, slot] += 1
             for direction, capacity in self._walk(source, destination, up1, up2):
-                count = used.get(direction, 0) + 1
-                if count > capacity:
-                    raise Conflict(f"{cell}: {direction} carries {count} cells, and can {capacity}")
-                used[direction] = count
+                used[direction] += 1
+                if used[direction] > capacity:
+                    raise Conflict(f"{cell}: {direction} carries {used[direction]} cells, and can {capacity}")
             self.granted += 1
         for cells, what in ((sends, "sends"), (receives, "receives")):
             for (host, slot), count in cells.items():
                 if count > self._host_cells[host]:
                     raise Conflict(f"host {host} {what} {count} cells in slot {slot}, and can {self._host_cells[host]}")
-        self._check_reserved(sends, receives, reserved or {})
-
-    def _check_reserved(
-        self,
-        sends: Counter[tuple[int, int]],
-        receives: Counter[tuple[int, int]],
-        reserved: Mapping[int, tuple[int, int]],
-    ) -> None:
-        for host, free in reserved.items():
+        for host, free in (reserved or {}).items():
             for cells, wanted in zip((sends, receives), free, strict=True):
                 all_slots = self.slots * self._host_cells[host]
                 used = sum(cells[host, slot] for slot in range(self.slots))
@@ -105,10 +77,9 @@ class Checker:
     def _walk(self, source: int, destination: int, up1: int, up2: int) -> tuple[tuple[Direction, int], ...]:
         src, dst = self._hosts[source], self._hosts[destination]
         key = (Clos.edge_of(src), Clos.edge_of(dst), up1, up2)
-        walk = self._walks.get(key)
-        if walk is None:
-            walk = self._walks[key] = self._walked(src, dst, up1, up2)
-        return walk
+        if key not in self._walks:
+            self._walks[key] = self._walked(src, dst, up1, up2)
+        return self._walks[key]
 
     def _walked(self, src: Host, dst: Host, up1: int, up2: int) -> tuple[tuple[Direction, int], ...]:
         """Return the links between switches that a path takes, each with its capacity."""
@@ -122,7 +93,6 @@ class Checker:
         return tuple(((here, there), self._cells(fabric.link(here, there))) for here, there in pairwise(hops))
 
     def _cells(self, link: Link) -> int:
-        """Return what a link carries in a slot."""
         fabric = self._failures.tree
         if self._failures.hit((link, link.lower, link.upper) if isinstance(link.lower, Switch) else (link, link.upper)):
             return 0

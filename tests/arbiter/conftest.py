@@ -1,7 +1,5 @@
 """The arbiter's library for its tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from sopa_ryu.arbiter.build import build
@@ -9,5 +7,4 @@ from sopa_ryu.arbiter.build import build
 
 @pytest.fixture(autouse=True, scope="session")
 def library() -> None:
-    """The compiled library."""
     build()

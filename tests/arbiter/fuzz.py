@@ -1,7 +1,5 @@
 """``make fuzz ARGS=arbiter``: batches of the arbiter's library on fabrics of all kinds, each cell checked."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time
@@ -18,13 +16,7 @@ SAY_EVERY_SECONDS = 10.0
 
 
 def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
-    """Check so many cells; return the numbers of cells by kind.
-
-    Raises
-    ------
-    Conflict
-        With the scenario, at the first batch that has one.
-    """
+    """Check so many cells; return the numbers of cells by kind. A `Conflict` names its scenario."""
     counted: Counter[str] = Counter()
     said = started = time.monotonic()
     number = seed * 1_000_000
@@ -51,7 +43,6 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
 
 
 def main() -> int:
-    """The command line of ``make fuzz``."""
     options = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     options.add_argument("--packets", type=int, default=1_000_000, help="cells (default %(default)s)")
     options.add_argument("--seed", type=int, default=1, help="decides everything (default %(default)s)")

@@ -1,7 +1,5 @@
 """Fabrics of all kinds, and demands, reservations and failures by chance, for the arbiter's library and its checker."""
 
-from __future__ import annotations
-
 import random
 
 from sopa_ryu.arbiter.allocation import MAX_BATCH, Allocation, Order, Paths, Statistics
@@ -13,38 +11,19 @@ MANY_HOSTS = 64
 
 
 class Scenario:
-    """An allocation on a fabric, with what happens to it.
+    """An allocation on a fabric, with what happens to it: the seed decides everything."""
 
-    Parameters
-    ----------
-    seed : int
-        Decides everything.
-    fabric : Clos, optional
-        By default one by chance.
-    order, paths, batch : optional
-        As of `Allocation`; by chance by default.
-    """
-
-    def __init__(
-        self,
-        seed: int,
-        fabric: Clos | None = None,
-        order: Order | None = None,
-        paths: Paths | None = None,
-        batch: int | None = None,
-    ) -> None:
+    def __init__(self, seed: int) -> None:
         self.draw = draw = random.Random(f"{seed} arbiter")
-        self.fabric = fabric or some_fabric(draw)
-        self.order = order or draw.choice(list(Order))
-        self.paths = paths or draw.choice(list(Paths))
-        self.slots = batch or draw.choice((1, 2, 4, 4, 7, 8, 9, 16, 31, 33, MAX_BATCH))
+        self.fabric = some_fabric(draw)
+        self.order, self.paths = draw.choice(list(Order)), draw.choice(list(Paths))
+        self.slots = draw.choice((1, 2, 4, 4, 7, 8, 9, 16, 31, 33, MAX_BATCH))
         # more cells than one of a host's link: the library can, though no fabric of `capacities` has them
         self._host_cells = bytes(draw.choice((1, 1, 2, 5)) for _ in range(self.fabric.host_count))
         self._wide = draw.random() < 0.3
         failures = some_failures(draw, self.fabric) if draw.random() < 0.5 else Failures(self.fabric)
-        self.allocation = Allocation(
-            self._capacities(failures), order=self.order, paths=self.paths, batch=self.slots, seed=seed
-        )
+        options = {"order": self.order, "paths": self.paths, "batch": self.slots, "seed": seed}
+        self.allocation = Allocation(self._capacities(failures), **options)
         self.checker = Checker(failures, self.slots)
         self._follow(failures)
 
@@ -114,7 +93,6 @@ def some_fabric(draw: random.Random) -> Clos:
 
 
 def some_failures(draw: random.Random, fabric: Clos) -> Failures:
-    """Return a few failed switches and links, or none."""
     elements = [*fabric.switches(), *fabric.links()]
     failed = draw.sample(elements, min(len(elements), draw.choice((0, 1, 1, 2, 5, len(elements) // 6))))
     return Failures(fabric, {fabric.name(element): "down" for element in failed})

@@ -4,8 +4,6 @@ One fabric goes through all situations, one after the other, and is healthy agai
 dummy datapath, so that root is needed, but no packet.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -17,8 +15,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.contract.plain import added_and_removed, shared
-from tests.contract.questions import MAX_VALUES, OPERATORS_REQUESTS, OTHER_REQUESTS, QUERIES, QUESTIONS, ROOT, USAGE
-from tests.contract.running import Running, running
+from tests.contract.running import ASKED, ROOT, Running, running
 from tests.contract.sockets import channel, live
 from tests.contract.values import HEALTHY, TEXT, compact, masked
 from tests.helpers.waiting import Containing, eventually
@@ -26,6 +23,10 @@ from tests.helpers.waiting import Containing, eventually
 PARTS = ("rest", "openapi", "metrics", "queries", "channel", "live", "switches", "rest-k2")
 WITH_SITUATIONS = ("rest",)
 """Parts whose answers are stored once where they are as in the healthy fabric."""
+MAX_VALUES = 20
+"""Of a metric's label with more values only the name is recorded."""
+UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+UPGRADE |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 
 
 def collect(directory: Path) -> dict[str, Any]:
@@ -35,13 +36,8 @@ def collect(directory: Path) -> dict[str, Any]:
         its.rated()
         rest[HEALTHY] = its.state()
         rest["healthy, asked more"] = asked(its)
-        parts = {
-            "openapi": masked(json.loads(its.request("GET", "/openapi.json").body)),
-            "metrics": metrics(its),
-            "queries": queries(its),
-            "channel": channel(its),
-            "live": live(its),
-        }
+        parts = {"openapi": masked(json.loads(its.request("GET", "/openapi.json").body))}
+        parts |= {ask.__name__: ask(its) for ask in (metrics, queries, channel, live)}
         entries = its.flows()
         parts["switches"] = {HEALTHY: shared(entries)}
         for situation, act, undo, names in situations(its):
@@ -67,42 +63,19 @@ Situation = tuple[str, Callable[[], dict[str, Any] | None], Callable[[], object]
 
 def situations(its: Running) -> Iterator[Situation]:
     """Yield each situation: its name, what leads to it, what leads out of it, and what has failed in it."""
-    yield (
-        "a link is down",
-        lambda: its.set_link("a0_0-c0_1", False),
-        lambda: its.set_link("a0_0-c0_1", True),
-        ("a0_0-c0_1",),
-    )
-    yield (
-        "a link is silent",
-        lambda: its.set_live("e0_0-a0_1", False),
-        lambda: its.set_live("e0_0-a0_1", True),
-        ("e0_0-a0_1",),
-    )
+    link, silent, drained = "a0_0-c0_1", "e0_0-a0_1", ("c1_0", "e2_1-a2_0")
+    elsewhere, four = ("a1_0-c0_0", "a3_1-c1_1"), ("a1_0-c0_1", "a3_0-c0_0", "c1_1", "e0_1-a0_0")
+    yield "a link is down", lambda: its.set_link(link, False), lambda: its.set_link(link, True), (link,)
+    yield "a link is silent", lambda: its.set_live(silent, False), lambda: its.set_live(silent, True), (silent,)
     yield (
         "a switch and a link are drained",
-        lambda: {"PUT c1_0": its.drain("PUT", "c1_0"), "PUT e2_1-a2_0": its.drain("PUT", "e2_1-a2_0")},
-        lambda: [its.drain("DELETE", name) for name in ("c1_0", "e2_1-a2_0")],
-        ("c1_0", "e2_1-a2_0"),
+        lambda: {f"PUT {name}": its.drain("PUT", name) for name in drained},
+        lambda: [its.drain("DELETE", name) for name in drained],
+        drained,
     )
-    yield (
-        "a switch is gone",
-        lambda: gone(its, "a2_1"),
-        lambda: back(its, "a2_1"),
-        ("a2_1",),
-    )
-    yield (
-        "cables lead elsewhere",
-        lambda: elsewhere(its),
-        lambda: pulled_and_plugged(its, "a1_0-c0_0", "a3_1-c1_1"),
-        ("a1_0-c0_0", "a3_1-c1_1"),
-    )
-    yield "several have failed", lambda: several(its), lambda: several_undone(its), (
-        "a1_0-c0_1",
-        "a3_0-c0_0",
-        "c1_1",
-        "e0_1-a0_0",
-    )  # fmt: skip
+    yield ("a switch is gone", lambda: gone(its, "a2_1"), lambda: back(its, "a2_1"), ("a2_1",))
+    yield "cables lead elsewhere", lambda: miswire(its), lambda: pull_and_plug(its, *elsewhere), elsewhere
+    yield "several have failed", lambda: several(its), lambda: several_undone(its), four
 
 
 def gone(its: Running, name: str) -> dict[str, Any]:
@@ -123,19 +96,18 @@ def back(its: Running, name: str) -> None:
     its.set_neighbours(name, True)
 
 
-def elsewhere(its: Running) -> None:
+def miswire(its: Running) -> None:
     """Have another switch's probe arrive at one link, and a foreign device's at another."""
     its.hear("a1_0", 3, its.tree.dpid(its.tree.switch("c0_1")), 2)
     its.failing("a1_0-c0_0")
     its.hear("a3_1", 4, 0xFFFFFF, 1)
 
 
-def pulled_and_plugged(its: Running, *names: str) -> None:
+def pull_and_plug(its: Running, *names: str) -> None:
     """Forget what was heard at links' lower ends."""
-    for name in names:
-        its.set_link(name, False)
-    for name in names:
-        its.set_link(name, True)
+    for up in (False, True):
+        for name in names:
+            its.set_link(name, up)
 
 
 def several(its: Running) -> dict[str, Any]:
@@ -164,25 +136,20 @@ def several_undone(its: Running) -> None:
 
 def asked(its: Running) -> dict[str, Any]:
     """Return the answers to what is asked of the healthy fabric alone."""
-    answers = {f"GET {path}": its.answer("GET", ROOT + path) for path in QUESTIONS}
-    for method, path, headers in OTHER_REQUESTS:
-        answers[f"{method} {path} {dict(headers) or ''}".strip()] = its.answer(method, path, headers)
-    for method, path, headers in OPERATORS_REQUESTS:
-        named = f"{method} {path} {dict(headers) or ''}".strip()
+    answers = {f"GET {path}": its.answer("GET", ROOT + path) for path in ASKED["healthy"]}
+    for method, path, headers in ASKED["requests"]:
+        answers[f"{method} {path} {headers or ''}".strip()] = its.answer(method, path, headers)
+    for method, path, headers in ASKED["operators"]:
+        named = f"{method} {path} {headers or ''}".strip()
         answers[f"{named}, with the token"] = its.answer(method, ROOT + path, {**headers, **its.operator})
-    etag = its.request("GET", f"{ROOT}/fabric").headers["etag"]
-    answers["GET /fabric, unchanged"] = its.answer("GET", f"{ROOT}/fabric", {"If-None-Match": etag})
-    etag = its.request("GET", f"{ROOT}/drains").headers["etag"]
-    answers["DELETE /drains/c0_0, unchanged"] = its.answer(
-        "DELETE", f"{ROOT}/drains/c0_0", {**its.operator, "If-Match": etag}
-    )
-    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-    upgrade["Sec-WebSocket-Key"] = "dGhlIHNhbXBsZSBub25jZQ=="
+    fabric, drains = (its.request("GET", f"{ROOT}/{name}").headers["etag"] for name in ("fabric", "drains"))
+    answers["GET /fabric, unchanged"] = its.answer("GET", f"{ROOT}/fabric", {"If-None-Match": fabric})
+    unchanged = {**its.operator, "If-Match": drains}
+    answers["DELETE /drains/c0_0, unchanged"] = its.answer("DELETE", f"{ROOT}/drains/c0_0", unchanged)
     for path in ("/agents/10.0.0.2", "/agents/h9_0_2", "/agents/nothing"):
-        answers[f"WebSocket {path}, no token"] = its.answer("GET", ROOT + path, upgrade)
-    answers["WebSocket /live, foreign page"] = its.answer(
-        "GET", f"{ROOT}/live", {**upgrade, "Origin": "http://elsewhere.example"}
-    )
+        answers[f"WebSocket {path}, no token"] = its.answer("GET", ROOT + path, UPGRADE)
+    foreign = {**UPGRADE, "Origin": "http://elsewhere.example"}
+    answers["WebSocket /live, foreign page"] = its.answer("GET", f"{ROOT}/live", foreign)
     return answers
 
 
@@ -191,19 +158,18 @@ def metrics(its: Running) -> dict[str, Any]:
     answer = its.request("GET", "/metrics")
     families: dict[str, Any] = {}
     for family in text_string_to_metric_families(answer.body.decode()):
-        samples: dict[str, dict[str, set[str]]] = {}
+        samples: dict[str, dict[str, Any]] = {}
         for sample in family.samples:
             labels = samples.setdefault(sample.name, {})
             for label, value in sample.labels.items():
                 labels.setdefault(label, set()).add(value)
         most = MAX_VALUES if family.name.startswith("sopa_") else 0  # others are Python's own
+        for labels in samples.values():
+            labels.update({label: sorted(its) if len(its) <= most else TEXT for label, its in labels.items()})
         families[family.name] = {
             "type": family.type,
             "help": TEXT if family.documentation else "",
-            "samples": {
-                name: {label: sorted(values) if len(values) <= most else TEXT for label, values in labels.items()}
-                for name, labels in samples.items()
-            },
+            "samples": samples,
         }
     return {"status": answer.status, "content-type": answer.headers["content-type"], "families": families}
 
@@ -222,14 +188,9 @@ def failures_counted(its: Running) -> dict[str, float]:
 def queries(its: Running) -> dict[str, Any]:
     """Run the commands that ask a controller, also wrong ones."""
     answers = {}
-    for query in QUERIES:
-        for words in (query, f"{query} --json"):
-            answers[words] = its.sopa(*words.split())
-    for words in USAGE:
+    for words in [*ASKED["queries"], *(f"{query} --json" for query in ASKED["queries"]), *ASKED["usage"]]:
         answers[words] = its.sopa(*words.split())
-    for words in ("drain c0_0 a0_0-c0_1 --json", "status", "status --json", "restore c0_0 a0_0-c0_1 --json"):
-        answers[f"then: {words}"] = its.sopa(*words.split())
-    for words in ("drain c0_0", "drain c0_0 --wait 0", "restore c0_0"):
+    for words in ASKED["drains"]:
         answers[f"then: {words}"] = its.sopa(*words.split())
     answers["watch --json --last 2"] = watched(its)
     return answers
@@ -280,26 +241,19 @@ def small(directory: Path) -> dict[str, Any]:
             "--", "set", "Bridge", "a1_0", "flow_tables:1=@full",
         )  # fmt: skip
         its.connect_to_controller("a1_0")
-        eventually(
-            lambda: its.body("/failures")["failures"][0]["reason"],
-            lambda reason: reason not in ("not connected", "down"),
-        )
+        eventually(lambda: its.reasons().get("a1_0"), lambda why: why not in (None, "not connected", "down"))
         its.version = its.body("/fabric")["version"]
         answers["one refuses its rules"] = state_of_small(its)
         its.ovs.vsctl(
             "add-br", "other", "--", "set", "Bridge", "other", "datapath_type=dummy", "protocols=OpenFlow13",
             "other-config:datapath-id=0000000000ffff00", "--", "set-controller", "other", its.controller.openflow,
         )  # fmt: skip
-        eventually(
-            lambda: [datapath["dpid"] for datapath in its.body("/fabric")["rejected"]], Containing("0000000000ffff00")
-        )
+        eventually(lambda: [each["dpid"] for each in its.body("/fabric")["rejected"]], Containing("0000000000ffff00"))
         answers["a foreign datapath"] = state_of_small(its)
     return answers
 
 
 def state_of_small(its: Running) -> dict[str, Any]:
-    """Return the answers to what is asked of the k=2 fabric in each situation."""
-    paths = ("/fabric", "/failures", "/switches", "/links", "/paths?src=10.0.0.2&dst=10.1.0.2")
-    answers: dict[str, Any] = {f"GET {path}": its.answer("GET", ROOT + path) for path in paths}
+    answers: dict[str, Any] = {f"GET {path}": its.answer("GET", ROOT + path) for path in ASKED["small"]}
     answers["sopa status"] = its.sopa("status")["exit"]
     return answers

@@ -1,7 +1,5 @@
 """The contracts that need neither root nor a running controller: commands, options, names, rules, path tables, messages."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -29,6 +27,7 @@ from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import protocol, traces
 from sopa_ryu.channel.probes import Stream
 from sopa_ryu.cli import main
+from sopa_ryu.fabric.view import View
 from tests.contract.values import TEXT, masked
 from topologies import Failures, FatTree, Host
 
@@ -90,9 +89,8 @@ def controller() -> Any:
     starts = [["--help"], ["--version"], *([*words, "sopa_ryu.app"] for words in WRONG_STARTS)]
 
     def run(words: list[str]) -> tuple[str, int]:
-        done = subprocess.run(
-            [manager, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
-        )
+        quiet = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+        done = subprocess.run([manager, *words], **quiet, timeout=120, check=False)
         return done.stdout + done.stderr, done.returncode
 
     with ThreadPoolExecutor(max_workers=2) as several:
@@ -100,10 +98,7 @@ def controller() -> Any:
     shown = ended["--help"][0]
     return {
         "defaults": {name: _plain(value) for name, value in conf.sopa.items()},
-        "help": {
-            "--sopa-" + name: metavar
-            for name, metavar in re.findall(r"^  --sopa-([\w-]+)(?: (\S+))?", shown, re.MULTILINE)
-        },
+        "help": dict(re.findall(r"^  (--sopa-[\w-]+)(?: (\S+))?", shown, re.MULTILINE)),
         "wsapi-host": re.findall(r"--wsapi-host \S+\s[^()]*\(default:? ([\d.]+)\)", shown),
         "exit": {words: {"status": status, "says": TEXT if said else ""} for words, (said, status) in ended.items()},
     }
@@ -134,6 +129,7 @@ def failed(k: int) -> dict[str, dict[str, str]]:
     """Return the failures, by situation, under which rules and path tables are recorded."""
     if k == 2:
         return {"healthy": {}, "link": {"a0_0-c0_0": "down"}, "switch": {"a1_0": "down"}}
+    several = {"a0_0-c0_0": "down", "a1_1-c1_1": "miswired", "c0_1": "down", "e2_0-a2_1": "drained"}
     return {
         "healthy": {},
         "uplink of an edge switch": {"e0_0-a0_1": "down"},
@@ -141,7 +137,7 @@ def failed(k: int) -> dict[str, dict[str, str]]:
         "core switch": {"c1_0": "drained"},
         "aggregation switch": {"a0_0": "down"},
         "edge switch": {"e1_1": "not connected"},
-        "several": {"a0_0-c0_0": "down", "a1_1-c1_1": "miswired", "c0_1": "down", "e2_0-a2_1": "drained"},
+        "several": several,
     }
 
 
@@ -152,7 +148,9 @@ def rules() -> Any:
         for situation, failures in failed(k).items():
             digests[f"k={k}, {situation}"] = _digest(_rules(k, failures))
         digests[f"k={k}, no label"] = _digest(_rules(k, {}, "h0_0_2"))
-    return {"digests": digests, "k=4": shared(_rules(4, {})), "k=4, several": _changes(_rules(4, failed(4)["several"]))}
+    healthy = _rules(4, {})
+    several = added_and_removed(healthy, _rules(4, failed(4)["several"]))
+    return {"digests": digests, "k=4": shared(healthy), "k=4, several": several}
 
 
 def _rules(k: int, failures: dict[str, str], *no_label: str) -> dict[str, list[str]]:
@@ -199,10 +197,6 @@ def added_and_removed(healthy: dict[str, list[str]], now: dict[str, list[str]]) 
     return {"added": shared(added), "removed": shared(removed)}
 
 
-def _changes(now: dict[str, list[str]]) -> dict[str, dict[str, str]]:
-    return added_and_removed(_rules(4, {}), now)
-
-
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -226,11 +220,10 @@ def paths() -> Any:
                 for destination in ("10.0.0.3", "10.0.1.2", "10.2.1.3", "192.0.2.1"):
                     key = FlowKey.of("10.0.0.2", destination, 6, 40000, 5201)
                     chosen = [table.choose(key, packet) for packet in range(6)]
-                    named = " ".join("none" if label is None else bytes(label).hex() for label in chosen)
-                    labels[f"{policy.name}, {situation}, seed {seed}, to {destination}"] = named
+                    labels[f"{policy.name}, {situation}, seed {seed}, to {destination}"] = _hex(chosen)
     candidates = {
-        f"{situation}, h0_0_2 to {tree.name(host)}": " ".join(
-            bytes(label).hex() for label in _table(tree, source, failures, 1).candidates(tree.ip(host)) or ()
+        f"{situation}, h0_0_2 to {tree.name(host)}": _hex(
+            _table(tree, source, failures, 1).candidates(tree.ip(host)) or ()
         )
         for situation, failures in failed(4).items()
         for host in tree.hosts()
@@ -239,59 +232,31 @@ def paths() -> Any:
     return {"candidates": candidates, "labels": labels, "tables": tables}
 
 
+def _hex(labels: Iterable[Any]) -> str:
+    return " ".join("none" if label is None else bytes(label).hex() for label in labels)
+
+
 def _table(tree: FatTree, host: Host, failures: dict[str, str], seed: int, policy: Policy = Policy.ROUND_ROBIN) -> Any:
     return path_table(tree, host, Failures(tree, failures), seed, policy)
 
 
 def messages() -> Any:
-    """Return the agent's side of the push channel: what it sends, and what follows from each message."""
-    address = IPv4Address("10.0.0.2")
-    snapshot = {"type": "snapshot", "epoch": 5, "version": 7, "host": "10.0.0.2", "k": 4, "failures": {"c0_0": "down"}}
-    delta = {"type": "delta", "epoch": 5, "base": 7, "version": 8, "failed": {"a0_1": "drained"}, "healed": ["c0_0"]}
-    view = protocol.receive(json.dumps(snapshot), None, address)
-    assert view is not None
-    sent = {
-        "ping": {"type": "ping"},
-        "snapshot": snapshot,
-        "snapshot with a field more": {**snapshot, "more": 1},
-        "snapshot of a new epoch": {**snapshot, "epoch": 6, "version": 1},
-        "snapshot of an older version": {**snapshot, "version": 6},
-        "snapshot for another host": {**snapshot, "host": "10.0.0.3"},
-        "snapshot without failures": {name: value for name, value in snapshot.items() if name != "failures"},
-        "delta": delta,
-        "delta with a field more": {**delta, "more": 1},
-        "delta with a gap": {**delta, "base": 8, "version": 9},
-        "delta of another epoch": {**delta, "epoch": 6},
-        "delta back": {**delta, "version": 7},
-        "delta that heals what has not failed": {**delta, "healed": ["c1_1"]},
-        "delta of an unknown element": {**delta, "failed": {"c9_9": "down"}},
-        "an unknown type": {"type": "later"},
-        "no object": [],
-    }
+    """Return what an agent sends, and what it is asked of traces; what it takes is in ``tests/unit/scripts/formats``."""
     stream, flow = Stream(IPv4Address("10.2.1.3"), 0, 1), traces.FlowOf(6, 40000, 5201)
     labels = traces.FlowLabels("round-robin", True, 2, ((0, 1), (1, 1)))
-    return {
-        "ack": json.loads(protocol.ack(view, 2)),
-        "ack without a snapshot": json.loads(protocol.ack(None, 0)),
-        "resync": json.loads(protocol.RESYNC),
-        "trace": json.loads(traces.request_text(traces.Request(3, (stream,), 20, 10.0))),
-        "trace of a flow": json.loads(traces.request_text(traces.Request(3, destination=address, flow=flow))),
-        "end of a trace": json.loads(traces.request_text(traces.Cancel(3))),
-        "traced": json.loads(traces.answer_text(traces.Answer(3, (traces.Outcome(0, 0, 81_000),), done=True))),
-        "traced flow": json.loads(traces.answer_text(traces.Answer(3, done=True, flow=labels))),
-        "received": {name: _received(message, view, address) for name, message in sent.items()},
+    asked = {
+        "trace": traces.Request(3, (stream,), 20, 10.0),
+        "trace of a flow": traces.Request(3, destination=IPv4Address("10.0.0.2"), flow=flow),
+        "end of a trace": traces.Cancel(3),
     }
-
-
-def _received(message: Any, view: Any, address: IPv4Address) -> Any:
-    try:
-        after = protocol.receive(json.dumps(message), view, address)
-    except protocol.GapError:
-        return "asks for a snapshot"
-    except protocol.ProtocolError:
-        return "rejects it"
-    assert after is not None
-    return {"epoch": after.epoch, "version": after.version, "failures": dict(after.failures)}
+    texts = {name: traces.request_text(request) for name, request in asked.items()} | {
+        "ack": protocol.ack(View(5, 7, Failures(FatTree(4))), 2),
+        "ack without a snapshot": protocol.ack(None, 0),
+        "resync": protocol.RESYNC,
+        "traced": traces.answer_text(traces.Answer(3, (traces.Outcome(0, 0, 81_000),), done=True)),
+        "traced flow": traces.answer_text(traces.Answer(3, done=True, flow=labels)),
+    }
+    return {name: json.loads(text) for name, text in texts.items()}
 
 
 def agent_metrics() -> Any:

@@ -1,16 +1,9 @@
 """Record what outside users rely on: ``python -m tests.contract.record [PART]...`` (root).
 
-The files in ``tests/contract/recorded`` are what the tests compare this version with, so recording makes every difference
-disappear. Record only when a contract changes deliberately (a field, a command or an option is added, or one is withdrawn after
-it was announced), name the parts that change, read the difference that ``git diff`` shows line by line, and commit it together with
-the change and with ``docs/architecture.md``, which describes the contracts.
-
-The first recording is of the version before packages were divided into subpackages (commit 8f2c538), on Open vSwitch 3.1.0, with
-click 8.5.1. It was made by this program, run by that version's own Python, with that version's modules put under the names by which
-this program imports them.
+Tests compare this version with ``tests/contract/recorded``, so recording makes every difference disappear. Record only when a
+contract changes deliberately, name the parts, read ``git diff`` line by line, and commit it with the change and with
+``docs/architecture.md``, which describes the contracts. The first recording is of commit 8f2c538, by that version's own modules.
 """
-
-from __future__ import annotations
 
 import sys
 import tempfile
@@ -20,7 +13,6 @@ from tests.contract import fabric, plain, values
 
 
 def record(wanted: list[str]) -> None:
-    """Record these parts, or all of them."""
     for name, part in plain.PARTS.items():
         if not wanted or name in wanted:
             print(values.save(name, part()))

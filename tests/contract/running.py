@@ -1,16 +1,14 @@
 """A controller with real switches of the dummy datapath, asked and changed from outside."""
 
-from __future__ import annotations
-
-import contextlib
 import json
 import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import cached_property, partial
+from contextlib import closing, contextmanager
+from functools import cached_property
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +16,14 @@ from urllib.parse import urlsplit
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.southbound import lldp
-from tests.contract.questions import ROOT, STATE
 from tests.contract.values import TEXT, masked
 from tests.helpers.fabrics import set_live
 from tests.helpers.waiting import eventually
 from topologies import FatTree, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
+ROOT = "/sopa/v1"
+ASKED = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
 UNCHECKED_HEADERS = {"connection", "content-length", "date"}
 """Headers of the HTTP server, or that follow from the body."""
 SETTINGS = ("--sopa-hold-down=0", "--sopa-hold-down-max=0", "--sopa-lldp-interval=600", "--sopa-stats-interval=0.5")
@@ -40,49 +39,31 @@ class Answer(NamedTuple):
 
 
 class Running:
-    """A controller and its switches, asked from outside."""
-
-    def __init__(
-        self, tree: FatTree, controller: ControllerProcess, ovs: PrivateOvs, dummy: DummyFabric | None
-    ) -> None:
-        self.tree = tree
-        self.controller = controller
-        self.ovs = ovs
-        self.dummy = dummy
+    def __init__(self, tree: FatTree, controller: ControllerProcess, ovs: PrivateOvs, dummy: DummyFabric) -> None:
+        self.tree, self.controller, self.ovs, self.dummy = tree, controller, ovs, dummy
         self.version = 1
 
-    # -- questions ----------------------------------------------------------------------------------------------------
-
     def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
-        """Send one request as it is written."""
-        connection = HTTPConnection(urlsplit(self.controller.url).netloc, timeout=60)
-        try:
+        with closing(HTTPConnection(urlsplit(self.controller.url).netloc, timeout=60)) as connection:
             connection.request(method, path, headers=dict(headers or {}))
             answered = connection.getresponse()
             named = {name.lower(): value for name, value in answered.getheaders()}
             return Answer(answered.status, named, answered.read())
-        finally:
-            connection.close()
 
     def body(self, path: str) -> Any:
-        """Return the body of a GET below ``/sopa/v1``."""
         return json.loads(self.request("GET", ROOT + path).body)
 
     def answer(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return a whole answer, masked."""
         given = self.request(method, path, headers)
         kept = {name: value for name, value in given.headers.items() if name not in UNCHECKED_HEADERS}
         kind = kept.get("content-type", "")
-        if "json" in kind:
-            body = masked(json.loads(given.body), self.version) if given.body else None
-        else:
-            body = TEXT if given.body else None
+        body = None if not given.body else masked(json.loads(given.body), self.version) if "json" in kind else TEXT
         return {"status": given.status, "headers": masked(kept), "body": body}
 
     def state(self) -> dict[str, Any]:
         """Return the answers to what is asked in every situation, and the exit status of queries."""
         self.settled()
-        answers = {f"GET {path}": self.answer("GET", ROOT + path) for path in STATE}
+        answers = {f"GET {path}": self.answer("GET", ROOT + path) for path in ASKED["state"]}
         for words in ("status", "failures", "paths h0_0_2 10.2.1.3", "wiring"):
             answers[f"sopa {words}"] = self.sopa(*words.split())["exit"]
         return answers
@@ -90,34 +71,28 @@ class Running:
     def settled(self) -> None:
         """Wait until the last version is in force at every switch that is connected."""
 
-        def confirmed(changes: list[dict[str, Any]]) -> bool:
-            return not changes or changes[0]["installed_ms"] is not None
-
-        eventually(lambda: self.body("/changes?limit=1")["changes"], confirmed)
+        changes = lambda: self.body("/changes?limit=1")["changes"]  # noqa: E731
+        eventually(changes, lambda found: not found or found[0]["installed_ms"] is not None)
         # a controller that got no processor for 2 s takes that for a fault until it has heard its switches
         eventually(lambda: self.body("/fabric")["management"]["fault"], False)
 
     def rated(self) -> None:
         """Wait until the rates of all links are known: from the second poll of each switch on."""
 
-        def known(links: list[dict[str, Any]]) -> bool:
-            return all(link["up_bits_per_second"] is not None for link in links)
-
         # a rate is known for 3 s after a poll: on a busy machine it takes a while until all are known together
-        eventually(lambda: self.body("/links")["links"], known, seconds=60)
+        rates = lambda: [link["up_bits_per_second"] for link in self.body("/links")["links"]]  # noqa: E731
+        eventually(rates, lambda found: None not in found)
 
     def failing(self, *names: str) -> None:
         """Wait until exactly these links and switches have failed or are drained."""
-        eventually(lambda: sorted(failure["name"] for failure in self.body("/failures")["failures"]), sorted(names))
+        eventually(lambda: sorted(self.reasons()), sorted(names))
 
     @cached_property
     def operator(self) -> dict[str, str]:
-        """Return the header that carries the operators' token."""
         return {"Authorization": f"Bearer {self.controller.token_file.read_text().strip()}"}
 
     @cached_property
     def agent(self) -> dict[str, str]:
-        """Return the header that carries the agents' token."""
         return {"Authorization": f"Bearer {self.controller.agent_token_file.read_text().strip()}"}
 
     def sopa(self, *words: str) -> dict[str, Any]:
@@ -133,16 +108,12 @@ class Running:
 
     @cached_property
     def _commands(self) -> subprocess.Popen[str]:
-        """Start a process that runs commands."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("SOPA_")}
         own |= {"SOPA_CONTROLLER": self.controller.url, "SOPA_TOKEN_FILE": str(self.controller.token_file)}
-        command = [sys.executable, "-m", "tests.contract.worker"]
-        pipe = subprocess.PIPE
-        here = Path(__file__).parents[2]
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=own, cwd=here)
+        command, pipe = [sys.executable, "-m", "tests.contract.worker"], subprocess.PIPE
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=own, cwd=Path(__file__).parents[2])
 
     def close(self) -> None:
-        """End what was started to ask."""
         self._commands.communicate(timeout=60)
 
     def _output(self, text: str) -> Any:
@@ -159,13 +130,9 @@ class Running:
             name = self.tree.name(switch)
             lines = self.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
             lines += self.ovs.ofctl("dump-groups", name).splitlines()
-            unversioned = (
-                re.sub(r"(cookie=0x[0-9a-f]{1,8})[0-9a-f]{8}\b", r"\1<version>", line.strip()) for line in lines
-            )
-            found[name] = sorted(line for line in unversioned if "actions=" in line or "group_id=" in line)
+            kept = [line.strip() for line in lines if "actions=" in line or "group_id=" in line]
+            found[name] = sorted(re.sub(r"(cookie=0x[0-9a-f]{1,8})[0-9a-f]{8}\b", r"\1<version>", its) for its in kept)
         return found
-
-    # -- acts ---------------------------------------------------------------------------------------------------------
 
     def port(self, name: str) -> tuple[Any, int]:
         """Return the lower end of a link between switches: the switch, and its port."""
@@ -173,12 +140,10 @@ class Running:
         return lower, self.tree.port(lower, upper)
 
     def connect_to_controller(self, *switches: str) -> None:
-        """Have switches connect, all at the same moment."""
         commands = [["--", "set-controller", name, self.controller.openflow] for name in switches]
         self.ovs.vsctl(*(word for command in commands for word in command))
 
     def reasons(self) -> dict[str, str]:
-        """Return what has failed or is drained, each with the reason."""
         return {failure["name"]: failure["reason"] for failure in self.body("/failures")["failures"]}
 
     def set_link(self, name: str, up: bool) -> None:
@@ -187,7 +152,6 @@ class Running:
         Open vSwitch reports a port that goes down in one PORT_STATUS or in two (`LIVE`, then the port), as it comes: each is
         made to happen by itself, so that the number of versions is always the same.
         """
-        assert self.dummy
         self.set_live(name, up)
         if up:
             self.dummy.set_port(*self.port(name), True)
@@ -198,30 +162,22 @@ class Running:
 
     def set_neighbours(self, name: str, live: bool) -> None:
         """Have the neighbours of a switch find it dead, or alive, one after the other, so that there is one order of reports."""
-        assert self.dummy
         switch = self.tree.switch(name)
         for neighbour in self.tree.ports(switch).values():
             assert isinstance(neighbour, Switch)
             set_live(self.dummy, neighbour, self.tree.port(neighbour, switch), live)
             link = self.tree.name(self.tree.link(switch, neighbour))
-            eventually(partial(self._in_use, link, name), live)
-
-    def _in_use(self, *names: str) -> bool:
-        return self.reasons().keys().isdisjoint(names)
+            eventually(lambda link=link: self.reasons().keys().isdisjoint((link, name)), live)
 
     def set_live(self, name: str, live: bool) -> None:
-        """Have BFD find a link dead behind its carrier, or alive."""
-        assert self.dummy
         set_live(self.dummy, *self.port(name), live)
 
     def drain(self, method: str, name: str) -> dict[str, Any]:
-        """Drain or restore, with the operators' token."""
         return self.answer(method, f"{ROOT}/drains/{name}", self.operator)
 
     def hear(self, at: str, port: int, dpid: int, sender_port: int) -> None:
         """Have a probe of a datapath's port arrive at a switch's port."""
-        frame = lldp.frame(dpid, sender_port)
-        self.ovs.appctl("netdev-dummy/receive", f"{at}-eth{port}", frame.hex())
+        self.ovs.appctl("netdev-dummy/receive", f"{at}-eth{port}", lldp.frame(dpid, sender_port).hex())
 
 
 @contextmanager
@@ -239,5 +195,5 @@ def running(k: int, directory: Path, *options: str, connect_switches: bool = Tru
         if connect_switches:
             controller.wait_connected(tree.switch_count)
             its.version = its.body("/fabric")["version"]
-        with contextlib.closing(its):
+        with closing(its):
             yield its

@@ -1,7 +1,5 @@
 """The contracts of the WebSockets: the agents' push channel, and the page's feed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +8,7 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from tests.contract.questions import ROOT
-from tests.contract.running import Running
+from tests.contract.running import ROOT, Running
 from tests.contract.values import NUMBER, TEXT, masked
 from tests.helpers.waiting import eventually
 
@@ -34,7 +31,7 @@ def channel(its: Running) -> list[dict[str, Any]]:
         found: dict[str, Any] = message
         return found
 
-    def said(talk: ClientConnection, message: dict[str, Any]) -> None:
+    def said(talk: ClientConnection, **message: Any) -> None:
         talk.send(json.dumps(message))
 
     def agents(why: str, wanted: Callable[[Any], bool]) -> None:
@@ -43,25 +40,24 @@ def channel(its: Running) -> list[dict[str, Any]]:
 
     with opened() as talk:
         first = heard(talk, "connect")
-        ack = {"type": "ack", "epoch": first["epoch"], "refused": 0}
+        ack = {"type": "ack", "epoch": first["epoch"]}
         agents("snapshot, not acknowledged", lambda body: body["total"] == 1)
-        said(talk, {**ack, "version": first["version"]})
+        said(talk, **ack, refused=0, version=first["version"])
         agents("snapshot acknowledged", lambda body: body["behind"] == 0)
         its.drain("PUT", "c0_0")
-        said(talk, {**ack, "version": heard(talk, "drain")["version"]})
+        said(talk, **ack, refused=0, version=heard(talk, "drain")["version"])
         its.drain("PUT", "a0_0-c0_1")
         last = heard(talk, "another drain")
         agents("not acknowledged", lambda body: body["agents"][0]["lag"] == 1)
-        said(talk, {**ack, "version": last["version"], "refused": 2})
+        said(talk, **ack, version=last["version"], refused=2)
         agents("acknowledged, with refused messages", lambda body: body["behind"] == 0)
         log.append({"GET /hosts": masked(its.body("/hosts?limit=2"), its.version)})
         its.settled()
-        changes = eventually(
-            lambda: its.body("/changes?limit=2"), lambda body: body["changes"][0]["acknowledged_ms"] is not None
-        )
+        known = lambda body: body["changes"][0]["acknowledged_ms"] is not None  # noqa: E731 - one condition
+        changes = eventually(lambda: its.body("/changes?limit=2"), known)
         log.append({"GET /changes": masked(changes, its.version)})
-        said(talk, {"type": "resync"})
-        said(talk, {**ack, "version": heard(talk, "resync")["version"], "refused": 2})
+        said(talk, type="resync")
+        said(talk, **ack, version=heard(talk, "resync")["version"], refused=2)
         with opened("h1_0_2") as other:
             heard(other, "another host's agent, by name")
             agents("two agents", lambda body: body["total"] == 2)
@@ -70,7 +66,7 @@ def channel(its: Running) -> list[dict[str, Any]]:
             claim = second.submit(opened)
             # the controller asks the first agent whether it is still there
             log.append({"after": "another claims its place", "controller sends": json.loads(talk.recv(timeout=30))})
-            said(talk, {**ack, "version": last["version"], "refused": 2})
+            said(talk, **ack, version=last["version"], refused=2)
             refused = claim.exception(timeout=30)
         assert isinstance(refused, InvalidStatus)
         body = masked(json.loads(refused.response.body))
@@ -85,14 +81,14 @@ def channel(its: Running) -> list[dict[str, Any]]:
         ("no JSON", "{"),
         ("no object", "[]"),
         ("an unknown type", '{"type": "later"}'),
-        ("a version that does not exist yet", json.dumps({**ack, "version": 1 << 40})),
+        ("a version that does not exist yet", json.dumps({**ack, "version": 1 << 40, "refused": 0})),
         ("a field missing", '{"type": "ack"}'),
-        ("another epoch", json.dumps({**ack, "epoch": 1, "version": 1})),
+        ("another epoch", json.dumps({**ack, "epoch": 1, "version": 1, "refused": 0})),
     ):
         with opened() as talk:
             heard(talk, f"connect, to send {name}")
             talk.send(text)
-            said(talk, {"type": "resync"})
+            said(talk, type="resync")
             try:
                 after = json.loads(talk.recv(timeout=30))["type"]
                 log.append({name: "goes on", "then": after, "refused": its.body("/agents")["refused"]})
@@ -104,7 +100,6 @@ def channel(its: Running) -> list[dict[str, Any]]:
 
 
 def live(its: Running) -> Any:
-    """Return the first message of the page's feed."""
     its.failing()
     its.version = its.body("/fabric")["version"]
     with connect(f"{its.controller.url.replace('http', 'ws')}{ROOT}/live", proxy=None) as feed:

@@ -4,8 +4,6 @@ A test that fails names each difference by its path. Either the change is a mist
 `tests.contract.record` says what to do.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -31,7 +29,6 @@ def test_what_needs_no_controller_is_as_recorded(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Ask a running controller in all situations; the answers by part."""
     return fabric.collect(tmp_path_factory.mktemp("contract"))
 
 

@@ -1,7 +1,5 @@
 """Recorded values: what of them is masked, how two of them are compared, and how they are stored."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -17,24 +15,9 @@ WIDTH = 240
 """A row of a list, such as a link or a flow entry, is one line of a file."""
 SHOWN = 120
 
-NUMBERS = {
-    "acknowledged_ms",
-    "at",
-    "bytes",
-    "down_bits_per_second",
-    "epoch",
-    "greenlets",
-    "held_seconds",
-    "installed_ms",
-    "lag_seconds",
-    "last_contact_seconds",
-    "memory_mib",
-    "open_files",
-    "packets",
-    "pauses_faults",
-    "pid",
-    "up_bits_per_second",
-}
+NUMBERS = {"at", "bytes", "epoch", "greenlets", "held_seconds", "lag_seconds", "last_contact_seconds", "packets", "pid"}
+NUMBERS |= {"acknowledged_ms", "installed_ms", "down_bits_per_second", "up_bits_per_second"}
+NUMBERS |= {"memory_mib", "open_files", "pauses_faults"}
 """Fields whose numbers differ from run to run; that one is null is recorded."""
 TEXTS = {"description", "detail", "does", "help", "peer", "short_help", "summary"}
 """Fields that hold prose or a peer's port."""
@@ -43,17 +26,7 @@ _ETAG = re.compile(r'^(W/)?"(\d+-\d+-)?[0-9a-f]{8,16}"$')
 
 
 def masked(value: Any, version: int = 0, field: str = "") -> Any:
-    """Return a JSON value without what differs from run to run and without prose.
-
-    Parameters
-    ----------
-    value : Any
-        As `json.loads` returns it.
-    version : int
-        The fabric's version that others are counted from: a version of the fabric becomes its distance to it.
-    field : str
-        The name of the value's field.
-    """
+    """Return a field's JSON value without what differs from run to run and without prose; versions are counted from one."""
     if isinstance(value, Mapping):
         if "dpid" in value and "reason" in value:  # a rejected datapath: its reason is a sentence
             value = {**value, "reason": TEXT}
@@ -73,20 +46,7 @@ def masked(value: Any, version: int = 0, field: str = "") -> Any:
 
 
 def differences(recorded: Any, now: Any, path: str) -> list[str]:
-    """Compare two values field by field.
-
-    Parameters
-    ----------
-    recorded, now : Any
-        JSON values.
-    path : str
-        Where they stand, such as ``a link is down: GET /fabric body.failures[0].reason``.
-
-    Returns
-    -------
-    list of str
-        One line for each field that differs, is missing or is new.
-    """
+    """Return a line for each field that differs, is missing or is new, with its path."""
     if isinstance(recorded, Mapping) and isinstance(now, Mapping):
         found = []
         for name in (*recorded, *(name for name in now if name not in recorded)):
@@ -103,8 +63,10 @@ def differences(recorded: Any, now: Any, path: str) -> list[str]:
         return found
     if isinstance(recorded, list) and isinstance(now, list):
         if len(recorded) != len(now):
-            # item by item every later one would differ, too
-            return [f"{path}: recorded {len(recorded)} items, now {len(now)}{_first_difference(recorded, now)}"]
+            places = range(max(len(recorded), len(now)))
+            at = next(n for n in places if recorded[n : n + 1] != now[n : n + 1])  # every later item differs, too
+            rest = _shown(recorded[at:] or now[at:])
+            return [f"{path}: recorded {len(recorded)} items, now {len(now)}; from [{at}] on {rest}"]
         found = []
         for number, (one, other) in enumerate(zip(recorded, now, strict=True)):
             deeper = isinstance(one, Mapping) and isinstance(other, Mapping)
@@ -114,14 +76,6 @@ def differences(recorded: Any, now: Any, path: str) -> list[str]:
     if type(recorded) is type(now) and recorded == now:
         return []
     return [f"{path}: recorded {_shown(recorded)}, now {_shown(now)}"]
-
-
-def _first_difference(recorded: list[Any], now: list[Any]) -> str:
-    for number, (one, other) in enumerate(zip(recorded, now, strict=False)):
-        if one != other:
-            return f"; [{number}] recorded {_shown(one)}, now {_shown(other)}"
-    rest = recorded[len(now) :] or now[len(recorded) :]
-    return f"; from [{min(len(recorded), len(now))}] on {_shown(rest)}"
 
 
 def summary(found: list[str]) -> list[str]:
@@ -137,11 +91,7 @@ def _shown(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-# -- the files --------------------------------------------------------------------------------------------------------
-
-
 def load(name: str) -> Any:
-    """Return what is recorded under a name."""
     return json.loads((DIRECTORY / f"{name}.json").read_text(encoding="utf-8"))
 
 
@@ -167,21 +117,17 @@ def _text(value: Any, depth: int) -> str:
 def compact(situations: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the answers of several situations without those that are as in the healthy one."""
     healthy = situations.get(HEALTHY, {})
-    return {
-        name: {
-            request: AS_HEALTHY if name != HEALTHY and healthy.get(request) == answer else answer
-            for request, answer in answers.items()
-        }
+    others = {
+        name: {request: AS_HEALTHY if healthy.get(request) == answer else answer for request, answer in answers.items()}
         for name, answers in situations.items()
     }
+    return others | {HEALTHY: dict(healthy)}
 
 
 def expand(situations: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the whole answers of what `compact` made."""
+    healthy = situations[HEALTHY]
     return {
-        name: {
-            request: situations[HEALTHY][request] if answer == AS_HEALTHY else answer
-            for request, answer in answers.items()
-        }
+        name: {request: healthy[request] if answer == AS_HEALTHY else answer for request, answer in answers.items()}
         for name, answers in situations.items()
     }

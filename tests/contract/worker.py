@@ -3,8 +3,6 @@
 ``python -m tests.contract.worker`` reads a JSON list of words from each line, and writes a JSON object for each.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 
@@ -12,15 +10,8 @@ from click.testing import CliRunner
 
 from sopa_ryu.cli import main
 
-
-def run(words: list[str]) -> dict[str, object]:
-    """Return the exit status of a command and what it wrote."""
-    done = CliRunner().invoke(main, words, prog_name="sopa")
+for line in sys.stdin:
+    done = CliRunner().invoke(main, json.loads(line), prog_name="sopa")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
-    return {"exit": done.exit_code, "stdout": done.stdout, "stderr": done.stderr}
-
-
-if __name__ == "__main__":
-    for line in sys.stdin:
-        print(json.dumps(run(json.loads(line))), flush=True)
+    print(json.dumps({"exit": done.exit_code, "stdout": done.stdout, "stderr": done.stderr}), flush=True)

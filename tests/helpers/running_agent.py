@@ -2,17 +2,12 @@
 
 import asyncio
 import threading
-from collections import Counter
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Self
 
 from sopa_ryu.agent.agent_options import Options
-from sopa_ryu.agent.follower import Follower
-from sopa_ryu.agent.host_agent import HostAgent
-from sopa_ryu.agent.keeper import Keeper
-from sopa_ryu.agent.kernel.netns import Interface
-from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
+from tests.models.memory_labeller import MemoryInterface, host_agent
 
 FIRST = IPv4Address("10.0.0.2")
 
@@ -22,12 +17,8 @@ class RunningAgent:
 
     def __init__(self, urls: tuple[str, ...], address: IPv4Address = FIRST, token_file: Path | None = None) -> None:
         options = Options(urls, token_file=token_file, probes=False)
-        interface = MemoryInterface()
-        self.follower = Follower(address, options.controllers)
-        place = MemoryPlace(interface, address)
-        labeller = MemoryLabeller(interface)
-        keeper = Keeper(place, labeller, MemorySettings(interface), MemoryChanges(interface), Counter())
-        self.agent = HostAgent(Interface("host0"), options, self.follower, labeller, keeper)
+        self.agent = host_agent(MemoryInterface(), address, options)
+        self.follower = self.agent.follower
         self.loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run)

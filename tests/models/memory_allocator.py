@@ -4,8 +4,6 @@ It keeps the library's promises about hosts (``arbiter.h``): no host sends or re
 granted is taken off the demands. It knows nothing of links between switches.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,8 +13,6 @@ from sopa_ryu.arbiter.schedule import SLOTS
 
 
 class Cell(NamedTuple):
-    """A grant, as the library's."""
-
     source: int
     destination: int
     slot: int
@@ -25,23 +21,12 @@ class Cell(NamedTuple):
 
 
 class MemoryAllocator:
-    """Implements `sopa_ryu.arbiter.schedule.Allocator`.
-
-    Attributes
-    ----------
-    capacities : Capacities
-        The capacities in force.
-    demands : Counter of (int, int)
-        Cells left, by source and destination.
-    reserved : dict of int to (int, int)
-        Of the next batch.
-    """
+    """Implements `sopa_ryu.arbiter.schedule.Allocator`."""
 
     def __init__(self, capacities: Capacities) -> None:
-        self.capacities = capacities
-        self.demands: Counter[tuple[int, int]] = Counter()
-        self.reserved: dict[int, tuple[int, int]] = {}
-        self.granted = 0
+        self.capacities, self.granted = capacities, 0
+        self.demands: Counter[tuple[int, int]] = Counter()  # cells left, by source and destination
+        self.reserved: dict[int, tuple[int, int]] = {}  # of the next batch
 
     def follow(self, capacities: Capacities) -> None:
         self.capacities = capacities

@@ -18,19 +18,30 @@ LATENCY_SECONDS = 0.001
 
 
 class MemoryChannel:
-    """One connection, as the agent sees it; entered as a context it ends with that."""
+    """One connection, as the agent sees it, in place of the websockets library's; as a context it is opened, and ends."""
 
-    def __init__(self, controller: MemoryController) -> None:
+    def __init__(self, controller: MemoryController, open_timeout: float) -> None:
         self._messages: asyncio.Queue[str | bytes | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        self._controller = controller
-        self.open, self._aborted = True, False
+        self._controller, self._open_timeout = controller, open_timeout
+        self.open = self._was_open = self._aborted = False
 
     @property
     def transport(self) -> MemoryChannel:
         return self
 
     async def __aenter__(self) -> MemoryChannel:
+        its = self._controller
+        if not self._was_open:
+            await asyncio.sleep(LATENCY_SECONDS)
+            if not its.up:
+                raise ConnectionRefusedError("Connection refused")
+            if its.silent:
+                await asyncio.sleep(self._open_timeout)
+                raise TimeoutError("timed out during opening handshake")
+            self.open = self._was_open = True
+            its.channel = self
+            its.send_snapshot()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -42,12 +53,10 @@ class MemoryChannel:
         self._loop.call_later(LATENCY_SECONDS, self._messages.put_nowait, text)
 
     def cut(self) -> None:
-        """End the connection: what is under way is lost."""
         self.open = False
         self._messages.put_nowait(None)
 
     def abort(self) -> None:
-        """End the connection without a word from the other side."""
         self._aborted = True
         self.cut()
 
@@ -60,7 +69,6 @@ class MemoryChannel:
         return answered
 
     async def close(self, code: int, reason: str) -> None:
-        """End the connection from the agent's side."""
         self._controller.codes.append(code)
         self.cut()
 
@@ -84,60 +92,18 @@ class MemoryChannel:
         self._controller.answer(message)
 
 
-class Opening:
-    """The opening of a channel, in place of the websockets library's `connect`."""
-
-    def __init__(self, controller: MemoryController, open_timeout: float = 10.0) -> None:
-        self._controller, self._timeout = controller, open_timeout
-
-    async def __aenter__(self) -> MemoryChannel:
-        await asyncio.sleep(LATENCY_SECONDS)
-        if not self._controller.up:
-            raise ConnectionRefusedError("Connection refused")
-        if self._controller.silent:
-            await asyncio.sleep(self._timeout)
-            raise TimeoutError("timed out during opening handshake")
-        self._channel = self._controller.opened()
-        return self._channel
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._channel.__aexit__(*error)
-
-
 class MemoryController:
-    """A controller with one agent, and one failure more or less in each version.
-
-    Parameters
-    ----------
-    address : IPv4Address
-        The agent's.
-    on_ack : callable
-        Called with each acknowledgement when the agent sends it.
-
-    Attributes
-    ----------
-    views : dict
-        Every view that there has been, by epoch and version.
-    lose : int
-        How many of the next messages are lost.
-    lost : bool
-        True if a message was lost that no later snapshot makes up for.
-    hosts : HostList or None
-        The hosts that run MCS, in snapshots.
-    silent : bool
-        Whether it stands still: it answers nothing.
-    codes : list of int
-        By which the agent has closed channels.
-    """
+    """A controller with one agent, and one failure more or less in each version."""
 
     def __init__(self, address: IPv4Address, on_ack: Callable[[Ack], None]) -> None:
         self.address, self._on_ack = address, on_ack
-        self.up, self.lose, self.lost, self.silent = True, 0, False, False
-        self.codes: list[int] = []
-        self.views: dict[tuple[int, int], View] = {}
+        self.up, self.silent = True, False  # one that is silent stands still: it answers nothing
+        self.lose, self.lost = 0, False  # of the next messages; whether one was that no later snapshot makes up for
+        self.codes: list[int] = []  # by which the agent has closed channels
+        self.views: dict[tuple[int, int], View] = {}  # all that there have been, by epoch and version
         self.channel: MemoryChannel | None = None
         self.sent: View | None = None
-        self.hosts: HostList | None = None
+        self.hosts: HostList | None = None  # that run MCS, in snapshots
         self.enter(View(1, 1, Failures(FatTree(4))))
 
     def restart(self, k: int) -> None:
@@ -157,7 +123,6 @@ class MemoryController:
             self.sent = self.now
 
     def say(self, text: str | bytes) -> None:
-        """Send the agent any text, if it is connected."""
         if self.lose:
             self.lose -= 1
             self.lost = True
@@ -165,28 +130,34 @@ class MemoryController:
             self.channel.deliver(text)
 
     def cut(self) -> None:
-        """End the connection."""
         if self.channel is not None:
             self.channel.cut()
         self.channel = self.sent = None
 
-    def connect(self, *_arguments: object, open_timeout: float = 10.0, **_options: object) -> Opening:
-        """Return the opening of the agent's channel, in place of the websockets library's `connect`."""
-        return Opening(self, open_timeout)
+    def kill(self) -> None:
+        self.up = False
+        self.cut()
 
-    def opened(self) -> MemoryChannel:
-        """Open a channel of the agent."""
-        channel = self.channel = MemoryChannel(self)
-        self._snapshot()
-        return channel
+    def stop(self) -> None:
+        """Stand still: nothing is answered."""
+        self.silent = True
+
+    def start(self) -> None:
+        self.up, self.silent = True, False
+
+    def reset(self) -> None:
+        """End the connection without a word."""
+        if self.channel is not None:
+            self.channel.abort()
+
+    def connect(self, *_arguments: object, open_timeout: float = 10.0, **_options: object) -> MemoryChannel:
+        return MemoryChannel(self, open_timeout)
 
     def ended(self, channel: MemoryChannel) -> None:
-        """Note that the agent has left a channel."""
         if self.channel is channel:
             self.channel = self.sent = None
 
     def take_codes(self) -> list[int]:
-        """Return the codes by which channels were closed since this was asked last."""
         codes, self.codes = self.codes, []
         return codes
 
@@ -195,17 +166,16 @@ class MemoryController:
         self.now = view
         self.views[view.epoch, view.version] = view
 
-    def _snapshot(self) -> None:
+    def send_snapshot(self) -> None:
         self.sent, self.lost = self.now, False
         self.say(protocol.snapshot(self.now, self.address, self.hosts))
 
     def answer(self, text: str) -> None:
-        """Take what the agent sends."""
         try:
             ack = protocol.answer(text, self.now)
         except ProtocolError as error:
             raise AssertionError(f"the agent sent what no agent may: {text}: {error}") from error
         if ack is None:
-            self._snapshot()
+            self.send_snapshot()
         else:
             self._on_ack(ack)

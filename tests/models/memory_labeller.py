@@ -1,49 +1,37 @@
 """The agent's kernel side in memory: an interface with its place for a program, and programs with two path tables."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Mapping
 from ipaddress import IPv4Address
 
+from sopa_ryu.agent.agent_options import Options
+from sopa_ryu.agent.follower import Follower
+from sopa_ryu.agent.host_agent import HostAgent
+from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.changes import Change
 from sopa_ryu.agent.kernel.libbpf import AttachError, BpfError, BpfMapError
-from sopa_ryu.agent.mcs_peers import Use
+from sopa_ryu.agent.kernel.netns import Interface
+from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.mending import InterfaceAway, Part
 from sopa_ryu.agent.paths.path_table import PathTable
 from tests.models.virtual_clock import VirtualLoop
 
 
 class MemoryInterface:
-    """An interface: the program attached to it labels, also after its agent was killed.
-
-    Attributes
-    ----------
-    attached : MemoryLabeller or None
-    history : list of PathTable or None
-        Every table by which packets were labelled, in order; None where they went unlabelled.
-    overlaps : int
-        How often two threads have used a program's path tables at the same time.
-    """
+    """An interface: the program attached to it labels, also after its agent was killed."""
 
     def __init__(self) -> None:
         self.attached: MemoryLabeller | None = None
-        self.history: list[PathTable | None] = [None]
-        self.overlaps = 0
-        self.away = ""
-        self.removed = False
+        self.history: list[PathTable | None] = [None]  # by which packets were labelled; None where they went unlabelled
+        self.overlaps = 0  # of two threads that have used a program's path tables at the same time
+        self.away, self.removed = "", False
         self.wrong: dict[Part, str] = {}
-        self.mends = 0
-        self._changes: list[MemoryChanges] = []
-
-    def listen(self, changes: MemoryChanges) -> None:
-        """Notify of changes from now on."""
-        self._changes.append(changes)
+        self.listeners: list[MemoryChanges] = []
 
     def notify(self, change: Change) -> None:
-        """Let listeners know that something has changed."""
-        for changes in self._changes:
+        for changes in self.listeners:
             changes.arrive(change)
 
     def remove_program(self) -> None:
@@ -54,7 +42,6 @@ class MemoryInterface:
 
     @property
     def in_force(self) -> PathTable | None:
-        """The table by which packets are labelled now; None if they are not."""
         return self.attached.tables.active if self.attached else None
 
     def note(self) -> None:
@@ -66,20 +53,12 @@ class MemoryInterface:
 
 
 class MemoryTables:
-    """Two path tables: one is in force, the other must be free of readers before it is filled.
-
-    Attributes
-    ----------
-    refusals : int
-        How many of the next loads the kernel refuses.
-    """
+    """Two path tables: one is in force, the other must be free of readers before it is filled."""
 
     def __init__(self, interface: MemoryInterface) -> None:
         self.active: PathTable | None = None
-        self.refusals = 0
-        self.settled = 0
-        self._interface = interface
-        self._readers_left = True
+        self.refusals = 0  # how many of the next loads the kernel refuses
+        self._interface, self._readers_left = interface, True
 
     def ready_for(self, table: PathTable) -> bool:
         return not self._readers_left
@@ -98,7 +77,6 @@ class MemoryTables:
         if self.refusals:
             raise BpfMapError("cannot create map path_table of 64 entries: Cannot allocate memory")
         self._readers_left = False
-        self.settled += 1
 
     def _note_overlap(self) -> None:
         try:
@@ -110,24 +88,13 @@ class MemoryTables:
 
 
 class MemoryScattering:
-    """What MCS needs besides, as `McsPrograms` has it.
-
-    Attributes
-    ----------
-    uses : dict
-        What may be done with which host.
-    before : dict or None
-        What it was when the programs were attached; None before.
-    sweeps : int
-        Clean-ups so far.
-    refusals, sweep_refusals : int
-        How many of the next changes of hosts, and of the next clean-ups, the kernel refuses.
-    """
+    """What MCS needs besides, as `McsPrograms` has it."""
 
     def __init__(self) -> None:
         self.uses: dict[IPv4Address, Use] = {}
-        self.before: dict[IPv4Address, Use] | None = None
-        self.sweeps = self.refusals = self.sweep_refusals = 0
+        self.before: dict[IPv4Address, Use] | None = None  # what they were when the programs were attached
+        self.sweeps = 0
+        self.refusals = self.sweep_refusals = 0  # the kernel refuses so many of the next changes, and sweeps
 
     def note(self, uses: Mapping[IPv4Address, Use]) -> None:
         if self.refusals:
@@ -146,11 +113,8 @@ class MemoryLabeller:
     """The labelling program of an interface, as `Labeller` has it."""
 
     def __init__(self, interface: MemoryInterface, mcs: MemoryScattering | None = None) -> None:
-        self.mcs = mcs
-        self.tables = MemoryTables(interface)
-        self.refusals = 0
-        self._interface = interface
-        self._was_attached = False
+        self.mcs, self.tables, self.refusals = mcs, MemoryTables(interface), 0
+        self._interface, self._was_attached = interface, False
 
     def is_attached(self) -> bool:
         return not self._was_attached or self._interface.attached is self
@@ -160,7 +124,6 @@ class MemoryLabeller:
 
     def attach_probes(self) -> None:
         del self._interface.wrong[Part.PROBES]
-        self._interface.mends += 1
 
     def follow(self, fabric_mtu: int, cut_by: int) -> None:
         pass
@@ -191,7 +154,7 @@ class MemoryChanges:
     def __init__(self, interface: MemoryInterface) -> None:
         self._arrived = asyncio.Event()
         self._pending = Change.NOTHING
-        interface.listen(self)
+        interface.listeners.append(self)
 
     def arrive(self, change: Change) -> None:
         self._pending |= change
@@ -214,8 +177,7 @@ class MemoryPlace:
     ifindex = 2
 
     def __init__(self, interface: MemoryInterface, address: IPv4Address) -> None:
-        self.interface, self.address = "host0", address
-        self._interface = interface
+        self.interface, self.address, self._interface = "host0", address, interface
 
     def check(self) -> None:
         if self._interface.away:
@@ -228,12 +190,10 @@ class MemoryPlace:
 class MemorySettings:
     """What is set for labelling, as `HostSettings` has it."""
 
-    fabric_mtu = 1500
-    cut_by = 3
+    fabric_mtu, cut_by = 1500, 3
 
     def __init__(self, interface: MemoryInterface) -> None:
-        self._interface = interface
-        self.reads = 0
+        self._interface, self.reads = interface, 0
 
     def changed(self) -> dict[Part, str]:
         self.reads += 1
@@ -242,4 +202,14 @@ class MemorySettings:
     def mend(self) -> None:
         for part in [part for part in self._interface.wrong if part is not Part.PROBES]:
             del self._interface.wrong[part]
-        self._interface.mends += 1
+
+
+def host_agent(
+    interface: MemoryInterface, address: IPv4Address, options: Options, mcs: MemoryScattering | None = None
+) -> HostAgent:
+    """Return an agent of an interface, whose program is loaded and not attached yet."""
+    peers = McsPeers(address, options.mcs.kind) if options.mcs is not None else None
+    follower = Follower(address, options.controllers, seed=options.seed, peers=peers)
+    labeller, place = MemoryLabeller(interface, mcs), MemoryPlace(interface, address)
+    keeper = Keeper(place, labeller, MemorySettings(interface), MemoryChanges(interface), Counter())
+    return HostAgent(Interface("host0"), options, follower, labeller, keeper)

@@ -3,12 +3,11 @@
 Time is simulated. Every link has a loss for each direction; a probe crosses the links out and the same ones back.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Callable
 from itertools import pairwise
+from math import prod
 
 from sopa_ryu.agent.paths.avoided import Avoided, Up
 from sopa_ryu.agent.probing.fate import Fate
@@ -20,45 +19,22 @@ DELAY, DEADLINE, TICK = 0.001, 0.03, 0.05
 
 
 class ProbedFabric:
-    """One probing host in a fabric.
+    """One probing host in a fabric: so many probes a second of an assignment, and three times as many of the busy rack."""
 
-    Parameters
-    ----------
-    tree : Clos
-    seed : int
-    peers : int
-        Hosts of other racks that are probed by assignment.
-    per_second : float
-        Probes of the assignment, and as many three times over of the busy rack.
-
-    Attributes
-    ----------
-    loss : dict
-        From (from, to), neighbouring switches, to the probability that a packet is lost there.
-    dead_hosts : set of Host
-        They do not answer.
-    own_loss : float
-        What this host itself loses of all that it receives.
-    crowded : set
-        Such pairs with a full queue.
-    """
-
-    def __init__(self, tree: Clos, seed: int, peers: int = 8, per_second: float = 50.0) -> None:
+    def __init__(self, tree: Clos, seed: int, per_second: float = 50.0) -> None:
         self.tree, self.draw = tree, random.Random(f"{seed} probed fabric")
         self.health = PathHealth()
         hosts = list(tree.hosts())
         self.host = self.draw.choice(hosts)
         elsewhere = [host for host in hosts if host[:2] != self.host[:2]]
         self.busy_host = self.draw.choice([host for host in elsewhere if host.pod != self.host.pod] or elsewhere)
-        assigned = self.draw.sample(elsewhere, min(peers, len(elsewhere)))
-        self.assigned = [
-            self._stream(host, self.draw.choice(tree.choices_between(self.host, host))) for host in assigned
-        ]
-        self.loss: dict[tuple[Switch, Switch], float] = {}
-        self.crowded: set[tuple[Switch, Switch]] = set()
+        assigned = self.draw.sample(elsewhere, min(8, len(elsewhere)))
+        paths = [(host, self.draw.choice(tree.choices_between(self.host, host))) for host in assigned]
+        self.assigned = [self._stream(*path) for path in paths]
+        self.loss: dict[tuple[Switch, Switch], float] = {}  # by neighbours, from and to
+        self.crowded: set[tuple[Switch, Switch]] = set()  # such with a full queue
         self.dead_hosts: set[Host] = set()
-        self.own_loss = 0.0
-        self.now = 0.0
+        self.own_loss = self.now = 0.0
         self._interval = 1 / per_second
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = self._known = 0
@@ -69,7 +45,6 @@ class ProbedFabric:
         self._at(0.002, self._tick)
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
         until = self.now + seconds
         while self._queue and self._queue[0][0] <= until:
             self.now, _, act = heapq.heappop(self._queue)
@@ -88,26 +63,16 @@ class ProbedFabric:
             self.run(0.01)
         return self.now - begin
 
-    def pair(self, lower: str, upper: str) -> tuple[Switch, Switch]:
-        """Return one direction of a link by the names of its ends."""
-        return self.tree.switch(lower), self.tree.switch(upper)
-
     def way_out(self, host: Host, up: Up) -> list[tuple[Switch, Switch]]:
         """Return the directions of links between switches on the way out."""
         return list(pairwise(self.tree.hops(self.host, host, up)))
 
     def kept(self, host: Host) -> tuple[Up, ...]:
-        """Return the paths to a host's rack that are left."""
         return self.health.avoided.kept(self.tree.edge_of(host), self.tree.choices_between(self.host, host))
 
     def lost_share(self, host: Host, up: Up) -> float:
         """Return the probability that a packet on a path is lost on its way out."""
-        arrives = 1.0
-        for pair in self.way_out(host, up):
-            arrives *= 1 - self.loss.get(pair, 0.0)
-        return 1 - arrives
-
-    # -- probing ------------------------------------------------------------------------------------------------------
+        return 1 - prod(1 - self.loss.get(pair, 0.0) for pair in self.way_out(host, up))
 
     def _stream(self, host: Host, up: Up) -> Stream:
         return Stream(self.tree.ip(host), *up)
@@ -136,14 +101,9 @@ class ProbedFabric:
         host = self.tree.host_by_ip(stream.destination)
         up = tuple(hop for hop in stream[1:] if hop != 255)
         out = self.way_out(host, up)
-        lost_out = any(self.draw.random() < self.loss.get(pair, 0.0) for pair in out)
-        back = [(there, here) for here, there in reversed(out)]
-        lost = (
-            lost_out
-            or host in self.dead_hosts
-            or any(self.draw.random() < self.loss.get(pair, 0.0) for pair in back)
-            or self.draw.random() < self.own_loss
-        )
-        crowded = any(pair in self.crowded for pair in (*out, *back))
+        way = [*out, *((there, here) for here, there in reversed(out))]
+        shares = [*(self.loss.get(pair, 0.0) for pair in way), self.own_loss]
+        lost = host in self.dead_hosts or any(self.draw.random() < share for share in shares)
+        crowded = any(pair in self.crowded for pair in way)
         fate = Fate(stream, not lost, None, 0 if lost else 2_000_000, crowded)
         self._at(self.now + (DEADLINE if lost else DELAY), lambda: self.health.decided(fate, self.now))

@@ -25,13 +25,13 @@ from topologies import Failures, FatTree, Host
 TREE = FatTree(4)
 LOOK_SECONDS = 1.0
 """As often as the real channel looks at the clock."""
+WINDOW = 1
 
 
 @dataclass(eq=False)
 class Connection:
-    """One connection: a writer blocks while ``window`` messages are unread; an agent's message arrives by `PushChannel.hear`."""
+    """One connection: a writer blocks while a message is unread; an agent's message arrives by `PushChannel.hear`."""
 
-    window: int = 1
     open: bool = True
     to_agent: deque[str] = field(default_factory=deque)
     to_controller: deque[str | bytes] = field(default_factory=deque)
@@ -39,8 +39,6 @@ class Connection:
 
 @dataclass(eq=False)
 class Claim:
-    """A claim that has been made, and what was decided."""
-
     agent: Agent
     peer: str
     deadline: float
@@ -54,46 +52,23 @@ class Claim:
 
 @dataclass(eq=False)
 class Agent:
-    """An agent process of a host.
+    """An agent process of a host; ``peers`` are the hosts that run MCS, if it does.
 
-    Attributes
-    ----------
-    view : View or None
-        What it has in force.
-    refused : int
-        Messages that it rejected.
-    kinds : list of str
-        The messages that it read, pings not counted.
-    failed : bool
-        Whether it could not load a message since the last snapshot, or kept a later version than that: only then it may meet a gap.
-    leaves : bool
-        Whether it has been sent a lower term: it closes the channel.
-    connection : Connection or None
-    peers : McsPeers or None
-        The hosts that run MCS, if it does.
+    It has ``failed`` if it could not load a message since the last snapshot, or kept a later version than that: only then it may
+    meet a gap. It ``leaves`` if it has been sent a lower term.
     """
 
     host: Host
     view: View | None = None
     refused: int = 0
-    kinds: list[str] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)  # of the messages that it read, but pings
     failed: bool = False
     leaves: bool = False
     connection: Connection | None = None
     peers: McsPeers | None = None
 
-    @property
-    def variant(self) -> mcs.Variant | None:
-        return self.peers and mcs.Variant(mcs.VERSION, self.peers.kind)
-
     def read(self, loads: bool = True) -> bool:
-        """Read one message and answer it, as the host agent does; return whether there was one.
-
-        Parameters
-        ----------
-        loads : bool
-            False if the kernel refuses the path sets of this message.
-        """
+        """Read one message and answer it, as the host agent does, or the kernel refuses it; return whether there was one."""
         its = self.connection
         if its is None or not its.to_agent:
             return False
@@ -128,33 +103,12 @@ class Agent:
 
 
 class PushChannel:
-    """A controller or relay with its notifier, and the connections of its agents.
-
-    Parameters
-    ----------
-    relays : bool
-        Whether it is a relay.
-
-    Attributes
-    ----------
-    now : float
-        The virtual clock, monotonic seconds.
-    view : View
-        What has failed; not known to the notifier before `settle`.
-    history : dict
-        The failures of each epoch and version.
-    sessions : dict of AgentSession to Agent
-        The sessions that the controller has not closed.
-    awaited : dict of int to set of AgentSession
-        By version: the agents that have to acknowledge it before it is completed.
-    completed : list of int
-    """
+    """A controller or relay with its notifier, and the connections of its agents."""
 
     def __init__(self, *, relays: bool = False) -> None:
-        self.now = 1000.0
-        self._relays = relays
-        self.history: dict[tuple[int, int], dict[str, str]] = {}
-        self.view = View(0, 0, Failures(TREE))
+        self.now, self._relays = 1000.0, relays
+        self.history: dict[tuple[int, int], dict[str, str]] = {}  # the failures of each epoch and version
+        self.view = View(0, 0, Failures(TREE))  # not known to the notifier before `settle`
         self.start()
 
     def start(self) -> None:
@@ -163,24 +117,18 @@ class PushChannel:
             agent.connection = None
         self.settled = False
         self.notifier = Notifier(TREE, lambda: self.view if self.settled else None, relays=self._relays)
-        self.sessions: dict[AgentSession, Agent] = {}
-        self.awaited: dict[int, set[AgentSession]] = {}
+        self.sessions: dict[AgentSession, Agent] = {}  # those that the controller has not closed
+        self.awaited: dict[int, set[AgentSession]] = {}  # by version: those that have yet to acknowledge it
         self.completed: list[int] = []
         self.claims: list[Claim] = []
         self._writers: dict[AgentSession, str | None] = {}  # with the message for which the connection has no room
         self._acknowledged: dict[AgentSession, int] = {}
         self._set(View(self.view.epoch + 1, 1, Failures(TREE)))
 
-    # -- versions -----------------------------------------------------------------------------------------------------
-
     def settle(self) -> int:
         """Let the controller know what has failed; return how many agents are awaited."""
         self.settled = True
         return self._broadcast()
-
-    def change(self, **failures: str) -> int:
-        """Make a version in which exactly these have failed (``a0_0__c0_1`` is a link)."""
-        return self.fail({name.replace("__", "-"): reason for name, reason in failures.items()})
 
     def fail(self, reasons: dict[str, str]) -> int:
         """Make a version in which exactly these have failed; return how many agents are awaited."""
@@ -190,8 +138,7 @@ class PushChannel:
     def follow(self, view: View) -> int:
         """Take a view of a leader, as a relay does; return how many agents are awaited."""
         self._set(view)
-        self.settled = True
-        return self._broadcast()
+        return self.settle()
 
     def _set(self, view: View) -> None:
         self.view = view
@@ -205,8 +152,6 @@ class PushChannel:
         self.carry_out(effects)
         return count
 
-    # -- what happens -------------------------------------------------------------------------------------------------
-
     def claim(self, agent: Agent, peer: str | None = None) -> Claim:
         """Let an agent claim its host, from its address or another; connect it if that is accepted."""
         claim = Claim(agent, peer or str(TREE.ip(agent.host)), self.now + CLAIM_SECONDS)
@@ -215,7 +160,6 @@ class PushChannel:
         return claim
 
     def hear(self, agent: Agent) -> bool:
-        """Let one message of an agent arrive; return whether there was one."""
         session = self.session(agent)
         if session is None or not session.connection.to_controller:
             return False
@@ -225,7 +169,6 @@ class PushChannel:
         return True
 
     def leave(self, agent: Agent, *, says_so: bool = True) -> None:
-        """Let an agent close its connection, or lose it."""
         session = self.session(agent)
         assert session is not None
         agent.connection = None
@@ -241,14 +184,10 @@ class PushChannel:
             self.now = min([until, self.now + LOOK_SECONDS, *moments])
             self.carry_out(self.notifier.tick(self.now))
 
-    # -- what follows -------------------------------------------------------------------------------------------------
-
     def session(self, agent: Agent) -> AgentSession | None:
-        """The session of an agent, while neither side has closed it."""
         return next((each for each in self.sessions if each.connection is agent.connection), None)
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
-        """Carry out effects in their order, then let writers write."""
         accepted: list[Claim] = []
         for effect in effects:
             match effect:
@@ -279,21 +218,16 @@ class PushChannel:
 
     def missing(self, version: int) -> list[AgentSession]:
         """The sessions that have neither ended nor acknowledged a version that is on its way."""
-        return [
-            each
-            for each in self.awaited[version]
-            if each in self.sessions and self._acknowledged.get(each, 0) < version
-        ]
+        awaited = (each for each in self.awaited[version] if each in self.sessions)
+        return [each for each in awaited if self._acknowledged.get(each, 0) < version]
 
     def _connect(self, claim: Claim) -> None:
         agent = claim.agent
-        agent.connection = Connection()
+        agent.connection, runs = Connection(), ()
         if agent.peers is not None:
             agent.peers.connected()
-        policy = None if agent.variant is None else mcs.POLICY
-        session, effects = self.notifier.connected(
-            agent.host, claim.peer, None, agent.connection, self.now, policy, agent.variant
-        )
+            runs = mcs.POLICY, mcs.Variant(mcs.VERSION, agent.peers.kind)
+        session, effects = self.notifier.connected(agent.host, claim.peer, None, agent.connection, self.now, *runs)
         self.sessions[session] = agent
         self.carry_out(effects)
 
@@ -315,18 +249,14 @@ class PushChannel:
         for session in list(self._writers):
             its: Connection = session.connection
             while session in self._writers:
-                text = self._writers[session]
-                if text is None:
-                    text = self.notifier.due(session, self.now)
-                    if text is None:
-                        del self._writers[session]
-                        break
-                if not its.open:
-                    del self._writers[session]
-                    self.carry_out(self.notifier.closed(session))
-                    break
+                text = self._writers[session] or self.notifier.due(session, self.now)
                 self._writers[session] = text
-                if len(its.to_agent) >= its.window:
+                if text is None or not its.open:
+                    del self._writers[session]
+                    if text is not None:
+                        self.carry_out(self.notifier.closed(session))
+                    break
+                if len(its.to_agent) >= WINDOW:
                     break
                 its.to_agent.append(text)
                 self._writers[session] = None

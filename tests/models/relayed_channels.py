@@ -1,7 +1,5 @@
 """A leader and relays in memory, with the channels between them, on a virtual clock; relays and leader are `PushChannel`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterator
 
@@ -20,12 +18,10 @@ LEADER = "leader"
 
 
 def scattering(host: Host, kind: ChannelKind = ChannelKind.PATHS) -> Agent:
-    """Return an agent that runs MCS."""
     return Agent(host, peers=McsPeers(TREE.ip(host), kind))
 
 
 def targets(agent: Agent, use: Use = Use.SCATTERS) -> set[Host]:
-    """Return the hosts that an agent scatters to, or those of another use."""
     uses = agent.peers.uses() if agent.peers is not None else {}
     return {TREE.host_by_ip(host) for host, its in uses.items() if its is use}
 
@@ -42,18 +38,13 @@ def follow(channel: PushChannel, *agents: Agent) -> None:
 
 
 class Relay:
-    """A relay with its agents, and its channel to the leader."""
-
     def __init__(self) -> None:
         self.channel = PushChannel(relays=True)
         self.channel.settle()
         self.uplink: Relayed | None = None
-
-    @property
-    def mcs(self) -> HandedMcsHosts:
         its = self.channel.notifier.mcs_hosts
         assert isinstance(its, HandedMcsHosts)
-        return its
+        self.mcs = its
 
 
 class RelayedChannels:
@@ -78,15 +69,13 @@ class RelayedChannels:
             self.break_off(name)
 
     def break_off(self, name: str) -> None:
-        """Let the channel of a relay to the leader break."""
         relay = self.relays[name]
         if relay.uplink is not None:
             self.desk.left(relay.uplink)
             relay.uplink = None
             relay.mcs.ended()
 
-    def lose_leader(self) -> None:
-        """Let there be no leader."""
+    def no_leader(self) -> None:
         for name in self.relays:
             self.break_off(name)
         self.leader = None
@@ -100,7 +89,6 @@ class RelayedChannels:
         self.relays[name] = Relay()
 
     def channels(self) -> Iterator[tuple[str, PushChannel]]:
-        """Yield the relays' channels by name, and the leader's."""
         for name, relay in self.relays.items():
             yield name, relay.channel
         if self.leader is not None:
@@ -115,11 +103,9 @@ class RelayedChannels:
             self.agents.append(agent)
 
     def at(self, agent: Agent) -> str | None:
-        """The relay, or the leader, that an agent is connected to."""
         return next((name for name, channel in self.channels() if channel.session(agent)), None)
 
     def leave(self, agent: Agent, *, says_so: bool = True) -> None:
-        """Let an agent end, or lose its channel."""
         name = self.at(agent)
         assert name is not None
         self.channel(name).leave(agent, says_so=says_so)
@@ -127,7 +113,6 @@ class RelayedChannels:
     def pass_seconds(
         self, seconds: int, asleep: Collection[Agent] = (), look: Callable[[int], None] = lambda second: None
     ) -> None:
-        """Let seconds pass: channels and agents that are awake do what is due in each."""
         for second in range(seconds):
             for name in self.relays:
                 self._exchange(name)

@@ -1,31 +1,20 @@
 """An asyncio event loop with a virtual clock: nothing waits, timers run in their order, and threads are simulated."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import selectors
 from collections.abc import Callable
 from typing import Any
 
+THREAD_SECONDS = 0.015
+
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop that jumps to the next timer when nothing else is to be done.
-
-    Attributes
-    ----------
-    now : float
-        The virtual time in seconds.
-    thread_seconds : float
-        How long anything takes that is given to a thread (`asyncio.to_thread`); it is done in the loop's own thread at the end.
-    in_threads : list of callable
-        The functions of such calls that are under way.
-    """
+    """An event loop that jumps to the next timer when nothing else is to be done; a thread's work is done at its end."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.thread_seconds = 0.015
-        self.in_threads: list[Callable[..., Any]] = []
+        self.in_threads: list[Callable[..., Any]] = []  # what `asyncio.to_thread` has been given and is not done
         super().__init__(_JumpingSelector(self))
 
     def time(self) -> float:
@@ -45,11 +34,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             except Exception as error:
                 done.set_exception(error)
 
-        self.call_later(self.thread_seconds, work)
+        self.call_later(THREAD_SECONDS, work)
         return done
 
     def advance(self, seconds: float) -> None:
-        """Run everything that happens within so many seconds."""
         self.run_until_complete(asyncio.sleep(seconds))
 
 

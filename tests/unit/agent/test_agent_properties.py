@@ -1,10 +1,7 @@
 """Whatever happens to an agent and its controller, packets are labelled by what was acknowledged last."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from collections import Counter
 from ipaddress import IPv4Address
 from unittest.mock import patch
 
@@ -14,11 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sopa_ryu.agent import channels
 from sopa_ryu.agent.agent_options import Options
-from sopa_ryu.agent.follower import Follower
-from sopa_ryu.agent.host_agent import HostAgent
-from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.changes import Change
-from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.mending import Part
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_sets import PathSets
@@ -27,7 +20,7 @@ from sopa_ryu.channel import protocol
 from sopa_ryu.channel.protocol import Ack
 from sopa_ryu.fabric.view import View
 from tests.models.memory_channel import MemoryController
-from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
+from tests.models.memory_labeller import MemoryInterface, MemoryLabeller, host_agent
 from tests.models.virtual_clock import VirtualLoop
 
 ADDRESS = IPv4Address("10.0.0.2")
@@ -35,13 +28,10 @@ OPTIONS = Options(("http://192.0.2.1:8080",), seed=7)
 QUIET_SECONDS = 90.0
 NUMBERS = st.integers(0, 200)
 SECONDS = st.sampled_from([0.0, 0.0005, 0.0015, 0.005, 0.02, 0.5, 2.5, 6.0])
-
-
 AVOIDED = [NOTHING, Avoided(frozenset({Section(0)})), Avoided(frozenset({Section(1, 0)}), {Section(0, 1): 0.1})]
 
 
 def table_of(view: View, avoided: Avoided = NOTHING) -> PathTable:
-    """The table that follows from a view and from what the host avoids, computed from nothing."""
     tree = view.failures.tree
     sets = PathSets(tree, tree.host_by_ip(ADDRESS), OPTIONS.seed, Policy.ROUND_ROBIN)
     table = sets.follow(view.failures, avoided)
@@ -50,29 +40,18 @@ def table_of(view: View, avoided: Avoided = NOTHING) -> PathTable:
 
 
 def garbage(now: View) -> list[str | bytes]:
-    """Messages that an agent must refuse, or that change nothing for it."""
+    """Return messages that an agent must refuse, or that change nothing for it."""
     snapshot = json.loads(protocol.snapshot(now, ADDRESS))
     base = {"type": "delta", "epoch": now.epoch, "base": now.version, "version": now.version + 1}
-    return [
-        "{",
-        b"\x00\xff",
-        "[]",
-        "{}",
-        json.dumps({"type": "of a later controller"}),
-        json.dumps({**snapshot, "host": "10.0.0.3"}),
-        json.dumps({**snapshot, "k": 5}),
-        json.dumps({**snapshot, "failures": {"a9_9": "down"}}),
-        json.dumps({**base, "failed": {"x": "down"}, "healed": []}),
-        json.dumps({**base, "failed": {}, "healed": ["nothing"]}),
-        json.dumps({**base, "version": now.version, "failed": {}, "healed": []}),
-        json.dumps({**base, "base": now.version + 5, "version": now.version + 6, "failed": {}, "healed": []}),
-        protocol.PING,
-    ]
+    gap = {"base": now.version + 5, "version": now.version + 6}
+    wrong = [{}, [], {"type": "later"}]
+    wrong += [snapshot | its for its in ({"host": "10.0.0.3"}, {"k": 5}, {"failures": {"a9_9": "down"}})]
+    changes = [{"failed": {"x": "down"}}, {"healed": ["nothing"]}, {"version": now.version}, gap]
+    wrong += [base | {"failed": {}, "healed": []} | its for its in changes]
+    return ["{", b"\x00\xff", protocol.PING, *map(json.dumps, wrong)]
 
 
 class AgentMachine(RuleBasedStateMachine):
-    """One agent on an in-memory interface, and one controller."""
-
     @initialize()
     def begin(self) -> None:
         self.loop = VirtualLoop()
@@ -85,22 +64,14 @@ class AgentMachine(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.avoided = NOTHING
-        self.labeller = MemoryLabeller(self.interface)
-        follower = Follower(ADDRESS, OPTIONS.controllers, seed=OPTIONS.seed)
-        keeper = Keeper(
-            MemoryPlace(self.interface, ADDRESS),
-            self.labeller,
-            MemorySettings(self.interface),
-            MemoryChanges(self.interface),
-            Counter(),
-        )
-        self.agent = HostAgent(Interface("host0"), OPTIONS, follower, self.labeller, keeper)
+        self.agent = host_agent(self.interface, ADDRESS, OPTIONS)
+        assert isinstance(self.agent.labeller, MemoryLabeller)
+        self.labeller = self.agent.labeller
         self.agent.start()
         self.task = self.loop.create_task(self.agent.run())
 
     def end(self) -> None:
-        tasks = asyncio.all_tasks(self.loop)
-        for task in tasks:
+        for task in (tasks := asyncio.all_tasks(self.loop)):
             task.cancel()
         if tasks:
             self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
@@ -110,8 +81,6 @@ class AgentMachine(RuleBasedStateMachine):
         if ack.epoch:
             self.acknowledged = self.controller.views[ack.epoch, ack.version]
             assert any(self.interface.in_force == table_of(self.acknowledged, avoided) for avoided in AVOIDED)
-
-    # -- what may happen --------------------------------------------------------------------------------------------------
 
     @rule(seconds=SECONDS)
     def wait(self, seconds: float) -> None:
@@ -147,15 +116,9 @@ class AgentMachine(RuleBasedStateMachine):
         self.loop.create_task(self.agent.avoid(avoided))
         self.wait(seconds)
 
-    @rule()
-    def lose_the_connection(self) -> None:
-        self.controller.cut()
-
-    @rule(up=st.booleans())
-    def controller_goes_or_comes(self, up: bool) -> None:
-        self.controller.up = up
-        if not up:
-            self.controller.cut()
+    @rule(what=st.sampled_from(["cut", "kill", "start"]))
+    def the_connection_or_the_controller_goes_or_comes(self, what: str) -> None:
+        getattr(self.controller, what)()
 
     @rule(k=st.sampled_from([4, 4, 6]))
     def restart_the_controller(self, k: int) -> None:
@@ -174,26 +137,17 @@ class AgentMachine(RuleBasedStateMachine):
         self.interface.notify(Change.LINK)
         self.wait(seconds)
 
-    @rule()
-    def kill_the_agent_and_start_another(self) -> None:
+    @rule(kill=st.booleans())
+    def end_the_agent_and_start_another(self, kill: bool) -> None:
+        """One that is stopped takes its program away; one that is killed leaves what another program has not removed."""
         self.end()
-        if self.interface.removed:  # and not put right any more
+        if not kill:
+            self.labeller.detach()
+        if not kill or self.interface.removed:
             self.interface.removed = False
-            self.begin_unlabelled()
+            self.interface.history[:] = [None]
+            self.acknowledged = None
         self.start()
-
-    @rule()
-    def stop_the_agent_and_start_another(self) -> None:
-        self.end()
-        self.labeller.detach()
-        self.begin_unlabelled()
-        self.start()
-
-    def begin_unlabelled(self) -> None:
-        self.interface.history[:] = [None]
-        self.acknowledged = None
-
-    # -- what must hold ---------------------------------------------------------------------------------------------------
 
     @invariant()
     def every_table_was_one_of_the_controllers_and_stayed_until_the_next(self) -> None:
@@ -227,14 +181,13 @@ class AgentMachine(RuleBasedStateMachine):
         assert not self.interface.wrong
 
     def teardown(self) -> None:
-        if not hasattr(self, "loop"):
-            return
-        try:
-            self.come_to_rest()
-        finally:
-            self.end()
-            self.patched.stop()
-            self.loop.close()
+        if hasattr(self, "loop"):
+            try:
+                self.come_to_rest()
+            finally:
+                self.end()
+                self.patched.stop()
+                self.loop.close()
 
 
 AgentMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)

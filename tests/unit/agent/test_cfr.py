@@ -1,9 +1,8 @@
 """The agent's part in CFR, without sockets and programs: the arbiter's clock, which grants hold, and what is demanded."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given, settings
@@ -16,32 +15,27 @@ from sopa_ryu.agent.cfr_demand import REPEATS, Demands
 from sopa_ryu.agent.cfr_grants import KEPT, MAX_LEASE_MS, Grants, Orders, Rejected, Rejection
 from sopa_ryu.agent.cfr_options import CfrOptions
 from sopa_ryu.agent.mcs import McsOptions
+from sopa_ryu.channel import mcs
+from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.slots import MAX_ENTRIES, Grant, Granted, Wanted
 
-HOST, PEER = IPv4Address("10.0.0.2"), IPv4Address("10.1.0.2")
+HOST, PEER, URL = IPv4Address("10.0.0.2"), IPv4Address("10.1.0.2"), "http://127.0.0.1:8080"
 SLOT_NS, BATCH = 1_000_000, 4
 BEGIN = 10**12
 """A time of the host's clock."""
 OFFSET = 77 * 10**9
 
 
-# -- the clock -------------------------------------------------------------------------------------------------------------------
-
-
-def answer(
-    clock: Clock, now: int, offset: int, there: int = 100_000, back: int = 100_000, waited: int = 5_000_000
-) -> bool:
+def answer(clock: Clock, now: int, offset: int, there: int = 10**5, back: int = 10**5, waited: int = 5 * 10**6) -> bool:
     """Let an answer arrive that took so long there, at the arbiter, and back."""
-    asked = now - there - waited - back
-    return clock.note(
-        asked_at=asked, received_at=asked + there + offset, answered_at=asked + there + waited + offset, now=now
-    )
+    asked, arrived = now - there - waited - back, now - waited - back + offset
+    return clock.note(asked_at=asked, received_at=arrived, answered_at=arrived + waited, now=now)
 
 
-@given(
-    st.integers(-(10**18), 10**18),
-    st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**9)), min_size=1, max_size=100),
-)
+DELAYS = st.tuples(st.integers(0, 10**7), st.integers(0, 10**7), st.integers(0, 10**9))
+
+
+@given(st.integers(-(10**18), 10**18), st.lists(DELAYS, min_size=1, max_size=100))
 def test_the_offset_is_known_to_half_of_the_best_round_trip(offset: int, delays: list[tuple[int, int, int]]) -> None:
     clock = Clock()
     for n, (there, back, waited) in enumerate(delays):
@@ -69,22 +63,16 @@ def test_single_contrary_answers_are_ignored_and_a_jump_is_believed_after_some()
 @pytest.mark.parametrize("times", [(BEGIN + 1, 5, 6), (BEGIN - 5, 7, 6), (BEGIN - 5, 0, 10)])
 def test_impossible_times_are_ignored(times: tuple[int, int, int]) -> None:
     clock = Clock()
-    asked, received, answered = times
-    assert not clock.note(asked_at=asked, received_at=received, answered_at=answered, now=BEGIN)
+    assert not clock.note(**dict(zip(("asked_at", "received_at", "answered_at"), times, strict=True)), now=BEGIN)
     assert clock.offset is None
-
-
-# -- grants ----------------------------------------------------------------------------------------------------------------------
 
 
 def grant(sequence: int = 1, term: int = 3, now: int = BEGIN, ahead: int = 4, **changes: Any) -> Grant:
     """Return a grant that arrives at that time, for the slots so far ahead of it."""
     first = (now + OFFSET) // SLOT_NS + ahead
     entries = tuple(Granted(first + n, 0, 1, PEER, 1514) for n in range(BATCH))
-    its = Grant(
-        HOST, sequence, term, SLOT_NS, 100, first, BATCH, now - 300, now - 200 + OFFSET, now - 100 + OFFSET, entries
-    )
-    return its._replace(**changes)
+    times = now - 300, now - 200 + OFFSET, now - 100 + OFFSET
+    return Grant(HOST, sequence, term, SLOT_NS, 100, first, BATCH, *times, entries)._replace(**changes)
 
 
 def rejection(grants: Grants, its: Grant, now: int = BEGIN) -> Rejection | None:
@@ -119,17 +107,14 @@ def test_numbers_begin_again_after_the_last_one() -> None:
     assert rejection(grants, grant(2)) is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"host": PEER}, Rejection.HOST),
-        ({"slot_ns": 99_999}, Rejection.SLOT_LENGTH),
-        ({"slot_ns": 60_000_000_001}, Rejection.SLOT_LENGTH),
-        ({"demand_sent_at": 0}, Rejection.CLOCK),
-        ({"first_slot": (BEGIN + OFFSET) // SLOT_NS + KEPT - BATCH + 1, "entries": ()}, Rejection.TOO_FAR),
-        ({"slots": 65_535}, Rejection.TOO_FAR),
-    ],
-)
+@pytest.mark.parametrize(("changes", "reason"), [
+    ({"host": PEER}, Rejection.HOST),
+    ({"slot_ns": 99_999}, Rejection.SLOT_LENGTH),
+    ({"slot_ns": 60_000_000_001}, Rejection.SLOT_LENGTH),
+    ({"demand_sent_at": 0}, Rejection.CLOCK),
+    ({"first_slot": (BEGIN + OFFSET) // SLOT_NS + KEPT - BATCH + 1, "entries": ()}, Rejection.TOO_FAR),
+    ({"slots": 65_535}, Rejection.TOO_FAR),
+])  # fmt: skip
 def test_what_a_host_cannot_keep_is_rejected_and_counted(changes: dict[str, Any], reason: Rejection) -> None:
     grants = Grants(HOST)
     assert rejection(grants, grant(**changes)) is reason
@@ -143,9 +128,7 @@ def test_an_arbiter_that_another_one_has_replaced_is_fenced() -> None:
     assert rejection(grants, grant(1, term=5)) is None
     assert [rejection(grants, grant(n, term=4)) for n in (10, 11)] == [Rejection.TERM] * 2
     assert rejection(grants, grant(1, term=5)) is Rejection.REPEATED
-    orders = grants.receive(grant(1, term=6), BEGIN)
-    assert orders.forget
-    assert orders.closes
+    assert grants.receive(grant(1, term=6), BEGIN)[-2:] == (True, True)  # it forgets, and closes
 
 
 def test_slots_that_have_begun_are_not_written() -> None:
@@ -172,16 +155,13 @@ def test_each_grant_holds_once_in_whatever_order_they_come(order: list[int], aga
     assert [rejection(grants, grant(n)) for n in (136, 137, 137)] == [Rejection.REPEATED, None, Rejection.REPEATED]
 
 
-# -- demands ---------------------------------------------------------------------------------------------------------------------
-
 PEERS = [IPv4Address("10.1.0.0") + n for n in range(200)]
 
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(PEERS[:3]), st.integers(0, 10_000), st.integers(0, 3_000), st.booleans()), max_size=60
-    )
-)
+STEPS = st.tuples(st.sampled_from(PEERS[:3]), st.integers(0, 10_000), st.integers(0, 3_000), st.booleans())
+
+
+@given(st.lists(STEPS, max_size=60))
 def test_counters_only_rise_and_say_what_waits(steps: list[tuple[IPv4Address, int, int, bool]]) -> None:
     demands, known = Demands(), dict[IPv4Address, Wanted]()
     unsent, sent = dict.fromkeys(PEERS[:3], 0), dict.fromkeys(PEERS[:3], 0)
@@ -196,8 +176,7 @@ def test_counters_only_rise_and_say_what_waits(steps: list[tuple[IPv4Address, in
         for entries in demands.datagrams():
             for entry in entries:
                 before = known.get(entry.destination, entry)
-                assert entry.wanted >= before.wanted
-                assert entry.sent >= before.sent
+                assert (entry.wanted >= before.wanted, entry.sent >= before.sent) == (True, True)
                 known[entry.destination] = entry
         for its, count in unsent.items():
             assert its in known or not count
@@ -233,14 +212,21 @@ def test_many_destinations_take_several_datagrams_and_those_at_rest_come_in_turn
     assert list(Demands().datagrams()) == [[]]
 
 
-# -- options ---------------------------------------------------------------------------------------------------------------------
-
-
 def test_options_that_contradict_cfr_are_refused() -> None:
-    cfr = CfrOptions(("127.0.0.1", 9160))
-    url = "http://127.0.0.1:8080"
     contradictions: list[dict[str, Any]] = [{"mcs": McsOptions()}, {"carrier": Carrier.OPTION}, {"segments": 4}]
     for options in contradictions:
         with pytest.raises(AgentError):
-            Options((url,), cfr=cfr, **options)
-    assert Options((url,), cfr=cfr).channel(HOST, url).endswith("?carrier=mac&policy=cfr&probes=1")
+            Options((URL,), cfr=CfrOptions(("127.0.0.1", 9160)), **options)
+
+
+@pytest.mark.parametrize(("options", "asked"), [
+    ({}, "policy=round-robin"),
+    ({"cfr": CfrOptions(("127.0.0.1", 9160))}, "policy=cfr"),
+    ({"mcs": McsOptions(4, ChannelKind.PORTS)}, "policy=mcs&mcs=1&channel-kind=ports"),
+])  # fmt: skip
+def test_the_channels_url_says_the_policy(options: dict[str, Any], asked: str) -> None:
+    url = Options((URL,), **options).channel(HOST, URL)
+    assert url.endswith(f"?carrier=mac&{asked}&probes=1")
+    policy, variant = mcs.requested(parse_qs(urlsplit(url).query))
+    assert policy == asked.partition("&")[0].partition("=")[2]
+    assert variant == (Variant(1, "ports") if "mcs" in options else None)

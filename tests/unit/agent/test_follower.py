@@ -1,14 +1,12 @@
 """What a host agent does with what controllers say, by scripts: `scripts/follower` has one message after the other.
 
-`scripts/controllers` has an agent at work with several controllers, on a virtual clock: which one it follows, and when it leaves.
+`scripts/controllers` has an agent at work with two controllers, on a virtual clock: which one it follows, when it leaves, and what
+it puts in force before what.
 """
-
-from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address
@@ -20,10 +18,8 @@ import pytest
 from sopa_ryu.agent import channels
 from sopa_ryu.agent.agent_options import Options
 from sopa_ryu.agent.follower import MAX_REPORTED, Answer, Follower, Hosts, Leave, Load, Probe, Trace
-from sopa_ryu.agent.host_agent import HostAgent
-from sopa_ryu.agent.keeper import Keeper
-from sopa_ryu.agent.kernel.netns import Interface
-from sopa_ryu.agent.mcs_peers import McsPeers
+from sopa_ryu.agent.mcs import McsOptions
+from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import mcs, protocol
@@ -31,7 +27,7 @@ from sopa_ryu.channel.mcs import ChannelKind, HostList
 from sopa_ryu.fabric.view import View
 from tests.helpers.golden import Step, play, scripts
 from tests.models.memory_channel import MemoryController
-from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
+from tests.models.memory_labeller import MemoryInterface, MemoryScattering, host_agent
 from tests.models.virtual_clock import VirtualLoop
 from topologies import Failures, FatTree
 
@@ -55,7 +51,6 @@ def hosts(text: str) -> HostList:
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collect the agent's log lines meanwhile."""
     lines: list[str] = []
     logger, handler = logging.getLogger("sopa.agent"), logging.Handler()
     handler.emit = lambda record: lines.append(f"{record.levelname.lower()}: {record.getMessage()}")  # type: ignore[method-assign]
@@ -70,8 +65,6 @@ def logged() -> Iterator[list[str]]:
 
 
 class Messages:
-    """A follower, and one message after the other."""
-
     def __init__(self) -> None:
         self.views: dict[str, View] = {}
         self.todo: Load | None = None
@@ -181,21 +174,13 @@ class AtWork:
     """An agent at work, and two controllers: ``first`` comes first for its host."""
 
     def __init__(self) -> None:
-        self.loop = VirtualLoop()
-        options = Options(URLS, probes=False)
-        interface = MemoryInterface()
-        self.follower = Follower(ADDRESS, options.controllers)
-        labeller = MemoryLabeller(interface)
-        place, settings = MemoryPlace(interface, ADDRESS), MemorySettings(interface)
-        keeper = Keeper(place, labeller, settings, MemoryChanges(interface), Counter())
-        agent = HostAgent(Interface("host0"), options, self.follower, labeller, keeper)
-        names = dict(zip(self.follower.controllers.urls, ("first", "second"), strict=True))
-        self.names = names
-        self.controllers = {name: MemoryController(ADDRESS, lambda ack: None) for name in names.values()}
-        agent.start()
+        self.loop, self.interface, self.acks = VirtualLoop(), MemoryInterface(), list[str]()
+        noted = lambda ack: self.acks.append(str(ack.mcs))  # noqa: E731
+        self.controllers = {name: MemoryController(ADDRESS, noted) for name in ("first", "second")}
         self.patched = patch.object(channels, "connect", self.connect)
         self.patched.start()
-        self.task = self.loop.create_task(agent.run())
+        self.task = self.loop.create_task(asyncio.sleep(0))
+        self.do_agent()
 
     def connect(self, url: str, **options: object) -> object:
         name = next(name for its, name in self.names.items() if its.rpartition("/")[2] in url)
@@ -203,43 +188,65 @@ class AtWork:
 
     def close(self) -> None:
         self.patched.stop()
-        self.task.cancel()
-        self.loop.run_until_complete(asyncio.gather(self.task, return_exceptions=True))
+        self.do_kill_agent()
         self.loop.close()
 
     def handle(self, step: Step) -> str:
         with logged() as lines:
-            getattr(self, "do_" + step.command)(*step.words, **step.options)
-            codes = [
-                f"{name} is left with {code}" for name, its in self.controllers.items() for code in its.take_codes()
-            ]
+            name = step.command.replace("-", "_")
+            if hasattr(self, "do_" + name):
+                getattr(self, "do_" + name)(*step.words, **step.options)
+            else:
+                getattr(self.controllers[step.words[0]], name)()
+            left = [(name, code) for name, its in self.controllers.items() for code in its.take_codes()]
         its = self.follower
         at = self.names[its.controllers.url] if its.connected else "nobody"
         version = f"{its.view.epoch}.{its.view.version}" if its.view is not None else "nothing"
         for url, name in self.names.items():
             lines = [line.replace(url, name) for line in lines]
-        return "\n".join([f"follows {at}: {version}, {its.swaps} swaps", *codes, *lines])
+        codes = [f"{name} is left with {code}" for name, code in left]
+        return "\n".join([f"follows {at}: {version}, {its.swaps} swaps", *codes, *self._scattering(), *lines])
+
+    def _scattering(self) -> list[str]:
+        """Say what MCS may do with which host, since when, and which lists of hosts were acknowledged."""
+        its, acks = self.mcs, self.acks[:]
+        self.acks.clear()
+        if its is None:
+            return []
+        before = "not attached" if its.before is None else f"attached with {self._uses(its.before)}"
+        said = f"{self._uses(its.uses)}; {before}; {its.sweeps} sweeps"
+        return [said, *([f"acknowledges hosts {' '.join(acks)}"] if acks else [])]
+
+    def _uses(self, uses: dict[IPv4Address, Use]) -> str:
+        return ", ".join(f"{host} {use.name.lower()}" for host, use in sorted(uses.items())) or "no host"
+
+    def do_agent(self, mcs: str = "") -> None:
+        self.do_kill_agent()
+        options = Options(URLS, probes=False, mcs=McsOptions(kind=ChannelKind(mcs)) if mcs else None)
+        self.mcs = MemoryScattering() if mcs else None
+        agent = host_agent(self.interface, ADDRESS, options, self.mcs)
+        self.follower = agent.follower
+        self.names = dict(zip(self.follower.controllers.urls, ("first", "second"), strict=True))
+        agent.start()
+        self.task = self.loop.create_task(agent.run())
+
+    def do_kill_agent(self) -> None:
+        self.task.cancel()
+        self.loop.run_until_complete(asyncio.gather(self.task, return_exceptions=True))
+
+    def do_hosts(self, name: str, text: str) -> None:
+        """Let a controller have another list of hosts that run MCS, and tell its agent."""
+        its = self.controllers[name]
+        before, its.hosts = its.hosts, hosts(text)
+        if before is not None:
+            its.say(mcs.change(before, its.hosts))
+
+    def do_refuse(self, changes: str = "0", sweeps: str = "0") -> None:
+        assert self.mcs is not None
+        self.mcs.refusals, self.mcs.sweep_refusals = int(changes), int(sweeps)
 
     def do_view(self, name: str, number: str, *names: str) -> None:
         self.controllers[name].enter(view(number, list(names), "sopa"))
-
-    def do_kill(self, name: str) -> None:
-        self.controllers[name].up = False
-        self.controllers[name].cut()
-
-    def do_cut(self, name: str) -> None:
-        self.controllers[name].cut()
-
-    def do_reset(self, name: str) -> None:
-        channel = self.controllers[name].channel
-        assert channel is not None
-        channel.abort()
-
-    def do_stop(self, name: str) -> None:
-        self.controllers[name].silent = True
-
-    def do_start(self, name: str) -> None:
-        self.controllers[name].up, self.controllers[name].silent = True, False
 
     def do_wait(self, seconds: str) -> None:
         self.loop.advance(float(seconds))

@@ -1,7 +1,5 @@
 """The keeper of an interface, with a virtual clock: when it looks, how often it puts something right."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
@@ -15,34 +13,24 @@ from sopa_ryu.agent.mending import CALM_SECONDS, MAX_WAIT_SECONDS, InterfaceAway
 from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
 from tests.models.virtual_clock import VirtualLoop
 
-ADDRESS = IPv4Address("10.0.0.2")
-
 
 class Kept:
-    """An interface with a keeper at work."""
-
     def __init__(self) -> None:
-        self.loop = VirtualLoop()
-        self.interface = MemoryInterface()
-        self.labeller = MemoryLabeller(self.interface)
-        self.labeller.attach()
-        self.settings = MemorySettings(self.interface)
-        place = MemoryPlace(self.interface, ADDRESS)
-        self.mended: Counter[Part] = Counter()
-        self.keeper = Keeper(place, self.labeller, self.settings, MemoryChanges(self.interface), self.mended)
+        self.loop, self.interface, self.mended = VirtualLoop(), MemoryInterface(), Counter[Part]()
+        self.settings, labeller = MemorySettings(self.interface), MemoryLabeller(self.interface)
+        labeller.attach()
+        place = MemoryPlace(self.interface, IPv4Address("10.0.0.2"))
+        self.keeper = Keeper(place, labeller, self.settings, MemoryChanges(self.interface), self.mended)
         self.task = self.loop.create_task(self.keeper.run())
-
-    def close(self) -> None:
-        self.task.cancel()
-        self.loop.run_until_complete(asyncio.gather(self.task, return_exceptions=True))
-        self.loop.close()
 
 
 @pytest.fixture
 def kept() -> Iterator[Kept]:
-    made = Kept()
-    yield made
-    made.close()
+    its = Kept()
+    yield its
+    its.task.cancel()
+    its.loop.run_until_complete(asyncio.gather(its.task, return_exceptions=True))
+    its.loop.close()
 
 
 @pytest.mark.parametrize("part", [Part.SEGMENTS, Part.REORDERING, Part.MIN_RTT, Part.MTU])

@@ -1,9 +1,8 @@
 """Which paths a host leaves, and takes again, against simulated truth: fabrics whose links lose what a test says."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
+from functools import partial
 from ipaddress import IPv4Address
 from math import comb
 
@@ -12,20 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section, WayTo, sections
-from sopa_ryu.agent.paths.path_sets import PathSets
-from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.probing.fate import Fate
-from sopa_ryu.agent.probing.loss_window import CHANCE, LossWindow, by_chance
+from sopa_ryu.agent.probing.loss_window import MIN_LOSSES, WINDOW_SECONDS, LossWindow, by_chance
 from sopa_ryu.agent.probing.path_health import HOLD_SECONDS, MAX_HOLD_SECONDS, PathHealth
 from sopa_ryu.channel.probes import Stream
 from tests.models.probed_fabric import ProbedFabric
-from topologies import Clos, Failures, FatTree, Host, Level, Switch
+from topologies import FatTree, Level, Switch
 
-SIZES = [4, 8, 16]
+FAR, SILENT, NEAR = map(IPv4Address, ("10.2.1.3", "10.2.1.4", "10.1.0.3"))
+RACK = (2, 1)
 
 
 def warm(k: int, seed: int, **options: float) -> ProbedFabric:
-    its = ProbedFabric(FatTree(k), seed, **options)  # type: ignore[arg-type]
+    its = ProbedFabric(FatTree(k), seed, **options)
     its.run(3.0)
     assert its.health.avoided == NOTHING
     return its
@@ -40,14 +38,22 @@ def break_one(its: ProbedFabric, loss: float = 1.0) -> tuple[Switch, Switch]:
 
 
 def good(its: ProbedFabric) -> bool:
-    """Return True if nothing that is left to the busy rack loses everything."""
     return all(its.lost_share(its.busy_host, up) < 1 for up in its.kept(its.busy_host))
+
+
+def healthy(its: ProbedFabric) -> bool:
+    return its.health.avoided == NOTHING
+
+
+def fate(number: int, came_back: bool, destination: IPv4Address = FAR, **more: bool) -> Fate:
+    """Return a fate of one of the four paths to a rack, by turns; the even ones have the first uplink."""
+    return Fate(Stream(destination, number % 2, number // 2 % 2), came_back=came_back, **more)
 
 
 # -- dead links ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", SIZES)
+@pytest.mark.parametrize("k", [4, 8, 16])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_silent_link_is_left_and_taken_again_after_it_has_healed(k: int, seed: int) -> None:
     its = warm(k, seed)
@@ -59,7 +65,7 @@ def test_a_silent_link_is_left_and_taken_again_after_it_has_healed(k: int, seed:
     assert good(its)
     assert len(its.kept(its.busy_host)) >= paths / 2
     del its.loss[pair]
-    assert its.run_until(lambda: its.health.avoided == NOTHING, 240) < 240
+    assert its.run_until(lambda: healthy(its), 240) < 240
 
 
 def test_the_median_of_leaving_a_silent_link_at_k_4_is_below_100_ms_with_150_probes_a_second_to_its_rack() -> None:
@@ -76,10 +82,8 @@ def test_the_median_of_leaving_a_silent_link_at_k_4_is_below_100_ms_with_150_pro
 @pytest.mark.parametrize("seed", range(2))
 def test_paths_that_share_a_silent_uplink_are_left_together(seed: int) -> None:
     its = warm(8, seed)
-    up1 = its.draw.randrange(4)
-    own = its.tree.edge_of(its.host)
-    above = Switch(Level.AGGREGATION, own.pod, up1)
-    its.loss[own, above] = 1.0
+    up1, own = its.draw.randrange(4), its.tree.edge_of(its.host)
+    its.loss[own, Switch(Level.AGGREGATION, own.pod, up1)] = 1.0
     its.run(0.5)
     assert Section(up1) in its.health.avoided.dead
     for host in its.tree.hosts():
@@ -89,28 +93,23 @@ def test_paths_that_share_a_silent_uplink_are_left_together(seed: int) -> None:
 
 
 def test_what_a_dead_link_far_away_explains_is_not_held_against_the_uplink() -> None:
-    health, far, near = PathHealth(), IPv4Address("10.2.1.3"), IPv4Address("10.1.0.3")
-    now = 0.0
+    health = PathHealth()
     for n in range(400):
-        now += 0.005
-        up1, up2 = n % 2, n // 2 % 2
-        health.decided(Fate(Stream(far, up1, up2), came_back=n < 100 or up1 == 1), now)
+        health.decided(fate(n, n < 100 or n % 2 == 1), 0.005 * n)
         if n < 140 and n % 10 == 0:  # other racks answer over that uplink, and then are not probed any more
-            health.decided(Fate(Stream(near, 0, 0), came_back=True), now)
-    assert health.avoided.dead == {Section(0, None, 2, 1)}
+            health.decided(Fate(Stream(NEAR, 0, 0), came_back=True), 0.005 * n)
+    assert health.avoided.dead == {Section(0, None, *RACK)}
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_way_back_that_is_silent_is_left_too_and_a_loss_that_is_known_to_be_on_it_is_none(seed: int) -> None:
     its = warm(4, seed)
-    pair = break_one(its)
-    its.loss = {pair[::-1]: 1.0}
+    its.loss = {break_one(its)[::-1]: 1.0}
     its.run(1.0)
     assert its.health.avoided.dead  # nobody has told that the probes arrived
-    health, far = PathHealth(), IPv4Address("10.2.1.3")
+    health = PathHealth()
     for n in range(400):
-        up1, up2 = n % 2, n // 2 % 2
-        health.decided(Fate(Stream(far, up1, up2), up1 == 1, None if up1 else False), 0.01 * n)
+        health.decided(fate(n, n % 2 == 1, lost_out=None if n % 2 else False), 0.01 * n)
         health.tick(0.01 * n)
     assert health.avoided == NOTHING
 
@@ -120,53 +119,48 @@ def dead_hosts(its: ProbedFabric) -> None:
 
 
 def losses_everywhere(its: ProbedFabric, share: float) -> None:
-    for link in its.tree.links():
-        if not isinstance(link.lower, Host):
-            its.loss[link.lower, link.upper] = its.loss[link.upper, link.lower] = share / 8
+    for link in its.tree.switch_links():
+        its.loss[link.lower, link.upper] = its.loss[link.upper, link.lower] = share / 8
 
 
 def a_full_queue(its: ProbedFabric) -> None:
     its.crowded = {break_one(its, 0.05)}
 
 
-NOBODYS: dict[str, tuple[Callable[[ProbedFabric], None], float]] = {
-    "hosts that do not answer": (dead_hosts, 20.0),
-    "nothing comes back": (lambda its: setattr(its, "own_loss", 1.0), 10.0),
-    "a host that drops a twentieth": (lambda its: setattr(its, "own_loss", 0.05), 30.0),
-    "a host that drops most": (lambda its: setattr(its, "own_loss", 0.6), 30.0),
-    "no loss": (lambda its: losses_everywhere(its, 0.0), 30.0),
-    "all paths alike, few": (lambda its: losses_everywhere(its, 0.01), 30.0),
-    "all paths alike, many": (lambda its: losses_everywhere(its, 0.05), 30.0),
-    "a full queue": (a_full_queue, 40.0),
-}
-
-
-@pytest.mark.parametrize(
-    ("what", "k"), [(what, k) for n, what in enumerate(NOBODYS) for k in ((4,) if n % 4 else (4, 8))]
-)
-def test_losses_that_are_no_paths_fault_leave_none(what: str, k: int) -> None:
-    cause, seconds = NOBODYS[what]
+@pytest.mark.parametrize(("own_loss", "cause", "seconds", "k"), [
+    pytest.param(0.0, dead_hosts, 20.0, 4, id="hosts that do not answer"),
+    pytest.param(1.0, None, 10.0, 4, id="nothing comes back"),
+    pytest.param(1.0, None, 10.0, 8, id="nothing comes back, k=8"),
+    pytest.param(0.05, None, 30.0, 4, id="a host that drops a twentieth"),
+    pytest.param(0.6, None, 30.0, 8, id="a host that drops most"),
+    pytest.param(0.0, None, 30.0, 4, id="no loss"),
+    pytest.param(0.0, partial(losses_everywhere, share=0.01), 30.0, 4, id="all paths alike, few"),
+    pytest.param(0.0, partial(losses_everywhere, share=0.05), 30.0, 4, id="all paths alike, many"),
+    pytest.param(0.0, a_full_queue, 40.0, 4, id="a full queue"),
+])  # fmt: skip
+def test_losses_that_are_no_paths_fault_leave_none(
+    own_loss: float, cause: Callable[[ProbedFabric], None] | None, seconds: float, k: int
+) -> None:
     its = warm(k, 1 if k == 4 else 0)
-    cause(its)
+    its.own_loss = own_loss
+    if cause is not None:
+        cause(its)
     its.run(seconds)
-    assert its.health.avoided == NOTHING
+    assert healthy(its)
     assert [change for change in its.health.changes if change.left] == []
     its.own_loss = 0.0
     its.run(5.0)
-    assert its.health.avoided == NOTHING
+    assert healthy(its)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_dead_rack_is_none_of_the_paths_fault(seed: int) -> None:
     its = warm(4, seed)
     rack = its.tree.edge_of(its.busy_host)
-    for j in range(2):
-        its.loss[Switch(Level.AGGREGATION, rack.pod, j), rack] = 1.0
+    its.loss |= {(Switch(Level.AGGREGATION, rack.pod, j), rack): 1.0 for j in range(2)}
     its.run(5.0)
-    assert len(its.kept(its.busy_host)) == 4
-    for host in its.tree.hosts():
-        if host.pod not in (its.host.pod, rack.pod):
-            assert len(its.kept(host)) == 4
+    others = [host for host in its.tree.hosts() if host.pod not in (its.host.pod, rack.pod)]
+    assert all(len(its.kept(host)) == 4 for host in [its.busy_host, *others])
 
 
 def test_a_link_that_flaps_is_held_longer_each_time() -> None:
@@ -174,14 +168,53 @@ def test_a_link_that_flaps_is_held_longer_each_time() -> None:
     pair = break_one(its)
     for _ in range(7):
         its.loss[pair] = 1.0
-        its.run_until(lambda: good(its) and bool(its.health.avoided), 3.0)
+        its.run_until(lambda: good(its) and not healthy(its), 3.0)
         del its.loss[pair]
-        its.run_until(lambda: its.health.avoided == NOTHING, 200.0)
+        its.run_until(lambda: healthy(its), 200.0)
         its.run(1.0)
     held = [then - at for (at, one), (then, _) in zip(its.avoided, its.avoided[1:], strict=False) if one]
     assert held[0] < 3 * HOLD_SECONDS
     assert max(held) >= MAX_HOLD_SECONDS
-    assert its.run_until(lambda: its.health.avoided == NOTHING, 200) < 200
+    assert its.run_until(lambda: healthy(its), 200) < 200
+
+
+@pytest.mark.parametrize("every", [2, 4])
+def test_a_section_in_which_one_of_some_probes_is_lost_does_not_come_back(every: int) -> None:
+    health = PathHealth()
+    for number in range(40):
+        health.decided(fate(number, number % 2 == 1), 0.01 * number)
+    [dead] = health.avoided.dead
+    for number in range(2000):
+        now, bad = 1.0 + 0.05 * number, number < 1000
+        health.decided(Fate(Stream(FAR, 1, number % 2), came_back=True), now)
+        health.decided(Fate(Stream(FAR, 0, number % 2), came_back=not bad or number % every > 0), now)
+        health.tick(now)
+        if number == 999:
+            assert health.avoided.dead == {dead}
+    assert not health.avoided.dead
+
+
+def probes_until_left(*, crowded: bool = False, silent: int = 0) -> int:
+    """Return how many probes are lost on an uplink before it is left, with others to a host that has never answered."""
+    health = PathHealth()
+    for number in range(1100):
+        now = 0.01 * number
+        if number >= 100:
+            for other in range(silent):
+                health.decided(fate(number ^ other % 2, False, SILENT), now)
+        health.decided(fate(number, number < 100 or number % 2 == 1, crowded=crowded and number >= 100), now)
+        if health.avoided.dead:
+            assert {section.up1 for section in health.avoided.dead} == {0}
+            return (number - 100) // 2 + 1
+    raise AssertionError("it is never left")
+
+
+def test_losses_while_a_queue_was_full_count_a_part() -> None:
+    assert probes_until_left(crowded=True) > 2 * probes_until_left()
+
+
+def test_a_host_that_does_not_answer_hides_no_dead_path() -> None:
+    assert probes_until_left(silent=4) <= probes_until_left() + 1
 
 
 # -- lossy links --------------------------------------------------------------------------------------------------------
@@ -190,120 +223,103 @@ def test_a_link_that_flaps_is_held_longer_each_time() -> None:
 @pytest.mark.parametrize(("share", "seconds", "seed"), [(0.01, 150, 0), (0.02, 70, 1), (0.05, 25, 2), (0.1, 12, 0)])
 def test_a_lossy_link_is_left_and_no_other(share: float, seconds: float, seed: int) -> None:
     its = warm(4, seed)
-    pair = break_one(its, share)
-    took = its.run_until(lambda: all(its.lost_share(its.busy_host, up) == 0 for up in its.kept(its.busy_host)), seconds)
+    pair, busy = break_one(its, share), its.busy_host
+    took = its.run_until(lambda: all(its.lost_share(busy, up) == 0 for up in its.kept(busy)), seconds)
     assert took < seconds
     for section in (*its.health.avoided.lossy, *its.health.avoided.dead):
-        ways = [
-            up for up in its.tree.choices_between(its.host, its.busy_host)
-            if section.covers(WayTo(its.busy_host.pod, its.busy_host.edge, up))
-        ]  # fmt: skip
-        assert any(pair in its.way_out(its.busy_host, up) for up in ways)
+        ways = [up for up in its.tree.choices_between(its.host, busy) if section.covers(WayTo(*busy[:2], up))]
+        assert any(pair in its.way_out(busy, up) for up in ways)
     del its.loss[pair]
-    assert its.run_until(lambda: its.health.avoided == NOTHING, 240) < 240
+    assert its.run_until(lambda: healthy(its), 240) < 240
 
 
 def test_losses_of_two_separate_paths_leave_both() -> None:
     its = warm(4, 3)
-    lossy = [(0, 0), (1, 1)]
-    for up in lossy:
+    for up in [(0, 0), (1, 1)]:
         its.loss[its.way_out(its.busy_host, up)[1]] = 0.1
     its.run(60.0)
     assert its.kept(its.busy_host) == ((1, 0), (0, 1))
 
 
-# -- the host's own packets ---------------------------------------------------------------------------------------------
+# -- the host's own packets; what leaves a path is in scripts/reaction ------------------------------------------------------
 
-ALL = {(0, 0): 1000, (1, 0): 1000, (0, 1): 1000, (1, 1): 1000}
-
-
-def traffic(
-    health: PathHealth, bad: dict[tuple[int, int], float], seconds: int, rng: random.Random, everywhere: float
-) -> None:
-    """Send evenly on four paths to a rack; what is lost is sent again."""
-    for second in range(seconds):
-        health.carried(ALL, float(second))
-        for label, packets in ALL.items():
-            for _ in range(packets):
-                if rng.random() < bad.get(label, everywhere):
-                    health.retransmitted((2, 1), label, float(second))
-        health.tick(second + 0.5)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_retransmissions_of_one_path_leave_it_without_any_probe(seed: int) -> None:
-    health = PathHealth()
-    traffic(health, {(0, 1): 0.03}, 5, random.Random(seed), 0.001)
-    avoided = health.avoided
-    assert avoided.kept(Switch(Level.EDGE, 2, 1), tuple(ALL)) == ((0, 0), (1, 0), (1, 1))
-    assert health.changes[0].cause == "share"
-    for second in range(5, 120):
-        health.tick(float(second))
-    assert health.avoided == NOTHING  # nothing has been heard of it
-    assert health.changes[-1].cause == "unknown"
+ALL = dict.fromkeys([(0, 0), (1, 0), (0, 1), (1, 1)], 1000)
 
 
 @pytest.mark.parametrize("everywhere", [0.001, 0.02])
 def test_retransmissions_of_all_paths_alike_leave_none(everywhere: float) -> None:
-    health = PathHealth()
-    traffic(health, {}, 60, random.Random(1), everywhere)
+    health, rng = PathHealth(), random.Random(1)
+    for second in map(float, range(60)):
+        health.carried(ALL, second)
+        for label, packets in ALL.items():
+            for _ in range(sum(rng.random() < everywhere for _ in range(packets))):
+                health.retransmitted(RACK, label, second)
+        health.tick(second + 0.5)
     assert health.changes == []
 
 
 def test_retransmissions_of_a_crowded_path_are_congestion() -> None:
     health = PathHealth()
-    for second in range(30):
-        health.decided(Fate(Stream(IPv4Address("10.2.1.3"), 0, 1), True, None, 1, True), float(second))
-        health.carried(ALL, float(second))
+    for second in map(float, range(30)):
+        health.decided(Fate(Stream(FAR, 0, 1), True, None, 1, True), second)
+        health.carried(ALL, second)
         for _ in range(20):
-            health.retransmitted((2, 1), (0, 1), second + 0.1)
+            health.retransmitted(RACK, (0, 1), second + 0.1)
         health.tick(second + 0.5)
-    assert health.avoided == NOTHING
-
-
-def test_what_a_host_sends_again_while_it_drops_packets_itself_says_nothing() -> None:
-    health = PathHealth()
-    for second in range(30):
-        health.carried(ALL, float(second))
-        for _ in range(20):
-            health.retransmitted((2, 1), (0, 1), second + 0.1)
-        health.dropped(second + 0.2)
-        for _ in range(20):
-            health.retransmitted((2, 1), (0, 1), second + 0.9)
-        health.tick(second + 0.95)
     assert health.changes == []
 
 
-# -- properties ---------------------------------------------------------------------------------------------------------
+# -- the window of losses ---------------------------------------------------------------------------------------------------
 
-HOPS = st.integers(0, 3)
-WAYS = st.builds(WayTo, HOPS, HOPS, st.one_of(st.tuples(HOPS), st.tuples(HOPS, HOPS)))
-SECTIONS = WAYS.flatmap(lambda way: st.sampled_from(sections(way)))
+GOOD, BAD = WayTo(*RACK, (0, 0)), WayTo(*RACK, (1, 0))
 
 
-@given(WAYS, st.frozensets(SECTIONS, max_size=12), st.dictionaries(SECTIONS, st.floats(0.001, 0.99), max_size=12))
-def test_the_floor_holds_whatever_is_avoided(way: WayTo, dead: frozenset[Section], lossy: dict[Section, float]) -> None:
-    tree = FatTree(8)
-    choices = tree.choices("inter-pod" if len(way.up) == 2 else "inter-rack")
-    avoided, rack = Avoided(dead, lossy), Switch(Level.EDGE, way.pod, way.edge)
-    kept = avoided.kept(rack, choices)
-    assert kept
-    assert kept == tuple(up for up in choices if up in kept)
-    bad = {up for up in choices if any(one.covers(WayTo(rack.pod, rack.index, up)) for one in dead)}
-    if len(bad) < len(choices):
-        assert not bad & set(kept)
-    gone = set(choices) - set(kept) - bad
-    assert not gone or len(set(choices) - set(kept)) <= len(choices) // 2
-    for up in gone:
-        assert any(one.covers(WayTo(rack.pod, rack.index, up)) for one in lossy)
+@pytest.mark.parametrize(("seconds", "left"), [(WINDOW_SECONDS, True), (WINDOW_SECONDS - 1, False)])
+def test_what_was_carried_long_ago_does_not_thin_out_losses(seconds: int, left: bool) -> None:
+    window = LossWindow()
+    window.carried({BAD.up: 10_000_000}, 0.0)
+    window.carried({GOOD.up: 5000, BAD.up: 5000}, seconds)
+    for _ in range(100):
+        window.sent_again(BAD, seconds)
+    excess = window.worst(())
+    assert (excess is not None) is left
+    if excess is not None:
+        assert excess.share == 0.02
+        assert [excess.section.covers(way) for way in (BAD, GOOD)] == [True, False]
 
 
-@given(WAYS)
-def test_sections_are_nested_as_they_say(way: WayTo) -> None:
-    crossed = sections(way)
-    assert all(section.covers(way) for section in crossed)
-    assert crossed[0].includes(crossed[-1])
-    assert all(section.includes(crossed[-1]) for section in crossed)
+def test_losses_are_forgotten_after_as_many_seconds() -> None:
+    window = LossWindow()
+    for way in [GOOD, BAD] * 20 * MIN_LOSSES:
+        window.probed(way, way is BAD, 0.0)
+    window.advance(WINDOW_SECONDS - 0.1)
+    assert len(window) == 2
+    window.advance(WINDOW_SECONDS)
+    assert len(window) == 0
+
+
+def test_too_few_lost_probes_are_no_excess_whatever_is_sent_again() -> None:
+    window = LossWindow()
+    for number in range(1000):
+        window.probed(GOOD, False, 0.0)
+        if number < 10:
+            window.probed(BAD, number < MIN_LOSSES - 1, 0.0)
+    for _ in range(MIN_LOSSES):
+        window.sent_again(BAD, 0.0)
+    assert window.worst(()) is None
+    window.probed(BAD, True, 0.0)
+    assert window.worst(()) is not None
+
+
+def test_a_path_is_left_only_if_it_loses_twice_as_much_as_the_others() -> None:
+    window = LossWindow()
+    window.carried({GOOD.up: 100_000, BAD.up: 100_000}, 0.0)
+    for way in [GOOD] * 1000 + [BAD] * 1900:
+        window.sent_again(way, 0.0)
+    assert window.worst(()) is None
+    for _ in range(100):
+        window.sent_again(BAD, 0.0)
+    assert window.worst(()) is not None
 
 
 @given(st.integers(0, 40), st.integers(0, 60), st.floats(0.01, 0.9))
@@ -314,61 +330,35 @@ def test_the_bound_of_chance_is_above_the_binomial_tail(hits: int, others: int, 
     assert by_chance(hits, count, count * part) >= min(1.0, exact) * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_window_is_what_its_seconds_add_up_to(seed: int) -> None:
-    draw, window, kept = random.Random(seed), LossWindow(), []
-    now = 0.0
-    for _ in range(3000):
-        now += draw.expovariate(30.0)
-        way, lost = WayTo(2, draw.randrange(2), (draw.randrange(2), draw.randrange(2))), draw.random() < 0.1
-        window.probed(way, lost, now)
-        kept.append((int(now), way, lost))
-    recent = [(way, lost) for second, way, lost in kept if second > int(now) - 30]
-    assert sum(window._whole.sent.values()) == len(recent)
-    assert sum(window._whole.lost.values()) == sum(lost for _, lost in recent)
+# -- sections -----------------------------------------------------------------------------------------------------------
+
+HOPS = st.integers(0, 3)
+WAYS = st.builds(WayTo, HOPS, HOPS, st.one_of(st.tuples(HOPS), st.tuples(HOPS, HOPS)))
+SECTIONS = WAYS.flatmap(lambda way: st.sampled_from(sections(way)))
 
 
-def test_a_table_without_avoided_paths_follows_failures_and_healings() -> None:
-    tree = FatTree(4)
-    sets = PathSets(tree, tree.host("h0_0_2"), seed=7, policy=Policy.ROUND_ROBIN)
-    far = tree.ip(tree.host("h2_1_3"))
-    avoided = Avoided(frozenset({Section(0, 1)}))
-    failures = Failures(tree)
-
-    def paths(failures: Failures, avoided: Avoided) -> set[tuple[int, int]]:
-        table = sets.follow(failures, avoided)
-        assert table is not None
-        return set(table.candidates(far) or ())
-
-    assert paths(failures, NOTHING) == {(0, 0), (0, 1), (1, 0), (1, 1)}
-    assert paths(failures, avoided) == {(0, 0), (1, 0), (1, 1)}
-    assert sets.avoided_paths == 6  # to each rack of other pods
-    assert sets.follow(failures, avoided) is None
-    one = failures.with_failed("c1_0")
-    assert paths(one, avoided) == {(0, 0), (1, 1)}
-    two = one.with_failed("a0_0-c0_0").with_failed("c1_1")
-    assert paths(two, avoided) == {(0, 1)}  # the last one stays
-    assert sets.avoided_paths == 0
-    assert paths(one, avoided) == {(0, 0), (1, 1)}
-    assert paths(one, NOTHING) == {(0, 0), (0, 1), (1, 1)}
+@given(WAYS, st.frozensets(SECTIONS, max_size=12), st.dictionaries(SECTIONS, st.floats(0.001, 0.99), max_size=12))
+def test_the_floor_holds_whatever_is_avoided(way: WayTo, dead: frozenset[Section], lossy: dict[Section, float]) -> None:
+    choices = FatTree(8).choices("inter-pod" if len(way.up) == 2 else "inter-rack")
+    kept = Avoided(dead, lossy).kept(Switch(Level.EDGE, way.pod, way.edge), choices)
+    assert kept
+    assert kept == tuple(up for up in choices if up in kept)
+    bad, thin = ({up for up in choices if any(one.covers(way._replace(up=up)) for one in its)} for its in (dead, lossy))
+    if len(bad) < len(choices):
+        assert not bad & set(kept)
+    gone = set(choices) - set(kept) - bad
+    assert gone <= thin
+    assert not gone or len(set(choices) - set(kept)) <= len(choices) // 2
 
 
-def test_weights_of_what_is_left_stay_in_proportion() -> None:
-    tree = Clos(1, 4, 3, 0, 2, mbit={"edge": 40}, links={f"e0_{leaf}-a0_1": 10 for leaf in range(4)})
-    sets = PathSets(tree, next(tree.hosts()), seed=7, policy=Policy.ROUND_ROBIN)
-    table = sets.follow(Failures(tree), Avoided(frozenset({Section(0)})))
-    assert table is not None
-    order = table.candidates(tree.ip(tree.host("h0_2_2")))
-    assert order is not None
-    assert sorted(order) == [(1, 255), *[(2, 255)] * 4]
+@given(WAYS)
+def test_sections_are_nested_as_they_say(way: WayTo) -> None:
+    crossed = sections(way)
+    assert all(section.covers(way) and section.includes(crossed[-1]) for section in crossed)
 
 
 def test_the_names_of_links_are_those_of_the_way_out() -> None:
     tree, own = FatTree(4), FatTree(4).switch("e0_0")
-    names = [section.link(tree, own) for section in sections(WayTo(2, 1, (0, 1)))]
+    names = [section.link(tree, own) for section in sections(WayTo(*RACK, (0, 1)))]
     assert names == ["e0_0-a0_0", "a0_0-c0_1", "a2_0-c0_1", "e2_1-a2_0", None]
     assert sections(WayTo(0, 1, (1,)))[-1].link(tree, own) is None
-
-
-def test_one_test_raises_a_false_alarm_less_often_than_it_says() -> None:
-    assert by_chance(5, 5, 5 * 0.06) <= CHANCE < by_chance(5, 5, 5 * 0.07)

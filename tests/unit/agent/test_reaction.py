@@ -1,7 +1,5 @@
 """What the reaction does with fates and with what the program has seen: tables, streams to probe, log lines."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from ipaddress import IPv4Address
@@ -29,16 +27,10 @@ UPS = [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
 class Host:
-    """What the reaction works with, in memory."""
-
     def __init__(self) -> None:
-        self.tables: list[Avoided] = []
-        self.refusals = self.drops = 0
-        self.again: list[SentAgain] = []
-        self.racks: list[tuple[int, int]] = []
+        self.tables, self.again, self.racks = list[Avoided](), list[SentAgain](), list[tuple[int, int]]()
         self.packets: dict[Label, int] = dict.fromkeys(UPS, 0)
-        self.broken = False
-        self.numbers = [3]
+        self.refusals, self.drops, self.broken, self.numbers = 0, 0, False, [3]
 
     async def avoid(self, avoided: Avoided) -> bool:
         if self.refusals:
@@ -84,13 +76,11 @@ class Scripted:
 
     def __init__(self) -> None:
         self.loop = VirtualLoop()
-        self.tasks: list[asyncio.Task[None]] = []
+        self.task: asyncio.Task[None] = self.loop.create_task(asyncio.sleep(0))
 
-    def close(self) -> None:
-        for task in self.tasks:
-            task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*self.tasks, return_exceptions=True))
-        self.loop.close()
+    def end(self) -> None:
+        self.task.cancel()
+        self.loop.run_until_complete(asyncio.gather(self.task, return_exceptions=True))
 
     def handle(self, step: Step, caplog: pytest.LogCaptureFixture) -> str:
         caplog.clear()
@@ -102,9 +92,10 @@ class Scripted:
         return "\n".join(filter(None, [said, *tables, *lines]))
 
     def do_host(self, policy: str = "ROUND_ROBIN", keep: str = "no") -> None:
+        self.end()
         self.host, self.follower = Host(), follower(policy=Policy[policy])
         self.its = Reaction(self.follower, *[self.host] * 4, self.host.dropped, keep=keep == "yes")
-        self.tasks.append(self.loop.create_task(self.its.run()))
+        self.task = self.loop.create_task(self.its.run())
 
     def do_probe(self, seconds: str, *bad: str) -> None:
         """Probe all four paths to a rack, 200 times a second in all."""
@@ -170,16 +161,13 @@ def test_reaction(script: Path, request: pytest.FixtureRequest, caplog: pytest.L
     try:
         play(script, lambda step: world.handle(step, caplog), record=request.config.option.record)
     finally:
-        world.close()
-
-
-def reaction(host: Host, its: Follower) -> Reaction:
-    return Reaction(its, host, host, host, host, host.dropped, keep=False)
+        world.end()
+        world.loop.close()
 
 
 def test_more_paths_than_there_is_room_for_are_probed_by_turns() -> None:
     host = Host()
-    its = reaction(host, follower(k=48))
+    its = Reaction(follower(k=48), *[host] * 4, host.dropped, keep=False)
     host.racks = [(40, 1)]
     its.look(0.0)
     seen = set()
@@ -192,7 +180,8 @@ def test_more_paths_than_there_is_room_for_are_probed_by_turns() -> None:
 
 
 def test_many_changes_are_a_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
-    its = reaction(Host(), follower())
+    host = Host()
+    its = Reaction(follower(), *[host] * 4, host.dropped, keep=False)
     its.look(0.0)
     for n in range(60):
         its._health.changes.append(Change(Section(n % 2, 0), True, "row", "3 probes in a row lost"))

@@ -1,7 +1,5 @@
 """An agent's traces: in parts that last a second, one at a time, until the channel or the controller ends them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from ipaddress import IPv4Address
@@ -16,69 +14,64 @@ from sopa_ryu.channel import protocol, traces
 from sopa_ryu.channel.probes import Stream
 from sopa_ryu.channel.traces import BACK, LOST, LOST_BACK, LOST_OUT, Answer, Cancel, Request
 
-PATHS = tuple(Stream(IPv4Address("10.2.1.3"), up1, up2) for up2 in (0, 1) for up1 in (0, 1))
+FAR = IPv4Address("10.2.1.3")
+PATHS = tuple(Stream(FAR, up1, up2) for up2 in (0, 1) for up1 in (0, 1))
 
 
 class Probes:
     """Sends nothing: of each stream a fate of its own."""
 
     def __init__(self, problem: str = "") -> None:
-        self.problem = problem
-        self.asked: list[tuple[int, int, float]] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
+        self.problem, self.asked = problem, list[tuple[int, int, float]]()
 
     async def trace(self, streams: Sequence[Stream], count: int, interval: float) -> list[Traced]:
         self.asked.append((len(streams), count, interval))
-        await self.gate.wait()
+        await asyncio.sleep(0)
         if self.problem:
             raise TraceError(self.problem)
-        found = []
-        for number in range(count):
-            for stream in streams:
-                fate = PATHS.index(stream)
-                lost_out = [None, True, False, None][fate]
-                found.append(Traced(stream, number, fate == 0, lost_out, 50_000 if fate == 0 else 0))
-        return found
+        lost_out = dict(zip(PATHS, [None, True, False, None], strict=True))
+        return [Traced(its, number, its == PATHS[0], lost_out[its], 50_000 if its == PATHS[0] else 0)
+                for number in range(count) for its in streams]  # fmt: skip
 
 
-async def traced(tracer: Tracer, request: Request) -> list[Answer]:
-    """Let a tracer make a trace; return what it sends."""
+def traced(tracer: Tracer, *requests: Request | Cancel, closed: bool = False) -> list[Answer]:
+    """Let a tracer follow requests as soon as the one before is under way; return what it sends."""
     said: list[Answer] = []
 
     async def send(text: str) -> None:
+        if closed:
+            raise OSError("closed")
         answer = protocol.traced(text)
         assert answer is not None
         said.append(answer)
 
-    tracer.follow(request, send)
-    while not (said and said[-1].done):
-        await asyncio.sleep(0)
+    async def main() -> None:
+        for request in requests:
+            tracer.follow(request, send)
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
     return said
 
 
 def test_every_probe_is_answered_for_in_parts_of_a_second() -> None:
-    async def main() -> None:
-        probes = Probes()
-        said = await traced(Tracer(probes), Request(9, PATHS, 60, 10.0))
-        assert probes.asked == [(4, 25, 0.01), (4, 25, 0.01), (4, 10, 0.01)]
-        assert [(answer.number, answer.done, len(answer.outcomes)) for answer in said] == [
-            (9, False, 100),
-            (9, False, 100),
-            (9, True, 40),
-        ]
-        fates = {outcome.place: outcome.fate for answer in said for outcome in answer.outcomes}
-        assert fates == {0: BACK, 1: LOST_OUT, 2: LOST_BACK, 3: LOST}
-        assert said[0].outcomes[0].delay_ns == 50_000
-
-    asyncio.run(main())
+    probes = Probes()
+    said = traced(Tracer(probes), Request(9, PATHS, 60, 10.0))
+    assert probes.asked == [(4, 25, 0.01), (4, 25, 0.01), (4, 10, 0.01)]
+    assert [its.number for its in said] == [9, 9, 9]
+    assert [(its.done, len(its.outcomes)) for its in said] == [(False, 100), (False, 100), (True, 40)]
+    fates = {outcome.place: outcome.fate for answer in said for outcome in answer.outcomes}
+    assert fates == {0: BACK, 1: LOST_OUT, 2: LOST_BACK, 3: LOST}
+    assert said[0].outcomes[0].delay_ns == 50_000
 
 
 @given(st.integers(1, 1024), st.integers(1, 1000), st.floats(5.0, 1000.0))
 def test_parts_are_the_whole_and_none_is_long(streams: int, probes: int, interval: float) -> None:
     if streams * probes > traces.MAX_PROBES:
         return
-    paths = tuple(Stream(IPv4Address("10.2.1.3"), place // 255, place % 255) for place in range(streams))
+    paths = tuple(Stream(FAR, place // 255, place % 255) for place in range(streams))
     sent = dict.fromkeys(paths, 0)
     for part, count in parts(Request(1, paths, probes, interval)):
         assert len(part) * count * interval <= max(1000.0, interval)
@@ -89,54 +82,37 @@ def test_parts_are_the_whole_and_none_is_long(streams: int, probes: int, interva
 
 
 def test_a_prober_that_cannot_and_none_at_all_are_a_problem() -> None:
-    async def main() -> None:
-        request = Request(9, PATHS, 1, 10.0)
-        [answer] = await traced(Tracer(Probes("it is down")), request)
-        assert answer == Answer(9, done=True, problem="it is down")
-        [answer] = await traced(Tracer(), request)
-        assert "sends no probes" in answer.problem
-
-    asyncio.run(main())
+    request = Request(9, PATHS, 1, 10.0)
+    assert traced(Tracer(Probes("it is down")), request) == [Answer(9, done=True, problem="it is down")]
+    [answer] = traced(Tracer(), request)
+    assert "sends no probes" in answer.problem
 
 
-@pytest.mark.parametrize("how", ["cancel", "end", "another"])
-def test_a_trace_that_is_ended_says_nothing_more(how: str) -> None:
-    async def main() -> None:
-        probes = Probes()
-        probes.gate.clear()
-        tracer, said = Tracer(probes), []
+@pytest.mark.parametrize(("then", "answered"), [
+    ([Cancel(8)], [9]),  # another one's
+    ([Cancel(9)], []),
+    ([Request(10, PATHS, 1, 10.0)], [10]),
+])  # fmt: skip
+def test_a_trace_that_is_ended_says_nothing_more(then: list[Request | Cancel], answered: list[int]) -> None:
+    said = traced(Tracer(Probes()), Request(9, PATHS, 1, 10.0), *then)
+    assert [answer.number for answer in said] == answered
 
-        async def send(text: str) -> None:
-            said.append(protocol.traced(text))
 
-        tracer.follow(Request(9, PATHS, 1, 10.0), send)
-        while not probes.asked:
-            await asyncio.sleep(0)
-        tracer.follow(Cancel(8), send)  # another one's
-        if how == "cancel":
-            tracer.follow(Cancel(9), send)
-        elif how == "end":
+def test_a_tracer_that_ends_says_nothing_more() -> None:
+    class Ending(Probes):
+        async def trace(self, streams: Sequence[Stream], count: int, interval: float) -> list[Traced]:
             tracer.end()
-        else:
-            tracer.follow(Request(10, PATHS, 1, 10.0), send)
-        probes.gate.set()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert [answer.number for answer in said if answer] == ([10] if how == "another" else [])
+            return await super().trace(streams, count, interval)
 
-    asyncio.run(main())
+    tracer = Tracer(Ending())
+    assert traced(tracer, Request(9, PATHS, 1, 10.0)) == []
 
 
-def test_a_channel_that_is_closed_ends_a_trace_quietly() -> None:
-    async def main() -> None:
-        async def send(text: str) -> None:
-            raise OSError("closed")
-
-        for probes in (Probes(), Probes("down")):
-            tracer = Tracer(probes)
-            tracer.follow(Request(9, PATHS, 100, 10.0), send)
-            assert tracer._task is not None
-            await tracer._task
-            assert len(probes.asked) == 1
-
-    asyncio.run(main())
+@pytest.mark.parametrize("problem", ["", "down"])
+def test_a_channel_that_is_closed_ends_a_trace_quietly(problem: str) -> None:
+    probes = Probes(problem)
+    tracer = Tracer(probes)
+    traced(tracer, Request(9, PATHS, 100, 10.0), closed=True)
+    assert tracer._task is not None
+    assert tracer._task.exception() is None
+    assert len(probes.asked) == 1

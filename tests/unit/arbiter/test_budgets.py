@@ -1,7 +1,5 @@
 """How many bytes a cell has."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,29 +12,28 @@ from topologies import Clos, Failures, FatTree
 SLOT_NS = 10_000_000
 
 
-def test_a_cell_is_a_slot_of_a_hosts_link_less_the_guard() -> None:
-    its = Budgets(Failures(FatTree(4)), 1000, SLOT_NS)
-    assert its.cell_bytes == its.usual(0, 5) == its.on_path(0, 5, 1, 0) == 1_187_500
+MBIT = {"host": 100, "edge": 100, "aggregation": 100}
+SLOW = Clos(2, 2, 2, 4, 2, mbit=MBIT, links={"h0_0_3-e0_0": 50, "e0_0-a0_1": 25, "a1_0-c0_1": 10})
+SLOW_LEVEL = Clos(1, 2, 2, 0, 2, mbit={"host": 100, "edge": 50})
 
 
-def test_slower_links_carry_less_in_a_slot() -> None:
-    mbit = {"host": 100, "edge": 100, "aggregation": 100}
-    links = {"h0_0_3-e0_0": 50, "e0_0-a0_1": 25, "a1_0-c0_1": 10}
-    its = Budgets(Failures(Clos(2, 2, 2, 4, 2, mbit=mbit, links=links)), 100, SLOT_NS)
-    whole = its.cell_bytes
-    assert its.usual(0, 2) == whole
-    assert its.usual(1, 2) == its.usual(2, 1) == whole // 2
-    assert its.on_path(0, 1, NO_HOP, NO_HOP) == whole // 2
-    assert its.on_path(0, 2, 1, NO_HOP) == its.on_path(2, 0, 1, NO_HOP) == whole // 4
-    assert its.on_path(2, 4, 0, 1) == its.on_path(4, 2, 0, 1) == int(whole * 0.1)
-    assert its.on_path(2, 4, 0, 0) == whole
-
-
-def test_a_whole_level_may_be_slow() -> None:
-    fabric = Clos(1, 2, 2, 0, 2, mbit={"host": 100, "edge": 50})
+@pytest.mark.parametrize(("fabric", "ends", "path", "share"), [
+    (FatTree(4), (0, 5), (1, 0), 1.0),
+    (SLOW, (0, 1), (NO_HOP, NO_HOP), 0.5),
+    (SLOW, (0, 2), (1, NO_HOP), 0.25),
+    (SLOW, (2, 4), (0, 1), 0.1),
+    (SLOW, (2, 4), (0, 0), 1.0),
+    (SLOW_LEVEL, (0, 2), (0, NO_HOP), 0.5),
+    (SLOW_LEVEL, (0, 1), (NO_HOP, NO_HOP), 1.0),
+])  # fmt: skip
+def test_a_cell_is_a_slot_of_the_slowest_link_less_the_guard(
+    fabric: Clos, ends: tuple[int, int], path: tuple[int, int], share: float
+) -> None:
     its = Budgets(Failures(fabric), 100, SLOT_NS)
-    assert its.on_path(0, 2, 0, NO_HOP) == its.cell_bytes // 2
-    assert its.on_path(0, 1, NO_HOP, NO_HOP) == its.cell_bytes
+    assert its.cell_bytes == its.usual(0, 2) == 118_750
+    assert its.on_path(*ends, *path) == its.on_path(*ends[::-1], *path) == int(118_750 * share)
+    if fabric is SLOW:
+        assert its.usual(1, 2) == its.usual(2, 1) == 118_750 // 2
 
 
 def test_a_long_slot_at_a_high_rate_is_what_a_grant_can_say() -> None:

@@ -1,7 +1,5 @@
 """What the arbiter does with the controller's messages, and what systemd is told."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging
@@ -28,17 +26,11 @@ HEALTHY, FAILED = View(9, 1, Failures(TREE)), View(9, 2, Failures(TREE, {"c0_0":
 
 
 class Followed:
-    """A link without a connection, and what it has reported."""
-
     def __init__(self, *urls: str) -> None:
-        urls = urls or ("http://192.0.2.1:8080",)
-        self.seen: list[tuple[View, int]] = []
-        self.link = ControllerLink(
-            [ControllerAddress(url, lambda: None) for url in urls],
-            lambda view, term: self.seen.append((view, term)),
-            lambda: None,
-            lambda: {"batches": 3},
-        )
+        self.seen, self.ended = list[tuple[View, int]](), list[bool]()
+        addresses = [ControllerAddress(url, lambda: None) for url in urls or ("http://192.0.2.1:8080",)]
+        note, end = (lambda *its: self.seen.append(its)), (lambda: self.ended.append(True))
+        self.link = ControllerLink(addresses, note, end, lambda: {"batches": 3})
 
     def hear(self, text: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.link._receive(text))
@@ -62,15 +54,9 @@ def test_a_gap_makes_it_ask_for_a_snapshot_and_nonsense_changes_nothing(caplog: 
     its = Followed()
     assert its.hear(protocol.delta(HEALTHY, FAILED))["type"] == "resync"
     its.hear(arbiter.snapshot(HEALTHY, 77))
-    for text in (
-        "",
-        "[]",
-        protocol.snapshot(FAILED, None),
-        protocol.snapshot(FAILED, TREE.ip(next(TREE.hosts())), None, 78),
-        arbiter.snapshot(FAILED, 0),
-        arbiter.snapshot(FAILED, 1 << 63),
-        arbiter.snapshot(FAILED, 78).replace("c0_0", "c9_9"),
-    ):
+    others = [protocol.snapshot(FAILED, None), protocol.snapshot(FAILED, TREE.ip(next(TREE.hosts())), None, 78)]
+    terms = [arbiter.snapshot(FAILED, 0), arbiter.snapshot(FAILED, 1 << 63)]
+    for text in ("", "[]", *others, *terms, arbiter.snapshot(FAILED, 78).replace("c0_0", "c9_9")):
         assert its.hear(text)["version"] == 1
     assert its.link.refused == 7
     assert its.seen == [(HEALTHY, 77)]
@@ -109,17 +95,13 @@ def test_a_standby_says_nothing_of_another_arbiter(stands_by: bool) -> None:
     def reject(_channel: object, request: Request) -> Response:
         return Response(409, "Conflict", Headers(headers), b'{"detail": "because"}')
 
-    ended: list[bool] = []
     with serve(lambda channel: None, "127.0.0.1", 0, process_request=reject) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
-        addresses = [ControllerAddress(url, lambda: None)]
-        link = ControllerLink(addresses, lambda view, term: None, lambda: ended.append(True), dict)
-        link.term = 77
-        assert asyncio.run(link._follow_once()) == "because"
+        its = Followed(f"http://127.0.0.1:{server.socket.getsockname()[1]}")
+        its.link.term = 77
+        assert asyncio.run(its.link._follow_once()) == "because"
         server.shutdown()
-    assert ended == ([] if stands_by else [True])
-    assert link.term == (77 if stands_by else 0)
+    assert (its.ended, its.link.term) == (([], 77) if stands_by else ([True], 0))
 
 
 def test_systemd_is_told_where_it_is_the_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,9 @@
 """Which datagrams come in as demands, and what is said about the others."""
 
-from __future__ import annotations
-
 import logging
-from contextlib import suppress
 from ipaddress import IPv4Address
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sopa_ryu.arbiter.door import LOG_NS, Door
 from sopa_ryu.arbiter.schedule import RejectedError
@@ -32,32 +27,20 @@ def test_a_demand_comes_in_from_its_host_and_from_outside_the_fabric() -> None:
     assert door(None).read(write_demand(DEMAND, ""), "10.0.0.2") == DEMAND
 
 
-@pytest.mark.parametrize(
-    ("datagram", "sender", "reason"),
-    [
-        (b"", "10.0.0.2", "malformed"),
-        (write_grant(GRANT, TOKEN), "10.0.0.2", "malformed"),
-        (write_demand(DEMAND, TOKEN)[:-1], "10.0.0.2", "token"),
-        (write_demand(DEMAND, ""), "10.0.0.2", "token"),
-        (write_demand(DEMAND, host_token(SECRET, HOSTS[1])), "10.0.0.2", "token"),
-        (write_demand(DEMAND, TOKEN), "10.0.0.3", "foreign"),
-        (write_demand(DEMAND._replace(host=IPv4Address("10.9.9.9")), TOKEN), "192.0.2.9", "foreign"),
-        (write_demand(DEMAND._replace(entries=(Wanted(HOSTS[1], 5, 10),)), TOKEN), "10.0.0.2", "malformed"),
-    ],
-)
+@pytest.mark.parametrize(("datagram", "sender", "reason"), [
+    (b"", "10.0.0.2", "malformed"),
+    (write_grant(GRANT, TOKEN), "10.0.0.2", "malformed"),
+    (write_demand(DEMAND, TOKEN)[:-1], "10.0.0.2", "token"),
+    (write_demand(DEMAND, ""), "10.0.0.2", "token"),
+    (write_demand(DEMAND, host_token(SECRET, HOSTS[1])), "10.0.0.2", "token"),
+    (write_demand(DEMAND, TOKEN), "10.0.0.3", "foreign"),
+    (write_demand(DEMAND._replace(host=IPv4Address("10.9.9.9")), TOKEN), "192.0.2.9", "foreign"),
+    (write_demand(DEMAND._replace(entries=(Wanted(HOSTS[1], 5, 10),)), TOKEN), "10.0.0.2", "malformed"),
+])  # fmt: skip
 def test_anything_else_is_rejected_with_its_reason(datagram: bytes, sender: str, reason: str) -> None:
     with pytest.raises(RejectedError) as rejected:
         door().read(datagram, sender)
     assert rejected.value.reason == reason
-
-
-@given(st.binary(max_size=200), st.integers(0, 10**6), st.integers(0, 255))
-def test_no_datagram_does_harm(random: bytes, place: int, value: int) -> None:
-    changed = bytearray(write_demand(DEMAND, TOKEN))
-    changed[place % len(changed)] ^= value
-    for datagram in (random, bytes(changed)):
-        with suppress(RejectedError):
-            assert door().read(datagram, "10.0.0.2") == DEMAND
 
 
 def test_each_reason_is_logged_at_a_bounded_rate(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,5 @@
 """The arbiter's decisions, with a virtual clock: what is granted to whom, what is rejected, and what heals."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from contextlib import suppress
@@ -17,8 +15,8 @@ from sopa_ryu.arbiter.budgets import Budgets
 from sopa_ryu.arbiter.schedule import AHEAD, DATAGRAMS_A_LEASE, SLOTS, Load, RejectedError, Schedule, Timing
 from sopa_ryu.channel.slots import Demand, Wanted
 from tests.helpers.golden import Step, play, scripts
-from tests.models.memory_allocator import MemoryAllocator
-from topologies import Failures, FatTree
+from tests.models.memory_allocator import Cell, MemoryAllocator
+from topologies import Clos, Failures, FatTree
 
 TREE = FatTree(4)
 HOSTS = [TREE.ip(host) for host in TREE.hosts()]
@@ -28,18 +26,21 @@ CELL = 1520  # of 3.2 ms at 4 Mbit/s
 START = 1_000_000 * BATCH_NS
 
 
-def schedule(term: int = 1) -> Schedule:
-    its = Schedule(TIMING, MemoryAllocator)
-    its.follow(Budgets(Failures(TREE), 4.0, TIMING.slot_ns))
+def schedule(
+    term: int = 1, timing: Timing = TIMING, tree: Clos = TREE, make: type[MemoryAllocator] = MemoryAllocator
+) -> Schedule:
+    its = Schedule(timing, make)
+    its.follow(Budgets(Failures(tree), 4.0, timing.slot_ns))
     if term:
         its.accept(term)
     return its
 
 
-def demand(source: int, entries: dict[int, tuple[int, int]], sequence: int = 1, **more: int) -> Demand:
+def demand(
+    source: int, entries: dict[int, tuple[int, int]], sequence: int = 1, term: int = 0, run: int = 1, through: int = 0
+) -> Demand:
     wanted = tuple(Wanted(HOSTS[index], *its) for index, its in entries.items())
-    fields = {"term": 0, "run": 1, "sent_at": 5, "through": 0, **more}
-    return Demand(HOSTS[source], sequence, fields["term"], fields["run"], fields["sent_at"], fields["through"], wanted)
+    return Demand(HOSTS[source], sequence, term, run, 5, through, wanted)
 
 
 class Arbiter:
@@ -53,11 +54,7 @@ class Arbiter:
         said = getattr(self, "do_" + step.command)(*step.words, **step.options) or ""
         counted = {name: count - self.counted[name] for name, count in self.its.counted.items()}
         self.counted = Counter(self.its.counted)
-        others = [
-            f"{name} {count}"
-            for name, count in sorted(counted.items())
-            if count and name in ("late", "clock", "forgotten")
-        ]
+        others = [f"{name} {counted[name]}" for name in ("clock", "forgotten", "late") if counted.get(name)]
         return "\n".join([said, *([f"counted: {', '.join(others)}"] if others else [])])
 
     def do_arbiter(self, term: str = "1") -> None:
@@ -78,14 +75,7 @@ class Arbiter:
         self.its.load({int(host): Load(float(sends), float(receives)) for host, sends, receives in parts})
 
     def do_demand(
-        self,
-        source: str,
-        *entries: str,
-        number: str = "1",
-        through: str = "0",
-        off: str = "",
-        peer: str = "peer",
-        **more: str,
+        self, source: str, *entries: str, through: str = "0", off: str = "", peer: str = "peer", **more: str
     ) -> str:
         """Receive a demand, of entries such as 5:3.5, or 5:100-90 of which 90 cells are sent, in cells or bytes (1b)."""
         wanted = {}
@@ -94,9 +84,8 @@ class Arbiter:
             total, _, sent = cells.partition("-")
             wanted[int(to)] = self._bytes(total), self._bytes(sent or "0")
         slot = self.now // TIMING.slot_ns + int(off) if off else int(through) and START // TIMING.slot_ns + int(through)
-        its = demand(
-            int(source), wanted, int(number), through=slot, **{name: int(value) for name, value in more.items()}
-        )
+        number = int(more.pop("number", "1"))
+        its = demand(int(source), wanted, number, through=slot, **{name: int(value) for name, value in more.items()})
         try:
             said = self.its.receive(its, peer, self.now)
         except RejectedError as error:
@@ -123,7 +112,6 @@ class Arbiter:
         return "\n".join(said) or "nothing"
 
     def do_later(self, batches: str, leases: str = "0") -> None:
-        """Let time pass without a turn."""
         self.now += round(float(batches) * BATCH_NS) + int(leases) * TIMING.lease_ns
 
     def do_participants(self) -> str:
@@ -188,16 +176,14 @@ def test_whatever_is_lost_doubled_or_late_every_byte_is_granted_in_the_end(
     seed: int, lost: float, doubled: float
 ) -> None:
     """Hosts that use each slot they hear of, over a network that loses, doubles and reorders, with a restart of the arbiter."""
-    chance = random.Random(seed)
-    its, now = schedule(), START
-    wanted = {
-        source: {(source + 3 + step) % 16: chance.randrange(1, 30 * CELL) for step in range(3)} for source in range(4)
-    }
-    sent: Counter[tuple[int, int]] = Counter()
+    chance, its, now = random.Random(seed), schedule(), START
+    wanted = {source: {source + 3 + step: chance.randrange(1, 30 * CELL) for step in range(3)} for source in range(4)}
     slots: dict[tuple[int, int], tuple[int, int]] = {}  # (source, slot) to destination and budget
-    terms: Counter[int] = Counter()
-    on_the_way: list[tuple[Demand, int]] = []
-    for turn in range(400):
+    sent, terms, on_the_way = Counter[tuple[int, int]](), Counter[int](), list[tuple[Demand, int]]()
+    for turn in range(420):
+        if turn == 400:
+            assert sent == {(source, to): total for source, needs in wanted.items() for to, total in needs.items()}
+            granted = its.counted["cells"]
         now += BATCH_NS
         slot = now // TIMING.slot_ns
         quiet = turn >= 300  # the network is mended
@@ -220,23 +206,53 @@ def test_whatever_is_lost_doubled_or_late_every_byte_is_granted_in_the_end(
         used: Counter[tuple[int, IPv4Address]] = Counter()
         for host, grant in its.turn(now):
             assert grant.first_slot * TIMING.slot_ns - now >= 5_000_000
-            for entry in grant.entries:
-                used[entry.slot, entry.destination] += 1
-                used[entry.slot, grant.host] += 0
+            used.update((entry.slot, entry.destination) for entry in grant.entries)
             assert len({entry.slot for entry in grant.entries}) == len(grant.entries)
             if quiet or chance.random() >= lost:
                 terms[host.index] = grant.term
                 for entry in grant.entries:
                     slots[host.index, entry.slot] = HOSTS.index(entry.destination), entry.budget
         assert max(used.values(), default=0) <= 1
-    assert {(source, other): sent[source, other] for source in wanted for other in wanted[source]} == {
-        (source, other): total for source, needs in wanted.items() for other, total in needs.items()
-    }
-    granted_before = its.counted["cells"]
-    for turn in range(400, 420):
-        now += BATCH_NS
-        for source, needs in wanted.items():
-            entries = {other: (total, total) for other, total in needs.items()}
-            its.receive(demand(source, entries, turn + 1, term=2, through=now // TIMING.slot_ns - 1), None, now)
-        its.turn(now)
-    assert its.counted["cells"] == granted_before, "nothing is granted that is not needed"
+    assert its.counted["cells"] == granted, "nothing is granted that is not needed"
+
+
+# -- what is asked of the allocator -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("load", "cells"), [((1.5, 0.5), (SLOTS, SLOTS // 2)), ((0.5, 9.0), (SLOTS // 2, SLOTS))])
+def test_a_load_beyond_a_link_reserves_all_of_the_link_and_no_more(
+    load: tuple[float, float], cells: tuple[int, int]
+) -> None:
+    reserved = []
+
+    class Allocator(MemoryAllocator):
+        def reserve(self, host: int, sending: int, receiving: int) -> None:
+            reserved.append((host, sending, receiving))
+
+    its = schedule(make=Allocator)
+    its.load({5: Load(*load)})
+    for turn in range(6):
+        its.turn(START + turn * BATCH_NS)
+    assert len(reserved) >= 4
+    assert set(reserved) == {(5, *cells)}
+
+
+def test_of_long_slots_as_many_are_asked_for_as_the_batches_ahead_have() -> None:
+    its = schedule(timing=(timing := Timing.of(400)))
+    its.receive(demand(0, {5: (1 << 40, 0)}), None, START)
+    grants = [grant for turn in range(6) for _, grant in its.turn(START + turn * timing.batch_ns)]
+    assert sum(len(grant.entries) for grant in grants) == (AHEAD + 2) * SLOTS
+
+
+def test_a_cell_has_the_budget_of_its_own_path() -> None:
+    rates = {"links": {"e0_0-a0_1": 2}, "mbit": {"host": 4, "edge": 4, "aggregation": 4}}
+
+    class Allocator(MemoryAllocator):
+        def batch(self) -> list[Cell]:
+            return [cell._replace(up1=1, up2=0) for cell in super().batch()]
+
+    its = schedule(tree=Clos.from_document({**TREE.document(), **rates}), make=Allocator)
+    its.receive(demand(0, {5: (1, 0)}), None, START)
+    grants = [grant for turn in range(3) for _, grant in its.turn(START + turn * BATCH_NS)]
+    [entry] = [entry for grant in grants for entry in grant.entries]
+    assert (entry.up1, entry.up2, entry.budget) == (1, 0, CELL // 2)

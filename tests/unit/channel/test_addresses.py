@@ -1,7 +1,5 @@
 """The order in which clients ask several URLs, their pauses, and how often they ping."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 
@@ -9,20 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.channel.addresses import (
-    MAX_PING_SECONDS,
-    MAX_RETRY_SECONDS,
-    MIN_OPEN_SECONDS,
-    MIN_PING_SECONDS,
-    MIN_RETRY_SECONDS,
-    OPEN_SECONDS,
-    PINGS_A_SECOND,
-    SERVED_SECONDS,
-    Addresses,
-    ordered,
-    patience_seconds,
-    ping_seconds,
-)
+from sopa_ryu.channel import addresses
+from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, MIN_RETRY_SECONDS, OPEN_SECONDS, Addresses, ordered
 from topologies import FatTree
 
 RELAYS = [f"http://192.0.2.{number}:8080" for number in range(31, 35)]
@@ -37,6 +23,8 @@ def test_the_order_is_the_clients_whatever_the_options_order(urls: list[str], la
     client = f"10.0.0.{last}"
     assert ordered(urls, client) == ordered(RELAYS, client)
     assert sorted(ordered([*urls, *urls], client)) == RELAYS
+    more = ordered([*urls, "http://192.0.2.99:8080"], client)  # moves only those that it gets
+    assert [url for url in more if url in RELAYS] == ordered(RELAYS, client)
 
 
 def test_the_hosts_of_a_fabric_spread_evenly_and_those_of_a_relay_that_dies_do_too() -> None:
@@ -50,27 +38,6 @@ def test_the_hosts_of_a_fabric_spread_evenly_and_those_of_a_relay_that_dies_do_t
     assert all(0.85 * first[RELAYS[0]] / 3 < count < 1.15 * first[RELAYS[0]] / 3 for count in then.values())
 
 
-def test_a_relay_that_is_added_moves_only_those_that_it_gets() -> None:
-    for host in FatTree(8).hosts():
-        client = str(FatTree(8).ip(host))
-        more = ordered([*RELAYS, "http://192.0.2.99:8080"], client)
-        assert [url for url in more if url in RELAYS] == ordered(RELAYS, client)
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_all_are_asked_at_once_and_then_there_is_a_pause_that_doubles(count: int) -> None:
-    its = made(count)
-    limit = MIN_RETRY_SECONDS
-    for _ in range(7):
-        asked = [its.url]
-        for _ in range(count - 1):
-            assert its.next(served=False) == 0.0
-            asked.append(its.url)
-        assert limit / 2 <= its.next(served=False) <= limit <= MAX_RETRY_SECONDS
-        assert asked == its.urls
-        limit = min(2 * limit, MAX_RETRY_SECONDS)
-
-
 @pytest.mark.parametrize(("hosts", "longest"), [(16, MIN_RETRY_SECONDS), (1024, 2.048), (27648, MAX_RETRY_SECONDS)])
 def test_few_agents_look_for_the_next_leader_often_and_many_seldom(hosts: int, longest: float) -> None:
     its = made(3)
@@ -81,23 +48,10 @@ def test_few_agents_look_for_the_next_leader_often_and_many_seldom(hosts: int, l
     assert max(alone.next(served=False, hosts=hosts) for _ in range(9)) > MAX_RETRY_SECONDS / 2
 
 
-def test_the_next_one_is_asked_at_once_when_a_channel_is_lost_and_the_lost_one_last() -> None:
-    its = made(3)
-    lost = its.url
-    for _ in range(5):  # long absences are forgotten
-        its.next(served=False)
-    lost = its.url
-    assert its.next(served=True) == 0.0
-    assert its.url != lost
-    assert its.next(served=False) == 0.0
-    assert its.next(served=False) > 0.0
-    assert its.url == lost
-
-
 def test_channels_that_are_cut_soon_lead_to_pauses() -> None:
     its = made(2)
-    assert not its.has_served(SERVED_SECONDS / 2)
-    assert its.has_served(SERVED_SECONDS)
+    assert not its.has_served(addresses.SERVED_SECONDS / 2)
+    assert its.has_served(addresses.SERVED_SECONDS)
     paused = sum(its.next(its.has_served(0.1)) > 0 for _ in range(10))
     assert paused == 5
 
@@ -113,7 +67,7 @@ def test_with_one_url_every_channel_counts_and_opens_as_slowly_as_ever() -> None
 def test_one_that_is_silent_holds_nobody_up_for_long() -> None:
     its = made(2)
     usual = its.open_seconds(hosts=16)
-    assert usual == MIN_OPEN_SECONDS
+    assert usual == addresses.MIN_OPEN_SECONDS
     silent = its.url
     for _ in range(5):
         its.next(served=False, hosts=16, silent=its.url == silent)
@@ -142,26 +96,26 @@ def test_if_all_are_slow_they_get_more_time_each_round(hosts: int) -> None:
 
 @given(st.integers(0, 100_000))
 def test_pings_are_bounded_for_the_controller_and_dead_channels_for_the_agents(hosts: int) -> None:
-    every, patience = ping_seconds(hosts), patience_seconds(hosts)
-    assert MIN_PING_SECONDS <= every <= MAX_PING_SECONDS
-    assert every == MAX_PING_SECONDS or hosts / every <= PINGS_A_SECOND * (1 + 1e-9)
+    every, patience = addresses.ping_seconds(hosts), addresses.patience_seconds(hosts)
+    assert addresses.MIN_PING_SECONDS <= every <= addresses.MAX_PING_SECONDS
+    assert every == addresses.MAX_PING_SECONDS or hosts / every <= addresses.PINGS_A_SECOND * (1 + 1e-9)
     assert every + patience <= 10.0
 
 
-def test_no_url_is_an_error() -> None:
-    with pytest.raises(ValueError, match="needs the URL"):
-        Addresses([], "10.0.0.2", random.Random(1))
-
-
 def test_the_way_back_is_seldom_jittered_and_ever_longer() -> None:
-    its = Addresses(["http://a", "http://b", "http://c"], "10.0.0.2", random.Random(1))
+    its = made(3)
     assert its.before == []
     its.next(served=True)
     its.next(served=False)
     assert its.before == its.urls[:2]
     waits = [its.back_seconds(27648) for _ in range(8)]
     assert all(276.0 * 2 ** min(turn, 4) <= wait <= 554.0 * 2 ** min(turn, 4) for turn, wait in enumerate(waits))
-    assert 30.0 <= Addresses(its.urls, "10.0.0.2", random.Random(1)).back_seconds(16) <= 60.0
+    assert 30.0 <= made(3).back_seconds(16) <= 60.0
     its.went_back(its.urls[0])
     assert its.url == its.urls[0]
     assert its.back_seconds(16) <= 60.0
+
+
+def test_no_url_is_an_error() -> None:
+    with pytest.raises(ValueError, match="needs the URL"):
+        made(0)

@@ -4,8 +4,6 @@ The controller's notifier is the real one, and agents answer by the agent's own 
 are those of `tests.models.push_channel`.
 """
 
-from __future__ import annotations
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,6 +13,7 @@ from sopa_ryu.channel.claims import CLAIM_SECONDS, ForeignClaimError, TakenClaim
 from sopa_ryu.channel.keepalive import CUT_SECONDS, PING_SECONDS, ROUND_SECONDS
 from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS, MAX_REFUSED
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
+from tests.models.relayed_channels import follow
 from topologies import Host
 
 HOSTS = list(TREE.hosts())[:3]
@@ -23,17 +22,8 @@ ELEMENTS = ["a0_0", "c0_1", "a0_0-c0_0", "e1_0-a1_1", "a3_1-c1_1"]
 
 numbers = st.integers(0, PROCESSES - 1)
 failures = st.dictionaries(st.sampled_from(ELEMENTS), st.sampled_from(["down", "silent", "drained"]))
-garbage = st.sampled_from(
-    [
-        "",
-        "{",
-        "[]",
-        b"\x00\xff",
-        '{"type": "ack"}',
-        '{"type": "attack"}',
-        '{"type": "ack", "epoch": 1, "version": 4096}',
-    ]
-)
+wrong = ["", "{", "[]", b"\x00\xff", '{"type": "ack"}', '{"type": "attack"}']
+garbage = st.sampled_from([*wrong, '{"type": "ack", "epoch": 1, "version": 4096}'])
 with_agents = precondition(lambda self: any(agent.connection for agent in self.agents))
 
 
@@ -44,8 +34,6 @@ class ChannelMachine(RuleBasedStateMachine):
         super().__init__()
         self.channel = PushChannel()
         self.agents = [Agent(HOSTS[number // 2]) for number in range(PROCESSES)]
-
-    # -- agents -------------------------------------------------------------------------------------------------------
 
     @initialize(settled=st.booleans(), some=st.sets(numbers))
     def begin(self, settled: bool, some: set[int]) -> None:
@@ -66,7 +54,7 @@ class ChannelMachine(RuleBasedStateMachine):
         """An agent that answers keeps its place."""
         holder = self.connected(number)
         claim = self.channel.claim(Agent(holder.host))
-        self.read_all(holder)
+        follow(self.channel, holder)
         assert isinstance(claim.error, TakenClaimError) or holder.connection is None
 
     @rule(number=numbers, other=st.sampled_from(list(TREE.hosts())[3:]))
@@ -77,19 +65,11 @@ class ChannelMachine(RuleBasedStateMachine):
         assert self.channel.notifier.refused["claims"] == rejected + 1
 
     @with_agents
-    @rule(number=numbers)
-    def read(self, number: int) -> None:
-        self.connected(number).read()
+    @rule(number=numbers, loads=st.booleans())
+    def read(self, number: int, loads: bool) -> None:
+        """An agent reads a message; if its kernel refuses the path sets, it asks for a snapshot, to try again."""
+        self.connected(number).read(loads=loads)
         self.channel.carry_out([])  # its writer may go on
-
-    @with_agents
-    @precondition(lambda self: self.channel.settled)
-    @rule(number=numbers, reasons=failures)
-    def fail_to_load(self, number: int, reasons: dict[str, str]) -> None:
-        """The kernel of a host refuses the path sets of a version: its agent asks for a snapshot, to try again."""
-        self.channel.fail(reasons)
-        self.connected(number).read(loads=False)
-        self.channel.carry_out([])
 
     @with_agents
     @rule(number=numbers)
@@ -114,37 +94,25 @@ class ChannelMachine(RuleBasedStateMachine):
     @rule(number=numbers)
     def withhold_an_acknowledgement(self, number: int) -> None:
         its = self.connected(number).connection
-        assert its is not None
-        if its.to_controller and its.to_controller[-1] != protocol.RESYNC:
+        if its and its.to_controller and its.to_controller[-1] != protocol.RESYNC:
             its.to_controller.pop()
 
     @with_agents
-    @rule(number=numbers, text=garbage, count=st.sampled_from([1, 1, MAX_REFUSED]))
-    def send_garbage(self, number: int, text: str | bytes, count: int) -> None:
+    @rule(number=numbers, text=garbage | st.just(protocol.RESYNC), count=st.sampled_from([1, 1, MAX_REFUSED]))
+    def send_garbage_or_ask_for_a_snapshot(self, number: int, text: str | bytes, count: int) -> None:
         its = self.connected(number).connection
         assert its is not None
         its.to_controller.extend([text] * count)
 
     @with_agents
-    @rule(number=numbers)
-    def ask_for_a_snapshot(self, number: int) -> None:
-        its = self.connected(number).connection
-        assert its is not None
-        its.to_controller.append(protocol.RESYNC)
-
-    @with_agents
-    @rule(number=numbers)
-    def leave(self, number: int) -> None:
-        self.channel.leave(self.connected(number))
-
-    @with_agents
-    @rule(number=numbers)
-    def vanish(self, number: int) -> None:
-        """An agent's machine loses its power: nothing tells the controller."""
+    @rule(number=numbers, vanishes=st.booleans())
+    def leave(self, number: int, vanishes: bool) -> None:
+        """An agent leaves, or its machine loses its power and nothing tells the controller."""
         agent = self.connected(number)
-        self.agents[self.agents.index(agent)] = Agent(agent.host)
-
-    # -- the controller -----------------------------------------------------------------------------------------------
+        if vanishes:
+            self.agents[self.agents.index(agent)] = Agent(agent.host)
+        else:
+            self.channel.leave(agent)
 
     @precondition(lambda self: not self.channel.settled)
     @rule()
@@ -159,7 +127,7 @@ class ChannelMachine(RuleBasedStateMachine):
         self.channel.fail(reasons)
         for number, agent in enumerate(self.agents):
             if agent.connection is not None and number not in slow:
-                self.read_all(agent)
+                follow(self.channel, agent)
                 assert agent.connection is None or agent.view == self.channel.view
 
     @with_agents
@@ -174,22 +142,19 @@ class ChannelMachine(RuleBasedStateMachine):
         until = self.channel.now + seconds
         while self.channel.now < until:
             self.channel.advance(min(ROUND_SECONDS, until - self.channel.now))
-            for number in sorted(awake):
-                self.read_all(self.agents[number])
+            follow(self.channel, *(self.agents[number] for number in sorted(awake)))
 
     @rule(some=st.sets(numbers))
     def restart(self, some: set[int]) -> None:
         self.channel.start()
         self.connect(some, outside=False)
 
-    # -- what has to hold ---------------------------------------------------------------------------------------------
-
     @invariant()
     def agents_have_what_was_a_version(self) -> None:
         for agent in self.agents:
             assert agent.refused == 0
-            if agent.view is not None:
-                assert dict(agent.view.failures) == self.channel.history[agent.view.epoch, agent.view.version]
+            its = agent.view
+            assert its is None or dict(its.failures) == self.channel.history[its.epoch, its.version]
 
     @invariant()
     def versions_are_completed_when_the_last_agent_has_them(self) -> None:
@@ -212,20 +177,18 @@ class ChannelMachine(RuleBasedStateMachine):
         """Nothing happens any more: agents read and answer, and time passes until the silent ones must be gone."""
         if not self.channel.settled:
             self.channel.settle()
-        self.read_by_all()
+        follow(self.channel, *self.agents)
         self.channel.advance(CLAIM_SECONDS)
-        self.read_by_all()
-        connected = [agent for agent in self.agents if agent.connection is not None]
+        follow(self.channel, *self.agents)
+        connected = {id(agent) for agent in self.agents if agent.connection is not None}
         for _ in range(int((CUT_SECONDS + PING_SECONDS) / ROUND_SECONDS)):
             self.channel.advance(ROUND_SECONDS)
-            self.read_by_all()
+            follow(self.channel, *self.agents)
         view = self.channel.view
-        assert connected == [agent for agent in self.agents if agent.connection is not None]
-        assert {id(agent) for agent in connected} == {id(agent) for agent in self.channel.sessions.values()}
-        assert all(agent.view == view for agent in connected)
-        assert self.channel.notifier.behind(view.version) == 0
-        assert self.channel.awaited == {}
-        assert self.pending() == []
+        assert connected == {id(agent) for agent in self.agents if agent.connection is not None}
+        assert connected == {id(agent) for agent in self.channel.sessions.values()}
+        assert all(agent.view == view for agent in self.channel.sessions.values())
+        assert (self.channel.notifier.behind(view.version), self.channel.awaited, self.pending()) == (0, {}, [])
         for session in self.channel.sessions:
             row = self.channel.notifier.tell(session, view.version, self.channel.now)
             assert (row["lag"], row["lag_seconds"]) == (0, 0.0)
@@ -233,27 +196,12 @@ class ChannelMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.rest()
 
-    # -- helpers ------------------------------------------------------------------------------------------------------
-
     def connected(self, number: int) -> Agent:
-        """One of the connected agents."""
         connected = [agent for agent in self.agents if agent.connection is not None]
         return connected[number % len(connected)]
 
     def pending(self) -> list[Claim]:
         return [claim for claim in self.channel.claims if not claim.decided]
-
-    def read_by_all(self) -> None:
-        for agent in self.agents:
-            self.read_all(agent)
-
-    def read_all(self, agent: Agent) -> None:
-        """Let an agent read all that is due, and its answers arrive."""
-        while True:
-            read = agent.read()
-            self.channel.carry_out([])
-            if not self.channel.hear(agent) and not read:
-                return
 
 
 TestChannel = ChannelMachine.TestCase

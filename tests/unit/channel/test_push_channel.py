@@ -4,8 +4,6 @@ Agents have letters: ``a`` is one of the first host, ``a2`` another one of it. I
 `scripts/mcs` hosts that run MCS hear of each other, by one controller, and in `scripts/relayed` by relays and their leader.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -14,10 +12,11 @@ from typing import Any
 import pytest
 
 from sopa_ryu.agent.mcs_peers import McsPeers, Use
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import protocol, relayed
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.mcs import ChannelKind
 from sopa_ryu.channel.mcs_hosts import LOST_SECONDS, SETTLE_SECONDS
+from sopa_ryu.channel.relayed_mcs import News
 from sopa_ryu.fabric.view import View
 from tests.helpers.golden import Step, play, scripts
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
@@ -30,25 +29,20 @@ ROW = ("version", "lag", "lag_seconds", "acknowledged_ms", "last_contact_seconds
 GARBAGE = ["", "{", b"\x00\xff", "[]", "{}"]
 
 
-def letter(host: Host) -> str:
-    return "abcdefghijklmnop"[HOSTS.index(host)]
+LETTERS = "abcdefghijklmnop"
 
 
 def letters(hosts: set[Host]) -> str:
-    return " ".join(sorted(letter(host) for host in hosts)) or "nobody"
+    return " ".join(sorted(LETTERS[HOSTS.index(host)] for host in hosts)) or "nobody"
 
 
 class World:
-    """What a script does, and what that leads to."""
-
     def __init__(self) -> None:
-        self.vanished: dict[str, tuple[PushChannel, AgentSession]] = {}
-        self._claims: dict[str, Claim] = {}
-        self._seen: dict[tuple[str, str], Any] = {}
         self._begin(RelayedChannels())
 
     def handle(self, step: Step) -> str:
-        method = getattr(self, "do_" + step.command.replace("-", "_"))
+        name = step.command.replace("-", "_")
+        method = getattr(self, "do_" + name, None) or getattr(self.its, name)
         said: list[str] = [*(method(*step.words, **step.options) or ()), *self._events()]
         return "\n".join(said)
 
@@ -65,16 +59,12 @@ class World:
         assert session is not None
         return session
 
-    # -- the controller, or leader and relays -----------------------------------------------------------------------------
-
     def do_controller(self, settled: str = "yes") -> None:
-        """Begin anew with one controller, that knows what has failed or does not yet."""
         self._begin(RelayedChannels())
         if settled == "no":
             self.its.leader = PushChannel()
 
     def do_relays(self, count: str, old: str = "") -> None:
-        """Begin anew with a leader and relays, of which some are of an earlier release."""
         self._begin(RelayedChannels(int(count), old.split(",") if old else ()))
 
     def do_four(self) -> None:
@@ -86,11 +76,9 @@ class World:
         assert all(len(targets(agent)) == 3 for agent in self.agents.values())
 
     def _begin(self, its: RelayedChannels) -> None:
-        self.its = its
-        self.agents: dict[str, Agent] = {}
-        self.vanished.clear()
-        self._claims.clear()
-        self._seen.clear()
+        self.its, self.agents = its, dict[str, Agent]()
+        self.vanished: dict[str, tuple[PushChannel, AgentSession]] = {}
+        self._claims, self._seen = dict[str, Claim](), dict[tuple[str, str], Any]()
 
     def do_settle(self) -> list[str]:
         return [f"{self.leader.settle()} agents are awaited"]
@@ -107,7 +95,6 @@ class World:
         return [f"version {self.leader.view.version}: {count} agents are awaited"]
 
     def do_follow(self, epoch: str, version: str, failed: str = "") -> None:
-        """Take a view of a cluster's leader, as a relay does."""
         self.leader.follow(View(int(epoch), int(version), Failures(TREE, {failed: "down"} if failed else {}), "sopa"))
 
     def do_depose(self, why: str = "") -> None:
@@ -120,36 +107,22 @@ class World:
         self.its.old = set(old.split(",")) if old else set()
         self.its.lead()
 
-    def do_no_leader(self) -> None:
-        self.its.lose_leader()
-
-    def do_break_off(self, relay: str) -> None:
-        self.its.break_off(relay)
-
-    def do_kill(self, relay: str) -> None:
-        self.its.kill(relay)
-
     def do_wait(self, seconds: str, asleep: str = "") -> list[str]:
         """Let time pass; agents that are awake read all that comes. What changes is said with its second."""
-        sleeping = (
-            list(self.agents.values()) if asleep == "all" else [self.agents[name] for name in asleep.split(",") if name]
-        )
-        said: list[str] = []
+        said, names = list[str](), self.agents if asleep == "all" else filter(None, asleep.split(","))
         if "." in seconds:
             self.leader.advance(float(seconds))
         else:
             look = lambda second: said.extend(f"{second} s: {each}" for each in self._events())  # noqa: E731 - it says
-            self.its.pass_seconds(int(seconds), sleeping, look)
+            self.its.pass_seconds(int(seconds), [self.agents[name] for name in names], look)
         return said
-
-    # -- agents -----------------------------------------------------------------------------------------------------------
 
     def do_connect(self, *names: str, at: str = LEADER, mcs: str = "", peer: str = "") -> list[str]:
         """Let agents claim their hosts; ``mcs`` is the kind of their channels, if they run it."""
         said = []
         for name in names:
             if name not in self.agents:
-                host = HOSTS["abcdefghijklmnop".index(name[0])]
+                host = HOSTS[LETTERS.index(name[0])]
                 self.agents[name] = Agent(host, peers=McsPeers(TREE.ip(host), ChannelKind(mcs)) if mcs else None)
                 self.its.agents.append(self.agents[name])
             claim = self.its.channel(at).claim(self.agents[name], peer or None)
@@ -164,27 +137,24 @@ class World:
         for name in names:
             agent, read = self.agents[name], []
             channel = self.channel_of(agent)
-            while len(read) < int(count) and agent.connection is not None and agent.connection.to_agent:
-                read.append(json.loads(agent.connection.to_agent[0])["type"])
+            while len(read) < int(count) and (due := self._due(name)):
+                read.append(due[0])
                 agent.read()
-                if heard == "all":
-                    while channel.hear(agent):
-                        pass
+                while heard == "all" and channel.hear(agent):
+                    pass
                 channel.carry_out([])
             said.append(f"{name} reads {', '.join(read) or 'nothing'}" + self._version(agent))
         return said
 
     def do_on_its_way(self, *names: str) -> list[str]:
-        """Say which messages are on their way to agents."""
-        said = []
-        for name in names:
-            connection = self.agents[name].connection
-            kinds = [json.loads(text)["type"] for text in connection.to_agent] if connection is not None else []
-            said.append(f"{name}: {', '.join(kinds) or 'nothing'}")
-        return said
+        return [f"{name}: {', '.join(self._due(name)) or 'nothing'}" for name in names]
+
+    def _due(self, name: str) -> list[str]:
+        """Return the kinds of the messages that are on their way to an agent."""
+        connection = self.agents[name].connection
+        return [json.loads(text)["type"] for text in connection.to_agent] if connection is not None else []
 
     def do_one_text(self, *names: str) -> list[str]:
-        """Say how many texts are on their way to agents."""
         connections = [self.agents[name].connection for name in names]
         return [str(len({id(each.to_agent[0]) for each in connections if each is not None}))]
 
@@ -207,18 +177,15 @@ class World:
             self.its.leave(self.agents[name], says_so=False)
 
     def do_vanish(self, name: str) -> None:
-        """Let a channel be gone, which the other side does not notice."""
         agent = self.agents[name]
         self.vanished[name] = self.channel_of(agent), self.session(name)
         agent.connection = None
 
     def do_notice(self, name: str, left: str = "no") -> None:
-        """Let the other side notice that a channel is gone."""
         channel, session = self.vanished.pop(name)
         channel.carry_out(channel.notifier.closed(session, left=left == "yes"))
 
     def do_tell(self, name: str) -> list[str]:
-        """Say what the controller tells of an agent."""
         channel = self.channel_of(self.agents[name])
         row = channel.notifier.tell(self.session(name), channel.view.version, channel.now)
         return [" ".join(f"{field} {row[field]:g}" for field in ROW)]
@@ -231,13 +198,10 @@ class World:
         ]
 
     def do_uses(self, *names: str) -> list[str]:
-        """Say what hosts may do with others."""
         return [
             f"{name} scatters to {letters(targets(self.agents[name]))}, accepts {letters(targets(self.agents[name], Use.ACCEPTS))}"
             for name in names
         ]
-
-    # -- what follows -----------------------------------------------------------------------------------------------------
 
     def _say(self, name: str, *texts: str | bytes) -> list[str]:
         agent = self.agents[name]
@@ -252,38 +216,30 @@ class World:
 
     def _events(self) -> list[str]:
         """Say what has changed since this was asked last."""
-        said = []
+        said, uses, kinds = [], [], dict[str, list[str]]()
         for name, claim in list(self._claims.items()):
             if claim.decided:
                 del self._claims[name]
                 said.append(f"{name} is rejected: {claim.error}" if claim.error is not None else f"{name} is accepted")
-        kinds: dict[str, list[str]] = {}
         for name, agent in self.agents.items():
-            if self._changed(("open", name), agent.connection is not None) is False and agent.connection is None:
+            if self._changed("open", name, agent.connection is not None) and agent.connection is None:
                 said.append(f"{name} has no channel")
             if agent.peers is not None:
-                now = list(agent.kinds)
-                before = self._seen.get(("kinds", name), [])
-                if self._changed(("kinds", name), now) is not None:
-                    kinds.setdefault(", ".join(now[len(before) :]), []).append(name)
-        said += [f"{' '.join(names)} read {each}" for each, names in kinds.items()]
-        uses = {}
-        for name, agent in self.agents.items():
-            if agent.peers is not None and self._changed(("targets", name), targets(agent)) is not None:
-                uses[name] = letters(targets(agent))
-        said += [f"{name} scatters to {each}" for name, each in uses.items()]
+                known = len(self._seen.get(("kinds", name), []))
+                if self._changed("kinds", name, list(agent.kinds)):
+                    kinds.setdefault(", ".join(agent.kinds[known:]), []).append(name)
+                if self._changed("targets", name, targets(agent)):
+                    uses.append(f"{name} scatters to {letters(targets(agent))}")
+        said += [f"{' '.join(names)} read {each}" for each, names in kinds.items()] + uses
         for where, channel in self.its.channels():
-            if self._changed(("completed", where), list(channel.completed)) is not None and channel.completed:
-                said.append(
-                    f"version {channel.completed[-1]} is completed" + ("" if where == LEADER else f" at {where}")
-                )
+            if self._changed("completed", where, list(channel.completed)) and channel.completed:
+                said.append(f"version {channel.completed[-1]} is completed{'' if where == LEADER else f' at {where}'}")
         return said
 
-    def _changed(self, key: tuple[str, str], now: object) -> object:
-        """Return the new value if it is another than before, or None."""
-        before = self._seen.get(key, type(now)())
-        self._seen[key] = now
-        return now if now != before else None
+    def _changed(self, what: str, name: str, now: object) -> bool:
+        before = self._seen.get((what, name), type(now)())
+        self._seen[what, name] = now
+        return now != before
 
 
 @pytest.mark.parametrize(
@@ -340,33 +296,45 @@ def test_with_ports_whoever_is_scattered_to_knows_the_sender(seed: int) -> None:
 def test_after_any_events_all_that_run_mcs_scatter_to_each_other_and_to_nobody_else(seed: int) -> None:
     draw, its = random.Random(seed), RelayedChannels(3)
     agents = [scattering(host) for host in HOSTS[:8]]
+    kinds = ["connect", "end", "time", "connect", "end", "time", "connect", "relay", "channel", "leader"]
     for _ in range(150):
-        agent = draw.choice(agents)
-        match draw.choice(
-            ("connect", "connect", "connect", "end", "lose", "time", "time", "relay", "channel", "leader")
-        ):
+        agent, relay = draw.choice(agents), draw.choice(list(its.relays))
+        match draw.choice(kinds):
             case "connect" if its.at(agent) is None:
-                its.connect(agent, draw.choice(list(its.relays)))
+                its.connect(agent, relay)
             case "end" if its.at(agent) is not None:
-                its.leave(agent)
-            case "lose" if its.at(agent) is not None:
-                its.leave(agent, says_so=False)
+                its.leave(agent, says_so=draw.random() < 0.5)
             case "time":
                 its.pass_seconds(draw.choice((1, 2, 40)))
             case "relay" if draw.random() < 0.3:
-                its.kill(draw.choice(list(its.relays)))
+                its.kill(relay)
             case "channel":
-                its.break_off(draw.choice(list(its.relays)))
+                its.break_off(relay)
             case "leader" if draw.random() < 0.3:
-                its.lead() if its.leader is None else its.lose_leader()
+                its.lead() if its.leader is None else its.no_leader()
     if its.leader is None:
         its.lead()
     its.pass_seconds(int(LOST_SECONDS + SETTLE_SECONDS) + 2 * SECONDS_TO_ALL)
-    running = {agent.host for agent in agents if its.at(agent) is not None}
-    for agent in agents:
-        if agent.host in running:
-            assert targets(agent) == running - {agent.host}
-    leaving = draw.choice([agent for agent in agents if agent.host in running])
+    running = [agent for agent in agents if its.at(agent) is not None]
+    leaving = draw.choice(running)
+    for agent in running:
+        assert targets(agent) == {other.host for other in running} - {agent.host}
     its.leave(leaving)
     its.pass_seconds(SECONDS_TO_ALL)
-    assert all(leaving.host not in targets(agent) for agent in agents if its.at(agent) is not None)
+    assert all(leaving.host not in targets(agent) for agent in running if agent is not leaving)
+
+
+def test_of_several_messages_to_a_relay_the_last_makes_the_list_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sopa_ryu.channel.relayed_mcs.MAX_HOSTS", 2)
+    its = RelayedChannels(2)
+    for place, host in enumerate(HOSTS[:6]):
+        its.connect(scattering(host), f"r{place % 2}")
+    its.pass_seconds(15)
+    its.break_off("r1")
+    uplink, _ = its.desk.entered("r1", "192.0.2.1", object())
+    its.desk.received(uplink, relayed.hosts([]))
+    assert uplink in its.desk.bring()
+    read = [news for text in iter(lambda: its.desk.due(uplink), None) for news in relayed.read_down(text, len(HOSTS))]
+    parts = [news for news in read if isinstance(news, News)]
+    assert [news.complete for news in parts] == [False, False, False, True]
+    assert sorted(place for news in parts for places in news.added.values() for place in places) == list(range(6))

@@ -1,7 +1,5 @@
 """Probes of agents that are connected to relays: what the leader takes from a relay, and what it gives (docs/cluster.md)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.protocol import trace_asked
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.relayed import Asked, Forged, Relayed
-from sopa_ryu.channel.trace_desk import State, UnableError
+from sopa_ryu.channel.trace_desk import State, Trace, UnableError
 from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
 
@@ -40,7 +38,6 @@ class Desk:
         return getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options) or ""
 
     def do_desk(self) -> None:
-        """Begin anew."""
         self.lists = ProbeLists()
         self.its = RelayDesk(TREE, self.lists)
         self.channels: dict[str, Relayed] = {}
@@ -67,9 +64,8 @@ class Desk:
         self.lists.acknowledged(session)
 
     def do_assign(self, number: str, text: str, *places: str) -> str:
-        return "\n".join(
-            f"{place}: {self._name(self.its.assign(HOSTS[int(place)], int(number), text))}" for place in places
-        )
+        relays = {place: self.its.assign(HOSTS[int(place)], int(number), text) for place in places}
+        return "\n".join(f"{place}: {self._name(relay)}" for place, relay in relays.items())
 
     def do_forged(self, place: str, count: str) -> str:
         return self._name(self.its.forged(HOSTS[int(place)], int(count)))
@@ -112,30 +108,33 @@ def test_reports_keep_their_order_and_bytes(given_reports: list[tuple[int, bytes
 
 
 def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_relay() -> None:
-    leader = Notifier(TREE, lambda: None)
+    leader, below = Notifier(TREE, lambda: None), HandedTraces()
     its = RelayDesk(TREE, leader.probe_lists, lambda host, text: leader.tracing.relayed(host, text, 1.0))
     relay, _ = its.entered("r1", "192.0.2.1", object())
-    below = HandedTraces()
 
-    def handed(effects: list[Effect]) -> list[Asked]:
+    def begin() -> tuple[Trace, list[Effect]]:
+        return leader.begin_trace((HOSTS[0], HOSTS[-1]), trace_desk.Asked(((0, 0), (1, 0)), 3, 10.0), 1, 0.0)
+
+    def handed(effects: list[Effect]) -> object:
+        """Return what reaches the agent."""
         for effect in effects:
             assert isinstance(effect, Hand)
             its.ask(effect.relay, effect.host, effect.text)
-        asked = [each for each in relayed.read_down(relay.due() or "", len(HOSTS)) if isinstance(each, Asked)]
-        for each in asked:
-            below.ask(HOSTS[each.place], each.text)
-        return asked
+        [asked] = [each for each in relayed.read_down(relay.due() or "", len(HOSTS)) if isinstance(each, Asked)]
+        below.ask(HOSTS[asked.place], asked.text)
+        return trace_asked(below.due(HOSTS[0]) or "")
 
-    wanted = trace_desk.Asked(((0, 0), (1, 0)), 3, 10.0)
-    with pytest.raises(UnableError, match="no agent"):
-        leader.begin_trace((HOSTS[0], HOSTS[-1]), wanted, 1, 0.0)
-    its.received(relay, json.dumps({"type": "hosts", "hosts": [0]}))  # a relay of an earlier release
-    with pytest.raises(UnableError, match="older version"):
-        leader.begin_trace((HOSTS[0], HOSTS[-1]), wanted, 1, 0.0)
+    def hand_up() -> bool:
+        return its.received(relay, relayed.traced((HOSTS.index(host), text) for host, text in below.take()))
+
+    for said, problem in (("", "no agent"), (json.dumps({"type": "hosts", "hosts": [0]}), "older version")):
+        if said:  # of a relay of an earlier release
+            its.received(relay, said)
+        with pytest.raises(UnableError, match=problem):
+            begin()
     its.received(relay, relayed.hosts({0}))
-    trace, effects = leader.begin_trace((HOSTS[0], HOSTS[-1]), wanted, 1, 0.0)
-    assert [each.place for each in handed(effects)] == [0]
-    request = trace_asked(below.due(HOSTS[0]) or "")
+    trace, effects = begin()
+    request = handed(effects)
     assert isinstance(request, traces.Request)
     assert below.due(HOSTS[0]) is None
 
@@ -143,21 +142,17 @@ def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_
     with pytest.raises(ValueError, match="not asked"):
         below.answered(HOSTS[1], answer, 0.0)
     below.answered(HOSTS[0], answer, 0.0)
-    assert not its.received(relay, relayed.traced((HOSTS.index(host), text) for host, text in below.take()))
+    assert not hand_up()
     assert [found.sent for found in trace.found] == [1, 1]
-
     its.received(relay, relayed.traced([(5, traces.answer_text(answer))]))
     assert its.counts["foreign"] == 1
     assert its.received(relay, relayed.traced([(0, "{}")])), "its relay has to count this"
     assert list(relayed.read_down(relay.due() or "", len(HOSTS))) == [Forged(0, 1)]
 
-    assert len(handed(leader.cancel_trace(trace, 2.0))) == 1
-    assert isinstance(trace_asked(below.due(HOSTS[0]) or ""), traces.Cancel)
-    second, effects = leader.begin_trace((HOSTS[0], HOSTS[-1]), wanted, 1, 3.0)
+    assert isinstance(handed(leader.cancel_trace(trace, 2.0)), traces.Cancel)
+    second, effects = begin()
     handed(effects)
     below.left(HOSTS[0], 3.0)
-    its.received(relay, relayed.traced((HOSTS.index(host), text) for host, text in below.take()))
-    assert (second.state, second.problem) == (
-        State.FAILED,
-        "its agent: the agent has left its relay, or its channel is lost",
-    )
+    hand_up()
+    problem = "its agent: the agent has left its relay, or its channel is lost"
+    assert (second.state, second.problem) == (State.FAILED, problem)

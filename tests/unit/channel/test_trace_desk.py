@@ -1,12 +1,11 @@
 """Traces as the controller keeps them, by scripts: who may begin one, what agents may answer, and when one ends."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from sopa_ryu.channel import protocol, traces
+from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.trace_desk import MAX_RUNNING, Asked, BusyError, Trace, TraceDesk, UnableError
 from sopa_ryu.channel.traces import BACK, LOST, LOST_BACK, LOST_OUT, Answer, Cancel, FlowLabels, FlowOf, Outcome
 from tests.helpers.golden import Step, play, scripts
@@ -77,19 +76,16 @@ class Desk:
         labels = FlowLabels("round-robin", True, 2, ((0, 0), (1, 0))) if flow == "yes" else None
         its = Answer(int(number), found, done=done == "yes", problem=problem, flow=labels)
         session = self.channel.notifier.sessions.get(HOSTS[name])
-        if session is None:
-            return "it has been cut off"
-        self.channel.carry_out(self.channel.notifier.received(session, traces.answer_text(its), self.channel.now))
-        return f"{session.refused} refused"
+        return self._receive(session, traces.answer_text(its)) if session is not None else "it has been cut off"
 
     def do_repeat(self, times: str, name: str, number: str) -> str:
         return [self.do_answer(name, number, done="yes") for _ in range(int(times))][-1]
 
     def do_ack(self, name: str) -> str:
-        session = self.channel.notifier.sessions[HOSTS[name]]
-        self.channel.carry_out(
-            self.channel.notifier.received(session, protocol.ack(self.channel.view, 0), self.channel.now)
-        )
+        return self._receive(self.channel.notifier.sessions[HOSTS[name]], protocol.ack(self.channel.view, 0))
+
+    def _receive(self, session: AgentSession, text: str) -> str:
+        self.channel.carry_out(self.channel.notifier.received(session, text, self.channel.now))
         return f"{session.refused} refused"
 
     def do_cancel(self) -> None:
@@ -112,15 +108,13 @@ class Desk:
         return f"{', '.join(kept) or 'none'}; {len(desk)} are running"
 
     def _state(self, trace: Trace) -> str:
-        found = [dict(sorted(each.fates.items())) | {"delays": list(each.delays)} for each in trace.found]
-        paths = "; ".join(
-            " ".join(
-                [f"{name} {each[fate]}" for name, fate in FATES.items() if fate in each] + [f"us {each['delays']}"]
-            )
-            for each in found
-        )
+        found = []
+        for its in trace.found:
+            fates = [f"{name} {its.fates[fate]}" for name, fate in FATES.items() if fate in its.fates]
+            found.append(" ".join([*fates, f"us {list(its.delays)}"]))
+        problem = f": {trace.problem}" if trace.problem else ""
         labels = f" labels {trace.labels}" if trace.labels is not None else ""
-        return f"{trace.number} is {trace.state.name.lower()}{': ' + trace.problem if trace.problem else ''} | {paths}{labels}"
+        return f"{trace.number} is {trace.state.name.lower()}{problem} | {'; '.join(found)}{labels}"
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "traces"), ids=lambda path: path.stem)

@@ -1,6 +1,6 @@
 """Who probes what: every link often enough and not too often, evenly, and a change concerns few lists."""
 
-from __future__ import annotations
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,15 +12,14 @@ from sopa_ryu.channel.protocol import _read
 from sopa_ryu.health import plan
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.plan import Demand, Lanes, demand, digests, lanes, summary
+from sopa_ryu.health.window import Window, nothing
 from tests.helpers.random_fabrics import random_fabric
-from topologies import Clos, Failures, FatTree, Host
+from topologies import Clos, Failures, FatTree, Host, Level
 
 PROBE_BYTES = 102
 
 
-def made(
-    tree: Clos, reasons: dict[str, str] | None = None, away: tuple[int, ...] = ()
-) -> tuple[Elements, Lanes, Demand]:
+def made(tree: Clos, reasons: dict[str, str] | None = None, away: Sequence[int] = ()) -> tuple[Elements, Lanes, Demand]:
     elements, failures = Elements(tree), Failures(tree, reasons)
     answering = np.ones(elements.hosts, bool)
     answering[list(away)] = False
@@ -63,25 +62,18 @@ def test_streams_are_candidate_paths_between_racks_within_what_links_and_hosts_b
 @given(st.integers(0, 10_000))
 def test_with_hosts_enough_no_link_that_can_be_crossed_is_crossed_less_than_half_as_often_as_wanted(seed: int) -> None:
     few = random_fabric(seed, most=40)
-    tree = Clos(
-        few.pods, few.edges, few.aggregations, few.cores, 60, links={few.name(link): "absent" for link in few.absent}
-    )
+    absent = {few.name(link): "absent" for link in few.absent}
+    tree = Clos(few.pods, few.edges, few.aggregations, few.cores, 60, links=absent)
     elements, its, needs = made(tree)
     count = _crossed(elements, its)
     for number, link in elements.present:
         # of 10,001 seeds, 87 have links with many absent neighbours that get 30 to 49 of 50 streams
         if count[number] < needs.wanted[number] / 2:  # then no path leads over it
-            edges = [switch for switch in link if switch.level.name == "EDGE"]
-            sources = edges or list(tree.switches_of(link.lower.level.__class__.EDGE, link.lower.pod))
-            paths = [
-                path
-                for edge in sources
-                for rack in tree.switches(edge.level)
-                if rack != edge
-                for path in tree.candidate_paths(Host(edge.pod, edge.index, 2), Host(rack.pod, rack.index, 2))
-                if {tree.name(link.lower), tree.name(link.upper)} <= set(path.hops)
-            ]
-            assert paths == []
+            racks = list(tree.switches(Level.EDGE))
+            sources = [link.lower] if link.lower in racks else list(tree.switches_of(Level.EDGE, link.lower.pod))
+            for edge, rack in ((edge, rack) for edge in sources for rack in racks if rack != edge):
+                paths = tree.candidate_paths(Host(edge.pod, edge.index, 2), Host(rack.pod, rack.index, 2))
+                assert not any({tree.name(link.lower), tree.name(link.upper)} <= set(path.hops) for path in paths)
     assert summary(elements, its, needs)["most"] <= 4.0
 
 
@@ -90,13 +82,12 @@ def test_a_slow_link_is_crossed_by_a_hundredth_of_its_rate() -> None:
     tree = Clos(4, 2, 2, 4, 8, mbit=mbit, links={"a0_0-c0_1": 1.0, "e1_0-a1_1": 0.4})
     elements, its, needs = made(tree)
     count = _crossed(elements, its)
-    for name, rate in (("a0_0-c0_1", 1e6), ("e1_0-a1_1", 4e5)):
-        number = elements.of(tree.link_by_name(name))
+    slow = {elements.of(tree.link_by_name(name)): rate for name, rate in (("a0_0-c0_1", 1e6), ("e1_0-a1_1", 4e5))}
+    for number, rate in slow.items():
         assert count[number] * plan.RATE * PROBE_BYTES * 8 <= rate / 100
         assert count[number] == needs.wanted[number] > 0
-    others = np.delete(count, [elements.of(tree.link_by_name(name)) for name in ("a0_0-c0_1", "e1_0-a1_1")])
-    assert others.min() >= 50
-    assert others.max() <= 100
+    others = np.delete(count, list(slow))
+    assert 50 <= others.min() <= others.max() <= 100
 
 
 @pytest.mark.parametrize("name", ["a0_0-c0_1", "c0_1", "e0_0-a0_0"])
@@ -141,3 +132,12 @@ def _crossed(elements: Elements, its: Lanes) -> np.ndarray:
     p, e = np.divmod(its.src // tree.hosts_per_edge, tree.edges)
     q, f = np.divmod(its.dst // tree.hosts_per_edge, tree.edges)
     return plan.counted(elements, np.stack((p, e, q, f, its.up1, its.up2, np.zeros_like(p))))
+
+
+def test_a_window_counts_the_crossings_of_its_last_slots() -> None:
+    elements = Elements(FatTree(4))
+    window = Window(elements, slots=3, seconds=10)
+    for second in range(0, 100, 5):
+        window.take(second, np.full(elements.total + 1, second, np.float32), nothing())
+    assert window.crossings[0] == sum(range(70, 100, 5))
+    assert [slot.number for slot in window.last(9)] == [9, 8, 7]

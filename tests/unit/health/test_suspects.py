@@ -1,35 +1,28 @@
 """What follows from suspects: within bounds, said once, undone."""
 
-from __future__ import annotations
-
 from sopa_ryu.fabric.suspects import RETRY_SECONDS, Caretaker, Policy, Suspected, needed
 from topologies import Clos, Failures, FatTree
 
 TREE = FatTree(8)
 NONE = Failures(TREE)
+LINK = "a2_0-c0_1"
 
 
-def suspect(name: str = "a2_0-c0_1", confidence: float = 0.9999, down: bool | None = True) -> Suspected:
+def suspect(name: str = LINK, confidence: float = 0.9999, down: bool | None = True) -> Suspected:
     return Suspected(name, down, 0.0123, confidence, 7)
-
-
-def after(its: Caretaker, *suspects: Suspected, failures: Failures = NONE, now: float = 0.0) -> list[str]:
-    decision = its.decide(list(suspects), failures, now)
-    return [line.text for line in decision.lines]
 
 
 def test_a_warning_is_one_line_once_two_evaluations_agree() -> None:
     its = Caretaker(TREE, Policy.WARN, 2)
-    assert after(its, suspect()) == []
-    (line,) = after(its, suspect())
-    assert line == (
-        "link a2_0-c0_1 loses 1.23% of the packets downwards (certainty above 99.9%, losses reported by 7 hosts): it stays in use "
+    said = [[line.text for line in its.decide([suspect()], NONE, 0.0).lines] for _ in range(3)]
+    assert said[1] == [
+        f"link {LINK} loses 1.23% of the packets downwards (certainty above 99.9%, losses reported by 7 hosts): it stays in use "
         "(--sopa-suspect warn); check its optics, cable and ports"
-    )
-    assert after(its, suspect()) == []
-    assert [one.name for one in its.confirmed()] == ["a2_0-c0_1"]
-    assert after(its) == after(its) == []
-    assert after(its) == ["link a2_0-c0_1 loses no more packets downwards"]
+    ]
+    assert said[0] == said[2] == []
+    assert [one.name for one in its.confirmed()] == [LINK]
+    said = [[line.text for line in its.decide([], NONE, 0.0).lines] for _ in range(3)]
+    assert said == [[], [], [f"link {LINK} loses no more packets downwards"]]
     assert its.confirmed() == []
 
 
@@ -37,29 +30,27 @@ def test_a_drain_is_asked_for_once_and_stays_until_an_operator_restores_it() -> 
     its = Caretaker(TREE, Policy.DRAIN, 2)
     its.decide([suspect()], NONE, 0.0)
     decision = its.decide([suspect()], NONE, 2.0)
-    assert decision.drain == ["a2_0-c0_1"]
-    assert "it is drained until sopa restore a2_0-c0_1" in decision.lines[0].text
-    drained = Failures(TREE, {"a2_0-c0_1": "drained"})
-    assert its.decide([suspect()], drained, 4.0).drain == []
-    assert its.action("a2_0-c0_1", 4.0) == "drained"
-    for now in (6.0, 8.0, 10.0):
-        its.decide([], drained, now)
-    assert its.action("a2_0-c0_1", 10.0) == "drained"
+    assert decision.drain == [LINK]
+    assert f"it is drained until sopa restore {LINK}" in decision.lines[0].text
+    drained = Failures(TREE, {LINK: "drained"})
+    for now, suspects in ((4.0, [suspect()]), (6.0, []), (8.0, []), (10.0, [])):
+        assert its.decide(suspects, drained, now).drain == []
+        assert its.action(LINK, now) == "drained"
     its.decide([], NONE, 12.0)
-    assert its.action("a2_0-c0_1", 12.0) is None
+    assert its.action(LINK, 12.0) is None
 
 
 def test_a_failed_link_is_tried_again_and_stays_out_twice_as_long_if_it_still_loses() -> None:
     its = Caretaker(TREE, Policy.FAIL, 2)
     its.decide([suspect()], NONE, 0.0)
-    assert its.decide([suspect()], NONE, 2.0).failed == {"a2_0-c0_1"}
-    out = Failures(TREE, {"a2_0-c0_1": "losing packets"})
+    assert its.decide([suspect()], NONE, 2.0).failed == {LINK}
+    out = Failures(TREE, {LINK: "losing packets"})
     for now in range(4, 60, 2):
-        assert its.decide([], out, now).failed == {"a2_0-c0_1"}
+        assert its.decide([], out, now).failed == {LINK}
     assert its.decide([], out, 2.0 + RETRY_SECONDS).failed == frozenset()
     its.decide([suspect()], NONE, 90.0)
-    assert its.decide([suspect()], NONE, 92.0).failed == {"a2_0-c0_1"}
-    assert its.failed(92.0 + 1.9 * RETRY_SECONDS) == {"a2_0-c0_1"}
+    assert its.decide([suspect()], NONE, 92.0).failed == {LINK}
+    assert its.failed(92.0 + 1.9 * RETRY_SECONDS) == {LINK}
     assert its.failed(92.0 + 2.1 * RETRY_SECONDS) == frozenset()
 
 
