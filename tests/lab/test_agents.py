@@ -21,15 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from experiments.emulation.processes import AgentProcess, ProcessError, free_ports
 from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.sopa_lab import (
-    agent_of,
-    datagrams,
-    host_settings,
-    lost,
-    run,
-    state_files,
-    word_of,
-)
+from tests.helpers.sopa_lab import agent_of, datagrams, host_settings, lost, run, state_files, word_of
 from tests.helpers.waiting import Containing, eventually
 
 

@@ -16,17 +16,7 @@ from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.southbound.bfd import REQUIRES, SENDS_TO
 from tests.helpers.hostile import Hostile
-from tests.helpers.sopa_lab import (
-    GONE_SECONDS,
-    UDP_PORT,
-    arriving_sources,
-    datagrams,
-    drops,
-    hits,
-    lost,
-    run,
-    set_bfd,
-)
+from tests.helpers.sopa_lab import GONE_SECONDS, UDP_PORT, arriving_sources, datagrams, drops, hits, lost, run, set_bfd
 from tests.helpers.waiting import eventually
 from tests.lab.conftest import NO_LABEL, SEED
 from tests.lab.switches import flaps
