@@ -29,13 +29,7 @@ def busy() -> Iterator[Start]:
 
 @contextmanager
 def standstill() -> Iterator[Start]:
-    """Stop all processes of the run for `STANDSTILL_SECONDS` in every `STANDSTILL_EVERY` by cgroup v2 (cgroup.freeze).
-
-    Raises
-    ------
-    OSError
-        If there is no cgroup v2 that this process may write.
-    """
+    """Stop all processes of the run for `STANDSTILL_SECONDS` in every `STANDSTILL_EVERY` by cgroup v2 (cgroup.freeze)."""
     group = _cgroup() / f"sopa-tests-{os.getpid()}"
     group.mkdir()
     ended = threading.Event()

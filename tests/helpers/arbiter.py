@@ -18,17 +18,7 @@ MAX_DATAGRAM = 2048
 
 
 class ArbiterProcess(ChildProcess):
-    """``sopa arbiter`` as a child process.
-
-    Parameters
-    ----------
-    url : str
-        The controller's.
-    log : Path
-    options : sequence of str
-    port : int, optional
-        UDP port; a free one by default.
-    """
+    """``sopa arbiter`` as a child process."""
 
     def __init__(self, url: str, log: Path, options: Sequence[str] = (), port: int | None = None) -> None:
         self.port = port if port is not None else free_ports(1)[0]
@@ -41,23 +31,7 @@ class ArbiterProcess(ChildProcess):
 
 
 class AskingHost:
-    """A host that wants to send: its demands are cumulative, and each slot that it is granted counts as used.
-
-    Parameters
-    ----------
-    address : IPv4Address
-        Its own, in the fabric.
-    port : int
-        The arbiter's, on loopback.
-    secret : str, optional
-        The fabric's.
-    run : int
-
-    Attributes
-    ----------
-    grants : list of Grant
-        What it was sent.
-    """
+    """A host that wants to send: its demands are cumulative, and each slot that it is granted counts as used."""
 
     def __init__(self, address: IPv4Address, port: int, secret: str | None = None, run: int = 1) -> None:
         self.address, self.run = address, run

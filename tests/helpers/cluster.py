@@ -32,15 +32,7 @@ TOKEN = "a-token-that-all-members-have"
 
 @dataclass
 class Cluster:
-    """The parts of a cluster.
-
-    Attributes
-    ----------
-    slow : SlowWrites
-        Between the members and etcd.
-    members : dict of str to ControllerProcess
-        Those that run, by name.
-    """
+    """The parts of a cluster."""
 
     tree: Clos
     directory: Path

@@ -18,15 +18,7 @@ ETHERTYPES = {"cfm": 0x8902, "lacp": 0x8809, "mpls": 0x8847, "qinq": 0x88A8, "cd
 
 
 class Hostile:
-    """A host's root with a raw socket.
-
-    Parameters
-    ----------
-    tree : FatTree
-    host : Host
-        Where the frames leave; their IPv4 source address is its own, or no switch would look at more of them.
-    seed : int
-    """
+    """A host's root with a raw socket."""
 
     def __init__(self, tree: FatTree, host: Host, seed: int) -> None:
         self.tree = tree

@@ -13,17 +13,7 @@ RATES = (10_000, 25_000, 40_000, 100_000)
 
 
 def random_fabric(seed: int, most: int = MAX_SWITCHES, rates: bool = False) -> Clos:
-    """Return a random fabric of at most so many switches; every fourth one is whole, others lack up to a fifth of the cables.
-
-    Parameters
-    ----------
-    seed : int
-        The same seed gives the same fabric.
-    most : int
-        The most switches.
-    rates : bool
-        Whether levels have rates of their own, and some links others.
-    """
+    """Return a random fabric of at most so many switches; every fourth one is whole, others lack up to a fifth of the cables."""
     choose = random.Random(f"{seed} fabric")
     while True:
         leaf_spine = choose.random() < 0.4

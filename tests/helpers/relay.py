@@ -63,19 +63,6 @@ class Agent:
     """An agent's end of a channel: what it has in force follows from the messages by `protocol.receive`, as in the real agent.
 
     A thread reads them, and answers pings at once.
-
-    Parameters
-    ----------
-    channel : ClientConnection
-    address : str
-        The host's.
-    answers : mapping of str to callable, optional
-        What is done with messages of other kinds as soon as they come; of ``ping`` None, to answer none.
-
-    Attributes
-    ----------
-    kinds : list of str
-        Of the messages that were followed.
     """
 
     def __init__(self, channel: ClientConnection, address: str, answers: Answers | None = None) -> None:

@@ -19,16 +19,7 @@ FIRST = IPv4Address("10.0.0.2")
 
 
 class RunningAgent:
-    """A host agent in a thread of its own.
-
-    Parameters
-    ----------
-    urls : tuple of str
-        Of its controllers.
-    address : IPv4Address
-        The host's.
-    token_file : Path, optional
-    """
+    """A host agent in a thread of its own."""
 
     def __init__(self, urls: tuple[str, ...], address: IPv4Address = FIRST, token_file: Path | None = None) -> None:
         options = Options(urls, token_file=token_file, probes=False)

@@ -34,15 +34,7 @@ BEGUN_LATER = (
 
 
 class SharedLab:
-    """A lab in a process of its own, started by the first test that runs in it. At most one of them runs at a time.
-
-    Parameters
-    ----------
-    make
-        Makes the lab, a context manager whose value the tests get.
-    state
-        Returns what no test may leave changed; nothing while the lab is not at rest.
-    """
+    """A lab in a process of its own, started by the first test that runs in it. At most one of them runs at a time."""
 
     _running: SharedLab | None = None
 

@@ -39,19 +39,7 @@ class _Host:
 
 
 class SlotArbiter:
-    """An arbiter on loopback, while the context lasts.
-
-    Parameters
-    ----------
-    port : int
-        0 for a free one.
-    term : int
-    slot_ns, budget : int
-    skew_ns : int
-        Its clock is ahead by so much.
-    loses : int
-        Every so many-th datagram of grants is lost; 0 for none.
-    """
+    """An arbiter on loopback, while the context lasts."""
 
     def __init__(
         self,

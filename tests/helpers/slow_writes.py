@@ -19,15 +19,6 @@ class SlowWrites:
     """A TCP relay for each node, on a thread of its own, as a context manager.
 
     A write reaches its node `seconds` after the client has sent it, also if the client has given it up meanwhile.
-
-    Parameters
-    ----------
-    places : sequence of Place
-
-    Attributes
-    ----------
-    seconds : float
-        0: nothing is kept back.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:

@@ -8,16 +8,7 @@ from sopa_ryu.rest.cluster import UndecidedError
 
 
 class StubCluster:
-    """Implements `sopa_ryu.rest.cluster.ClusterControl`: member c1 of c1, c2 and c3.
-
-    Attributes
-    ----------
-    leader : str or None
-    urls : dict
-        Of each member.
-    stepped_down : int
-        How often this member was told to.
-    """
+    """Implements `sopa_ryu.rest.cluster.ClusterControl`: member c1 of c1, c2 and c3."""
 
     def __init__(self, leader: str | None = "c1", **urls: str) -> None:
         self.leader = leader

@@ -41,22 +41,6 @@ def eventually(
 ) -> T:
     """Poll until a value is as expected, and return it.
 
-    Parameters
-    ----------
-    read
-        Returns the value. What it raises is not caught.
-    expected
-        The value to wait for, or a condition: a function of the value. Without it, any true value will do.
-    seconds
-        Time limit. One more reading is made after it, so that a process that was stopped meanwhile does not fail for that.
-    sleep
-        Pauses between two readings: with green threads, that of the hub.
-
-    Raises
-    ------
-    AssertionError
-        At the time limit, with the last value and what was expected.
-
     >>> readings = iter([1, 2, 3])
     >>> eventually(lambda: next(readings), 2)
     2

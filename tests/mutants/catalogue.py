@@ -14,19 +14,7 @@ class MutantsError(ValueError):
 
 
 class Defect(NamedTuple):
-    """A small change of the product that a test has to find.
-
-    Attributes
-    ----------
-    name : str
-        What is wrong then, as a sentence.
-    file, old, new : str
-        A text that occurs once in a file, and what it becomes.
-    tests : tuple of str
-        Patterns of the modules that test a file that is compiled: coverage does not see it.
-    equivalent : str
-        Why no test can find it; empty if one can.
-    """
+    """A small change of the product that a test has to find."""
 
     name: str
     file: str
