@@ -8,7 +8,6 @@ import select
 import socket
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -145,27 +144,6 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
     return seen
 
 
-def arriving_sources(lab: SopaLab, src: str, dst: str, count: int, source_port: int) -> Counter[str]:
-    """Send UDP datagrams; return how many arrived with which Ethernet source address."""
-    to, host = str(lab.tree.ip(lab.tree.host(dst))), lab.tree.host(dst)
-    with inside(lab.lab.netns(host)):
-        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
-    with inside(lab.lab.netns(lab.tree.host(src))):
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    seen: Counter[str] = Counter()
-    with wire, sender:
-        wire.bind((lab.lab.interface(host, 0), 0x0800))
-        wire.settimeout(WIRE_SECONDS)
-        sender.bind(("", source_port))
-        for _ in range(count):
-            sender.sendto(b"?", (to, UDP_PORT))
-        while seen.total() < count:
-            frame = wire.recv(2000)
-            if frame[23] == 17 and frame[ports_at(frame) : ports_at(frame) + 2] == source_port.to_bytes(2, "big"):
-                seen[":".join(f"{octet:02x}" for octet in frame[6:12])] += 1
-    return seen
-
-
 def ports_at(frame: bytes) -> int:
     """Return the offset of an IPv4 packet's ports."""
     return 14 + (frame[14] & 15) * 4
@@ -215,11 +193,6 @@ def hits(lab: SopaLab, switch: str, entry: str) -> int:
         lab.lab.ovs.appctl("revalidator/wait")
     lines = (line for line in lab.lab.ovs.ofctl("dump-flows", switch).splitlines() if re.search(entry, line))
     return sum(int(found[1]) for line in lines if (found := re.search(r"n_packets=(\d+)", line)))
-
-
-def drops(lab: SopaLab, switch: str, entry: str) -> int:
-    """Return how many packets a switch's drop entry has counted."""
-    return hits(lab, switch, f"{entry}.*actions=drop")
 
 
 def state_files(directory: Path) -> list[str]:

@@ -273,32 +273,6 @@ def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> Non
     assert {"scheme", "k", "seed", "src", "dst", "mbit", "bytes", "seconds"} <= set(line)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("permutation --schemes sopaa", "did you mean sopa"),
-        ("permutatoin", "did you mean permutation"),
-        ("permutation --schemes sopa,sopa", "contains a scheme twice"),
-        ("permutation --schemes sopa+fr=0", "write +fr=N"),
-        ("permutation --k 5", "must be an even number"),
-        ("four-flows --k 2", "k"),
-        ("permutation --backend ns3 --schemes bgp", "bgp"),
-        ("permutation --backend ns2", "ns2"),
-        ("permutation --set spread=1ms", "add --backend ns3"),
-        ("permutation --schemes mcs+ecn=50 --queue 50", "no queue of 50 packets gets so long"),
-        ("permutation --schemes mcs --carrier option", "leave out --carrier"),
-        ("permutation --backend ns3 --set spraed=1ms", "did you mean spread"),
-        ("production --k 8 --rate 1000 --seconds 6", "ports of the lab"),
-    ],
-)
-def test_what_cannot_be_run_is_said_before_anything_is_started(words: str, said: str, tmp_path: Path) -> None:
-    done = CliRunner().invoke(sopa_main, ["experiment", "run", *words.split(), "--out", str(tmp_path / "out")])
-    assert done.exit_code in (1, 2)
-    assert said in done.output
-    assert done.exception is None or isinstance(done.exception, SystemExit)
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_matrix_with_a_foreign_host_and_a_used_directory_are_rejected(tmp_path: Path) -> None:
     matrix = tmp_path / "mine.csv"
     matrix.write_text("src,dst,bytes\nh0_0_2,h9_0_2,1000\n")
