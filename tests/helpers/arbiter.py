@@ -26,12 +26,11 @@ class ArbiterProcess(ChildProcess):
         super().__init__([*command, "--listen", f"127.0.0.1:{self.port}", *options], log)
 
     def text(self) -> str:
-        """Return what it has logged."""
         return self.log.read_text()
 
 
 class AskingHost:
-    """A host that wants to send: its demands are cumulative, and each slot that it is granted counts as used."""
+    """A host that wants to send: demands are cumulative, and each slot that it is granted, of `grants`, counts as used."""
 
     def __init__(self, address: IPv4Address, port: int, secret: str | None = None, run: int = 1) -> None:
         self.address, self.run = address, run
@@ -59,15 +58,8 @@ class AskingHost:
         through = self._use(last.slot_ns) if last is not None else 0
         self.sequence += 1
         entries = tuple(Wanted(other, total, self._sent.get(other, 0)) for other, total in self.wanted.items())
-        demand = Demand(
-            self.address,
-            self.sequence,
-            last.term if last is not None else 0,
-            self.run,
-            time.monotonic_ns(),
-            through,
-            entries,
-        )
+        term = last.term if last is not None else 0
+        demand = Demand(self.address, self.sequence, term, self.run, time.monotonic_ns(), through, entries)
         datagram = write_demand(demand, self.token)
         with suppress(ConnectionRefusedError):  # of the datagram before
             self.socket.send(datagram)
@@ -97,7 +89,6 @@ class AskingHost:
         return new
 
     def close(self) -> None:
-        """Close its socket."""
         self.socket.close()
 
 

@@ -35,11 +35,9 @@ class Leader:
         self.put(records.CHARTER, records.Charter(records.FORMAT, self.tree.document(), "mac"))
 
     def put(self, key: str, record: records.Record) -> None:
-        """Write a key."""
         self.engine.write({key: records.write(record)})
 
     def commit(self, term: int, version: int, failures: Mapping[str, str] | None = None) -> None:
-        """Commit a view."""
         self.put(records.VIEW, records.CommittedView(term, version, failures or {}))
 
     def relay(self, name: str) -> dict[str, Any] | None:
@@ -62,7 +60,8 @@ class Leader:
 class Agent:
     """An agent's end of a channel: what it has in force follows from the messages by `protocol.receive`, as in the real agent.
 
-    A thread reads them, and answers pings at once.
+    A thread reads them, and answers pings at once; `answers` has what is done with messages of other kinds as soon as they come,
+    of ``ping`` None to answer none. `kinds` are those of the messages that were followed.
     """
 
     def __init__(self, channel: ClientConnection, address: str, answers: Answers | None = None) -> None:
@@ -103,7 +102,6 @@ class Agent:
         return self.view.epoch, self.view.version
 
     def acknowledge(self, message: object = None) -> None:
-        """Say what is in force."""
         self.channel.send(protocol.ack(self.view, 0))
 
 

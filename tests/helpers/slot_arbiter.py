@@ -39,7 +39,7 @@ class _Host:
 
 
 class SlotArbiter:
-    """An arbiter on loopback, while the context lasts."""
+    """An arbiter on loopback, while the context lasts, whose clock is ahead; every so many-th datagram of grants is lost."""
 
     def __init__(
         self,
@@ -81,7 +81,6 @@ class SlotArbiter:
             self.socket.close()
 
     def clock(self) -> int:
-        """Return its clock."""
         return time.monotonic_ns() + self.skew_ns
 
     def demanded(self) -> int:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from topologies.lab.etcd import Place
@@ -18,7 +17,7 @@ CHUNK = 1 << 16
 class SlowWrites:
     """A TCP relay for each node, on a thread of its own, as a context manager.
 
-    A write reaches its node `seconds` after the client has sent it, also if the client has given it up meanwhile.
+    A write reaches its node `seconds` after the client has sent it (0: nothing is kept back), also if the client has given it up.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
@@ -35,9 +34,7 @@ class SlowWrites:
         self._ready.wait()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join()
 

@@ -66,7 +66,7 @@ def from_all(tree: Clos, seconds: float) -> Plan:
 
 def test_a_run_of_sopa_records_every_flow_exactly_and_the_failure_in_its_middle() -> None:
     def body(_fabric: EmulatedFabric, performed: Perform) -> None:
-        run, flows = performed(from_all(PODS, LONG))
+        run, flows = performed(replace(from_all(PODS, LONG), failed=("a0_0",), fail_after=1.0))
         assert [flow.flow for flow in flows] == list(range(8))
         assert all(flow.completed and flow.bytes > 0 for flow in flows)
         # the tracepoint's counts of all flows and those of no known flow add up to the kernel's counters
@@ -84,7 +84,6 @@ def test_a_run_of_sopa_records_every_flow_exactly_and_the_failure_in_its_middle(
         assert (its["policy"], its["fr_threshold"], its["tcp_recovery"]) == ("round-robin", 10, 1)
         assert len(run.series) == len(run.cwnd) == 8
 
-        run, flows = performed(replace(from_all(PODS, LONG), failed=("a0_0",), fail_after=1.0))
         [failed] = [at for at, text in run.events if text == "a0_0 fails"]
         told = [at for at, text in run.events if text.startswith("version ") and "a0_0" in text]
         assert any(at >= failed for at in told)

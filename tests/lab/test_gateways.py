@@ -159,7 +159,7 @@ def test_a_gateway_that_dies_loses_datagrams_until_all_know_it_and_other_gateway
 
 
 def test_connections_to_the_outside_and_an_answer_once_no_gateway_is_left(gateways: SopaLab) -> None:
-    lab, payload = gateways, bytes(range(256)) * 4096
+    lab, payload = gateways, bytes(range(256)) * 400
     with outside(lab):
         for _ in range(6):
             with open_socket(lab, "h0_0_2", socket.SOCK_STREAM) as its:
