@@ -62,9 +62,7 @@ def _cgroup() -> Path:
         _, place, kind, *_ = line.split()
         if kind == "cgroup2":
             return Path(place)
-    raise FileNotFoundError(
-        "no cgroup v2 is mounted, which stops processes: mount -t cgroup2 none /sys/fs/cgroup/unified"
-    )
+    raise FileNotFoundError("no cgroup v2 is mounted, to stop processes: mount -t cgroup2 none /sys/fs/cgroup/unified")
 
 
 DISTURBANCES: dict[str, Callable[[], AbstractContextManager[Start]]] = {

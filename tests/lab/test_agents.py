@@ -1,4 +1,4 @@
-"""Agents of single hosts in a lab: what they change and put back, their metrics, and MCS between two of them."""
+"""Agents of single hosts in a lab: what they change and put back, and their metrics."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -118,6 +119,10 @@ def agent_with_metrics(lab: SopaLab, *options: str) -> tuple[AgentProcess, str]:
     return agent, f"http://127.0.0.1:{port}/metrics"
 
 
+def port_of(url: str) -> int:
+    return httpx.URL(url).port or 0
+
+
 def scrape(url: str) -> dict[str, dict[tuple[str, ...], float]]:
     """Every sample by name and its labels' values, without the interface's."""
     samples: dict[str, dict[tuple[str, ...], float]] = {}
@@ -129,9 +134,13 @@ def scrape(url: str) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def test_packets_are_counted_by_path_and_by_why_they_have_none(bare: SopaLab) -> None:
+    """And who asks for metrics slowly holds up nobody, not even the agent's end."""
+    settings = host_settings(bare, bare.tree.host(SRC))
     agent, url = agent_with_metrics(bare)
-    with agent:
+    with agent, ExitStack() as slow:
         bare.controller.wait_agents(1)
+        asking = [slow.enter_context(socket.create_connection(("127.0.0.1", port_of(url)))) for _ in range(20)]
+        asking[0].sendall(b"GET /met")
         before = scrape(url)["sopa_agent_path_packets_total"]
         run(bare, SRC, "ip", "neigh", "flush", "all")
         carried = Counter(word for word in datagrams(bare, SRC, DST, 40, 7001) if word)
@@ -149,32 +158,17 @@ def test_packets_are_counted_by_path_and_by_why_they_have_none(bare: SopaLab) ->
         bare.controller.stop(signal.SIGKILL)
         eventually(lambda: scrape(url)["sopa_agent_connected"][()], 0)
         assert scrape(url)["sopa_agent_version"][()] > after["sopa_agent_version"][()]
+        assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert host_settings(bare, bare.tree.host(SRC)) == settings
     bare.controller.start()
     bare.lab.set_link("a0_0-c0_1", up=True)
-
-
-def test_who_asks_slowly_holds_up_nobody_not_even_the_agents_end(bare: SopaLab) -> None:
-    before = host_settings(bare, bare.tree.host(SRC))
-    agent, url = agent_with_metrics(bare)
-    with agent:
-        bare.controller.wait_agents(1)
-        port = httpx.URL(url).port
-        assert port is not None
-        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
-        slow[0].sendall(b"GET /met")
-        assert scrape(url)["sopa_agent_connected"][()] == 1
-        assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
-        for one in slow:
-            one.close()
-    assert host_settings(bare, bare.tree.host(SRC)) == before
 
 
 def test_a_port_that_is_taken_is_said_and_nothing_stays_changed(bare: SopaLab) -> None:
     before = host_settings(bare, bare.tree.host(SRC))
     agent, url = agent_with_metrics(bare)
-    port = httpx.URL(url).port
-    taken = socket.create_server(("127.0.0.1", port or 0))
-    with taken, pytest.raises(ProcessError, match="Address already in use"), agent:
+    port = port_of(url)
+    with socket.create_server(("127.0.0.1", port)), pytest.raises(ProcessError, match="Address already in use"), agent:
         agent.wait_until(lambda: False, "it had been scraped")
     assert f"metrics cannot be served at 127.0.0.1 port {port}: Address already in use" in agent.log.read_text()
     assert host_settings(bare, bare.tree.host(SRC)) == before

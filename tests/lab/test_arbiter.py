@@ -1,16 +1,11 @@
-"""The arbiter beside real traffic: of a host that does not take part, and of hosts that send in slots, also while it is dead."""
+"""The arbiter beside real traffic of a host that does not take part; hosts that send in slots are in tests/bpf and tests/timing."""
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 
-import httpx
-
-from experiments.bench.measure_reaction import OPTIONS, TcpFlow
 from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.arbiter.build import build
 from tests.helpers.arbiter import ArbiterProcess, AskingHost, converse
@@ -67,28 +62,3 @@ def test_a_host_that_does_not_take_part_has_its_traffic_kept_free() -> None:
                 traffic.kill()
 
     in_lab(body, Clos(1, 2, 2, 0, 2), rate_mbit=MBIT, agents=False)
-
-
-def test_hosts_go_on_when_the_arbiter_dies_and_send_in_slots_when_it_is_back() -> None:
-    def body(lab: SopaLab) -> None:
-        assert lab.arbiter is not None
-
-        def cells() -> float:
-            with suppress(httpx.TransportError):  # it has just been started
-                return lab.arbiter.metrics()["sopa_arbiter_granted_cells_total"] if lab.arbiter is not None else 0.0
-            return 0.0
-
-        def goes_on() -> None:
-            before = flow.received
-            eventually(lambda: flow.received > before + 50_000)
-
-        with TcpFlow(lab, lab.tree.host("h0_0_2"), lab.tree.host("h0_1_2"), pace=None) as flow:
-            goes_on()
-            eventually(lambda: cells() > 100)
-            lab.arbiter.stop(signal.SIGKILL)
-            goes_on()
-            lab.arbiter.start()
-            eventually(lambda: cells() > 100)
-            goes_on()
-
-    in_lab(body, Clos(1, 2, 2, 0, 2), **OPTIONS["cfr"])

@@ -176,7 +176,7 @@ def test_a_controller_restart_during_failures_costs_no_packet(lab: SopaLab) -> N
 # -- a hostile root on a host: no link, switch or neighbour changes state ---------------------------------------------
 
 
-FRAMES = 1200
+FRAMES = 600
 SEEDS = (1, 2)
 BATCH = 50
 

@@ -14,7 +14,11 @@ class MutantsError(ValueError):
 
 
 class Defect(NamedTuple):
-    """A small change of the product that a test has to find."""
+    """A text that occurs once in a file of the product, and what it becomes; a test has to find that.
+
+    ``tests`` are patterns of the modules that test a file that is compiled: coverage does not see it. ``equivalent`` says why no
+    test can find it.
+    """
 
     name: str
     file: str
