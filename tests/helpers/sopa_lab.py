@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,6 @@ LATE_SECONDS = 60.0
 """An answer may take so long: most of it is the time in which some process waits for a processor."""
 GONE_SECONDS = 1.0
 """So long a test waits for answers that none must send."""
-WIRE_SECONDS = 60.0
 QUICK = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
 """Options of a controller that uses links again as soon as they are back."""
 
@@ -51,15 +51,12 @@ def whole(
     with its as lab:
         raise_receive_buffers(lab.lab.ovs.pid(), RECEIVE_BYTES)
         if bfd_ms is None and lab.lab.bfd:
-            set_bfd(lab, min_tx=BFD_MS, min_rx=BFD_MS)
+            every = [
+                f"-- set Interface {name} bfd:min_tx={BFD_MS} bfd:min_rx={BFD_MS}"
+                for name, _ in lab.lab.fabric_interfaces()
+            ]
+            lab.lab.ovs.vsctl(*" ".join(every).split())
         yield lab
-
-
-def set_bfd(lab: SopaLab, **settings: object) -> None:
-    """Change settings of BFD at all ends of the links between switches."""
-    values = [f"bfd:{key}={value}" for key, value in settings.items()]
-    names = [name for name, _ in lab.lab.fabric_interfaces()]
-    lab.lab.ovs.vsctl(*(word for name in names for word in ("--", "set", "Interface", name, *values)))
 
 
 def in_lab(body: Callable[[SopaLab], None], fabric: Clos, **options: Any) -> None:
@@ -86,28 +83,15 @@ def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:
     return done.stdout
 
 
-def lost(
-    lab: SopaLab,
-    src: str,
-    dst: str,
-    count: int = 5,
-    interval: float = 0.05,
-    source: str = "",
-    late: float = LATE_SECONDS,
-) -> int:
-    """Return the number of unanswered pings of ``count``, sent at an interval, from the host's address or another of it.
-
-    ping(8) would wait for the last answer only twice as long as for the others.
-    """
+def lost(lab: SopaLab, src: str, dst: str, count: int = 5, interval: float = 0.05, late: float = LATE_SECONDS) -> int:
+    """Return the number of unanswered pings: ping(8) would wait for the last answer only twice as long as for the others."""
     identifier = secrets.randbits(16)
     with inside(lab.lab.netns(lab.tree.host(src))):
         pings = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     with pings:
-        pings.bind((source, 0))
         pings.connect((str(lab.tree.ip(lab.tree.host(dst))), 0))
-        waiting: set[int] = set()
+        waiting = set(range(count))
         for number in range(count):
-            waiting.add(number)
             request = icmp.icmp(icmp.ICMP_ECHO_REQUEST, data=icmp.echo(identifier, number, bytes(56)))
             pings.send(request.serialize(bytearray(), None))
             more = number + 1 < count
@@ -131,7 +115,7 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with wire, sender:
         wire.bind((lab.lab.interface(host, 0), 0x0003))
-        wire.settimeout(WIRE_SECONDS)
+        wire.settimeout(LATE_SECONDS)
         sender.bind(("", source_port))
         for number in range(count):
             sender.sendto(b"%d" % number, (to, UDP_PORT))
@@ -168,18 +152,16 @@ def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = N
 
 def host_settings(lab: SopaLab, host: Host) -> dict[str, str]:
     """Everything that an agent changes on a host."""
-    name = lab.tree.name(host)
-    interface = lab.lab.interface(host, 0)
-    shown = run(lab, name, "ip", "-d", "link", "show", interface)
-    found = re.search(r"gso_max_segs (\d+)", shown)
-    assert found is not None
+    interface, on_host = lab.lab.interface(host, 0), partial(run, lab, lab.tree.name(host))
+    [segments] = re.findall(r"gso_max_segs (\d+)", on_host("ip", "-d", "link", "show", interface))
     return {
-        "tcp_reordering": run(lab, name, "sysctl", "-n", "net.ipv4.tcp_reordering").strip(),
-        "tcp_min_rtt_wlen": run(lab, name, "sysctl", "-n", "net.ipv4.tcp_min_rtt_wlen").strip(),
-        "gso_max_segs": found[1],
-        "interfaces": " ".join(re.findall(r"^\d+: ([^:@]+)", run(lab, name, "ip", "-o", "link", "show"), re.MULTILINE)),
-        "qdiscs": run(lab, name, "tc", "qdisc", "show", "dev", interface),
-        "filters": run(lab, name, "tc", "filter", "show", "dev", interface, "egress", check=False),
+        **{
+            name: on_host("sysctl", "-n", f"net.ipv4.{name}").strip() for name in ("tcp_reordering", "tcp_min_rtt_wlen")
+        },
+        "gso_max_segs": segments,
+        "interfaces": " ".join(re.findall(r"^\d+: ([^:@]+)", on_host("ip", "-o", "link", "show"), re.MULTILINE)),
+        "qdiscs": on_host("tc", "qdisc", "show", "dev", interface),
+        "filters": on_host("tc", "filter", "show", "dev", interface, "egress", check=False),
     }
 
 

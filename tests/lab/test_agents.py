@@ -107,9 +107,6 @@ def test_an_agent_of_the_other_carrier_is_a_warning_and_stays_connected(bare: So
         assert lost(bare, "h0_0_2", "h1_0_2", 4) == 0  # hashed, as any unlabelled packet
 
 
-# -- metrics, read as Prometheus reads them ---------------------------------------------------------------------------
-
-
 SRC, DST = "h0_0_2", "h1_1_3"
 
 

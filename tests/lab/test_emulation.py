@@ -232,9 +232,6 @@ def test_a_queues_length_is_what_the_kernel_says() -> None:
     assert isolated(main) == 0
 
 
-# -- the command ------------------------------------------------------------------------------------------------------
-
-
 def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = f"run permutation --k 2 --schemes ecmp --seeds 2 --seconds 1 --out {out}".split()

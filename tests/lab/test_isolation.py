@@ -243,9 +243,6 @@ os.environ["HOME"] = "/run"
     assert Terminal(script_of(main)).talk(*turns) == 0
 
 
-# -- a lab ------------------------------------------------------------------------------------------------------------
-
-
 def test_a_lab_that_stops_leaves_nothing_and_can_be_started_again() -> None:
     def main() -> int:
         for _ in range(2):

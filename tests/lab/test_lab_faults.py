@@ -225,9 +225,6 @@ def test_swapped_cables_lead_to_each_others_switches(switches: Lab) -> None:
     swap_cables(lab, "h0_0_2-e0_0", "h0_0_3-e0_0")
 
 
-# -- hosts ------------------------------------------------------------------------------------------------------------
-
-
 def test_packets_rates_and_routes(switches: Lab) -> None:
     """As Open vSwitch changes and links flap, the rate stays, and so does the way out of a host."""
     lab, ping = switches, "ping -c1 -W60 10.0.0.3"
@@ -277,9 +274,6 @@ def test_the_management_network_is_no_way_round_the_fabric(switches: Lab) -> Non
         assert "100% packet loss" in at(lab, a, f"ping -c1 -W1 {to}")
         at(lab, a, f"ip route del {to}")
     assert "mgmt" not in str([str(link) for link in lab.net.links])
-
-
-# -- at the start, and without BFD ------------------------------------------------------------------------------------
 
 
 def test_switches_meet_the_controller_once_their_links_are_up() -> None:

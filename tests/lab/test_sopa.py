@@ -79,9 +79,6 @@ def test_switches_that_stand_still_delay_packets_and_lose_none(lab: SopaLab) -> 
     assert lab.controller.fabric()["failures"] == []
 
 
-# -- failures ---------------------------------------------------------------------------------------------------------
-
-
 SENT = 300
 """Datagrams before an event, and after all know of it: so many that every path has had some."""
 
@@ -171,9 +168,6 @@ def test_a_controller_restart_during_failures_costs_no_packet(lab: SopaLab) -> N
     assert one.lost() == other.lost() == []
     for link in failed:
         lab.lab.set_link(link, up=True)
-
-
-# -- a hostile root on a host: no link, switch or neighbour changes state ---------------------------------------------
 
 
 FRAMES = 600

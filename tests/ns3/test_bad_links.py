@@ -75,9 +75,6 @@ def test_throughput_over_time_shows_when_the_link_becomes_bad() -> None:
     assert [1.5, f"{LINK} towards {TOWARDS} loses 50%"] in [list(event) for event in run.events]
 
 
-# -- probes -----------------------------------------------------------------------------------------------------------
-
-
 def test_hosts_with_probes_leave_a_silent_direction_and_keep_their_rate() -> None:
     plan = workload_named("grey-link").build(TREE, 1, SLOW)
     [bad] = plan.bad

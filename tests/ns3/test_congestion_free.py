@@ -29,9 +29,6 @@ def together(flows: list[FlowRecord]) -> float:
     return sum(flow.mbit for flow in flows)
 
 
-# -- no link carries two packets at a time --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("demand", ["flow", "socket", "packet"])
 def test_an_incast_has_no_queue_and_the_rate_of_the_link(demand: str) -> None:
     run, flows = slots("incast", scheme=f"cfr+demand={demand}", spread=1_000_000)
@@ -80,9 +77,6 @@ def test_every_setting_of_the_arbiter_works(setting: str) -> None:
     assert min(flow.mbit for flow in flows) > (100 if setting == "paths=next-fit-ga" else 500)
 
 
-# -- what it depends on ---------------------------------------------------------------------------------------------------
-
-
 def test_the_guard_costs_what_it_takes() -> None:
     rates = [together(slots("incast+2", scheme=f"cfr+guard={guard}")[1]) for guard in (0, 5, 20)]
     assert [rate / rates[0] for rate in rates[1:]] == pytest.approx([0.95, 0.8], abs=0.01)
@@ -112,9 +106,6 @@ def test_demand_that_is_known_late_costs_a_small_flow_a_way_for_each_round() -> 
     assert seconds[1] > seconds[0] + 0.002  # windows of 10, 20 and 40 packets
 
 
-# -- failures -------------------------------------------------------------------------------------------------------------
-
-
 def test_a_failed_switch_gets_no_slots() -> None:
     plan = replace(workload_named("permutation").build(TREE, 1, SCALE), failed=("a0_0",), fail_after=0.02, traced=(0,))
     run, flows = slots(plan)
@@ -132,9 +123,6 @@ def test_slower_links_carry_fewer_cells() -> None:
     assert run.counters["dropped"] == 0
     assert run.counters["longest_queue"] <= 8
     assert together(flows) / len(flows) > 0.8 * 0.5 * WHOLE
-
-
-# -- what it is compared with ---------------------------------------------------------------------------------------------
 
 
 def test_tcp_is_ecmp() -> None:

@@ -40,9 +40,6 @@ def taken(run: RunRecord, flow: int = 0, after: float = 0.0) -> Counter[float]:
     return Counter(row[2] for row in run.arrivals[str(flow)] if row[0] >= after)
 
 
-# -- channels -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("scheme", "paths"), [("mcs+channels=2", 2), ("mcs", 4), ("mcs+channels=16", 4), ("per-packet", 4)]
 )
@@ -117,9 +114,6 @@ def test_bursts_share_a_channel() -> None:
     assert medians["mcs+segments=16"] >= 8
 
 
-# -- marks ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scheme", ["ecmp-vcc", "mcs-ports", "per-packet", "mptcp"])
 def test_marks_keep_queues_short(scheme: str) -> None:
     """Two flows to one host, on its switch: with marks its queue stays far from full, without it fills."""
@@ -150,9 +144,6 @@ def test_losses_under_a_limited_window_do_not_crash_ns3() -> None:
     assert sum(flow.completed for flow in flows) > 0.95 * len(flows)
 
 
-# -- failures -------------------------------------------------------------------------------------------------------------
-
-
 def test_dead_channels_are_left_without_notice() -> None:
     scale = Scale(10_000.0, 0.1)
     tree = two_racks(1)
@@ -167,9 +158,6 @@ def test_dead_channels_are_left_without_notice() -> None:
     assert not taken(run, after=0.02)[0]  # nothing arrives by the failed link
     told, [flow] = scattered(tree, "mcs", plan, scale=scale, series=1_000_000)
     assert sum(told.series["0"]) > sum(run.series["0"])
-
-
-# -- other schemes --------------------------------------------------------------------------------------------------------
 
 
 def test_subflows_have_paths_of_their_own_and_share_the_data() -> None:

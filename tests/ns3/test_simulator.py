@@ -41,9 +41,6 @@ INCAST = transfers(MEGABYTE, "h1_0_2 h0_0_2", "h2_0_2 h0_0_2", "h3_0_2 h0_0_2")
 """Three hosts to one, whose link's queue cannot hold what they begin with."""
 
 
-# -- the fabric -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "tree", [*(FatTree(k) for k in (2, 4, 6, 24)), LEAF_SPINE, UNEVEN], ids=lambda tree: tree.title
 )
@@ -174,9 +171,6 @@ def test_where_flows_begin_on_their_paths(rule: str) -> None:
         assert {len(its) for its in by_pod.values()} == {4}  # no two hosts of a pod begin on the same path
 
 
-# -- schemes --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("scheme", SIMULATED)
 def test_every_scheme_delivers_every_byte_and_a_seed_decides_everything(scheme: str) -> None:
     plan = permutation(size=MEGABYTE // 4)
@@ -278,9 +272,6 @@ def test_a_workload_of_the_lab_runs_as_it_is() -> None:
         assert all(flow.bytes > 0 for flow in flows if flow.start < 0.04), name
 
 
-# -- fabrics that are no fat-trees ----------------------------------------------------------------------------------------
-
-
 def across(tree: Clos, size: int | None = MEGABYTE // 4, traced: bool = True) -> Plan:
     """Every host sends to the host at its place half of the racks further."""
     hosts = list(tree.hosts())
@@ -380,9 +371,6 @@ def test_hedera_places_what_a_fast_uplink_carries() -> None:
     assert min(flow.mbit for flow in flows) > 900
 
 
-# -- collective operations ------------------------------------------------------------------------------------------------
-
-
 def test_a_transfer_starts_when_the_last_of_those_it_waits_for_has_arrived() -> None:
     tree = FatTree(4)
     src, dst, other = (tree.host(name) for name in ("h0_0_2", "h1_0_2", "h2_0_2"))
@@ -405,9 +393,6 @@ def test_a_collective_operation_is_complete_when_its_last_transfer_is(name: str)
         ends = [flows[before].start + flows[before].seconds for before in transfer.after]
         assert flow.start == pytest.approx(max(ends, default=0.0), abs=1e-9)
     assert run.collective["seconds"] == pytest.approx(max(flow.start + flow.seconds for flow in flows))
-
-
-# -- bad input ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "refused"), ids=lambda path: path.stem)
