@@ -32,7 +32,7 @@ TOKEN = "a-token-that-all-members-have"
 
 @dataclass
 class Cluster:
-    """The parts of a cluster: `slow` is between the members and etcd, and `members` has those that run."""
+    """The parts of a cluster."""
 
     tree: Clos
     directory: Path

@@ -35,9 +35,11 @@ class Leader:
         self.put(records.CHARTER, records.Charter(records.FORMAT, self.tree.document(), "mac"))
 
     def put(self, key: str, record: records.Record) -> None:
+        """Write a key."""
         self.engine.write({key: records.write(record)})
 
     def commit(self, term: int, version: int, failures: Mapping[str, str] | None = None) -> None:
+        """Commit a view."""
         self.put(records.VIEW, records.CommittedView(term, version, failures or {}))
 
     def relay(self, name: str) -> dict[str, Any] | None:
@@ -60,8 +62,20 @@ class Leader:
 class Agent:
     """An agent's end of a channel: what it has in force follows from the messages by `protocol.receive`, as in the real agent.
 
-    A thread reads them, and answers pings at once; `answers` has what is done with messages of other kinds as soon as they come,
-    of ``ping`` None to answer none. `kinds` are those of the messages that were followed.
+    A thread reads them, and answers pings at once.
+
+    Parameters
+    ----------
+    channel : ClientConnection
+    address : str
+        The host's.
+    answers : mapping of str to callable, optional
+        What is done with messages of other kinds as soon as they come; of ``ping`` None, to answer none.
+
+    Attributes
+    ----------
+    kinds : list of str
+        Of the messages that were followed.
     """
 
     def __init__(self, channel: ClientConnection, address: str, answers: Answers | None = None) -> None:
@@ -102,6 +116,7 @@ class Agent:
         return self.view.epoch, self.view.version
 
     def acknowledge(self, message: object = None) -> None:
+        """Say what is in force."""
         self.channel.send(protocol.ack(self.view, 0))
 
 

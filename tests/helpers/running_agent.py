@@ -19,7 +19,16 @@ FIRST = IPv4Address("10.0.0.2")
 
 
 class RunningAgent:
-    """A host agent in a thread of its own."""
+    """A host agent in a thread of its own.
+
+    Parameters
+    ----------
+    urls : tuple of str
+        Of its controllers.
+    address : IPv4Address
+        The host's.
+    token_file : Path, optional
+    """
 
     def __init__(self, urls: tuple[str, ...], address: IPv4Address = FIRST, token_file: Path | None = None) -> None:
         options = Options(urls, token_file=token_file, probes=False)

@@ -39,7 +39,19 @@ class _Host:
 
 
 class SlotArbiter:
-    """An arbiter on loopback, while the context lasts, whose clock is ahead; every so many-th datagram of grants is lost."""
+    """An arbiter on loopback, while the context lasts.
+
+    Parameters
+    ----------
+    port : int
+        0 for a free one.
+    term : int
+    slot_ns, budget : int
+    skew_ns : int
+        Its clock is ahead by so much.
+    loses : int
+        Every so many-th datagram of grants is lost; 0 for none.
+    """
 
     def __init__(
         self,
@@ -81,6 +93,7 @@ class SlotArbiter:
             self.socket.close()
 
     def clock(self) -> int:
+        """Return its clock."""
         return time.monotonic_ns() + self.skew_ns
 
     def demanded(self) -> int:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Self
 
 from topologies.lab.etcd import Place
@@ -17,7 +18,16 @@ CHUNK = 1 << 16
 class SlowWrites:
     """A TCP relay for each node, on a thread of its own, as a context manager.
 
-    A write reaches its node `seconds` after the client has sent it (0: nothing is kept back), also if the client has given it up.
+    A write reaches its node `seconds` after the client has sent it, also if the client has given it up meanwhile.
+
+    Parameters
+    ----------
+    places : sequence of Place
+
+    Attributes
+    ----------
+    seconds : float
+        0: nothing is kept back.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
@@ -34,7 +44,9 @@ class SlowWrites:
         self._ready.wait()
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._loop.call_soon_threadsafe(self._end.set)
         self._thread.join()
 
