@@ -20,6 +20,7 @@ from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import SopaLab
 from flowrules import label
 from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.waiting import eventually
 from topologies import Clos, Host
 from topologies.lab.isolation import isolated
 from topologies.lab.packet_sockets import raise_receive_buffers
@@ -83,12 +84,40 @@ def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:
     return done.stdout
 
 
+def socket_at(lab: SopaLab, host: str, *kind: int) -> socket.socket:
+    """Return a socket in a host's network namespace."""
+    with inside(lab.lab.netns(lab.tree.host(host))):
+        return socket.socket(*kind)
+
+
+def failures(lab: SopaLab) -> dict[str, str]:
+    """Return what has failed, with its reason, as the controller says."""
+    return {each["name"]: each["reason"] for each in lab.controller.fabric()["failures"]}
+
+
+def known(lab: SopaLab, *failed: str) -> None:
+    """Wait until exactly these have failed, and all switches and agents know it."""
+    eventually(lambda: set(failures(lab)), set(failed))
+    eventually(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
+    if lab.agent is not None:
+        lab.controller.wait_agents(len(lab.labelling))
+
+
+@contextmanager
+def without(lab: SopaLab, *links: str) -> Iterator[None]:
+    """Cut links, which all know within the context, and plug them in again."""
+    for link in links:
+        lab.lab.set_link(link, up=False)
+    known(lab, *links)
+    yield
+    for link in links:
+        lab.lab.set_link(link, up=True)
+
+
 def lost(lab: SopaLab, src: str, dst: str, count: int = 5, interval: float = 0.05, late: float = LATE_SECONDS) -> int:
     """Return the number of unanswered pings: ping(8) would wait for the last answer only twice as long as for the others."""
     identifier = secrets.randbits(16)
-    with inside(lab.lab.netns(lab.tree.host(src))):
-        pings = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-    with pings:
+    with socket_at(lab, src, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as pings:
         pings.connect((str(lab.tree.ip(lab.tree.host(dst))), 0))
         waiting = set(range(count))
         for number in range(count):
@@ -110,10 +139,8 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
     host, to = lab.tree.host(src), str(lab.tree.ip(lab.tree.host(dst)))
     seen: list[tuple[int, int] | None] = []
     to_port = UDP_PORT.to_bytes(2, "big")
-    with inside(lab.lab.netns(host)):
-        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with wire, sender:
+    wire = socket_at(lab, src, socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
+    with wire, socket_at(lab, src, socket.AF_INET, socket.SOCK_DGRAM) as sender:
         wire.bind((lab.lab.interface(host, 0), 0x0003))
         wire.settimeout(LATE_SECONDS)
         sender.bind(("", source_port))

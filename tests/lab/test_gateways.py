@@ -14,7 +14,7 @@ from experiments.emulation.routers.frr_daemons import Daemons
 from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.shared_lab import of_fabric, shared
-from tests.helpers.sopa_lab import QUICK, run, whole
+from tests.helpers.sopa_lab import QUICK, failures, run, socket_at, whole
 from tests.helpers.waiting import Containing, eventually
 from topologies import Clos
 
@@ -27,11 +27,6 @@ LEAVES = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2, gateways=["h0_1
 SENDERS = ("h0_0_2", "h0_0_3")
 """A host that labels and one that does not."""
 GATEWAYS = [LEAVES.name(gateway) for gateway in LEAVES.gateways]
-
-
-def open_socket(lab: SopaLab, host: str, kind: socket.SocketKind) -> socket.socket:
-    with inside(lab.lab.netns(lab.tree.host(host))):
-        return socket.socket(socket.AF_INET, kind)
 
 
 class Echo(BaseRequestHandler):
@@ -84,7 +79,7 @@ class Stream:
         self._interval = 1 / per_second
         self.sent: list[int] = []
         self.address = str(lab.tree.ip(lab.tree.host(host)))
-        self._sockets = [open_socket(lab, host, socket.SOCK_DGRAM) for _ in range(FLOWS)]
+        self._sockets = [socket_at(lab, host, socket.AF_INET, socket.SOCK_DGRAM) for _ in range(FLOWS)]
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._send)
 
@@ -162,7 +157,7 @@ def test_connections_to_the_outside_and_an_answer_once_no_gateway_is_left(gatewa
     lab, payload = gateways, bytes(range(256)) * 400
     with outside(lab):
         for _ in range(6):
-            with open_socket(lab, "h0_0_2", socket.SOCK_STREAM) as its:
+            with socket_at(lab, "h0_0_2", socket.AF_INET, socket.SOCK_STREAM) as its:
                 its.settimeout(60)
                 its.connect((OUTSIDE, TCP_PORT))
                 sender = threading.Thread(target=its.sendall, args=(payload,))
@@ -187,7 +182,7 @@ def test_connections_to_the_outside_and_an_answer_once_no_gateway_is_left(gatewa
     said = run(lab, "h0_0_2", "ping", "-c", "3", "-i", "1.5", "-W", "60", OUTSIDE, check=False)
     assert "From 10.0.0.1" in said
     assert "Net Unreachable" in said
-    with open_socket(lab, "h0_0_3", socket.SOCK_STREAM) as its:
+    with socket_at(lab, "h0_0_3", socket.AF_INET, socket.SOCK_STREAM) as its:
         its.settimeout(60)
         assert its.connect_ex((OUTSIDE, TCP_PORT)) in (errno.ENETUNREACH, errno.EHOSTUNREACH)
     for name in GATEWAYS:
@@ -213,9 +208,6 @@ def test_a_gateway_that_falls_silent_is_left_if_it_has_spoken_bfd(gateways: Sopa
         body = lab.controller.get("/paths", src="10.0.0.2", dst=OUTSIDE).json()
         return {candidate["gateway"] for candidate in body["candidates"]}
 
-    def failures() -> dict[str, str]:
-        return {one["name"]: one["reason"] for one in lab.controller.fabric()["failures"]}
-
     daemons = Daemons(lab.directory / "frr", lambda name: str(lab.lab.netns(LEAVES.host(name))))
     try:
         daemons.start(configuration)
@@ -227,12 +219,12 @@ def test_a_gateway_that_falls_silent_is_left_if_it_has_spoken_bfd(gateways: Sopa
         eventually(lambda: lab.controller.fabric()["bfd"]["detail"], answers, seconds=150)
         eventually(to_outside, set(GATEWAYS))
         daemons.freeze(GATEWAYS[0])
-        eventually(failures, {link: "silent"})
+        eventually(lambda: failures(lab), {link: "silent"})
         assert to_outside() == {LEAVES.name(other)}
         run(lab, "h0_0_2", "ping", "-c", "1", str(LEAVES.ip(speaking)))  # its port is up, and it is still a host
         daemons.end(GATEWAYS[0])
         daemons.start(configuration)
-        eventually(failures, {})
+        eventually(lambda: failures(lab), {})
         eventually(to_outside, set(GATEWAYS))
     finally:
         daemons.close()

@@ -10,8 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from experiments.emulation.sopa_lab import SopaLab
-from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.sopa_lab import QUICK, UDP_PORT, in_lab, lost
+from tests.helpers.sopa_lab import QUICK, UDP_PORT, in_lab, lost, socket_at
 from tests.helpers.waiting import eventually
 from topologies import Clos
 from topologies.lab.faults import kill_switch, restore_switch
@@ -65,15 +64,13 @@ def test_an_irregular_fabric_has_each_links_rate_and_room_in_its_queues() -> Non
 def _two_bursts_wait_in_one_queue(lab: SopaLab) -> None:
     """Two hosts send at full rate to one: what exceeds the rate of its link waits in the edge switch."""
     count, receiver = 150, lab.tree.host("h0_1_2")
-    with inside(lab.lab.netns(receiver)):
-        sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with sink, ThreadPoolExecutor(2) as pool:
+    with socket_at(lab, "h0_1_2", socket.AF_INET, socket.SOCK_DGRAM) as sink, ThreadPoolExecutor(2) as pool:
         sink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
         sink.bind(("", UDP_PORT))
         sink.settimeout(60)
 
         def send(name: str) -> None:
-            with inside(lab.lab.netns(name)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            with socket_at(lab, name, socket.AF_INET, socket.SOCK_DGRAM) as sender:
                 for _ in range(count):
                     sender.sendto(bytes(1400), (str(lab.tree.ip(receiver)), UDP_PORT))
 

@@ -15,7 +15,7 @@ from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.cli.doctor_host import check_probes
-from tests.helpers.sopa_lab import UDP_PORT, datagrams, in_lab
+from tests.helpers.sopa_lab import UDP_PORT, datagrams, failures, in_lab
 from tests.helpers.waiting import eventually
 from topologies import Clos, Level
 from topologies.lab.faults import set_silent
@@ -130,9 +130,8 @@ def test_a_grey_link_is_named_and_counts_as_failed_and_no_other() -> None:
     grey = "e0_1-a0_1"
 
     def body(lab: SopaLab) -> None:
-        def suspects() -> list[dict[str, Any]]:
-            links: list[dict[str, Any]] = lab.controller.get("/health", suspects="1").json()["links"]
-            return links
+        def suspects() -> Any:
+            return lab.controller.get("/health", suspects="1").json()["links"]
 
         eventually(lambda: lab.controller.get("/health").json()["running"], True, seconds=120)
         with BadLinks(lab.lab) as bad:
@@ -142,12 +141,7 @@ def test_a_grey_link_is_named_and_counts_as_failed_and_no_other() -> None:
                 lambda links: [(link["name"], link["action"]) for link in links] == [(grey, "failed")],
                 seconds=180,
             )
-
-            def failures() -> list[tuple[str, str]]:
-                found = lab.controller.get("/failures").json()["failures"]
-                return [(failure["name"], failure["reason"]) for failure in found]
-
-            eventually(failures, [(grey, "losing packets")])
+            eventually(lambda: failures(lab), {grey: "losing packets"})
             assert f"link {grey} loses" in lab.controller.log.read_text()
             assert bad.lost(grey, "e0_1").hit > 0
             assert link["delay_us"] is None or link["delay_us"] > 0
