@@ -167,14 +167,6 @@ def test_connections_to_the_outside_and_an_answer_once_no_gateway_is_left(gatewa
                     back += its.recv(1 << 16)
                 sender.join()
                 assert bytes(back) == payload
-        # agents and switches agree on what is in use; a drain is enough
-        link = f"{GATEWAYS[0]}-e0_1"
-        assert lab.controller.change("PUT", f"/drains/{link}").is_success
-        found = lab.controller.get("/paths", src="10.0.0.2", dst=OUTSIDE).json()
-        assert {path["gateway"] for path in found["candidates"]} == {GATEWAYS[1]}
-        excluded = {(path["gateway"], path["reason"]) for path in found["excluded"]}
-        assert excluded == {(GATEWAYS[0], f"link {link} drained")}
-        assert lab.controller.change("DELETE", f"/drains/{link}").is_success
     for name in GATEWAYS:
         run(lab, name, "ip", "link", "set", lab.lab.interface(lab.tree.host(name), 0), "down")
     eventually(lambda: all("down" in (each["away"] or "") for each in lab.controller.fabric()["gateways"]), True)

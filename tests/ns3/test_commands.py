@@ -18,7 +18,6 @@ from click.testing import Result
 
 from experiments.report import plots
 from tests.helpers.commands import sopa as command
-from tests.helpers.records import files_up_to
 from tests.helpers.simulator import NEEDS_NS3
 from tests.helpers.waiting import eventually
 
@@ -70,46 +69,30 @@ def simulators(where: Path) -> list[str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a directory with the results of `SHORT` as ``one``, and what the cache got from it as ``cache``."""
-    where = tmp_path_factory.mktemp("finished")
-    done = command("experiment", *SHORT, "--out", str(where / "one"), SOPA_CACHE=str(where / "cache"))
-    assert done.exit_code == 0, done.stderr
-    assert "4 of 4" in done.stderr
-    return where
-
-
-@pytest.fixture
-def one(finished: Path, tmp_path: Path) -> Path:
-    """Return the directory ``one`` of a test's own, with those results; the test's cache is that of their run."""
-    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "one"
-
-
-def test_the_command_reports_and_goes_on_with_the_same_settings_only(sopa: Run, one: Path) -> None:
+def test_a_run_reports_goes_on_with_the_same_settings_only_and_comes_from_the_cache(
+    sopa: Run, cache: Path, tmp_path: Path
+) -> None:
+    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+    done = sopa(*SHORT, "--out", "one")
+    assert (done.exit_code, "4 of 4" in done.stderr) == (0, True), done.stderr
     assert (one / "report" / "README.md").exists()
-    [*lines] = (one / "sopa-1.jsonl").read_text().splitlines()
-    assert {(flow["backend"], flow["rate_mbit"]) for flow in map(json.loads, lines)} == {("ns3", 1000.0)}
+    found = map(json.loads, (one / "sopa-1.jsonl").read_text().splitlines())
+    assert {(flow["backend"], flow["rate_mbit"]) for flow in found} == {("ns3", 1000.0)}
     (one / "rps-2.jsonl").unlink()
     done = sopa(*SHORT, "--out", "one")
     assert "3 of 4 runs are already complete" in done.stderr
     assert (one / "rps-2.jsonl").exists()
-    done = sopa(*SHORT, "--set", "spread=1ms", "--out", one.name)
+    done = sopa(*SHORT, "--set", "spread=1ms", "--out", "one")
     assert done.exit_code == 1
     assert "results of another experiment" in done.stderr
 
-
-def test_the_same_run_for_another_directory_comes_from_the_cache(
-    sopa: Run, cache: Path, one: Path, tmp_path: Path
-) -> None:
     assert len(list((cache / "ns3").iterdir())) == 4
     assert sopa(*SHORT, "--out", "two").exit_code == 0
-    assert flows(one) == flows(tmp_path / "two")
-    assert seconds(one) == seconds(tmp_path / "two")  # they are of the first time
+    assert flows(one) == flows(two)
+    assert seconds(one) == seconds(two)  # they are of the first time
     assert sopa(*SHORT, "--set", "spread=1ms", "--out", "three").exit_code == 0
     assert len(list((cache / "ns3").iterdir())) == 8  # other settings are another run
-    assert flows(tmp_path / "three") != flows(one)
+    assert flows(three) != flows(one)
 
 
 def test_failed_links_are_those_of_the_seed_and_part_of_the_experiment(sopa: Run, tmp_path: Path) -> None:
@@ -123,21 +106,6 @@ def test_failed_links_are_those_of_the_seed_and_part_of_the_experiment(sopa: Run
     assert sopa(*SHORT, "--schemes", "sopa,ecmp", "--failed-links", "10", "--out", "out").exit_code == 1
     done = sopa("run", "failure", "--backend", "ns3", "--failed-links", "5", "--out", "other")
     assert "a0_0 fails during the run" in done.stderr
-
-
-@pytest.mark.parametrize("limit", [2_000, 20_000])
-def test_a_full_disk_is_said_and_what_was_kept_goes_on(sopa: Run, tmp_path: Path, limit: int) -> None:
-    with files_up_to(limit):
-        done = sopa(*SHORT, "--out", "out")
-    assert done.exit_code == 1
-    assert "cannot be written" in done.stderr
-    assert "run the same command again" in done.stderr
-    out = tmp_path / "out"
-    assert not list(out.glob(".*"))
-    assert not list(out.glob("*.jsonl"))
-    done = sopa(*SHORT, "--out", "out")
-    assert done.exit_code == 0, done.stderr
-    assert len(flows(out)) == 4
 
 
 def ended(how: signal.Signals, where: Path) -> str | None:
@@ -169,6 +137,7 @@ def test_a_run_that_is_ended_half_way_leaves_nobody_and_goes_on(sopa: Run, tmp_p
 
 
 def test_a_papers_figure_has_a_table_data_and_plots(sopa: Run, tmp_path: Path) -> None:
+    assert all(name in sopa("paper", "--list").stdout for name in ("four-flows", "thresholds", "sizes"))
     done = sopa("paper", "four-flows", "--seeds", "1", "--out", "out")
     assert done.exit_code == 0, done.stderr
     out = tmp_path / "out"
@@ -190,8 +159,3 @@ def test_a_papers_figure_has_a_table_data_and_plots(sopa: Run, tmp_path: Path) -
     assert "| sopa, mean Mbit/s | 475 | 48" in text
     assert re.search(r"^\| rps, slowest \| 360.6 \|  \|  \| \d", text, re.MULTILINE)  # the second column's are there
     assert "## paths" not in text
-
-
-def test_figures_are_listed(sopa: Run) -> None:
-    listed = sopa("paper", "--list").stdout
-    assert all(name in listed for name in ("four-flows", "thresholds", "sizes"))
