@@ -175,6 +175,5 @@ def _tell(verdicts: list[Verdict]) -> Counter[str]:
 
 def _record(verdicts: Sequence[Verdict], counts: Counter[str], options: argparse.Namespace) -> None:
     defects = [its._asdict() | {"defect": its.defect.name, "file": its.defect.file} for its in verdicts]
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     write(options.out, {"tests": str(options.tests), "counts": counts, "defects": defects})
     print(f"recorded in {options.out}")

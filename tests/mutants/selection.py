@@ -34,6 +34,7 @@ class Function(NamedTuple):
 
 def write(path: Path, content: object) -> None:
     """Write JSON at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps(content, indent=1) + "\n")
     beside.replace(path)
@@ -53,7 +54,6 @@ class Selection:
 
     def record(self, executor: Executor) -> None:
         """Run the modules of which nothing is kept, and read all that is; raises `MutantsError` if a test fails."""
-        self._kept.mkdir(parents=True, exist_ok=True)
         keys = self._keys()
         missing = [module for module, path in keys.items() if not path.exists()]
         if missing:
