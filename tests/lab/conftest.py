@@ -74,6 +74,11 @@ OURS = re.compile(r"-eth\d+$|-mgmt$|^m-|^manage$|^ovs-|^sopatest\d|^same$|^[eac]
 
 
 @pytest.fixture
+def record(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.option.record)
+
+
+@pytest.fixture
 def script() -> Iterator[Callable[[str], Script]]:
     """Start Python scripts from the repository's root; whichever still run at the end are killed."""
     started: list[Script] = []

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from sopa_ryu.southbound import bfd
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.shared_lab import disciplines
 from tests.helpers.waiting import Containing, eventually, throughout
 from tests.lab.conftest import PODS
 from tests.lab.switches import (
     DOWN,
     FRAME,
-    LINK,
     LLDP,
     UP,
     bfd_of,
@@ -35,13 +36,12 @@ from tests.lab.switches import (
     states,
     unsettled,
 )
-from topologies import FatTree, Host, Level, TopologyError
+from topologies import FatTree, Level, TopologyError
 from topologies.lab.batch_net import run_batch
 from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
 from topologies.lab.isolation import isolated
 from topologies.lab.links import past_the_queue
 from topologies.lab.network import Lab, bfd_interval_ms
-from topologies.lab.private_ovs import OvsError
 
 SLOW_BFD_MS = 3000
 """Three missing packets are a failure, which no link has only because the machine stands still for five seconds."""
@@ -54,26 +54,6 @@ def at(lab: Lab, host: str, command: str) -> str:
 
 def test_the_interval_grows_with_the_sessions() -> None:
     assert [bfd_interval_ms(FatTree(k)) for k in (2, 4, 6, 8)] == [100, 100, 338, 800]
-
-
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        (lambda lab: set_silent(lab, "a0_0-c1_0", "a0_0", True), "not cabled together"),
-        (lambda lab: set_silent(lab, "a0_0", "a0_0", True), "is a switch, not a link"),
-        (lambda lab: set_silent(lab, LINK, "c0_0", True), "c0_0 is not an end of a0_0-c0_1"),
-        (lambda lab: set_silent(lab, "h0_0_2-e0_0", "e0_0", True), "is a host's link"),
-        (lambda lab: kill_switch(lab, "h0_0_2"), "h0_0_2 is a host"),
-        (lambda lab: kill_switch(lab, "x9"), "no switch or host"),
-        (lambda lab: swap_cables(lab, LINK, LINK), "not two links"),
-        (lambda lab: swap_cables(lab, LINK, "e0_0-a0_0"), "not two links of the same level"),
-        (lambda lab: swap_cables(lab, LINK, "a1_1-c1_1"), "do not end at the same switch"),
-        (lambda lab: swap_cables(lab, LINK, "a0_0-c1_1"), "not cabled together"),
-    ],
-)
-def test_what_is_not_there_cannot_fail(mistake: Callable[[Lab], None], message: str) -> None:
-    with pytest.raises(TopologyError, match=message):
-        mistake(Lab(FatTree(4)))
 
 
 def test_bfd_is_up_on_every_link_between_switches_and_on_no_other(switches: Lab) -> None:
@@ -115,114 +95,72 @@ def test_bfd_and_lldp_do_not_wait_in_a_full_queue(switches: Lab) -> None:
     eventually(lambda: bfd_of(switches, link), UP)
 
 
-def test_one_way_loss_is_silent_and_bfd_finds_it(switches: Lab) -> None:
-    carries(switches, LINK, True, True)
-    for towards, carried in (("c0_1", (False, True)), ("a0_0", (True, False))):
-        set_silent(switches, LINK, towards, True)
-        eventually(lambda: bfd_of(switches), DOWN)
-        set_silent(switches, LINK, towards, True)
-        carries(switches, LINK, *carried)
-        assert [states(switches, "a0_0")["4"], states(switches, "c0_1")["1"]] == ["0", "0"]  # not LINK_DOWN
-        assert run("ip", "-brief", "link", "show", "a0_0-eth4").split()[1] == "UP"
-        errors = switches.ovs.ofctl("dump-ports", "a0_0", "4") + switches.ovs.ofctl("dump-ports", "c0_1", "1")
-        assert set(re.findall(r"tx pkts=\d+, bytes=\d+, (.*)", errors)) == {"drop=0, errs=0, coll=0"}
-        set_silent(switches, LINK, towards, False)
-        eventually(lambda: bfd_of(switches), UP)
-
-
-def test_faults_of_one_link_in_any_order_are_independent(switches: Lab) -> None:
-    lab, chance = switches, random.Random(7)
-    faults = {
-        "cut": (lambda: lab.set_link(LINK, False), lambda: lab.set_link(LINK, True)),
-        "up": (lambda: set_silent(lab, LINK, "c0_1", True), lambda: set_silent(lab, LINK, "c0_1", False)),
-        "down": (lambda: set_silent(lab, LINK, "a0_0", True), lambda: set_silent(lab, LINK, "a0_0", False)),
-        "lower": (lambda: kill_switch(lab, "a0_0"), lambda: restore_switch(lab, "a0_0")),
-        "upper": (lambda: kill_switch(lab, "c0_1"), lambda: restore_switch(lab, "c0_1")),
-        "swap": (lambda: swap_cables(lab, LINK, "a0_0-c0_0"), lambda: swap_cables(lab, "a0_0-c0_0", LINK)),
+def handle(lab: Lab, before: dict[str, object], step: Step) -> str:
+    """Let something fail, or wait for what a line says, or look at a switch."""
+    words, out_of = step.words, step.command in ("silence", "cut")
+    faults: dict[str, Callable[[], object]] = {
+        **dict.fromkeys(("cut", "plug"), lambda: lab.set_link(words[0], not out_of)),
+        **dict.fromkeys(("silence", "hear"), lambda: set_silent(lab, words[0], words[1], out_of)),
+        "kill": lambda: kill_switch(lab, *words),
+        "restore": lambda: restore_switch(lab, *words),
+        "swap": lambda: swap_cables(lab, *words),
+        "entry": lambda: lab.ovs.ofctl("add-flow", *words, "actions=drop"),
+        "forget": lambda: forget_frames(lab, *words),
     }
-    before, shaped = settings(lab), disciplines()
-    for last in ("up", "lower"):  # what alone is left of them still keeps the link down
-        for begin, _ in chance.sample(list(faults.values()), len(faults)):
-            begin()
-        for name in chance.sample([name for name in faults if name != last], len(faults) - 1):
-            faults[name][1]()
-        throughout(lambda: bfd_of(lab) == UP, False, seconds=1.0)
-        faults[last][1]()
-        eventually(lambda: unsettled(lab), set())
-        eventually(lambda: settings(lab), before)
-        assert disciplines() == shaped
-        carries(lab, LINK, True, True)
+    match [step.command, *words]:
+        case [name, *_] if name in faults:
+            try:
+                faults[name]()
+            except TopologyError as error:
+                return f"refused: {error}"
+        case "bfd", link, state:
+            eventually(lambda: bfd_of(lab, link), UP if state == "up" else DOWN)
+        case "stays", link, "down":
+            throughout(lambda: bfd_of(lab, link) == UP, False, seconds=1.0)
+        case "port", switch, number, state:
+            eventually(lambda: states(lab, switch)[number], state)
+        case "carries", link, *ways:
+            carries(lab, link, "up" in ways, "down" in ways)
+        case "way", switch, port, *to:
+            count_frames(lab, *to)
+            sent(lab, switch, int(port))
+            [found] = eventually(lambda: [name for name in to if received(lab, name)])
+            forget_frames(lab, *to)
+            return found
+        case "exists", switch:
+            return str(switch in lab.ovs.vsctl("list-br").split())
+        case "entries", switch:
+            return str(lab.ovs.ofctl("dump-flows", switch).count("actions="))
+        case "interfaces", *names:
+            return " ".join(run("ip", "-brief", "link", "show", name).split()[1] for name in names)
+        case "errors", switch, port:
+            return " ".join(re.findall(r"tx pkts=\d+, bytes=\d+, (.*)", lab.ovs.ofctl("dump-ports", switch, port)))
+        case "mininet", switch, port:
+            return str(lab.net.get(switch).intfs[int(port)])
+        case ["settled" | "whole" as wanted]:
+            eventually(lambda: unsettled(lab), set())
+            if wanted == "whole":
+                eventually(lambda: {"settings": settings(lab), "shaped": disciplines()}, before)
+        case _:
+            raise AssertionError(step)
+    return ""
 
 
-def test_a_switch_dies_and_comes_back_empty_and_as_it_was(switches: Lab) -> None:
+@pytest.mark.parametrize("file", scripts(__file__, "faults"), ids=lambda file: file.stem)
+def test_faults(switches: Lab, file: Path, record: bool) -> None:
+    before = {"settings": settings(switches), "shaped": disciplines()}
+    assert {bridge["controller"] for bridge in settings(switches)["Bridge"]} == {1}
+    play(file, partial(handle, switches, before), record=record)
+
+
+def test_mininet_goes_on_and_its_prompts_commands_do_the_same(switches: Lab) -> None:
     lab = switches
-    before, shaped = settings(lab), disciplines()
-    assert {bridge["controller"] for bridge in before["Bridge"]} == {1}
-    for name in ("e1_1", "c1_0"):
-        switch = lab.tree.switch(name)
-        lab.ovs.ofctl("add-flow", name, "actions=drop")
-        around = [node for node in lab.tree.ports(switch).values() if not isinstance(node, Host)]
-        kill_switch(lab, name)
-        kill_switch(lab, name)
-        with pytest.raises(OvsError, match="not a bridge"):
-            lab.ovs.ofctl("show", name)
-        facing = {lab.tree.name(node): str(lab.tree.port(node, switch)) for node in around}
-        eventually(lambda facing=facing: {states(lab, *to)[port] for *to, port in facing.items()}, {"0"})
-        for port in lab.tree.ports(switch):
-            assert run("ip", "-brief", "link", "show", lab.interface(switch, port)).split()[1] == "UP"
-        restore_switch(lab, name)
-        assert "actions" not in lab.ovs.ofctl("dump-flows", name)
-        assert f"dpid:{lab.tree.dpid(switch):016x}" in lab.ovs.ofctl("show", name)
-        eventually(lambda: unsettled(lab), set())
-        eventually(lambda: settings(lab), before)
-        assert disciplines() == shaped
-        lab.ovs.ofctl("add-flow", name, "actions=drop")
-        restore_switch(lab, name)  # it lives: nothing is lost
-        assert "actions=drop" in lab.ovs.ofctl("dump-flows", name)
-        lab.ovs.ofctl("del-flows", name)
-    # Mininet goes on, and its prompt's command does the same
     lab.net.get("a0_0").stop(deleteIntfs=False)
     assert "a0_0" not in lab.ovs.vsctl("list-br").split()
     lab.net.get("a0_0").start(lab.net.controllers)
     lab.net.configLinkStatus("a0_0", "c0_0", "down")
     eventually(lambda: states(lab, "a0_0")["3"], "LINK_DOWN")
     lab.net.configLinkStatus("a0_0", "c0_0", "up")
-
-
-def test_swapped_cables_lead_to_each_others_switches(switches: Lab) -> None:
-    lab = switches
-
-    def way(switch: str, port: int, *to: str) -> str:
-        """Return the switch, of those, that a port leads to."""
-        count_frames(lab, *to)
-        sent(lab, switch, port)
-        [found] = eventually(lambda: [name for name in to if received(lab, name)])
-        forget_frames(lab, *to)
-        return found
-
-    swap_cables(lab, "a0_0-c0_0", "a0_0-c0_1")
-    assert way("a0_0", 3, "c0_0", "c0_1") == "c0_1"
-    assert way("a0_0", 4, "c0_0", "c0_1") == "c0_0"
-    # and at an upper end; the switch remembers over its death
-    swap_cables(lab, "e1_0-a1_0", "e1_1-a1_0")
-    kill_switch(lab, "a1_0")
-    swap_cables(lab, "a1_0-c0_0", "a1_0-c0_1")
-    restore_switch(lab, "a1_0")
-    assert way("a1_0", 1, "e1_0", "e1_1") == "e1_1"
-    assert way("a1_0", 3, "c0_0", "c0_1") == "c0_1"
-    assert way("c0_1", 2, "a1_0", "a0_0") == "a1_0"
-    eventually(lambda: unsettled(lab), set())
-    # a name keeps meaning the same cable
-    lab.set_link("a0_0-c0_1", False)
-    eventually(lambda: states(lab, "a0_0")["3"], "LINK_DOWN")
-    lab.set_link("a0_0-c0_1", True)
-    for links in (("a1_0-c0_0", "a1_0-c0_1"), ("e1_0-a1_0", "e1_1-a1_0"), ("a0_0-c0_1", "a0_0-c0_0")):
-        swap_cables(lab, *links)
-    eventually(lambda: unsettled(lab), set())
-    assert way("a0_0", 3, "c0_0", "c0_1") == "c0_0"
-    swap_cables(lab, "h0_0_2-e0_0", "h0_0_3-e0_0")
-    assert lab.net.get("e0_0").intfs[1].name == "e0_0-eth2"
-    swap_cables(lab, "h0_0_2-e0_0", "h0_0_3-e0_0")
 
 
 def test_packets_rates_and_routes(switches: Lab) -> None:
