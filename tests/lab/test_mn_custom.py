@@ -15,7 +15,7 @@ from topologies.lab.private_ovs import PrivateOvs
 from topologies.structure import FatTree
 
 OVS = ["--controller", "remote", "--switch", "ovs,datapath=user"]
-LEAF_SPINE = "pods: 1\nedges: 3\naggregations: 2\ncores: 0\nhosts: 2\nlinks:\n  e0_1-a0_1: absent\n"
+LEAF_SPINE = "pods: 1\nedges: 3\naggregations: 2\ncores: 0\nhosts: 2\nlinks:\n  e0_1-a0_0: absent\n"
 FILE = Path("/run/fabric.yaml")
 
 
