@@ -8,22 +8,72 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.scripts import ROOT, Script, running
-from tests.helpers.waiting import Containing, eventually
+from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 from topologies import FatTree
 from topologies.lab import isolation
 from topologies.lab.batch_net import LabError
 from topologies.lab.isolation import isolated
 from topologies.lab.network import Lab
 
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def running(seconds: str) -> list[int]:
+    """The processes of this machine, in whichever namespace, that are ``sleep`` with that argument."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if file.read_bytes() == f"sleep\0{seconds}\0".encode():
+                found.append(int(file.parent.name))
+    return found
+
+
+class Script:
+    """A running Python script, whose output can be read a line at a time."""
+
+    def __init__(self, body: str) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", body], bufsize=0, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+
+    def line(self) -> str:
+        """The next line of its standard output; fails if it ends without one."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode()
+        assert line, f"no line came; stderr: {self.process.communicate()[1].decode()}"
+        return line.rstrip("\n")
+
+    def end(self) -> tuple[int, str, str]:
+        """Close its standard input, wait for it; its status and the rest of its output."""
+        out, errors = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, out.decode(), errors.decode()
+
+
 Start = Callable[[str], Script]
+
+
+@pytest.fixture
+def script() -> Iterator[Start]:
+    """Start Python scripts from the repository's root; whichever still run at the end are killed."""
+    started: list[Script] = []
+
+    def start(body: str) -> Script:
+        started.append(Script(body))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
 
 
 def script_of(main: str) -> str:
