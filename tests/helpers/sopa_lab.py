@@ -10,9 +10,9 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from ryu.lib.packet import icmp
 
@@ -25,6 +25,7 @@ from topologies import Clos, Host
 from topologies.lab.isolation import isolated
 from topologies.lab.packet_sockets import raise_receive_buffers
 
+P = ParamSpec("P")
 UDP_PORT = 9000
 STARTING_BFD_MS, BFD_MS = 1000, 4000
 """Three missing packets are a failure, which no link has only because the machine stands still for some seconds."""
@@ -60,20 +61,30 @@ def whole(
         yield lab
 
 
+def in_isolation(test: Callable[P, None]) -> Callable[P, None]:
+    """Let a test run in `isolated`."""
+
+    @wraps(test)
+    def outside(*arguments: P.args, **named: P.kwargs) -> None:
+        def main() -> int:
+            test(*arguments, **named)
+            return 0
+
+        assert isolated(main) == 0
+
+    return outside
+
+
+@in_isolation
 def in_lab(body: Callable[[SopaLab], None], fabric: Clos, **options: Any) -> None:
     """Run a body inside a lab of its own (`whole`); what it asserts there fails the test, with the ends of all logs."""
-
-    def main() -> int:
-        with whole(fabric, **options) as lab:
-            try:
-                body(lab)
-            except BaseException:
-                for log in sorted(lab.directory.glob("*.log")):
-                    print(f"--- {log.name}\n{log.read_text()[-3000:]}")
-                raise
-        return 0
-
-    assert isolated(main) == 0
+    with whole(fabric, **options) as lab:
+        try:
+            body(lab)
+        except BaseException:
+            for log in sorted(lab.directory.glob("*.log")):
+                print(f"--- {log.name}\n{log.read_text()[-3000:]}")
+            raise
 
 
 def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:

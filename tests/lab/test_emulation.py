@@ -27,10 +27,10 @@ from experiments.schemes import Scheme, named
 from experiments.workloads import Plan, Scale, Transfer, inter_pod_permutation
 from experiments.workloads import named as workload
 from sopa_ryu.cli import main as sopa_main
+from tests.helpers.sopa_lab import in_isolation
 from tests.helpers.waiting import eventually
 from tests.lab.switches import run as run_command
 from topologies import Clos, FatTree
-from topologies.lab.isolation import isolated
 
 PODS, THIN = Clos(2, 2, 2, 4, 2), Clos(2, 1, 2, 4, 2)
 RATE = 4.0
@@ -42,21 +42,17 @@ HEDERA = 12.0
 Perform = Callable[..., tuple[RunRecord, list[FlowRecord]]]
 
 
+@in_isolation
 def in_fabric(tree: Clos, scheme: Scheme, body: Callable[[EmulatedFabric, Perform], None]) -> None:
     """Call a function inside the fabric of a scheme, with one that performs plans there."""
+    with EmulatedFabric(tree, scheme, RATE) as fabric:
 
-    def main() -> int:
-        with EmulatedFabric(tree, scheme, RATE) as fabric:
+        def performed(
+            plan: Plan, name: str = "test", tick: Callable[[float], None] = lambda _seconds: None
+        ) -> tuple[RunRecord, list[FlowRecord]]:
+            return perform(fabric, Run(tree, plan, name, scheme, 1, Scale(RATE, plan.seconds)), tick)
 
-            def performed(
-                plan: Plan, name: str = "test", tick: Callable[[float], None] = lambda _seconds: None
-            ) -> tuple[RunRecord, list[FlowRecord]]:
-                return perform(fabric, Run(tree, plan, name, scheme, 1, Scale(RATE, plan.seconds)), tick)
-
-            body(fabric, performed)
-        return 0
-
-    assert isolated(main) == 0
+        body(fabric, performed)
 
 
 def from_all(tree: Clos, seconds: float) -> Plan:
@@ -203,33 +199,30 @@ def test_marks_at_the_port_with_the_long_queue_arrive(base: str) -> None:
     in_fabric(tree, scheme, body)
 
 
+@in_isolation
 def test_a_queues_length_is_what_the_kernel_says() -> None:
-    def main() -> int:
-        # Without IPv6 no router solicitation joins the queue, and at 8 bit/s nothing leaves it after the burst.
-        commands = """sysctl -eqw net.ipv6.conf.default.disable_ipv6=1
-            ip link add va type veth peer name vb
-            ip link set va up
-            ip link set vb up
-            ip address add 10.0.0.1/24 dev va
-            ip neighbour add 10.0.0.2 lladdr 02:00:00:00:00:02 dev va
-            tc qdisc add dev va root tbf rate 8bit burst 1600 limit 1000000
-            tc qdisc add dev va clsact"""
-        for command in commands.splitlines():
-            run_command(*command.split())
-        queues = QueueLengths({None: ["va", "vb"]})
-        queues.sample()
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-            for _ in range(20):
-                sender.sendto(bytes(1000), ("10.0.0.2", 9))
-        queues.sample()
-        shown = json.loads(run_command("tc", "-s", "-j", "qdisc", "show", "dev", "va"))
-        [told] = [each["qlen"] for each in shown if each["kind"] == "tbf"]
-        queues.close()
-        assert queues.series == {"va": [0, told], "vb": [0, 0]}
-        assert told >= 15
-        return 0
-
-    assert isolated(main) == 0
+    # Without IPv6 no router solicitation joins the queue, and at 8 bit/s nothing leaves it after the burst.
+    commands = """sysctl -eqw net.ipv6.conf.default.disable_ipv6=1
+        ip link add va type veth peer name vb
+        ip link set va up
+        ip link set vb up
+        ip address add 10.0.0.1/24 dev va
+        ip neighbour add 10.0.0.2 lladdr 02:00:00:00:00:02 dev va
+        tc qdisc add dev va root tbf rate 8bit burst 1600 limit 1000000
+        tc qdisc add dev va clsact"""
+    for command in commands.splitlines():
+        run_command(*command.split())
+    queues = QueueLengths({None: ["va", "vb"]})
+    queues.sample()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(20):
+            sender.sendto(bytes(1000), ("10.0.0.2", 9))
+    queues.sample()
+    shown = json.loads(run_command("tc", "-s", "-j", "qdisc", "show", "dev", "va"))
+    [told] = [each["qlen"] for each in shown if each["kind"] == "tbf"]
+    queues.close()
+    assert queues.series == {"va": [0, told], "vb": [0, 0]}
+    assert told >= 15
 
 
 def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> None:

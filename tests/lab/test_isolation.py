@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.sopa_lab import in_isolation
 from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 from topologies import FatTree
 from topologies.lab import isolation
@@ -168,6 +169,7 @@ def main():
     assert lab.end()[0] == 137
 
 
+@in_isolation
 def test_orphans_are_reaped() -> None:
     def state(process: Path) -> str:
         try:
@@ -175,14 +177,10 @@ def test_orphans_are_reaped() -> None:
         except (FileNotFoundError, ProcessLookupError):
             return "gone"
 
-    def main() -> int:
-        for _ in range(50):
-            subprocess.run("(sleep 0.05 &)", shell=True, check=True)
-        eventually(lambda: [state(each) for each in Path("/proc").glob("[0-9]*")].count("Z"), 0)
-        eventually(lambda: len(list(Path("/proc").glob("[0-9]*"))), 2)
-        return 0
-
-    assert isolated(main) == 0
+    for _ in range(50):
+        subprocess.run("(sleep 0.05 &)", shell=True, check=True)
+    eventually(lambda: [state(each) for each in Path("/proc").glob("[0-9]*")].count("Z"), 0)
+    eventually(lambda: len(list(Path("/proc").glob("[0-9]*"))), 2)
 
 
 def test_two_do_not_see_each_other_and_their_network_is_empty_but_for_the_loopback(script: Start) -> None:
@@ -293,19 +291,16 @@ os.environ["HOME"] = "/run"
     assert Terminal(script_of(main)).talk(*turns) == 0
 
 
+@in_isolation
 def test_a_lab_that_stops_leaves_nothing_and_can_be_started_again() -> None:
-    def main() -> int:
-        for _ in range(2):
-            with Lab(FatTree(2), rate_mbit=4, controller_port=None) as lab:
-                lab.node("h0_0_2").cmd("sleep 1000 &")
-                lab.node("h1_0_2").popen("sleep 1000")
-            lab.stop()
-            assert os.listdir("/sys/class/net") == ["lo"]
-            assert len(list(Path("/proc").glob("[0-9]*/ns/net"))) == 2  # of those that live
-            assert not [name for name in os.environ if name.startswith("OVS_")]
-        return 0
-
-    assert isolated(main) == 0
+    for _ in range(2):
+        with Lab(FatTree(2), rate_mbit=4, controller_port=None) as lab:
+            lab.node("h0_0_2").cmd("sleep 1000 &")
+            lab.node("h1_0_2").popen("sleep 1000")
+        lab.stop()
+        assert os.listdir("/sys/class/net") == ["lo"]
+        assert len(list(Path("/proc").glob("[0-9]*/ns/net"))) == 2  # of those that live
+        assert not [name for name in os.environ if name.startswith("OVS_")]
 
 
 def test_a_lab_that_does_not_start_leaves_nothing() -> None:

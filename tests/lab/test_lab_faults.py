@@ -17,6 +17,7 @@ import pytest
 from sopa_ryu.southbound import bfd
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.shared_lab import disciplines
+from tests.helpers.sopa_lab import in_isolation
 from tests.helpers.waiting import Containing, eventually, throughout
 from tests.lab.conftest import PODS
 from tests.lab.switches import (
@@ -39,7 +40,6 @@ from tests.lab.switches import (
 from topologies import FatTree, Level, TopologyError
 from topologies.lab.batch_net import run_batch
 from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
-from topologies.lab.isolation import isolated
 from topologies.lab.links import past_the_queue
 from topologies.lab.network import Lab, bfd_interval_ms
 
@@ -214,51 +214,44 @@ def test_the_management_network_is_no_way_round_the_fabric(switches: Lab) -> Non
     assert "mgmt" not in str([str(link) for link in lab.net.links])
 
 
+@in_isolation
 def test_switches_meet_the_controller_once_their_links_are_up() -> None:
-    def main() -> int:
-        with socket.create_server(("127.0.0.1", 6653)) as controller, ThreadPoolExecutor(1) as beside:
-            controller.settimeout(150)
-            lab = Lab(FatTree(2))
-            lab.bfd_ms = SLOW_BFD_MS
+    with socket.create_server(("127.0.0.1", 6653)) as controller, ThreadPoolExecutor(1) as beside:
+        controller.settimeout(150)
+        lab = Lab(FatTree(2))
+        lab.bfd_ms = SLOW_BFD_MS
 
-            def first_contact() -> dict[str, bool]:
-                controller.accept()[0].close()
-                return lab.bfd_up()
+        def first_contact() -> dict[str, bool]:
+            controller.accept()[0].close()
+            return lab.bfd_up()
 
-            links = beside.submit(first_contact)
-            with lab:
-                assert list(links.result().values()) == [True] * 8
-        return 0
-
-    assert isolated(main) == 0
+        links = beside.submit(first_contact)
+        with lab:
+            assert list(links.result().values()) == [True] * 8
 
 
+@in_isolation
 def test_bfd_can_be_switched_on_later_one_uplink_after_the_other() -> None:
     """A port without BFD up is avoided until then, but can be sent to."""
-
-    def main() -> int:
-        its = Lab(PODS, rate_mbit=4, controller_port=None, bfd=False)
-        its.bfd_ms = SLOW_BFD_MS
-        with its as lab:
-            assert lab.bfd_up() == {}
-            _avoided(lab)
-            lab.ovs.vsctl("set", "Interface", "a0_0-eth4", "bfd:enable=false")
-            lab.ovs.vsctl("clear", "Interface", "a0_0-eth4", "bfd")
-            for step, report in enumerate(bfd.rollout([lab.ovs.database], lab.tree, SLOW_BFD_MS)):
-                assert (report.had, report.enabled, report.single, report.problems) == (0, 16, [], {})
-                assert report.switches == set(lab.tree.switches())
-                # of every switch with uplinks only this one is out
-                for switch in (*lab.tree.switches(Level.EDGE), *lab.tree.switches(Level.AGGREGATION)):
-                    ports = states(lab, lab.tree.name(switch))
-                    others = {port for index, port in enumerate(("3", "4")) if index != step}
-                    assert {ports[port] for port in others} == {"LIVE"}
-                eventually(lambda: set(lab.bfd_up().values()), {True})
-            eventually(lambda: unsettled(lab), set())
-            assert bfd.enable([lab.ovs.database], lab.tree, 500).had == 32
-            assert f"TX Interval: Approx {SLOW_BFD_MS}ms" in lab.ovs.appctl("bfd/show", "e0_0-eth3")
-        return 0
-
-    assert isolated(main) == 0
+    its = Lab(PODS, rate_mbit=4, controller_port=None, bfd=False)
+    its.bfd_ms = SLOW_BFD_MS
+    with its as lab:
+        assert lab.bfd_up() == {}
+        _avoided(lab)
+        lab.ovs.vsctl("set", "Interface", "a0_0-eth4", "bfd:enable=false")
+        lab.ovs.vsctl("clear", "Interface", "a0_0-eth4", "bfd")
+        for step, report in enumerate(bfd.rollout([lab.ovs.database], lab.tree, SLOW_BFD_MS)):
+            assert (report.had, report.enabled, report.single, report.problems) == (0, 16, [], {})
+            assert report.switches == set(lab.tree.switches())
+            # of every switch with uplinks only this one is out
+            for switch in (*lab.tree.switches(Level.EDGE), *lab.tree.switches(Level.AGGREGATION)):
+                ports = states(lab, lab.tree.name(switch))
+                others = {port for index, port in enumerate(("3", "4")) if index != step}
+                assert {ports[port] for port in others} == {"LIVE"}
+            eventually(lambda: set(lab.bfd_up().values()), {True})
+        eventually(lambda: unsettled(lab), set())
+        assert bfd.enable([lab.ovs.database], lab.tree, 500).had == 32
+        assert f"TX Interval: Approx {SLOW_BFD_MS}ms" in lab.ovs.appctl("bfd/show", "e0_0-eth3")
 
 
 def _avoided(lab: Lab) -> None:

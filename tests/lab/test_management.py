@@ -12,9 +12,9 @@ from threading import Thread
 import pytest
 
 from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.sopa_lab import in_isolation
 from topologies.lab.batch_net import LabError
 from topologies.lab.cuts import Peer, Way, cut_bytecode
-from topologies.lab.isolation import isolated
 from topologies.lab.management import ROOT, ManagementNetwork
 
 GONE_SECONDS = 1
@@ -42,7 +42,8 @@ def answers(network: ManagementNetwork, name: str, port: int, seconds: float = 6
         return False
 
 
-def cut_off() -> int:
+@in_isolation
+def test_a_machine_is_cut_off_from_some_and_reaches_the_others() -> None:
     before = os.listdir("/sys/class/net")
     with ManagementNetwork(["one", "two", "three"]) as network:
         address = network.address
@@ -72,11 +73,6 @@ def cut_off() -> int:
         assert not answers(network, "one", OPEN, GONE_SECONDS)
         assert answers(network, "one", OTHER)
     assert os.listdir("/sys/class/net") == before
-    return 0
-
-
-def test_a_machine_is_cut_off_from_some_and_reaches_the_others() -> None:
-    assert isolated(cut_off) == 0
 
 
 def test_a_cut_has_no_effect_on_other_ports_and_addresses() -> None:
