@@ -37,17 +37,11 @@ def no_plots() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache of the test's own, whose directory is the present one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path / "cache"
-
-
 @pytest.fixture
-def sopa(cache: Path) -> Run:
-    """Return ``sopa experiment``, in this process."""
-    return lambda *words: command("experiment", *words, SOPA_CACHE=str(cache))
+def sopa(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return ``sopa experiment``, in this process, with a cache and a present directory of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: command("experiment", *words, SOPA_CACHE=str(tmp_path / "cache"))
 
 
 def seconds(out: Path) -> dict[str, float]:
@@ -69,10 +63,8 @@ def simulators(where: Path) -> list[str]:
     return found
 
 
-def test_a_run_reports_goes_on_with_the_same_settings_only_and_comes_from_the_cache(
-    sopa: Run, cache: Path, tmp_path: Path
-) -> None:
-    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
+def test_a_run_reports_goes_on_with_the_same_settings_only_and_comes_from_the_cache(sopa: Run, tmp_path: Path) -> None:
+    one, two, three, cache = (tmp_path / name for name in ("one", "two", "three", "cache"))
     done = sopa(*SHORT, "--out", "one")
     assert (done.exit_code, "4 of 4" in done.stderr) == (0, True), done.stderr
     assert (one / "report" / "README.md").exists()

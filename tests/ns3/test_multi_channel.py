@@ -13,7 +13,7 @@ from experiments.core.records import FlowRecord, RunRecord
 from experiments.paper.series_measures import of_series
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
-from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, permutation, simulated, transfers
+from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, simulated, transfers
 from topologies import Clos, Host
 
 pytestmark = NEEDS_NS3
@@ -187,10 +187,3 @@ def test_a_series_has_every_packet(scheme: str) -> None:
         assert max(values) <= 1.01 * payload
         arrived = sum(values) * 1e6 / 8 / 1000
         assert flow.bytes - 100 <= arrived <= flow.bytes + 100 + 1460 * flow.retransmits
-
-
-def test_a_permutation_of_a_fat_tree_is_scattered_over_pods() -> None:
-    for scheme in ("mcs", "mcs-ports", "mptcp"):
-        run, flows = simulated(permutation(traced=(0,)), scheme)
-        assert all(flow.completed for flow in flows)
-        assert len({(row[2], row[3]) for row in run.arrivals["0"]}) > 1
