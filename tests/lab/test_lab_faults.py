@@ -16,7 +16,7 @@ import pytest
 
 from sopa_ryu.southbound import bfd
 from tests.helpers.golden import Step, play, scripts
-from tests.helpers.shared_lab import disciplines
+from tests.helpers.shared_lab import changes, disciplines
 from tests.helpers.sopa_lab import in_isolation
 from tests.helpers.waiting import Containing, eventually, throughout
 from tests.lab.conftest import PODS
@@ -95,6 +95,10 @@ def test_bfd_and_lldp_do_not_wait_in_a_full_queue(switches: Lab) -> None:
     eventually(lambda: bfd_of(switches, link), UP)
 
 
+def state(lab: Lab) -> dict[str, object]:
+    return {**settings(lab), "disciplines": disciplines()}
+
+
 def handle(lab: Lab, before: dict[str, object], step: Step) -> str:
     """Let something fail, or wait for what a line says, or look at a switch."""
     words, out_of = step.words, step.command in ("silence", "cut")
@@ -113,12 +117,12 @@ def handle(lab: Lab, before: dict[str, object], step: Step) -> str:
                 faults[name]()
             except TopologyError as error:
                 return f"refused: {error}"
-        case "bfd", link, state:
-            eventually(lambda: bfd_of(lab, link), UP if state == "up" else DOWN)
+        case "bfd", link, wanted:
+            eventually(lambda: bfd_of(lab, link), UP if wanted == "up" else DOWN)
         case "stays", link, "down":
             throughout(lambda: bfd_of(lab, link) == UP, False, seconds=1.0)
-        case "port", switch, number, state:
-            eventually(lambda: states(lab, switch)[number], state)
+        case "port", switch, number, wanted:
+            eventually(lambda: states(lab, switch)[number], wanted)
         case "carries", link, *ways:
             carries(lab, link, "up" in ways, "down" in ways)
         case "way", switch, port, *to:
@@ -140,7 +144,7 @@ def handle(lab: Lab, before: dict[str, object], step: Step) -> str:
         case ["settled" | "whole" as wanted]:
             eventually(lambda: unsettled(lab), set())
             if wanted == "whole":
-                eventually(lambda: {"settings": settings(lab), "shaped": disciplines()}, before)
+                eventually(lambda: changes(before, state(lab)), [])
         case _:
             raise AssertionError(step)
     return ""
@@ -148,9 +152,8 @@ def handle(lab: Lab, before: dict[str, object], step: Step) -> str:
 
 @pytest.mark.parametrize("file", scripts(__file__, "faults"), ids=lambda file: file.stem)
 def test_faults(switches: Lab, file: Path, record: bool) -> None:
-    before = {"settings": settings(switches), "shaped": disciplines()}
     assert {bridge["controller"] for bridge in settings(switches)["Bridge"]} == {1}
-    play(file, partial(handle, switches, before), record=record)
+    play(file, partial(handle, switches, state(switches)), record=record)
 
 
 def test_mininet_goes_on_and_its_prompts_commands_do_the_same(switches: Lab) -> None:
