@@ -72,9 +72,8 @@ def script() -> Iterator[Start]:
 
     yield start
     for one in started:
-        if one.process.poll() is None:
+        with one.process:
             one.process.kill()
-        one.process.communicate()
 
 
 def script_of(main: str) -> str:

@@ -180,6 +180,7 @@ def _guarded(body: Callable[[], int], errors: int) -> NoReturn:
 
 def _keeper(main: Callable[[], int], caller: int, mask: set[int | signal.Signals], errors: int) -> int:
     """Create the namespaces and wait; only the children of a process can move into a new process namespace."""
+    die_with_parent(caller)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _check(_libc.unshare(_CLONE_NEWNET | _CLONE_NEWNS | _CLONE_NEWPID), "new network, mount and process namespaces")
     alive, alive_in = os.pipe()
