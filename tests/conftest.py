@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,8 +15,6 @@ NEEDS_ROOT = "needs root: Open vSwitch, network namespaces or eBPF"
 MAX_SHOWN = 10
 FIRST = ("faults", "lab", "cluster", "ns3", "switch", "web", "contract", "bpf")  # folders whose modules take longest
 
-skipped = pytest.StashKey[list[tuple[str, str]]]()
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("golden scripts").addoption(
@@ -29,8 +26,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[skipped] = []
-    config.pluginmanager.register(SkippedTests(config.stash[skipped]))
     if not hasattr(config, "workerinput"):  # a worker's reports reach its parent
         config.pluginmanager.register(RecordedTests(float(config.getini("timeout"))))
     use_same_examples(config.getoption("--hypothesis-seed", None))
@@ -86,47 +81,33 @@ class RecordedTests:
             self._seconds[report.nodeid] = seconds
 
 
-class SkippedTests:
-    """Plugin that lists skipped tests with their reasons and fails the run for them.
-
-    A part that is missing would otherwise look like a part that works. On a machine that cannot have all parts,
-    ``SOPA_ALLOW_SKIPS=1`` accepts the rest.
-    """
-
-    def __init__(self, skipped: list[tuple[str, str]]) -> None:
-        self._skipped = skipped
-        self._allowed = os.environ.get(ALLOW_SKIPS) == "1"
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.skipped and not hasattr(report, "wasxfail"):
-            self._add(report)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.skipped:
-            self._add(report)
-
-    def _add(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        self._skipped.append((report.nodeid, reason.removeprefix("Skipped: ")))
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if self._skipped and not self._allowed and exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self._skipped or self._allowed:
-            return
-        terminalreporter.section(f"{len(self._skipped)} skipped tests: this run has failed", red=True)
-        for reason in sorted({reason for _, reason in self._skipped}):
-            names = [name for name, its in self._skipped if its == reason]
-            terminalreporter.line(f"{reason} ({len(names)} tests)")
-            for name in _shown(names):
-                terminalreporter.line(f"    {name}")
-        terminalreporter.line(f"`make test` as root installs every part; {ALLOW_SKIPS}=1 accepts a run without them.")
+# A part that is missing would otherwise look like a part that works.
 
 
-def _shown(names: list[str]) -> Iterable[str]:
-    yield from names[:MAX_SHOWN]
-    if len(names) > MAX_SHOWN:
-        yield f"... and {len(names) - MAX_SHOWN} more"
+def skipped(config: pytest.Config) -> dict[str, list[str]]:
+    """Return skipped tests by reason; none in a worker, and where the machine cannot have all parts (`ALLOW_SKIPS`)."""
+    found: dict[str, list[str]] = {}
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and os.environ.get(ALLOW_SKIPS) != "1":
+        for report in reporter.stats.get("skipped", ()):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            found.setdefault(reason.removeprefix("Skipped: "), []).append(report.nodeid)
+    return found
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if skipped(session.config) and exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not (found := skipped(config)):
+        return
+    terminalreporter.section(f"{sum(map(len, found.values()))} skipped tests: this run has failed", red=True)
+    for reason, names in sorted(found.items()):
+        terminalreporter.line(f"{reason} ({len(names)} tests)")
+        more = [f"... and {len(names) - MAX_SHOWN} more"] if len(names) > MAX_SHOWN else []
+        for name in (*names[:MAX_SHOWN], *more):
+            terminalreporter.line(f"    {name}")
+    terminalreporter.line(f"`make test` as root installs every part; {ALLOW_SKIPS}=1 accepts a run without them.")

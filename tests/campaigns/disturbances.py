@@ -29,13 +29,7 @@ def busy() -> Iterator[Start]:
 
 @contextmanager
 def standstill() -> Iterator[Start]:
-    """Stop all processes of the run for `STANDSTILL_SECONDS` in every `STANDSTILL_EVERY` by cgroup v2 (cgroup.freeze).
-
-    Raises
-    ------
-    OSError
-        If there is no cgroup v2 that this process may write.
-    """
+    """Stop all processes of the run for `STANDSTILL_SECONDS` in every `STANDSTILL_EVERY` by cgroup v2 (cgroup.freeze)."""
     group = _cgroup() / f"sopa-tests-{os.getpid()}"
     group.mkdir()
     ended = threading.Event()
@@ -68,9 +62,7 @@ def _cgroup() -> Path:
         _, place, kind, *_ = line.split()
         if kind == "cgroup2":
             return Path(place)
-    raise FileNotFoundError(
-        "no cgroup v2 is mounted, which stops processes: mount -t cgroup2 none /sys/fs/cgroup/unified"
-    )
+    raise FileNotFoundError("no cgroup v2 is mounted, to stop processes: mount -t cgroup2 none /sys/fs/cgroup/unified")
 
 
 DISTURBANCES: dict[str, Callable[[], AbstractContextManager[Start]]] = {

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import click
@@ -16,18 +17,13 @@ from tests.helpers import report
 
 RECORD = Path("build/tests/record.jsonl")
 RESULTS = Path("build/runs")
+option = partial(click.option, type=click.IntRange(0), default=10, show_default=True)
 
 
 @click.command()
-@click.option("--idle", type=click.IntRange(0), default=10, show_default=True, help="Runs with nothing beside.")
-@click.option("--busy", type=click.IntRange(0), default=10, show_default=True, help="Runs beside two busy loops.")
-@click.option(
-    "--standstill",
-    type=click.IntRange(0),
-    default=10,
-    show_default=True,
-    help="Runs that are stopped 3 s in each 20 s.",
-)
+@option("--idle", help="Runs with nothing beside.")
+@option("--busy", help="Runs beside two busy loops.")
+@option("--standstill", help="Runs that are stopped 3 s in each 20 s.")
 @click.argument("pytest", nargs=-1)
 def main(pytest: tuple[str, ...], **counts: int) -> None:
     """Run the tests many times (root), and say which runs failed, by what.

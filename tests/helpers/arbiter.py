@@ -18,17 +18,7 @@ MAX_DATAGRAM = 2048
 
 
 class ArbiterProcess(ChildProcess):
-    """``sopa arbiter`` as a child process.
-
-    Parameters
-    ----------
-    url : str
-        The controller's.
-    log : Path
-    options : sequence of str
-    port : int, optional
-        UDP port; a free one by default.
-    """
+    """``sopa arbiter`` as a child process."""
 
     def __init__(self, url: str, log: Path, options: Sequence[str] = (), port: int | None = None) -> None:
         self.port = port if port is not None else free_ports(1)[0]
@@ -36,28 +26,11 @@ class ArbiterProcess(ChildProcess):
         super().__init__([*command, "--listen", f"127.0.0.1:{self.port}", *options], log)
 
     def text(self) -> str:
-        """Return what it has logged."""
         return self.log.read_text()
 
 
 class AskingHost:
-    """A host that wants to send: its demands are cumulative, and each slot that it is granted counts as used.
-
-    Parameters
-    ----------
-    address : IPv4Address
-        Its own, in the fabric.
-    port : int
-        The arbiter's, on loopback.
-    secret : str, optional
-        The fabric's.
-    run : int
-
-    Attributes
-    ----------
-    grants : list of Grant
-        What it was sent.
-    """
+    """A host that wants to send: demands are cumulative, and each slot that it is granted, of `grants`, counts as used."""
 
     def __init__(self, address: IPv4Address, port: int, secret: str | None = None, run: int = 1) -> None:
         self.address, self.run = address, run
@@ -85,15 +58,8 @@ class AskingHost:
         through = self._use(last.slot_ns) if last is not None else 0
         self.sequence += 1
         entries = tuple(Wanted(other, total, self._sent.get(other, 0)) for other, total in self.wanted.items())
-        demand = Demand(
-            self.address,
-            self.sequence,
-            last.term if last is not None else 0,
-            self.run,
-            time.monotonic_ns(),
-            through,
-            entries,
-        )
+        term = last.term if last is not None else 0
+        demand = Demand(self.address, self.sequence, term, self.run, time.monotonic_ns(), through, entries)
         datagram = write_demand(demand, self.token)
         with suppress(ConnectionRefusedError):  # of the datagram before
             self.socket.send(datagram)
@@ -123,7 +89,6 @@ class AskingHost:
         return new
 
     def close(self) -> None:
-        """Close its socket."""
         self.socket.close()
 
 

@@ -13,16 +13,9 @@ from selenium.webdriver.remote.webelement import WebElement
 from tests.helpers.waiting import Containing, eventually
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")  # Debian's, by scripts/install.sh
-ARGUMENTS = (
-    "--headless=new",
-    "--no-sandbox",  # it does not start as root otherwise; all that it opens is our own page
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
+# without its sandbox it starts as root; all that it opens is our own page
+OFF = ("gpu", "quic", "background-networking", "component-update", "sync")
+ARGUMENTS = ("--headless=new", "--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in OFF))
 
 
 def chromium(profile: Path) -> Chrome:
@@ -41,8 +34,7 @@ class Page:
     """The live page in the browser."""
 
     def __init__(self, driver: Chrome, url: str) -> None:
-        self.driver = driver
-        self.url = url
+        self.driver, self.url = driver, url
 
     def open(self) -> None:
         """Load it without stored data, and wait until the fabric is drawn."""
@@ -53,20 +45,15 @@ class Page:
         eventually(lambda: self.run("return performance.getEntriesByName('drawn').length"), 1)
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Run a script and return its result."""
         return self.driver.execute_script(script, *arguments)  # type: ignore[no-untyped-call]
 
     def one(self, selector: str) -> WebElement:
-        """Return the element of a CSS selector."""
         return self.driver.find_element("css selector", selector)
 
     def text(self, selector: str) -> str:
         """Return the texts of a selector's elements as in the document, one per line."""
-        return str(
-            self.run(
-                "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent).join('\\n')", selector
-            )
-        )
+        script = "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent).join('\\n')"
+        return str(self.run(script, selector))
 
     def names(self, selector: str, key: str) -> list[str]:
         """Return a data attribute of each of a selector's elements."""
@@ -89,7 +76,6 @@ class Page:
         return str(self.run(script))
 
     def tab_to(self, what: str, most: int = 80) -> None:
-        """Press Tab until something has the focus."""
         for _ in range(most):
             if self.focused() == what:
                 return
@@ -97,17 +83,14 @@ class Page:
         raise AssertionError(f"Tab does not lead to {what}")
 
     def size(self, width: int, height: int) -> None:
-        """Set the viewport's size, in CSS pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def scheme(self, scheme: str) -> None:
-        """Set the colour scheme that the user prefers: light or dark."""
         features = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
 
     def desktop(self) -> None:
-        """Show it at a desktop's size, in light colours, and load it."""
         self.size(1280, 1000)
         self.scheme("light")
         self.open()
@@ -130,7 +113,6 @@ class Page:
         return str(eventually(lambda: self.text("#paths-summary"), Containing(f"{source} to {destination}")))
 
     def give_token(self, token: str) -> None:
-        """Type in the operator's token."""
         self.one("#token").send_keys(token)
         self.one("#operator [type=submit]").click()
 

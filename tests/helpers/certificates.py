@@ -6,15 +6,11 @@ from typing import NamedTuple
 
 
 class Certificate(NamedTuple):
-    """A certificate and its key, in PEM."""
-
     certificate: Path
     key: Path
 
 
 class Authority:
-    """A certificate authority in a directory."""
-
     def __init__(self, directory: Path, name: str = "ca") -> None:
         self.directory = directory
         self.certificate = directory / f"{name}.pem"

@@ -52,7 +52,6 @@ class ChannelServer:
         self._process = process
 
     def signal(self, number: signal.Signals) -> None:
-        """Send its process a signal."""
         self._process.send_signal(number)
 
     def agents(self) -> list[dict[str, Any]]:

@@ -56,7 +56,6 @@ class Cluster:
         return leader["name"] if leader is not None and leader["name"] in self.members else None
 
     def standbys(self) -> list[str]:
-        """Return the names of the other members."""
         leader = self.leader()
         return [name for name in self.members if name != leader]
 
@@ -68,13 +67,10 @@ class Cluster:
             return {}
 
     def failures(self, name: str) -> dict[str, str]:
-        """Return what has failed, as a member says."""
         return {failure["name"]: failure["reason"] for failure in self.fabric(name).get("failures", [])}
 
     def set_link(self, name: str, up: bool) -> None:
-        """Set the ports at both ends of a link between switches."""
-        low, high = name.split("-")
-        one, other = self.tree.switch(low), self.tree.switch(high)
+        one, other = map(self.tree.switch, name.split("-"))
         self.dummy.set_port(one, self.tree.port(one, other), up=up)
         self.dummy.set_port(other, self.tree.port(other, one), up=up)
 
@@ -87,7 +83,6 @@ class Cluster:
         return found
 
     def next_leader(self, former: str) -> str:
-        """Wait until another member leads, and return its name."""
         return str(self.wait(self.leader, lambda leader: leader not in (None, former)))
 
     def is_in_force(self, failed: dict[str, str] | None) -> bool:
@@ -102,15 +97,12 @@ class Cluster:
         return all(switch["rules_version"] == body["version"] for switch in switches)
 
     def wait(self, read: Callable[[], T], expected: object = bool) -> T:
-        """Wait for what members or Open vSwitch say."""
         return eventually(read, expected, sleep=lambda _: time.sleep(POLL_SECONDS))
 
     def wait_in_force(self, failed: dict[str, str] | None) -> None:
-        """Wait until `is_in_force`."""
         self.wait(lambda: self.is_in_force(failed))
 
     def signal(self, name: str, number: int) -> None:
-        """Send a member a signal."""
         os.kill(self.members[name].pid, number)
 
     def restart(self, name: str) -> None:
@@ -159,18 +151,11 @@ def running_cluster(
         members = {}
         for number in range(size):
             name = f"m{number}"
-            more = [
-                f"--sopa-cluster={slow.address(first=number % 3)}",
-                f"--sopa-cluster-member={name}",
-                f"--sopa-cluster-lease={lease}",
-                "--sopa-settle=3",
-                "--sopa-hold-down=0.5",
-                "--sopa-hold-down-max=0.5",
-                *options,
-            ]
-            member = ControllerProcess(
-                tree, directory / f"{name}.log", ports[number], ports[size + number], options=more
-            )
+            its = {"": slow.address(first=number % 3), "-member": name, "-lease": lease}
+            more = [f"--sopa-cluster{key}={value}" for key, value in its.items()]
+            more += ["--sopa-settle=3", "--sopa-hold-down=0.5", "--sopa-hold-down-max=0.5", *options]
+            log = directory / f"{name}.log"
+            member = ControllerProcess(tree, log, ports[number], ports[size + number], options=more)
             member.state_dir.mkdir(parents=True)
             for file in (OPERATORS, AGENTS, SECRET):
                 (member.state_dir / file).write_text(f"{TOKEN}\n")
@@ -179,14 +164,11 @@ def running_cluster(
         ovs = stack.enter_context(PrivateOvs(directory / "ovs", dummy=True))
         dummy = DummyFabric(tree, ovs, members["m0"].openflow)
         targets = [member.openflow for member in members.values()]
-        words: list[str] = []
-        for switch in tree.switches():
-            words += ["--", "set-controller", tree.name(switch), *targets]
-        ovs.vsctl(*words[1:])
+        names = map(tree.name, tree.switches())
+        ovs.vsctl(*[word for name in names for word in ("--", "set-controller", name, *targets)][1:])
         # without it, a switch tries a member that is back only after up to 8 s
         rows = ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller").split()
-        words = [word for row in rows for word in ("--", "set", "Controller", row, "max_backoff=1000")]
-        ovs.vsctl(*words[1:])
+        ovs.vsctl(*[word for row in rows for word in ("--", "set", "Controller", row, "max_backoff=1000")][1:])
         cluster = Cluster(tree, directory, etcd, slow, members, ovs, dummy)
         cluster.wait_in_force({} if healthy else None)
         cluster.wait_whole()

@@ -44,13 +44,7 @@ def scripts(module: str, subject: str) -> list[Path]:
 
 
 def play(script: Path, handle: Callable[[Step], str], *, record: bool) -> None:
-    """Play a script, and check each step's output, or record it.
-
-    Raises
-    ------
-    AssertionError
-        At the first step whose output differs, with its line; at text that is no step.
-    """
+    """Play a script, and check each step's output, or record it."""
     written: list[str] = []
     lines = script.read_text().splitlines()
     at = 0

@@ -13,16 +13,9 @@ RATES = (10_000, 25_000, 40_000, 100_000)
 
 
 def random_fabric(seed: int, most: int = MAX_SWITCHES, rates: bool = False) -> Clos:
-    """Return a random fabric of at most so many switches; every fourth one is whole, others lack up to a fifth of the cables.
+    """Return the random fabric of a seed, of at most so many switches; with ``rates`` levels and some links have their own.
 
-    Parameters
-    ----------
-    seed : int
-        The same seed gives the same fabric.
-    most : int
-        The most switches.
-    rates : bool
-        Whether levels have rates of their own, and some links others.
+    Every fourth one is whole, others lack up to a fifth of the cables.
     """
     choose = random.Random(f"{seed} fabric")
     while True:

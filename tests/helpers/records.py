@@ -14,33 +14,11 @@ THESE = Settings("permutation", "emulation", 4, 20.0, 10.0, {"queue": 100})
 
 def a_flow(scheme: str = "sopa", seed: int = 1, flow: int = 0, mbit: float = 10.0, **others: Any) -> FlowRecord:
     """A flow of a run; what is not given is of no interest."""
-    made = FlowRecord(
-        workload=THESE.workload,
-        backend=THESE.backend,
-        scheme=scheme,
-        k=THESE.k,
-        seed=seed,
-        rate_mbit=THESE.rate_mbit,
-        flow=flow,
-        kind="",
-        src=f"h0_{flow}",
-        dst=f"h1_{flow}",
-        bytes=int(mbit * 1.25e6),
-        seconds=10.0,
-        mbit=mbit,
-        size=None,
-        completed=True,
-        start=0.0,
-        packets=1000,
-        reordered=0,
-        retransmits=0,
-        spurious=0,
-        fast_retransmits=0,
-        timeouts=0,
-        rtt_ms=2.0,
-        valid=True,
-    )
-    return replace(made, **others)
+    its: dict[str, Any] = {name: getattr(THESE, name) for name in ("workload", "backend", "k", "rate_mbit")}
+    its |= {"scheme": scheme, "seed": seed, "flow": flow, "src": f"h0_{flow}", "dst": f"h1_{flow}", "mbit": mbit}
+    its |= {"bytes": int(mbit * 1.25e6), "seconds": 10.0, "size": None, "completed": True, "start": 0.0, "kind": ""}
+    its |= dict.fromkeys(("reordered", "retransmits", "spurious", "fast_retransmits", "timeouts"), 0)
+    return FlowRecord(**its | {"packets": 1000, "rtt_ms": 2.0, "valid": True} | others)
 
 
 def a_run(scheme: str = "sopa", seed: int = 1, **others: Any) -> RunRecord:

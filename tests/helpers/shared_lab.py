@@ -28,20 +28,13 @@ from topologies.lab.isolation import die_with_parent, isolated
 from topologies.lab.network import Lab
 
 MAX_LOG = 3000
-BEGUN_LATER = (
-    "sopa_ryu.health.worker"  # the controller starts it with the first reports of probes, as a child of its own
-)
+BEGUN_LATER = "sopa_ryu.health.worker"  # a child of the controller, with the first reports of probes
 
 
 class SharedLab:
     """A lab in a process of its own, started by the first test that runs in it. At most one of them runs at a time.
 
-    Parameters
-    ----------
-    make
-        Makes the lab, a context manager whose value the tests get.
-    state
-        Returns what no test may leave changed; nothing while the lab is not at rest.
+    ``state`` returns what no test may leave changed; nothing while the lab is not at rest.
     """
 
     _running: SharedLab | None = None
@@ -60,11 +53,10 @@ class SharedLab:
                 SharedLab._running.close()
             self._start({each.nodeid: each for each in item.session.items if isinstance(each, pytest.Function)})
         assert self._channel is not None
-        names = set(item.fixturenames) & set(item.funcargs)
-        given = {name: value for name, value in item.funcargs.items() if name in names and value is not self}
-        params = getattr(item, "callspec", None)
-        known = set(params.params) if params else set[str]()  # the lab's process has them, too
-        arguments = {name: given[name] for name in item._fixtureinfo.argnames if name in given.keys() - known}
+        given = {
+            name: value for name, value in item.funcargs.items() if value is not self and name not in _params(item)
+        }
+        arguments = {name: given[name] for name in item._fixtureinfo.argnames if name in given}
         problem = "the lab has ended"
         try:
             self._channel.send((item.nodeid, arguments))
@@ -127,9 +119,7 @@ class SharedLab:
 
     def _problem(self, lab: Any, before: dict[str, object], item: pytest.Function, arguments: dict[str, Any]) -> str:
         """Run a test; what is wrong, or nothing."""
-        params = getattr(item, "callspec", None)
-        arguments = {**(params.params if params else {}), **arguments}
-        wanted = {name: arguments.get(name, lab) for name in item._fixtureinfo.argnames}
+        wanted = {name: (_params(item) | arguments).get(name, lab) for name in item._fixtureinfo.argnames}
         at = {log: log.stat().st_size for log in _logs(lab)}
         try:
             item.obj(**wanted)
@@ -140,6 +130,11 @@ class SharedLab:
             sys.stdout.flush()
             return str(pytest.ExceptionInfo.from_current().getrepr(style="long", abspath=False, funcargs=True))
         return ""
+
+
+def _params(item: pytest.Function) -> dict[str, Any]:
+    """Return a test's parameters, which the lab's process has, too."""
+    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def _logs(lab: Any) -> list[Path]:
@@ -198,16 +193,14 @@ def of_fabric(lab: SopaLab) -> dict[str, object]:
 
 def of_machine() -> dict[str, object]:
     """Return the processes, interfaces, queueing disciplines and filters in the lab's namespaces."""
-    processes = []
-    for directory in Path("/proc").iterdir():
-        if directory.name.isdigit() and int(directory.name) != os.getpid():
-            with suppress(OSError):
-                command = (directory / "cmdline").read_text().replace("\0", " ")
-                if BEGUN_LATER not in command:
-                    processes.append(command)
+    processes, namespaces = [], set()
+    for directory in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            namespaces.add(os.readlink(directory / "ns/net"))
+            processes.append((directory / "cmdline").read_text().replace("\0", " "))
     return {
-        "processes": sorted(processes),
-        "namespaces": len({_namespace(pid) for pid in os.listdir("/proc") if pid.isdigit()} - {""}),
+        "processes": sorted(command for command in processes if BEGUN_LATER not in command),
+        "namespaces": len(namespaces),
         "interfaces": sorted(os.listdir("/sys/class/net")),
         "disciplines": disciplines(),
     }
@@ -223,13 +216,6 @@ def _of_host(lab: Lab, name: str) -> str:
     shown = _said("nsenter", f"--net={lab.netns(name)}", "ip", "-brief", "address", "show", "dev", f"{name}-eth0")
     hardware = _said("nsenter", f"--net={lab.netns(name)}", "ip", "-brief", "link", "show", "dev", f"{name}-eth0")
     return shown + hardware
-
-
-def _namespace(pid: str) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/net")
-    except OSError:
-        return ""
 
 
 def _said(*command: str) -> str:

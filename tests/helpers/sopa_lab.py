@@ -8,11 +8,11 @@ import select
 import socket
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 from ryu.lib.packet import icmp
 
@@ -20,10 +20,12 @@ from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import SopaLab
 from flowrules import label
 from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.waiting import eventually
 from topologies import Clos, Host
 from topologies.lab.isolation import isolated
 from topologies.lab.packet_sockets import raise_receive_buffers
 
+P = ParamSpec("P")
 UDP_PORT = 9000
 STARTING_BFD_MS, BFD_MS = 1000, 4000
 """Three missing packets are a failure, which no link has only because the machine stands still for some seconds."""
@@ -32,7 +34,6 @@ LATE_SECONDS = 60.0
 """An answer may take so long: most of it is the time in which some process waits for a processor."""
 GONE_SECONDS = 1.0
 """So long a test waits for answers that none must send."""
-WIRE_SECONDS = 60.0
 QUICK = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
 """Options of a controller that uses links again as soon as they are back."""
 
@@ -52,31 +53,38 @@ def whole(
     with its as lab:
         raise_receive_buffers(lab.lab.ovs.pid(), RECEIVE_BYTES)
         if bfd_ms is None and lab.lab.bfd:
-            set_bfd(lab, min_tx=BFD_MS, min_rx=BFD_MS)
+            every = [
+                f"-- set Interface {name} bfd:min_tx={BFD_MS} bfd:min_rx={BFD_MS}"
+                for name, _ in lab.lab.fabric_interfaces()
+            ]
+            lab.lab.ovs.vsctl(*" ".join(every).split())
         yield lab
 
 
-def set_bfd(lab: SopaLab, **settings: object) -> None:
-    """Change settings of BFD at all ends of the links between switches."""
-    values = [f"bfd:{key}={value}" for key, value in settings.items()]
-    names = [name for name, _ in lab.lab.fabric_interfaces()]
-    lab.lab.ovs.vsctl(*(word for name in names for word in ("--", "set", "Interface", name, *values)))
+def in_isolation(test: Callable[P, None]) -> Callable[P, None]:
+    """Let a test run in `isolated`."""
+
+    @wraps(test)
+    def outside(*arguments: P.args, **named: P.kwargs) -> None:
+        def main() -> int:
+            test(*arguments, **named)
+            return 0
+
+        assert isolated(main) == 0
+
+    return outside
 
 
+@in_isolation
 def in_lab(body: Callable[[SopaLab], None], fabric: Clos, **options: Any) -> None:
     """Run a body inside a lab of its own (`whole`); what it asserts there fails the test, with the ends of all logs."""
-
-    def main() -> int:
-        with whole(fabric, **options) as lab:
-            try:
-                body(lab)
-            except BaseException:
-                for log in sorted(lab.directory.glob("*.log")):
-                    print(f"--- {log.name}\n{log.read_text()[-3000:]}")
-                raise
-        return 0
-
-    assert isolated(main) == 0
+    with whole(fabric, **options) as lab:
+        try:
+            body(lab)
+        except BaseException:
+            for log in sorted(lab.directory.glob("*.log")):
+                print(f"--- {log.name}\n{log.read_text()[-3000:]}")
+            raise
 
 
 def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:
@@ -87,28 +95,43 @@ def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:
     return done.stdout
 
 
-def lost(
-    lab: SopaLab,
-    src: str,
-    dst: str,
-    count: int = 5,
-    interval: float = 0.05,
-    source: str = "",
-    late: float = LATE_SECONDS,
-) -> int:
-    """Return the number of unanswered pings of ``count``, sent at an interval, from the host's address or another of it.
+def socket_at(lab: SopaLab, host: str, *kind: int) -> socket.socket:
+    """Return a socket in a host's network namespace."""
+    with inside(lab.lab.netns(lab.tree.host(host))):
+        return socket.socket(*kind)
 
-    ping(8) would wait for the last answer only twice as long as for the others.
-    """
+
+def failures(lab: SopaLab) -> dict[str, str]:
+    """Return what has failed, with its reason, as the controller says."""
+    return {each["name"]: each["reason"] for each in lab.controller.fabric()["failures"]}
+
+
+def known(lab: SopaLab, *failed: str) -> None:
+    """Wait until exactly these have failed, and all switches and agents know it."""
+    eventually(lambda: set(failures(lab)), set(failed))
+    eventually(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
+    if lab.agent is not None:
+        lab.controller.wait_agents(len(lab.labelling))
+
+
+@contextmanager
+def without(lab: SopaLab, *links: str) -> Iterator[None]:
+    """Cut links, which all know within the context, and plug them in again."""
+    for link in links:
+        lab.lab.set_link(link, up=False)
+    known(lab, *links)
+    yield
+    for link in links:
+        lab.lab.set_link(link, up=True)
+
+
+def lost(lab: SopaLab, src: str, dst: str, count: int = 5, interval: float = 0.05, late: float = LATE_SECONDS) -> int:
+    """Return the number of unanswered pings: ping(8) would wait for the last answer only twice as long as for the others."""
     identifier = secrets.randbits(16)
-    with inside(lab.lab.netns(lab.tree.host(src))):
-        pings = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-    with pings:
-        pings.bind((source, 0))
+    with socket_at(lab, src, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as pings:
         pings.connect((str(lab.tree.ip(lab.tree.host(dst))), 0))
-        waiting: set[int] = set()
+        waiting = set(range(count))
         for number in range(count):
-            waiting.add(number)
             request = icmp.icmp(icmp.ICMP_ECHO_REQUEST, data=icmp.echo(identifier, number, bytes(56)))
             pings.send(request.serialize(bytearray(), None))
             more = number + 1 < count
@@ -127,12 +150,10 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
     host, to = lab.tree.host(src), str(lab.tree.ip(lab.tree.host(dst)))
     seen: list[tuple[int, int] | None] = []
     to_port = UDP_PORT.to_bytes(2, "big")
-    with inside(lab.lab.netns(host)):
-        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with wire, sender:
+    wire = socket_at(lab, src, socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
+    with wire, socket_at(lab, src, socket.AF_INET, socket.SOCK_DGRAM) as sender:
         wire.bind((lab.lab.interface(host, 0), 0x0003))
-        wire.settimeout(WIRE_SECONDS)
+        wire.settimeout(LATE_SECONDS)
         sender.bind(("", source_port))
         for number in range(count):
             sender.sendto(b"%d" % number, (to, UDP_PORT))
@@ -142,27 +163,6 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
                 if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[ports + 2 : ports + 4] == to_port:
                     break
             seen.append(word_of(frame))
-    return seen
-
-
-def arriving_sources(lab: SopaLab, src: str, dst: str, count: int, source_port: int) -> Counter[str]:
-    """Send UDP datagrams; return how many arrived with which Ethernet source address."""
-    to, host = str(lab.tree.ip(lab.tree.host(dst))), lab.tree.host(dst)
-    with inside(lab.lab.netns(host)):
-        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
-    with inside(lab.lab.netns(lab.tree.host(src))):
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    seen: Counter[str] = Counter()
-    with wire, sender:
-        wire.bind((lab.lab.interface(host, 0), 0x0800))
-        wire.settimeout(WIRE_SECONDS)
-        sender.bind(("", source_port))
-        for _ in range(count):
-            sender.sendto(b"?", (to, UDP_PORT))
-        while seen.total() < count:
-            frame = wire.recv(2000)
-            if frame[23] == 17 and frame[ports_at(frame) : ports_at(frame) + 2] == source_port.to_bytes(2, "big"):
-                seen[":".join(f"{octet:02x}" for octet in frame[6:12])] += 1
     return seen
 
 
@@ -190,18 +190,16 @@ def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = N
 
 def host_settings(lab: SopaLab, host: Host) -> dict[str, str]:
     """Everything that an agent changes on a host."""
-    name = lab.tree.name(host)
-    interface = lab.lab.interface(host, 0)
-    shown = run(lab, name, "ip", "-d", "link", "show", interface)
-    found = re.search(r"gso_max_segs (\d+)", shown)
-    assert found is not None
+    interface, on_host = lab.lab.interface(host, 0), partial(run, lab, lab.tree.name(host))
+    [segments] = re.findall(r"gso_max_segs (\d+)", on_host("ip", "-d", "link", "show", interface))
     return {
-        "tcp_reordering": run(lab, name, "sysctl", "-n", "net.ipv4.tcp_reordering").strip(),
-        "tcp_min_rtt_wlen": run(lab, name, "sysctl", "-n", "net.ipv4.tcp_min_rtt_wlen").strip(),
-        "gso_max_segs": found[1],
-        "interfaces": " ".join(re.findall(r"^\d+: ([^:@]+)", run(lab, name, "ip", "-o", "link", "show"), re.MULTILINE)),
-        "qdiscs": run(lab, name, "tc", "qdisc", "show", "dev", interface),
-        "filters": run(lab, name, "tc", "filter", "show", "dev", interface, "egress", check=False),
+        **{
+            name: on_host("sysctl", "-n", f"net.ipv4.{name}").strip() for name in ("tcp_reordering", "tcp_min_rtt_wlen")
+        },
+        "gso_max_segs": segments,
+        "interfaces": " ".join(re.findall(r"^\d+: ([^:@]+)", on_host("ip", "-o", "link", "show"), re.MULTILINE)),
+        "qdiscs": on_host("tc", "qdisc", "show", "dev", interface),
+        "filters": on_host("tc", "filter", "show", "dev", interface, "egress", check=False),
     }
 
 
@@ -215,11 +213,6 @@ def hits(lab: SopaLab, switch: str, entry: str) -> int:
         lab.lab.ovs.appctl("revalidator/wait")
     lines = (line for line in lab.lab.ovs.ofctl("dump-flows", switch).splitlines() if re.search(entry, line))
     return sum(int(found[1]) for line in lines if (found := re.search(r"n_packets=(\d+)", line)))
-
-
-def drops(lab: SopaLab, switch: str, entry: str) -> int:
-    """Return how many packets a switch's drop entry has counted."""
-    return hits(lab, switch, f"{entry}.*actions=drop")
 
 
 def state_files(directory: Path) -> list[str]:

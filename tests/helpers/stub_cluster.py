@@ -8,16 +8,7 @@ from sopa_ryu.rest.cluster import UndecidedError
 
 
 class StubCluster:
-    """Implements `sopa_ryu.rest.cluster.ClusterControl`: member c1 of c1, c2 and c3.
-
-    Attributes
-    ----------
-    leader : str or None
-    urls : dict
-        Of each member.
-    stepped_down : int
-        How often this member was told to.
-    """
+    """Implements `sopa_ryu.rest.cluster.ClusterControl`: member c1 of c1, c2 and c3."""
 
     def __init__(self, leader: str | None = "c1", **urls: str) -> None:
         self.leader = leader
@@ -35,27 +26,14 @@ class StubCluster:
         return None if self.leader is None else self.urls[self.leader]
 
     def report(self) -> dict[str, Any]:
-        roles = {
-            name: "away" if name in self.away else "leader" if name == self.leader else "standby" for name in self.urls
-        }
-        return {
-            "name": "sopa",
-            "term": self.term,
-            "leader": self.leader,
-            "members": [
-                {
-                    "name": name,
-                    "role": role,
-                    "lag": None if role == "away" else 0 if role == "leader" else 2,
-                    "url": self.urls[name],
-                    "program": "0.1.0",
-                    "switches": 20,
-                }
-                for name, role in roles.items()
-            ],
-            "relays": [{"name": "r1", "url": "http://192.0.2.31:8080", "agents": 16, "version": 7, "waiting": 1}],
-            "engine": self.engine,
-        }
+        members = []
+        for name, url in self.urls.items():
+            role = "away" if name in self.away else "leader" if name == self.leader else "standby"
+            lag = {"away": None, "leader": 0, "standby": 2}[role]
+            members.append({"name": name, "role": role, "lag": lag, "url": url, "program": "0.1.0", "switches": 20})
+        relays = [{"name": "r1", "url": "http://192.0.2.31:8080", "agents": 16, "version": 7, "waiting": 1}]
+        told = {"name": "sopa", "term": self.term, "leader": self.leader}
+        return {**told, "members": members, "relays": relays, "engine": self.engine}
 
     def step_down(self) -> None:
         if not self.is_leader:

@@ -6,6 +6,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tests.helpers import report
@@ -19,17 +20,14 @@ POLL_SECONDS = 0.02
 MAX_SHOWN = 3000  # characters of the last value: the end of a log is what matters
 
 
+@dataclass(frozen=True)
 class Containing:
     """Condition: text or a collection contains a part."""
 
-    def __init__(self, part: object) -> None:
-        self._part = part
+    part: object
 
     def __call__(self, whole: Any) -> bool:
-        return self._part in whole
-
-    def __repr__(self) -> str:
-        return f"something that contains {self._part!r}"
+        return self.part in whole
 
 
 def eventually(
@@ -39,30 +37,16 @@ def eventually(
     seconds: float = PATIENCE_SECONDS,
     sleep: Callable[[float], object] = time.sleep,
 ) -> T:
-    """Poll until a value is as expected, and return it.
+    """Poll until a value is what is expected, or fulfils a condition, and return it; at the time limit say what was seen last.
 
-    Parameters
-    ----------
-    read
-        Returns the value. What it raises is not caught.
-    expected
-        The value to wait for, or a condition: a function of the value. Without it, any true value will do.
-    seconds
-        Time limit. One more reading is made after it, so that a process that was stopped meanwhile does not fail for that.
-    sleep
-        Pauses between two readings: with green threads, that of the hub.
-
-    Raises
-    ------
-    AssertionError
-        At the time limit, with the last value and what was expected.
+    One more reading is made after it, so that a process that was stopped meanwhile does not fail for that. ``sleep`` is for hubs.
 
     >>> readings = iter([1, 2, 3])
     >>> eventually(lambda: next(readings), 2)
     2
     >>> eventually(lambda: [1], Containing(4), seconds=0)
     Traceback (most recent call last):
-    AssertionError: after 0 s, expected something that contains 4; last seen: [1]
+    AssertionError: after 0 s, expected Containing(part=4); last seen: [1]
     """
     begin = time.monotonic()
     deadline = begin + seconds
@@ -83,10 +67,8 @@ def throughout(read: Callable[[], T], expected: T, *, seconds: float, poll: floa
     while True:
         value = read()
         if value != expected:
-            left = end - time.monotonic()
-            raise AssertionError(
-                f"{left:.2f} s before the end of {seconds:g} s, expected {expected!r}; seen: {_ending(value)}"
-            )
+            left = f"{end - time.monotonic():.2f} s before the end of {seconds:g} s"
+            raise AssertionError(f"{left}, expected {expected!r}; seen: {_ending(value)}")
         if time.monotonic() > end:
             return
         time.sleep(poll)

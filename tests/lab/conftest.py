@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from flowrules.label import Carrier
-from tests.helpers.scripts import Script
 from tests.helpers.shared_lab import lab_of, of_fabric, of_machine, shared
 from tests.helpers.sopa_lab import QUICK, whole
 from tests.helpers.waiting import eventually
@@ -74,19 +73,8 @@ OURS = re.compile(r"-eth\d+$|-mgmt$|^m-|^manage$|^ovs-|^sopatest\d|^same$|^[eac]
 
 
 @pytest.fixture
-def script() -> Iterator[Callable[[str], Script]]:
-    """Start Python scripts from the repository's root; whichever still run at the end are killed."""
-    started: list[Script] = []
-
-    def start(body: str) -> Script:
-        started.append(Script(body))
-        return started[-1]
-
-    yield start
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-        one.process.communicate()
+def record(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.option.record)
 
 
 @pytest.fixture(autouse=True)

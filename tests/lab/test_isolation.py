@@ -1,35 +1,89 @@
-"""`isolated`: whatever way it ends, nothing is left; and what a terminal user sees."""
+"""`isolated`: whatever way it ends, nothing is left; what a terminal user sees; and a lab that stops or does not start."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pty
 import secrets
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.scripts import ROOT, Script, running
-from tests.helpers.waiting import Containing, eventually
+from tests.helpers.sopa_lab import in_isolation
+from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
+from topologies import FatTree
 from topologies.lab import isolation
+from topologies.lab.batch_net import LabError
+from topologies.lab.isolation import isolated
+from topologies.lab.network import Lab
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def running(seconds: str) -> list[int]:
+    """The processes of this machine, in whichever namespace, that are ``sleep`` with that argument."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if file.read_bytes() == f"sleep\0{seconds}\0".encode():
+                found.append(int(file.parent.name))
+    return found
+
+
+class Script:
+    """A running Python script, whose output can be read a line at a time."""
+
+    def __init__(self, body: str) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", body], bufsize=0, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+
+    def line(self) -> str:
+        """The next line of its standard output; fails if it ends without one."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode()
+        assert line, f"no line came; stderr: {self.process.communicate()[1].decode()}"
+        return line.rstrip("\n")
+
+    def end(self) -> tuple[int, str, str]:
+        """Close its standard input, wait for it; its status and the rest of its output."""
+        out, errors = self.process.communicate(timeout=PATIENCE_SECONDS)
+        return self.process.returncode, out.decode(), errors.decode()
+
 
 Start = Callable[[str], Script]
 
-PRELUDE = """
-import os, signal, subprocess, sys, time
-from topologies.lab import isolation
-from topologies.lab.isolation import isolated
-"""
+
+@pytest.fixture
+def script() -> Iterator[Start]:
+    """Start Python scripts from the repository's root; whichever still run at the end are killed."""
+    started: list[Script] = []
+
+    def start(body: str) -> Script:
+        started.append(Script(body))
+        return started[-1]
+
+    yield start
+    for one in started:
+        with one.process:
+            one.process.kill()
+
+
+def script_of(main: str) -> str:
+    """Return a script that isolates a function."""
+    imports = "import os, signal, subprocess, sys, time\nfrom topologies.lab import isolation\n"
+    return f"{imports}from topologies.lab.isolation import isolated\n{main}\nsys.exit(isolated(main))"
+
 
 # It would leave everything behind: an interface, a file in /run, and a process that has left its parent and session.
-BUSY = (
-    PRELUDE
-    + """
+BUSY = """
 def main():
     subprocess.run("ip link add sopatest0 type veth peer name sopatest1 && touch /run/sopatest", shell=True, check=True)
     subprocess.run("(setsid sleep MARKER &)", shell=True, check=True)
@@ -39,25 +93,9 @@ def main():
         ENDING
     finally:
         print("cleaned up", flush=True)
-
-sys.exit(isolated(main))
 """
-)
-
-
-def busy(start: Start, ending: str) -> tuple[Script, str]:
-    """A busy lab, and the word by which its orphaned process can be found."""
-    marker = f"1000.{secrets.randbelow(10**9):09d}"
-    lab = start(BUSY.replace("MARKER", marker).replace("ENDING", ending))
-    assert lab.line() == "ready"
-    eventually(lambda: len(running(marker)), 1)
-    return lab, marker
-
-
-def nothing_left(marker: str) -> None:
-    eventually(lambda: running(marker), [])
-    assert not Path("/sys/class/net/sopatest0").exists()
-    assert not Path("/run/sopatest").exists()
+TERM, HUP, KILL = signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
+SLEEP = "time.sleep(1000)"
 
 
 @pytest.mark.parametrize(
@@ -70,144 +108,114 @@ def nothing_left(marker: str) -> None:
         ("sys.exit('in words')", 1, "in words"),
         ("raise ValueError('told')", 1, "ValueError: told"),
         ("raise KeyboardInterrupt", 130, ""),
-        ("os.kill(os.getpid(), signal.SIGKILL)", 137, ""),
         ("return isolated(lambda: isolated(lambda: 5) + 1)", 6, ""),
     ],
 )
 def test_status(capfd: pytest.CaptureFixture[str], body: str, status: int, on_stderr: str) -> None:
-    names = {"isolated": isolation.isolated, "os": os, "signal": signal, "sys": sys}
+    names = {"isolated": isolated, "sys": sys}
     exec(f"def main():\n    {body}", names)
     main: Any = names["main"]
-    assert isolation.isolated(main) == status
+    assert isolated(main) == status
     errors = capfd.readouterr().err
     assert on_stderr in errors
     assert (errors == "") == (on_stderr == "")
 
 
 @pytest.mark.parametrize(
-    ("ending", "status"), [("return 3", 3), ("raise RuntimeError", 1), ("os.kill(os.getpid(), 9)", 137)]
+    ("ending", "signum", "generation", "status", "output"),
+    [
+        ("return 3", None, 0, 3, "cleaned up\n"),
+        ("raise RuntimeError", None, 0, 1, "cleaned up\n"),
+        ("os.kill(os.getpid(), 9)", None, 0, 137, ""),
+        (SLEEP, TERM, 0, 143, "cleaned up\n"),
+        (SLEEP, HUP, 0, 129, "cleaned up\n"),
+        (SLEEP, KILL, 0, -9, ""),
+        (SLEEP, KILL, 1, 137, ""),  # the keeper
+        (SLEEP, KILL, 2, 137, ""),  # process 1 inside
+    ],
 )
-def test_nothing_is_left_when_it_ends(script: Start, ending: str, status: int) -> None:
-    lab, marker = busy(script, ending)
-    assert lab.end()[0] == status
-    assert running(marker) == []  # immediately, not only at the end
-    nothing_left(marker)
-
-
-@pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_main_cleanly(script: Start, signum: signal.Signals, status: int) -> None:
-    lab, marker = busy(script, "time.sleep(1000)")
-    lab.signal(signum)
-    returncode, output, _ = lab.end()
-    assert (returncode, output) == (status, "cleaned up\n")
-    nothing_left(marker)
+def test_nothing_is_left_however_it_ends(
+    script: Start, ending: str, signum: signal.Signals | None, generation: int, status: int, output: str
+) -> None:
+    marker = f"1000.{secrets.randbelow(10**9):09d}"
+    lab = script(script_of(BUSY.replace("MARKER", marker).replace("ENDING", ending)))
+    assert lab.line() == "ready"
+    eventually(lambda: len(running(marker)), 1)
+    if signum is not None:
+        victim = lab.process.pid
+        for _ in range(generation):
+            victim = int(Path(f"/proc/{victim}/task/{victim}/children").read_text())
+        os.kill(victim, signum)
+    assert lab.end()[:2] == (status, output)
+    if signum is None:
+        assert running(marker) == []  # immediately, not only at the end
+    eventually(lambda: running(marker), [])
+    assert not Path("/sys/class/net/sopatest0").exists()
+    assert not Path("/run/sopatest").exists()
 
 
 def test_a_main_that_does_not_end_is_killed(script: Start) -> None:
-    lab = script(
-        PRELUDE
-        + """
+    main = """
 isolation.GRACE_SECONDS = 0.5
 def main():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("ready", flush=True)
     time.sleep(1000)
-sys.exit(isolated(main))
 """
-    )
+    lab = script(script_of(main))
     assert lab.line() == "ready"
-    lab.signal(signal.SIGTERM)
+    lab.process.send_signal(TERM)
     assert lab.end()[0] == 137
 
 
-def test_nothing_is_left_when_it_is_killed(script: Start) -> None:
-    lab, marker = busy(script, "time.sleep(1000)")
-    lab.signal(signal.SIGKILL)
-    lab.process.wait(60)
-    nothing_left(marker)
+@in_isolation
+def test_orphans_are_reaped() -> None:
+    def state(process: Path) -> str:
+        try:
+            return (process / "stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return "gone"
 
-
-@pytest.mark.parametrize("which", ["keeper", "init"])
-def test_nothing_is_left_when_a_process_between_is_killed(script: Start, which: str) -> None:
-    lab, marker = busy(script, "time.sleep(1000)")
-    victim = int(Path(f"/proc/{lab.process.pid}/task/{lab.process.pid}/children").read_text())
-    if which == "init":
-        victim = int(Path(f"/proc/{victim}/task/{victim}/children").read_text())
-    os.kill(victim, signal.SIGKILL)
-    assert lab.end()[0] == 137
-    nothing_left(marker)
-
-
-def test_orphans_are_reaped(script: Start) -> None:
-    lab = script(
-        PRELUDE
-        + """
-from tests.helpers.waiting import eventually
-
-def state(pid):
-    try:
-        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return "gone"
-
-def zombies():
-    return [pid for pid in os.listdir("/proc") if pid.isdigit() and state(pid) == "Z"]
-
-def main():
     for _ in range(50):
         subprocess.run("(sleep 0.05 &)", shell=True, check=True)
-    eventually(lambda: (zombies(), len([pid for pid in os.listdir("/proc") if pid.isdigit()])), ([], 2))
-    return 0
-sys.exit(isolated(main))
-"""
-    )
-    assert lab.end()[0] == 0
+    eventually(lambda: [state(each) for each in Path("/proc").glob("[0-9]*")].count("Z"), 0)
+    eventually(lambda: len(list(Path("/proc").glob("[0-9]*"))), 2)
 
 
-def test_two_do_not_see_each_other(script: Start) -> None:
-    body = (
-        PRELUDE
-        + """
+def test_two_do_not_see_each_other_and_their_network_is_empty_but_for_the_loopback(script: Start) -> None:
+    main = """
 def main():
+    subprocess.run("ping -c1 -W60 127.0.0.1 > /dev/null && ! ip route | grep .", shell=True, check=True)
     subprocess.run("ip link add same type veth peer name too && mkdir /run/same", shell=True, check=True)
     print(sorted(os.listdir("/sys/class/net")), os.listdir("/run"), os.getpid(), flush=True)
     sys.stdin.read()
     return 0
-sys.exit(isolated(main))
 """
-    )
-    labs = [script(body), script(body)]
+    labs = [script(script_of(main)) for _ in range(2)]
     assert [lab.line() for lab in labs] == ["['lo', 'same', 'too'] ['same'] 2"] * 2
     assert [lab.end()[0] for lab in labs] == [0, 0]
 
 
-def test_the_loopback_is_up_and_the_network_is_empty(script: Start) -> None:
-    command = "ping -c1 -W60 127.0.0.1 > /dev/null && ! ip route | grep ."
-    body = f"def main():\n    return subprocess.run({command!r}, shell=True).returncode"
-    assert script(f"{PRELUDE}\n{body}\nsys.exit(isolated(main))").end()[0] == 0
+CALL = "from topologies.lab.isolation import isolated; isolated(lambda: 0)"
 
 
-def test_without_root_it_says_so(script: Start) -> None:
-    status, _, errors = script(f"{PRELUDE}\nos.setuid(65534)\nisolated(lambda: 0)").end()
+@pytest.mark.parametrize(
+    ("lost", "error", "advice"),
+    [
+        ("os.setuid(65534)", "NotRootError", "sudo"),
+        # a privileged user without CAP_SYS_ADMIN, as in most containers: 24 is PR_CAPBSET_DROP, 21 CAP_SYS_ADMIN
+        (
+            f"ctypes.CDLL(None).prctl(24, 21, 0, 0, 0); os.execv(sys.executable, ['python', '-c', '{CALL}'])",
+            "IsolationError",
+            "privileged",
+        ),
+    ],
+)
+def test_who_may_not_is_told_what_to_do(script: Start, lost: str, error: str, advice: str) -> None:
+    status, _, errors = script(f"import ctypes, os, sys\nfrom topologies.lab import isolation\n{lost}\n{CALL}").end()
     assert status == 1
-    assert "NotRootError" in errors
-    assert "sudo" in errors
-
-
-def test_a_kernel_that_refuses_is_reported(script: Start) -> None:
-    # a privileged user without CAP_SYS_ADMIN, as in most containers: 24 is PR_CAPBSET_DROP, 21 CAP_SYS_ADMIN
-    body = """
-import ctypes
-libc = ctypes.CDLL(None)
-if len(sys.argv) == 1:
-    libc.prctl(24, 21, 0, 0, 0)
-    os.execv(sys.executable, [sys.executable, "-c", CODE, "dropped"])
-"""
-    code = f"{PRELUDE}\nisolated(lambda: 0)"
-    status, _, errors = script(f"{PRELUDE}\nCODE = {code!r}\n{body}").end()
-    assert status == 1
-    assert "IsolationError" in errors
-    assert "privileged" in errors
+    assert error in errors
+    assert advice in errors
 
 
 def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,24 +235,20 @@ class Terminal:
         if self.pid == 0:
             os.chdir(ROOT)
             os.execv(sys.executable, [sys.executable, "-c", body])
+        os.set_blocking(self.fd, False)
         self.seen = ""
 
-    def expect(self, text: str) -> None:
-        """Read until the text has come, and forget everything up to its end."""
-        os.set_blocking(self.fd, False)
+    def read(self) -> str:
+        with suppress(OSError):
+            self.seen += os.read(self.fd, 4096).decode(errors="replace")
+        return self.seen
 
-        def read() -> str:
-            with contextlib.suppress(OSError):
-                self.seen += os.read(self.fd, 4096).decode(errors="replace")
-            return self.seen
-
-        eventually(read, Containing(text))
-        self.seen = self.seen.partition(text)[2]
-
-    def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    def end(self) -> int:
+    def talk(self, *turns: tuple[str, str]) -> int:
+        """Wait for a text and type another in each turn; return how it ends after the last."""
+        for text, answer in turns:
+            eventually(self.read, Containing(text))
+            self.seen = self.seen.partition(text)[2]
+            os.write(self.fd, answer.encode())
         try:
             _, status = eventually(lambda: os.waitpid(self.pid, os.WNOHANG), lambda ended: ended[0] == self.pid)
         except AssertionError:
@@ -256,9 +260,7 @@ class Terminal:
 
 
 def test_ctrl_c_is_mains_to_decide() -> None:
-    terminal = Terminal(
-        PRELUDE
-        + """
+    main = """
 def main():
     while True:
         try:
@@ -267,24 +269,13 @@ def main():
         except KeyboardInterrupt:
             if input("really? ") == "yes":
                 return 4
-sys.exit(isolated(main))
 """
-    )
-    terminal.expect("ready")
-    terminal.type("\x03")
-    terminal.expect("really? ")
-    terminal.type("no\n")
-    terminal.expect("ready")
-    terminal.type("\x03")
-    terminal.expect("really? ")
-    terminal.type("yes\n")
-    assert terminal.end() == 4
+    asked = Terminal(script_of(main))
+    assert asked.talk(("ready", "\x03"), ("really? ", "no\n"), ("ready", "\x03"), ("really? ", "yes\n")) == 4
 
 
 def test_a_mininet_prompt_works() -> None:
-    terminal = Terminal(
-        PRELUDE
-        + """
+    main = """
 def main():
     from mininet.cli import CLI
     from topologies.structure import FatTree
@@ -293,17 +284,32 @@ def main():
         CLI(lab.net)
     return 0
 os.environ["HOME"] = "/run"
-sys.exit(isolated(main))
 """
-    )
-    terminal.expect("mininet> ")
-    terminal.type("h0_0_2 ping 192.168.0.1\n")
-    terminal.expect("icmp_seq=2")
-    terminal.type("\x03")
-    terminal.expect("packets transmitted")
-    terminal.expect("mininet> ")
-    terminal.type("e0_0 echo one$((1+1))\n")
-    terminal.expect("one2")
-    terminal.expect("mininet> ")
-    terminal.type("\x04")
-    assert terminal.end() == 0
+    turns = [("mininet> ", "h0_0_2 ping 192.168.0.1\n"), ("icmp_seq=2", "\x03"), ("packets transmitted", "")]
+    turns += [("mininet> ", "e0_0 echo one$((1+1))\n"), ("one2", ""), ("mininet> ", "\x04")]
+    assert Terminal(script_of(main)).talk(*turns) == 0
+
+
+@in_isolation
+def test_a_lab_that_stops_leaves_nothing_and_can_be_started_again() -> None:
+    for _ in range(2):
+        with Lab(FatTree(2), rate_mbit=4, controller_port=None) as lab:
+            lab.node("h0_0_2").cmd("sleep 1000 &")
+            lab.node("h1_0_2").popen("sleep 1000")
+        lab.stop()
+        assert os.listdir("/sys/class/net") == ["lo"]
+        assert len(list(Path("/proc").glob("[0-9]*/ns/net"))) == 2  # of those that live
+        assert not [name for name in os.environ if name.startswith("OVS_")]
+
+
+def test_a_lab_that_does_not_start_leaves_nothing() -> None:
+    def main() -> int:
+        subprocess.run(["ip", "link", "add", "a0_0-eth1", "type", "veth", "peer", "name", "intheway"], check=True)
+        with pytest.raises(RuntimeError, match="File exists"):
+            Lab(FatTree(2), controller_port=None).__enter__()
+        assert sorted(os.listdir("/sys/class/net")) == ["a0_0-eth1", "intheway", "lo"]
+        return 0
+
+    assert isolated(main) == 0
+    with pytest.raises(LabError, match=r"isolated\(\)"):
+        Lab(FatTree(2)).__enter__()

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
-import sys
-from contextlib import ExitStack
 from ipaddress import IPv4Address
+from socketserver import BaseRequestHandler, TCPServer
+from threading import Thread
 
 import pytest
 
-from tests.helpers.waiting import eventually
+from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.sopa_lab import in_isolation
 from topologies.lab.batch_net import LabError
 from topologies.lab.cuts import Peer, Way, cut_bytecode
-from topologies.lab.isolation import isolated
 from topologies.lab.management import ROOT, ManagementNetwork
 
-pytestmark = pytest.mark.lab
-
-SERVER = """
-import socket, sys
-server = socket.create_server(("", int(sys.argv[1])))
-while True:
-    channel, _ = server.accept()
-    channel.sendall(b"here" + channel.recv(9))
-    channel.close()
-"""
 GONE_SECONDS = 1
 """So long an answer is awaited that must not come."""
 OPEN, OTHER = 7000, 7001
@@ -34,6 +25,11 @@ OPEN, OTHER = 7000, 7001
 def reaches(network: ManagementNetwork, sender: str, to: IPv4Address, seconds: int = 60) -> bool:
     command = [*network.enter(sender), "ping", "-c", "1", "-W", str(seconds), str(to)]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+class Echo(BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.sendall(b"here" + self.request.recv(9))
 
 
 def answers(network: ManagementNetwork, name: str, port: int, seconds: float = 60.0) -> bool:
@@ -46,24 +42,19 @@ def answers(network: ManagementNetwork, name: str, port: int, seconds: float = 6
         return False
 
 
-def interfaces() -> str:
-    return subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
-
-
-def cut_off() -> int:
-    before = interfaces()
-    network = ManagementNetwork(["one", "two", "three"])
-    with ExitStack() as stack:
-        stack.enter_context(network)
+@in_isolation
+def test_a_machine_is_cut_off_from_some_and_reaches_the_others() -> None:
+    before = os.listdir("/sys/class/net")
+    with ManagementNetwork(["one", "two", "three"]) as network:
         address = network.address
         pairs = [(a, b) for a in network.names for b in network.names if a != b]
         assert [pair for pair in pairs if not reaches(network, pair[0], address(pair[1]))] == []
         assert reaches(network, "one", ROOT.ip)
         for port in (OPEN, OTHER):
-            server = subprocess.Popen([*network.enter("one"), sys.executable, "-c", SERVER, str(port)])
-            stack.callback(server.wait)
-            stack.callback(server.kill)
-            eventually(lambda port=port: answers(network, "one", port, GONE_SECONDS))
+            with inside(network.netns("one")):
+                server = TCPServer(("", port), Echo)
+            Thread(target=server.serve_forever, daemon=True).start()
+            assert answers(network, "one", port)
 
         network.cut("one", [Peer(address("two"))])
         assert network.cut_machines() == ["one"]
@@ -81,12 +72,7 @@ def cut_off() -> int:
         network.cut("one", [Peer(ROOT.ip, OPEN)], [Way.RECEIVED])
         assert not answers(network, "one", OPEN, GONE_SECONDS)
         assert answers(network, "one", OTHER)
-    assert interfaces() == before
-    return 0
-
-
-def test_a_machine_is_cut_off_from_some_and_reaches_the_others() -> None:
-    assert isolated(cut_off) == 0
+    assert os.listdir("/sys/class/net") == before
 
 
 def test_a_cut_has_no_effect_on_other_ports_and_addresses() -> None:

@@ -5,25 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
-import socket
 import subprocess
 import sys
-import time
 from itertools import count
 from typing import Any
 
 from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
-from sopa_ryu.agent.kernel import link_attributes
 from sopa_ryu.agent.kernel.netns import inside
-from sopa_ryu.agent.probing.frames import Ends, ProbeFrame, read
-from sopa_ryu.agent.probing.packet_socket import ProbeSocket
-from sopa_ryu.channel.probes import Stream
 from sopa_ryu.cli.doctor_host import check_probes
-from tests.helpers.probe_frames import GATEWAY
-from tests.helpers.sopa_lab import UDP_PORT, datagrams, in_lab
+from tests.helpers.sopa_lab import UDP_PORT, datagrams, failures, in_lab
 from tests.helpers.waiting import eventually
 from topologies import Clos, Level
 from topologies.lab.faults import set_silent
@@ -34,37 +26,6 @@ SRC, DST, LINK = "h0_0_2", "h1_1_3", "a0_0-c0_1"
 COUNT = 50
 AGAIN = rf"{SRC}: takes (path \(0, 1\) to rack e1_1|the paths over link \S+) again: \d+ probes"
 LEAVES = rf"{SRC}: leaves (path \(0, 1\) to rack e1_1|the paths over link \S+): \d+ probes in a row lost"
-
-
-def test_probes_take_the_same_core_switch_out_and_back(probing: SopaLab) -> None:
-    tree = probing.tree
-    near, far = tree.host(SRC), tree.host(DST)
-    netns, ifname = probing.lab.netns(near), probing.lab.interface(near, 0)
-    with inside(netns):
-        mac = bytes.fromhex(link_attributes.mac(socket.if_nametoindex(ifname)).replace(":", ""))
-        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
-    ends = Ends(tree.ip(near), mac, GATEWAY, probing.carrier, secrets.randbits(32))
-    sender = ProbeSocket(ifname, netns)
-    with wire:
-        wire.bind((ifname, 0x0003))
-        wire.settimeout(60)
-        for ssid, (up1, up2) in enumerate([(0, 1), (1, 0)]):
-            before = probing.lab.port_packets(Level.CORE)
-            frame = ProbeFrame(ends, Stream(tree.ip(far), up1, up2), ssid)
-            answers = set()
-            for number in range(COUNT):
-                sender.send(frame.numbered(number, time.monotonic_ns()))
-                while True:  # the agent's own program refuses it, behind this socket
-                    packet = read(wire.recv(2000))
-                    its = packet is not None and (packet.sender_number, packet.ssid, packet.flags) == (number, ssid, 0)
-                    if packet is not None and its:
-                        break
-                answers.add((packet.label, packet.source, packet.number - number))
-            assert answers == {((up1, up2), tree.ip(far), 0)}
-            named = f"c{up1}_{up2}"
-            # the agents' own probes cross all core switches
-            eventually(lambda: probing.lab.port_packets(Level.CORE)[named] - before[named] >= 2 * COUNT)  # noqa: B023
-    sender.close()
 
 
 def trace(lab: SopaLab, *words: str) -> tuple[int, dict[str, Any], str]:
@@ -91,6 +52,16 @@ def traced(lab: SopaLab, lost: list[int], *words: str) -> tuple[int, dict[str, A
     return eventually(
         lambda: trace(lab, *words), lambda found: sorted(path["lost"] for path in found[1]["paths"]) == lost
     )
+
+
+def test_probes_take_the_same_core_switch_out_and_back(probing: SopaLab) -> None:
+    for up in ("0,1", "1,0"):
+        before = probing.lab.port_packets(Level.CORE)
+        status, answer, said = trace(probing, SRC, DST, "--up", up, "--count", str(COUNT))
+        assert (status, answer["decided"]) == (0, COUNT), said
+        named = f"c{up.replace(',', '_')}"
+        # the agents' own probes cross all core switches
+        eventually(lambda: probing.lab.port_packets(Level.CORE)[named] - before[named] >= 2 * COUNT)  # noqa: B023
 
 
 def test_a_trace_names_a_silent_link_and_the_way_of_a_flow(probing: SopaLab) -> None:
@@ -159,9 +130,8 @@ def test_a_grey_link_is_named_and_counts_as_failed_and_no_other() -> None:
     grey = "e0_1-a0_1"
 
     def body(lab: SopaLab) -> None:
-        def suspects() -> list[dict[str, Any]]:
-            links: list[dict[str, Any]] = lab.controller.get("/health", suspects="1").json()["links"]
-            return links
+        def suspects() -> Any:
+            return lab.controller.get("/health", suspects="1").json()["links"]
 
         eventually(lambda: lab.controller.get("/health").json()["running"], True, seconds=120)
         with BadLinks(lab.lab) as bad:
@@ -171,12 +141,7 @@ def test_a_grey_link_is_named_and_counts_as_failed_and_no_other() -> None:
                 lambda links: [(link["name"], link["action"]) for link in links] == [(grey, "failed")],
                 seconds=180,
             )
-
-            def failures() -> list[tuple[str, str]]:
-                found = lab.controller.get("/failures").json()["failures"]
-                return [(failure["name"], failure["reason"]) for failure in found]
-
-            eventually(failures, [(grey, "losing packets")])
+            eventually(lambda: failures(lab), {grey: "losing packets"})
             assert f"link {grey} loses" in lab.controller.log.read_text()
             assert bad.lost(grey, "e0_1").hit > 0
             assert link["delay_us"] is None or link["delay_us"] > 0

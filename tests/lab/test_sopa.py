@@ -1,40 +1,29 @@
-"""The whole system with real packets: labels and the switches that obey them, failures under traffic, and a hostile host."""
+"""The whole system with real packets: labels of both carriers, switches that obey them, failures under traffic, a hostile host."""
 
 from __future__ import annotations
 
 import signal
 import socket
 import time
+from collections import Counter
+from itertools import pairwise
 
 import pytest
 
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
-from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.southbound.bfd import REQUIRES, SENDS_TO
 from tests.helpers.hostile import Hostile
-from tests.helpers.sopa_lab import (
-    GONE_SECONDS,
-    UDP_PORT,
-    arriving_sources,
-    datagrams,
-    drops,
-    hits,
-    lost,
-    run,
-    set_bfd,
-)
+from tests.helpers.sopa_lab import GONE_SECONDS, UDP_PORT, datagrams, hits, known, lost, run, socket_at, without
 from tests.helpers.waiting import eventually
 from tests.lab.conftest import NO_LABEL, SEED
 from tests.lab.switches import flaps
 from topologies import Failures, Level
 from topologies.lab.standstill import standing_still
 from topologies.structure import BFD_MAC
-
-CONSUMED = "02:53:9e:04:ff:ff"  # one address for all paths: the receiver merges packets of a flow
 
 
 def test_every_packet_carries_exactly_the_path_that_the_seed_decides(lab: SopaLab) -> None:
@@ -44,7 +33,6 @@ def test_every_packet_carries_exactly_the_path_that_the_seed_decides(lab: SopaLa
     for port in (7001, 7002):
         key = FlowKey.of(str(lab.tree.ip(src)), str(lab.tree.ip(dst)), 17, port, UDP_PORT)
         assert datagrams(lab, "h0_0_2", "h2_1_3", 40, port) == [table.choose(key, n) for n in range(40)]
-    assert arriving_sources(lab, "h0_0_2", "h2_1_3", 16, 7003) == {CONSUMED: 16}
 
     def spread() -> dict[str, int]:
         now = lab.lab.port_packets(Level.CORE)
@@ -59,15 +47,6 @@ def test_hosts_of_the_rack_of_the_pod_and_of_other_pods_reach_each_other(lab: So
     for src, dst in [(hosts[0], dst) for dst in hosts[1:]] + [(src, hosts[0]) for src in (NO_LABEL, *hosts[-3:])]:
         assert lost(lab, src, dst, 2) == 0
     assert "02:00:00:00:00:01" in run(lab, hosts[0], "ip", "neigh", "show", "10.0.0.3")
-
-
-def test_a_host_that_sends_from_anothers_address_is_dropped_and_counted(lab: SopaLab) -> None:
-    run(lab, "h0_0_2", "ip", "address", "add", "10.3.1.3/32", "dev", "h0_0_2-eth0")
-    before = drops(lab, "e0_0", "priority=20,in_port=1")
-    assert lost(lab, "h0_0_2", "h2_0_2", 4, source="10.3.1.3", late=GONE_SECONDS) == 4
-    eventually(lambda: drops(lab, "e0_0", "priority=20,in_port=1") - before, 4)
-    assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
-    run(lab, "h0_0_2", "ip", "address", "del", "10.3.1.3/32", "dev", "h0_0_2-eth0")
 
 
 def is_learned(lab: SopaLab, host: str) -> None:
@@ -102,25 +81,8 @@ def test_switches_that_stand_still_delay_packets_and_lose_none(lab: SopaLab) -> 
     assert lab.controller.fabric()["failures"] == []
 
 
-# -- failures ---------------------------------------------------------------------------------------------------------
-
-
 SENT = 300
 """Datagrams before an event, and after all know of it: so many that every path has had some."""
-FAR = ("e2_0-a2_0", "e2_0-a2_1")
-"""The ways to the rack of h2_0_2."""
-
-
-def carried(lab: SopaLab, core: str) -> int:
-    """Return how many packets of hosts a core switch has sent down; BFD's and probes are not among them."""
-    return hits(lab, core, r"table=1,.*priority=40")
-
-
-def known(lab: SopaLab, *failed: str) -> None:
-    """Wait until exactly these have failed, and all switches and agents know it."""
-    eventually(lambda: {each["name"] for each in lab.controller.fabric()["failures"]}, set(failed))
-    eventually(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
-    lab.controller.wait_agents(lab.tree.host_count)
 
 
 def sends(stream: UdpStream, more: int = SENT) -> None:
@@ -132,103 +94,62 @@ def sends(stream: UdpStream, more: int = SENT) -> None:
 def test_a_cut_link_is_told_avoided_and_used_again(lab: SopaLab) -> None:
     src, dst = "h0_0_2", "h2_0_2"
     assert (0, 1) in datagrams(lab, src, dst, 8, 7001)
-    lab.lab.set_link("a2_0-c0_1", up=False)
-    known(lab, "a2_0-c0_1")
-    assert set(datagrams(lab, src, dst, 12, 7001)) == {(0, 0), (1, 0), (1, 1)}
-    # to another pod that path is as good as ever
-    assert set(datagrams(lab, src, "h1_0_2", 12, 7001)) == {(0, 0), (1, 0), (0, 1), (1, 1)}
-    assert lost(lab, src, dst, 12) == 0
-    lab.lab.set_link("a2_0-c0_1", up=True)
+    with without(lab, "a2_0-c0_1"):
+        assert set(datagrams(lab, src, dst, 12, 7001)) == {(0, 0), (1, 0), (1, 1)}
+        # to another pod that path is as good as ever
+        assert set(datagrams(lab, src, "h1_0_2", 12, 7001)) == {(0, 0), (1, 0), (0, 1), (1, 1)}
+        assert lost(lab, src, dst, 12) == 0
     known(lab)
     assert (0, 1) in datagrams(lab, src, dst, 8, 7001)
-
-
-def test_packets_to_a_rack_without_any_path_go_unlabelled(lab: SopaLab) -> None:
-    assert lab.agent is not None
-    for link in FAR:
-        lab.lab.set_link(link, up=False)
-    known(lab, *FAR)
-    assert "no path is left to 1 racks; packets for them go unlabelled" in lab.agent.log.read_text()
-    assert set(datagrams(lab, "h0_0_2", "h2_0_2", 4, 7001)) == {None}
-    assert None not in datagrams(lab, "h0_0_2", "h2_1_2", 4, 7001)
-    for link in FAR:
-        lab.lab.set_link(link, up=True)
-    known(lab)
-    assert "there are paths to every rack again" in lab.agent.log.read_text()
-    assert None not in datagrams(lab, "h0_0_2", "h2_0_2", 4, 7001)
-
-
-def test_a_drained_switch_carries_nothing_and_cuts_nobody_off(lab: SopaLab) -> None:
-    for name in ("c0_0", "e2_0"):
-        lab.controller.change("PUT", f"/drains/{name}").raise_for_status()
-    known(lab, "c0_0", "e2_0")
-    before = carried(lab, "c0_0")
-    assert lost(lab, "h0_0_2", "h1_0_2", 12) == 0
-    assert carried(lab, "c0_0") == before
-    assert lost(lab, "h0_0_2", "h2_0_2", 4) == 0  # its only edge switch is drained
-    for name in ("c0_0", "e2_0"):
-        lab.controller.change("DELETE", f"/drains/{name}").raise_for_status()
 
 
 @pytest.mark.parametrize("link", ["a0_1-c1_0", "e2_0-a2_1"])
 def test_no_packet_is_lost_to_a_cut_link_after_the_last_acknowledgement(lab: SopaLab, link: str) -> None:
     assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
     with UdpStream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2"), per_second=500) as stream:
-        eventually(lambda: len(stream.arrived), lambda value: value > SENT)
-        lab.lab.set_link(link, up=False)
-        known(lab, link)
-        change = lab.controller.get("/changes").json()["changes"][0]
-        told = change["at"] + change["acknowledged_ms"] / 1000
         sends(stream)
-        end = time.time()
-        eventually(lambda: stream.lost(first=told, last=end), [])
-    lab.lab.set_link(link, up=True)
+        with without(lab, link):
+            change = lab.controller.get("/changes").json()["changes"][0]
+            told = change["at"] + change["acknowledged_ms"] / 1000
+            sends(stream)
+            end = time.time()
+            eventually(lambda: stream.lost(first=told, last=end), [])
 
 
 def test_a_controller_restart_during_failures_costs_no_packet(lab: SopaLab) -> None:
     """Neither of a host that labels nor of one that may not; agents and switches come back, and the failures are known again."""
-    failed = ("a2_0-c0_1", "e0_0-a0_1")
-    for link in failed:
-        lab.lab.set_link(link, up=False)
-    known(lab, *failed)
-    epoch = lab.controller.fabric()["epoch"]
     pairs = [tuple(map(lab.tree.host, names)) for names in (("h0_0_2", "h2_0_2"), (NO_LABEL, "h2_1_2"))]
-    assert [lost(lab, lab.tree.name(src), lab.tree.name(dst), 3) for src, dst in pairs] == [0, 0]
-    with UdpStream(lab.lab, *pairs[0], per_second=250) as one, UdpStream(lab.lab, *pairs[1], per_second=250) as other:
-        for stream in (one, other):
-            sends(stream)
-        lab.controller.stop(signal.SIGKILL)
-        for stream in (one, other):
-            sends(stream)
-        lab.controller.start()
-        lab.controller.wait_connected(lab.tree.switch_count)
-        known(lab, *failed)
-        for stream in (one, other):
-            sends(stream)
-            last = len(stream.sent_at)
-            eventually(lambda stream=stream, last=last: stream.arrived >= set(range(last)))
-    assert lab.controller.fabric()["epoch"] > epoch
-    assert one.lost() == other.lost() == []
-    for link in failed:
-        lab.lab.set_link(link, up=True)
+    epoch, failed = lab.controller.fabric()["epoch"], ("a2_0-c0_1", "e0_0-a0_1")
+    with without(lab, *failed):
+        assert [lost(lab, lab.tree.name(src), lab.tree.name(dst), 3) for src, dst in pairs] == [0, 0]
+        one, other = (UdpStream(lab.lab, *pair, per_second=250) for pair in pairs)
+        with one, other:
+            for stream in (one, other):
+                sends(stream)
+            lab.controller.stop(signal.SIGKILL)
+            for stream in (one, other):
+                sends(stream)
+            lab.controller.start()
+            lab.controller.wait_connected(lab.tree.switch_count)
+            known(lab, *failed)
+            for stream in (one, other):
+                sends(stream)
+                last = len(stream.sent_at)
+                eventually(lambda stream=stream, last=last: stream.arrived >= set(range(last)))
+        assert lab.controller.fabric()["epoch"] > epoch
+        assert one.lost() == other.lost() == []
 
 
-# -- a hostile root on a host: no link, switch or neighbour changes state ---------------------------------------------
-
-
-FRAMES = 1200
+FRAMES = 600
 SEEDS = (1, 2)
 BATCH = 50
 
 
 def attack(lab: SopaLab, name: str, seed: int) -> None:
     """Send the frames in batches; a ping between them shows that the switches have taken what came before."""
-    host = lab.tree.host(name)
-    with inside(lab.lab.netns(host)):
-        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-    with wire:
-        wire.bind((lab.lab.interface(host, 0), 0))
-        frames = list(Hostile(lab.tree, host, seed).frames(FRAMES))
+    with socket_at(lab, name, socket.AF_PACKET, socket.SOCK_RAW) as wire:
+        wire.bind((f"{name}-eth0", 0))
+        frames = list(Hostile(lab.tree, lab.tree.host(name), seed).frames(FRAMES))
         for first in range(0, FRAMES, BATCH):
             for frame in frames[first : first + BATCH]:
                 wire.send(frame)
@@ -249,8 +170,7 @@ def test_nothing_that_a_host_sends_changes_the_state_of_a_link_a_switch_or_a_nei
     assert all(lab.lab.bfd_up().values())
     wiring = lab.controller.get("/wiring").json()
     assert (wiring["problems"], wiring["refused"]) == ([], 0)
-    neighbours = {agent["host"]: agent["lag"] for agent in lab.controller.get("/agents").json()["agents"]}
-    assert set(neighbours.values()) == {0}
+    assert {agent["lag"] for agent in lab.controller.get("/agents").json()["agents"]} == {0}
     assert lost(lab, "h1_1_2", "h0_0_3") == 0
     for name in ("h0_0_2", "h3_1_3"):  # whose false ARP was learned
         is_learned(lab, name)
@@ -261,25 +181,65 @@ def test_nothing_that_a_host_sends_changes_the_state_of_a_link_a_switch_or_a_nei
         assert hits(lab, edge, "priority=65,.*nw_frag=first") > FRAMES / 300
 
 
-def test_neither_whole_nor_fragmented_bfd_gets_past_the_edge(lab: SopaLab) -> None:
-    """Also where links have BFD without the fabric's address, as somebody else may have enabled it."""
-    # the requirement first, or links would go down
-    for key in (REQUIRES, SENDS_TO):
-        names = [interface for interface, _ in lab.lab.fabric_interfaces()]
-        lab.lab.ovs.vsctl(*(word for name in names for word in ("--", "remove", "Interface", name, "bfd", key)))
-    eventually(lambda: (all(lab.lab.bfd_up().values()), lab.controller.fabric()["failures"]), (True, []))
-    changed, version = flaps(lab.lab), lab.controller.fabric()["version"]
-    host = lab.tree.host("h1_0_2")
-    with inside(lab.lab.netns(host)):
-        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-    hostile = Hostile(lab.tree, host, 7)
-    with wire:
-        wire.bind((lab.lab.interface(host, 0), 0))
-        for _ in range(10):
-            for number in range(BATCH):
-                wire.send((hostile.bfd, hostile.bfd_fragment)[number % 2]())
-            assert lost(lab, "h1_0_2", "h2_1_3", 2) == 0
-    assert flaps(lab.lab) == changed
-    assert lab.controller.fabric()["version"] == version
-    for key in (SENDS_TO, REQUIRES):
-        set_bfd(lab, **{key: f'"{BFD_MAC}"'})
+# the carrier ``option``: on the wire it is shown by tests/bpf/test_option_wire.py
+
+
+def seen_by(lab: SopaLab, host: str) -> dict[str, int]:
+    """Return the counters of the parser at a host's port."""
+    number = list(map(lab.tree.name, lab.tree.hosts())).index(host)
+    status = edge_parser.status(list(lab.host_ports())[number])
+    assert status is not None
+    return status.counters
+
+
+def test_packets_take_the_paths_that_they_name_over_every_core_switch(option: SopaLab) -> None:
+    src = option.tree.host("h0_0_2")
+    table = path_table(option.tree, src, Failures(option.tree), 1, Policy.ROUND_ROBIN)
+
+    def taken() -> list[list[int]]:
+        """Return what each aggregation switch has handed to each of its core switches, by the word's second hop."""
+        sources = [rf"dl_src=00:00:00:00:00:{up:02x}|dl_src=02:53:9e:04:00:{up:02x}" for up in (0, 1)]
+        return [[hits(option, name, source) for source in sources] for name in ("a0_0", "a0_1")]
+
+    before, believed = taken(), seen_by(option, "h0_0_2")["believed"]
+    words = datagrams(option, "h0_0_2", "h1_0_2", 64, 7002)
+    assert set(words) == set(table.candidates(option.tree.ip(option.tree.host("h1_0_2"))) or ())
+    assert all(a[0] != b[0] for a, b in pairwise(words) if a and b)
+    assert Counter(Counter(words).values()) == {16: 4}
+    eventually(lambda: seen_by(option, "h0_0_2")["believed"], believed + 64)
+    eventually(taken, [[count + 16 for count in counts] for counts in before])
+
+
+def test_every_kind_of_pair_is_connected_and_failed_paths_are_excluded(option: SopaLab) -> None:
+    for dst in ("h0_0_3", "h0_1_2", "h1_0_2", NO_LABEL):
+        assert lost(option, "h0_0_2", dst, 3) == 0
+        assert lost(option, dst, "h0_0_2", 3) == 0
+    with without(option, "a0_0-c0_0"):
+        assert set(datagrams(option, "h0_0_2", "h1_0_2", 12, 7003)) == {(0, 1), (1, 0), (1, 1)}
+        assert lost(option, "h0_0_2", "h1_0_2", 8) == 0
+
+
+def test_a_host_without_a_right_to_a_label_is_heard_but_chooses_no_path(option: SopaLab) -> None:
+    refused = r"priority=35,.*dl_src=02:53:9e:04:00:00"
+    before = hits(option, "e1_1", refused)
+    assert lost(option, NO_LABEL, "h0_0_2", 4) == 0
+    eventually(lambda: hits(option, "e1_1", refused) > before)
+    hashed = hits(option, "e1_1", "bundle")
+    datagrams(option, NO_LABEL, "h0_0_2", 8, 7004)
+    eventually(lambda: hits(option, "e1_1", "bundle") - hashed, lambda count: count >= 8)
+    assert lost(option, "h1_1_2", "h0_0_2", 4) == 0
+
+
+def test_the_parser_survives_a_restart_of_the_switch(option: SopaLab) -> None:
+    def attached() -> list[tuple[int, object]]:
+        return [(its.identifier, its.mode) for its in map(edge_parser.status, option.host_ports()) if its is not None]
+
+    before = attached()
+    option.lab.ovs.restart()
+    option.controller.wait_connected(option.tree.switch_count)
+    eventually(lambda: lost(option, "h0_0_2", "h1_0_2", 1, late=GONE_SECONDS), 0)
+    assert attached() == before
+    assert len(before) == option.tree.host_count
+    believed = seen_by(option, "h0_0_2")["believed"]
+    assert lost(option, "h0_0_2", "h1_0_2", 4) == 0
+    assert seen_by(option, "h0_0_2")["believed"] >= believed + 4

@@ -14,18 +14,10 @@ class MutantsError(ValueError):
 
 
 class Defect(NamedTuple):
-    """A small change of the product that a test has to find.
+    """A text that occurs once in a file of the product, and what it becomes; a test has to find that.
 
-    Attributes
-    ----------
-    name : str
-        What is wrong then, as a sentence.
-    file, old, new : str
-        A text that occurs once in a file, and what it becomes.
-    tests : tuple of str
-        Patterns of the modules that test a file that is compiled: coverage does not see it.
-    equivalent : str
-        Why no test can find it; empty if one can.
+    ``tests`` are patterns of the modules that test a file that is compiled: coverage does not see it. ``equivalent`` says why no
+    test can find it.
     """
 
     name: str

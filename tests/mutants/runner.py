@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import queue
 import random
@@ -20,7 +19,7 @@ from typing import NamedTuple
 
 from tests.mutants.catalogue import CATALOGUE, Defect, MutantsError, load
 from tests.mutants.plugin import function
-from tests.mutants.selection import Function, Selection
+from tests.mutants.selection import Function, Selection, write
 from tests.mutants.tree import Tree
 
 ROOT = Path(__file__).parents[2]
@@ -176,8 +175,5 @@ def _tell(verdicts: list[Verdict]) -> Counter[str]:
 
 def _record(verdicts: Sequence[Verdict], counts: Counter[str], options: argparse.Namespace) -> None:
     defects = [its._asdict() | {"defect": its.defect.name, "file": its.defect.file} for its in verdicts]
-    beside = options.out.with_suffix(".new")
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    beside.write_text(json.dumps({"tests": str(options.tests), "counts": counts, "defects": defects}, indent=1) + "\n")
-    beside.replace(options.out)
+    write(options.out, {"tests": str(options.tests), "counts": counts, "defects": defects})
     print(f"recorded in {options.out}")

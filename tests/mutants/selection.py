@@ -32,6 +32,14 @@ class Function(NamedTuple):
     lines: int
 
 
+def write(path: Path, content: object) -> None:
+    """Write JSON at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(content, indent=1) + "\n")
+    beside.replace(path)
+
+
 class Selection:
     """The tests of `SUITES`, by what they execute in copies without a defect; ``kept`` has that of each module by all contents."""
 
@@ -46,7 +54,6 @@ class Selection:
 
     def record(self, executor: Executor) -> None:
         """Run the modules of which nothing is kept, and read all that is; raises `MutantsError` if a test fails."""
-        self._kept.mkdir(parents=True, exist_ok=True)
         keys = self._keys()
         missing = [module for module, path in keys.items() if not path.exists()]
         if missing:
@@ -82,17 +89,12 @@ class Selection:
         target = tree.path / "lines.json"
         _, output = tree.pytest(["--lines-to", str(target), *modules], RECORD_SECONDS)
         if not target.exists():
-            raise MutantsError(
-                f"what tests execute was not recorded (pip install -r requirements-dev.txt?):\n{output[-2000:]}"
-            )
+            why = "what tests execute was not recorded (pip install -r requirements-dev.txt?)"
+            raise MutantsError(f"{why}:\n{output[-2000:]}")
         content = json.loads(target.read_text())
         failed = [name for name, (_, failed, _) in content.items() if failed]
         for module in set(modules) - {name.partition("::")[0] for name in failed}:
-            beside = keys[module].with_suffix(".new")
-            beside.write_text(
-                json.dumps({name: its for name, its in content.items() if name.startswith(f"{module}::")})
-            )
-            beside.replace(keys[module])
+            write(keys[module], {name: its for name, its in content.items() if name.startswith(f"{module}::")})
         return " ".join(failed)
 
     def executing(self, defect: Defect, text: str) -> list[Function]:

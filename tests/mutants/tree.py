@@ -48,14 +48,8 @@ class Tree:
     def check(self) -> None:
         """Raise `MutantsError` if Python does not take the product from here, wherever it starts."""
         packages = [name for name in PACKAGES if (self.path / name).is_dir()]
-        _, output = self.run(
-            [
-                "-c",
-                "import os, sys; os.chdir('/'); [print(__import__(its).__file__) for its in sys.argv[1:]]",
-                *packages,
-            ],
-            BUILD_SECONDS,
-        )
+        code = "import os, sys; os.chdir('/'); [print(__import__(its).__file__) for its in sys.argv[1:]]"
+        _, output = self.run(["-c", code, *packages], BUILD_SECONDS)
         if output.split() != [str(self.path / name / "__init__.py") for name in packages]:
             raise MutantsError(f"the product is not taken from {self.path}, but from {output}")
 
@@ -94,14 +88,9 @@ class Tree:
         status = None
         with tempfile.TemporaryFile() as file:
             if not self._stopped:
-                self._process = subprocess.Popen(
-                    [sys.executable, *arguments],
-                    cwd=self.path,
-                    env=self._env,
-                    stdout=file,
-                    stderr=file,
-                    start_new_session=True,
-                )
+                command = [sys.executable, *arguments]
+                its = {"cwd": self.path, "env": self._env, "stdout": file, "stderr": file, "start_new_session": True}
+                self._process = subprocess.Popen(command, **its)  # type: ignore[call-overload]
                 with suppress(subprocess.TimeoutExpired):
                     status = self._process.wait(seconds)
                 self._end()

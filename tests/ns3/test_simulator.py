@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.core.records import FlowRecord, RunRecord
+from experiments.core.records import RunRecord
 from experiments.core.run import Run
 from experiments.ns3 import SIMULATED, SimulatorError, build, check, simulate
 from experiments.ns3.fabric_lines import fabric_lines
@@ -18,7 +18,8 @@ from experiments.ns3.simulate import SAMPLES
 from experiments.schemes import SchemeError, named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
-from tests.helpers.simulator import MEGABYTE, MISSING, SCALE, permutation, said
+from tests.helpers.golden import Step, play, scripts
+from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, SCALE, TREE, permutation, said, simulated, transfers
 from topologies import Clos, Failures, FatTree, Host
 from topologies.identity import Node
 from topologies.weights import weights
@@ -28,7 +29,7 @@ UNEVEN = Clos(
     pods=3, edges=2, aggregations=3, cores=6, hosts=2, mbit={"host": 10_000, "edge": 20_000, "aggregation": 40_000},
     links={"a0_0-c0_1": 10_000, "e1_0-a1_1": "absent", "a2_2-c2_0": "absent", "h0_0_3-e0_0": 1_000, "e0_1-a0_2": 5_000},
 )  # fmt: skip
-pytestmark = pytest.mark.skipif(MISSING, reason="ns-3 is missing: make install-ns3")
+pytestmark = NEEDS_NS3
 
 
 @pytest.fixture(scope="module")
@@ -36,25 +37,8 @@ def program() -> Path:
     return build()
 
 
-def incast() -> Plan:
-    """Three hosts to one, whose link's queue cannot hold what they begin with."""
-    tree = FatTree(4)
-    senders = ["h1_0_2", "h2_0_2", "h3_0_2"]
-    return Plan(tuple(Transfer(tree.host(name), tree.host("h0_0_2"), MEGABYTE) for name in senders), 1.0)
-
-
-def simulated(
-    plan: Plan, scheme: str = "sopa", k: int = 4, seed: int = 1, **options: int | str
-) -> tuple[RunRecord, list[FlowRecord]]:
-    otherwise = {name.replace("_", "-"): value for name, value in options.items()}
-    return simulate(Run(FatTree(k), plan, "test", named(scheme), seed, SCALE, options=otherwise))
-
-
-def simulated_on(tree: Clos, plan: Plan, scheme: str, **options: int | str) -> tuple[RunRecord, list[FlowRecord]]:
-    return simulate(Run(tree, plan, "test", named(scheme), 1, SCALE, options=options))
-
-
-# -- the fabric -----------------------------------------------------------------------------------------------------------
+INCAST = transfers(MEGABYTE, "h1_0_2 h0_0_2", "h2_0_2 h0_0_2", "h3_0_2 h0_0_2")
+"""Three hosts to one, whose link's queue cannot hold what they begin with."""
 
 
 @pytest.mark.parametrize(
@@ -63,9 +47,8 @@ def simulated_on(tree: Clos, plan: Plan, scheme: str, **options: int | str) -> t
 def test_hosts_addresses_cables_and_rates_are_those_of_the_topology(program: Path, tree: Clos) -> None:
     run = Run(tree, Plan((), 1.0), "test", named("sopa"), 1, SCALE)
     text = "\n".join(fabric_lines(run))
-    lines = subprocess.run(
-        [program, "dump"], input=text, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    dumped = subprocess.run([program, "dump"], input=text, capture_output=True, text=True, check=True)
+    lines = dumped.stdout.splitlines()
     hosts = [tuple(line.split()[1:]) for line in lines if line.startswith("host ")]
     assert hosts == [(tree.name(host), str(tree.ip(host))) for host in tree.hosts()]
     links = {port: (peer, int(rate)) for _, port, peer, rate in (line.split() for line in lines if line[:4] == "link")}
@@ -73,20 +56,14 @@ def test_hosts_addresses_cables_and_rates_are_those_of_the_topology(program: Pat
     def bits(one: Node, other: Node) -> int:
         return round(1e9 * tree.capacity(tree.link(one, other)) / tree.mbit.get("host", 1.0))
 
-    expected = {
-        f"{tree.name(host)}-eth0": (tree.name(tree.edge_of(host)), bits(host, tree.edge_of(host)))
-        for host in tree.hosts()
-    }
-    for switch in tree.switches():
-        for port, peer in tree.ports(switch).items():
-            expected[f"{tree.name(switch)}-eth{port}"] = (tree.name(peer), bits(switch, peer))
-    assert links == expected
+    ends = [(host, 0, tree.edge_of(host)) for host in tree.hosts()]
+    ends += [(switch, port, peer) for switch in tree.switches() for port, peer in tree.ports(switch).items()]
+    assert links == {f"{tree.name(its)}-eth{port}": (tree.name(peer), bits(its, peer)) for its, port, peer in ends}
 
 
 def test_a_flow_alone_reaches_what_a_link_carries_beside_its_headers() -> None:
-    tree = FatTree(4)
-    for src, dst in (("h0_0_2", "h0_0_3"), ("h0_0_2", "h0_1_3"), ("h0_0_2", "h3_1_3")):
-        run, [flow] = simulated(Plan((Transfer(tree.host(src), tree.host(dst), 20 * MEGABYTE),), 1.0), "ecmp")
+    for pair in ("h0_0_2 h0_0_3", "h0_0_2 h0_1_3", "h0_0_2 h3_1_3"):
+        run, [flow] = simulated(transfers(20 * MEGABYTE, pair), "ecmp")
         assert flow.mbit == pytest.approx(1000 * 1460 / 1500, rel=0.01)
         assert (flow.completed, flow.bytes, flow.reordered, flow.retransmits) == (True, 20 * MEGABYTE, 0, 0)
         assert run.counters["dropped"] == 0
@@ -94,7 +71,7 @@ def test_a_flow_alone_reaches_what_a_link_carries_beside_its_headers() -> None:
 
 @pytest.mark.parametrize("recovery", ["ns-3.37", "ns-3.20"])
 def test_a_full_queue_drops_and_tcp_delivers_all_the_same(recovery: str) -> None:
-    run, flows = simulated(incast(), "ecmp", loss_recovery=recovery)
+    run, flows = simulated(INCAST, "ecmp", loss_recovery=recovery)
     assert run.counters["dropped"] > 0
     assert all(flow.completed and flow.bytes == MEGABYTE for flow in flows)
     assert sum(flow.retransmits for flow in flows) >= run.counters["dropped"]
@@ -102,8 +79,7 @@ def test_a_full_queue_drops_and_tcp_delivers_all_the_same(recovery: str) -> None
 
 
 def alone(size: int = 5 * MEGABYTE) -> Plan:
-    tree = FatTree(4)
-    return Plan((Transfer(tree.host("h0_0_2"), tree.host("h3_1_3"), size),), 1.0, traced=(0,))
+    return transfers(size, "h0_0_2 h3_1_3", traced=(0,))
 
 
 def test_a_paced_connection_sends_evenly_and_no_more_than_it_may() -> None:
@@ -184,24 +160,15 @@ def test_queues_are_sampled_for_twice_the_planned_time() -> None:
 @pytest.mark.parametrize("rule", ["sender", "receiver", "random", "zero"])
 def test_where_flows_begin_on_their_paths(rule: str) -> None:
     run, flows = simulated(permutation(traced=tuple(range(16))), first_path=rule)
-    firsts = {}
-    for flow in flows:
-        rows = sorted(run.arrivals[str(flow.flow)], key=lambda row: row[1])
-        firsts[flow.flow] = (rows[0][2], rows[0][3])
-    by_pod: dict[str, list[tuple[float, float]]] = {}
+    by_pod: dict[str, set[tuple[float, ...]]] = {}
     for flow in flows:
         end = flow.dst if rule == "receiver" else flow.src
-        by_pod.setdefault(end.split("_")[0], []).append(firsts[flow.flow])
-    distinct = {len(set(its)) for its in by_pod.values()}
-    if rule == "zero":
-        assert len(set(firsts.values())) == 1
-    elif rule == "random":
-        assert len(set(firsts.values())) > 1
+        first = min(run.arrivals[str(flow.flow)], key=lambda row: row[1])
+        by_pod.setdefault(end.split("_")[0], set()).add(tuple(first[2:4]))
+    if rule in ("zero", "random"):
+        assert (len(set.union(*by_pod.values())) == 1) == (rule == "zero")
     else:
-        assert distinct == {4}  # no two hosts of a pod begin on the same path
-
-
-# -- schemes --------------------------------------------------------------------------------------------------------------
+        assert {len(its) for its in by_pod.values()} == {4}  # no two hosts of a pod begin on the same path
 
 
 @pytest.mark.parametrize("scheme", SIMULATED)
@@ -214,18 +181,22 @@ def test_every_scheme_delivers_every_byte_and_a_seed_decides_everything(scheme: 
     assert same == flows
     assert again.counters == run.counters
     _, other = simulated(plan, scheme, seed=2)
-    assert scheme in ("sopa", "flowcell", "drb", "per-packet", "cfr") or [flow.mbit for flow in other] != [
-        flow.mbit for flow in flows
-    ]
+    alike = [flow.mbit for flow in other] == [flow.mbit for flow in flows]
+    assert not alike or scheme in ("sopa", "flowcell", "drb", "per-packet", "cfr")
 
 
-def test_sopa_sends_packets_over_all_paths_in_the_interleaved_order() -> None:
-    run, flows = simulated(permutation(traced=(0,)))
-    choices = FatTree(4).choices("inter-pod")
+# the option takes four bytes of each packet, and the outer header 20
+@pytest.mark.parametrize(("scheme", "payload"), [("sopa", 1456), ("drb", 1440)])
+def test_packets_are_sent_over_all_paths_in_the_interleaved_order(scheme: str, payload: int) -> None:
+    run, flows = simulated(permutation(traced=(0,)), scheme)
+    choices = TREE.choices("inter-pod")
     sent = [(up1, up2) for _, _, up1, up2, _ in sorted(run.arrivals["0"], key=lambda packet: packet[1])]
     first = choices.index(sent[0])
     assert sent == [choices[(first + place) % 4] for place in range(len(sent))]
-    assert len(sent) == flows[0].packets == -(-MEGABYTE // 1456)  # the option takes four bytes of each packet
+    assert len(sent) == flows[0].packets == -(-MEGABYTE // payload)
+    if scheme == "drb":  # whose receiver hides what is late
+        assert sum(flow.reordered for flow in flows) > 0
+        assert sum(flow.fast_retransmits for flow in flows) == 0  # at a threshold of 3
 
 
 @pytest.mark.parametrize(("scheme", "ways"), [("rps", 4), ("plts-rr", 4), ("plts-cnt", 4), ("ecmp", 1)])
@@ -240,32 +211,20 @@ def test_how_many_ways_a_flow_takes(scheme: str, ways: int) -> None:
 
 def test_ecmp_uses_every_way_unless_all_switches_hash_alike() -> None:
     for rule, count in (("own", 16), ("same", 4)):
-        run, _ = simulated(permutation(8, 20_000, traced=tuple(range(128))), "ecmp", 8, hash=rule)
+        run, _ = simulated(permutation(8, 20_000, traced=tuple(range(128))), "ecmp", FatTree(8), hash=rule)
         taken = {(up1, up2) for packets in run.arrivals.values() for _, _, up1, up2, _ in packets}
         assert len(taken) == count  # alike: who chose the same at the edge does so at the aggregation switch
 
 
-def test_drb_takes_sopas_paths_and_its_receiver_hides_what_is_late() -> None:
-    run, flows = simulated(permutation(traced=(0,)), "drb")
-    choices = FatTree(4).choices("inter-pod")
-    sent = [(up1, up2) for _, _, up1, up2, _ in sorted(run.arrivals["0"], key=lambda packet: packet[1])]
-    assert sent == [choices[(choices.index(sent[0]) + place) % 4] for place in range(len(sent))]
-    assert len(sent) == -(-MEGABYTE // 1440)
-    assert sum(flow.reordered for flow in flows) > 0
-    assert sum(flow.fast_retransmits for flow in flows) == 0  # at a threshold of 3
-
-
 def test_drb_does_not_wait_for_ever_for_what_is_lost() -> None:
-    run, flows = simulated(incast(), "drb")
+    run, flows = simulated(INCAST, "drb")
     assert run.counters["dropped"] > 0
     assert all(flow.completed for flow in flows)
 
 
 def test_hedera_moves_elephants_to_paths_of_their_own() -> None:
-    tree = FatTree(4)
     # two of one rack to two of another: there are two ways out of a rack
-    pairs = [("h0_0_2", "h1_0_2"), ("h0_0_3", "h1_0_3")]
-    plan = Plan(tuple(Transfer(tree.host(src), tree.host(dst)) for src, dst in pairs), 0.5, traced=(0, 1))
+    plan = transfers(None, "h0_0_2 h1_0_2", "h0_0_3 h1_0_3", seconds=0.5, traced=(0, 1))
     collided = 0
     for seed in range(1, 5):
         run, flows = simulated(plan, "hedera", seed=seed)
@@ -287,11 +246,9 @@ def test_sopa_reorders_less_than_spraying_and_retransmits_nothing() -> None:
 
 
 def test_a_higher_threshold_spares_fast_retransmits() -> None:
-    counts = [
-        sum(flow.fast_retransmits for flow in simulated(permutation(), f"rps+fr={threshold}")[1])
-        for threshold in (3, 10, 20)
-    ]
-    assert counts[0] > counts[1] > counts[2]
+    runs = [simulated(permutation(), f"rps+fr={threshold}")[1] for threshold in (3, 10, 20)]
+    first, second, third = (sum(flow.fast_retransmits for flow in flows) for flows in runs)
+    assert first > second > third
 
 
 @pytest.mark.parametrize("scheme", SIMULATED)
@@ -309,15 +266,10 @@ def test_everything_goes_around_what_has_failed(scheme: str, failed: tuple[str, 
 
 
 def test_a_workload_of_the_lab_runs_as_it_is() -> None:
-    tree, scale = FatTree(4), Scale(1000.0, 0.05)
     for name in ("production", "short-flow-beside-incast", "four-flows", "single-flow-4:1", "asymmetric"):
-        plan = workload_named(name).build(tree, 1, scale)
-        _, flows = simulate(Run(tree, plan, name, named("sopa"), 1, scale))
+        _, flows = simulated(name, scale=Scale(1000.0, 0.05))
         assert flows
         assert all(flow.bytes > 0 for flow in flows if flow.start < 0.04), name
-
-
-# -- fabrics that are no fat-trees ----------------------------------------------------------------------------------------
 
 
 def across(tree: Clos, size: int | None = MEGABYTE // 4, traced: bool = True) -> Plan:
@@ -337,7 +289,7 @@ def taken(run: RunRecord, flow: int = 0) -> Counter[tuple[float, ...]]:
 @pytest.mark.parametrize("tree", [LEAF_SPINE, UNEVEN], ids=lambda tree: tree.title)
 def test_every_scheme_delivers_by_candidate_paths(scheme: str, tree: Clos) -> None:
     plan = across(tree)
-    run, flows = simulated_on(tree, plan, scheme)
+    run, flows = simulated(plan, scheme, tree)
     assert all(flow.completed and flow.bytes == MEGABYTE // 4 for flow in flows)
     assert run.counters["unroutable"] == 0
     for number, one in enumerate(plan.transfers):
@@ -349,7 +301,7 @@ def test_every_scheme_delivers_by_candidate_paths(scheme: str, tree: Clos) -> No
 
 def test_drbs_outer_header_ends_at_the_spine() -> None:
     pair = Plan((Transfer(Host(0, 0, 2), Host(0, 1, 2), 10_000),), 1.0, traced=(0,))
-    run, _ = simulated_on(LEAF_SPINE, pair, "drb")
+    run, _ = simulated(pair, "drb", LEAF_SPINE)
     assert run.arrivals["0"][0][4] == pytest.approx((2 * 12_000 + 2 * 11_840 + 4 * 25) / 1e6, rel=1e-6)
 
 
@@ -362,7 +314,7 @@ HALF = Clos(1, 4, 2, 0, 2, links={f"e0_{leaf}-a0_1": 0.5 for leaf in range(4)})
 )
 def test_senders_take_paths_in_proportion_to_their_weights(scheme: str, share: float) -> None:
     pair = Plan((Transfer(Host(0, 0, 2), Host(0, 1, 2), 4 * MEGABYTE),), 1.0, traced=(0,))
-    run, [flow] = simulated_on(HALF, pair, scheme)
+    run, [flow] = simulated(pair, scheme, HALF)
     assert flow.completed
     assert taken(run)[0,] / taken(run).total() == pytest.approx(share, abs=0.02)
 
@@ -370,14 +322,15 @@ def test_senders_take_paths_in_proportion_to_their_weights(scheme: str, share: f
 def test_with_weights_an_uneven_leaf_spine_carries_a_quarter_more() -> None:
     """Two hosts share 1.5 links' worth of uplinks: 750 Mbit/s for each, and 500 if half of the packets take the slow spine."""
     plan = replace(across(HALF, None, traced=False), seconds=0.05)
-    rates = {
-        (scheme, pacing): [flow.mbit for flow in simulated_on(HALF, plan, scheme, pacing=pacing)[1]]
-        for scheme in ("sopa", "sopa+weights=off")
-        for pacing in (0, 700)
-    }
-    assert min(rates["sopa", 700]) > 0.99 * 700  # of at most 750 * 1456 / 1500: what is missing otherwise is TCP's
-    assert sum(rates["sopa", 0]) > 1.25 * sum(rates["sopa+weights=off", 0])
-    assert max(rates["sopa+weights=off", 0]) < 500
+    runs = (
+        simulated(plan, "sopa", HALF),
+        simulated(plan, "sopa+weights=off", HALF),
+        simulated(plan, "sopa", HALF, pacing=700),
+    )
+    weighted, even, paced = ([flow.mbit for flow in flows] for _, flows in runs)
+    assert min(paced) > 0.99 * 700  # of at most 750 * 1456 / 1500: what is missing otherwise is TCP's
+    assert sum(weighted) > 1.25 * sum(even)
+    assert max(even) < 500
 
 
 def test_weights_follow_a_failure_when_it_comes() -> None:
@@ -404,7 +357,7 @@ def test_the_flows_of_a_host_that_may_not_label_have_one_path_each() -> None:
         tuple(Transfer(src, tree.host("h1_0_2"), MEGABYTE // 4) for src in ends for _ in range(8)), 1.0,
         traced=tuple(range(16)),
     )  # fmt: skip
-    run, flows = simulated_on(tree, plan, "sopa")
+    run, flows = simulated(plan, "sopa", tree)
     assert all(flow.completed for flow in flows)
     assert all(len(taken(run, flow)) == 1 for flow in range(8))
     assert len({next(iter(taken(run, flow))) for flow in range(8)}) > 1
@@ -414,11 +367,8 @@ def test_the_flows_of_a_host_that_may_not_label_have_one_path_each() -> None:
 def test_hedera_places_what_a_fast_uplink_carries() -> None:
     """Both flows of a rack fit on one uplink of twice the rate, whose other one has failed."""
     tree = Clos(1, 2, 2, 0, 2, mbit={"host": 1000, "edge": 2000})
-    _, flows = simulated_on(tree, replace(across(tree, None), seconds=0.1, failed=("e0_0-a0_1",)), "hedera")
+    _, flows = simulated(replace(across(tree, None), seconds=0.1, failed=("e0_0-a0_1",)), "hedera", tree)
     assert min(flow.mbit for flow in flows) > 900
-
-
-# -- collective operations ------------------------------------------------------------------------------------------------
 
 
 def test_a_transfer_starts_when_the_last_of_those_it_waits_for_has_arrived() -> None:
@@ -436,7 +386,7 @@ def test_a_transfer_starts_when_the_last_of_those_it_waits_for_has_arrived() -> 
 def test_a_collective_operation_is_complete_when_its_last_transfer_is(name: str) -> None:
     scale = Scale(1000.0, 0.05)
     plan = workload_named(name).build(LEAF_SPINE, 1, scale)
-    run, flows = simulate(Run(LEAF_SPINE, plan, name, named("sopa"), 1, scale))
+    run, flows = simulated(plan, "sopa", LEAF_SPINE, scale=scale)
     assert len(flows) == len(plan.transfers)
     assert all(flow.completed for flow in flows)
     for flow, transfer in zip(flows, plan.transfers, strict=True):
@@ -445,44 +395,13 @@ def test_a_collective_operation_is_complete_when_its_last_transfer_is(name: str)
     assert run.collective["seconds"] == pytest.approx(max(flow.start + flow.seconds for flow in flows))
 
 
-# -- bad input ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("script", scripts(__file__, "refused"), ids=lambda path: path.stem)
+def test_what_makes_no_sense_is_refused_in_words(program: Path, script: Path, request: pytest.FixtureRequest) -> None:
+    def handle(step: Step) -> str:
+        done = said(program, "".join(f"{line}\n" for line in (step.command, *step.words)))
+        return f"{done.returncode}: {done.stderr.strip()}{done.stdout}"
 
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("fabric 4 2 0 4 2\n", "line 1: aggregations of a fabric must be from 1 to 254, not 0"),
-        ("fabric 4 2 2 0 2\n", "line 1: cores of a fabric must be a multiple of aggregations"),
-        ("rates 1000 0 1000\n", "line 1: a rate is 1 bit/s or more"),
-        ("core-share 0\n", "core-share must be above 0"),
-        ("absent e0_0\n", "unknown element e0_0"),
-        ("absent h0_0_2-e0_0\n", "unknown element h0_0_2-e0_0"),
-        ("link e0_1-a0_2 1000\n", "unknown link e0_1-a0_2"),
-        ("link a0_0 1000\n", "unknown link a0_0"),
-        ("order 0 1\nuse 0 2 0 1\n", "line 2: there is no order 1"),
-        ("order 0 1 0\n", "line 1: a value is missing"),
-        ("order 0 300\n", "line 1: the index of an uplink is one byte"),
-        ("order 0 1 1 2\nuse 0 2 0 0\ntransfer 0 5 1000 0 -1 0\n", "path 1 2, which does not exist or has failed"),
-        ("scheme best\n", "unknown scheme best"),
-        ("threshold 0\n", "threshold must be 1 or more"),
-        ("queue four\n", "line 1: a value is missing or not a number"),
-        ("seed 4\ncolour red\n", "line 2: unknown setting colour"),
-        ("transfer 0 99 10 0 -1 0\n", "transfer 0 does not connect two different hosts"),
-        ("transfer 0 5 10 0 3,0 0\n", "transfer 0 waits for a later transfer"),
-        ("fail a9_9 0\n", "unknown element a9_9"),
-        ("first-path best\n", "first-path must be"),
-        ("hash best\n", "hash must be own or same"),
-        ("loss-recovery tahoe\n", "loss-recovery must be ns-3.37 or ns-3.20"),
-        ("loss-recovery ns-3.20\ncongestion Cubic\n", "requires congestion NewReno"),
-        ("receive-buffer 65536\n", "receive-buffer must not be below send-buffer"),
-        ("packet 70000\n", "packet must be from 100 to 65000"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_words(program: Path, text: str, problem: str) -> None:
-    done = said(program, text)
-    assert done.returncode == 2
-    assert problem in done.stderr
-    assert not done.stdout
+    play(script, handle, record=request.config.option.record)
 
 
 def test_results_that_cannot_be_written_are_an_error(program: Path) -> None:
@@ -492,13 +411,20 @@ def test_results_that_cannot_be_written_are_an_error(program: Path) -> None:
     assert "could not be written" in done.stderr
 
 
-def test_schemes_and_settings_that_the_simulator_has_not() -> None:
-    with pytest.raises(SchemeError, match="no scheme bgp: expected one of sopa"):
-        check(named("bgp"))
-    with pytest.raises(SchemeError, match="rack=off"):
-        check(named("sopa+rack=off"))
-    with pytest.raises(SchemeError, match="rps ignores weights"):
-        check(named("rps+weights=off"))
+@pytest.mark.parametrize(
+    ("scheme", "problem"),
+    [
+        ("bgp", "no scheme bgp: expected one of sopa"),
+        ("sopa+rack=off", "rack=off"),
+        ("rps+weights=off", "rps ignores weights"),
+        ("flowcell+probes=on", "probe with sopa only"),
+        ("mcs+sack=off", "requires selective acknowledgements"),
+        ("mcs+fr=3+rack=off", "TCP of ns-3 does not support"),
+    ],
+)
+def test_schemes_and_settings_that_the_simulator_has_not(scheme: str, problem: str) -> None:
+    with pytest.raises(SchemeError, match=problem):
+        check(named(scheme))
 
 
 def test_a_simulator_that_is_killed_is_an_error() -> None:
