@@ -15,18 +15,7 @@ Hop = tuple[Node, Node]
 
 
 def max_min(ways: Sequence[Sequence[Hop]]) -> list[float]:
-    """Max-min fair rates of flows over links that all carry 1 (Bertsekas and Gallager, Data Networks, section 6.5.2).
-
-    Parameters
-    ----------
-    ways : sequence of sequence of Hop
-        The links that each flow takes, in their directions.
-
-    Returns
-    -------
-    list of float
-        Each flow's rate as a share of a link's; infinite for one that takes no link.
-    """
+    """Max-min fair rates of flows over links that all carry 1 (Bertsekas and Gallager, Data Networks, section 6.5.2)."""
     users: dict[Hop, set[int]] = {}
     for flow, way in enumerate(ways):
         for hop in way:
@@ -53,15 +42,7 @@ def max_min(ways: Sequence[Sequence[Hop]]) -> list[float]:
 
 
 def hashed(tree: FatTree, pairs: Sequence[tuple[Host, Host]], seed: int) -> list[float]:
-    """Each flow's max-min fair share if it keeps to one candidate path, chosen at random, as a hash does.
-
-    Parameters
-    ----------
-    tree : FatTree
-    pairs : sequence of (Host, Host)
-        Senders and receivers.
-    seed : int
-    """
+    """Each flow's max-min fair share if it keeps to one candidate path, chosen at random, as a hash does."""
     choose = random.Random(f"{seed} paths")
     ways = []
     for src, dst in pairs:

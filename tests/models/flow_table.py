@@ -44,21 +44,7 @@ class Departure(NamedTuple):
 
 
 class TableSwitch:
-    """One switch's tables and groups, held in memory.
-
-    Parameters
-    ----------
-    rules : SwitchRules
-    dead : iterable of int
-        Ports that are down: groups and hashes pass over them, and nothing leaves by them.
-
-    Attributes
-    ----------
-    hits : Counter of Flow
-        How many packets each entry has matched.
-    sent_to_controller : int
-        How many packets were undeliverable.
-    """
+    """One switch's tables and groups, held in memory."""
 
     def __init__(self, rules: SwitchRules, dead: Iterable[int] = ()) -> None:
         self.dead = set(dead)
@@ -149,16 +135,7 @@ class TableSwitch:
 
 
 class TableFabric:
-    """A whole fat-tree of in-memory switches, cabled as the fat-tree is.
-
-    Parameters
-    ----------
-    tree : Clos
-    rules : iterable of (Switch, SwitchRules)
-        As `flowrules.switch_rules.fabric_rules` gives them.
-    dead : iterable of str
-        Links and switches, by name, that carry nothing.
-    """
+    """A whole fat-tree of in-memory switches, cabled as the fat-tree is."""
 
     def __init__(self, tree: Clos, rules: Iterable[tuple[Switch, SwitchRules]], dead: Iterable[str] = ()) -> None:
         self.tree = tree
@@ -178,20 +155,7 @@ class TableFabric:
                 self.switches[lower].dead.add(self.tree.port(lower, upper))
 
     def send(self, src: Host, packet: Packet) -> tuple[list[str], dict[str, Any] | None]:
-        """Send a packet from a host and follow it.
-
-        Returns
-        -------
-        list of str
-            The names of the switches that it crossed, and of the host that it reached, if any.
-        dict or None
-            The packet as that host sees it, or None if it was dropped.
-
-        Raises
-        ------
-        RuntimeError
-            If it is multiplied, or crosses more than 16 switches: no rule set of ours does that.
-        """
+        """Send a packet from a host and follow it."""
         first = self.tree.edge_of(src)
         state: dict[str, Any] = dict(packet)
         came_from: Node = src

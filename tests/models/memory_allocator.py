@@ -25,17 +25,7 @@ class Cell(NamedTuple):
 
 
 class MemoryAllocator:
-    """Implements `sopa_ryu.arbiter.schedule.Allocator`.
-
-    Attributes
-    ----------
-    capacities : Capacities
-        The capacities in force.
-    demands : Counter of (int, int)
-        Cells left, by source and destination.
-    reserved : dict of int to (int, int)
-        Of the next batch.
-    """
+    """Implements `sopa_ryu.arbiter.schedule.Allocator`."""
 
     def __init__(self, capacities: Capacities) -> None:
         self.capacities = capacities

@@ -16,29 +16,7 @@ SESSION_SECONDS = 0.8
 
 
 class MemoryOvsdb:
-    """The databases of a fat-tree's switches.
-
-    Parameters
-    ----------
-    tree : Clos
-    address_of : callable
-        Returns the address of a switch's database.
-
-    Attributes
-    ----------
-    bfd : dict of (Switch, int) to dict
-        The BFD settings of each port, by name.
-    enabled_at : dict of (Switch, int) to float
-    status : dict of (Switch, int) to dict
-        The state of BFD at each port that has any.
-    refusing : set of str
-        Addresses that do not answer.
-    broken : set of (Switch, int)
-        Ports at which BFD never hears anything.
-    transactions : list of str
-        The addresses that were asked, in order.
-    now : float
-    """
+    """The databases of a fat-tree's switches."""
 
     def __init__(self, tree: Clos, address_of: Callable[[Switch], str]) -> None:
         self.tree = tree

@@ -20,28 +20,7 @@ DELAY, DEADLINE, TICK = 0.001, 0.03, 0.05
 
 
 class ProbedFabric:
-    """One probing host in a fabric.
-
-    Parameters
-    ----------
-    tree : Clos
-    seed : int
-    peers : int
-        Hosts of other racks that are probed by assignment.
-    per_second : float
-        Probes of the assignment, and as many three times over of the busy rack.
-
-    Attributes
-    ----------
-    loss : dict
-        From (from, to), neighbouring switches, to the probability that a packet is lost there.
-    dead_hosts : set of Host
-        They do not answer.
-    own_loss : float
-        What this host itself loses of all that it receives.
-    crowded : set
-        Such pairs with a full queue.
-    """
+    """One probing host in a fabric."""
 
     def __init__(self, tree: Clos, seed: int, peers: int = 8, per_second: float = 50.0) -> None:
         self.tree, self.draw = tree, random.Random(f"{seed} probed fabric")
@@ -106,8 +85,6 @@ class ProbedFabric:
         for pair in self.way_out(host, up):
             arrives *= 1 - self.loss.get(pair, 0.0)
         return 1 - arrives
-
-    # -- probing ------------------------------------------------------------------------------------------------------
 
     def _stream(self, host: Host, up: Up) -> Stream:
         return Stream(self.tree.ip(host), *up)

@@ -15,8 +15,8 @@ from flowrules.model import Flow, Table
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.messages import UNKNOWN_INSTRUCTIONS, AddFlow, Heard, Installed, InstalledState, SendProbe
 from tests.helpers.golden import Step
-from tests.models.memory_fabric import MemoryFabric, place_of
-from tests.models.memory_switch import Channel
+from tests.models.memory_fabric import MemoryFabric
+from tests.models.memory_switch import Channel, MemorySwitch, place_of
 from topologies import Clos, Level, Switch
 from topologies.failures import Reason
 
@@ -26,13 +26,7 @@ FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
 
 
 class World:
-    """A k=4 fat-tree in memory that has settled, unless a script begins with ``fabric``.
-
-    Parameters
-    ----------
-    logged : callable
-        Returns the messages that were logged so far.
-    """
+    """A k=4 fat-tree in memory that has settled, unless a script begins with ``fabric``."""
 
     def __init__(self, logged: Callable[[], list[str]]) -> None:
         self._logged, self._told = logged, 0
@@ -42,17 +36,15 @@ class World:
         self._read: dict[Switch, InstalledState] = {}
 
     def handle(self, step: Step) -> str:
-        """Carry out a step of a script."""
         if step.command == "fabric":
             self._make(int(step.options.pop("k", "4")), **{name: float(its) for name, its in step.options.items()})
-        elif self._fabric is None:
+            return ""
+        if self._fabric is None:
             self._make(4)
             self.connect("all")
             self.advance("1")
             self._news()
             self._handled(self.fabric.switches)
-        if step.command == "fabric":
-            return ""
         found = getattr(self, step.command)(*step.words, **step.options)
         self.fabric.settle()
         return "\n".join([*(found or ()), *self._news()])
@@ -67,8 +59,6 @@ class World:
         assert self._fabric is not None
         return self._fabric
 
-    # -- what has changed ---------------------------------------------------------------------------------------------
-
     def _news(self) -> list[str]:
         state, news = self.fabric.state, []
         if self._changed("settled", state.settled):
@@ -80,8 +70,7 @@ class World:
                 parts += [f"{name} back" for name in change.healed]
                 news.append(f"version {change.version}: {_some(parts)}")
         self._seen["version"] = state.version
-        confirmed = self.fabric.run.in_force[self._seen.get("in force", 0) :]  # type: ignore[misc]
-        if confirmed:
+        if confirmed := self.fabric.run.in_force[self._seen.get("in force", 0) :]:  # type: ignore[misc]
             news.append(f"in force: {', '.join(map(str, confirmed))}")
         self._seen["in force"] = len(self.fabric.run.in_force)
         former, rejected = self._seen.get("rejected", {}), dict(state.rejected)
@@ -92,10 +81,11 @@ class World:
         without = [self.fabric.tree.name(switch) for switch in state.no_channel]
         if self._changed("without", without):
             news.append(f"without a channel: {_some(without) or 'none'}")
-        if self._changed("fault", state.management.in_grace):
-            news.append("management fault" if state.management.in_grace else "management fault is over")
-        if self._changed("deposed", self.fabric.core.is_deposed):
-            news.append("deposed" if self.fabric.core.is_deposed else "not deposed")
+        fault, deposed = state.management.in_grace, self.fabric.core.is_deposed
+        if self._changed("fault", fault):
+            news.append("management fault" if fault else "management fault is over")
+        if self._changed("deposed", deposed):
+            news.append("deposed" if deposed else "not deposed")
         return news
 
     def _changed(self, what: str, value: object) -> bool:
@@ -103,10 +93,7 @@ class World:
         self._seen[what] = value
         return bool(value if before is None else value != before)
 
-    # -- the controller and its time ----------------------------------------------------------------------------------
-
     def advance(self, seconds: str) -> None:
-        """Let time pass."""
         self.fabric.advance(float(seconds))
 
     def rest(self) -> None:
@@ -114,7 +101,6 @@ class World:
         self.fabric.rest()
 
     def restart_controller(self) -> None:
-        """Kill the controller and start it again."""
         self.fabric.restart_controller()
         self._seen.clear()
         self._seen.update(version=1, rejected={})
@@ -125,16 +111,12 @@ class World:
         self.fabric.stand_still(float(seconds), self._switches(names))
 
     def drain(self, *names: str) -> None:
-        """Drain, one after the other."""
         for name in names:
             self.fabric.drain(name)
 
     def restore(self, *names: str) -> None:
-        """End drains, one after the other."""
         for name in names:
             self.fabric.drain(name, False)
-
-    # -- connections --------------------------------------------------------------------------------------------------
 
     def connect(self, *names: str, hold: str = "") -> None:
         """Connect switches; ``all`` that are not connected, or ``all but`` some."""
@@ -146,7 +128,6 @@ class World:
             channel.holds_messages = hold == "messages"
 
     def lose(self, *names: str) -> None:
-        """Break connections, without anything happening to the switches."""
         for switch in self._switches(names):
             self.fabric.disconnect(switch)
 
@@ -173,8 +154,8 @@ class World:
             self._impostor.close()
             self.fabric.observe(self.fabric.core.switch_disconnected, self._impostor)
             return []
-        evil = self._impostor = self.fabric.connect_impostor(self._switch(name))
-        evil.switch.set_port(3, Reason.SILENT)
+        self._impostor = self.fabric.connect_impostor(self._switch(name))
+        self._impostor.switch.set_port(3, Reason.SILENT)
         return []
 
     def contests(self) -> list[str]:
@@ -182,15 +163,13 @@ class World:
         decided, evil = self.fabric.core.switches.contests.decided, self._impostor
         found = [f"closed {decided['older']}, taken over {decided['newer']}"]
         if evil is not None:
-            was_sent = "sent something" if evil.switch.handled else "sent nothing"
-            found.append(f"impostor {'open' if evil.is_open else 'closed'}, {was_sent}")
+            sent = "something" if evil.switch.handled else "nothing"
+            found.append(f"impostor {'open' if evil.is_open else 'closed'}, sent {sent}")
         return found
-
-    # -- switches, ports and cables -----------------------------------------------------------------------------------
 
     def port(self, name: str, *words: str) -> None:
         """Change a port, or several one after the other: ``a0_0 3 down``, ``a0_0 3 down 3 up``."""
-        device = self.fabric.switches[self._switch(name)]
+        device = self._device(name)
         for port, what in zip(words[::2], words[1::2], strict=True):
             if what == "gone":
                 device.remove_port(int(port))
@@ -212,7 +191,6 @@ class World:
         return []
 
     def restart(self, name: str) -> None:
-        """Restart a switch: it loses its entries and its connection, and does not connect by itself."""
         self.fabric.restart_switch(self._switch(name))
 
     def dies(self, name: str) -> None:
@@ -240,11 +218,11 @@ class World:
 
     def learn(self, name: str, port: str) -> list[str]:
         """Have a host behind a port send an ARP request with another Ethernet address than planned."""
-        return ["learned" if self.fabric.switches[self._switch(name)].learn(int(port)) else "not learned"]
+        return ["learned" if self._device(name).learn(int(port)) else "not learned"]
 
     def limit(self, name: str, entries: str = "") -> None:
         """Limit a switch's tables to so many entries, or no longer."""
-        device = self.fabric.switches[self._switch(name)]
+        device = self._device(name)
         device.limits = dict.fromkeys(Table, int(entries)) if entries else {}
 
     def frame(self, at: str, *words: str, dpid: str = "", port: str = "1") -> None:
@@ -253,11 +231,9 @@ class World:
         for end in _ends(self.fabric.tree, at):
             self.fabric.observe(self.fabric.core.probe_heard, self._channel(end[0]), end[1], probe)
 
-    # -- rules --------------------------------------------------------------------------------------------------------
-
     def tamper(self, name: str, what: str) -> None:
         """Have another program change a switch's rules: ``instructions``, ``missing``, ``foreign`` or ``group``."""
-        device = self.fabric.switches[self._switch(name)]
+        device = self._device(name)
         place, entry = next((place, its) for place, its in device.entries.items() if its.installed.priority == 40)
         if what == "instructions":
             device.entries[place] = entry._replace(installed=entry.installed._replace(does=UNKNOWN_INSTRUCTIONS))
@@ -270,22 +246,18 @@ class World:
             device.groups[1] = device.groups[1]._replace(buckets=device.groups[1].buckets[:1])
 
     def read(self, name: str) -> None:
-        """Keep what is installed in a switch."""
-        self._read[self._switch(name)] = self.fabric.read_rules(self._switch(name))
+        self._read[self._switch(name)] = self._device(name).installed()
 
     def check(self, name: str, what: str = "") -> list[str]:
         """Hand the core a switch's rules, or those that were read before; tell what it mends."""
-        switch = self._switch(name)
-        self.fabric.check_rules(switch, self._read[switch] if what == "read" else None)
-        mends = self.fabric.session(switch).is_to_mend
-        self.fabric.settle()
-        if mends:
-            assert not self.fabric.core.installed(
-                self.fabric.session(switch), self.fabric.read_rules(switch), self.fabric.now
-            ).due, "what was put right is not right"
-        return [f"to mend: {'yes' if mends else 'no'}, mended {self.fabric.session(switch).sent.mended} times"]
-
-    # -- another controller -------------------------------------------------------------------------------------------
+        fabric, switch = self.fabric, self._switch(name)
+        fabric.check_rules(switch, self._read[switch] if what == "read" else None)
+        session = fabric.session(switch)
+        mends = session.is_to_mend
+        fabric.settle()
+        found = fabric.switches[switch].installed()
+        assert not mends or not fabric.core.installed(session, found, fabric.now).due, "what was put right is not right"
+        return [f"to mend: {'yes' if mends else 'no'}, mended {session.sent.mended} times"]
 
     def take(self, *names: str) -> None:
         """Have a later controller become the master of switches, and change a rule."""
@@ -295,7 +267,6 @@ class World:
         self._handled(self.fabric.switches)
 
     def leave(self) -> None:
-        """Have the later controller leave the switch that it took last."""
         assert self._master is not None
         self._master.close()
 
@@ -308,26 +279,20 @@ class World:
             device.generation = (self.fabric.epoch + int(ahead)) % (1 << 64)
         return []
 
-    # -- what there is ------------------------------------------------------------------------------------------------
-
     def show(self, *names: str) -> list[str]:
         """Tell a switch's phase and version; without one, whatever lasts."""
         if names:
             sessions = [self.fabric.session(switch) for switch in self._switches(names)]
-            return [
-                f"{its.name}: {its.phase.name.lower().replace('_', ' ')}, version {its.version}" for its in sessions
-            ]
+            phases = {its.name: its.phase.name.lower().replace("_", " ") for its in sessions}
+            return [f"{its.name}: {phases[its.name]}, version {its.version}" for its in sessions]
         state, tree = self.fabric.state, self.fabric.tree
         missing = [tree.name(switch) for switch in tree.switches() if switch not in state.connected]
+        held = {its["name"]: its["held_seconds"] for its in state.failure_list(self.fabric.now)}
         failed = [
-            f"{its['name']} {its['reason']}" + (f" for {its['held_seconds']:g} s more" if its["held_seconds"] else "")
-            for its in state.failure_list(self.fabric.now)
+            f"{its} {why}" + (f" for {held[its]:g} s more" if held[its] else "") for its, why in state.failures.items()
         ]
         report = state.fabric()["management"]
-        faults = [
-            f"{report['channels_faults']} faults of channels, {report['pauses_faults']} pauses",
-            str(report["detail"]),
-        ]
+        faults = [f"{report['channels_faults']} faults of channels, {report['pauses_faults']} pauses", report["detail"]]
         return [
             f"version {state.version}: {_some(failed)}",
             f"connected: {len(state.connected)} of {tree.switch_count}; missing: {_some(missing)}",
@@ -336,10 +301,8 @@ class World:
 
     def versions(self) -> list[str]:
         """Tell which version the rules of each switch are of."""
-        sessions = self.fabric.core.switches.sessions.values()
-        return [
-            f"{version}: {_some(names)}" for version, names in _grouped((its.version, its.name) for its in sessions)
-        ]
+        sessions = [(its.version, its.name) for its in self.fabric.core.switches.sessions.values()]
+        return [f"{version}: {_some(names)}" for version, names in _grouped(sessions)]
 
     def agents(self) -> list[str]:
         """Tell what agents have in force, and whether the last changes were acknowledged."""
@@ -350,27 +313,20 @@ class World:
 
     def messages(self, *names: str) -> list[str]:
         """Tell what switches were sent since the last time; without names, which ones were sent more than probes."""
-        if not names:
-            asked = self._handled(self.fabric.switches)
+        if names:
             return [
-                _some(
-                    [name for name, kinds in asked.items() if not all(kind.startswith("SendProbe") for kind in kinds)]
-                )
+                f"{name}: {_some(_runs(kinds), 99)}" for name, kinds in self._handled(self._switches(names)).items()
             ]
-        handled = self._handled(self._switches(names))
-        return [f"{name}: {_some(_runs(kinds), 99)}" for name, kinds in handled.items()]
+        asked = self._handled(self.fabric.switches).items()
+        return [_some([name for name, kinds in asked if not all(kind.startswith("SendProbe") for kind in kinds)])]
 
     def probes(self) -> list[str]:
         """Tell by which ports which switches were told to send probes since the last time."""
-        handled = self._handled(self.fabric.switches)
-        sent = {
-            name: [kind.split()[1] for kind in kinds if kind.startswith("SendProbe")] for name, kinds in handled.items()
-        }
-        return [
-            f"{_some(names)}: {ports}"
-            for ports, names in _grouped((" ".join(its), name) for name, its in sent.items())
-            if ports
+        handled = self._handled(self.fabric.switches).items()
+        sent = [
+            (" ".join(kind[10:] for kind in kinds if kind.startswith("SendProbe ")), name) for name, kinds in handled
         ]
+        return [f"{_some(names)}: {ports}" for ports, names in _grouped(sent) if ports]
 
     def log(self, words: str) -> list[str]:
         """Tell what was logged with these words since the last time."""
@@ -381,17 +337,26 @@ class World:
 
     def drops(self) -> list[str]:
         """Tell which edge switches drop packets because no path is left."""
-        found = []
-        for switch in self.fabric.tree.switches(Level.EDGE):
-            flows = [entry.flow for entry in self.fabric.switches[switch].entries.values() if entry.flow]
-            if any(flow.purpose == "no way left: drop" for flow in flows):
-                found.append(self.fabric.tree.name(switch))
-        return [_some(found)]
-
-    # -- names --------------------------------------------------------------------------------------------------------
+        dropping = {
+            switch
+            for switch, device in self.fabric.switches.items()
+            if any(flow.purpose == "no way left: drop" for flow in device.flows())
+        }
+        return [
+            _some(
+                [
+                    self.fabric.tree.name(switch)
+                    for switch in self.fabric.tree.switches(Level.EDGE)
+                    if switch in dropping
+                ]
+            )
+        ]
 
     def _switch(self, name: str) -> Switch:
         return self.fabric.tree.switch(name)
+
+    def _device(self, name: str) -> MemorySwitch:
+        return self.fabric.switches[self._switch(name)]
 
     def _switches(self, names: Iterable[str]) -> list[Switch]:
         """Return the switches of that name; ``all``, those ``but`` some, or of a pod (``pod1``) or above all (``cores``)."""
@@ -422,13 +387,12 @@ class World:
         """Return what switches were sent since the last time, by their names."""
         found = {}
         for switch in switches:
-            device = self.fabric.switches[switch]
-            if device.handled:
-                kinds = [message for _, message in device.handled]
+            handled = self.fabric.switches[switch].handled
+            if handled:
                 found[self.fabric.tree.name(switch)] = [
-                    f"SendProbe {its.port}" if isinstance(its, SendProbe) else type(its).__name__ for its in kinds
+                    f"SendProbe {its.port}" if isinstance(its, SendProbe) else type(its).__name__ for _, its in handled
                 ]
-            device.handled.clear()
+            handled.clear()
         return found
 
 
@@ -442,11 +406,8 @@ def _ends(tree: Clos, text: str) -> Iterator[tuple[Switch, int]]:
 
 def _some(parts: list[str], most: int = 8) -> str:
     """Return a short list of anything."""
-    return (
-        ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
-        if parts
-        else "nothing"
-    )
+    more = f" and {len(parts) - most} more" if len(parts) > most else ""
+    return (", ".join(parts[:most]) + more) or "nothing"
 
 
 def _runs(kinds: Iterable[str]) -> list[str]:

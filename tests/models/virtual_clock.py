@@ -10,17 +10,7 @@ from typing import Any
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop that jumps to the next timer when nothing else is to be done.
-
-    Attributes
-    ----------
-    now : float
-        The virtual time in seconds.
-    thread_seconds : float
-        How long anything takes that is given to a thread (`asyncio.to_thread`); it is done in the loop's own thread at the end.
-    in_threads : list of callable
-        The functions of such calls that are under way.
-    """
+    """An event loop that jumps to the next timer when nothing else is to be done."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -87,9 +87,6 @@ def test_a_refused_write_is_not_said_to_be_unknown(text: str, code: int, status:
     assert not said.perhaps_done or said.kind != Kind.REFUSED
 
 
-# -- watches ------------------------------------------------------------------------------------------------------------
-
-
 def message(*events: dict[str, object], revision: int = 9, **more: object) -> bytes:
     """Return a message of a watch."""
     header = {"cluster_id": "14841639068965178418", "revision": str(revision)}

@@ -43,8 +43,6 @@ class ControllerMachine(RuleBasedStateMachine):
     def switch(self, number: int) -> Switch:
         return self.all[number % len(self.all)]
 
-    # -- connections --------------------------------------------------------------------------------------------------
-
     @rule(number=NUMBERS, then=CHOICES)
     def connect(self, number: int, then: list[int]) -> None:
         """Connect, or over a new connection before the loss of the old one is noticed."""
@@ -132,8 +130,6 @@ class ControllerMachine(RuleBasedStateMachine):
         if channel is None:
             device.generation = self.fabric.core.switches.generation.number + ahead
 
-    # -- ports --------------------------------------------------------------------------------------------------------
-
     @rule(number=NUMBERS, port=NUMBERS, trouble=st.sampled_from([None, Reason.DOWN, Reason.SILENT]), then=CHOICES)
     def set_port(self, number: int, port: int, trouble: Reason | None, then: list[int]) -> None:
         self.fabric.switches[self.switch(number)].set_port(1 + port % self.K, trouble)
@@ -164,8 +160,6 @@ class ControllerMachine(RuleBasedStateMachine):
                     self.fabric.switches[switch].set_port(port, trouble)
         self.fabric.interleave(then)
 
-    # -- switches that do not do as they should -----------------------------------------------------------------------
-
     @rule(number=NUMBERS, table=st.sampled_from(Table), entries=st.integers(0, 3))
     def limit(self, number: int, table: Table, entries: int) -> None:
         self.fabric.switches[self.switch(number)].limits[table] = entries
@@ -195,8 +189,6 @@ class ControllerMachine(RuleBasedStateMachine):
             if self.fabric.switches[switch].learn(port):
                 self.learned.add((switch, port))
 
-    # -- other masters, and operators ---------------------------------------------------------------------------------
-
     @rule(number=NUMBERS, which=NUMBERS, stays=st.booleans(), then=CHOICES)
     def take(self, number: int, which: int, stays: bool, then: list[int]) -> None:
         """Another controller becomes the master, changes rules and perhaps leaves again."""
@@ -216,8 +208,6 @@ class ControllerMachine(RuleBasedStateMachine):
         element = tree.link(switch, tree.neighbour(switch, self.K)) if link else switch
         self.fabric.drain(tree.name(element), drained)
         self.fabric.interleave(then)
-
-    # -- time ---------------------------------------------------------------------------------------------------------
 
     @rule(choices=st.lists(st.integers(0, 999), max_size=200))
     def go_on(self, choices: list[int]) -> None:

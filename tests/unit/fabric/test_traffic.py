@@ -53,8 +53,6 @@ def counted(receive: int | None, transmit: int | None, seconds: float | None = N
     return PortCounters(receive, transmit, None, None, None, None, None, None, seconds)
 
 
-# -- ports ------------------------------------------------------------------------------------------------------------
-
 Sample = tuple[float, int | None, int | None, float | None]
 """Seconds after the one before, bytes received and transmitted, and the age of the port."""
 START: Sample = (0, 100, 200, None)
@@ -126,9 +124,6 @@ def test_a_switch_that_is_gone_is_forgotten_at_once_and_begins_anew() -> None:
     assert its.traffic.port_rates(EDGE) == {}
 
 
-# -- links ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("k", SIZES)
 def test_a_link_is_measured_at_its_lower_switch_and_without_that_at_its_upper_end(k: int) -> None:
     its = Measured(k)
@@ -172,9 +167,6 @@ def test_the_lower_end_is_believed_until_its_rate_is_not_known_any_more(lose: Ca
     assert its.traffic.rates(link) == (8 * 30, 8 * 40)
     its.now += FRESH_SECONDS + 1
     assert its.traffic.rates(link) is None
-
-
-# -- how evenly uplinks are used --------------------------------------------------------------------------------------
 
 
 @given(

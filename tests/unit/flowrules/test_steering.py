@@ -162,9 +162,6 @@ def test_failed_links_carry_nothing_although_their_ports_are_up(tree: Clos, seed
             assert (crossed(scene.tree, way) - {way[0]}).isdisjoint(broken)
 
 
-# -- what it costs ------------------------------------------------------------------------------------------------------
-
-
 @cache
 def healthy(k: int) -> dict[Switch, frozenset[Flow]]:
     return {switch: frozenset(rules.flows) for switch, rules in fabric_rules(FatTree(k))}

@@ -143,9 +143,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
 EDGE = Switch(Level.EDGE, 1, 0)
 
 
-# -- rounds -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("k", "interval"), [(4, 1.0), (4, INTERVAL), (6, INTERVAL)])
 def test_each_switch_is_asked_once_an_interval_evenly_spread_in_switch_order(
     clock: Time, k: int, interval: float
@@ -214,9 +211,6 @@ def test_a_controller_that_was_held_up_does_not_catch_up_in_a_burst(clock: Time)
     assert len(times) == pytest.approx(fabric.tree.switch_count, abs=2)
     # the one whose turn it was and the next, and then as ever
     assert gaps(times) == pytest.approx([0.0] + [INTERVAL / fabric.tree.switch_count] * (len(times) - 2))
-
-
-# -- who does not answer ----------------------------------------------------------------------------------------------
 
 
 def test_switches_that_do_not_answer_are_asked_once_and_delay_no_other(clock: Time) -> None:
@@ -293,9 +287,6 @@ def test_port_statistics_stay_fresh_for_some_intervals_and_a_minimum_time(clock:
     assert fabric.meter.traffic.totals(EDGE)
     clock.run(0.02)
     assert fabric.meter.traffic.totals(EDGE) == {}
-
-
-# -- capacity ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_link_carries_what_was_configured_whatever_the_ports_say(clock: Time) -> None:

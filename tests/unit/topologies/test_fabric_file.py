@@ -38,9 +38,6 @@ def fits_the_schema(text: str) -> bool:
     return jsonschema.Draft202012Validator(SCHEME).is_valid(yaml.safe_load(text))
 
 
-# -- right ones -------------------------------------------------------------------------------------------------------
-
-
 def test_a_file_is_the_fabric_that_it_describes() -> None:
     text = f"""{NUMBERS}
 mbit: {{host: 10000, edge: 2.5e+4, aggregation: 40000.0}}
@@ -130,9 +127,6 @@ def test_the_schema_has_the_ranges_of_the_address_plan() -> None:
     for key, (least, most) in RANGES.items():
         its = SCHEME["properties"][key]
         assert (its["minimum"], its["maximum"]) == (least, most)
-
-
-# -- wrong ones -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "fabric_file"), ids=lambda path: path.stem)

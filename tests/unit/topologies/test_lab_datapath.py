@@ -38,11 +38,7 @@ def test_the_kernels_is_taken_where_it_is_there_unless_another_is_wanted(
 
 @pytest.mark.parametrize(
     ("kernel", "wanted", "module"),
-    [
-        (("tun",), Datapath.KERNEL, "openvswitch"),
-        (("openvswitch",), Datapath.USER, "tun"),
-        ((), None, "tun"),
-    ],
+    [(("tun",), Datapath.KERNEL, "openvswitch"), (("openvswitch",), Datapath.USER, "tun"), ((), None, "tun")],
     indirect=["kernel"],
 )
 def test_a_module_that_is_missing_is_named_and_what_to_do(kernel: None, wanted: Datapath | None, module: str) -> None:

@@ -221,8 +221,6 @@ def run(code: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-# -- what is no database ------------------------------------------------------------------------------------------------
-
 FLOODS = {
     "spaces": b" " * 65536,
     "openings": b"[" * 65536,

@@ -128,10 +128,7 @@ def masked(
 
 
 plain = st.builds(
-    masked,
-    st.sampled_from([1, 2, 9, 10]),
-    st.text(max_size=30).map(str.encode),
-    mask=st.binary(min_size=4, max_size=4),
+    masked, st.sampled_from([1, 2, 9, 10]), st.text(max_size=30).map(str.encode), mask=st.binary(min_size=4, max_size=4)
 )
 any_frame = st.builds(
     masked,
