@@ -1,7 +1,5 @@
 """The least bandwidth of all-to-all traffic: what weights reach, and what a linear program reaches at best."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Callable

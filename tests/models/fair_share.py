@@ -1,7 +1,5 @@
 """The best possible rates of flows with one path each: max-min fair shares of the links, without TCP, queues and headers. Pure."""
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Sequence

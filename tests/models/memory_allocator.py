@@ -4,8 +4,6 @@ It keeps the library's promises about hosts (``arbiter.h``): no host sends or re
 granted is taken off the demands. It knows nothing of links between switches.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple

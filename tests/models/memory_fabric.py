@@ -4,8 +4,6 @@ What must be true of every message and every effect is asserted as it happens; `
 rest, against what is really there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 

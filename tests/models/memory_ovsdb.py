@@ -1,7 +1,5 @@
 """Databases of Open vSwitch in memory, as far as `sopa_ryu.southbound.bfd` uses them, and the links on which it enables BFD."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

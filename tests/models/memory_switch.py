@@ -3,8 +3,6 @@
 `tests/switch/test_memory_switch.py` runs one suite on this and on real Open vSwitch.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from enum import Enum, auto
@@ -69,7 +67,7 @@ class Entry(NamedTuple):
 class Channel:
     """A controller's connection to a switch: the `Connection` of the core."""
 
-    def __init__(self, switch: MemorySwitch, address: str = "192.0.2.1") -> None:
+    def __init__(self, switch: "MemorySwitch", address: str = "192.0.2.1") -> None:
         self.switch, self.dpid, self.address = switch, switch.dpid, address
         self.role = Role.EQUAL
         self.names: Collection[str] | None = None  # in the certificate that it shows

@@ -3,8 +3,6 @@
 Time is simulated. Every link has a loss for each direction; a probe crosses the links out and the same ones back.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A leader and relays in memory, with the channels between them, on a virtual clock; relays and leader are `PushChannel`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection, Iterator
 

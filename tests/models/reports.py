@@ -3,8 +3,6 @@
 It is written from the rules in docs/architecture.md, section 9, and knows nothing of `sopa_ryu.fabric.evidence`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import NamedTuple
 

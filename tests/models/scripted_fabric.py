@@ -4,8 +4,6 @@ After each word everything happens that can without time passing, but for what i
 operator since the word before. `MemoryFabric` checks every message and effect meanwhile, and `rest` the whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby

@@ -4,8 +4,6 @@ A member that has lost its leadership may not know it yet, and what it has sent 
 and the engine's comparison stop it then, as they have to stop a process that was stopped and goes on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from sopa_ryu.fabric.commitment import Commitment

@@ -3,8 +3,6 @@
 What `sopa_ryu.app` does around the core is done one step at a time.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial

@@ -1,7 +1,5 @@
 """An asyncio event loop with a virtual clock: nothing waits, timers run in their order, and threads are simulated."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import selectors

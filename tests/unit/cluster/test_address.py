@@ -1,7 +1,5 @@
 """The engine's address as operators write it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """When a member may command, and when it campaigns: its lease, its clock, its term."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Requests and answers of etcd's gateway, with answers as etcd 3.4.23 gave them."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 

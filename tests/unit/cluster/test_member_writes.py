@@ -1,7 +1,5 @@
 """A member's writes on an engine in memory: each is fenced by its leadership, and who is not named leads no longer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """What the engine has, as a member or relay follows it."""
 
-from __future__ import annotations
-
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.gateway import Contents, Kept
 from sopa_ryu.cluster.mirror import Mirror

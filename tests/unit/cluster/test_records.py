@@ -1,7 +1,5 @@
 """The values of the engine's keys: what is written is read back, and what others write is named."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which switches are admitted first of many that connect at once."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Several controllers' cores on the same switches: one commands, the others follow and take over (docs/cluster.md)."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """What counts once the engine has it, what a new leader takes over, and when a version counts as the agents'."""
 
-from __future__ import annotations
-
 from sopa_ryu.fabric.commitment import Commitment, Proposal
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.hold_down import HoldDown

@@ -1,7 +1,5 @@
 """Drains outlive the controller, and whatever stands in their file."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a start says of a fabric that is not the one of the last start."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The pacer: every thing has one turn per interval, evenly spread, and pauses are not made up for."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest

@@ -1,7 +1,5 @@
 """The messages that lead from the installed rules of a switch to the intended ones, and their order."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """The fabric's state: every change of what has failed is one version; `scripts/coordinator` shows what counts as failed."""
 
-from __future__ import annotations
-
 import random
 
 import networkx

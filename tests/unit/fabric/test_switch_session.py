@@ -1,7 +1,5 @@
 """One switch's session: what scripts/coordinator does not show of answers, refusals and silence."""
 
-from __future__ import annotations
-
 import pytest
 
 from flowrules.model import Flow, Output, SwitchRules, Table

@@ -1,7 +1,5 @@
 """What the controller answers to a packet that nothing leads out of the fabric for, and what it must not answer."""
 
-from __future__ import annotations
-
 import struct
 
 import pytest

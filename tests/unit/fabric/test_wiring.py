@@ -1,7 +1,5 @@
 """Wiring: which cables count as wrong, for how long, and the report about them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The BFD keeper with databases in memory and a virtual clock: when it enables BFD, where, and what it says of it, as scripts."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

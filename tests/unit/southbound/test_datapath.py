@@ -1,7 +1,5 @@
 """A switch's channel as SOPA serves it: what is written arrives whole and in order, whenever the switch takes it."""
 
-from __future__ import annotations
-
 import socket as sockets
 import struct
 from collections.abc import Iterator

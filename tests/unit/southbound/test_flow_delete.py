@@ -1,7 +1,5 @@
 """An entry is removed alone, not with all that its match covers."""
 
-from __future__ import annotations
-
 from ryu.ofproto import ofproto_v1_3
 from ryu.ofproto.ofproto_protocol import ProtocolDesc
 

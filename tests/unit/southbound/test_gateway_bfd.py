@@ -1,7 +1,5 @@
 """BFD at the ports to gateways: where it is enabled, how, and whose silence counts."""
 
-from __future__ import annotations
-
 import pytest
 
 from sopa_ryu.fabric.state import FabricState

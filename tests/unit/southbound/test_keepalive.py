@@ -1,7 +1,5 @@
 """Switches are asked often enough that a dead channel is noticed in a bounded time, and no more often than that needs."""
 
-from __future__ import annotations
-
 import contextlib
 from itertools import pairwise
 

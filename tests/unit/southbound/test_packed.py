@@ -1,7 +1,5 @@
 """What is packed and read without Ryu, because there is so much of it, is what Ryu would write and read."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Iterator

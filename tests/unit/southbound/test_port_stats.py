@@ -1,7 +1,5 @@
 """The switches are asked for their counters in turn, whatever one of them does, and in time that costs none."""
 
-from __future__ import annotations
-
 import functools
 import heapq
 import itertools

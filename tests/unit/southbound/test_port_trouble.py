@@ -1,7 +1,5 @@
 """What a port's description says of it: administratively down, without a link, or not LIVE because BFD hears nothing."""
 
-from __future__ import annotations
-
 import pytest
 from ryu.ofproto.ofproto_v1_3 import OFPPC_PORT_DOWN, OFPPS_LINK_DOWN, OFPPS_LIVE
 from ryu.ofproto.ofproto_v1_3_parser import OFPPort

@@ -1,7 +1,5 @@
 """The set-up checker with databases in memory: what it says once, what it mends, and what a false database costs."""
 
-from __future__ import annotations
-
 import logging
 from types import SimpleNamespace
 from typing import Any

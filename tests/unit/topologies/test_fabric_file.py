@@ -1,7 +1,5 @@
 """Fabric files: what they describe, and each line that is wrong with what would mend it."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys

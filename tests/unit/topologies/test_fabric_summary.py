@@ -1,7 +1,5 @@
 """A fabric's numbers against those that networkx and the candidate paths give."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from itertools import combinations

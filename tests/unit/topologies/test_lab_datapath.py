@@ -1,7 +1,5 @@
 """The choice of a lab's datapath, whatever this machine's kernel has."""
 
-from __future__ import annotations
-
 import click
 import pytest
 

@@ -1,7 +1,5 @@
 """The default rate of a lab's links, and BFD's interval, from what a packet costs a machine."""
 
-from __future__ import annotations
-
 import pytest
 
 from topologies import Clos, FatTree

@@ -1,7 +1,5 @@
 """`ovsdb.transact` against servers that answer in every way that a database may, and some that it may not."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

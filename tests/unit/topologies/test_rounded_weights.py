@@ -1,7 +1,5 @@
 """A slow path's share is rounded, where a sequence has little room, but never to a multiple of what it can take."""
 
-from __future__ import annotations
-
 import pytest
 
 from topologies.weights import MAX_SEQUENCE, rounded

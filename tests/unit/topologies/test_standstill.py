@@ -1,7 +1,5 @@
 """A process that is stopped stands still with all its threads before anything else happens."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

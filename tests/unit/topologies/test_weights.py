@@ -1,7 +1,5 @@
 """Weights of candidate paths against the linear program, and the sequences in which packets take them."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import pytest

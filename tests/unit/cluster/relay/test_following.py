@@ -1,7 +1,5 @@
 """What a relay makes of the engine's keys."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """HTTP of a relay over real sockets: what a request is, and the bounds of every part of it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

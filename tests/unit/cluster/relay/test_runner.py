@@ -1,7 +1,5 @@
 """A relay's parts go on after a programming error in one of them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

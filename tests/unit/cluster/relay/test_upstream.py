@@ -1,7 +1,5 @@
 """Reads that controllers answer: real HTTP servers, of which each counts what it is asked."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import threading

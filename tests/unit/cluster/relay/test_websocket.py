@@ -1,7 +1,5 @@
 """A relay's WebSockets read what the library reads: any frames, cut anywhere, have the same messages, answers and closes."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
