@@ -2,7 +2,8 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -14,59 +15,13 @@ from sopa_ryu.southbound import bfd_keeper as keeper_module
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection
 from tests.helpers.golden import Step, play, scripts
+from tests.models.green_time import GreenTime
 from tests.models.memory_ovsdb import End, MemoryOvsdb
 from tests.models.memory_switch import Channel, MemorySwitch
 from topologies import Clos, FatTree, Level, Reason, Switch
 
 TREE = FatTree(4)
 OWN = ["tcp:*:6640"]
-
-
-class EndOfTest(BaseException):
-    """The time that a test has given the keeper is over."""
-
-
-class Clock:
-    """`time` and `ryu.lib.hub` in one: what sleeps lets the clock go on, and the switches report their ports."""
-
-    def __init__(self, state: FabricState, ovsdb: MemoryOvsdb) -> None:
-        self.now = self.end = 1000.0
-        self._state = state
-        self._ovsdb = ovsdb
-        self._troubles: dict[End, Reason | None] = {}
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        if self.now + seconds > self.end:
-            raise EndOfTest
-        self.now = self._ovsdb.now = self.now + seconds
-        for end in self._ovsdb.fabric_ends():
-            trouble = self._ovsdb.trouble(end)
-            if self._troubles.get(end) is not trouble:
-                self._troubles[end] = trouble
-                self._state.port_changed(*end, trouble, self.now)
-
-
-class Event:
-    """`hub.Event` on that clock."""
-
-    clock: Clock
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def clear(self) -> None:
-        self._is_set = False
-
-    def wait(self, timeout: float) -> bool:
-        if not self._is_set:
-            self.clock.sleep(timeout)
-        return self._is_set
 
 
 class Bench:
@@ -79,17 +34,26 @@ class Bench:
         self.state = FabricState(tree, epoch=1)
         self.connections: dict[Switch, Channel] = {}
         self.ovsdb = MemoryOvsdb(tree, self.address)
+        self._troubles: dict[End, Reason | None] = {}
         for switch in tree.switches():
             self.connect(switch)
         self.state.settle(0)
-        self.clock = Clock(self.state, self.ovsdb)
-        event = type("Event", (Event,), {"clock": self.clock})
-        monkeypatch.setattr(self.clock, "Event", event, raising=False)
+        self.clock = GreenTime(self._report)
         monkeypatch.setattr(keeper_module, "hub", self.clock)
         monkeypatch.setattr(keeper_module, "time", self.clock)
         monkeypatch.setattr(bfd_module, "transact", self.ovsdb.transact)
         connections = cast(Mapping[Switch, Connection], self.connections)
         self.keeper = BfdKeeper(self.state, connections, addresses, 100, may_change=self._commands)
+        self.clock.spawn(self.keeper.watch)
+
+    def _report(self) -> None:
+        """The switches report their ports as time goes on."""
+        self.ovsdb.now = self.clock.now
+        for end in self.ovsdb.fabric_ends():
+            trouble = self.ovsdb.trouble(end)
+            if self._troubles.get(end) is not trouble:
+                self._troubles[end] = trouble
+                self.state.port_changed(*end, trouble, self.clock.now)
 
     def _commands(self) -> bool:
         self.before_each_step()
@@ -102,11 +66,6 @@ class Bench:
         self.connections[switch] = MemorySwitch(self.tree.dpid(switch), {}).connect(self.host(switch))
         self.state.switch_heard(switch, {}, 0)
         self.state.switch_ready(switch, 0)
-
-    def run(self, seconds: float) -> None:
-        self.clock.end = self.clock.now + seconds
-        with pytest.raises(EndOfTest):
-            self.keeper.watch()
 
     def address(self, switch: Switch) -> str:
         return f"tcp:{self.host(switch)}:6640"
@@ -121,12 +80,10 @@ class World:
         self._said: object = None
 
     def handle(self, step: Step) -> str:
-        """Carry out a step."""
         if step.command == "fabric":
             numbers = {name: int(value) for name, value in step.options.items()}
-            self._bench = self._make(
-                *([[]] if "without-databases" in step.words else ()), **({"tree": Clos(**numbers)} if numbers else {})
-            )
+            addresses = [] if "without-databases" in step.words else OWN
+            self._bench = self._make(addresses, Clos(**numbers) if numbers else TREE)
         elif self._bench is None:
             self._bench = self._make()
         found = [] if step.command == "fabric" else getattr(self, step.command)(*step.words, **step.options)
@@ -146,14 +103,13 @@ class World:
         return [*said, *(f"log: {line}" for line in new)]
 
     def look(self) -> None:
-        """A switch has connected: the keeper looks soon."""
         self.bench.keeper.look()
 
     def run(self, seconds: str) -> list[str]:
         """Let time pass; tell at how many ends BFD was enabled meanwhile, and after how many seconds."""
         bench = self.bench
         begin, before = bench.clock.now, set(bench.ovsdb.enabled_at)
-        bench.run(float(seconds))
+        bench.clock.run(float(seconds))
         times = Counter(round(at - begin, 2) for end, at in bench.ovsdb.enabled_at.items() if end not in before)
         found = [f"enabled at {count} ends after {at:g} s" for at, count in sorted(times.items())]
         return found + [f"failed: {', '.join(bench.state.failures)}"] * bool(bench.state.failures)
@@ -168,13 +124,11 @@ class World:
         return [f"uplinks {sorted(its)}" for _, its in sorted(found.items())]
 
     def asked(self) -> list[str]:
-        """Tell how many transactions there were."""
         return [f"{len(self.bench.ovsdb.transactions)} transactions"]
 
-    def settings(self, end: str, **options: str) -> list[str]:
+    def settings(self, text: str, **options: str) -> list[str]:
         """Set the settings of an interface, or tell them."""
-        name, port = end.split(":")
-        place = self.bench.tree.switch(name), int(port)
+        [place] = self._ends([text])
         if options:
             self.bench.ovsdb.bfd[place] = options
             if options["enable"] == "true":
@@ -184,24 +138,23 @@ class World:
 
     def broken(self, *ends: str) -> None:
         """Let BFD hear nothing at these ports, and at all others as usual."""
-        self.bench.ovsdb.broken = {
-            (self.bench.tree.switch(name), int(port)) for name, port in (end.split(":") for end in ends)
-        }
+        self.bench.ovsdb.broken = set(self._ends(ends))
+
+    def _ends(self, texts: Iterable[str]) -> list[End]:
+        """The ports written as ``a0_0:3``."""
+        return [(self.bench.tree.switch(name), int(port)) for name, port in (text.split(":") for text in texts)]
 
     def silent(self, *names: str) -> None:
         """Let the databases of these switches not answer, and all others."""
         self.bench.ovsdb.refusing = {self.bench.address(self.bench.tree.switch(name)) for name in names}
 
     def away(self, name: str) -> None:
-        """Take the connection of a switch away."""
         del self.bench.connections[self.bench.tree.switch(name)]
 
     def connect(self, name: str) -> None:
-        """Connect a switch."""
         self.bench.connect(self.bench.tree.switch(name))
 
     def settled(self, does: str) -> None:
-        """Let the fabric have settled, or not."""
         self.bench.state.settled = does == "yes"
 
     def commands(self, does: str) -> None:
@@ -230,8 +183,11 @@ def test_script(
     script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "sopa.bfd"):
-        world = World(lambda *more, **options: Bench(monkeypatch, *more, **options), lambda: caplog.messages)
-        play(script, world.handle, record=request.config.option.record)
+        play(
+            script,
+            World(partial(Bench, monkeypatch), lambda: caplog.messages).handle,
+            record=request.config.option.record,
+        )
 
 
 @pytest.mark.parametrize(
@@ -247,5 +203,5 @@ def test_an_asterisk_stands_for_the_address_of_each_switch(
         bench.connect(switch)
     others = {f"ssl:{own(switch)}:6641" for switch in TREE.switches() if switch.level is not Level.CORE}
     bench.keeper.look()
-    bench.run(1.5)
+    bench.clock.run(1.5)
     assert set(bench.ovsdb.transactions) == {address, "tcp:198.51.100.1"} | others
