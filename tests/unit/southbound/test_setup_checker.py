@@ -1,6 +1,7 @@
 """The set-up checker with databases in memory: what it says once, what it mends, and what a false database costs."""
 
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,6 +26,7 @@ RIGHT = SwitchSetup(
     controllers=(Target("tcp:192.0.2.9:6653", True),),
     interfaces={port: f"eth{port}" for port in range(1, 5)},
 )
+UNSAFE = replace(RIGHT, other_config={}, fail_mode="")
 
 
 class Databases:
@@ -67,7 +69,7 @@ def test_a_problem_is_said_once_with_its_command_and_once_when_it_is_gone(
 ) -> None:
     caplog.set_level(logging.INFO, "sopa.setup")
     its, state = checker(HERE)
-    databases.bridges[HERE] = [RIGHT.__class__(**{**vars(RIGHT), "spanning_tree": True})]
+    databases.bridges[HERE] = [replace(RIGHT, spanning_tree=True)]
     for _ in range(3):
         its.check()
     [said] = caplog.messages
@@ -83,9 +85,8 @@ def test_a_problem_is_said_once_with_its_command_and_once_when_it_is_gone(
 
 def test_only_what_interrupts_nothing_is_mended_and_only_at_bridges_of_the_plan(databases: Databases) -> None:
     its, state = checker(HERE)
-    wrong = {**vars(RIGHT), "other_config": {}, "fail_mode": "", "controllers": ()}
-    other = SwitchSetup(**{**wrong, "bridge": "other", "dpid": 0x99})
-    databases.bridges[HERE] = [SwitchSetup(**wrong), other]
+    wrong = replace(UNSAFE, controllers=())
+    databases.bridges[HERE] = [wrong, replace(wrong, bridge="other", dpid=0x99)]
     its.check()
     assert databases.mended == [("br0", "in-band"), ("br0", "fail-mode")]
     assert [problem["check"] for problem in state.setup["problems"]] == ["controllers"]
@@ -95,7 +96,7 @@ def test_what_may_be_mended_is_left_to_the_controller_that_commands_the_switches
     databases: Databases, caplog: pytest.LogCaptureFixture
 ) -> None:
     its, state = checker(HERE, commands=False)
-    databases.bridges[HERE] = [SwitchSetup(**{**vars(RIGHT), "other_config": {}, "fail_mode": ""})]
+    databases.bridges[HERE] = [UNSAFE]
     its.check()
     assert (databases.mended, state.setup["problems"], caplog.messages) == ([], [], [])
 
@@ -112,18 +113,13 @@ def test_a_database_that_cannot_be_read_does_not_hide_the_others(
     assert len([line for line in caplog.messages if "not verified" in line]) == 1
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        {},
-        {"Bridge": [{}]},
-        {"Bridge": [{"_uuid": 7}]},
-        {"Open_vSwitch": [{"ssl": ["uuid", "x"]}]},
-        {"Port": [[]]},
-        {"Interface": [None]},
-        {"SSL": [{"_uuid": []}]},
-    ],
-)
+NO_DATABASES: list[dict[str, list[Any]]] = [
+    *({}, {"Bridge": [{}]}, {"Bridge": [{"_uuid": 7}]}, {"Open_vSwitch": [{"ssl": ["uuid", "x"]}]}),
+    *({"Port": [[]]}, {"Interface": [None]}, {"SSL": [{"_uuid": []}]}),
+]
+
+
+@pytest.mark.parametrize("rows", NO_DATABASES)
 def test_what_is_no_database_of_open_vswitch_is_an_error(
     monkeypatch: pytest.MonkeyPatch, rows: dict[str, list[Any]]
 ) -> None:
