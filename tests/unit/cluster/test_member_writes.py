@@ -1,6 +1,6 @@
 """A member's writes on an engine in memory: each is fenced by its leadership, and who is not named leads no longer."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.candidacy import Candidacy
 from sopa_ryu.cluster.commits import Commits, DeposedError
-from sopa_ryu.cluster.gateway import Condition, Contents, Kept, Written
+from sopa_ryu.cluster.gateway import Contents, Kept, Written
 from sopa_ryu.cluster.identity import Identity
 from sopa_ryu.cluster.member import Member
 from sopa_ryu.cluster.mirror import Mirror
@@ -35,12 +35,7 @@ class MemoryEngine:
         return Contents(self.revision, dict(self.keys), whole=True)
 
     def write(
-        self,
-        puts: Mapping[str, str],
-        unless: Sequence[Condition] = (),
-        lease: int = 0,
-        deletes: Iterable[str] = (),
-        seconds: float = 0,
+        self, puts: Mapping[str, str], unless: Any = (), lease: int = 0, deletes: Any = (), seconds: float = 0
     ) -> Written | None:
         for its in unless:
             kept = self.keys.get(its.key, Kept("", 0, 0, 0))
@@ -64,26 +59,18 @@ class MemoryEngine:
 
 
 class Hands:
-    """What the application is told."""
+    """What the application is told; it does nothing."""
 
     def __init__(self) -> None:
         self.led: list[int] = []
         self.stands_by = False
+        self.standing, self.highest_generation, self.drained = (lambda: (1, 20)), (lambda: 0), frozenset
 
     def lead(self, term: int) -> None:
         self.led.append(term)
 
     def stand_by(self, leader: str | None) -> None:
         self.stands_by = True
-
-    def standing(self) -> tuple[int, int]:
-        return 1, 20
-
-    def highest_generation(self) -> int:
-        return 0
-
-    def drained(self) -> frozenset[str]:
-        return frozenset()
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
