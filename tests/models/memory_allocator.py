@@ -27,16 +27,15 @@ class MemoryAllocator:
 
     def __init__(self, capacities: Capacities) -> None:
         self.capacities = capacities
-        self.demands: Counter[tuple[int, int]] = Counter()
-        self.reserved: dict[int, tuple[int, int]] = {}
+        self.demands: Counter[tuple[int, int]] = Counter()  # cells left, by source and destination
+        self.reserved: dict[int, tuple[int, int]] = {}  # of the next batch
         self.granted = 0
 
     def follow(self, capacities: Capacities) -> None:
         self.capacities = capacities
 
     def demand(self, demands: Iterable[tuple[int, int, int]]) -> None:
-        for source, destination, cells in demands:
-            self.demands[source, destination] = cells
+        self.demands |= {(source, destination): cells for source, destination, cells in demands}
 
     def reserve(self, host: int, sending: int, receiving: int) -> None:
         self.reserved[host] = sending, receiving

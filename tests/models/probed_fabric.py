@@ -4,6 +4,7 @@ Time is simulated. Every link has a loss for each direction; a probe crosses the
 """
 
 import heapq
+import math
 import random
 from collections.abc import Callable
 from itertools import pairwise
@@ -21,29 +22,25 @@ class ProbedFabric:
     """One probing host in a fabric."""
 
     def __init__(self, tree: Clos, seed: int, peers: int = 8, per_second: float = 50.0) -> None:
-        self.tree, self.draw = tree, random.Random(f"{seed} probed fabric")
-        self.health = PathHealth()
+        self.tree, self.draw, self.health = tree, random.Random(f"{seed} probed fabric"), PathHealth()
         hosts = list(tree.hosts())
         self.host = self.draw.choice(hosts)
         elsewhere = [host for host in hosts if host[:2] != self.host[:2]]
         self.busy_host = self.draw.choice([host for host in elsewhere if host.pod != self.host.pod] or elsewhere)
         assigned = self.draw.sample(elsewhere, min(peers, len(elsewhere)))
-        self.assigned = [
-            self._stream(host, self.draw.choice(tree.choices_between(self.host, host))) for host in assigned
-        ]
-        self.loss: dict[tuple[Switch, Switch], float] = {}
-        self.crowded: set[tuple[Switch, Switch]] = set()
-        self.dead_hosts: set[Host] = set()
-        self.own_loss = 0.0
+        self.assigned = [self._stream(its, self.draw.choice(tree.choices_between(self.host, its))) for its in assigned]
+        self.loss: dict[tuple[Switch, Switch], float] = {}  # the probability from one to a neighbour
+        self.crowded: set[tuple[Switch, Switch]] = set()  # such pairs with a full queue
+        self.dead_hosts: set[Host] = set()  # they do not answer
+        self.own_loss = 0.0  # what this host itself loses of all that it receives
         self.now = 0.0
-        self._interval = 1 / per_second
+        self._interval = 1 / per_second  # of the assignment's probes; there are three times as many to the busy rack
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = self._known = 0
         self._turns = [0, 0]
         self.avoided: list[tuple[float, Avoided]] = []
-        self._at(0.0, self._assigned_turn)
-        self._at(0.001, self._busy_turn)
-        self._at(0.002, self._tick)
+        for number, act in enumerate((self._assigned_turn, self._busy_turn, self._tick)):
+            self._at(number / 1000, act)
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
@@ -79,10 +76,7 @@ class ProbedFabric:
 
     def lost_share(self, host: Host, up: Up) -> float:
         """Return the probability that a packet on a path is lost on its way out."""
-        arrives = 1.0
-        for pair in self.way_out(host, up):
-            arrives *= 1 - self.loss.get(pair, 0.0)
-        return 1 - arrives
+        return 1 - math.prod(1 - self.loss.get(pair, 0.0) for pair in self.way_out(host, up))
 
     def _stream(self, host: Host, up: Up) -> Stream:
         return Stream(self.tree.ip(host), *up)
@@ -109,16 +103,14 @@ class ProbedFabric:
 
     def _probe(self, stream: Stream) -> None:
         host = self.tree.host_by_ip(stream.destination)
-        up = tuple(hop for hop in stream[1:] if hop != 255)
-        out = self.way_out(host, up)
-        lost_out = any(self.draw.random() < self.loss.get(pair, 0.0) for pair in out)
+        out = self.way_out(host, tuple(hop for hop in stream[1:] if hop != 255))
         back = [(there, here) for here, there in reversed(out)]
         lost = (
-            lost_out
-            or host in self.dead_hosts
-            or any(self.draw.random() < self.loss.get(pair, 0.0) for pair in back)
-            or self.draw.random() < self.own_loss
+            self._is_lost(out) or host in self.dead_hosts or self._is_lost(back) or self.draw.random() < self.own_loss
         )
-        crowded = any(pair in self.crowded for pair in (*out, *back))
+        crowded = not self.crowded.isdisjoint((*out, *back))
         fate = Fate(stream, not lost, None, 0 if lost else 2_000_000, crowded)
         self._at(self.now + (DEADLINE if lost else DELAY), lambda: self.health.decided(fate, self.now))
+
+    def _is_lost(self, way: list[tuple[Switch, Switch]]) -> bool:
+        return any(self.draw.random() < self.loss.get(pair, 0.0) for pair in way)

@@ -18,7 +18,6 @@ LEADER = "leader"
 
 
 def scattering(host: Host, kind: ChannelKind = ChannelKind.PATHS) -> Agent:
-    """Return an agent that runs MCS."""
     return Agent(host, peers=McsPeers(TREE.ip(host), kind))
 
 
@@ -76,7 +75,6 @@ class RelayedChannels:
             self.break_off(name)
 
     def break_off(self, name: str) -> None:
-        """Let the channel of a relay to the leader break."""
         relay = self.relays[name]
         if relay.uplink is not None:
             self.desk.left(relay.uplink)
@@ -84,7 +82,6 @@ class RelayedChannels:
             relay.mcs.ended()
 
     def lose_leader(self) -> None:
-        """Let there be no leader."""
         for name in self.relays:
             self.break_off(name)
         self.leader = None
@@ -92,15 +89,13 @@ class RelayedChannels:
     def kill(self, name: str) -> None:
         """Kill a relay and start it again: its agents' channels are lost, and it knows nothing."""
         self.break_off(name)
-        for agent in self.agents:
-            if self.at(agent) == name:
-                agent.connection = None
+        for agent in filter(lambda its: self.at(its) == name, self.agents):
+            agent.connection = None
         self.relays[name] = Relay()
 
     def channels(self) -> Iterator[tuple[str, PushChannel]]:
         """Yield the relays' channels by name, and the leader's."""
-        for name, relay in self.relays.items():
-            yield name, relay.channel
+        yield from ((name, relay.channel) for name, relay in self.relays.items())
         if self.leader is not None:
             yield LEADER, self.leader
 
@@ -117,7 +112,6 @@ class RelayedChannels:
         return next((name for name, channel in self.channels() if channel.session(agent)), None)
 
     def leave(self, agent: Agent, *, says_so: bool = True) -> None:
-        """Let an agent end, or lose its channel."""
         name = self.at(agent)
         assert name is not None
         self.channel(name).leave(agent, says_so=says_so)

@@ -12,8 +12,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.thread_seconds = 0.015
-        self.in_threads: list[Callable[..., Any]] = []
+        self.thread_seconds = (
+            0.015  # what a thread takes (`asyncio.to_thread`): its work is done in the loop's own at the end
+        )
+        self.in_threads: list[Callable[..., Any]] = []  # what is under way so
         super().__init__(_JumpingSelector(self))
 
     def time(self) -> float:
