@@ -19,15 +19,11 @@ _HASHED = ("ipv4_src", "ipv4_dst", "ip_proto", "tcp_src", "tcp_dst", "udp_src", 
 
 
 class Departure(NamedTuple):
-    """A packet leaving a switch: by which port, and what it looks like then."""
-
     port: int
     packet: dict[str, Any]
 
 
 class TableSwitch:
-    """One switch's tables and groups, held in memory."""
-
     def __init__(self, rules: SwitchRules, dead: Iterable[int] = ()) -> None:
         self.dead = set(dead)  # ports that are down: groups and hashes pass over them, and nothing leaves by them
         self.hits: Counter[Flow] = Counter()  # how many packets each entry has matched

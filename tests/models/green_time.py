@@ -38,7 +38,6 @@ class GreenTime:
         heapq.heappush(self._sleepers, (self.now + max(0.0, seconds), next(self._number), thread))
 
     def run(self, seconds: float) -> None:
-        """Let all threads work for so long."""
         until = self.now + seconds
         while self._sleepers and self._sleepers[0][0] <= until:
             at, _, thread = heapq.heappop(self._sleepers)

@@ -13,8 +13,6 @@ from sopa_ryu.arbiter.schedule import SLOTS
 
 
 class Cell(NamedTuple):
-    """A grant, as the library's."""
-
     source: int
     destination: int
     slot: int

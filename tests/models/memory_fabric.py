@@ -47,7 +47,6 @@ class MemoryFabric(SimulatedFabric):
         super()._start()
 
     def take(self, switch: Switch) -> Channel:
-        """Have another controller, started later than any so far, become the master of a switch."""
         self.unclear.add(switch)
         return super().take(switch)
 
@@ -174,7 +173,6 @@ class MemoryFabric(SimulatedFabric):
         assert added.isdisjoint(deleted), "an entry is deleted that has been overwritten"
 
     def rest(self) -> None:
-        """Have answers flow again, give everything time, and check."""
         for channel in self._channels.values():
             channel.holds_messages = channel.holds_answers = False
         self.notice_lost()
@@ -211,7 +209,6 @@ class MemoryFabric(SimulatedFabric):
             assert not stranger.switch.handled
 
     def _present(self) -> set[Switch]:
-        """Return the switches that are connected, and had the planned ports once since."""
         channels = self._channels.items()
         return {switch for switch, its in channels if its.is_open and its in self.run.accepted}
 
@@ -235,7 +232,6 @@ class MemoryFabric(SimulatedFabric):
         assert rule_changes.reconcile(wanted, device.installed(), 1) == []
 
     def expected_failures(self) -> dict[str, Reason]:
-        """Return what has failed, from switches, cables and operators alone."""
         present = self._present()
         broken: dict[Switch | Link, Reason] = {}
         for end, ear in self.run.ears.items():
@@ -289,7 +285,6 @@ class MemoryFabric(SimulatedFabric):
                 )
 
     def _paths_up(self, switch: Switch, edge: Switch) -> Iterator[tuple[tuple[int, ...], Switch]]:
-        """Yield the uplinks and the destination of the candidate paths from a rack that go up through a switch."""
         for rack, choices in self.state.failures.choices_from(edge).items():
             for up in choices:
                 if up and (switch is edge or (len(up) > 1 and up[0] == switch.index)):

@@ -14,8 +14,6 @@ SESSION_SECONDS = 0.8
 
 
 class MemoryOvsdb:
-    """The databases of a fat-tree's switches."""
-
     def __init__(self, tree: Clos, address_of: Callable[[Switch], str]) -> None:
         self.tree = tree
         self.bfd: dict[End, dict[str, str]] = {(its, port): {} for its in tree.switches() for port in tree.ports(its)}
@@ -28,7 +26,6 @@ class MemoryOvsdb:
         self._address_of = address_of
 
     def trouble(self, end: End) -> Reason | None:
-        """Return what the switch reports of a port."""
         if end not in self.enabled_at:
             return None
         switch, port = end
@@ -45,7 +42,6 @@ class MemoryOvsdb:
     def transact(
         self, address: str, operations: Iterable[Mapping[str, Any]], timeout: float, tls: object = None
     ) -> list[dict[str, Any]]:
-        """Run operations as `topologies.ovsdb.transact` does."""
         self.transactions.append(address)
         switches = [switch for switch in self.tree.switches() if self._address_of(switch) == address]
         if address in self.refusing or not switches:

@@ -20,8 +20,6 @@ LEARNED_PRIORITY = 1
 
 
 class Role(Enum):
-    """The role of a controller at a switch (OpenFlow 1.3, section 6.3.4)."""
-
     EQUAL = auto()
     MASTER = auto()
     SLAVE = auto()
@@ -46,8 +44,6 @@ class PortChanged(NamedTuple):
 
 
 class ProbeHeard(NamedTuple):
-    """An LLDP frame has arrived at a port."""
-
     port: int
     probe: Heard
 
@@ -94,11 +90,9 @@ class Channel:
         return self.is_open
 
     def process(self) -> None:
-        """Have the switch process the next message."""
         self.outbox.extend(self.switch.handle(self, self.inbox.popleft()))
 
     def receive(self) -> Event:
-        """Return the next event that arrives at the controller."""
         event = self.outbox.popleft()
         if isinstance(event, PortChanged):
             if event.deleted:
@@ -141,7 +135,6 @@ class MemorySwitch:
         self._start()
 
     def connect(self, address: str = "192.0.2.1") -> Channel:
-        """Connect to a controller."""
         channel = Channel(self, address)
         self.channels.append(channel)
         return channel
@@ -152,7 +145,6 @@ class MemorySwitch:
         return InstalledState([entry.installed for entry in self.entries.values()], groups)
 
     def flows(self) -> list[Flow]:
-        """Return what controllers have installed."""
         return [entry.flow for entry in self.entries.values() if entry.flow is not None]
 
     def set_port(self, port: int, trouble: Reason | None) -> None:
@@ -189,7 +181,6 @@ class MemorySwitch:
         return True
 
     def handle(self, channel: Channel, message: Message) -> list[Event]:
-        """Process a message; return what the switch sends back."""
         self.handled.append((channel, message))
         match message:
             case to.RoleRequest():
@@ -258,7 +249,6 @@ class MemorySwitch:
 
 
 def place_of(entry: Flow | Installed) -> Place:
-    """Return what identifies a flow entry."""
     return int(entry.table), entry.priority, frozenset(entry.match)
 
 

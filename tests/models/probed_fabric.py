@@ -43,7 +43,6 @@ class ProbedFabric:
             self._at(number / 1000, act)
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
         until = self.now + seconds
         while self._queue and self._queue[0][0] <= until:
             self.now, _, act = heapq.heappop(self._queue)
@@ -63,19 +62,15 @@ class ProbedFabric:
         return self.now - begin
 
     def pair(self, lower: str, upper: str) -> tuple[Switch, Switch]:
-        """Return one direction of a link by the names of its ends."""
         return self.tree.switch(lower), self.tree.switch(upper)
 
     def way_out(self, host: Host, up: Up) -> list[tuple[Switch, Switch]]:
-        """Return the directions of links between switches on the way out."""
         return list(pairwise(self.tree.hops(self.host, host, up)))
 
     def kept(self, host: Host) -> tuple[Up, ...]:
-        """Return the paths to a host's rack that are left."""
         return self.health.avoided.kept(self.tree.edge_of(host), self.tree.choices_between(self.host, host))
 
     def lost_share(self, host: Host, up: Up) -> float:
-        """Return the probability that a packet on a path is lost on its way out."""
         return 1 - math.prod(1 - self.loss.get(pair, 0.0) for pair in self.way_out(host, up))
 
     def _stream(self, host: Host, up: Up) -> Stream:

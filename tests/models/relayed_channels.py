@@ -22,7 +22,6 @@ def scattering(host: Host, kind: ChannelKind = ChannelKind.PATHS) -> Agent:
 
 
 def targets(agent: Agent, use: Use = Use.SCATTERS) -> set[Host]:
-    """Return the hosts that an agent scatters to, or those of another use."""
     uses = agent.peers.uses() if agent.peers is not None else {}
     return {TREE.host_by_ip(host) for host, its in uses.items() if its is use}
 
@@ -39,8 +38,6 @@ def follow(channel: PushChannel, *agents: Agent) -> None:
 
 
 class Relay:
-    """A relay with its agents, and its channel to the leader."""
-
     def __init__(self) -> None:
         self.channel = PushChannel(relays=True)
         self.channel.settle()
@@ -94,7 +91,6 @@ class RelayedChannels:
         self.relays[name] = Relay()
 
     def channels(self) -> Iterator[tuple[str, PushChannel]]:
-        """Yield the relays' channels by name, and the leader's."""
         yield from ((name, relay.channel) for name, relay in self.relays.items())
         if self.leader is not None:
             yield LEADER, self.leader
@@ -108,7 +104,6 @@ class RelayedChannels:
             self.agents.append(agent)
 
     def at(self, agent: Agent) -> str | None:
-        """The relay, or the leader, that an agent is connected to."""
         return next((name for name, channel in self.channels() if channel.session(agent)), None)
 
     def leave(self, agent: Agent, *, says_so: bool = True) -> None:

@@ -19,15 +19,11 @@ SHORTLY_BEFORE = 15.0
 
 
 class Report(NamedTuple):
-    """A port's state as a switch reported it, and since when the port is in trouble."""
-
     trouble: Reason | None
     since: float
 
 
 class Reports:
-    """The reports of one run of the controller."""
-
     def __init__(self, tree: FatTree) -> None:
         self.lost: dict[Switch, float] = {}  # when the loss of a switch's channel was noticed
         self.present: set[Switch] = set()  # with a channel, as far as the controller has noticed
@@ -66,7 +62,6 @@ class Reports:
         self.stays_out.pop(switch, None)
 
     def is_empty(self, switch: Switch) -> None:
-        """A switch is found without rules, or has not confirmed those it was sent."""
         self.confirmed.discard(switch)
         self.stays_out[switch] = Reason.NO_RULES
 
@@ -131,5 +126,4 @@ class Run:
     ears: dict[End, Ear] = field(default_factory=dict)
 
     def in_time(self, request: RoleRequest, now: float) -> bool:
-        """Tell whether an answer to a request for the role still counts."""
         return now < self.asked[request] + ANSWER_SECONDS

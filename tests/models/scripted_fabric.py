@@ -228,7 +228,6 @@ class World:
         yield f"to mend: {'yes' if mends else 'no'}, mended {session.sent.mended} times"
 
     def _tell_generation(self, *names: str) -> Iterator[str]:
-        """Tell which generation id switches know."""
         yield from (f"{self.fabric.switches[switch].generation}" for switch in self._switches(names))
 
     def _tell_show(self, *names: str) -> Iterator[str]:
@@ -248,7 +247,6 @@ class World:
         yield "; ".join(filter(None, faults))
 
     def _tell_versions(self) -> Iterator[str]:
-        """Tell which version the rules of each switch are of."""
         sessions = [(its.version, its.name) for its in self.fabric.core.switches.sessions.values()]
         yield from (f"{version}: {_some(names)}" for version, names in _grouped(sessions))
 
@@ -322,7 +320,6 @@ class World:
         return channel
 
     def _handled(self, switches: Iterable[Switch]) -> dict[str, list[str]]:
-        """Return what switches were sent since the last time, by their names."""
         found = {}
         for switch in switches:
             handled = self.fabric.switches[switch].handled
@@ -336,13 +333,11 @@ class World:
 
 
 def _some(parts: list[str], most: int = 8) -> str:
-    """Return a short list of anything."""
     more = f" and {len(parts) - most} more" if len(parts) > most else ""
     return (", ".join(parts[:most]) + more) or "nothing"
 
 
 def _runs(kinds: Iterable[str]) -> list[str]:
-    """Return what comes several times in a row once, with how often."""
     counted = [(kind, len(list(its))) for kind, its in groupby(kinds)]
     return [kind if number == 1 else f"{kind} x{number}" for kind, number in counted]
 

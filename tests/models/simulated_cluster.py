@@ -17,8 +17,6 @@ COMMANDS = AddFlow | DeleteFlow | AddGroup | ModifyGroup | DeleteGroup
 
 
 class WatchedSwitch(MemorySwitch):
-    """A switch that notes the generation id of its master at each command that took effect."""
-
     def _start(self) -> None:
         super()._start()
         self.changed_by: list[int] = []
@@ -69,12 +67,10 @@ class Cluster:
         self.advance(SETTLE_SECONDS + 1.0)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for all members."""
         for member in self.members:
             member.advance(seconds)
 
     def settle(self, members: Collection[MemberFabric] = ()) -> None:
-        """Let everything happen that can without time passing, at all members or at some."""
         while any(member.steps() for member in members or self.members):
             for member in members or self.members:
                 member.settle()
@@ -89,7 +85,6 @@ class Cluster:
         member._carry_out(member.core.lead(self.term, member.now))
 
     def depose(self, number: int) -> None:
-        """Have a member know that it leads no longer."""
         member = self.members[number]
         member.knows_leader, member.outranked = 0, ""
         member._carry_out(member.core.stand_by(member.now))
@@ -109,7 +104,6 @@ class Cluster:
         return True
 
     def follow(self, number: int) -> None:
-        """Have a member see the latest view in the engine."""
         member = self.members[number]
         if self.history and not member.knows_leader:
             view = self.history[-1]

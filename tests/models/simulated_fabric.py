@@ -109,12 +109,10 @@ class SimulatedFabric:
         self._start()
 
     def drain(self, name: str, drained: bool = True) -> None:
-        """Drain or restore a link or switch."""
         (self.drained.add if drained else self.drained.discard)(name)
         self.observe(self.core.drained, self.drained)
 
     def check_rules(self, switch: Switch, found: InstalledState | None = None) -> None:
-        """Hand the core what is installed in a switch, or was when it was read."""
         session = self.session(switch)
         self._carry_out(self.core.installed(session, found or self.switches[switch].installed(), self.now))
 
@@ -131,7 +129,6 @@ class SimulatedFabric:
         self.now = end
 
     def channel(self, switch: Switch) -> Channel | None:
-        """Return the connection of a switch to the controller, if there is one."""
         return self._channels.get(switch)
 
     def connect(self, switch: Switch) -> Channel:
@@ -149,7 +146,6 @@ class SimulatedFabric:
         return self._connect_other(self._impostors, MemorySwitch(self.tree.dpid(switch), ports), "192.0.2.66")
 
     def connect_stranger(self, dpid: int) -> MemorySwitch:
-        """Have a switch connect that is none of the fabric."""
         stranger = MemorySwitch(dpid, dict.fromkeys(self.tree.ports(next(self.tree.switches()))))
         return self._connect_other(self._strangers, stranger, "192.0.2.1").switch
 
@@ -174,7 +170,6 @@ class SimulatedFabric:
         self.settle()
 
     def disconnect(self, switch: Switch) -> None:
-        """Break the connection of a switch, and have the controller notice."""
         self._break(self._channels.pop(switch))
         self.notice_lost()
 
@@ -190,7 +185,6 @@ class SimulatedFabric:
         self._lost.append(channel)
 
     def notice_lost(self) -> None:
-        """Have the controller notice all broken connections."""
         while self._lost:
             self.observe(self.core.switch_disconnected, self._lost.pop(0))
 
@@ -223,7 +217,6 @@ class SimulatedFabric:
         raise AssertionError("messages go to and fro without end")
 
     def interleave(self, choices: Iterable[int]) -> None:
-        """Take one step after another, each chosen by a number."""
         for choice in choices:
             if not (steps := self.steps()):
                 return
@@ -283,7 +276,6 @@ class SimulatedFabric:
                 self.observe(self.core.probe_heard, channel, port, probe)
 
     def observe(self, observe: Callable[..., Effects], *what: object) -> None:
-        """Hand an observation to the core, and carry out what follows."""
         self._carry_out(observe(*what, self.now))
 
     def _carry_out(self, effects: Effects) -> None:

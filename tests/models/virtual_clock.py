@@ -39,7 +39,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return done
 
     def advance(self, seconds: float) -> None:
-        """Run everything that happens within so many seconds."""
         self.run_until_complete(asyncio.sleep(seconds))
 
 

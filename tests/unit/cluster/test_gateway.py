@@ -15,7 +15,6 @@ HEADER = '"header":{"cluster_id":"14841639068965178418","member_id":"1","revisio
 
 
 def encoded(text: str) -> str:
-    """Return a key or value as the gateway has it."""
     return b64encode(text.encode()).decode()
 
 
@@ -78,13 +77,11 @@ def test_a_refused_write_is_not_said_to_be_unknown(text: str, code: int, status:
 
 
 def message(*events: dict[str, object], revision: int = 9, **more: object) -> bytes:
-    """Return a message of a watch."""
     header = {"cluster_id": "14841639068965178418", "revision": str(revision)}
     return json.dumps({"result": {"header": header, **more, **({"events": events} if events else {})}}).encode() + b"\n"
 
 
 def put(key: str, value: str, revision: int) -> dict[str, object]:
-    """Return the event of a write."""
     pair = {"key": encoded(f"/sopa/{key}"), "value": encoded(value)}
     return {"kv": {**pair, "create_revision": "3", "mod_revision": str(revision)}}
 

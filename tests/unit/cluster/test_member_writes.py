@@ -24,8 +24,6 @@ MINE, THEIRS = 11, 22  # leases
 
 
 class MemoryEngine:
-    """Keys with revisions and conditions, as etcd's transactions have them."""
-
     def __init__(self) -> None:
         self.address = SimpleNamespace(name="sopa")
         self.keys: dict[str, Kept] = {}
@@ -113,8 +111,6 @@ def test_a_write_that_has_come_late_is_not_overwritten_unseen(engine: MemoryEngi
 
 
 class Leading:
-    """A member that leads, and its engine."""
-
     def __init__(self, engine: MemoryEngine, charter: Charter = CHARTER) -> None:
         self.engine, self.hands = engine, Hands()
         identity = Identity("m1", "http://m1", "1", "")

@@ -19,7 +19,6 @@ OVER = (Phase.IN_FORCE, Phase.BACKING_OFF, Phase.TAKEN, Phase.CLOSED)
 
 
 def sessions(count: int) -> list[SwitchSession]:
-    """Sessions of switches that have just connected."""
     return [
         SwitchSession(MemorySwitch(1, {}).connect(), switch, TREE.name(switch), Sent(), 0.0)
         for switch in SWITCHES[:count]

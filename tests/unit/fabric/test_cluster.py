@@ -63,9 +63,7 @@ def test_a_standby_is_the_slave_of_every_switch_and_follows_what_the_leader_has_
 
 
 @pytest.mark.parametrize("found", [{}, DOWN])
-def test_the_first_version_of_a_term_is_what_nobody_has_committed_or_the_same(
-    cluster: Cluster, found: dict[str, str]
-) -> None:
+def test_the_first_version_of_a_term_is_what_nobody_has_committed_yet(cluster: Cluster, found: dict[str, str]) -> None:
     leader, version = cluster.members[1], cluster.members[0].state.version
     if found:
         cut(cluster)
@@ -108,9 +106,7 @@ def test_what_has_healed_while_nobody_led_is_held_down_and_used_again(cluster: C
     check(cluster, {})
 
 
-def test_a_switch_that_knows_a_higher_id_makes_the_leader_step_down_and_the_next_term_is_above_it(
-    cluster: Cluster,
-) -> None:
+def test_a_switch_that_knows_a_higher_id_deposes_the_leader_and_the_next_term_is_above_it(cluster: Cluster) -> None:
     next(iter(cluster.switches.values())).generation = 5000
     cluster.elect(1)
     cluster.settle()

@@ -43,7 +43,6 @@ class ControllerMachine(RuleBasedStateMachine):
         return self.all[number % len(self.all)]
 
     def ports(self, ends: Iterable[End], trouble: Reason | None) -> None:
-        """Change the ports that are there."""
         for switch, port in ends:
             if port in self.fabric.switches[switch].ports:
                 self.fabric.switches[switch].set_port(port, trouble)
@@ -110,7 +109,6 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, then=CHOICES)
     def impostor(self, number: int, then: list[int]) -> None:
-        """A device connects with the datapath id of a switch that is connected, and reports its ports."""
         channel = self.fabric.channel(self.switch(number))
         if channel is not None and self.fabric.core.switches.session(channel) is not None:
             evil = self.fabric.connect_impostor(self.switch(number))
@@ -119,7 +117,6 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(first=NUMBERS, count=st.integers(0, 20))
     def stand_still(self, first: int, count: int) -> None:
-        """The controller is stopped and continued."""
         self.fabric.stand_still(13, [self.switch(number) for number in range(first, first + count)])
 
     @rule(number=NUMBERS, ahead=st.sampled_from([1, 1000, 10**6]))

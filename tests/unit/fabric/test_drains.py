@@ -15,7 +15,6 @@ TREE = FatTree(4)
 
 
 def drains(directory: Path, tree: Clos = TREE, names: str = "") -> Drains:
-    """Drains kept in a directory, with more names."""
     its = Drains(directory, tree, FabricState(tree, 1).drainable)
     for name in names.split():
         its.add(name)
@@ -42,9 +41,7 @@ def test_an_unknown_name_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "null", '{"k": 4}', '{"k": 4, "drained": [4]}', '{"k": 4, "drained": 4}', "\0"]
 )
-def test_an_unreadable_drain_file_is_reported_kept_and_drains_nothing(
-    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_file_is_said_and_kept(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE).write_text(content)
     its = drains(tmp_path)
     assert its.names == frozenset()
@@ -99,9 +96,7 @@ def test_a_full_disk_refuses_the_drain_and_loses_none(tmp_path: Path, monkeypatc
     assert drains(tmp_path).names == {"c0_0"}
 
 
-def test_a_directory_that_cannot_be_made_is_said_and_refuses_drains_only(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_directory_that_cannot_be_made_refuses_drains_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     its = drains(tmp_path / "file" / "state")
     assert "drains will be rejected" in caplog.text

@@ -8,7 +8,6 @@ from sopa_ryu.fabric.pacer import Pacer
 
 
 def turns(pacer: Pacer[str], things: str, start: float, end: float) -> list[tuple[float, str]]:
-    """Return the turns that come from one time to another, each when it is due."""
     found = []
     now = max(start, pacer.at)
     while now <= end:

@@ -26,7 +26,6 @@ def session() -> SwitchSession:
 
 
 def last(messages: list[Message]) -> Request:
-    """Return the last message, which has to be a request."""
     assert isinstance(messages[-1], Request)
     return messages[-1]
 
@@ -54,9 +53,7 @@ def test_a_session_counts_what_it_has_sent(session: SwitchSession) -> None:
 
 
 @pytest.mark.parametrize(("owner", "foreign"), [(cookie(FLOW, 1), True), (7, False)])
-def test_only_entries_of_a_sopa_controller_make_a_switch_wait(
-    session: SwitchSession, owner: int, foreign: bool
-) -> None:
+def test_only_entries_of_a_controller_make_a_switch_wait(session: SwitchSession, owner: int, foreign: bool) -> None:
     session.phase = Phase.READING
     for request, answer in zip(session.read(), ([Installed(1, 1, owner, ())], {}), strict=True):
         session.answered(last([request]), answer)

@@ -20,15 +20,12 @@ ABOVE, FAR = Switch(Level.AGGREGATION, 0, 0), Switch(Level.AGGREGATION, 4, 1)
 
 
 class Measured:
-    """The traffic of a fabric, with one method for each event and a clock that only these move."""
-
     def __init__(self, k: int = 4) -> None:
         self.tree = FatTree(k)
         self.now = 1000.0
         self.traffic = Traffic(self.tree, FRESH_SECONDS, lambda: self.now)
 
     def tell(self, switch: Switch, ports: Mapping[int, PortCounters], after: float = 0.0) -> None:
-        """Some seconds later a switch tells its counters."""
         self.now += after
         self.traffic.take(switch, ports, self.now)
 
@@ -39,7 +36,6 @@ class Measured:
         self.tell(switch, now, after=1)
 
     def send_up(self, switch: Switch, rates: Mapping[int, float]) -> None:
-        """Make a switch transmit at those rates, by the index of its uplinks."""
         self.carry(switch, {self.tree.uplink_port(Level.EDGE, index): Rate(0, rate) for index, rate in rates.items()})
 
     def imbalance(self, switch: Switch, *failed: str, reason: str = "down") -> float | None:
@@ -80,7 +76,7 @@ RATES: dict[str, tuple[list[Sample], tuple[float, float] | None]] = {
 
 
 @pytest.mark.parametrize(("samples", "rate"), RATES.values(), ids=RATES)
-def test_a_rate_is_that_of_the_last_two_samples_if_they_are_of_one_count(
+def test_a_rate_is_that_of_the_last_two_samples_of_a_count(
     samples: list[Sample], rate: tuple[float, float] | None
 ) -> None:
     its = Measured()

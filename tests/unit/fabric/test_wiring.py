@@ -31,7 +31,6 @@ class Fabric:
         self.now = 0.0
 
     def end(self, text: str) -> End:
-        """The end written as ``a0_0:3``."""
         name, port = text.split(":")
         return self.tree.switch(name), int(port)
 
@@ -39,7 +38,6 @@ class Fabric:
         return self.wiring.heard(*at, self.tree.dpid(sent_from[0]), sent_from[1], "", self.now)
 
     def round(self, deaf: Iterable[End] = ()) -> bool:
-        """Every port sends a probe, but none arrives at the ends that are deaf."""
         pairs = [pair for a, b in self.cables for pair in ((a, b), (b, a)) if pair[0] not in deaf]
         return max([self.hear(at, sender) for at, sender in pairs])
 

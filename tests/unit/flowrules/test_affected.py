@@ -25,7 +25,6 @@ def with_gateways(tree: Clos, choose: random.Random) -> Clos:
 
 
 def fabric(seed: int) -> Clos:
-    """Fat-trees and other Clos fabrics, with absent links, links of rates of their own, and gateways."""
     choose = random.Random(f"{seed} affected")
     tree = FatTree(choose.choice((4, 6))) if seed % 4 == 0 else random_fabric(seed, most=40, rates=seed % 4 == 1)
     return with_gateways(tree, choose) if choose.random() < 0.5 else tree

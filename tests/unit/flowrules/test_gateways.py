@@ -24,12 +24,10 @@ each_fabric = pytest.mark.parametrize("tree", [LEAVES, PODS, UNEVEN], ids=lambda
 
 
 def out(tree: Clos, src: Host, port: int, **fields: Any) -> dict[str, Any]:
-    """Return a packet of a flow to the outside, as a host without an agent sends it."""
     return ipv4_packet(tree, src, src, **{"ipv4_dst": OUTSIDE, "tcp_src": port, "tcp_dst": 443} | fields)  # type: ignore[arg-type]
 
 
 def gateway_of(fabric: TableFabric, src: Host, port: int, **fields: Any) -> str | None:
-    """Return the host that a packet to the outside reaches."""
     way, packet = fabric.send(src, out(fabric.tree, src, port, **fields))
     if packet is None:
         return None
@@ -39,7 +37,6 @@ def gateway_of(fabric: TableFabric, src: Host, port: int, **fields: Any) -> str 
 
 
 def insiders(tree: Clos) -> list[Host]:
-    """Return the hosts that are no gateways."""
     return [host for host in tree.hosts() if host not in tree.gateways]
 
 
@@ -95,9 +92,7 @@ def test_a_packet_that_an_agent_has_labelled_takes_the_path_to_the_gateway_it_na
 
 @each_fabric
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_a_host_writes_as_ethernet_addresses_its_packets_leave_by_a_gateway_in_use(
-    tree: Clos, seed: int
-) -> None:
+def test_whatever_ethernet_addresses_a_host_writes_its_packets_leave_by_a_gateway_in_use(tree: Clos, seed: int) -> None:
     draw = random.Random(seed)
     failures = drawn_failures(tree, draw)
     fabric = TableFabric(tree, fabric_rules(tree, failures), failures.hard)

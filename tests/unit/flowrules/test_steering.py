@@ -56,7 +56,6 @@ class Scene:
         self.pairs = [(src, dst) for src, dst in drawn]
 
     def unlabelled(self, src: Host, dst: Host) -> Iterator[tuple[list[str], bool]]:
-        """The ways of some flows without a word, and whether they arrive."""
         for port in range(4 * self.tree.aggregations):
             yield self._send(src, dst, None, tcp_src=port, tcp_dst=80)
 
@@ -98,7 +97,6 @@ def climbing_and_falling(failures: Failures) -> "networkx.DiGraph[tuple[str, str
 
 
 def crossed(tree: Clos, way: list[str]) -> set[str]:
-    """Return the names of the switches on a path and of the links between them, to the host that it reaches."""
     return {*way, *(tree.name(tree.link(tree.node(here), tree.node(there))) for here, there in pairwise(way))}
 
 

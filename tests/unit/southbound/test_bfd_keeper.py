@@ -47,7 +47,6 @@ class Bench:
         self.clock.spawn(self.keeper.watch)
 
     def _report(self) -> None:
-        """The switches report their ports as time goes on."""
         self.ovsdb.now = self.clock.now
         for end in self.ovsdb.fabric_ends():
             trouble = self.ovsdb.trouble(end)
@@ -127,7 +126,6 @@ class World:
         return [f"{len(self.bench.ovsdb.transactions)} transactions"]
 
     def settings(self, text: str, **options: str) -> list[str]:
-        """Set the settings of an interface, or tell them."""
         [place] = self._ends([text])
         if options:
             self.bench.ovsdb.bfd[place] = options
@@ -137,11 +135,9 @@ class World:
         return [" ".join(f"{key}={value}" for key, value in sorted(self.bench.ovsdb.bfd[place].items()))]
 
     def broken(self, *ends: str) -> None:
-        """Let BFD hear nothing at these ports, and at all others as usual."""
         self.bench.ovsdb.broken = set(self._ends(ends))
 
     def _ends(self, texts: Iterable[str]) -> list[End]:
-        """The ports written as ``a0_0:3``."""
         return [(self.bench.tree.switch(name), int(port)) for name, port in (text.split(":") for text in texts)]
 
     def silent(self, *names: str) -> None:
@@ -193,9 +189,7 @@ def test_script(
 @pytest.mark.parametrize(
     ("host", "address"), [("192.0.2.7", "ssl:192.0.2.7:6641"), ("2001:db8::7", "ssl:[2001:db8::7]:6641")]
 )
-def test_an_asterisk_stands_for_the_address_of_each_switch(
-    monkeypatch: pytest.MonkeyPatch, host: str, address: str
-) -> None:
+def test_an_asterisk_stands_for_each_switchs_address(monkeypatch: pytest.MonkeyPatch, host: str, address: str) -> None:
     bench = Bench(monkeypatch, ["ssl:*:6641", "tcp:198.51.100.1"])
     own = bench.host
     monkeypatch.setattr(bench, "host", lambda switch: host)

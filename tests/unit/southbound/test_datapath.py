@@ -27,8 +27,6 @@ PIECE = 1 << 16
 
 
 class Pair:
-    """A datapath and the switch's end of its connection."""
-
     def __init__(self) -> None:
         listener: Any = green.socket()
         listener.bind(("127.0.0.1", 0))

@@ -18,7 +18,6 @@ MANDATORY = [
 
 
 def written(*tlvs: lldp.LLDPBasicTLV) -> bytes:
-    """Return another sender's frame, written by Ryu."""
     made = packet.Packet()
     made.add_protocol(ethernet.ethernet("01:80:c2:00:00:0e", "00:1b:21:aa:bb:cc", 0x88CC))
     made.add_protocol(lldp.lldp([*tlvs, lldp.End()]))
@@ -31,7 +30,6 @@ def tlv(kind: int, value: bytes) -> bytes:
 
 
 def raw(*tlvs: bytes) -> bytes:
-    """A frame with exactly these TLVs."""
     return bytes.fromhex("0180c200000e001b21aabbcc88cc") + b"".join(tlvs)
 
 

@@ -40,8 +40,6 @@ class Session:
 
 
 class Fabric:
-    """A poller at work on a fabric all of whose switches are connected."""
-
     def __init__(
         self, clock: GreenTime, fabric: Clos | int = 4, interval: float = INTERVAL, link_mbit: float | None = None
     ) -> None:
@@ -69,7 +67,6 @@ class Fabric:
             self.clock.run(0.05)
 
     def questions(self, since: float = 0.0) -> list[tuple[float, Switch]]:
-        """Return the time and the switch of each request."""
         return sorted((at, its.switch) for its in self.sessions.values() for at in its.asked if at >= since)
 
 
@@ -78,7 +75,6 @@ def gaps(times: list[float]) -> list[float]:
 
 
 def is_asked_each_round(session: Session, rounds: int, interval: float = INTERVAL) -> bool:
-    """Return True if a switch was asked once an interval, for that many intervals and a part of one."""
     even = pytest.approx([interval] * (len(session.asked) - 1))
     return len(session.asked) in (rounds, rounds + 1) and gaps(session.asked) == even
 
@@ -96,7 +92,7 @@ EDGE = Switch(Level.EDGE, 1, 0)
 
 
 @pytest.mark.parametrize(("k", "interval"), [(4, 1.0), (4, INTERVAL), (6, INTERVAL)])
-def test_each_switch_is_asked_once_an_interval_evenly_spread_in_switch_order(
+def test_each_switch_is_asked_once_an_interval_evenly_spread_in_order(
     clock: GreenTime, k: int, interval: float
 ) -> None:
     fabric = Fabric(clock, k, interval)
@@ -176,7 +172,7 @@ def test_switches_that_do_not_answer_are_asked_once_and_delay_no_other(clock: Gr
 
 
 @pytest.mark.parametrize(("answer_seconds", "intervals"), [(0.9, 1), (1.1, 2), (2.5, 3)])
-def test_a_slow_switch_is_asked_again_in_the_round_after_its_answer(
+def test_a_slow_switch_is_asked_in_the_round_after_its_answer(
     clock: GreenTime, answer_seconds: float, intervals: int
 ) -> None:
     fabric = Fabric(clock)

@@ -30,8 +30,6 @@ UNSAFE = replace(RIGHT, other_config={}, fail_mode="")
 
 
 class Databases:
-    """What `switch_database` reads and mends."""
-
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bridges: dict[str, list[SwitchSetup] | OvsdbError] = {HERE: [RIGHT]}
         self.mended: list[tuple[str, str]] = []
@@ -64,7 +62,7 @@ def test_without_a_database_it_says_that_nothing_is_verified(databases: Database
     assert state.setup == {"checked": 0, "detail": NO_DATABASE, "problems": []}
 
 
-def test_a_problem_is_said_once_with_its_command_and_once_when_it_is_gone(
+def test_a_problem_is_said_once_and_once_when_it_is_gone(
     databases: Databases, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "sopa.setup")
@@ -92,18 +90,14 @@ def test_only_what_interrupts_nothing_is_mended_and_only_at_bridges_of_the_plan(
     assert [problem["check"] for problem in state.setup["problems"]] == ["controllers"]
 
 
-def test_what_may_be_mended_is_left_to_the_controller_that_commands_the_switches(
-    databases: Databases, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_may_be_mended_is_left_to_who_commands(databases: Databases, caplog: pytest.LogCaptureFixture) -> None:
     its, state = checker(HERE, commands=False)
     databases.bridges[HERE] = [UNSAFE]
     its.check()
     assert (databases.mended, state.setup["problems"], caplog.messages) == ([], [], [])
 
 
-def test_a_database_that_cannot_be_read_does_not_hide_the_others(
-    databases: Databases, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_database_that_is_not_read_hides_no_other(databases: Databases, caplog: pytest.LogCaptureFixture) -> None:
     its, state = checker("tcp:192.0.2.2:6640", HERE)
     databases.bridges["tcp:192.0.2.2:6640"] = OvsdbError("tcp:192.0.2.2:6640: no answer within 5 s")
     its.check()
@@ -120,9 +114,7 @@ NO_DATABASES: list[dict[str, list[Any]]] = [
 
 
 @pytest.mark.parametrize("rows", NO_DATABASES)
-def test_what_is_no_database_of_open_vswitch_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, rows: dict[str, list[Any]]
-) -> None:
+def test_what_is_no_database_of_ovs_is_an_error(monkeypatch: pytest.MonkeyPatch, rows: dict[str, list[Any]]) -> None:
     def transact(_address: str, operations: list[dict[str, Any]], *_more: Any) -> list[dict[str, Any]]:
         return [{"rows": rows.get(each["table"], [])} for each in operations] if rows else [{}]
 

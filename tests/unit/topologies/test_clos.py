@@ -186,9 +186,7 @@ def test_rates_are_those_of_the_level_or_of_the_link() -> None:
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "refused"), ids=lambda path: path.stem)
-def test_what_is_no_fabric_or_of_another_is_refused_with_the_reason(
-    script: Path, request: pytest.FixtureRequest
-) -> None:
+def test_what_is_no_fabric_or_of_another_is_refused_with_why(script: Path, request: pytest.FixtureRequest) -> None:
     asked: dict[str, Callable[[str], object]] = {
         "clos": lambda text: Clos(**{**SHAPE, **json.loads(text)}),
         "fattree": lambda text: FatTree(json.loads(text)),

@@ -28,7 +28,6 @@ SCHEME: dict[str, Any] = json.loads(SCHEMA.read_text())
 
 
 def problems(text: str) -> list[tuple[int, str, str]]:
-    """Return line, key, and the whole of what is said about each problem."""
     with pytest.raises(FabricFileError) as caught:
         parse(text, "a.yaml")
     return [(one.line, one.key, f"{one.text}: {one.mend}") for one in caught.value.problems]

@@ -12,7 +12,6 @@ from topologies.lab.datapath import Datapath, NoDatapathError, choose
 
 @pytest.fixture
 def kernel(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """A kernel that has these modules."""
     monkeypatch.setattr(datapath, "kernel_has_it", lambda: "openvswitch" in request.param)
     monkeypatch.setattr(datapath, "_has_tun", lambda: "tun" in request.param)
 
@@ -31,7 +30,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> N
     ],
     indirect=["kernel"],
 )
-def test_the_kernels_is_taken_where_it_is_there_unless_another_is_wanted(
+def test_the_kernels_is_taken_unless_another_is_wanted(
     kernel: None, wanted: Datapath | None, chosen: Datapath | str
 ) -> None:
     if isinstance(chosen, Datapath):

@@ -67,8 +67,6 @@ def serve() -> Iterator[Serve]:
 
 
 def saying(*pieces: bytes) -> Answer:
-    """Answer in those pieces."""
-
     def answer(peer: socket.socket, _request: dict[str, object]) -> None:
         for piece in pieces:
             peer.sendall(piece)
@@ -147,9 +145,7 @@ def test_an_address_that_leads_nowhere(address: str, problem: str) -> None:
         transact(address, [], timeout=2)
 
 
-def test_a_path_may_be_longer_than_a_socket_takes(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_may_be_longer_than_sockets_take(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / ("long" * 25)
     directory.mkdir()
     monkeypatch.chdir(directory)

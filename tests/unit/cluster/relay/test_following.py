@@ -13,8 +13,6 @@ CHARTER = records.write(records.Charter(records.FORMAT, FatTree(4).document(), "
 
 
 class Engine:
-    """Keys with revisions, as the real one has them."""
-
     def __init__(self, name: str) -> None:
         self.following, self._revision = Following(name), 1
 
@@ -67,9 +65,7 @@ def test_the_same_view_again_is_no_news(engine: Engine, caplog: pytest.LogCaptur
     assert caplog.text == ""
 
 
-def test_a_view_of_another_fabric_is_not_taken_until_the_charter_is_back(
-    engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_view_of_another_fabric_is_not_taken(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     engine.put(view=view(5, 1))
     other = records.write(records.Charter(records.FORMAT, FatTree(6).document(), "mac"))
     assert engine.put(charter=other, view=view(5, 2)) == News()
@@ -89,7 +85,7 @@ def test_a_view_of_another_fabric_is_not_taken_until_the_charter_is_back(
         ("leader", "{}", "the key leader is not as SOPA writes it"),
     ],
 )
-def test_what_is_malformed_is_said_once_and_changes_nothing(
+def test_what_is_malformed_is_said_once_alone(
     key: str, value: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     its = Engine("sopa")

@@ -20,7 +20,6 @@ from tests.helpers.waiting import eventually
 
 
 def answer(request: Request, connection: HttpConnection) -> Answer:
-    """Answer with what was asked; some paths answer otherwise."""
     if request.path_info == "/long":
         return Response(b"x" * (1 << 24))
     if request.path_info == "/crash":
@@ -93,9 +92,7 @@ def asked(served: door.Door, request: bytes) -> tuple[int, dict[str, str], bytes
         ),
     ],
 )
-def test_a_request_is_read_as_it_was_meant(
-    served: door.Door, request_: bytes, method: str, path: str, size: int, query: str
-) -> None:
+def test_a_request_is_read(served: door.Door, request_: bytes, method: str, path: str, size: int, query: str) -> None:
     status, headers, body = asked(served, request_)
     assert (status, headers["Content-Length"]) == (200, str(len(body)))
     assert json.loads(body) == {"method": method, "path": path, "body": size, "query": query}
@@ -140,7 +137,6 @@ def test_requests_of_a_connection_are_answered_in_order(served: door.Door) -> No
 
 
 def read_one(connection: socket.socket, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    """Read an answer without a byte of the next one."""
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         head += connection.recv(1)

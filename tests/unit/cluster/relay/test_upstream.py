@@ -73,9 +73,7 @@ def asking(urls: list[str], ask: Callable[[Upstream], Awaitable[None]]) -> Upstr
 PATH = "/sopa/v1/links?limit=1"
 
 
-def test_readers_share_an_answer_and_then_ask_whether_it_has_changed(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readers_share_an_answer_and_then_ask_for_changes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask(its: Upstream) -> None:
         server.may_answer.clear()
         waiting = [asyncio.create_task(its.get(PATH)) for _ in range(5)]

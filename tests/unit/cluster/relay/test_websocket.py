@@ -21,8 +21,6 @@ FAST = Pace(10_000, 10_000.0)
 
 
 class Transport:
-    """What a WebSocket writes, and whether it reads."""
-
     def __init__(self) -> None:
         self.written = b""
         self.paused = self.closed = self.aborted = False
@@ -37,8 +35,6 @@ class Transport:
 
 
 class Owner:
-    """What arrives at the owner."""
-
     def __init__(self) -> None:
         self.messages: list[str | bytes] = []
         self.writable_calls = self.ends = 0
@@ -63,8 +59,6 @@ def feed(socket: WebSocket, data: bytes) -> None:
 
 
 def ours(pieces: list[bytes], pace: Pace = FAST) -> tuple[Transport, Owner]:
-    """Feed pieces to a WebSocket, as fast as it takes them."""
-
     async def run() -> tuple[Transport, Owner]:
         transport, owner = Transport(), Owner()
         socket = WebSocket(transport, owner, pace, MAX_BYTES)
@@ -148,7 +142,6 @@ def test_any_stream_means_what_it_means_to_the_library(data: bytes, sizes: list[
 
 
 def any_close(sent: bytes) -> bool:
-    """Return whether a close frame is the last of what was sent: pongs before it."""
     at = 0
     while at < len(sent):
         if sent[at] == 0x88:
