@@ -109,9 +109,8 @@ class MemoryFabric(SimulatedFabric):
         for switch in reports.present - self.state.evidence.heard:
             reports.loses(switch, self.now)
         if self.state.settled and reports.present:
-            fault = self.state.management.in_grace
+            fault, new = self.state.management.in_grace, self.state.evidence.out.keys() - failed - sessions.keys()
             reports.conclude(judge=not fault)
-            new = self.state.evidence.out.keys() - failed - sessions.keys()
             assert not (fault and new & reports.confirmed), (
                 "a switch is taken away in a fault of the management network"
             )
@@ -232,26 +231,18 @@ class MemoryFabric(SimulatedFabric):
         assert rule_changes.reconcile(wanted, device.installed(), 1) == []
 
     def expected_failures(self) -> dict[str, Reason]:
-        present = self._present()
-        broken: dict[Switch | Link, Reason] = {}
-        for end, ear in self.run.ears.items():
-            if ear.wrong_at is not None:
-                broken[self.tree.link(end[0], self.plan[end][0])] = Reason.MISWIRED
-        for switch in present:
+        present, reports = self._present(), self.run.reports
+        wrong = [end for end, ear in self.run.ears.items() if ear.wrong_at is not None]
+        broken: dict[Switch | Link, Reason] = {
+            self.tree.link(end[0], self.plan[end][0]): Reason.MISWIRED for end in wrong
+        } | {switch: why for switch, why in reports.stays_out.items() if switch not in present}
+        for switch in (*present, *(self.switches.keys() - present)):
             for port, neighbour in self.tree.ports(switch).items():
-                link = self.tree.link(switch, neighbour)
-                trouble = self.switches[switch].ports.get(port, Reason.DOWN)
+                seen = self.switches[switch].ports.get(port, Reason.DOWN)
+                trouble = seen if switch in present else reports.trouble((switch, port))
                 if trouble is Reason.SILENT and isinstance(neighbour, Host):
                     continue  # no host of the model has ever answered BFD
-                if trouble is not None and broken.get(link) is not Reason.DOWN:
-                    broken[link] = trouble
-        reports = self.run.reports
-        for switch in self.switches.keys() - present:
-            if switch in reports.stays_out:
-                broken[switch] = reports.stays_out[switch]
-            for port, neighbour in self.tree.ports(switch).items():
                 link = self.tree.link(switch, neighbour)
-                trouble = reports.trouble((switch, port))
                 if trouble is not None and broken.get(link) is not Reason.DOWN:
                     broken[link] = trouble
         return dict.fromkeys(self.drained, Reason.DRAINED) | {

@@ -1,8 +1,9 @@
 """A relay's WebSockets read what the library reads: any frames, cut anywhere, have the same messages, answers and closes."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from itertools import accumulate, pairwise
 
 import pytest
 from hypothesis import given
@@ -58,18 +59,28 @@ def feed(socket: WebSocket, data: bytes) -> None:
         data = data[size:]
 
 
-def ours(pieces: list[bytes], pace: Pace = FAST) -> tuple[Transport, Owner]:
+def in_loop(
+    test: Callable[[WebSocket, Transport, Owner], Awaitable[None]], pace: Pace = FAST
+) -> tuple[Transport, Owner]:
+    """Run a test of a WebSocket."""
+
     async def run() -> tuple[Transport, Owner]:
         transport, owner = Transport(), Owner()
-        socket = WebSocket(transport, owner, pace, MAX_BYTES)
+        await test(WebSocket(transport, owner, pace, MAX_BYTES), transport, owner)
+        return transport, owner
+
+    return asyncio.run(run())
+
+
+def ours(pieces: list[bytes]) -> tuple[Transport, Owner]:
+    async def test(socket: WebSocket, transport: Transport, owner: Owner) -> None:
         socket.begin(b"")
         for piece in pieces:
             feed(socket, piece)
             while transport.paused:
                 await asyncio.sleep(0)
-        return transport, owner
 
-    return asyncio.run(run())
+    return in_loop(test)
 
 
 def theirs(pieces: list[bytes]) -> tuple[list[str | bytes], bytes]:
@@ -100,10 +111,9 @@ def theirs(pieces: list[bytes]) -> tuple[list[str | bytes], bytes]:
 def masked(
     opcode: int, payload: bytes, fin: bool = True, rsv: int = 0, mask: bytes = b"abcd", is_masked: bool = True
 ) -> bytes:
-    first = (0x80 if fin else 0) | rsv << 4 | opcode
-    bit = 0x80 if is_masked else 0
-    size = len(payload)
-    head = bytes([first, bit | size]) if size < 126 else bytes([first, bit | 126]) + size.to_bytes(2, "big")
+    bit, size = 0x80 if is_masked else 0, len(payload)
+    length = bytes([bit | size]) if size < 126 else bytes([bit | 126]) + size.to_bytes(2, "big")
+    head = bytes([(0x80 if fin else 0) | rsv << 4 | opcode]) + length
     return head + (mask + unmasked(payload, mask) if is_masked else payload)
 
 
@@ -124,11 +134,8 @@ stream = st.tuples(st.lists(plain, max_size=40), st.lists(any_frame, max_size=8)
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
-    pieces = []
-    for size in sizes:
-        pieces.append(data[:size])
-        data = data[size:]
-    return [piece for piece in (*pieces, data) if piece]
+    ends = [0, *accumulate(sizes), len(data)]
+    return [piece for begin, end in pairwise(ends) if (piece := data[begin:end])]
 
 
 @given(stream, st.lists(st.integers(1, 40), max_size=30))
@@ -163,9 +170,7 @@ def test_a_plain_frame_is_read_only_if_it_is_whole(data: bytes, begin: int) -> N
 
 
 def test_frames_faster_than_the_pace_wait_and_others_have_their_turn() -> None:
-    async def run() -> None:
-        transport, owner = Transport(), Owner()
-        socket = WebSocket(transport, owner, Pace(40, 200.0), MAX_BYTES)
+    async def test(socket: WebSocket, transport: Transport, owner: Owner) -> None:
         feed(socket, masked(1, b"x") * 100)
         assert len(owner.messages) == websocket.FRAMES_AT_ONCE  # then everything else has its turn
         assert transport.paused
@@ -173,13 +178,11 @@ def test_frames_faster_than_the_pace_wait_and_others_have_their_turn() -> None:
             await asyncio.sleep(0.01)
         assert len(owner.messages) == 100
 
-    asyncio.run(run())
+    in_loop(test, Pace(40, 200.0))
 
 
 def test_a_peer_that_pings_and_does_not_read_gets_no_queue_of_pongs() -> None:
-    async def run() -> None:
-        transport, owner = Transport(), Owner()
-        socket = WebSocket(transport, owner, FAST, MAX_BYTES)
+    async def test(socket: WebSocket, transport: Transport, owner: Owner) -> None:
         feed(socket, masked(9, b"1"))
         socket.pause_writing()
         feed(socket, masked(9, b"2") * 10)
@@ -189,16 +192,14 @@ def test_a_peer_that_pings_and_does_not_read_gets_no_queue_of_pongs() -> None:
         feed(socket, masked(9, b"3"))
         assert transport.written == b"\x8a\x011\x8a\x013"
 
-    asyncio.run(run())
+    in_loop(test)
 
 
 @pytest.mark.parametrize(("code", "left"), [(1000, True), (1001, True), (4000, True), (1011, False)])
 def test_a_peer_that_says_that_it_leaves_has_left(code: int, left: bool) -> None:
-    async def run() -> Any:
-        owner = Owner()
-        socket = WebSocket(Transport(), owner, FAST, MAX_BYTES)
+    async def test(socket: WebSocket, transport: Transport, owner: Owner) -> None:
         feed(socket, masked(8, code.to_bytes(2, "big")))
         socket.connection_lost(None)
-        return socket.left, owner.ends
+        assert (socket.left, owner.ends) == (left, 1)
 
-    assert asyncio.run(run()) == (left, 1)
+    in_loop(test)
