@@ -91,12 +91,6 @@ def test_what_is_for_no_host_of_the_fabric_is_dropped(destination: str) -> None:
         assert fabric.send(src, ipv4_packet(tree, src, Host(1, 0, 2), mac, ipv4_dst=destination))[1] is None
 
 
-def test_what_is_not_ipv4_does_not_leave_the_edge_switch() -> None:
-    fabric = healthy(4)
-    packet = {"eth_type": 0x86DD, "eth_src": fabric.tree.mac(Host(0, 0, 2)), "eth_dst": "33:33:00:00:00:01"}
-    assert fabric.send(Host(0, 0, 2), packet) == (["e0_0"], None)
-
-
 @pytest.mark.parametrize("level", [Level.EDGE, Level.AGGREGATION])
 def test_what_came_down_never_goes_up_again(level: Level) -> None:
     tree = FatTree(6)

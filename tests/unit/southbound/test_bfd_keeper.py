@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -83,95 +83,72 @@ class World:
             numbers = {name: int(value) for name, value in step.options.items()}
             addresses = [] if "without-databases" in step.words else OWN
             self._bench = self._make(addresses, Clos(**numbers) if numbers else TREE)
-        elif self._bench is None:
-            self._bench = self._make()
-        found = [] if step.command == "fabric" else getattr(self, step.command)(*step.words, **step.options)
-        return "\n".join([*(found or ()), *self._news()])
+            return "\n".join(self._news())
+        self._bench = self._bench or self._make()
+        return "\n".join([*self._told_by(self._bench, step), *self._news()])
 
-    @property
-    def bench(self) -> Bench:
-        assert self._bench is not None
-        return self._bench
-
-    def _news(self) -> list[str]:
+    def _news(self) -> Iterator[str]:
         """What the keeper says if it is something else than before, and what it has logged."""
-        bfd, messages = self.bench.state.bfd, self._logged()
-        said = [f"{'on' if bfd['enabled'] else 'off'}: {bfd['detail']}"] if bfd != self._said else []
-        self._said = dict(bfd)
-        new, self._told = messages[self._told :], len(messages)
-        return [*said, *(f"log: {line}" for line in new)]
+        assert self._bench is not None
+        bfd, messages = self._bench.state.bfd, self._logged()
+        if bfd != self._said:
+            yield f"{'on' if bfd['enabled'] else 'off'}: {bfd['detail']}"
+        yield from (f"log: {line}" for line in messages[self._told :])
+        self._said, self._told = dict(bfd), len(messages)
 
-    def look(self) -> None:
-        self.bench.keeper.look()
+    def _told_by(self, bench: Bench, step: Step) -> Iterator[str]:
+        tree, ovsdb = bench.tree, bench.ovsdb
+        match step.command, step.words:
+            case "look", []:  # a switch has connected
+                bench.keeper.look()
+            case "run", [seconds]:  # tell at how many ends BFD was enabled meanwhile, and after how many seconds
+                begin, before = bench.clock.now, set(ovsdb.enabled_at)
+                bench.clock.run(float(seconds))
+                times = Counter(round(at - begin, 2) for end, at in ovsdb.enabled_at.items() if end not in before)
+                yield from (f"enabled at {count} ends after {at:g} s" for at, count in sorted(times.items()))
+                yield from [f"failed: {', '.join(bench.state.failures)}"] * bool(bench.state.failures)
+            case "uplinks", []:  # which uplinks' ends have BFD, by when it was enabled
+                found: dict[float, set[int]] = {}
+                for (switch, port), at in ovsdb.enabled_at.items():
+                    found.setdefault(at, set()).add(max(switch, tree.neighbour(switch, port)).index)  # type: ignore[type-var,union-attr]
+                yield from (f"uplinks {sorted(its)}" for _, its in sorted(found.items()))
+            case "asked", []:
+                yield f"{len(ovsdb.transactions)} transactions"
+            case "settings", [text]:  # set those of an interface, or tell them
+                [place] = self._ends(tree, [text])
+                if step.options:
+                    ovsdb.bfd[place] = step.options
+                    if step.options["enable"] == "true":
+                        ovsdb.enabled_at[place] = 0.0
+                else:
+                    yield " ".join(f"{key}={value}" for key, value in sorted(ovsdb.bfd[place].items()))
+            case "broken", ends:  # BFD hears nothing at these ports, and at all others as usual
+                ovsdb.broken = set(self._ends(tree, ends))
+            case "silent", names:  # the databases of these switches, and no others
+                ovsdb.refusing = {bench.address(tree.switch(name)) for name in names}
+            case "away", [name]:
+                del bench.connections[tree.switch(name)]
+            case "connect", [name]:
+                bench.connect(tree.switch(name))
+            case "settled", [does]:
+                bench.state.settled = does == "yes"
+            case "commands", ["until"]:  # this controller commands the switches until it has enabled BFD somewhere
+                bench.before_each_step = lambda: setattr(bench, "commands", not ovsdb.enabled_at)
+            case "commands", [does]:
+                bench.commands = does == "yes"
+            case "another_begins", []:  # to enable BFD at the first uplinks just before this process would
+                bench.before_each_step = lambda: None if ovsdb.enabled_at else self._begin(bench)
+            case _:
+                raise ValueError(f"no word of a script: {step}")
 
-    def run(self, seconds: str) -> list[str]:
-        """Let time pass; tell at how many ends BFD was enabled meanwhile, and after how many seconds."""
-        bench = self.bench
-        begin, before = bench.clock.now, set(bench.ovsdb.enabled_at)
-        bench.clock.run(float(seconds))
-        times = Counter(round(at - begin, 2) for end, at in bench.ovsdb.enabled_at.items() if end not in before)
-        found = [f"enabled at {count} ends after {at:g} s" for at, count in sorted(times.items())]
-        return found + [f"failed: {', '.join(bench.state.failures)}"] * bool(bench.state.failures)
+    @staticmethod
+    def _begin(bench: Bench) -> None:
+        bfd_module.enable([bench.address(switch) for switch in TREE.switches()], TREE, 100, uplink=0)
+        bench.clock.sleep(0.01)  # its switches say so
 
-    def uplinks(self) -> list[str]:
-        """Tell which uplinks' ends have BFD, by when it was enabled."""
-        found: dict[float, set[int]] = {}
-        for (switch, port), at in self.bench.ovsdb.enabled_at.items():
-            neighbour = self.bench.tree.neighbour(switch, port)
-            assert isinstance(neighbour, Switch)
-            found.setdefault(at, set()).add(max(switch, neighbour).index)
-        return [f"uplinks {sorted(its)}" for _, its in sorted(found.items())]
-
-    def asked(self) -> list[str]:
-        return [f"{len(self.bench.ovsdb.transactions)} transactions"]
-
-    def settings(self, text: str, **options: str) -> list[str]:
-        [place] = self._ends([text])
-        if options:
-            self.bench.ovsdb.bfd[place] = options
-            if options["enable"] == "true":
-                self.bench.ovsdb.enabled_at[place] = 0.0
-            return []
-        return [" ".join(f"{key}={value}" for key, value in sorted(self.bench.ovsdb.bfd[place].items()))]
-
-    def broken(self, *ends: str) -> None:
-        self.bench.ovsdb.broken = set(self._ends(ends))
-
-    def _ends(self, texts: Iterable[str]) -> list[End]:
-        return [(self.bench.tree.switch(name), int(port)) for name, port in (text.split(":") for text in texts)]
-
-    def silent(self, *names: str) -> None:
-        """Let the databases of these switches not answer, and all others."""
-        self.bench.ovsdb.refusing = {self.bench.address(self.bench.tree.switch(name)) for name in names}
-
-    def away(self, name: str) -> None:
-        del self.bench.connections[self.bench.tree.switch(name)]
-
-    def connect(self, name: str) -> None:
-        self.bench.connect(self.bench.tree.switch(name))
-
-    def settled(self, does: str) -> None:
-        self.bench.state.settled = does == "yes"
-
-    def commands(self, does: str) -> None:
-        """Let this controller command the switches, or not, or ``until`` it has enabled BFD somewhere."""
-
-        def until() -> None:
-            self.bench.commands = not self.bench.ovsdb.enabled_at
-
-        self.bench.commands = does == "yes"
-        self.bench.before_each_step = until if does == "until" else lambda: None
-
-    def another_begins(self) -> None:
-        """Let another process enable BFD at the first uplinks just before this one would."""
-        bench = self.bench
-
-        def begun() -> None:
-            if not bench.ovsdb.enabled_at:
-                bfd_module.enable([bench.address(switch) for switch in TREE.switches()], TREE, 100, uplink=0)
-                bench.clock.sleep(0.01)  # its switches say so
-
-        bench.before_each_step = begun
+    @staticmethod
+    def _ends(tree: Clos, texts: Iterable[str]) -> list[End]:
+        return [(tree.switch(name), int(port)) for name, port in (text.split(":") for text in texts)]
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "bfd"), ids=lambda path: path.stem)

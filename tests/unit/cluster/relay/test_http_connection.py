@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from http.client import HTTPResponse
 
 import pytest
 import uvloop
@@ -71,9 +70,15 @@ def client(served: door.Door, *pieces: bytes) -> Iterator[socket.socket]:
 
 
 def read(connection: socket.socket, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    response = HTTPResponse(connection, method=method)
-    response.begin()
-    return response.status, dict(response.getheaders()), response.read()
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += connection.recv(1)
+    lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+    size, body = 0 if method == "HEAD" else int(headers["Content-Length"]), b""
+    while len(body) < size:
+        body += connection.recv(size - len(body))
+    return int(lines[0].split()[1]), headers, body
 
 
 def asked(served: door.Door, request: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -81,24 +86,21 @@ def asked(served: door.Door, request: bytes) -> tuple[int, dict[str, str], bytes
         return read(connection)
 
 
+HOST, CHUNKED = b"GET / HTTP/1.1\r\nHost: x\r\n", b"Transfer-Encoding: chunked"
+
+
 @pytest.mark.parametrize(
     ("request_", "method", "path", "size", "query"),
     [
         (b"GET /a%20b?c=d HTTP/1.1\r\nHost: x\r\n\r\n", "GET", "/a b", 0, "c=d"),
         (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", "POST", "/a", 3, ""),
-        (
-            b"PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
-            *("PUT", "/a", 3, ""),
-        ),
+        (b"PUT /a HTTP/1.1\r\nHost: x\r\n" + CHUNKED + b"\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n", "PUT", "/a", 3, ""),
     ],
 )
 def test_a_request_is_read(served: door.Door, request_: bytes, method: str, path: str, size: int, query: str) -> None:
     status, headers, body = asked(served, request_)
     assert (status, headers["Content-Length"]) == (200, str(len(body)))
     assert json.loads(body) == {"method": method, "path": path, "body": size, "query": query}
-
-
-HOST = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
 @pytest.mark.parametrize(
@@ -129,23 +131,11 @@ def test_requests_of_a_connection_are_answered_in_order(served: door.Door) -> No
     requests[9] = b"HEAD /9 HTTP/1.1\r\nHost: x\r\n\r\n"
     with client(served, b"".join(requests), b"GET /last HTTP/1.0\r\n\r\n") as connection:
         for number in range(50):
-            status, _, body = read_one(connection, "HEAD" if number == 9 else "GET")
+            status, _, body = read(connection, "HEAD" if number == 9 else "GET")
             assert status == 200
             assert body == b"later" if number == 7 else (b'"/%d"' % number in body) or number == 9
-        assert b'"/last"' in read_one(connection)[2]
+        assert b'"/last"' in read(connection)[2]
         assert connection.recv(1) == b""
-
-
-def read_one(connection: socket.socket, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    head = b""
-    while not head.endswith(b"\r\n\r\n"):
-        head += connection.recv(1)
-    lines = head.decode().split("\r\n")
-    headers = dict(line.split(": ", 1) for line in lines[1:] if line)
-    size, body = 0 if method == "HEAD" else int(headers["Content-Length"]), b""
-    while len(body) < size:
-        body += connection.recv(size - len(body))
-    return int(lines[0].split()[1]), headers, body
 
 
 def test_a_client_that_expects_to_be_told_to_go_on_is(served: door.Door) -> None:
