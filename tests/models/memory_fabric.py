@@ -28,7 +28,7 @@ from tests.models.memory_switch import (
     Role,
     place_of,
 )
-from tests.models.reports import Ear, Reports, Run
+from tests.models.reports import Reports, Run
 from tests.models.simulated_fabric import SimulatedFabric
 from topologies import Host, Level, Link, Switch
 from topologies.failures import Reason
@@ -71,16 +71,18 @@ class MemoryFabric(SimulatedFabric):
             case PortChanged(port, trouble, deleted):
                 trouble = Reason.DOWN if deleted else trouble
                 if trouble is Reason.DOWN and known:
-                    run.ears.pop((switch, port), None)
+                    run.wrong.pop((switch, port), None)
                 if known and port in self.tree.ports(switch):
                     run.reports.port((switch, port), trouble, self.now)
                 if channel not in self._impostors:
                     self._look_at(channel)
             case ProbeHeard(port, probe) if known:
                 planned, far_port = self.plan[switch, port]
-                as_planned = (probe.dpid, probe.port) == (self.tree.dpid(planned), far_port)
-                patience = PATIENCE_ROUNDS * self.core.discovery.interval
-                run.ears.setdefault((switch, port), Ear()).hear(as_planned, self.now, patience)
+                since, patience = run.wrong.get((switch, port)), PATIENCE_ROUNDS * self.core.discovery.interval
+                if (probe.dpid, probe.port) != (self.tree.dpid(planned), far_port):
+                    run.wrong[switch, port] = self.now
+                elif since is not None and self.now - since >= patience:
+                    del run.wrong[switch, port]  # once nothing but planned ones were heard for so long
 
     def observe(self, observe: Callable[..., Effects], *what: object) -> None:
         """Hand an observation to the core, note what it has learned of channels and rules by that, and carry out what follows."""
@@ -232,9 +234,8 @@ class MemoryFabric(SimulatedFabric):
 
     def expected_failures(self) -> dict[str, Reason]:
         present, reports = self._present(), self.run.reports
-        wrong = [end for end, ear in self.run.ears.items() if ear.wrong_at is not None]
         broken: dict[Switch | Link, Reason] = {
-            self.tree.link(end[0], self.plan[end][0]): Reason.MISWIRED for end in wrong
+            self.tree.link(end[0], self.plan[end][0]): Reason.MISWIRED for end in self.run.wrong
         } | {switch: why for switch, why in reports.stays_out.items() if switch not in present}
         for switch in (*present, *(self.switches.keys() - present)):
             for port, neighbour in self.tree.ports(switch).items():

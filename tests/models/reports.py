@@ -97,20 +97,6 @@ class Reports:
 
 
 @dataclass
-class Ear:
-    """The latest probe of a wrong neighbour at a port between switches, while it counts."""
-
-    wrong_at: float | None = None
-
-    def hear(self, as_planned: bool, now: float, patience: float) -> None:
-        """Take a probe; a wrong neighbour is forgotten once nothing but planned ones were heard for so many seconds."""
-        if not as_planned:
-            self.wrong_at = now
-        elif self.wrong_at is not None and now - self.wrong_at >= patience:
-            self.wrong_at = None
-
-
-@dataclass
 class Run:
     """The history of one run of the controller, as the switches and the network have seen it."""
 
@@ -123,7 +109,7 @@ class Run:
     in_force: list[int] = field(default_factory=list)  # and those reported in force
     sent: View | None = None  # to agents, the last time
     version: int = 1
-    ears: dict[End, Ear] = field(default_factory=dict)
+    wrong: dict[End, float] = field(default_factory=dict)  # when a port heard a wrong neighbour last, while it counts
 
     def in_time(self, request: RoleRequest, now: float) -> bool:
         return now < self.asked[request] + ANSWER_SECONDS

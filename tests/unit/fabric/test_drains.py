@@ -30,8 +30,9 @@ def test_what_is_drained_is_drained_after_a_restart(tmp_path: Path) -> None:
 
 def test_an_unknown_name_changes_nothing(tmp_path: Path) -> None:
     its = drains(tmp_path, names="c0_0")
-    with pytest.raises(TopologyError):
-        its.add("c9_9")
+    for name in ("c9_9", "a0_0-c1_0", "c0_1-a0_0", "banana", "", "a0_0-c0_1-e0_0", "-", "a0_0-"):
+        with pytest.raises(TopologyError):
+            its.add(name)
     with pytest.raises(ValueError, match="only link"):
         its.add("h0_0_2-e0_0")
     assert its.names == {"c0_0"}

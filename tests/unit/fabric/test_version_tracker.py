@@ -8,6 +8,7 @@ from sopa_ryu.fabric.version_tracker import VersionTracker
 @pytest.mark.parametrize(
     ("steps", "done"),
     [
+        ("begin 2 abc=3, begin 3 abc=3, reached a 2, reached b 3", []),
         ("begin 2 abc=3, begin 3 abc=3, reached a 2, reached b 3, reached c 2", [2]),  # b by a later one
         ("begin 2 abc=3, begin 3 abc=3, reached a 2, reached b 3, reached c 2, reached a 3, reached c 3", [2, 3]),
         ("begin 2 ab=2, reached late 2, reached a 2, left b", [2]),  # who comes later was never waited for
