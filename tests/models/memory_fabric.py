@@ -226,7 +226,7 @@ class MemoryFabric(SimulatedFabric):
         assert session.phase is Phase.IN_FORCE, f"{name} is {session.phase}"
         assert session.version == self.state.version
         assert switch in self.state.connected
-        wanted = switch_rules(self.tree, switch, self.state.failures, self._settings[2])
+        wanted = switch_rules(self.tree, switch, self.state.failures)
         entries, planned = ({place_of(flow): repr(flow) for flow in its} for its in (device.flows(), wanted.flows))
         assert entries == planned, f"{name} has other entries"
         assert device.groups == {group.id: group for group in wanted.groups}

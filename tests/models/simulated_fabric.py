@@ -34,13 +34,7 @@ MAX_ROUNDS = 10_000
 class SimulatedFabric:
     """Switches and a controller; its two agents answer immediately, ``agents`` is what they have in force."""
 
-    def __init__(
-        self,
-        k: int = 4,
-        settle_seconds: float = SETTLE_SECONDS,
-        probe_seconds: float = PROBE_SECONDS,
-        no_label: Collection[Host] = (),
-    ) -> None:
+    def __init__(self, k: int = 4, probe_seconds: float = PROBE_SECONDS) -> None:
         self.tree = tree = FatTree(k)
         self.switches = {its: MemorySwitch(tree.dpid(its), dict.fromkeys(tree.ports(its))) for its in tree.switches()}
         self.plan: dict[End, End] = {}  # where a cable from each port between switches should lead
@@ -54,21 +48,18 @@ class SimulatedFabric:
         first, *_, last = tree.hosts()
         self.agents: dict[Host, View | None] = {first: None, last: None}
         self.epoch = 0
-        self._settings = settle_seconds, probe_seconds, no_label
+        self._probe_seconds = probe_seconds
         self._channels: dict[Switch, Channel] = {}
-        self._strangers: list[Channel] = []
-        self._lost: list[Channel] = []
-        self._impostors: list[Channel] = []
+        self._strangers, self._lost, self._impostors = list[Channel](), list[Channel](), list[Channel]()
         self._writing: dict[SwitchSession, deque[Message]] = {}
         self._again: set[SwitchSession] = set()
         self._start()
 
     def _start(self) -> None:
-        settle, probes, no_label = self._settings
         self.epoch += 1000
         state = FabricState(self.tree, self.epoch, HoldDown(HOLD_SECONDS, MAX_HOLD_SECONDS))
         state.drain(self.drained, self.now)
-        self.core = Coordinator(state, settle, probes, no_label)
+        self.core = Coordinator(state, SETTLE_SECONDS, self._probe_seconds)
         self.notifier = Notifier(self.tree, lambda: state.view if state.is_known else None)
         for host in self.agents:
             address = str(self.tree.ip(host))
