@@ -34,7 +34,7 @@ def installed(flow: Flow, version: int = 7) -> Installed:
 FOUND_HIGH, FOUND_GROUPED = installed(HIGH), installed(GROUPED)
 STALE, FOREIGN = installed(HIGH._replace(priority=41)), Installed(Table.DOWN, 9, 0x1234, ())
 LEARNED = Installed(Table.DELIVER, 1, LEARNED_COOKIE, (("metadata", (1, 0xFFFF)),))
-HALF_A_MATCH = installed(CHANGED)._replace(match=CHANGED.match[::-1])
+HALF_A_MATCH, OTHER_MATCH = installed(CHANGED)._replace(match=CHANGED.match[::-1]), FOUND_HIGH._replace(match=())
 RECONCILED: dict[str, tuple[list[Installed], dict[int, tuple[int, ...]], list[Modification]]] = {
     "an empty switch gets groups first and the last tables next": (
         [], {}, [AddGroup(GROUP), AddFlow(GROUPED, 3), AddFlow(HIGH, 3)],
@@ -42,6 +42,9 @@ RECONCILED: dict[str, tuple[list[Installed], dict[int, tuple[int, ...]], list[Mo
     "what is right is not touched, whatever its version": ([installed(HIGH, 1), installed(GROUPED, 2)], {1: (3, 4)}, []),
     "what does something else is overwritten": ([installed(CHANGED), FOUND_GROUPED], {1: (3, 4)}, [AddFlow(HIGH, 3)]),
     "whatever the order of its match": ([HALF_A_MATCH, FOUND_GROUPED], {1: (3, 4)}, [AddFlow(HIGH, 3)]),
+    "what matches something else is replaced": (
+        [OTHER_MATCH, FOUND_GROUPED], {1: (3, 4)}, [AddFlow(HIGH, 3), DeleteFlow(OTHER_MATCH)],
+    ),
     "stale and foreign entries are deleted last and groups after them": (
         [STALE, FOREIGN],
         {1: (4, 3), 5: (3,)},

@@ -117,6 +117,15 @@ def test_a_refused_claim_means_another_master_and_a_refused_question_does_not(se
         session.refused(last(session.read()), Refusal("bad_request", "busy"))
 
 
+def test_a_role_check_is_asked_once_and_may_stay_unanswered(session: SwitchSession) -> None:
+    admitted(session).check_role()
+    check = last(session.role_check())
+    assert session.role_check() == []
+    session.expire()
+    assert (session.is_busy, session.rules) == (False, RULES)
+    assert not session.answered(check, False)
+
+
 @pytest.mark.parametrize("phase", list(Phase))
 def test_probes_are_sent_once_where_this_controller_is_the_master(session: SwitchSession, phase: Phase) -> None:
     session.phase, session.probes = phase, {4, 3}

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import OPEN
@@ -139,6 +139,8 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @given(stream, st.lists(st.integers(1, 40), max_size=30))
+@example(masked(2, b"x" * 200), [1, 1, 1])
+@example(masked(1, b"\xff") + masked(1, b"late"), [])
 def test_any_stream_means_what_it_means_to_the_library(data: bytes, sizes: list[int]) -> None:
     transport, owner = ours(cut(data, sizes))
     # one piece a byte: the library stops where the stream breaks a rule, whatever follows
