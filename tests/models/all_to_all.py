@@ -1,7 +1,5 @@
 """The least bandwidth of all-to-all traffic: what weights reach, and what a linear program reaches at best."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Callable
@@ -21,15 +19,9 @@ def uneven(seed: int) -> Failures:
     """Return a random fabric of at most 60 switches with random absent links and rates, and random failures of it."""
     rng = random.Random(seed)
     while True:
-        if rng.random() < 0.4:
-            pods, edges, aggregations, cores = 1, rng.randint(2, 24), rng.randint(2, 8), 0
-        else:
-            pods, edges, aggregations, cores = (
-                rng.randint(2, 8),
-                rng.randint(1, 6),
-                rng.randint(1, 4),
-                rng.randint(1, 5),
-            )
+        leaves = 1, rng.randint(2, 24), rng.randint(2, 8), 0
+        tiers = rng.randint(2, 8), rng.randint(1, 6), rng.randint(1, 4), rng.randint(1, 5)
+        pods, edges, aggregations, cores = leaves if rng.random() < 0.4 else tiers
         if pods * edges > 1 and pods * (edges + aggregations) + aggregations * cores <= 60:
             break
     shape = pods, edges, aggregations, cores * aggregations, rng.randint(1, 8)

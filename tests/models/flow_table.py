@@ -1,7 +1,5 @@
 """OpenFlow tables in memory: they say where a packet leaves, so that a whole fabric is tested without a switch."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -9,25 +7,9 @@ from hashlib import blake2b
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
-from flowrules.model import (
-    Action,
-    AnswerArp,
-    Choose,
-    ConsumeHop,
-    Flow,
-    HashOver,
-    LearnNoMore,
-    LearnSender,
-    LookUp,
-    Output,
-    SendNoMore,
-    SendStart,
-    SetField,
-    SwitchRules,
-    Table,
-    ToGroup,
-)
-from topologies.structure import Clos, Host, Level, Link, Node, Switch
+from flowrules import model as to
+from flowrules.model import Action, Flow, SwitchRules, Table
+from topologies.structure import Clos, Host, Link, Node, Switch
 
 Packet = Mapping[str, Any]
 """Header fields by their OXM names, valued as in `Flow.match`; ``metadata`` and ``in_port`` are the switch's own."""
@@ -37,32 +19,14 @@ _HASHED = ("ipv4_src", "ipv4_dst", "ip_proto", "tcp_src", "tcp_dst", "udp_src", 
 
 
 class Departure(NamedTuple):
-    """A packet leaving a switch: by which port, and what it looks like then."""
-
     port: int
     packet: dict[str, Any]
 
 
 class TableSwitch:
-    """One switch's tables and groups, held in memory.
-
-    Parameters
-    ----------
-    rules : SwitchRules
-    dead : iterable of int
-        Ports that are down: groups and hashes pass over them, and nothing leaves by them.
-
-    Attributes
-    ----------
-    hits : Counter of Flow
-        How many packets each entry has matched.
-    sent_to_controller : int
-        How many packets were undeliverable.
-    """
-
     def __init__(self, rules: SwitchRules, dead: Iterable[int] = ()) -> None:
-        self.dead = set(dead)
-        self.hits: Counter[Flow] = Counter()
+        self.dead = set(dead)  # ports that are down: groups and hashes pass over them, and nothing leaves by them
+        self.hits: Counter[Flow] = Counter()  # how many packets each entry has matched
         self.sent_to_controller = 0
         self._groups = {group.id: group for group in rules.groups}
         self._tables: dict[Table, list[Flow]] = {table: [] for table in Table}
@@ -93,53 +57,46 @@ class TableSwitch:
                 state["metadata"] = flow.metadata
             table = flow.goto
 
-    def is_output(self, packet: Packet, in_port: int, port: int) -> bool:
-        """Return True if the packet leaves by the port."""
-        return any(departure.port == port for departure in self.receive(packet, in_port))
-
     def _lookup(self, table: Table, state: dict[str, Any]) -> Flow | None:
         return next((flow for flow in self._tables[table] if _matches(flow, state)), None)
 
     def _execute(
         self, action: Action, state: dict[str, Any], departures: list[Departure], written: list[Action]
     ) -> None:
-        if isinstance(action, SetField):
-            state[action.field] = action.value
-        elif isinstance(action, ConsumeHop):
-            octets = state["eth_src"].split(":")
-            octets[4 + action.hop] = "ff"
-            state["eth_src"] = ":".join(octets)
-        elif isinstance(action, Output):
-            self._send(action.port, state, departures)
-        elif isinstance(action, ToGroup):
-            buckets = self._groups[action.group].buckets
-            alive = (bucket.port for bucket in buckets if bucket.port not in self.dead)
-            self._send(next(alive, 0), state, departures)
-        elif isinstance(action, HashOver):
-            ports = [port for port in action.ports if port not in self.dead]
-            if ports:
-                self._send(ports[_hash(state, action.basis) % len(ports)], state, departures)
-        elif isinstance(action, AnswerArp):
-            answer = {name: value for name, value in state.items() if name not in _OWN}
-            answer |= {"eth_dst": state["eth_src"], "eth_src": action.mac, "arp_op": 2}
-            answer |= {"arp_tha": state["arp_sha"], "arp_sha": action.mac}
-            answer |= {"arp_tpa": state["arp_spa"], "arp_spa": state["arp_tpa"]}
-            departures.append(Departure(state["in_port"], answer))
-        elif isinstance(action, LookUp):
-            self._process(action.table, state, departures, written)
-        elif isinstance(action, (LearnNoMore, SendNoMore)):
-            pass  # time does not pass here
-        elif isinstance(action, SendStart):
-            self.sent_to_controller += 1
-        elif isinstance(action, Choose):
-            state["reg1"] = _hash(state, action.basis, 2 if action.addresses else None) % action.number
-        elif isinstance(action, LearnSender):
-            match = (("metadata", state["in_port"]),)
-            seen = SetField("eth_dst", state["arp_sha"])
-            learned = self._tables[Table.DELIVER]
-            learned[:] = [flow for flow in learned if flow.match != match]
-            if not action.seconds:
-                learned.insert(0, Flow(Table.DELIVER, 1, match, "learned", apply=(seen,)))
+        match action:
+            case to.SetField(field, value):
+                state[field] = value
+            case to.ConsumeHop(hop):
+                octets = state["eth_src"].split(":")
+                octets[4 + hop] = "ff"
+                state["eth_src"] = ":".join(octets)
+            case to.Output(port):
+                self._send(port, state, departures)
+            case to.ToGroup(group):
+                alive = (bucket.port for bucket in self._groups[group].buckets if bucket.port not in self.dead)
+                self._send(next(alive, 0), state, departures)
+            case to.HashOver():
+                if ports := [port for port in action.ports if port not in self.dead]:
+                    self._send(ports[_hash(state, action.basis) % len(ports)], state, departures)
+            case to.AnswerArp(mac):
+                answer = {name: value for name, value in state.items() if name not in _OWN}
+                answer |= {"eth_dst": state["eth_src"], "eth_src": mac, "arp_op": 2, "arp_sha": mac}
+                answer |= {"arp_tha": state["arp_sha"], "arp_tpa": state["arp_spa"], "arp_spa": state["arp_tpa"]}
+                departures.append(Departure(state["in_port"], answer))
+            case to.LookUp(table):
+                self._process(table, state, departures, written)
+            case to.SendStart():
+                self.sent_to_controller += 1
+            case to.Choose():
+                state["reg1"] = _hash(state, action.basis, 2 if action.addresses else None) % action.number
+            case to.LearnSender(seconds):
+                match = (("metadata", state["in_port"]),)
+                learned = self._tables[Table.DELIVER]
+                learned[:] = [flow for flow in learned if flow.match != match]
+                if not seconds:
+                    seen = to.SetField("eth_dst", state["arp_sha"])
+                    learned.insert(0, Flow(Table.DELIVER, 1, match, "learned", apply=(seen,)))
+            # LearnNoMore and SendNoMore: time does not pass here
 
     def _send(self, port: int, state: dict[str, Any], departures: list[Departure]) -> None:
         # A switch never sends a packet back by the port it entered by, unless an action names IN_PORT (OpenFlow 1.3, section 4.5).
@@ -149,16 +106,7 @@ class TableSwitch:
 
 
 class TableFabric:
-    """A whole fat-tree of in-memory switches, cabled as the fat-tree is.
-
-    Parameters
-    ----------
-    tree : Clos
-    rules : iterable of (Switch, SwitchRules)
-        As `flowrules.switch_rules.fabric_rules` gives them.
-    dead : iterable of str
-        Links and switches, by name, that carry nothing.
-    """
+    """A whole fat-tree of in-memory switches, cabled as the fat-tree is."""
 
     def __init__(self, tree: Clos, rules: Iterable[tuple[Switch, SwitchRules]], dead: Iterable[str] = ()) -> None:
         self.tree = tree
@@ -178,20 +126,7 @@ class TableFabric:
                 self.switches[lower].dead.add(self.tree.port(lower, upper))
 
     def send(self, src: Host, packet: Packet) -> tuple[list[str], dict[str, Any] | None]:
-        """Send a packet from a host and follow it.
-
-        Returns
-        -------
-        list of str
-            The names of the switches that it crossed, and of the host that it reached, if any.
-        dict or None
-            The packet as that host sees it, or None if it was dropped.
-
-        Raises
-        ------
-        RuntimeError
-            If it is multiplied, or crosses more than 16 switches: no rule set of ours does that.
-        """
+        """Send a packet from a host; return its switches and the host that it reaches, by name, and the packet there if any."""
         first = self.tree.edge_of(src)
         state: dict[str, Any] = dict(packet)
         came_from: Node = src
@@ -214,10 +149,10 @@ class TableFabric:
 
 def ipv4_packet(tree: Clos, src: Host, dst: Host, eth_src: str | None = None, **fields: Any) -> dict[str, Any]:
     """A TCP packet from one host to another, as the sender's interface hands it over."""
+    mac = {"eth_src": eth_src or tree.mac(src), "eth_dst": "02:00:00:00:00:01"}
     return {
         "eth_type": 0x0800,
-        "eth_src": eth_src or tree.mac(src),
-        "eth_dst": "02:00:00:00:00:01",
+        **mac,
         "ipv4_src": str(tree.ip(src)),
         "ipv4_dst": str(tree.ip(dst)),
         "ip_proto": 6,
@@ -236,13 +171,8 @@ def _number(value: int | str) -> int:
 
 def _matches(flow: Flow, state: dict[str, Any]) -> bool:
     for field, wanted in flow.match:
-        if field not in state:
-            return False
-        if isinstance(wanted, tuple):
-            value, mask = _number(wanted[0]), _number(wanted[1])
-            if _number(state[field]) & mask != value:
-                return False
-        elif _number(state[field]) != _number(wanted):
+        value, mask = map(_number, wanted) if isinstance(wanted, tuple) else (_number(wanted), -1)
+        if field not in state or _number(state[field]) & mask != value:
             return False
     return True
 
@@ -250,6 +180,3 @@ def _matches(flow: Flow, state: dict[str, Any]) -> bool:
 def _hash(state: dict[str, Any], basis: int, fields_hashed: int | None = None) -> int:
     fields = repr((basis, [state.get(name) for name in _HASHED[:fields_hashed]]))
     return int.from_bytes(blake2b(fields.encode(), digest_size=4).digest(), "big")
-
-
-__all__ = ["Departure", "Level", "Packet", "TableFabric", "TableSwitch", "ipv4_packet"]

@@ -4,31 +4,16 @@ What must be true of every message and every effect is asserted as it happens; `
 rest, against what is really there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from flowrules import label
-from flowrules.model import Flow, SwitchRules
+from flowrules.model import SwitchRules
 from flowrules.switch_rules import renews_cache, switch_rules
+from sopa_ryu.fabric import messages as to
 from sopa_ryu.fabric import rule_changes
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.link_discovery import PATIENCE_ROUNDS
-from sopa_ryu.fabric.messages import (
-    AddFlow,
-    AddGroup,
-    BarrierRequest,
-    DeleteFlow,
-    DeleteGroup,
-    EchoRequest,
-    GenerationRequest,
-    Installed,
-    Message,
-    ModifyGroup,
-    RoleRequest,
-    SendProbe,
-)
 from sopa_ryu.fabric.phase import Phase
 from sopa_ryu.fabric.switch_session import SwitchSession
 from tests.models.flow_table import TableSwitch, ipv4_packet
@@ -37,15 +22,14 @@ from tests.models.memory_switch import (
     Channel,
     Event,
     MemorySwitch,
-    Place,
     PortChanged,
     ProbeHeard,
     Refused,
     Role,
+    place_of,
 )
-from tests.models.reports import Reports
-from tests.models.run import Ear, Run
-from tests.models.simulated_fabric import SimulatedFabric, installed
+from tests.models.reports import Reports, Run
+from tests.models.simulated_fabric import SimulatedFabric
 from topologies import Host, Level, Link, Switch
 from topologies.failures import Reason
 
@@ -54,28 +38,17 @@ REST_SECONDS = 120.0
 
 
 class MemoryFabric(SimulatedFabric):
-    """A simulated fabric that checks what the controller does.
-
-    Attributes
-    ----------
-    run : Run
-        What the controller has done since it started.
-    unclear : set of Switch
-        Switches that another controller has claimed or seems to have claimed, or whose tables are limited: what the controller
-        says of them is not checked.
-    """
+    """A simulated fabric that checks what the controller does."""
 
     def _start(self) -> None:
         self.run = Run(Reports(self.tree))
+        # another controller has or may have claimed them, or their tables are limited: what is said of them is not checked
         self.unclear: set[Switch] = {switch for switch, device in self.switches.items() if device.limits}
         super()._start()
 
     def take(self, switch: Switch) -> Channel:
-        """Have another controller, started later than any so far, become the master of a switch."""
         self.unclear.add(switch)
         return super().take(switch)
-
-    # -- what the controller has learned ------------------------------------------------------------------------------
 
     def _look_at(self, channel: Channel) -> None:
         switch = self.tree.switch_by_dpid(channel.dpid)
@@ -83,31 +56,33 @@ class MemoryFabric(SimulatedFabric):
             self.run.accepted.add(channel)
             self.run.heard.add(switch)
 
-    def _note_sent(self, message: Message) -> None:
-        if isinstance(message, RoleRequest):
+    def _note_sent(self, message: to.Message) -> None:
+        if isinstance(message, to.RoleRequest):
             self.run.asked[message] = self.now
 
     def _note_received(self, channel: Channel, event: Event) -> None:
         run, switch = self.run, self.tree.switch_by_dpid(channel.dpid)
         known = self.core.switches.session(channel) is not None
         match event:
-            case Answered(RoleRequest() as request, answer) if run.in_time(request, self.now):
+            case Answered(to.RoleRequest() as request, answer) if run.in_time(request, self.now):
                 (run.taken.discard if answer else run.taken.add)(channel)
-            case Refused(RoleRequest() as request, _) if run.in_time(request, self.now):
+            case Refused(to.RoleRequest() as request, _) if run.in_time(request, self.now):
                 run.taken.add(channel)
             case PortChanged(port, trouble, deleted):
                 trouble = Reason.DOWN if deleted else trouble
                 if trouble is Reason.DOWN and known:
-                    run.ears.pop((switch, port), None)
+                    run.wrong.pop((switch, port), None)
                 if known and port in self.tree.ports(switch):
                     run.reports.port((switch, port), trouble, self.now)
                 if channel not in self._impostors:
                     self._look_at(channel)
             case ProbeHeard(port, probe) if known:
                 planned, far_port = self.plan[switch, port]
-                as_planned = (probe.dpid, probe.port) == (self.tree.dpid(planned), far_port)
-                patience = PATIENCE_ROUNDS * self.core.discovery.interval
-                run.ears.setdefault((switch, port), Ear()).hear(as_planned, self.now, patience)
+                since, patience = run.wrong.get((switch, port)), PATIENCE_ROUNDS * self.core.discovery.interval
+                if (probe.dpid, probe.port) != (self.tree.dpid(planned), far_port):
+                    run.wrong[switch, port] = self.now
+                elif since is not None and self.now - since >= patience:
+                    del run.wrong[switch, port]  # once nothing but planned ones were heard for so long
 
     def observe(self, observe: Callable[..., Effects], *what: object) -> None:
         """Hand an observation to the core, note what it has learned of channels and rules by that, and carry out what follows."""
@@ -136,15 +111,12 @@ class MemoryFabric(SimulatedFabric):
         for switch in reports.present - self.state.evidence.heard:
             reports.loses(switch, self.now)
         if self.state.settled and reports.present:
-            fault = self.state.management.in_grace
+            fault, new = self.state.management.in_grace, self.state.evidence.out.keys() - failed - sessions.keys()
             reports.conclude(judge=not fault)
-            new = self.state.evidence.out.keys() - failed - sessions.keys()
             assert not (fault and new & reports.confirmed), (
                 "a switch is taken away in a fault of the management network"
             )
         return effects
-
-    # -- what must be true of each message and effect -----------------------------------------------------------------
 
     def _carry_out(self, effects: Effects) -> None:
         state, run = self.state, self.run
@@ -180,35 +152,28 @@ class MemoryFabric(SimulatedFabric):
         self.run.taken.add(channel)
         self.unclear.add(session.switch)
 
-    def _check_due(self, session: SwitchSession, messages: list[Message]) -> None:
+    def _check_due(self, session: SwitchSession, messages: list[to.Message]) -> None:
         channel = session.connection
         assert isinstance(channel, Channel)
         for message in messages:
-            if isinstance(message, SendProbe):
+            if isinstance(message, to.SendProbe):
                 assert (session.switch, message.port) in self.plan, "a probe goes out of a host's port"
-            harmless = RoleRequest | GenerationRequest | EchoRequest
+            harmless = to.RoleRequest | to.GenerationRequest | to.EchoRequest
             assert channel not in self.run.taken or isinstance(message, harmless), "another controller is its master"
-        changes = [
-            message
-            for message in messages
-            if isinstance(message, AddFlow | DeleteFlow | AddGroup | ModifyGroup | DeleteGroup)
-        ]
+        changes = [its for its in messages if type(its) in _RANKS]
         if not changes:
             return
-        assert isinstance(messages[-1], BarrierRequest)
+        assert isinstance(messages[-1], to.BarrierRequest)
         if not self.state.settled and channel.role is Role.MASTER:  # otherwise the switch refuses all of them
-            ours = [entry for entry in channel.switch.entries.values() if rule_changes.is_ours(entry.installed)]
-            assert not ours, "an earlier controller's rules are changed before it is known what has failed"
+            ours = filter(rule_changes.is_ours, channel.switch.installed().flows)
+            assert not any(ours), "an earlier controller's rules are changed before it is known what has failed"
         ranks = [_rank(message) for message in changes]
         assert ranks == sorted(ranks), "something is withdrawn before what replaces it is there"
-        added = {place_of(message.flow) for message in changes if isinstance(message, AddFlow)}
-        deleted = {place_of(message.entry) for message in changes if isinstance(message, DeleteFlow)}
+        added = {place_of(message.flow) for message in changes if isinstance(message, to.AddFlow)}
+        deleted = {place_of(message.entry) for message in changes if isinstance(message, to.DeleteFlow)}
         assert added.isdisjoint(deleted), "an entry is deleted that has been overwritten"
 
-    # -- what must be true at rest ------------------------------------------------------------------------------------
-
     def rest(self) -> None:
-        """Have answers flow again, give everything time, and check."""
         for channel in self._channels.values():
             channel.holds_messages = channel.holds_answers = False
         self.notice_lost()
@@ -226,13 +191,10 @@ class MemoryFabric(SimulatedFabric):
             if switch in self.unclear and (switch not in present or device.limits or self._is_taken(device))
         }
         if state.settled and run.heard & present:
-            found = {
-                name: reason
-                for name, reason in state.failures.items()
-                if self._is_clear(name) and reason != Reason.NO_CHANNEL
-            }
+            reasons = (state.failures, self.expected_failures())
+            found, expected = ({its: why for its, why in each.items() if self._is_clear(its)} for each in reasons)
+            found = {its: why for its, why in found.items() if why != Reason.NO_CHANNEL}
             self._check_labels(present)
-            expected = {name: reason for name, reason in self.expected_failures().items() if self._is_clear(name)}
             assert found == expected
             assert run.sent == state.view
             assert self.agents == dict.fromkeys(self.agents, state.view)
@@ -248,10 +210,8 @@ class MemoryFabric(SimulatedFabric):
             assert not stranger.switch.handled
 
     def _present(self) -> set[Switch]:
-        """Return the switches that are connected, and had the planned ports once since."""
-        return {
-            switch for switch, channel in self._channels.items() if channel.is_open and channel in self.run.accepted
-        }
+        channels = self._channels.items()
+        return {switch for switch, its in channels if its.is_open and its in self.run.accepted}
 
     def _is_taken(self, device: MemorySwitch) -> bool:
         channel = self._channels.get(self.tree.switch_by_dpid(device.dpid))
@@ -266,36 +226,24 @@ class MemoryFabric(SimulatedFabric):
         assert session.phase is Phase.IN_FORCE, f"{name} is {session.phase}"
         assert session.version == self.state.version
         assert switch in self.state.connected
-        wanted = switch_rules(self.tree, switch, self.state.failures, self._settings[2])
-        entries = {place: entry.flow for place, entry in device.entries.items() if entry.flow is not None}
-        assert {place: repr(flow) for place, flow in entries.items()} == {
-            place_of(flow): repr(flow) for flow in wanted.flows
-        }, f"{name} has other entries"
+        wanted = switch_rules(self.tree, switch, self.state.failures)
+        entries, planned = ({place_of(flow): repr(flow) for flow in its} for its in (device.flows(), wanted.flows))
+        assert entries == planned, f"{name} has other entries"
         assert device.groups == {group.id: group for group in wanted.groups}
-        assert rule_changes.reconcile(wanted, installed(device), 1) == []
+        assert rule_changes.reconcile(wanted, device.installed(), 1) == []
 
     def expected_failures(self) -> dict[str, Reason]:
-        """Return what has failed, from switches, cables and operators alone."""
-        present = self._present()
-        broken: dict[Switch | Link, Reason] = {}
-        for end, ear in self.run.ears.items():
-            if ear.wrong_at is not None:
-                broken[self.tree.link(end[0], self.plan[end][0])] = Reason.MISWIRED
-        for switch in present:
+        present, reports = self._present(), self.run.reports
+        broken: dict[Switch | Link, Reason] = {
+            self.tree.link(end[0], self.plan[end][0]): Reason.MISWIRED for end in self.run.wrong
+        } | {switch: why for switch, why in reports.stays_out.items() if switch not in present}
+        for switch in (*present, *(self.switches.keys() - present)):
             for port, neighbour in self.tree.ports(switch).items():
-                link = self.tree.link(switch, neighbour)
-                trouble = self.switches[switch].ports.get(port, Reason.DOWN)
+                seen = self.switches[switch].ports.get(port, Reason.DOWN)
+                trouble = seen if switch in present else reports.trouble((switch, port))
                 if trouble is Reason.SILENT and isinstance(neighbour, Host):
                     continue  # no host of the model has ever answered BFD
-                if trouble is not None and broken.get(link) is not Reason.DOWN:
-                    broken[link] = trouble
-        reports = self.run.reports
-        for switch in self.switches.keys() - present:
-            if switch in reports.stays_out:
-                broken[switch] = reports.stays_out[switch]
-            for port, neighbour in self.tree.ports(switch).items():
                 link = self.tree.link(switch, neighbour)
-                trouble = reports.trouble((switch, port))
                 if trouble is not None and broken.get(link) is not Reason.DOWN:
                     broken[link] = trouble
         return dict.fromkeys(self.drained, Reason.DRAINED) | {
@@ -317,41 +265,32 @@ class MemoryFabric(SimulatedFabric):
             device = self.switches[switch]
             if switch.level is Level.CORE or switch in self.run.reports.stays_out or not device.entries:
                 continue
-            flows = tuple(entry.flow for entry in device.entries.values() if entry.flow is not None)
-            table = TableSwitch(SwitchRules(flows, tuple(device.groups.values())))
-            for up, rack in self._paths_up(switch):
-                port = self.tree.uplink_port(switch.level, up[0 if switch.level is Level.EDGE else 1])
-                src = next(
-                    self.tree.hosts_of(switch if switch.level is Level.EDGE else Switch(Level.EDGE, switch.pod, 0))
-                )
+            table = TableSwitch(SwitchRules(tuple(device.flows()), tuple(device.groups.values())))
+            edge = switch if switch.level is Level.EDGE else Switch(Level.EDGE, switch.pod, 0)
+            src = next(self.tree.hosts_of(edge))
+            for up, rack in self._paths_up(switch, edge):
+                port = self.tree.uplink_port(switch.level, up[0 if switch is edge else 1])
                 packet = ipv4_packet(self.tree, src, next(self.tree.hosts_of(rack)), eth_src=label.carrier_mac(up))
                 left = [departure.port for departure in table.receive(packet, 1)]
                 assert left == [port], (
                     f"{self.tree.name(switch)} sends a packet labelled {up} out of {left}, not {port}"
                 )
 
-    def _paths_up(self, switch: Switch) -> Iterator[tuple[tuple[int, ...], Switch]]:
-        """Yield the uplinks and the destination of the candidate paths from this pod that go up through a switch."""
-        edge = switch if switch.level is Level.EDGE else Switch(Level.EDGE, switch.pod, 0)
+    def _paths_up(self, switch: Switch, edge: Switch) -> Iterator[tuple[tuple[int, ...], Switch]]:
         for rack, choices in self.state.failures.choices_from(edge).items():
             for up in choices:
-                if up and (switch.level is Level.EDGE or (len(up) > 1 and up[0] == switch.index)):
+                if up and (switch is edge or (len(up) > 1 and up[0] == switch.index)):
                     yield up, rack
 
 
 _WITH_RULES = Phase.IN_FORCE, Phase.UPDATING
-_RANKS: dict[type, int] = {AddGroup: 0, ModifyGroup: 0, AddFlow: 1, DeleteFlow: 2, DeleteGroup: 4}
+_RANKS: dict[type, int] = {to.AddGroup: 0, to.ModifyGroup: 0, to.AddFlow: 1, to.DeleteFlow: 2, to.DeleteGroup: 4}
 
 
-def _rank(change: Message) -> int:
+def _rank(change: to.Message) -> int:
     """Return a number that rises within an update: what replaces, what is withdrawn, what renews the cache, groups' ends."""
     match change:
-        case (AddFlow() | DeleteFlow()) as flow if renews_cache(flow[0].match):
+        case (to.AddFlow() | to.DeleteFlow()) as flow if renews_cache(flow[0].match):
             return 3
         case _:
             return _RANKS[type(change)]
-
-
-def place_of(entry: Flow | Installed) -> Place:
-    """Return what identifies a flow entry."""
-    return int(entry.table), entry.priority, frozenset(entry.match)

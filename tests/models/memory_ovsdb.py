@@ -1,7 +1,5 @@
 """Databases of Open vSwitch in memory, as far as `sopa_ryu.southbound.bfd` uses them, and the links on which it enables BFD."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,45 +14,18 @@ SESSION_SECONDS = 0.8
 
 
 class MemoryOvsdb:
-    """The databases of a fat-tree's switches.
-
-    Parameters
-    ----------
-    tree : Clos
-    address_of : callable
-        Returns the address of a switch's database.
-
-    Attributes
-    ----------
-    bfd : dict of (Switch, int) to dict
-        The BFD settings of each port, by name.
-    enabled_at : dict of (Switch, int) to float
-    status : dict of (Switch, int) to dict
-        The state of BFD at each port that has any.
-    refusing : set of str
-        Addresses that do not answer.
-    broken : set of (Switch, int)
-        Ports at which BFD never hears anything.
-    transactions : list of str
-        The addresses that were asked, in order.
-    now : float
-    """
-
     def __init__(self, tree: Clos, address_of: Callable[[Switch], str]) -> None:
         self.tree = tree
-        self.bfd: dict[End, dict[str, str]] = {
-            (switch, port): {} for switch in tree.switches() for port in tree.ports(switch)
-        }
+        self.bfd: dict[End, dict[str, str]] = {(its, port): {} for its in tree.switches() for port in tree.ports(its)}
         self.enabled_at: dict[End, float] = {}
-        self.status: dict[End, dict[str, str]] = {}
-        self.refusing: set[str] = set()
-        self.broken: set[End] = set()
-        self.transactions: list[str] = []
+        self.status: dict[End, dict[str, str]] = {}  # of BFD at each port that has any
+        self.refusing: set[str] = set()  # addresses that do not answer
+        self.broken: set[End] = set()  # ports at which BFD never hears anything
+        self.transactions: list[str] = []  # the addresses that were asked, in order
         self.now = 0.0
         self._address_of = address_of
 
     def trouble(self, end: End) -> Reason | None:
-        """Return what the switch reports of a port."""
         if end not in self.enabled_at:
             return None
         switch, port = end
@@ -71,7 +42,6 @@ class MemoryOvsdb:
     def transact(
         self, address: str, operations: Iterable[Mapping[str, Any]], timeout: float, tls: object = None
     ) -> list[dict[str, Any]]:
-        """Run operations as `topologies.ovsdb.transact` does."""
         self.transactions.append(address)
         switches = [switch for switch in self.tree.switches() if self._address_of(switch) == address]
         if address in self.refusing or not switches:
@@ -95,28 +65,16 @@ class MemoryOvsdb:
         return {"count": 1}
 
     def _rows(self, switches: list[Switch], table: str) -> list[dict[str, Any]]:
-        ends = [end for end in self.bfd if end[0] in switches]
-        if table == "Interface":
-            return [
-                {
-                    "_uuid": ["uuid", self._uuid(end)],
-                    "ofport": end[1],
-                    "bfd": mapping(self.bfd[end]),
-                    "bfd_status": mapping(self.status.get(end, {})),
-                }
-                for end in ends
-            ]
-        if table == "Port":
-            return [
-                {"_uuid": ["uuid", f"port {self._uuid(end)}"], "interfaces": ["uuid", self._uuid(end)]} for end in ends
-            ]
-        return [
-            {
-                "datapath_id": f"{self.tree.dpid(switch):016x}",
-                "ports": ["set", [["uuid", f"port {self._uuid(end)}"] for end in ends if end[0] == switch]],
-            }
-            for switch in switches
-        ]
+        names = {end: self._uuid(end) for end in self.bfd if end[0] in switches}
+        match table:
+            case "Interface":
+                columns = {end: (mapping(self.bfd[end]), mapping(self.status.get(end, {}))) for end in names}
+                keys = "_uuid", "ofport", "bfd", "bfd_status"
+                return [dict(zip(keys, (["uuid", names[end]], end[1], *columns[end]), strict=True)) for end in names]
+            case "Port":
+                return [{"_uuid": ["uuid", f"port {its}"], "interfaces": ["uuid", its]} for its in names.values()]
+        ports = {its: [["uuid", f"port {name}"] for end, name in names.items() if end[0] == its] for its in switches}
+        return [{"datapath_id": f"{self.tree.dpid(its):016x}", "ports": ["set", ports[its]]} for its in switches]
 
     def _uuid(self, end: End) -> str:
         return f"{self.tree.name(end[0])} {end[1]}"

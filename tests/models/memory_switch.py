@@ -3,35 +3,14 @@
 `tests/switch/test_memory_switch.py` runs one suite on this and on real Open vSwitch.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
 from flowrules.model import LLDP, Field, Flow, Group, Table, ToController, ToGroup, does
-from sopa_ryu.fabric.messages import (
-    AddFlow,
-    AddGroup,
-    Answer,
-    BarrierRequest,
-    DeleteFlow,
-    DeleteGroup,
-    EchoRequest,
-    FlowsRequest,
-    GenerationRequest,
-    GroupsRequest,
-    Heard,
-    Installed,
-    Message,
-    Modification,
-    ModifyGroup,
-    Refusal,
-    Request,
-    RoleRequest,
-    SendProbe,
-)
+from sopa_ryu.fabric import messages as to
+from sopa_ryu.fabric.messages import Answer, Heard, Installed, InstalledState, Message, Modification, Refusal, Request
 from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE, cookie
 from topologies.failures import Reason
 
@@ -41,38 +20,30 @@ LEARNED_PRIORITY = 1
 
 
 class Role(Enum):
-    """The role of a controller at a switch (OpenFlow 1.3, section 6.3.4)."""
-
     EQUAL = auto()
     MASTER = auto()
     SLAVE = auto()
 
 
 class Answered(NamedTuple):
-    """A switch has answered a request."""
-
     request: Request
     answer: Answer
 
 
 class Refused(NamedTuple):
-    """A switch has sent an error message; ``request`` is None if it answers a flow-mod, group-mod or packet-out."""
+    """An error message; ``request`` is None if it answers a flow-mod, group-mod or packet-out."""
 
     request: Request | None
     refusal: Refusal
 
 
 class PortChanged(NamedTuple):
-    """A switch reports that a port was added or changed, or is gone."""
-
     port: int
     trouble: Reason | None
     deleted: bool = False
 
 
 class ProbeHeard(NamedTuple):
-    """A switch hands over an LLDP frame that has arrived at a port."""
-
     port: int
     probe: Heard
 
@@ -90,43 +61,16 @@ class Entry(NamedTuple):
 
 
 class Channel:
-    """A controller's connection to a switch: the `Connection` of the core.
+    """A controller's connection to a switch: the `Connection` of the core."""
 
-    Parameters
-    ----------
-    switch : MemorySwitch
-    address : str
-
-    Attributes
-    ----------
-    role : Role
-    inbox : deque of Message
-        Sent by the controller, not yet processed by the switch.
-    outbox : deque of Event
-        Sent by the switch, not yet received by the controller.
-    names : collection of str or None
-        Those in the certificate that it shows.
-    holds_messages, holds_answers : bool
-        Whether nothing of ``inbox`` is processed and nothing of ``outbox`` arrives for the time being.
-    """
-
-    def __init__(self, switch: MemorySwitch, address: str = "192.0.2.1") -> None:
-        self.switch = switch
+    def __init__(self, switch: "MemorySwitch", address: str = "192.0.2.1") -> None:
+        self.switch, self.dpid, self.address = switch, switch.dpid, address
         self.role = Role.EQUAL
-        self.names: Collection[str] | None = None
-        self.inbox: deque[Message] = deque()
-        self.outbox: deque[Event] = deque()
-        self.holds_messages = self.holds_answers = False
-        self._address = address
+        self.names: Collection[str] | None = None  # in the certificate that it shows
+        self.inbox: deque[Message] = deque()  # sent by the controller, not yet processed by the switch
+        self.outbox: deque[Event] = deque()  # sent by the switch, not yet received by the controller
+        self.holds_messages = self.holds_answers = False  # nothing of inbox is processed, nothing of outbox arrives
         self._known = dict(switch.ports)
-
-    @property
-    def dpid(self) -> int:
-        return self.switch.dpid
-
-    @property
-    def address(self) -> str:
-        return self._address
 
     @property
     def is_open(self) -> bool:
@@ -146,11 +90,9 @@ class Channel:
         return self.is_open
 
     def process(self) -> None:
-        """Have the switch process the next message."""
         self.outbox.extend(self.switch.handle(self, self.inbox.popleft()))
 
     def receive(self) -> Event:
-        """Return the next event that arrives at the controller."""
         event = self.outbox.popleft()
         if isinstance(event, PortChanged):
             if event.deleted:
@@ -171,34 +113,11 @@ class Channel:
 
 
 class MemorySwitch:
-    """A switch.
-
-    Parameters
-    ----------
-    dpid : int
-    ports : mapping of int to Reason or None
-        Each port with the reason why it carries no packets, or None if it does.
-
-    Attributes
-    ----------
-    channels : list of Channel
-        The connected controllers.
-    entries : dict of Place to Entry
-    groups : dict of int to Group
-    generation : int or None
-        The latest generation id that a controller has claimed the switch with.
-    limits : dict of int to int
-        The most flow entries of a table, where it has a limit; more are refused.
-    probes : list of int
-        The ports that probes have left by. The model of the cables removes them.
-    handled : list of (Channel, Message)
-        Everything that was processed since the last start.
-    """
+    """A switch; each of its ports has the reason why it carries no packets, or None if it does."""
 
     def __init__(self, dpid: int, ports: Mapping[int, Reason | None]) -> None:
-        self.dpid = dpid
-        self.ports = dict(ports)
-        self.limits: dict[int, int] = {}
+        self.dpid, self.ports = dpid, dict(ports)
+        self.limits: dict[int, int] = {}  # the most entries of a table, where it has a limit; more are refused
         self.channels: list[Channel] = []
         self._start()
 
@@ -206,8 +125,8 @@ class MemorySwitch:
         self.entries: dict[Place, Entry] = {}
         self.groups: dict[int, Group] = {}
         self.generation: int | None = None
-        self.probes: list[int] = []
-        self.handled: list[tuple[Channel, Message]] = []
+        self.probes: list[int] = []  # the ports that probes have left by; the model of the cables removes them
+        self.handled: list[tuple[Channel, Message]] = []  # since the last start
 
     def restart(self) -> None:
         """Lose everything but ports and limits, which are configuration."""
@@ -216,12 +135,17 @@ class MemorySwitch:
         self._start()
 
     def connect(self, address: str = "192.0.2.1") -> Channel:
-        """Connect to a controller."""
         channel = Channel(self, address)
         self.channels.append(channel)
         return channel
 
-    # -- ports --------------------------------------------------------------------------------------------------------
+    def installed(self) -> InstalledState:
+        """Return the entries and groups as the switch answers when they are read."""
+        groups = {number: tuple(bucket.port for bucket in group.buckets) for number, group in self.groups.items()}
+        return InstalledState([entry.installed for entry in self.entries.values()], groups)
+
+    def flows(self) -> list[Flow]:
+        return [entry.flow for entry in self.entries.values() if entry.flow is not None]
 
     def set_port(self, port: int, trouble: Reason | None) -> None:
         """Add or change a port; one that is added or goes down is first reported as not LIVE."""
@@ -233,9 +157,7 @@ class MemorySwitch:
             self._report(PortChanged(port, trouble))
 
     def remove_port(self, port: int) -> None:
-        """Remove a port."""
-        trouble = self.ports.pop(port)
-        self._report(PortChanged(port, trouble, deleted=True))
+        self._report(PortChanged(port, self.ports.pop(port), deleted=True))
 
     def _report(self, event: PortChanged) -> None:
         for channel in self.channels:  # slaves included
@@ -243,10 +165,8 @@ class MemorySwitch:
 
     def hear(self, port: int, probe: Heard) -> None:
         """Take an LLDP frame that arrives at a port: where an entry says so, controllers that are no slaves get it."""
-        to_controller = (entry.flow for entry in self.entries.values() if entry.flow is not None)
         if any(
-            flow.match == (LLDP,) and any(isinstance(action, ToController) for action in flow.apply)
-            for flow in to_controller
+            flow.match == (LLDP,) and any(isinstance(its, ToController) for its in flow.apply) for flow in self.flows()
         ):
             for channel in self.channels:
                 if channel.role is not Role.SLAVE:
@@ -254,46 +174,37 @@ class MemorySwitch:
 
     def learn(self, port: int) -> bool:
         """Learn the Ethernet address of the host at a port, if there is an entry for ARP requests that does; tell whether."""
-        if all(entry.flow is None or entry.flow.table is not Table.LEARN for entry in self.entries.values()):
+        if all(flow.table is not Table.LEARN for flow in self.flows()):
             return False
-        match: tuple[Field, ...] = (("metadata", (port, 0xFFFF)),)
-        learned = Installed(Table.DELIVER, LEARNED_PRIORITY, LEARNED_COOKIE, match)
-        self.entries[_place(learned)] = Entry(learned, None)
+        learned = Installed(Table.DELIVER, LEARNED_PRIORITY, LEARNED_COOKIE, (("metadata", (port, 0xFFFF)),))
+        self.entries[place_of(learned)] = Entry(learned, None)
         return True
 
-    # -- messages -----------------------------------------------------------------------------------------------------
-
     def handle(self, channel: Channel, message: Message) -> list[Event]:
-        """Process a message; return what the switch sends back."""
         self.handled.append((channel, message))
         match message:
-            case RoleRequest():
+            case to.RoleRequest():
                 return [self._role(channel, message)]
-            case GenerationRequest():
+            case to.GenerationRequest():
                 return [Answered(message, self.generation)]
-            case EchoRequest():
+            case to.EchoRequest() | to.BarrierRequest():
                 return [Answered(message, None)]
-            case FlowsRequest():
-                return [Answered(message, [entry.installed for entry in self.entries.values()])]
-            case GroupsRequest():
-                ports = {
-                    number: tuple(bucket.port for bucket in group.buckets) for number, group in self.groups.items()
-                }
-                return [Answered(message, ports)]
-            case BarrierRequest():
-                return [Answered(message, None)]
-            case SendProbe():
-                if channel.role is Role.SLAVE:
-                    return [_is_slave(PACKET_OUT)]
-                self.probes.append(message.port)
+            case to.FlowsRequest():
+                return [Answered(message, self.installed().flows)]
+            case to.GroupsRequest():
+                return [Answered(message, self.installed().groups)]
+            case to.SendProbe() if channel.role is Role.SLAVE:
+                return [_is_slave(PACKET_OUT)]
+            case to.SendProbe(port):
+                self.probes.append(port)
                 return []
-            case AddFlow() | DeleteFlow() | AddGroup() | ModifyGroup() | DeleteGroup():
+            case to.AddFlow() | to.DeleteFlow() | to.AddGroup() | to.ModifyGroup() | to.DeleteGroup():
                 if channel.role is Role.SLAVE:
-                    return [_is_slave(FLOW_MOD if isinstance(message, AddFlow | DeleteFlow) else GROUP_MOD)]
+                    return [_is_slave(FLOW_MOD if isinstance(message, to.AddFlow | to.DeleteFlow) else GROUP_MOD)]
                 return list(self._modify(message))
         raise TypeError(f"the core sends no {message!r} by itself")
 
-    def _role(self, channel: Channel, request: RoleRequest) -> Event:
+    def _role(self, channel: Channel, request: to.RoleRequest) -> Event:
         if request.generation is not None:
             if self.generation is not None and 0 < (self.generation - request.generation) % (1 << 64) < 1 << 63:
                 return _refused("role request failed", 0, ROLE_REQUEST, request)
@@ -309,31 +220,25 @@ class MemorySwitch:
 
     def _modify(self, message: Modification) -> Iterator[Event]:
         match message:
-            case AddFlow(flow, version):
+            case to.AddFlow(flow, version):
                 yield from self._add(flow, version)
-            case DeleteFlow(entry):
-                self.entries.pop(_place(entry), None)
-            case AddGroup(group):
-                if group.id in self.groups:
-                    yield _refused("group mod failed", 0, GROUP_MOD)
-                else:
-                    self.groups[group.id] = group
-            case ModifyGroup(group):
-                if group.id not in self.groups:
-                    yield _refused("group mod failed", 8, GROUP_MOD)
-                else:
-                    self.groups[group.id] = group
-            case DeleteGroup(number):
+            case to.DeleteFlow(entry):
+                self.entries.pop(place_of(entry), None)
+            case to.AddGroup(group) if group.id in self.groups:
+                yield _refused("group mod failed", 0, GROUP_MOD)
+            case to.ModifyGroup(group) if group.id not in self.groups:
+                yield _refused("group mod failed", 8, GROUP_MOD)
+            case to.AddGroup(group) | to.ModifyGroup(group):
+                self.groups[group.id] = group
+            case to.DeleteGroup(number):
                 self.groups.pop(number, None)
-                self.entries = {
-                    place: entry
-                    for place, entry in self.entries.items()
-                    if entry.flow is None or number not in _groups_of(entry.flow)
-                }
+                for place, (_, flow) in list(self.entries.items()):
+                    if flow is not None and number in _groups_of(flow):
+                        del self.entries[place]
 
     def _add(self, flow: Flow, version: int) -> Iterator[Event]:
         installed = Installed(flow.table, flow.priority, cookie(flow, version), flow.match, does(flow))
-        place = _place(installed)
+        place = place_of(installed)
         in_table = sum(1 for table, _, _ in self.entries if table == flow.table)
         if not _groups_of(flow) <= self.groups.keys():
             yield _refused("bad action", 9, FLOW_MOD)
@@ -343,7 +248,7 @@ class MemorySwitch:
             self.entries[place] = Entry(installed, flow)
 
 
-def _place(entry: Installed) -> Place:
+def place_of(entry: Flow | Installed) -> Place:
     return int(entry.table), entry.priority, frozenset(entry.match)
 
 

@@ -1,12 +1,15 @@
-"""What switches have reported of ports and channels, in order, and what must follow of switches without a channel.
+"""What a run of the controller has been told, in order, and what must follow of switches without a channel.
 
 It is written from the rules in docs/architecture.md, section 9, and knows nothing of `sopa_ryu.fabric.evidence`.
 """
 
-from __future__ import annotations
-
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sopa_ryu.fabric.messages import RoleRequest
+from sopa_ryu.fabric.switch_session import ANSWER_SECONDS
+from sopa_ryu.fabric.view import View
+from tests.models.memory_switch import Channel
 from topologies import FatTree, Host, Level, Switch
 from topologies.failures import Reason
 
@@ -16,34 +19,17 @@ SHORTLY_BEFORE = 15.0
 
 
 class Report(NamedTuple):
-    """A port's state as a switch reported it, and since when the port is in trouble."""
-
     trouble: Reason | None
     since: float
 
 
 class Reports:
-    """The reports of one run of the controller.
-
-    Attributes
-    ----------
-    lost : dict of Switch to float
-        When the loss of a switch's channel was noticed.
-    present : set of Switch
-        Those with a channel, as far as the controller has noticed.
-    confirmed : set of Switch
-    stays_out : dict of Switch to Reason
-        Switches that must be excluded until they have confirmed their rules.
-    operating : bool
-        Whether a switch came with rules of an earlier controller.
-    """
-
     def __init__(self, tree: FatTree) -> None:
-        self.lost: dict[Switch, float] = {}
-        self.present: set[Switch] = set()
+        self.lost: dict[Switch, float] = {}  # when the loss of a switch's channel was noticed
+        self.present: set[Switch] = set()  # with a channel, as far as the controller has noticed
         self.confirmed: set[Switch] = set()
-        self.stays_out: dict[Switch, Reason] = {}
-        self.operating = False
+        self.stays_out: dict[Switch, Reason] = {}  # excluded until they have confirmed their rules
+        self.operating = False  # a switch came with rules of an earlier controller
         self._tree = tree
         self._last: dict[End, Report] = {}
 
@@ -63,30 +49,24 @@ class Reports:
             self._last.pop((far, self._tree.port(far, end[0])), None)
 
     def connects(self, switch: Switch, ports: dict[int, Reason | None], now: float) -> None:
-        """A switch connects and describes its ports."""
         self.present.add(switch)
         for port in self._tree.ports(switch):
             self.port((switch, port), ports.get(port, Reason.DOWN), now)
 
     def loses(self, switch: Switch, now: float) -> None:
-        """The loss of a switch's channel is noticed."""
         self.present.discard(switch)
         self.lost[switch] = now
 
     def confirms(self, switch: Switch) -> None:
-        """A switch has confirmed its rules."""
         self.confirmed.add(switch)
         self.stays_out.pop(switch, None)
 
     def is_empty(self, switch: Switch) -> None:
-        """A switch is found without rules, or has not confirmed those it was sent."""
         self.confirmed.discard(switch)
         self.stays_out[switch] = Reason.NO_RULES
 
     def trouble(self, end: End) -> Reason | None:
-        """Return what is wrong with an end of a link as far as is known."""
-        report = self._last.get(end)
-        return report.trouble if report is not None else None
+        return self._last[end].trouble if end in self._last else None
 
     def conclude(self, judge: bool) -> None:
         """Note which switches without a channel must be excluded from now on; unless ``judge``, none is found dead."""
@@ -114,3 +94,22 @@ class Reports:
         return all(report.trouble for report in seen) and any(
             report.since >= lost_at - SHORTLY_BEFORE for report in seen
         )
+
+
+@dataclass
+class Run:
+    """The history of one run of the controller, as the switches and the network have seen it."""
+
+    reports: Reports
+    accepted: set[Channel] = field(default_factory=set)  # by which a switch with the planned ports has connected
+    heard: set[Switch] = field(default_factory=set)  # those that have connected so
+    taken: set[Channel] = field(default_factory=set)  # over which another controller is known or presumed the master
+    asked: dict[RoleRequest, float] = field(default_factory=dict)  # when the role was asked for
+    begun: list[int] = field(default_factory=list)  # versions made while a switch could follow
+    in_force: list[int] = field(default_factory=list)  # and those reported in force
+    sent: View | None = None  # to agents, the last time
+    version: int = 1
+    wrong: dict[End, float] = field(default_factory=dict)  # when a port heard a wrong neighbour last, while it counts
+
+    def in_time(self, request: RoleRequest, now: float) -> bool:
+        return now < self.asked[request] + ANSWER_SECONDS

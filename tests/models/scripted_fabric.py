@@ -4,8 +4,6 @@ After each word everything happens that can without time passing, but for what i
 operator since the word before. `MemoryFabric` checks every message and effect meanwhile, and `rest` the whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby
@@ -15,383 +13,290 @@ from flowrules.model import Flow, Table
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.messages import UNKNOWN_INSTRUCTIONS, AddFlow, Heard, Installed, InstalledState, SendProbe
 from tests.helpers.golden import Step
-from tests.models.memory_fabric import MemoryFabric, place_of
-from tests.models.memory_switch import Channel
-from topologies import Clos, Level, Switch
+from tests.models.memory_fabric import MemoryFabric
+from tests.models.memory_switch import Channel, MemorySwitch, place_of
+from tests.models.reports import End
+from topologies import Level, Switch
 from topologies.failures import Reason
 
 Key = TypeVar("Key")
 TROUBLES = {"up": None, "down": Reason.DOWN, "silent": Reason.SILENT}
 FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
+TAMPERED = Installed(0, 99, 0x1234, (), UNKNOWN_INSTRUCTIONS)
 
 
 class World:
-    """A k=4 fat-tree in memory that has settled, unless a script begins with ``fabric``.
-
-    Parameters
-    ----------
-    logged : callable
-        Returns the messages that were logged so far.
-    """
+    """A k=4 fat-tree in memory that has settled, unless a script begins with ``fabric``."""
 
     def __init__(self, logged: Callable[[], list[str]]) -> None:
         self._logged, self._told = logged, 0
+        self._seen: dict[str, object] = {}
         self._fabric: MemoryFabric | None = None
         self._impostor: Channel | None = None
         self._master: Channel | None = None
         self._read: dict[Switch, InstalledState] = {}
 
     def handle(self, step: Step) -> str:
-        """Carry out a step of a script."""
         if step.command == "fabric":
-            self._make(int(step.options.pop("k", "4")), **{name: float(its) for name, its in step.options.items()})
-        elif self._fabric is None:
-            self._make(4)
-            self.connect("all")
-            self.advance("1")
-            self._news()
-            self._handled(self.fabric.switches)
-        if step.command == "fabric":
+            numbers = {name: float(its) for name, its in step.options.items()}
+            self._fabric = MemoryFabric(int(numbers.pop("k", 4)), **numbers)
+            list(self._news())
             return ""
-        found = getattr(self, step.command)(*step.words, **step.options)
+        if self._fabric is None:
+            self._fabric = MemoryFabric()
+            self.fabric.connect_all()
+            self.fabric.advance(1.0)
+            list(self._news())
+            self._handled(self.fabric.switches)
+        told = getattr(self, f"_tell_{step.command}", None)
+        found = list(told(*step.words)) if told else self._happens(step.command, step.words, step.options)
         self.fabric.settle()
         return "\n".join([*(found or ()), *self._news()])
-
-    def _make(self, k: int, **options: float) -> None:
-        self._fabric = MemoryFabric(k, **options)
-        self._seen: dict[str, object] = {}
-        self._news()
 
     @property
     def fabric(self) -> MemoryFabric:
         assert self._fabric is not None
         return self._fabric
 
-    # -- what has changed ---------------------------------------------------------------------------------------------
-
-    def _news(self) -> list[str]:
-        state, news = self.fabric.state, []
+    def _news(self) -> Iterator[str]:
+        state, run = self.fabric.state, self.fabric.run
         if self._changed("settled", state.settled):
-            news.append("settled" if state.settled else "not settled")
-        known = self._seen.get("version", 1)
+            yield "settled" if state.settled else "not settled"
         for change in state.changes:
-            if change.version > known:  # type: ignore[operator]
-                parts = [f"{name} {reason}" for name, reason in change.failed.items()]
-                parts += [f"{name} back" for name in change.healed]
-                news.append(f"version {change.version}: {_some(parts)}")
+            if change.version > self._seen.get("version", 1):  # type: ignore[operator]
+                failed = [f"{name} {reason}" for name, reason in change.failed.items()]
+                yield f"version {change.version}: {_some(failed + [f'{name} back' for name in change.healed])}"
         self._seen["version"] = state.version
-        confirmed = self.fabric.run.in_force[self._seen.get("in force", 0) :]  # type: ignore[misc]
-        if confirmed:
-            news.append(f"in force: {', '.join(map(str, confirmed))}")
-        self._seen["in force"] = len(self.fabric.run.in_force)
+        if confirmed := run.in_force[self._seen.get("in force", 0) :]:  # type: ignore[misc]
+            yield f"in force: {', '.join(map(str, confirmed))}"
+        self._seen["in force"] = len(run.in_force)
         former, rejected = self._seen.get("rejected", {}), dict(state.rejected)
         assert isinstance(former, dict)
-        news += [f"rejected: {why}" for dpid, why in rejected.items() if former.get(dpid) != why]
-        news += [f"no longer rejected: {former[dpid].split(':')[0]}" for dpid in former if dpid not in rejected]
+        yield from (f"rejected: {why}" for dpid, why in rejected.items() if former.get(dpid) != why)
+        yield from (f"no longer rejected: {former[dpid].split(':')[0]}" for dpid in former if dpid not in rejected)
         self._seen["rejected"] = rejected
         without = [self.fabric.tree.name(switch) for switch in state.no_channel]
         if self._changed("without", without):
-            news.append(f"without a channel: {_some(without) or 'none'}")
+            yield f"without a channel: {_some(without)}"
         if self._changed("fault", state.management.in_grace):
-            news.append("management fault" if state.management.in_grace else "management fault is over")
+            yield "management fault" if state.management.in_grace else "management fault is over"
         if self._changed("deposed", self.fabric.core.is_deposed):
-            news.append("deposed" if self.fabric.core.is_deposed else "not deposed")
-        return news
+            yield "deposed" if self.fabric.core.is_deposed else "not deposed"
 
     def _changed(self, what: str, value: object) -> bool:
-        before = self._seen.get(what)
-        self._seen[what] = value
+        before, self._seen[what] = self._seen.get(what), value
         return bool(value if before is None else value != before)
 
-    # -- the controller and its time ----------------------------------------------------------------------------------
+    def _happens(self, command: str, words: list[str], options: dict[str, str]) -> None:
+        """Carry out a word that says nothing itself."""
+        fabric, tree = self.fabric, self.fabric.tree
+        match command, words:
+            case "advance", [seconds]:
+                fabric.advance(float(seconds))
+            case "rest", []:  # lift all limits of answers and time, and check everything against what is really there
+                fabric.rest()
+            case "restart_controller", []:
+                fabric.restart_controller()
+                self._seen = {"version": 1, "rejected": {}}
+                self._handled(fabric.switches)
+            case "stand_still", [seconds, *names]:  # the controller, and switches close their connections meanwhile
+                fabric.stand_still(float(seconds), self._switches(names))
+            case "drain" | "restore", names:
+                for name in names:
+                    fabric.drain(name, command == "drain")
+            case "connect", ["all"]:  # that are not connected
+                fabric.connect_all()
+            case "connect", names:
+                for switch in self._switches(names):
+                    fabric.connect(switch).holds_messages = options.get("hold") == "messages"
+            case "lose", names:  # connections, without anything happening to the switches
+                for switch in self._switches(names):
+                    fabric.disconnect(switch)
+            case "notice", []:  # the connections that others have replaced
+                fabric.notice_lost()
+            case "hold", [name, what]:  # messages to switches, or their answers, or nothing any more
+                for switch in self._switches([name]):
+                    channel = self._channel(switch)
+                    channel.holds_messages, channel.holds_answers = what == "messages", what == "answers"
+            case "impostor", [_, "leaves"]:
+                assert self._impostor is not None
+                self._impostor.close()
+                fabric.observe(fabric.core.switch_disconnected, self._impostor)
+            case "impostor", [name]:  # a device with a switch's datapath id, which reports that port 3 is silent
+                self._impostor = fabric.connect_impostor(tree.switch(name))
+                self._impostor.switch.set_port(3, Reason.SILENT)
+            case "port", [name, *changes]:  # one after the other: a0_0 3 down 3 up
+                device = self._device(name)
+                for port, what in zip(map(int, changes[::2]), changes[1::2], strict=True):
+                    device.remove_port(port) if what == "gone" else device.set_port(port, TROUBLES[what])
+            case "link", [name, what]:  # both ends at one time
+                link = tree.link_by_name(name)
+                for here, there in (link, link[::-1]):
+                    if isinstance(here, Switch):
+                        fabric.switches[here].set_port(tree.port(here, there), TROUBLES[what])
+            case "links_of", [name, what]:  # those to other switches, one after the other, but perhaps the last
+                switch = tree.switch(name)
+                fars = [far for far in tree.ports(switch).values() if isinstance(far, Switch)]
+                for far in fars[: -1 if options.get("but") == "last" else None]:
+                    self._happens("link", [tree.name(tree.link(switch, far)), what], {})
+                    fabric.settle()
+            case "restart", [name]:
+                fabric.restart_switch(tree.switch(name))
+            case "dies", [name]:  # at one moment all links of a switch are reported down, and its connection is gone
+                fabric._carry_out(fabric.core.together(self._reports_of_a_death(tree.switch(name)), fabric.now))
+            case "exchange", plugs:  # in two ports, a0_0:3 and another; the ports go down and come up
+                ends = [end for plug in plugs for end in self._ends(plug)]
+                for switch, port in ends:
+                    fabric.switches[switch].set_port(port, Reason.DOWN)
+                fabric.swap(*ends)
+                for switch, port in ends:
+                    fabric.switches[switch].set_port(port, None)
+            case "limit", [name, *entries]:  # a switch's tables to so many entries, or no longer
+                self._device(name).limits = dict.fromkeys(Table, int(entries[0])) if entries else {}
+            case "frame", [at, *name]:  # a switch hears a datapath's LLDP at a port, or a device's that calls itself so
+                dpid = options.get("dpid")
+                device = Heard(None, None, " ".join(name))
+                probe = Heard(int(dpid, 16), int(options.get("port", "1")), "") if dpid else device
+                for switch, port in self._ends(at):
+                    fabric.observe(fabric.core.probe_heard, self._channel(switch), port, probe)
+            case "tamper", [name, what]:  # another program changes a switch's rules
+                self._tamper(self._device(name), what)
+            case "read", [name]:  # keep what is installed
+                self._read[tree.switch(name)] = self._device(name).installed()
+            case "take", names:  # a later controller becomes the master, and changes a rule
+                for switch in self._switches(names):
+                    self._master = fabric.take(switch)
+                    fabric.switches[switch].handle(self._master, AddFlow(FOREIGN, 1))
+                self._handled(fabric.switches)
+            case "leave", []:  # it leaves the switch that it took last
+                assert self._master is not None
+                self._master.close()
+            case "ahead", [number, *names]:  # switches know a generation id so far ahead of this controller's epoch
+                for switch in self._switches(names):
+                    fabric.switches[switch].generation = (fabric.epoch + int(number)) % (1 << 64)
+            case _:
+                raise ValueError(f"no word of a script: {command} {words}")
 
-    def advance(self, seconds: str) -> None:
-        """Let time pass."""
-        self.fabric.advance(float(seconds))
+    def _reports_of_a_death(self, dead: Switch) -> Iterator[Callable[[], Effects]]:
+        core, now, tree = self.fabric.core, self.fabric.now, self.fabric.tree
+        for neighbour in tree.ports(dead).values():
+            if isinstance(neighbour, Switch):
+                port = tree.port(neighbour, dead)
+                yield partial(core.port_status, self._channel(neighbour), port, Reason.DOWN, now)
+        yield partial(core.switch_disconnected, self._channel(dead), now)
 
-    def rest(self) -> None:
-        """Lift all limits of answers and time, and check everything against what is really there."""
-        self.fabric.rest()
+    def _tamper(self, device: MemorySwitch, what: str) -> None:
+        place, entry = next((place, its) for place, its in device.entries.items() if its.installed.priority == 40)
+        match what:
+            case "instructions":
+                device.entries[place] = entry._replace(installed=entry.installed._replace(does=UNKNOWN_INSTRUCTIONS))
+            case "missing":
+                del device.entries[place]
+            case "foreign":
+                device.entries[place_of(TAMPERED)] = entry._replace(installed=TAMPERED)
+            case "group":
+                device.groups[1] = device.groups[1]._replace(buckets=device.groups[1].buckets[:1])
 
-    def restart_controller(self) -> None:
-        """Kill the controller and start it again."""
-        self.fabric.restart_controller()
-        self._seen.clear()
-        self._seen.update(version=1, rejected={})
-        self._handled(self.fabric.switches)
-
-    def stand_still(self, seconds: str, *names: str) -> None:
-        """Stop the controller for a while; switches close their connections meanwhile."""
-        self.fabric.stand_still(float(seconds), self._switches(names))
-
-    def drain(self, *names: str) -> None:
-        """Drain, one after the other."""
-        for name in names:
-            self.fabric.drain(name)
-
-    def restore(self, *names: str) -> None:
-        """End drains, one after the other."""
-        for name in names:
-            self.fabric.drain(name, False)
-
-    # -- connections --------------------------------------------------------------------------------------------------
-
-    def connect(self, *names: str, hold: str = "") -> None:
-        """Connect switches; ``all`` that are not connected, or ``all but`` some."""
-        if names == ("all",):
-            self.fabric.connect_all()
-            return
-        for switch in self._switches(names):
-            channel = self.fabric.connect(switch)
-            channel.holds_messages = hold == "messages"
-
-    def lose(self, *names: str) -> None:
-        """Break connections, without anything happening to the switches."""
-        for switch in self._switches(names):
-            self.fabric.disconnect(switch)
-
-    def notice(self) -> None:
-        """Have the controller notice the connections that others have replaced."""
-        self.fabric.notice_lost()
-
-    def hold(self, name: str, what: str) -> None:
-        """Hold ``messages`` to a switch, or its ``answers``, or ``nothing`` any more."""
-        for switch in self._switches([name]):
-            channel = self._channel(switch)
-            channel.holds_messages, channel.holds_answers = what == "messages", what == "answers"
-
-    def stranger(self, dpid: str) -> list[str]:
+    def _tell_stranger(self, dpid: str) -> Iterator[str]:
         """Connect a switch that is none of the fabric."""
         device = self.fabric.connect_stranger(int(dpid, 16))
         self.fabric.settle()
-        return [] if not device.handled else ["it is sent something"]
+        if device.handled:
+            yield "it is sent something"
 
-    def impostor(self, name: str, what: str = "") -> list[str]:
-        """Connect a device with a switch's datapath id, which reports that port 3 is silent; or have it leave."""
-        if what == "leaves":
-            assert self._impostor is not None
-            self._impostor.close()
-            self.fabric.observe(self.fabric.core.switch_disconnected, self._impostor)
-            return []
-        evil = self._impostor = self.fabric.connect_impostor(self._switch(name))
-        evil.switch.set_port(3, Reason.SILENT)
-        return []
-
-    def contests(self) -> list[str]:
+    def _tell_contests(self) -> Iterator[str]:
         """Tell how many second connections were closed, how many have taken over, and what became of the last impostor."""
         decided, evil = self.fabric.core.switches.contests.decided, self._impostor
-        found = [f"closed {decided['older']}, taken over {decided['newer']}"]
+        yield f"closed {decided['older']}, taken over {decided['newer']}"
         if evil is not None:
-            was_sent = "sent something" if evil.switch.handled else "sent nothing"
-            found.append(f"impostor {'open' if evil.is_open else 'closed'}, {was_sent}")
-        return found
+            sent = "something" if evil.switch.handled else "nothing"
+            yield f"impostor {'open' if evil.is_open else 'closed'}, sent {sent}"
 
-    # -- switches, ports and cables -----------------------------------------------------------------------------------
-
-    def port(self, name: str, *words: str) -> None:
-        """Change a port, or several one after the other: ``a0_0 3 down``, ``a0_0 3 down 3 up``."""
-        device = self.fabric.switches[self._switch(name)]
-        for port, what in zip(words[::2], words[1::2], strict=True):
-            if what == "gone":
-                device.remove_port(int(port))
-            else:
-                device.set_port(int(port), TROUBLES[what])
-
-    def link(self, name: str, what: str) -> None:
-        """Change both ends of a link at one time."""
-        link = self.fabric.tree.link_by_name(name)
-        for here, there in (link, link[::-1]):
-            if isinstance(here, Switch):
-                self.fabric.switches[here].set_port(self.fabric.tree.port(here, there), TROUBLES[what])
-
-    def links_of(self, name: str, what: str, but: str = "") -> list[str]:
-        """Change the links of a switch to others, one after the other; ``but`` the last."""
-        for link in self._links(name)[: -1 if but == "last" else None]:
-            self.link(link, what)
-            self.fabric.settle()
-        return []
-
-    def restart(self, name: str) -> None:
-        """Restart a switch: it loses its entries and its connection, and does not connect by itself."""
-        self.fabric.restart_switch(self._switch(name))
-
-    def dies(self, name: str) -> None:
-        """Report at one moment that all links of a switch are down and its connection is gone."""
-        fabric, dead = self.fabric, self._switch(name)
-
-        def reports() -> Iterator[Callable[[], Effects]]:
-            core, now = fabric.core, fabric.now
-            for neighbour in fabric.tree.ports(dead).values():
-                if isinstance(neighbour, Switch):
-                    port = fabric.tree.port(neighbour, dead)
-                    yield partial(core.port_status, self._channel(neighbour), port, Reason.DOWN, now)
-            yield partial(core.switch_disconnected, self._channel(dead), now)
-
-        fabric._carry_out(fabric.core.together(reports(), fabric.now))
-
-    def exchange(self, one: str, other: str) -> None:
-        """Exchange the plugs in two ports, written as ``a0_0:3``; the ports go down and come up."""
-        ends = [(self._switch(name), int(port)) for name, port in (one.split(":"), other.split(":"))]
-        for switch, port in ends:
-            self.fabric.switches[switch].set_port(port, Reason.DOWN)
-        self.fabric.swap(*ends)
-        for switch, port in ends:
-            self.fabric.switches[switch].set_port(port, None)
-
-    def learn(self, name: str, port: str) -> list[str]:
+    def _tell_learn(self, name: str, port: str) -> Iterator[str]:
         """Have a host behind a port send an ARP request with another Ethernet address than planned."""
-        return ["learned" if self.fabric.switches[self._switch(name)].learn(int(port)) else "not learned"]
+        yield "learned" if self._device(name).learn(int(port)) else "not learned"
 
-    def limit(self, name: str, entries: str = "") -> None:
-        """Limit a switch's tables to so many entries, or no longer."""
-        device = self.fabric.switches[self._switch(name)]
-        device.limits = dict.fromkeys(Table, int(entries)) if entries else {}
-
-    def frame(self, at: str, *words: str, dpid: str = "", port: str = "1") -> None:
-        """Have a switch hear a datapath's LLDP at a port (``a0_0:3``), or ``all`` at all ports a device's that calls itself so."""
-        probe = Heard(int(dpid, 16), int(port), "") if dpid else Heard(None, None, " ".join(words))
-        for end in _ends(self.fabric.tree, at):
-            self.fabric.observe(self.fabric.core.probe_heard, self._channel(end[0]), end[1], probe)
-
-    # -- rules --------------------------------------------------------------------------------------------------------
-
-    def tamper(self, name: str, what: str) -> None:
-        """Have another program change a switch's rules: ``instructions``, ``missing``, ``foreign`` or ``group``."""
-        device = self.fabric.switches[self._switch(name)]
-        place, entry = next((place, its) for place, its in device.entries.items() if its.installed.priority == 40)
-        if what == "instructions":
-            device.entries[place] = entry._replace(installed=entry.installed._replace(does=UNKNOWN_INSTRUCTIONS))
-        elif what == "missing":
-            del device.entries[place]
-        elif what == "foreign":
-            foreign = Installed(0, 99, 0x1234, (), UNKNOWN_INSTRUCTIONS)
-            device.entries[place_of(foreign)] = entry._replace(installed=foreign)
-        else:
-            device.groups[1] = device.groups[1]._replace(buckets=device.groups[1].buckets[:1])
-
-    def read(self, name: str) -> None:
-        """Keep what is installed in a switch."""
-        self._read[self._switch(name)] = self.fabric.read_rules(self._switch(name))
-
-    def check(self, name: str, what: str = "") -> list[str]:
+    def _tell_check(self, name: str, what: str = "") -> Iterator[str]:
         """Hand the core a switch's rules, or those that were read before; tell what it mends."""
-        switch = self._switch(name)
-        self.fabric.check_rules(switch, self._read[switch] if what == "read" else None)
-        mends = self.fabric.session(switch).is_to_mend
-        self.fabric.settle()
-        if mends:
-            assert not self.fabric.core.installed(
-                self.fabric.session(switch), self.fabric.read_rules(switch), self.fabric.now
-            ).due, "what was put right is not right"
-        return [f"to mend: {'yes' if mends else 'no'}, mended {self.fabric.session(switch).sent.mended} times"]
+        fabric, switch = self.fabric, self.fabric.tree.switch(name)
+        fabric.check_rules(switch, self._read[switch] if what == "read" else None)
+        session = fabric.session(switch)
+        mends = session.is_to_mend
+        fabric.settle()
+        found = fabric.switches[switch].installed()
+        assert not mends or not fabric.core.installed(session, found, fabric.now).due, "what was put right is not right"
+        yield f"to mend: {'yes' if mends else 'no'}, mended {session.sent.mended} times"
 
-    # -- another controller -------------------------------------------------------------------------------------------
+    def _tell_generation(self, *names: str) -> Iterator[str]:
+        yield from (f"{self.fabric.switches[switch].generation}" for switch in self._switches(names))
 
-    def take(self, *names: str) -> None:
-        """Have a later controller become the master of switches, and change a rule."""
-        for switch in self._switches(names):
-            self._master = self.fabric.take(switch)
-            self.fabric.switches[switch].handle(self._master, AddFlow(FOREIGN, 1))
-        self._handled(self.fabric.switches)
-
-    def leave(self) -> None:
-        """Have the later controller leave the switch that it took last."""
-        assert self._master is not None
-        self._master.close()
-
-    def generation(self, *names: str, ahead: str = "") -> list[str]:
-        """Let switches know a generation id that is ahead of this controller's epoch, or tell which one they know."""
-        devices = [self.fabric.switches[switch] for switch in self._switches(names)]
-        if not ahead:
-            return [f"{its.generation}" for its in devices]
-        for device in devices:
-            device.generation = (self.fabric.epoch + int(ahead)) % (1 << 64)
-        return []
-
-    # -- what there is ------------------------------------------------------------------------------------------------
-
-    def show(self, *names: str) -> list[str]:
+    def _tell_show(self, *names: str) -> Iterator[str]:
         """Tell a switch's phase and version; without one, whatever lasts."""
+        for its in map(self.fabric.session, self._switches(names)):
+            yield f"{its.name}: {its.phase.name.lower().replace('_', ' ')}, version {its.version}"
         if names:
-            sessions = [self.fabric.session(switch) for switch in self._switches(names)]
-            return [
-                f"{its.name}: {its.phase.name.lower().replace('_', ' ')}, version {its.version}" for its in sessions
-            ]
+            return
         state, tree = self.fabric.state, self.fabric.tree
+        held = {its["name"]: its["held_seconds"] for its in state.failure_list(self.fabric.now)}
+        lasts = {name: f" for {seconds:g} s more" if seconds else "" for name, seconds in held.items()}
+        yield f"version {state.version}: {_some([f'{name} {why}{lasts[name]}' for name, why in state.failures.items()])}"
         missing = [tree.name(switch) for switch in tree.switches() if switch not in state.connected]
-        failed = [
-            f"{its['name']} {its['reason']}" + (f" for {its['held_seconds']:g} s more" if its["held_seconds"] else "")
-            for its in state.failure_list(self.fabric.now)
-        ]
+        yield f"connected: {len(state.connected)} of {tree.switch_count}; missing: {_some(missing)}"
         report = state.fabric()["management"]
-        faults = [
-            f"{report['channels_faults']} faults of channels, {report['pauses_faults']} pauses",
-            str(report["detail"]),
-        ]
-        return [
-            f"version {state.version}: {_some(failed)}",
-            f"connected: {len(state.connected)} of {tree.switch_count}; missing: {_some(missing)}",
-            "; ".join(filter(None, faults)),
-        ]
+        faults = [f"{report['channels_faults']} faults of channels, {report['pauses_faults']} pauses", report["detail"]]
+        yield "; ".join(filter(None, faults))
 
-    def versions(self) -> list[str]:
-        """Tell which version the rules of each switch are of."""
-        sessions = self.fabric.core.switches.sessions.values()
-        return [
-            f"{version}: {_some(names)}" for version, names in _grouped((its.version, its.name) for its in sessions)
-        ]
+    def _tell_versions(self) -> Iterator[str]:
+        sessions = [(its.version, its.name) for its in self.fabric.core.switches.sessions.values()]
+        yield from (f"{version}: {_some(names)}" for version, names in _grouped(sessions))
 
-    def agents(self) -> list[str]:
+    def _tell_agents(self) -> Iterator[str]:
         """Tell what agents have in force, and whether the last changes were acknowledged."""
-        found = [f"agents have version {view.version}" for view in self.fabric.agents.values() if view is not None]
+        yield from (f"agents have version {view.version}" for view in self.fabric.agents.values() if view is not None)
         for change in self.fabric.state.changes:
-            found.append(f"{change.version} acknowledged by {change.agents} after {change.acknowledged_ms} ms")
-        return found
+            yield f"{change.version} acknowledged by {change.agents} after {change.acknowledged_ms} ms"
 
-    def messages(self, *names: str) -> list[str]:
+    def _tell_messages(self, *names: str) -> Iterator[str]:
         """Tell what switches were sent since the last time; without names, which ones were sent more than probes."""
-        if not names:
-            asked = self._handled(self.fabric.switches)
-            return [
-                _some(
-                    [name for name, kinds in asked.items() if not all(kind.startswith("SendProbe") for kind in kinds)]
-                )
-            ]
-        handled = self._handled(self._switches(names))
-        return [f"{name}: {_some(_runs(kinds), 99)}" for name, kinds in handled.items()]
+        asked = self._handled(self._switches(names or ["all"])).items()
+        if names:
+            yield from (f"{name}: {_some(_runs(kinds), 99)}" for name, kinds in asked)
+        else:
+            yield _some([name for name, kinds in asked if not all(kind.startswith("SendProbe") for kind in kinds)])
 
-    def probes(self) -> list[str]:
+    def _tell_probes(self) -> Iterator[str]:
         """Tell by which ports which switches were told to send probes since the last time."""
-        handled = self._handled(self.fabric.switches)
-        sent = {
-            name: [kind.split()[1] for kind in kinds if kind.startswith("SendProbe")] for name, kinds in handled.items()
-        }
-        return [
-            f"{_some(names)}: {ports}"
-            for ports, names in _grouped((" ".join(its), name) for name, its in sent.items())
-            if ports
+        handled = self._handled(self.fabric.switches).items()
+        ports = [
+            (" ".join(kind[10:] for kind in kinds if kind.startswith("SendProbe ")), name) for name, kinds in handled
         ]
+        yield from (f"{_some(names)}: {sent}" for sent, names in _grouped(ports) if sent)
 
-    def log(self, words: str) -> list[str]:
+    def _tell_log(self, words: str) -> Iterator[str]:
         """Tell what was logged with these words since the last time."""
         messages = self._logged()
         found = [line for line in messages[self._told :] if words in line]
         self._told = len(messages)
-        return [*found[:8], *([f"and {len(found) - 8} more"] if len(found) > 8 else ())]
+        yield from found[:8]
+        if len(found) > 8:
+            yield f"and {len(found) - 8} more"
 
-    def drops(self) -> list[str]:
+    def _tell_drops(self) -> Iterator[str]:
         """Tell which edge switches drop packets because no path is left."""
-        found = []
-        for switch in self.fabric.tree.switches(Level.EDGE):
-            flows = [entry.flow for entry in self.fabric.switches[switch].entries.values() if entry.flow]
-            if any(flow.purpose == "no way left: drop" for flow in flows):
-                found.append(self.fabric.tree.name(switch))
-        return [_some(found)]
+        edges = {self.fabric.tree.name(switch): switch for switch in self.fabric.tree.switches(Level.EDGE)}
+        purposes = {name: {flow.purpose for flow in self._device(name).flows()} for name in edges}
+        yield _some([name for name in edges if "no way left: drop" in purposes[name]])
 
-    # -- names --------------------------------------------------------------------------------------------------------
+    def _device(self, name: str) -> MemorySwitch:
+        return self.fabric.switches[self.fabric.tree.switch(name)]
 
-    def _switch(self, name: str) -> Switch:
-        return self.fabric.tree.switch(name)
+    def _ends(self, text: str) -> list[End]:
+        """Return the port written as ``a0_0:3``, or ``all`` of all switches."""
+        tree = self.fabric.tree
+        if text == "all":
+            return [(switch, port) for switch in tree.switches() for port in tree.ports(switch)]
+        name, port = text.split(":")
+        return [(tree.switch(name), int(port))]
 
     def _switches(self, names: Iterable[str]) -> list[Switch]:
         """Return the switches of that name; ``all``, those ``but`` some, or of a pod (``pod1``) or above all (``cores``)."""
@@ -414,43 +319,25 @@ class World:
         assert channel is not None
         return channel
 
-    def _links(self, name: str) -> list[str]:
-        tree, switch = self.fabric.tree, self._switch(name)
-        return [tree.name(tree.link(switch, far)) for far in tree.ports(switch).values() if isinstance(far, Switch)]
-
     def _handled(self, switches: Iterable[Switch]) -> dict[str, list[str]]:
-        """Return what switches were sent since the last time, by their names."""
         found = {}
         for switch in switches:
-            device = self.fabric.switches[switch]
-            if device.handled:
-                kinds = [message for _, message in device.handled]
-                found[self.fabric.tree.name(switch)] = [
-                    f"SendProbe {its.port}" if isinstance(its, SendProbe) else type(its).__name__ for its in kinds
-                ]
-            device.handled.clear()
+            handled = self.fabric.switches[switch].handled
+            probes = [
+                f"SendProbe {its.port}" if isinstance(its, SendProbe) else type(its).__name__ for _, its in handled
+            ]
+            if probes:
+                found[self.fabric.tree.name(switch)] = probes
+            handled.clear()
         return found
 
 
-def _ends(tree: Clos, text: str) -> Iterator[tuple[Switch, int]]:
-    if text == "all":
-        yield from ((switch, port) for switch in tree.switches() for port in tree.ports(switch))
-    else:
-        name, port = text.split(":")
-        yield tree.switch(name), int(port)
-
-
 def _some(parts: list[str], most: int = 8) -> str:
-    """Return a short list of anything."""
-    return (
-        ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
-        if parts
-        else "nothing"
-    )
+    more = f" and {len(parts) - most} more" if len(parts) > most else ""
+    return (", ".join(parts[:most]) + more) or "nothing"
 
 
 def _runs(kinds: Iterable[str]) -> list[str]:
-    """Return what comes several times in a row once, with how often."""
     counted = [(kind, len(list(its))) for kind, its in groupby(kinds)]
     return [kind if number == 1 else f"{kind} x{number}" for kind, number in counted]
 

@@ -4,34 +4,22 @@ A member that has lost its leadership may not know it yet, and what it has sent 
 and the engine's comparison stop it then, as they have to stop a process that was stopped and goes on.
 """
 
-from __future__ import annotations
+from collections.abc import Collection
 
-from collections.abc import Iterator
-
-from sopa_ryu.fabric.commitment import Commitment, Proposal
+from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.messages import AddFlow, AddGroup, DeleteFlow, DeleteGroup, Message, ModifyGroup
 from sopa_ryu.fabric.view import View
 from tests.models.memory_switch import Channel, Event, MemorySwitch, Role
-from tests.models.simulated_fabric import SimulatedFabric
+from tests.models.simulated_fabric import SETTLE_SECONDS, SimulatedFabric
 
 COMMANDS = AddFlow | DeleteFlow | AddGroup | ModifyGroup | DeleteGroup
 
 
 class WatchedSwitch(MemorySwitch):
-    """A switch that notes by which terms it was changed.
-
-    Attributes
-    ----------
-    changed_by : list of int
-        The generation id of its master at each command that took effect.
-    """
-
-    changed_by: list[int]
-
     def _start(self) -> None:
         super()._start()
-        self.changed_by = []
+        self.changed_by: list[int] = []
 
     def handle(self, channel: Channel, message: Message) -> list[Event]:
         if isinstance(message, COMMANDS) and channel.role is not Role.SLAVE:
@@ -62,51 +50,30 @@ class MemberFabric(SimulatedFabric):
 
 
 class Cluster:
-    """Members on the same switches.
-
-    Attributes
-    ----------
-    members : list of MemberFabric
-    term : int
-        The latest that the engine has given.
-    leader : int or None
-        The member that the engine names.
-    history : list of View
-        What was committed, in order.
-    """
+    """Members on the same switches; the engine knows the latest term, the leader, and what was committed."""
 
     def __init__(self, size: int, k: int = 4) -> None:
         self.members = [MemberFabric(k) for _ in range(size)]
-        first = self.members[0]
-        switches = {switch: WatchedSwitch(device.dpid, device.ports) for switch, device in first.switches.items()}
-        for member in self.members:
-            member.switches.clear()
-            member.switches.update(switches)
+        self.tree = self.members[0].tree
+        devices = self.members[0].switches.items()
+        self.switches = {switch: WatchedSwitch(device.dpid, device.ports) for switch, device in devices}
         self.term = 0
         self.leader: int | None = None
         self.history: list[View] = []
-        self._pending: dict[int, Proposal] = {}
         for member in self.members:
+            member.switches.clear()
+            member.switches.update(self.switches)
             member.connect_all()
-        self.advance(member._settings[0] + 1.0)
-
-    @property
-    def first(self) -> MemberFabric:
-        """The member by which cables and ports are changed."""
-        return self.members[0]
+        self.advance(SETTLE_SECONDS + 1.0)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass for all members."""
         for member in self.members:
             member.advance(seconds)
 
-    def settle(self) -> None:
-        """Let everything happen that can without time passing, at all members."""
-        while any(member.steps() for member in self.members):
-            for member in self.members:
+    def settle(self, members: Collection[MemberFabric] = ()) -> None:
+        while any(member.steps() for member in members or self.members):
+            for member in members or self.members:
                 member.settle()
-
-    # -- the engine ---------------------------------------------------------------------------------------------------
 
     def elect(self, number: int) -> None:
         """Make a member the leader; the former one does not know it yet."""
@@ -118,18 +85,15 @@ class Cluster:
         member._carry_out(member.core.lead(self.term, member.now))
 
     def depose(self, number: int) -> None:
-        """Have a member know that it leads no longer."""
         member = self.members[number]
-        member.outranked = ""
-        member.knows_leader = 0
+        member.knows_leader, member.outranked = 0, ""
         member._carry_out(member.core.stand_by(member.now))
 
     def commit(self, number: int) -> bool:
         """Have a member commit what it proposes, as far as the engine lets it; return whether there was anything."""
         member = self.members[number]
-        commitment = member.state.commitment
-        assert commitment is not None
-        proposal = commitment.propose(member.state.version)
+        assert member.state.commitment is not None
+        proposal = member.state.commitment.propose(member.state.version)
         if proposal is None:
             return False
         if self.leader != number or proposal.term != self.term:
@@ -140,7 +104,6 @@ class Cluster:
         return True
 
     def follow(self, number: int) -> None:
-        """Have a member see the latest view in the engine."""
         member = self.members[number]
         if self.history and not member.knows_leader:
             view = self.history[-1]
@@ -163,9 +126,3 @@ class Cluster:
             for number in range(len(self.members)):
                 self.follow(number)
             self.advance(seconds / 20)
-
-    def devices(self) -> Iterator[WatchedSwitch]:
-        """Yield the switches."""
-        for device in self.first.switches.values():
-            assert isinstance(device, WatchedSwitch)
-            yield device

@@ -1,6 +1,7 @@
-"""A controller's core with switches in memory, on a virtual clock: what `sopa_ryu.app` does around it, one step at a time."""
+"""The switches of a fat-tree in memory with the cables between them, and a controller's core, on a virtual clock.
 
-from __future__ import annotations
+What `sopa_ryu.app` does around the core is done one step at a time.
+"""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
@@ -12,87 +13,75 @@ from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
-from sopa_ryu.fabric.messages import InstalledState, Message, RoleRequest
+from sopa_ryu.fabric.messages import Heard, InstalledState, Message, RoleRequest
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_session import SwitchSession
 from sopa_ryu.fabric.view import View
-from tests.models.cabled_switches import CabledSwitches
-from tests.models.memory_switch import (
-    Answered,
-    Channel,
-    Event,
-    MemorySwitch,
-    PortChanged,
-    ProbeHeard,
-    Refused,
-    Role,
-)
-from topologies import Host, Switch
+from tests.models.memory_switch import Answered, Channel, Event, MemorySwitch, PortChanged, ProbeHeard, Refused, Role
+from tests.models.reports import End
+from topologies import FatTree, Host, Switch
 from topologies.failures import Reason
 
 Step = Callable[[], None]
 
 START = 1000.0
-SETTLE_SECONDS = 10.0
-PROBE_SECONDS = 10.0
+SETTLE_SECONDS = PROBE_SECONDS = 10.0
 HOLD_SECONDS, MAX_HOLD_SECONDS = 2.0, 8.0
 MAX_TICKS_AT_ONCE = 1000
 MAX_ROUNDS = 10_000
 
 
-class SimulatedFabric(CabledSwitches):
-    """The switches of a fat-tree, and a controller.
+class SimulatedFabric:
+    """Switches and a controller; its two agents answer immediately, ``agents`` is what they have in force."""
 
-    Parameters
-    ----------
-    k : int
-    settle_seconds, probe_seconds : float
-    no_label : collection of Host
-
-    Attributes
-    ----------
-    now : float
-        Monotonic seconds.
-    core : Coordinator
-    agents : dict of Host to View or None
-        Two hosts with agents that answer immediately, and what they have in force.
-    drained : set of str
-    """
-
-    def __init__(
-        self,
-        k: int = 4,
-        settle_seconds: float = SETTLE_SECONDS,
-        probe_seconds: float = PROBE_SECONDS,
-        no_label: Collection[Host] = (),
-    ) -> None:
-        super().__init__(k)
+    def __init__(self, k: int = 4, probe_seconds: float = PROBE_SECONDS) -> None:
+        self.tree = tree = FatTree(k)
+        self.switches = {its: MemorySwitch(tree.dpid(its), dict.fromkeys(tree.ports(its))) for its in tree.switches()}
+        self.plan: dict[End, End] = {}  # where a cable from each port between switches should lead
+        for lower, upper in tree.switch_links():
+            assert isinstance(lower, Switch)
+            low, high = (lower, tree.port(lower, upper)), (upper, tree.port(upper, lower))
+            self.plan |= {low: high, high: low}
+        self.cables = dict(self.plan)  # and where it really leads
         self.now = START
         self.drained: set[str] = set()
-        first, *_, last = self.tree.hosts()
+        first, *_, last = tree.hosts()
         self.agents: dict[Host, View | None] = {first: None, last: None}
         self.epoch = 0
-        self._settings = settle_seconds, probe_seconds, no_label
+        self._probe_seconds = probe_seconds
         self._channels: dict[Switch, Channel] = {}
-        self._strangers: list[Channel] = []
-        self._lost: list[Channel] = []
-        self._impostors: list[Channel] = []
+        self._strangers, self._lost, self._impostors = list[Channel](), list[Channel](), list[Channel]()
         self._writing: dict[SwitchSession, deque[Message]] = {}
         self._again: set[SwitchSession] = set()
         self._start()
 
     def _start(self) -> None:
-        settle, probes, no_label = self._settings
         self.epoch += 1000
         state = FabricState(self.tree, self.epoch, HoldDown(HOLD_SECONDS, MAX_HOLD_SECONDS))
         state.drain(self.drained, self.now)
-        self.core = Coordinator(state, settle, probes, no_label)
+        self.core = Coordinator(state, SETTLE_SECONDS, self._probe_seconds)
         self.notifier = Notifier(self.tree, lambda: state.view if state.is_known else None)
         for host in self.agents:
             address = str(self.tree.ip(host))
             self._carry_out_for_agents(self.notifier.connected(host, address, None, None, self.now)[1])
         self._writing.clear()
         self._again.clear()
+
+    def swap(self, one: End, other: End) -> None:
+        """Exchange the plugs in two ports; that is seen only if they are unplugged before."""
+        far_one, far_other = self.cables[one], self.cables[other]
+        if far_one != other:
+            self.cables |= {one: far_other, far_other: one, other: far_one, far_one: other}
+
+    def spread_probes(self, device: MemorySwitch) -> None:
+        """Have the probes that a switch sends arrive where its cables lead."""
+        here = self.tree.switch_by_dpid(device.dpid)
+        while device.probes:
+            port = device.probes.pop()
+            there, far_port = self.cables[here, port]
+            far = self.switches[there]
+            if device.ports.get(port, Reason.DOWN) is far.ports.get(far_port, Reason.DOWN) is None:
+                far.hear(far_port, Heard(device.dpid, port, ""))
 
     @property
     def state(self) -> FabricState:
@@ -101,32 +90,22 @@ class SimulatedFabric(CabledSwitches):
     def session(self, switch: Switch) -> SwitchSession:
         return self.core.switches.sessions[switch]
 
-    # -- what happens to the controller -------------------------------------------------------------------------------
-
     def restart_controller(self) -> None:
         """Kill the controller and start it again: switches keep their entries and have to connect again."""
         for channel in [*self._channels.values(), *self._strangers, *self._impostors]:
             if channel.is_open:
                 channel.close()
-        self._channels.clear()
-        self._strangers.clear()
-        self._impostors.clear()
-        self._lost.clear()
+        for known in (self._channels, self._strangers, self._impostors, self._lost):
+            known.clear()
         self._start()
 
     def drain(self, name: str, drained: bool = True) -> None:
-        """Drain or restore a link or switch."""
         (self.drained.add if drained else self.drained.discard)(name)
         self.observe(self.core.drained, self.drained)
 
-    def read_rules(self, switch: Switch) -> InstalledState:
-        """Return what is installed in a switch, as `RuleChecker` reads it."""
-        return installed(self.switches[switch])
-
     def check_rules(self, switch: Switch, found: InstalledState | None = None) -> None:
-        """Hand the core what is installed in a switch, or was when it was read."""
         session = self.session(switch)
-        self._carry_out(self.core.installed(session, found or self.read_rules(switch), self.now))
+        self._carry_out(self.core.installed(session, found or self.switches[switch].installed(), self.now))
 
     def advance(self, seconds: float, deliver: bool = True) -> None:
         """Let time pass; unless ``deliver``, nothing is written, processed or received meanwhile."""
@@ -140,17 +119,13 @@ class SimulatedFabric(CabledSwitches):
                 self.settle()
         self.now = end
 
-    # -- what happens to the switches ---------------------------------------------------------------------------------
-
     def channel(self, switch: Switch) -> Channel | None:
-        """Return the connection of a switch to the controller, if there is one."""
         return self._channels.get(switch)
 
     def connect(self, switch: Switch) -> Channel:
         """Have a switch connect; a former connection breaks, which the controller notices later (`notice_lost`)."""
-        former = self._channels.get(switch)
-        if former is not None:
-            self._break(former)
+        if switch in self._channels:
+            self._break(self._channels[switch])
         channel = self._channels[switch] = self.switches[switch].connect()
         self._look_at(channel)
         self.observe(self.core.switch_connected, channel)
@@ -159,10 +134,16 @@ class SimulatedFabric(CabledSwitches):
     def connect_impostor(self, switch: Switch) -> Channel:
         """Have a device connect with the datapath id of a switch, and planned ports of which all are down."""
         ports = dict.fromkeys(self.tree.ports(switch), Reason.DOWN)
-        channel = MemorySwitch(self.tree.dpid(switch), ports).connect("192.0.2.66")
-        self._impostors.append(channel)
-        self.observe(self.core.switch_connected, channel)
-        return channel
+        return self._connect_other(self._impostors, MemorySwitch(self.tree.dpid(switch), ports), "192.0.2.66")
+
+    def connect_stranger(self, dpid: int) -> MemorySwitch:
+        stranger = MemorySwitch(dpid, dict.fromkeys(self.tree.ports(next(self.tree.switches()))))
+        return self._connect_other(self._strangers, stranger, "192.0.2.1").switch
+
+    def _connect_other(self, others: list[Channel], device: MemorySwitch, address: str) -> Channel:
+        others.append(device.connect(address))
+        self.observe(self.core.switch_connected, others[-1])
+        return others[-1]
 
     def stand_still(self, seconds: float, lost: Collection[Switch] = ()) -> None:
         """Stop the controller for a while and let it go on: some switches have closed their connections meanwhile."""
@@ -179,16 +160,7 @@ class SimulatedFabric(CabledSwitches):
                 self.connect(switch)
         self.settle()
 
-    def connect_stranger(self, dpid: int) -> MemorySwitch:
-        """Have a switch connect that is none of the fabric."""
-        stranger = MemorySwitch(dpid, dict.fromkeys(self.tree.ports(next(self.tree.switches()))))
-        channel = stranger.connect()
-        self._strangers.append(channel)
-        self.observe(self.core.switch_connected, channel)
-        return stranger
-
     def disconnect(self, switch: Switch) -> None:
-        """Break the connection of a switch, and have the controller notice."""
         self._break(self._channels.pop(switch))
         self.notice_lost()
 
@@ -204,7 +176,6 @@ class SimulatedFabric(CabledSwitches):
         self._lost.append(channel)
 
     def notice_lost(self) -> None:
-        """Have the controller notice all broken connections."""
         while self._lost:
             self.observe(self.core.switch_disconnected, self._lost.pop(0))
 
@@ -216,8 +187,6 @@ class SimulatedFabric(CabledSwitches):
         channel.process()
         assert channel.role is Role.MASTER
         return channel
-
-    # -- one step at a time -------------------------------------------------------------------------------------------
 
     def steps(self) -> list[Step]:
         """Return what can happen next: a message is written, processed by its switch, or received by the controller."""
@@ -239,10 +208,8 @@ class SimulatedFabric(CabledSwitches):
         raise AssertionError("messages go to and fro without end")
 
     def interleave(self, choices: Iterable[int]) -> None:
-        """Take one step after another, each chosen by a number."""
         for choice in choices:
-            steps = self.steps()
-            if not steps:
+            if not (steps := self.steps()):
                 return
             steps[choice % len(steps)]()
 
@@ -300,7 +267,6 @@ class SimulatedFabric(CabledSwitches):
                 self.observe(self.core.probe_heard, channel, port, probe)
 
     def observe(self, observe: Callable[..., Effects], *what: object) -> None:
-        """Hand an observation to the core, and carry out what follows."""
         self._carry_out(observe(*what, self.now))
 
     def _carry_out(self, effects: Effects) -> None:
@@ -337,22 +303,13 @@ class SimulatedFabric(CabledSwitches):
                 case _:
                     raise AssertionError(f"agents that answer have led to {effect}")
 
-    # -- for those who check what happens -----------------------------------------------------------------------------
+    # What those override who check what happens: a switch has connected or its ports have changed; a message is sent; an event
+    # arrives, before the core observes it; messages are due to a switch.
 
-    def _look_at(self, channel: Channel) -> None:
-        """Note the ports of a switch over its connection, when it has connected and when they have changed."""
+    def _look_at(self, channel: Channel) -> None: ...
 
-    def _note_sent(self, message: Message) -> None:
-        """Note a message that the controller sends."""
+    def _note_sent(self, message: Message) -> None: ...
 
-    def _note_received(self, channel: Channel, event: Event) -> None:
-        """Note what a switch has sent, before the core observes it."""
+    def _note_received(self, channel: Channel, event: Event) -> None: ...
 
-    def _check_due(self, session: SwitchSession, messages: list[Message]) -> None:
-        """Check the messages that are due to a switch."""
-
-
-def installed(device: MemorySwitch) -> InstalledState:
-    """Return what is installed in a switch, as it answers when its entries and groups are read."""
-    groups = {number: tuple(bucket.port for bucket in group.buckets) for number, group in device.groups.items()}
-    return InstalledState([entry.installed for entry in device.entries.values()], groups)
+    def _check_due(self, session: SwitchSession, messages: list[Message]) -> None: ...

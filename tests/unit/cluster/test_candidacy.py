@@ -1,7 +1,5 @@
 """When a member may command, and when it campaigns: its lease, its clock, its term."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -51,11 +49,7 @@ def test_a_term_is_above_the_last_one_and_above_what_switches_know(last: int, cl
     assert term >= clock
 
 
-@given(
-    seconds=st.floats(0.5, 60.0),
-    renewals=st.lists(st.floats(0.0, 100.0), max_size=20),
-    now=st.floats(0.0, 200.0),
-)
+@given(seconds=st.floats(0.5, 60.0), renewals=st.lists(st.floats(0.0, 100.0), max_size=20), now=st.floats(0.0, 200.0))
 def test_a_leader_never_commands_later_than_the_engine_could_have_given_its_lease_away(
     seconds: float, renewals: list[float], now: float
 ) -> None:

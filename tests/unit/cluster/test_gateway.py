@@ -1,7 +1,5 @@
 """Requests and answers of etcd's gateway, with answers as etcd 3.4.23 gave them."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
 
@@ -17,13 +15,12 @@ HEADER = '"header":{"cluster_id":"14841639068965178418","member_id":"1","revisio
 
 
 def encoded(text: str) -> str:
-    """Return a key or value as the gateway has it."""
     return b64encode(text.encode()).decode()
 
 
-def answered(body: str) -> Answer:
-    """Return an answer with status 200."""
-    answer = gateway.answer(200, body.encode())
+def answered(more: str, begin: str = "{") -> Answer:
+    """Return an answer with status 200: a header, and more."""
+    answer = gateway.answer(200, (begin + HEADER + more).encode())
     assert isinstance(answer, Answer)
     return answer
 
@@ -34,44 +31,36 @@ def test_all_keys_are_those_below_the_name() -> None:
 
 
 def test_a_write_binds_only_keys_that_end_with_their_writer() -> None:
-    request = gateway.transaction(
-        "sopa",
-        {"term": "7", "leader": "m1"},
-        [Condition("leader", created=0), Condition("term", modified=4)],
-        77,
-        ["view"],
-    )
+    conditions = [Condition("leader", created=0), Condition("term", modified=4)]
+    request = gateway.transaction("sopa", {"term": "7", "leader": "m1"}, conditions, 77, ["view"])
+    leader, term, view = ({"key": encoded(f"/sopa/{name}")} for name in ("leader", "term", "view"))
     assert not request.repeatable
     assert json.loads(request.content()) == {
         "compare": [
-            {"key": encoded("/sopa/leader"), "target": "CREATE", "result": "EQUAL", "create_revision": "0"},
-            {"key": encoded("/sopa/term"), "target": "MOD", "result": "EQUAL", "mod_revision": "4"},
+            {**leader, "target": "CREATE", "result": "EQUAL", "create_revision": "0"},
+            {**term, "target": "MOD", "result": "EQUAL", "mod_revision": "4"},
         ],
         "success": [
-            {"request_put": {"key": encoded("/sopa/term"), "value": encoded("7")}},
-            {"request_put": {"key": encoded("/sopa/leader"), "value": encoded("m1"), "lease": "77"}},
-            {"request_delete_range": {"key": encoded("/sopa/view")}},
+            {"request_put": {**term, "value": encoded("7")}},
+            {"request_put": {**leader, "value": encoded("m1"), "lease": "77"}},
+            {"request_delete_range": view},
         ],
         "failure": [],
     }
 
 
-def test_a_write_says_whether_it_happened() -> None:
-    assert gateway.written(answered(f'{{{HEADER},"succeeded":true,"responses":[{{}}]}}')) == Written(9)
-    assert gateway.written(answered(f"{{{HEADER}}}")) is None
-
-
-def test_a_lease_is_alive_or_gone() -> None:
-    assert gateway.lease_of(answered(f'{{{HEADER},"ID":"7587","TTL":"2"}}')) == (7587, 2)
-    assert gateway.renewed(answered(f'{{"result":{{{HEADER},"ID":"7587","TTL":"2"}}}}\n'))
-    assert not gateway.renewed(answered(f'{{"result":{{{HEADER},"ID":"7587"}}}}\n'))
+def test_a_write_says_whether_it_happened_and_a_lease_whether_it_is_alive() -> None:
+    assert gateway.written(answered(',"succeeded":true,"responses":[{}]}')) == Written(9)
+    assert gateway.written(answered("}")) is None
+    assert gateway.lease_of(answered(',"ID":"7587","TTL":"2"}')) == (7587, 2)
+    assert gateway.renewed(answered(',"ID":"7587","TTL":"2"}}\n', '{"result":{'))
+    assert not gateway.renewed(answered(',"ID":"7587"}}\n', '{"result":{'))
 
 
 def test_contents_are_read_without_the_name() -> None:
     pair = f'{{"key":"{encoded("/sopa/leader")}","create_revision":"3","mod_revision":"5","value":"e30=","lease":"77"}}'
-    assert gateway.contents_of(answered(f'{{{HEADER},"kvs":[{pair}],"count":"1"}}'), "sopa") == Contents(
-        9, {"leader": Kept("{}", 3, 5, 77)}, whole=True
-    )
+    found = gateway.contents_of(answered(f',"kvs":[{pair}],"count":"1"}}'), "sopa")
+    assert found == Contents(9, {"leader": Kept("{}", 3, 5, 77)}, whole=True)
 
 
 @given(st.integers(0, 599), st.binary() | st.text().map(lambda text: json.dumps({"error": text}).encode()))
@@ -87,25 +76,14 @@ def test_a_refused_write_is_not_said_to_be_unknown(text: str, code: int, status:
     assert not said.perhaps_done or said.kind != Kind.REFUSED
 
 
-# -- watches ------------------------------------------------------------------------------------------------------------
-
-
 def message(*events: dict[str, object], revision: int = 9, **more: object) -> bytes:
-    """Return a message of a watch."""
     header = {"cluster_id": "14841639068965178418", "revision": str(revision)}
     return json.dumps({"result": {"header": header, **more, **({"events": events} if events else {})}}).encode() + b"\n"
 
 
 def put(key: str, value: str, revision: int) -> dict[str, object]:
-    """Return the event of a write."""
-    return {
-        "kv": {
-            "key": encoded(f"/sopa/{key}"),
-            "create_revision": "3",
-            "mod_revision": str(revision),
-            "value": encoded(value),
-        }
-    }
+    pair = {"key": encoded(f"/sopa/{key}"), "value": encoded(value)}
+    return {"kv": {**pair, "create_revision": "3", "mod_revision": str(revision)}}
 
 
 def test_a_watch_goes_on_from_the_last_change_that_was_read() -> None:
@@ -114,9 +92,8 @@ def test_a_watch_goes_on_from_the_last_change_that_was_read() -> None:
     assert reader.created
     # the node is at 9: what happened between is still to come
     assert reader.revision == 4
-    assert list(reader.feed(message(put("view", "1", 5), put("view", "2", 6)))) == [
-        Contents(6, {"view": Kept("2", 3, 6, 0)})
-    ]
+    written = list(reader.feed(message(put("view", "1", 5), put("view", "2", 6))))
+    assert written == [Contents(6, {"view": Kept("2", 3, 6, 0)})]
     deletion = {"type": "DELETE", "kv": {"key": encoded("/sopa/leader"), "mod_revision": "8"}}
     assert list(reader.feed(message(deletion))) == [Contents(8, {"leader": None})]
     assert reader.revision == 8
@@ -130,11 +107,8 @@ def test_a_watch_is_read_in_pieces_of_any_length(lengths: list[int]) -> None:
     for length in [*lengths, len(data)]:
         piece, data = data[:length], data[length:]
         seen += list(reader.feed(piece))
-    assert seen == [
-        Contents(4, {}),
-        Contents(5, {"view": Kept("1", 3, 5, 0)}),
-        Contents(7, {"term": Kept("ü", 3, 7, 0)}),
-    ]
+    views = Contents(5, {"view": Kept("1", 3, 5, 0)}), Contents(7, {"term": Kept("ü", 3, 7, 0)})
+    assert seen == [Contents(4, {}), *views]
 
 
 def test_the_last_words_of_a_node_have_no_end_of_line() -> None:

@@ -1,18 +1,18 @@
-"""The values of the engine's keys: what is written is read back, and what others write is named."""
-
-from __future__ import annotations
+"""The values of the engine's keys: what is written is read back, and what others write is named; its address."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.cluster import records
+from sopa_ryu.cluster.address import Access, AddressError, check_access
 from sopa_ryu.cluster.gateway import Contents, Kept
 from sopa_ryu.cluster.mirror import Mirror
 from sopa_ryu.cluster.records import RecordError
-from topologies import Clos, FatTree
+from topologies import FatTree
 
 TREE = FatTree(4)
 RECORDS: dict[str, records.Record] = {
@@ -33,12 +33,6 @@ def test_a_record_is_read_as_it_was_written(key: str) -> None:
     assert records.read(key, records.write(RECORDS[key])) == RECORDS[key]
 
 
-def test_the_charter_has_the_fabric() -> None:
-    charter = records.read("charter", records.write(RECORDS["charter"]))
-    assert isinstance(charter, records.Charter)
-    assert Clos.from_document(charter.fabric) == TREE
-
-
 def test_a_view_of_another_fabric_is_named() -> None:
     view = records.CommittedView(7, 12, {"a0_0-c0_1": "down"})
     assert view.view(TREE).failures == {"a0_0-c0_1": "down"}
@@ -46,14 +40,25 @@ def test_a_view_of_another_fabric_is_named() -> None:
         records.CommittedView(7, 12, {"a9_0": "down"}).view(TREE)
 
 
+FIELDS = sorted({field for record in RECORDS.values() for field in record._fields})
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(FIELDS), inner))
+
+
 @settings(max_examples=40)
-@given(st.sampled_from([*RECORDS, "notes", ""]), st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(
-        sorted({field for record in RECORDS.values() for field in record._fields})), inner)))  # fmt: skip
+@given(st.sampled_from([*RECORDS, "notes", ""]), VALUES)
 def test_whatever_is_in_the_engine_a_mirror_takes_it(key: str, value: object) -> None:
-    mirror = Mirror()
-    mirror.apply(Contents(3, {key: Kept(json.dumps(value), 1, 3, 0)}, whole=True))
-    known = [mirror.charter, mirror.term, mirror.leader, mirror.view, mirror.drains,
-             *mirror.members.values(), *mirror.relays.values()]  # fmt: skip
-    assert (key in mirror.problems) != any(record is not None for record in known)
+    its = Mirror()
+    its.apply(Contents(3, {key: Kept(json.dumps(value), 1, 3, 0)}, whole=True))
+    known = [its.charter, its.term, its.leader, its.view, its.drains, *its.members.values(), *its.relays.values()]
+    assert (key in its.problems) != any(record is not None for record in known)
+
+
+def test_what_belongs_together_is_given_together() -> None:
+    file = Path("x.pem")
+    for wrong in (Access(cert=file), Access(key=file), Access(user="sopa"), Access(password_file=file)):
+        with pytest.raises(AddressError, match="belong together"):
+            check_access(wrong)
+    check_access(Access(file, file, file, "sopa", file))
+    tls = [Access(ca=file), Access(cert=file, key=file), Access(user="sopa", password_file=file)]
+    assert [its.tls for its in tls] == [True, True, False]

@@ -5,10 +5,8 @@
 ``--hypothesis-seed`` chooses other examples, ``--examples`` their number.
 """
 
-from __future__ import annotations
-
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -18,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from flowrules.model import Flow, Table
 from sopa_ryu.fabric.messages import AddFlow, DeleteFlow
 from tests.models.memory_fabric import MemoryFabric
+from tests.models.reports import End
 from topologies import Level, Switch
 from topologies.failures import Reason
 
@@ -43,7 +42,10 @@ class ControllerMachine(RuleBasedStateMachine):
     def switch(self, number: int) -> Switch:
         return self.all[number % len(self.all)]
 
-    # -- connections --------------------------------------------------------------------------------------------------
+    def ports(self, ends: Iterable[End], trouble: Reason | None) -> None:
+        for switch, port in ends:
+            if port in self.fabric.switches[switch].ports:
+                self.fabric.switches[switch].set_port(port, trouble)
 
     @rule(number=NUMBERS, then=CHOICES)
     def connect(self, number: int, then: list[int]) -> None:
@@ -88,8 +90,7 @@ class ControllerMachine(RuleBasedStateMachine):
     def lose_channels(self, first: int, count: int, deliver: bool) -> None:
         """Break many channels while the switches forward."""
         for number in range(first, first + count):
-            if self.fabric.channel(self.switch(number)) is not None:
-                self.fabric.disconnect(self.switch(number))
+            self.disconnect(number, [])
         if deliver:
             self.fabric.settle()
 
@@ -98,22 +99,16 @@ class ControllerMachine(RuleBasedStateMachine):
         """Restart a switch as its neighbours see it: its links are silent for a while."""
         fabric, switch = self.fabric, self.switch(number)
         ends = [end for end in fabric.plan if switch in (end[0], fabric.plan[end][0])]
-        former = {end: fabric.switches[end[0]].ports.get(end[1]) for end in ends}
-        for at, port in ends:
-            if port in fabric.switches[at].ports and former[at, port] is None:
-                fabric.switches[at].set_port(port, Reason.SILENT)
+        ends = [(at, port) for at, port in ends if fabric.switches[at].ports.get(port, Reason.DOWN) is None]
+        self.ports(ends, Reason.SILENT)
         fabric.settle()
-        fabric.restart_switch(switch)
-        self.learned = {(owner, port) for owner, port in self.learned if owner != switch}
-        for at, port in ends:
-            if port in fabric.switches[at].ports and former[at, port] is None:
-                fabric.switches[at].set_port(port, None)
+        self.restart_switch(number, again=False)
+        self.ports(ends, None)
         if not away:
             fabric.connect(switch)
 
     @rule(number=NUMBERS, then=CHOICES)
     def impostor(self, number: int, then: list[int]) -> None:
-        """A device connects with the datapath id of a switch that is connected, and reports its ports."""
         channel = self.fabric.channel(self.switch(number))
         if channel is not None and self.fabric.core.switches.session(channel) is not None:
             evil = self.fabric.connect_impostor(self.switch(number))
@@ -122,7 +117,6 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(first=NUMBERS, count=st.integers(0, 20))
     def stand_still(self, first: int, count: int) -> None:
-        """The controller is stopped and continued."""
         self.fabric.stand_still(13, [self.switch(number) for number in range(first, first + count)])
 
     @rule(number=NUMBERS, ahead=st.sampled_from([1, 1000, 10**6]))
@@ -131,8 +125,6 @@ class ControllerMachine(RuleBasedStateMachine):
         device, channel = self.fabric.switches[self.switch(number)], self.fabric.channel(self.switch(number))
         if channel is None:
             device.generation = self.fabric.core.switches.generation.number + ahead
-
-    # -- ports --------------------------------------------------------------------------------------------------------
 
     @rule(number=NUMBERS, port=NUMBERS, trouble=st.sampled_from([None, Reason.DOWN, Reason.SILENT]), then=CHOICES)
     def set_port(self, number: int, port: int, trouble: Reason | None, then: list[int]) -> None:
@@ -154,17 +146,12 @@ class ControllerMachine(RuleBasedStateMachine):
         pair = ends[number % len(ends)], ends[other % len(ends)]
         former = [self.fabric.switches[switch].ports.get(port) for switch, port in pair]
         if seen:
-            for switch, port in pair:
-                if port in self.fabric.switches[switch].ports:
-                    self.fabric.switches[switch].set_port(port, Reason.DOWN)
+            self.ports(pair, Reason.DOWN)
         self.fabric.swap(*pair)
         if seen:
-            for (switch, port), trouble in zip(pair, former, strict=True):
-                if port in self.fabric.switches[switch].ports:
-                    self.fabric.switches[switch].set_port(port, trouble)
+            for end, trouble in zip(pair, former, strict=True):
+                self.ports([end], trouble)
         self.fabric.interleave(then)
-
-    # -- switches that do not do as they should -----------------------------------------------------------------------
 
     @rule(number=NUMBERS, table=st.sampled_from(Table), entries=st.integers(0, 3))
     def limit(self, number: int, table: Table, entries: int) -> None:
@@ -177,33 +164,26 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, messages=st.booleans(), answers=st.booleans())
     def hold(self, number: int, messages: bool, answers: bool) -> None:
-        channel = self.fabric.channel(self.switch(number))
-        if channel is not None:
+        if (channel := self.fabric.channel(self.switch(number))) is not None:
             channel.holds_messages, channel.holds_answers = messages, answers
 
     @rule(number=NUMBERS)
     def lose_answers(self, number: int) -> None:
-        channel = self.fabric.channel(self.switch(number))
-        if channel is not None:
+        if (channel := self.fabric.channel(self.switch(number))) is not None:
             channel.lose_answers()
 
     @rule(number=NUMBERS, host=NUMBERS)
     def learn(self, number: int, host: int) -> None:
-        switch = self.switch(number)
-        if switch.level is Level.EDGE:
-            port = 1 + host % self.fabric.tree.half
-            if self.fabric.switches[switch].learn(port):
-                self.learned.add((switch, port))
-
-    # -- other masters, and operators ---------------------------------------------------------------------------------
+        switch, port = self.switch(number), 1 + host % self.fabric.tree.half
+        if switch.level is Level.EDGE and self.fabric.switches[switch].learn(port):
+            self.learned.add((switch, port))
 
     @rule(number=NUMBERS, which=NUMBERS, stays=st.booleans(), then=CHOICES)
     def take(self, number: int, which: int, stays: bool, then: list[int]) -> None:
         """Another controller becomes the master, changes rules and perhaps leaves again."""
         device = self.fabric.switches[self.switch(number)]
         channel = self.fabric.take(self.switch(number))
-        ours = [entry.installed for entry in device.entries.values() if entry.flow is not None]
-        if ours:
+        if ours := [entry.installed for entry in device.entries.values() if entry.flow is not None]:
             device.handle(channel, DeleteFlow(ours[which % len(ours)]))
         device.handle(channel, AddFlow(FOREIGN, 1))
         if not stays:
@@ -216,8 +196,6 @@ class ControllerMachine(RuleBasedStateMachine):
         element = tree.link(switch, tree.neighbour(switch, self.K)) if link else switch
         self.fabric.drain(tree.name(element), drained)
         self.fabric.interleave(then)
-
-    # -- time ---------------------------------------------------------------------------------------------------------
 
     @rule(choices=st.lists(st.integers(0, 999), max_size=200))
     def go_on(self, choices: list[int]) -> None:
@@ -248,24 +226,15 @@ class SmallMachine(ControllerMachine):
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
     """Hypothesis runs many fabrics: their log is of no use, and writing it takes half of the time."""
-    logger = logging.getLogger("sopa")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    yield
-    logger.setLevel(level)
+    caplog.set_level(logging.CRITICAL, "sopa")
 
 
 @pytest.mark.parametrize(("machine", "examples", "steps"), [(SmallMachine, 100, 40), (ControllerMachine, 40, 40)])
 def test_at_rest_all_switches_have_the_rules_of_what_has_failed(
     machine: type[ControllerMachine], examples: int, steps: int, pytestconfig: pytest.Config
 ) -> None:
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=pytestconfig.getoption("--examples") or examples,
-            stateful_step_count=steps,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    number = pytestconfig.getoption("--examples") or examples
+    those = settings(max_examples=number, stateful_step_count=steps, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(machine, settings=those)

@@ -1,7 +1,5 @@
 """Drains outlive the controller, and whatever stands in their file."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -13,26 +11,28 @@ from sopa_ryu.fabric.drains import FILE, Drains, StateError
 from sopa_ryu.fabric.state import FabricState
 from topologies import Clos, FatTree, TopologyError
 
+TREE = FatTree(4)
 
-def drains(directory: Path, k: int = 4) -> Drains:
-    tree = FatTree(k)
-    return Drains(directory, tree, FabricState(tree, 1).drainable)
+
+def drains(directory: Path, tree: Clos = TREE, names: str = "") -> Drains:
+    its = Drains(directory, tree, FabricState(tree, 1).drainable)
+    for name in names.split():
+        its.add(name)
+    return its
 
 
 def test_what_is_drained_is_drained_after_a_restart(tmp_path: Path) -> None:
-    first = drains(tmp_path / "new" / "state")
-    first.add("a0_0-c0_1")
-    first.add("c1_1")
+    first = drains(tmp_path / "new" / "state", names="a0_0-c0_1 c1_1")
     first.remove("c1_1")
     first.close()
     assert drains(tmp_path / "new" / "state").names == {"a0_0-c0_1"}
 
 
 def test_an_unknown_name_changes_nothing(tmp_path: Path) -> None:
-    its = drains(tmp_path)
-    its.add("c0_0")
-    with pytest.raises(TopologyError):
-        its.add("c9_9")
+    its = drains(tmp_path, names="c0_0")
+    for name in ("c9_9", "a0_0-c1_0", "c0_1-a0_0", "banana", "", "a0_0-c0_1-e0_0", "-", "a0_0-"):
+        with pytest.raises(TopologyError):
+            its.add(name)
     with pytest.raises(ValueError, match="only link"):
         its.add("h0_0_2-e0_0")
     assert its.names == {"c0_0"}
@@ -42,9 +42,7 @@ def test_an_unknown_name_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "null", '{"k": 4}', '{"k": 4, "drained": [4]}', '{"k": 4, "drained": 4}', "\0"]
 )
-def test_an_unreadable_drain_file_is_reported_kept_and_drains_nothing(
-    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_file_is_said_and_kept(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FILE).write_text(content)
     its = drains(tmp_path)
     assert its.names == frozenset()
@@ -54,10 +52,7 @@ def test_an_unreadable_drain_file_is_reported_kept_and_drains_nothing(
 
 
 def test_of_another_fabric_only_what_it_lacks_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    before = drains(tmp_path, 6)
-    for name in ("c0_0", "a5_0-c0_1", "c2_2"):
-        before.add(name)
-    before.close()
+    drains(tmp_path, FatTree(6), "c0_0 a5_0-c0_1 c2_2").close()
     its = drains(tmp_path)
     assert its.names == {"c0_0"}
     assert "this fabric has no a5_0-c0_1, c2_2, drained before the start: now in drains.refused" in caplog.text
@@ -70,12 +65,8 @@ def test_of_another_fabric_only_what_it_lacks_is_refused(tmp_path: Path, caplog:
 
 
 def test_a_cable_that_is_gone_is_no_longer_drained(tmp_path: Path) -> None:
-    before = drains(tmp_path)
-    before.add("a0_0-c0_1")
-    before.add("c1_1")
-    before.close()
-    tree = Clos(4, 2, 2, 4, 2, links={"a0_0-c0_1": "absent"})
-    assert Drains(tmp_path, tree, FabricState(tree, 1).drainable).names == {"c1_1"}
+    drains(tmp_path, names="a0_0-c0_1 c1_1").close()
+    assert drains(tmp_path, Clos(4, 2, 2, 4, 2, links={"a0_0-c0_1": "absent"})).names == {"c1_1"}
 
 
 def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
@@ -96,8 +87,7 @@ def test_a_killed_controller_leaves_no_lock(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_refuses_the_drain_and_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    its = drains(tmp_path)
-    its.add("c0_0")
+    its = drains(tmp_path, names="c0_0")
     (tmp_path / "drains.new").mkdir()  # nothing can be written there, even by root
     with pytest.raises(StateError, match="cannot be written"):
         its.add("c0_1")
@@ -107,9 +97,7 @@ def test_a_full_disk_refuses_the_drain_and_loses_none(tmp_path: Path, monkeypatc
     assert drains(tmp_path).names == {"c0_0"}
 
 
-def test_a_directory_that_cannot_be_made_is_said_and_refuses_drains_only(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_directory_that_cannot_be_made_refuses_drains_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     its = drains(tmp_path / "file" / "state")
     assert "drains will be rejected" in caplog.text

@@ -1,13 +1,11 @@
 """What a start says of a fabric that is not the one of the last start."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
-from sopa_ryu.fabric.last_fabric import FILE, differences, note
+from sopa_ryu.fabric.last_fabric import FILE, note
 from topologies import Clos, FatTree
 
 BEFORE = Clos(2, 2, 2, 4, 2, mbit={"host": 10}, links={"a0_0-c0_1": "absent"}, gateways=["h0_0_2"])
@@ -24,17 +22,9 @@ def test_a_changed_fabric_is_said_once(tmp_path: Path, caplog: pytest.LogCapture
     note(tmp_path, BEFORE)
     now = Clos(2, 2, 2, 4, 3, links={"a0_0-c0_1": 5, "e0_0-a0_1": 7}, gateways=["h0_1_2"], no_label=["h0_0_3"])
     note(tmp_path, now)
-    said = caplog.text
-    for difference in (
-        "hosts 3 instead of 2",
-        "mbit.host as usual instead of 10",
-        "links.a0_0-c0_1 5 instead of absent",
-        "links.e0_0-a0_1 7 instead of as usual",
-        "gateways with h0_1_2",
-        "gateways without h0_0_2",
-        "no_label with h0_0_3",
-    ):
-        assert difference in said
+    differences = ["hosts 3 instead of 2", "mbit.host as usual instead of 10", "links.a0_0-c0_1 5 instead of absent"]
+    differences += ["links.e0_0-a0_1 7 instead of as usual", "gateways with h0_1_2", "gateways without h0_0_2"]
+    assert [its for its in (*differences, "no_label with h0_0_3") if its not in caplog.text] == []
     caplog.clear()
     note(tmp_path, now)
     assert caplog.text == ""
@@ -58,7 +48,3 @@ def test_a_damaged_file_is_said_and_replaced(tmp_path: Path, content: str, caplo
 def test_a_full_disk_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     note(tmp_path / "nowhere", BEFORE)
     assert "cannot be written" in caplog.text
-
-
-def test_nothing_differs_between_equal_fabrics() -> None:
-    assert list(differences(BEFORE.document(), BEFORE.document())) == []

@@ -1,7 +1,5 @@
 """The messages that lead from the installed rules of a switch to the intended ones, and their order."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -18,7 +16,7 @@ from sopa_ryu.fabric.messages import (
     Modification,
     ModifyGroup,
 )
-from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE, cookie, difference, is_learned, is_ours, reconcile
+from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE, cookie, difference, is_ours, reconcile
 from tests.models.memory_switch import MemorySwitch
 from topologies import Failures, FatTree
 
@@ -27,54 +25,48 @@ CHANGED = HIGH._replace(purpose="changed", apply=(Output(2),))
 GROUPED = Flow(Table.UP, 20, (), "grouped", apply=(ToGroup(1),))
 GROUP, TURNED = Group(1, (Bucket(3), Bucket(4))), Group(1, (Bucket(4), Bucket(3)))
 WANTED = SwitchRules((HIGH, GROUPED), (GROUP,))
-NOTHING = InstalledState([], {})
 
 
 def installed(flow: Flow, version: int = 7) -> Installed:
     return Installed(flow.table, flow.priority, cookie(flow, version), flow.match)
 
 
-def test_an_empty_switch_gets_groups_first_and_the_last_tables_next() -> None:
-    assert reconcile(WANTED, NOTHING, 3) == [AddGroup(GROUP), AddFlow(GROUPED, 3), AddFlow(HIGH, 3)]
+FOUND_HIGH, FOUND_GROUPED = installed(HIGH), installed(GROUPED)
+STALE, FOREIGN = installed(HIGH._replace(priority=41)), Installed(Table.DOWN, 9, 0x1234, ())
+LEARNED = Installed(Table.DELIVER, 1, LEARNED_COOKIE, (("metadata", (1, 0xFFFF)),))
+HALF_A_MATCH, OTHER_MATCH = installed(CHANGED)._replace(match=CHANGED.match[::-1]), FOUND_HIGH._replace(match=())
+RECONCILED: dict[str, tuple[list[Installed], dict[int, tuple[int, ...]], list[Modification]]] = {
+    "an empty switch gets groups first and the last tables next": (
+        [], {}, [AddGroup(GROUP), AddFlow(GROUPED, 3), AddFlow(HIGH, 3)],
+    ),
+    "what is right is not touched, whatever its version": ([installed(HIGH, 1), installed(GROUPED, 2)], {1: (3, 4)}, []),
+    "what does something else is overwritten": ([installed(CHANGED), FOUND_GROUPED], {1: (3, 4)}, [AddFlow(HIGH, 3)]),
+    "whatever the order of its match": ([HALF_A_MATCH, FOUND_GROUPED], {1: (3, 4)}, [AddFlow(HIGH, 3)]),
+    "what matches something else is replaced": (
+        [OTHER_MATCH, FOUND_GROUPED], {1: (3, 4)}, [AddFlow(HIGH, 3), DeleteFlow(OTHER_MATCH)],
+    ),
+    "stale and foreign entries are deleted last and groups after them": (
+        [STALE, FOREIGN],
+        {1: (4, 3), 5: (3,)},
+        [ModifyGroup(GROUP), AddFlow(GROUPED, 3), AddFlow(HIGH, 3), DeleteFlow(STALE), DeleteFlow(FOREIGN), DeleteGroup(5)],
+    ),
+    "a foreign entry in the place of a right one is overwritten": (
+        [FOUND_HIGH._replace(cookie=1), FOUND_GROUPED], {1: (3, 4)}, [AddFlow(HIGH, 3)],
+    ),
+    "what a switch has learned stays": ([FOUND_HIGH, FOUND_GROUPED, LEARNED], {1: (3, 4)}, []),
+    "unless it is in another table": (
+        [FOUND_HIGH, FOUND_GROUPED, LEARNED._replace(table=Table.UP)],
+        {1: (3, 4)},
+        [DeleteFlow(LEARNED._replace(table=Table.UP))],
+    ),
+}  # fmt: skip
 
 
-def test_what_is_right_is_not_touched_whatever_its_version() -> None:
-    found = InstalledState([installed(HIGH, 1), installed(GROUPED, 2)], {1: (3, 4)})
-    assert reconcile(WANTED, found, 3) == []
-
-
-def test_an_entry_that_does_something_else_is_overwritten_and_not_deleted() -> None:
-    found = InstalledState([installed(CHANGED), installed(GROUPED)], {1: (3, 4)})
-    assert reconcile(WANTED, found, 3) == [AddFlow(HIGH, 3)]
-    turned = installed(CHANGED)._replace(match=CHANGED.match[::-1])
-    assert reconcile(WANTED, InstalledState([turned, installed(GROUPED)], {1: (3, 4)}), 3) == [AddFlow(HIGH, 3)]
-
-
-def test_stale_and_foreign_entries_are_deleted_last_and_groups_after_them() -> None:
-    stale = installed(HIGH._replace(priority=41))
-    foreign = Installed(Table.DOWN, 9, 0x1234, ())
-    found = InstalledState([stale, foreign], {1: (4, 3), 5: (3,)})
-    assert reconcile(WANTED, found, 3) == [
-        ModifyGroup(GROUP),
-        AddFlow(GROUPED, 3),
-        AddFlow(HIGH, 3),
-        DeleteFlow(stale),
-        DeleteFlow(foreign),
-        DeleteGroup(5),
-    ]
-
-
-def test_a_foreign_entry_in_the_place_of_a_right_one_is_overwritten() -> None:
-    found = InstalledState([installed(HIGH)._replace(cookie=1), installed(GROUPED)], {1: (3, 4)})
-    assert reconcile(WANTED, found, 3) == [AddFlow(HIGH, 3)]
-
-
-def test_what_a_switch_has_learned_stays() -> None:
-    learned = Installed(Table.DELIVER, 1, LEARNED_COOKIE, (("metadata", (1, 0xFFFF)),))
-    assert is_learned(learned)
-    assert reconcile(WANTED, InstalledState([installed(HIGH), installed(GROUPED), learned], {1: (3, 4)}), 3) == []
-    elsewhere = learned._replace(table=Table.UP)
-    assert reconcile(SwitchRules((), ()), InstalledState([learned, elsewhere], {}), 3) == [DeleteFlow(elsewhere)]
+@pytest.mark.parametrize(("flows", "groups", "changes"), RECONCILED.values(), ids=RECONCILED)
+def test_what_leads_from_the_installed_rules_to_the_intended_ones(
+    flows: list[Installed], groups: dict[int, tuple[int, ...]], changes: list[Modification]
+) -> None:
+    assert reconcile(WANTED, InstalledState(flows, groups), 3) == changes
 
 
 def test_a_cookie_tells_owner_entry_and_version() -> None:
@@ -135,17 +127,13 @@ def test_any_rules_of_a_switch_become_any_others_by_either_way(seed: int) -> Non
         for change in changes:
             assert device.handle(channel, change) == []
 
-    def state() -> InstalledState:
-        ports = {number: tuple(bucket.port for bucket in group.buckets) for number, group in device.groups.items()}
-        return InstalledState([entry.installed for entry in device.entries.values()], ports)
-
     present = rules()
-    carry_out(reconcile(present, state(), 1))
+    carry_out(reconcile(present, device.installed(), 1))
     for version in range(2, 6):
         former, present = present, rules()
         if version % 2:
-            carry_out(reconcile(present, state(), version))
+            carry_out(reconcile(present, device.installed(), version))
         else:
             carry_out(difference(former, present, version))
-        assert {repr(entry.flow) for entry in device.entries.values()} == set(map(repr, present.flows))
-        assert reconcile(present, state(), version) == []
+        assert set(map(repr, device.flows())) == set(map(repr, present.flows))
+        assert reconcile(present, device.installed(), version) == []

@@ -1,7 +1,5 @@
 """The controller's core with switches in memory, a script for each rule; `tests.models.scripted_fabric` says what the words do."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -11,24 +11,20 @@ from flowrules.affected import affected
 from flowrules.steering import allowed_uplinks
 from flowrules.switch_rules import fabric_rules
 from tests.helpers.random_fabrics import random_fabric
-from topologies import Clos, Failures, FatTree, Level
+from topologies import Clos, Failures, FatTree, Level, Switch
 from topologies.failures import Reason
 
 REASONS = (Reason.DOWN, Reason.DOWN, Reason.SILENT, Reason.DRAINED, Reason.NO_CHANNEL)
 
 
-def with_gateways(tree: Clos, choose: random.Random) -> Clos:
-    hosts = [tree.name(host) for host in tree.hosts()]
-    return Clos.from_document(
-        {**tree.document(), "gateways": choose.sample(hosts, min(len(hosts), choose.randint(1, 4)))}
-    )
-
-
 def fabric(seed: int) -> Clos:
-    """Fat-trees and other Clos fabrics, with absent links, links of rates of their own, and gateways."""
     choose = random.Random(f"{seed} affected")
     tree = FatTree(choose.choice((4, 6))) if seed % 4 == 0 else random_fabric(seed, most=40, rates=seed % 4 == 1)
-    return with_gateways(tree, choose) if choose.random() < 0.5 else tree
+    if choose.random() < 0.5:
+        return tree
+    hosts = [tree.name(host) for host in tree.hosts()]
+    gateways = choose.sample(hosts, min(len(hosts), choose.randint(1, 4)))
+    return Clos.from_document({**tree.document(), "gateways": gateways})
 
 
 def histories(tree: Clos, choose: random.Random, steps: int) -> Iterator[Failures]:
@@ -60,25 +56,26 @@ def test_the_rules_of_all_others_are_the_same(seed: int) -> None:
                 assert allowed_uplinks(tree, switch, before) == allowed_uplinks(tree, switch, after)
 
 
+def differing(before: Failures, after: Failures) -> set[Switch]:
+    were, are = dict(fabric_rules(before.tree, before)), dict(fabric_rules(after.tree, after))
+    return {switch for switch in were if were[switch] != are[switch]}
+
+
 @pytest.mark.parametrize("name", ["a0_0-c0_1", "e0_1-a0_0", "a1_1", "c1_0", "e2_1", "h0_0_2-e0_0"])
 def test_of_a_fat_tree_with_one_failure_no_switch_is_named_in_vain(name: str) -> None:
-    tree = FatTree(8)
-    healthy, failed = Failures(tree), Failures(tree, {name: Reason.DOWN})
-    were, are = dict(fabric_rules(tree, healthy)), dict(fabric_rules(tree, failed))
-    differing = {switch for switch in were if were[switch] != are[switch]}
-    assert affected(healthy, failed) == affected(failed, healthy) == differing
+    healthy = Failures(FatTree(8))
+    failed = healthy.with_failed(name, Reason.DOWN)
+    assert affected(healthy, failed) == affected(failed, healthy) == differing(healthy, failed)
 
 
 def test_a_failure_beside_many_standing_ones_is_told_apart() -> None:
-    tree = FatTree(12)
     standing = {f"a{pod}_{pod % 6}-c{pod % 6}_{(5 * pod) % 6}": Reason.DOWN for pod in range(1, 12)}
-    before, after = Failures(tree, standing), Failures(tree, {**standing, "a0_0-c0_1": Reason.DOWN})
-    were, are = dict(fabric_rules(tree, before)), dict(fabric_rules(tree, after))
-    differing = {switch for switch in were if were[switch] != are[switch]}
-    named = affected(before, after)
+    before = Failures(FatTree(12), standing)
+    after = before.with_failed("a0_0-c0_1", Reason.DOWN)
+    named, needed = affected(before, after), differing(before, after)
     assert named is not None
-    assert differing <= named
-    assert len(named) <= 2 * len(differing)
+    assert needed <= named
+    assert len(named) <= 2 * len(needed)
 
 
 def test_what_would_take_too_long_is_not_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,5 @@
 """What a host may send, over many sizes of fabric: nothing that a switch would take for its own leaves the first one."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -31,18 +29,16 @@ def first_switch(k: int, draw: random.Random) -> tuple[FatTree, TableSwitch, Hos
 def taken_for_their_own(tree: FatTree, draw: random.Random) -> dict[str, Any]:
     """Draw what makes a packet one that a switch would take."""
     byte = draw.randrange
-    return draw.choice(
-        [
-            {"ip_proto": UDP, "udp_dst": draw.choice([3784, 3785, 4784, 6784, 7784, 7785]), "nw_ttl": byte(256)},
-            {"ip_proto": UDP, "udp_dst": 0, "nw_ttl": 255, "ip_frag": 1},
-            {"ip_proto": byte(256), "eth_dst": BFD_MAC, "ip_frag": byte(4)},
-            {"eth_type": draw.choice([0x0806, 0x86DD, 0x8902, 0x0800]), "eth_dst": BFD_MAC, "arp_op": 1},
-            {"eth_dst": f"{byte(256) | 1:02x}:{byte(256):02x}:c2:00:00:{byte(256):02x}"},
-            {"ipv4_dst": f"10.{byte(256)}.{byte(256)}.1", "tcp_dst": draw.choice([6633, 6640, 6653])},
-            {"ipv4_dst": f"10.{tree.k}.{byte(256)}.{byte(256)}", "ip_proto": UDP, "udp_dst": draw.choice([4789, 6081])},
-            {"eth_type": draw.choice([0x8902, 0x88CC, 0x8809, 0x86DD, 0x8847, 0x88A8])},
-        ]
-    )
+    return draw.choice([
+        {"ip_proto": UDP, "udp_dst": draw.choice([3784, 3785, 4784, 6784, 7784, 7785]), "nw_ttl": byte(256)},
+        {"ip_proto": UDP, "udp_dst": 0, "nw_ttl": 255, "ip_frag": 1},
+        {"ip_proto": byte(256), "eth_dst": BFD_MAC, "ip_frag": byte(4)},
+        {"eth_type": draw.choice([0x0806, 0x86DD, 0x8902, 0x0800]), "eth_dst": BFD_MAC, "arp_op": 1},
+        {"eth_dst": f"{byte(256) | 1:02x}:{byte(256):02x}:c2:00:00:{byte(256):02x}"},
+        {"ipv4_dst": f"10.{byte(256)}.{byte(256)}.1", "tcp_dst": draw.choice([6633, 6640, 6653])},
+        {"ipv4_dst": f"10.{tree.k}.{byte(256)}.{byte(256)}", "ip_proto": UDP, "udp_dst": draw.choice([4789, 6081])},
+        {"eth_type": draw.choice([0x8902, 0x88CC, 0x8809, 0x86DD, 0x8847, 0x88A8])},
+    ])  # fmt: skip
 
 
 @pytest.mark.parametrize("k", SIZES)
@@ -73,19 +69,16 @@ def test_everything_else_from_the_own_address_to_a_host_leaves_as_before(k: int)
 def test_a_hosts_requests_are_answered_but_not_for_its_own_address(k: int) -> None:
     draw = random.Random(k)
     tree, switch, src, dst, port = first_switch(k, draw)
-    mine = str(tree.ip(src))
-    request = {"eth_type": 0x0806, "arp_op": 1, "eth_src": tree.mac(src), "arp_sha": tree.mac(src)}
+    mine, mac = str(tree.ip(src)), tree.mac(src)
+    request = {"eth_type": 0x0806, "arp_op": 1, "eth_src": mac, "arp_sha": mac, "eth_dst": "ff:ff:ff:ff:ff:ff"}
     for spa, tpa, answers in (
         (mine, mine, 0),
         ("0.0.0.0", mine, 0),
         (mine, str(tree.ip(dst)), 1),
         (mine, "10.0.0.1", 1),
     ):
-        packet = {**request, "eth_dst": "ff:ff:ff:ff:ff:ff", "arp_spa": spa, "arp_tpa": tpa}
-        assert len(switch.receive(packet, port)) == answers
+        assert len(switch.receive({**request, "arp_spa": spa, "arp_tpa": tpa}, port)) == answers
     for mac in (f"02:aa:00:00:00:{number:02x}" for number in range(20)):
-        packet = {**request, "eth_dst": "ff:ff:ff:ff:ff:ff", "arp_spa": mine, "arp_tpa": mine, "arp_sha": mac}
-        assert switch.receive(packet, port) == []  # but learned
-        down = ipv4_packet(tree, dst, src)
-        [departure] = switch.receive(down, tree.uplink_port(Level.EDGE, 0))
+        assert switch.receive({**request, "arp_spa": mine, "arp_tpa": mine, "arp_sha": mac}, port) == []  # but learned
+        [departure] = switch.receive(ipv4_packet(tree, dst, src), tree.uplink_port(Level.EDGE, 0))
         assert (departure.port, departure.packet["eth_dst"]) == (port, mac)

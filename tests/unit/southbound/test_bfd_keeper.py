@@ -1,10 +1,9 @@
 """The BFD keeper with databases in memory and a virtual clock: when it enables BFD, where, and what it says of it, as scripts."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -16,59 +15,13 @@ from sopa_ryu.southbound import bfd_keeper as keeper_module
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection
 from tests.helpers.golden import Step, play, scripts
+from tests.models.green_time import GreenTime
 from tests.models.memory_ovsdb import End, MemoryOvsdb
 from tests.models.memory_switch import Channel, MemorySwitch
 from topologies import Clos, FatTree, Level, Reason, Switch
 
 TREE = FatTree(4)
 OWN = ["tcp:*:6640"]
-
-
-class EndOfTest(BaseException):
-    """The time that a test has given the keeper is over."""
-
-
-class Clock:
-    """`time` and `ryu.lib.hub` in one: what sleeps lets the clock go on, and the switches report their ports."""
-
-    def __init__(self, state: FabricState, ovsdb: MemoryOvsdb) -> None:
-        self.now = self.end = 1000.0
-        self._state = state
-        self._ovsdb = ovsdb
-        self._troubles: dict[End, Reason | None] = {}
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        if self.now + seconds > self.end:
-            raise EndOfTest
-        self.now = self._ovsdb.now = self.now + seconds
-        for end in self._ovsdb.fabric_ends():
-            trouble = self._ovsdb.trouble(end)
-            if self._troubles.get(end) is not trouble:
-                self._troubles[end] = trouble
-                self._state.port_changed(*end, trouble, self.now)
-
-
-class Event:
-    """`hub.Event` on that clock."""
-
-    clock: Clock
-
-    def __init__(self) -> None:
-        self._is_set = False
-
-    def set(self) -> None:
-        self._is_set = True
-
-    def clear(self) -> None:
-        self._is_set = False
-
-    def wait(self, timeout: float) -> bool:
-        if not self._is_set:
-            self.clock.sleep(timeout)
-        return self._is_set
 
 
 class Bench:
@@ -81,17 +34,25 @@ class Bench:
         self.state = FabricState(tree, epoch=1)
         self.connections: dict[Switch, Channel] = {}
         self.ovsdb = MemoryOvsdb(tree, self.address)
+        self._troubles: dict[End, Reason | None] = {}
         for switch in tree.switches():
             self.connect(switch)
         self.state.settle(0)
-        self.clock = Clock(self.state, self.ovsdb)
-        event = type("Event", (Event,), {"clock": self.clock})
-        monkeypatch.setattr(self.clock, "Event", event, raising=False)
+        self.clock = GreenTime(self._report)
         monkeypatch.setattr(keeper_module, "hub", self.clock)
         monkeypatch.setattr(keeper_module, "time", self.clock)
         monkeypatch.setattr(bfd_module, "transact", self.ovsdb.transact)
         connections = cast(Mapping[Switch, Connection], self.connections)
         self.keeper = BfdKeeper(self.state, connections, addresses, 100, may_change=self._commands)
+        self.clock.spawn(self.keeper.watch)
+
+    def _report(self) -> None:
+        self.ovsdb.now = self.clock.now
+        for end in self.ovsdb.fabric_ends():
+            trouble = self.ovsdb.trouble(end)
+            if self._troubles.get(end) is not trouble:
+                self._troubles[end] = trouble
+                self.state.port_changed(*end, trouble, self.clock.now)
 
     def _commands(self) -> bool:
         self.before_each_step()
@@ -104,11 +65,6 @@ class Bench:
         self.connections[switch] = MemorySwitch(self.tree.dpid(switch), {}).connect(self.host(switch))
         self.state.switch_heard(switch, {}, 0)
         self.state.switch_ready(switch, 0)
-
-    def run(self, seconds: float) -> None:
-        self.clock.end = self.clock.now + seconds
-        with pytest.raises(EndOfTest):
-            self.keeper.watch()
 
     def address(self, switch: Switch) -> str:
         return f"tcp:{self.host(switch)}:6640"
@@ -123,108 +79,76 @@ class World:
         self._said: object = None
 
     def handle(self, step: Step) -> str:
-        """Carry out a step."""
         if step.command == "fabric":
             numbers = {name: int(value) for name, value in step.options.items()}
-            self._bench = self._make(
-                *([[]] if "without-databases" in step.words else ()), **({"tree": Clos(**numbers)} if numbers else {})
-            )
-        elif self._bench is None:
-            self._bench = self._make()
-        found = [] if step.command == "fabric" else getattr(self, step.command)(*step.words, **step.options)
-        return "\n".join([*(found or ()), *self._news()])
+            addresses = [] if "without-databases" in step.words else OWN
+            self._bench = self._make(addresses, Clos(**numbers) if numbers else TREE)
+            return "\n".join(self._news())
+        self._bench = self._bench or self._make()
+        return "\n".join([*self._told_by(self._bench, step), *self._news()])
 
-    @property
-    def bench(self) -> Bench:
-        assert self._bench is not None
-        return self._bench
-
-    def _news(self) -> list[str]:
+    def _news(self) -> Iterator[str]:
         """What the keeper says if it is something else than before, and what it has logged."""
-        bfd, messages = self.bench.state.bfd, self._logged()
-        said = [f"{'on' if bfd['enabled'] else 'off'}: {bfd['detail']}"] if bfd != self._said else []
-        self._said = dict(bfd)
-        new, self._told = messages[self._told :], len(messages)
-        return [*said, *(f"log: {line}" for line in new)]
+        assert self._bench is not None
+        bfd, messages = self._bench.state.bfd, self._logged()
+        if bfd != self._said:
+            yield f"{'on' if bfd['enabled'] else 'off'}: {bfd['detail']}"
+        yield from (f"log: {line}" for line in messages[self._told :])
+        self._said, self._told = dict(bfd), len(messages)
 
-    def look(self) -> None:
-        """A switch has connected: the keeper looks soon."""
-        self.bench.keeper.look()
+    def _told_by(self, bench: Bench, step: Step) -> Iterator[str]:
+        tree, ovsdb = bench.tree, bench.ovsdb
+        match step.command, step.words:
+            case "look", []:  # a switch has connected
+                bench.keeper.look()
+            case "run", [seconds]:  # tell at how many ends BFD was enabled meanwhile, and after how many seconds
+                begin, before = bench.clock.now, set(ovsdb.enabled_at)
+                bench.clock.run(float(seconds))
+                times = Counter(round(at - begin, 2) for end, at in ovsdb.enabled_at.items() if end not in before)
+                yield from (f"enabled at {count} ends after {at:g} s" for at, count in sorted(times.items()))
+                yield from [f"failed: {', '.join(bench.state.failures)}"] * bool(bench.state.failures)
+            case "uplinks", []:  # which uplinks' ends have BFD, by when it was enabled
+                found: dict[float, set[int]] = {}
+                for (switch, port), at in ovsdb.enabled_at.items():
+                    found.setdefault(at, set()).add(max(switch, tree.neighbour(switch, port)).index)  # type: ignore[type-var,union-attr]
+                yield from (f"uplinks {sorted(its)}" for _, its in sorted(found.items()))
+            case "asked", []:
+                yield f"{len(ovsdb.transactions)} transactions"
+            case "settings", [text]:  # set those of an interface, or tell them
+                [place] = self._ends(tree, [text])
+                if step.options:
+                    ovsdb.bfd[place] = step.options
+                    if step.options["enable"] == "true":
+                        ovsdb.enabled_at[place] = 0.0
+                else:
+                    yield " ".join(f"{key}={value}" for key, value in sorted(ovsdb.bfd[place].items()))
+            case "broken", ends:  # BFD hears nothing at these ports, and at all others as usual
+                ovsdb.broken = set(self._ends(tree, ends))
+            case "silent", names:  # the databases of these switches, and no others
+                ovsdb.refusing = {bench.address(tree.switch(name)) for name in names}
+            case "away", [name]:
+                del bench.connections[tree.switch(name)]
+            case "connect", [name]:
+                bench.connect(tree.switch(name))
+            case "settled", [does]:
+                bench.state.settled = does == "yes"
+            case "commands", ["until"]:  # this controller commands the switches until it has enabled BFD somewhere
+                bench.before_each_step = lambda: setattr(bench, "commands", not ovsdb.enabled_at)
+            case "commands", [does]:
+                bench.commands = does == "yes"
+            case "another_begins", []:  # to enable BFD at the first uplinks just before this process would
+                bench.before_each_step = lambda: None if ovsdb.enabled_at else self._begin(bench)
+            case _:
+                raise ValueError(f"no word of a script: {step}")
 
-    def run(self, seconds: str) -> list[str]:
-        """Let time pass; tell at how many ends BFD was enabled meanwhile, and after how many seconds."""
-        bench = self.bench
-        begin, before = bench.clock.now, set(bench.ovsdb.enabled_at)
-        bench.run(float(seconds))
-        times = Counter(round(at - begin, 2) for end, at in bench.ovsdb.enabled_at.items() if end not in before)
-        found = [f"enabled at {count} ends after {at:g} s" for at, count in sorted(times.items())]
-        return found + [f"failed: {', '.join(bench.state.failures)}"] * bool(bench.state.failures)
+    @staticmethod
+    def _begin(bench: Bench) -> None:
+        bfd_module.enable([bench.address(switch) for switch in TREE.switches()], TREE, 100, uplink=0)
+        bench.clock.sleep(0.01)  # its switches say so
 
-    def uplinks(self) -> list[str]:
-        """Tell which uplinks' ends have BFD, by when it was enabled."""
-        found: dict[float, set[int]] = {}
-        for (switch, port), at in self.bench.ovsdb.enabled_at.items():
-            neighbour = self.bench.tree.neighbour(switch, port)
-            assert isinstance(neighbour, Switch)
-            found.setdefault(at, set()).add(max(switch, neighbour).index)
-        return [f"uplinks {sorted(its)}" for _, its in sorted(found.items())]
-
-    def asked(self) -> list[str]:
-        """Tell how many transactions there were."""
-        return [f"{len(self.bench.ovsdb.transactions)} transactions"]
-
-    def settings(self, end: str, **options: str) -> list[str]:
-        """Set the settings of an interface, or tell them."""
-        name, port = end.split(":")
-        place = self.bench.tree.switch(name), int(port)
-        if options:
-            self.bench.ovsdb.bfd[place] = options
-            if options["enable"] == "true":
-                self.bench.ovsdb.enabled_at[place] = 0.0
-            return []
-        return [" ".join(f"{key}={value}" for key, value in sorted(self.bench.ovsdb.bfd[place].items()))]
-
-    def broken(self, *ends: str) -> None:
-        """Let BFD hear nothing at these ports, and at all others as usual."""
-        self.bench.ovsdb.broken = {
-            (self.bench.tree.switch(name), int(port)) for name, port in (end.split(":") for end in ends)
-        }
-
-    def silent(self, *names: str) -> None:
-        """Let the databases of these switches not answer, and all others."""
-        self.bench.ovsdb.refusing = {self.bench.address(self.bench.tree.switch(name)) for name in names}
-
-    def away(self, name: str) -> None:
-        """Take the connection of a switch away."""
-        del self.bench.connections[self.bench.tree.switch(name)]
-
-    def connect(self, name: str) -> None:
-        """Connect a switch."""
-        self.bench.connect(self.bench.tree.switch(name))
-
-    def settled(self, does: str) -> None:
-        """Let the fabric have settled, or not."""
-        self.bench.state.settled = does == "yes"
-
-    def commands(self, does: str) -> None:
-        """Let this controller command the switches, or not, or ``until`` it has enabled BFD somewhere."""
-
-        def until() -> None:
-            self.bench.commands = not self.bench.ovsdb.enabled_at
-
-        self.bench.commands = does == "yes"
-        self.bench.before_each_step = until if does == "until" else lambda: None
-
-    def another_begins(self) -> None:
-        """Let another process enable BFD at the first uplinks just before this one would."""
-        bench = self.bench
-
-        def begun() -> None:
-            if not bench.ovsdb.enabled_at:
-                bfd_module.enable([bench.address(switch) for switch in TREE.switches()], TREE, 100, uplink=0)
-                bench.clock.sleep(0.01)  # its switches say so
-
-        bench.before_each_step = begun
+    @staticmethod
+    def _ends(tree: Clos, texts: Iterable[str]) -> list[End]:
+        return [(tree.switch(name), int(port)) for name, port in (text.split(":") for text in texts)]
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "bfd"), ids=lambda path: path.stem)
@@ -232,16 +156,17 @@ def test_script(
     script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "sopa.bfd"):
-        world = World(lambda *more, **options: Bench(monkeypatch, *more, **options), lambda: caplog.messages)
-        play(script, world.handle, record=request.config.option.record)
+        play(
+            script,
+            World(partial(Bench, monkeypatch), lambda: caplog.messages).handle,
+            record=request.config.option.record,
+        )
 
 
 @pytest.mark.parametrize(
     ("host", "address"), [("192.0.2.7", "ssl:192.0.2.7:6641"), ("2001:db8::7", "ssl:[2001:db8::7]:6641")]
 )
-def test_an_asterisk_stands_for_the_address_of_each_switch(
-    monkeypatch: pytest.MonkeyPatch, host: str, address: str
-) -> None:
+def test_an_asterisk_stands_for_each_switchs_address(monkeypatch: pytest.MonkeyPatch, host: str, address: str) -> None:
     bench = Bench(monkeypatch, ["ssl:*:6641", "tcp:198.51.100.1"])
     own = bench.host
     monkeypatch.setattr(bench, "host", lambda switch: host)
@@ -249,5 +174,5 @@ def test_an_asterisk_stands_for_the_address_of_each_switch(
         bench.connect(switch)
     others = {f"ssl:{own(switch)}:6641" for switch in TREE.switches() if switch.level is not Level.CORE}
     bench.keeper.look()
-    bench.run(1.5)
+    bench.clock.run(1.5)
     assert set(bench.ovsdb.transactions) == {address, "tcp:198.51.100.1"} | others

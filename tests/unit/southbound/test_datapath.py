@@ -1,16 +1,15 @@
 """A switch's channel as SOPA serves it: what is written arrives whole and in order, whenever the switch takes it."""
 
-from __future__ import annotations
-
 import socket as sockets
 import struct
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import eventlet
 import pytest
 from eventlet.green import socket as green
-from ryu.ofproto import ofproto_v1_3
+from ryu.ofproto import ofproto_v1_3 as of
 
 from sopa_ryu.manager import make_ryu_importable
 from sopa_ryu.southbound import openflow, parsing
@@ -27,19 +26,7 @@ from sopa_ryu.southbound.datapath import ROOM, Datapath  # noqa: E402
 PIECE = 1 << 16
 
 
-class Events:
-    """Stands in for Ryu's application that hands events on: here nobody listens."""
-
-    def send_event_to_observers(self, _event: object, _state: object) -> None:
-        """Nobody listens."""
-
-    def get_handlers(self, _event: object) -> list[Any]:
-        return []
-
-
 class Pair:
-    """A datapath and the switch's end of its connection."""
-
     def __init__(self) -> None:
         listener: Any = green.socket()
         listener.bind(("127.0.0.1", 0))
@@ -48,8 +35,8 @@ class Pair:
         accepted, address = listener.accept()
         listener.close()
         for end in (accepted, self.switch):
-            end.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, PIECE)
-            end.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, PIECE)
+            for option in (sockets.SO_SNDBUF, sockets.SO_RCVBUF):
+                end.setsockopt(sockets.SOL_SOCKET, option, PIECE)
         self.datapath: Any = Datapath(SwitchSocket(accepted), address)
         self.received = bytearray()
 
@@ -60,19 +47,16 @@ class Pair:
 
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    monkeypatch.setitem(app_manager.SERVICE_BRICKS, "ofp_event", Events())
+    nobody = SimpleNamespace(send_event_to_observers=lambda *_: None, get_handlers=lambda *_: [])
+    monkeypatch.setitem(app_manager.SERVICE_BRICKS, "ofp_event", nobody)
     its = Pair()
     yield its
     its.switch.close()
     its.datapath.socket.close()
 
 
-def numbered(number: int, size: int) -> bytes:
-    return struct.pack("!I", number) * (size // 4)
-
-
 def test_what_a_slow_switch_takes_late_arrives_whole_and_in_order(pair: Pair) -> None:
-    pieces = [numbered(number, 4 + number % 7 * PIECE // 4) for number in range(120)]
+    pieces = [struct.pack("!I", number) * (1 + number % 7 * PIECE // 16) for number in range(120)]
     done: list[int] = []
 
     def write(first: int) -> None:
@@ -98,8 +82,7 @@ def test_what_a_slow_switch_takes_late_arrives_whole_and_in_order(pair: Pair) ->
         assert pair.received[at : at + len(pieces[number])] == pieces[number]
         found.append(number)
         at += len(pieces[number])
-    assert [number for number in found if number % 2 == 0] == list(range(0, 120, 2))
-    assert [number for number in found if number % 2] == list(range(1, 120, 2))
+    assert sorted(found, key=lambda number: number % 2) == [*range(0, 120, 2), *range(1, 120, 2)]
     reader.kill()
 
 
@@ -129,57 +112,58 @@ def message(kind: int, xid: int, body: bytes = b"") -> bytes:
 
 def test_an_answer_to_an_echo_request_is_taken_and_any_answer_counts(pair: Pair) -> None:
     datapath = pair.datapath
-    datapath.set_version(ofproto_v1_3.OFP_VERSION)
-    datapath.ask()
-    datapath.ask()
+
+    def take(kind: int, xid: int, body: bytes = b"") -> bool:
+        return bool(datapath.take(kind, xid, message(kind, xid, body)))
+
+    def ask_twice() -> None:
+        datapath.ask()
+        datapath.ask()
+
+    datapath.set_version(of.OFP_VERSION)
+    ask_twice()
     assert datapath.unanswered == 0  # what it may have answered has not been read
     pair.switch.recv(100)
-    datapath.take(ofproto_v1_3.OFPT_BARRIER_REPLY, 7, message(ofproto_v1_3.OFPT_BARRIER_REPLY, 7))
+    take(of.OFPT_BARRIER_REPLY, 7)
     datapath.socket.waits_for_us = False
-    datapath.ask()
-    datapath.ask()
+    ask_twice()
     assert datapath.unanswered == 2
     xid = datapath.xid
-    asked = pair.switch.recv(100)
-    assert asked == message(ofproto_v1_3.OFPT_ECHO_REQUEST, xid - 1) + message(ofproto_v1_3.OFPT_ECHO_REQUEST, xid)
-    status = message(ofproto_v1_3.OFPT_PORT_STATUS, 0, bytes(72))
-    assert not datapath.take(ofproto_v1_3.OFPT_PORT_STATUS, 0, status)
+    assert pair.switch.recv(100) == b"".join(message(of.OFPT_ECHO_REQUEST, number) for number in (xid - 1, xid))
+    assert not take(of.OFPT_PORT_STATUS, 0, bytes(72))
     assert datapath.unanswered == 2  # that it says something does not mean that it hears
-    assert datapath.take(ofproto_v1_3.OFPT_ECHO_REPLY, xid, message(ofproto_v1_3.OFPT_ECHO_REPLY, xid))
+    assert take(of.OFPT_ECHO_REPLY, xid)
     assert datapath.unanswered == 0
     datapath.ask()
-    barrier = message(ofproto_v1_3.OFPT_BARRIER_REPLY, 7)
-    assert not datapath.take(ofproto_v1_3.OFPT_BARRIER_REPLY, 7, barrier)
+    assert not take(of.OFPT_BARRIER_REPLY, 7)
     assert datapath.unanswered == 0
-    others = message(ofproto_v1_3.OFPT_ECHO_REPLY, 5)
-    assert not datapath.take(ofproto_v1_3.OFPT_ECHO_REPLY, 5, others)  # the core's own question
+    assert not take(of.OFPT_ECHO_REPLY, 5)  # the core's own question
     assert datapath.is_open
     datapath.set_state(DEAD_DISPATCHER)
     assert not datapath.is_open
 
 
 def test_port_statistics_go_to_who_takes_them_and_wrong_ones_are_malformed(pair: Pair) -> None:
-    datapath, taken = pair.datapath, []
-    header = struct.pack("!HH4x", ofproto_v1_3.OFPMP_PORT_STATS, 0)
-    right = message(ofproto_v1_3.OFPT_MULTIPART_REPLY, 3, header)
-    kind = ofproto_v1_3.OFPT_MULTIPART_REPLY
-    assert type(parsing.parse(datapath, 4, kind, len(right), 3, bytearray(right))).__name__ == "OFPPortStatsReply"
+    datapath, taken, kind = pair.datapath, [], of.OFPT_MULTIPART_REPLY
+    header = struct.pack("!HH4x", of.OFPMP_PORT_STATS, 0)
+    right, wrong = message(kind, 3, header), message(kind, 3, header + bytes(50))
+
+    def parsed(data: bytes) -> object:
+        return parsing.parse(datapath, 4, kind, len(data), 3, bytearray(data))
+
+    assert type(parsed(right)).__name__ == "OFPPortStatsReply"
     datapath.take_statistics = taken.append
-    assert parsing.parse(datapath, 4, kind, len(right), 3, bytearray(right)) is None
+    assert parsed(right) is None
     assert taken == [openflow.PortStatistics(3, 0, [])]
-    wrong = message(ofproto_v1_3.OFPT_MULTIPART_REPLY, 3, header + bytes(50))
     with pytest.raises(parsing.MalformedError):
-        parsing.parse(datapath, 4, kind, len(wrong), 3, bytearray(wrong))
+        parsed(wrong)
 
 
 def test_ports_that_are_alike_are_one_object(pair: Pair) -> None:
-    described = [
-        openflow.PARSER.OFPPort(number, "02:00:00:00:00:01", b"p", 0, state, 0, 0, 0, 0, 10_000_000, 10_000_000)
-        for number, state in ((1, 4), (2, 1), (1, 4))
-    ]
     pair.datapath.ports = {}
-    for number, port in enumerate(described):
-        pair.datapath.ports[number] = port
+    for number, (port, state) in enumerate(((1, 4), (2, 1), (1, 4))):
+        described = (port, "02:00:00:00:00:01", b"p", 0, state, 0, 0, 0, 0, 10_000_000, 10_000_000)
+        pair.datapath.ports[number] = openflow.PARSER.OFPPort(*described)
     ports = pair.datapath.ports
     assert ports[0] is ports[2]
     assert [openflow.port_trouble(port) for port in ports.values()] == [None, "down", None]

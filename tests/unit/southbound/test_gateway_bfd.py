@@ -1,7 +1,5 @@
 """BFD at the ports to gateways: where it is enabled, how, and whose silence counts."""
 
-from __future__ import annotations
-
 import pytest
 
 from sopa_ryu.fabric.state import FabricState
@@ -27,16 +25,13 @@ def ovsdb(monkeypatch: pytest.MonkeyPatch) -> MemoryOvsdb:
     return its
 
 
-def test_it_is_enabled_at_the_ports_to_gateways_only_with_the_addresses_of_the_rack_and_the_host(
-    ovsdb: MemoryOvsdb,
-) -> None:
+def test_it_is_enabled_at_the_ports_to_gateways_only_with_the_addresses_of_rack_and_host(ovsdb: MemoryOvsdb) -> None:
     found = gateway_bfd.enable(ADDRESSES, TREE, 100)
     assert (found.enabled, found.on, found.answers, found.problems) == (2, 2, {}, {})
     assert {end for end, settings in ovsdb.bfd.items() if settings} == {end_of(ONE), end_of(OTHER)}
-    settings = ovsdb.bfd[end_of(ONE)]
-    assert (settings["enable"], settings["min_tx"], settings["min_rx"]) == ("true", "100", "100")
-    assert (settings["bfd_src_ip"], settings["bfd_dst_ip"]) == ("10.0.1.1", "10.0.1.2")
-    assert settings["bfd_local_dst_mac"] == TREE.mac(ONE)
+    intervals = {"enable": "true", "min_tx": "100", "min_rx": "100"}
+    addresses = {"bfd_src_ip": "10.0.1.1", "bfd_dst_ip": "10.0.1.2", "bfd_local_dst_mac": TREE.mac(ONE)}
+    assert intervals.items() | addresses.items() <= ovsdb.bfd[end_of(ONE)].items()
     again = gateway_bfd.enable(ADDRESSES, TREE, 100)
     assert (again.enabled, again.on) == (0, 2)
 

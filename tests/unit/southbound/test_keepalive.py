@@ -1,8 +1,5 @@
 """Switches are asked often enough that a dead channel is noticed in a bounded time, and no more often than that needs."""
 
-from __future__ import annotations
-
-import contextlib
 from itertools import pairwise
 
 import pytest
@@ -10,20 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.southbound.keepalive import ECHOES_PER_SECOND, GRAIN_SECONDS, SHORTEST_STEP, Keepalive, pace
+from tests.models.green_time import GreenTime
 
 INTERVAL, MOST = 2.0, 3
 LATEST = INTERVAL * (MOST + 2)
 SIZES = [20, 2880]
 
 
-class Over(Exception):
-    """The time is up."""
-
-
 class Channel:
     """A switch that answers echo requests at once until it dies, and perhaps something else every few seconds."""
 
-    def __init__(self, clock: Clock, dies: float, else_every: float | None = None) -> None:
+    def __init__(self, clock: GreenTime, dies: float, else_every: float | None = None) -> None:
         self._clock, self._dies, self._else_every = clock, dies, else_every
         self.asked: list[float] = []
         self.closed: float | None = None
@@ -45,47 +39,32 @@ class Channel:
     def is_open(self) -> bool:
         return self.closed is None
 
+    def close(self) -> None:
+        self.closed = self._clock.now
+
     def ask(self) -> None:
         self._unanswered = self.unanswered + 1
         self.asked.append(self._clock.now)
         if self._clock.now < self._dies:
             self._answered_at, self._unanswered = self._clock.now, 0
 
-    def close(self) -> None:
-        self.closed = self._clock.now
-
-
-class Clock:
-    def __init__(self, ends: float) -> None:
-        self.now, self._ends = 0.0, ends
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        if self.now > self._ends:
-            raise Over
-
 
 def run(size: int, seconds: float, dies: float, else_every: float | None = None) -> list[Channel]:
-    clock = Clock(seconds)
-    keepalive = Keepalive(INTERVAL, MOST, clock, clock.sleep)
-    keepalive._worker = object()  # this test is its green thread
+    time = GreenTime()
+    keepalive = Keepalive(INTERVAL, MOST, time, time.sleep)
+    keepalive._worker = object()  # this test has its green thread
     channels = []
     for number in range(size):
-        clock.now = number / size
-        channels.append(Channel(clock, dies, else_every))
+        time.now = number / size
+        channels.append(Channel(time, dies, else_every))
         keepalive.add(channels[-1])
-    with contextlib.suppress(Over):  # it ends when all channels are closed
-        keepalive.rounds()
+    time.spawn(keepalive.rounds)
+    time.run(seconds - time.now)
     return channels
 
 
 @given(st.floats(0.1, 30), st.integers(1, 10), st.integers(1, 100_000))
-def test_the_time_until_a_dead_channel_is_noticed_does_not_depend_on_the_number(
-    interval: float, most: int, switches: int
-) -> None:
+def test_a_dead_channel_is_noticed_in_a_time_for_any_number(interval: float, most: int, switches: int) -> None:
     rest, step = pace(interval, most, switches)
     assert rest + (most + 1) * step == pytest.approx(interval * (most + 2))
     assert rest >= interval * 0.999
@@ -120,7 +99,7 @@ def test_switches_that_answer_are_asked_at_a_bounded_rate(size: int, else_every:
 
 def test_without_a_limit_nothing_is_asked() -> None:
     keepalive = Keepalive(INTERVAL, 0)
-    channel = Channel(Clock(1.0), 0.0)
+    channel = Channel(GreenTime(), 0.0)
     keepalive.add(channel)
     assert not channel.asked
 

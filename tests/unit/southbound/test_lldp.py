@@ -18,7 +18,6 @@ MANDATORY = [
 
 
 def written(*tlvs: lldp.LLDPBasicTLV) -> bytes:
-    """Return another sender's frame, written by Ryu."""
     made = packet.Packet()
     made.add_protocol(ethernet.ethernet("01:80:c2:00:00:0e", "00:1b:21:aa:bb:cc", 0x88CC))
     made.add_protocol(lldp.lldp([*tlvs, lldp.End()]))
@@ -31,7 +30,6 @@ def tlv(kind: int, value: bytes) -> bytes:
 
 
 def raw(*tlvs: bytes) -> bytes:
-    """A frame with exactly these TLVs."""
     return bytes.fromhex("0180c200000e001b21aabbcc88cc") + b"".join(tlvs)
 
 
@@ -57,33 +55,25 @@ def test_a_probe_is_lldp_to_everybody_else() -> None:
     assert len(frame(0x020001, 3)) >= 60
 
 
+def named(name: bytes) -> list[lldp.LLDPBasicTLV]:
+    return [*MANDATORY, lldp.SystemName(system_name=name)]
+
+
+def told(chassis: tuple[int, bytes], port: tuple[int, bytes]) -> list[lldp.LLDPBasicTLV]:
+    kinds = lldp.ChassisID(subtype=chassis[0], chassis_id=chassis[1]), lldp.PortID(subtype=port[0], port_id=port[1])
+    return [*kinds, lldp.TTL(ttl=120)]
+
+
 @pytest.mark.parametrize(
     ("tlvs", "text"),
     [
         (MANDATORY, "00:1b:21:aa:bb:cc port swp49"),
-        ([*MANDATORY, lldp.SystemName(system_name=b"leaf12")], "leaf12, 00:1b:21:aa:bb:cc port swp49"),
-        ([*MANDATORY, lldp.SystemName(system_name=b"leaf12\0")], "leaf12, 00:1b:21:aa:bb:cc port swp49"),
-        ([*MANDATORY, lldp.SystemName(system_name=b" ")], "00:1b:21:aa:bb:cc port swp49"),
-        (
-            [
-                lldp.ChassisID(subtype=5, chassis_id=bytes([1, 192, 0, 2, 7])),
-                lldp.PortID(subtype=3, port_id=bytes.fromhex("001b21aabbcd")),
-                lldp.TTL(ttl=120),
-            ],
-            "192.0.2.7 port 00:1b:21:aa:bb:cd",
-        ),
-        (
-            [lldp.ChassisID(subtype=5, chassis_id=b"\x03abc"), lldp.PortID(subtype=7, port_id=b"1"), lldp.TTL(ttl=120)],
-            "03616263 port 1",
-        ),
-        (
-            [
-                lldp.ChassisID(subtype=5, chassis_id=b"\x02" + bytes.fromhex("20010db8" + "00" * 11 + "01")),
-                lldp.PortID(subtype=7, port_id=b"\x00\x00\x00\x03"),
-                lldp.TTL(ttl=120),
-            ],
-            "2001:db8::1 port 00000003",
-        ),
+        (named(b"leaf12"), "leaf12, 00:1b:21:aa:bb:cc port swp49"),
+        (named(b"leaf12\0"), "leaf12, 00:1b:21:aa:bb:cc port swp49"),
+        (named(b" "), "00:1b:21:aa:bb:cc port swp49"),
+        (told((5, bytes([1, 192, 0, 2, 7])), (3, bytes.fromhex("001b21aabbcd"))), "192.0.2.7 port 00:1b:21:aa:bb:cd"),
+        (told((5, b"\x03abc"), (7, b"1")), "03616263 port 1"),
+        (told((5, b"\x02 \x01\x0d\xb8" + bytes(11) + b"\x01"), (7, b"\0\0\0\x03")), "2001:db8::1 port 00000003"),
     ],
 )
 def test_somebody_else_is_told_by_name_chassis_and_port(tlvs: list[lldp.LLDPBasicTLV], text: str) -> None:
@@ -147,18 +137,8 @@ def outcome(data: bytes) -> Probe | None:
 
 def test_any_bytes_are_a_probe_or_refused() -> None:
     rng = random.Random(1)
-    seeds = [
-        frame(0x020001, 3),
-        written(*MANDATORY, lldp.SystemName(system_name=b"leaf12")),
-        raw(
-            CHASSIS,
-            PORT,
-            TTL,
-            tlv(8, b"\x05\x01\xc0\0\x02\x07\x02\0\0\0\x01\0"),
-            tlv(127, b"\0\x80\xc2\x01\0\x01"),
-            END,
-        ),
-    ]
+    management, organisation = tlv(8, b"\x05\x01\xc0\0\x02\x07\x02\0\0\0\x01\0"), tlv(127, b"\0\x80\xc2\x01\0\x01")
+    seeds = [frame(0x020001, 3), written(*named(b"leaf12")), raw(CHASSIS, PORT, TTL, management, organisation, END)]
     refused = 0
     for _ in range(6000):
         data = bytearray(rng.choice(seeds))

@@ -1,6 +1,4 @@
-"""What is packed and read without Ryu, because there is so much of it, is what Ryu would write and read."""
-
-from __future__ import annotations
+"""What is packed and read without Ryu, because there is so much of it, is what Ryu would write and read; what ports say."""
 
 import random
 import struct
@@ -16,6 +14,7 @@ from sopa_ryu.fabric.messages import AddFlow, AddGroup, DeleteFlow, DeleteGroup,
 from sopa_ryu.fabric.traffic import PortCounters
 from sopa_ryu.southbound import lldp, openflow
 from topologies import Failures, FatTree
+from topologies.failures import Reason
 
 TREE = FatTree(4)
 
@@ -92,3 +91,24 @@ def test_what_are_no_port_statistics_is_left_to_ryu_or_refused() -> None:
             openflow.port_statistics(9, statistics(0, port)[:-cut])
     with pytest.raises(ValueError, match="port statistics"):
         openflow.port_statistics(9, statistics(0)[:12])
+
+
+def test_an_entry_is_removed_by_its_table_priority_and_match_alone() -> None:
+    message = openflow.flow_delete(ProtocolDesc(4), Installed(1, 40, 7, (("eth_type", 0x800),)))
+    assert (message.command, message.table_id, message.priority) == (ofproto_v1_3.OFPFC_DELETE_STRICT, 1, 40)
+    assert list(message.match.items()) == [("eth_type", 0x800)]
+
+
+@pytest.mark.parametrize(
+    ("config", "state", "trouble"),
+    [
+        (0, ofproto_v1_3.OFPPS_LIVE, None),
+        (0, 0, Reason.SILENT),
+        (0, ofproto_v1_3.OFPPS_LINK_DOWN, Reason.DOWN),
+        (0, ofproto_v1_3.OFPPS_LINK_DOWN | ofproto_v1_3.OFPPS_LIVE, Reason.DOWN),
+        (ofproto_v1_3.OFPPC_PORT_DOWN, ofproto_v1_3.OFPPS_LIVE, Reason.DOWN),
+    ],
+)
+def test_a_port_is_silent_that_is_up_and_not_live(config: int, state: int, trouble: Reason | None) -> None:
+    port = ofproto_v1_3_parser.OFPPort(1, "02:00:00:00:00:01", b"port1", config, state, 0, 0, 0, 0, 0, 0)
+    assert openflow.port_trouble(port) is trouble

@@ -1,7 +1,5 @@
 """Ryu's parsers with a bound: whatever arrives ends in a message or an error, soon."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 import sys

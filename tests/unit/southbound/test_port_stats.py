@@ -1,80 +1,35 @@
 """The switches are asked for their counters in turn, whatever one of them does, and in time that costs none."""
 
-from __future__ import annotations
-
 import functools
-import heapq
-import itertools
-from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
-import greenlet
 import pytest
 
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_errors import SwitchError
-from sopa_ryu.fabric.traffic import PortCounters, Rate, Traffic
+from sopa_ryu.fabric.traffic import PortCounters, Traffic
 from sopa_ryu.southbound import port_stats as module
 from sopa_ryu.southbound.connection import Connection
 from sopa_ryu.southbound.port_stats import FRESH_INTERVALS, MIN_FRESH_SECONDS, PortStatsPoller
+from tests.helpers.golden import Step, play, scripts
+from tests.models.green_time import GreenTime
 from topologies import Clos, FatTree, Level, Link, Switch
 
 INTERVAL = 5.0
-FOR_EVER = 1e9
-
-
-class Time:
-    """Green threads whose sleep costs nothing: all are woken in order, by a clock that leaps from each to the next.
-
-    It stands in for both `time` and `ryu.lib.hub`. Unlike with these, an exception that a thread raises fails the test.
-    """
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self._sleepers: list[tuple[float, int, greenlet.greenlet]] = []
-        self._number = itertools.count()
-        self._main = greenlet.getcurrent()
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float = 0.0) -> None:
-        self._wake_later(greenlet.getcurrent(), seconds)
-        self._main.switch()
-
-    def spawn(self, function: Callable[..., object], *arguments: object) -> None:
-        self._wake_later(greenlet.greenlet(functools.partial(function, *arguments), self._main), 0.0)
-
-    def run(self, seconds: float) -> None:
-        """Let all threads work for so long."""
-        until = self.now + seconds
-        while self._sleepers and self._sleepers[0][0] <= until:
-            at, _, thread = heapq.heappop(self._sleepers)
-            self.now = max(self.now, at)
-            thread.switch()
-        self.now = max(self.now, until)
-
-    def _wake_later(self, thread: greenlet.greenlet, seconds: float) -> None:
-        heapq.heappush(self._sleepers, (self.now + max(0.0, seconds), next(self._number), thread))
+EDGE = Switch(Level.EDGE, 1, 0)
 
 
 class Session:
-    """Stands in for a switch's session: says when it was asked, and answers after a while or refuses.
+    """A switch whose ports have transmitted a thousand bytes for each second of the clock, and received twice as many."""
 
-    Every port has transmitted a thousand bytes for each second of the clock, and received twice as many.
-    """
-
-    def __init__(self, clock: Time, switch: Switch, kilobits: dict[int, int] | None = None) -> None:
-        self.switch = switch
-        self._kilobits = kilobits or {}
+    def __init__(self, clock: GreenTime, kilobits: dict[int, int] | None = None) -> None:
+        self._clock, self._kilobits = clock, kilobits or {}
         self.asked: list[float] = []
-        self.answer_seconds = 0.0
-        self.refuses = False
-        self._clock = clock
+        self.answer_seconds, self.refuses = 0.0, False
 
     def port_speed(self, port: int) -> float | None:
-        kilobits = self._kilobits.get(port)
-        return None if kilobits is None else 1000.0 * kilobits or None
+        return 1000.0 * self._kilobits.get(port, 0) or None
 
     def port_counters(self) -> dict[int, PortCounters]:
         self.asked.append(self._clock.now)
@@ -86,208 +41,95 @@ class Session:
 
 
 class Fabric:
-    """A poller at work on a fabric all of whose switches are connected."""
+    """A poller at work on a fabric all of whose switches are connected; and the words of the scripts."""
 
     def __init__(
-        self, clock: Time, fabric: Clos | int = 4, interval: float = INTERVAL, link_mbit: float | None = None
+        self, clock: GreenTime, tree: Clos, interval: float = INTERVAL, link_mbit: float | None = None
     ) -> None:
-        self.clock = clock
-        self.tree = FatTree(fabric) if isinstance(fabric, int) else fabric
-        self.state = FabricState(self.tree, 1)
+        self.clock, self.tree = clock, tree
+        self.state = FabricState(tree, 1)
         self.sessions: dict[Switch, Session] = {}
-        for switch in self.tree.switches():
+        for switch in tree.switches():
             self.connect(switch)
         self.meter = PortStatsPoller(self.state, cast("dict[Switch, Connection]", self.sessions), interval, link_mbit)
         clock.spawn(self.meter.rounds)
 
-    def connect(self, switch: Switch, kilobits: dict[int, int] | None = None) -> Session:
+    def connect(self, switch: Switch, kilobits: dict[int, int] | None = None) -> None:
         """Connect a switch, possibly again; it has its rules immediately."""
-        session = self.sessions[switch] = Session(self.clock, switch, kilobits)
+        self.sessions[switch] = Session(self.clock, kilobits)
         self.state.connected.add(switch)
-        return session
 
     def disconnect(self, switch: Switch) -> None:
         del self.sessions[switch]
         self.state.connected.discard(switch)
 
-    def run_until_asked(self, session: Session) -> None:
-        while not session.asked:
-            self.clock.run(0.05)
-
-    def questions(self, since: float = 0.0) -> list[tuple[float, Switch]]:
-        """Return the time and the switch of each request."""
-        told = ((at, session.switch) for session in self.sessions.values() for at in session.asked)
-        return sorted(question for question in told if question[0] >= since)
-
-
-def gaps(times: list[float]) -> list[float]:
-    return [after - before for before, after in itertools.pairwise(times)]
-
-
-def is_asked_each_round(session: Session, rounds: int, interval: float = INTERVAL) -> bool:
-    """Return True if a switch was asked once an interval, for that many intervals and a part of one."""
-    return len(session.asked) in (rounds, rounds + 1) and gaps(session.asked) == pytest.approx(
-        [interval] * (len(session.asked) - 1)
-    )
+    def handle(self, step: Step) -> str:
+        clock, meter = self.clock, self.meter
+        match step.command, step.words:
+            case "run", [seconds]:  # tell who was asked, and when
+                begin, refused = clock.now, meter.unanswered
+                clock.run(float(seconds))
+                asked = [(at, self.tree.name(its)) for its, each in self.sessions.items() for at in each.asked]
+                told = ", ".join(f"{at - begin:.4g} {name}" for at, name in sorted(asked) if at >= begin)
+                return told + (f"; refused {meter.unanswered} of {meter.asked}" if meter.unanswered > refused else "")
+            case "held", [seconds]:  # another green thread has the processor
+                clock.now += float(seconds)
+            case "known", [name]:
+                rates = meter.traffic.port_rates(self.tree.switch(name)).values()
+                counted = "counters" if meter.traffic.totals(self.tree.switch(name)) else "nothing"
+                return " ".join([counted, *(f"{its.receive:.3g} {its.transmit:.3g}" for its in rates)])
+            case "connect", names:
+                for name in names:
+                    self.connect(self.tree.switch(name))
+            case "disconnect", names:
+                for name in names:
+                    self.disconnect(self.tree.switch(name))
+            case "no_rules", [name]:
+                self.state.connected.discard(self.tree.switch(name))
+            case "rules", [name]:
+                self.state.connected.add(self.tree.switch(name))
+            case "answers", [name, seconds]:
+                self.sessions[self.tree.switch(name)].answer_seconds = float(seconds)
+            case "refuses", [name, does]:
+                self.sessions[self.tree.switch(name)].refuses = does == "yes"
+        return ""
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
-    its = Time()
+def clock(monkeypatch: pytest.MonkeyPatch) -> GreenTime:
+    its = GreenTime()
     monkeypatch.setattr(module, "time", its)
     monkeypatch.setattr(module, "hub", its)
     monkeypatch.setattr(module, "Traffic", functools.partial(Traffic, clock=its.monotonic))
     return its
 
 
-EDGE = Switch(Level.EDGE, 1, 0)
+@pytest.mark.parametrize("script", scripts(__file__, "port_stats"), ids=lambda path: path.stem)
+def test_script(script: Path, clock: GreenTime, request: pytest.FixtureRequest) -> None:
+    """In a k=2 fat-tree of five switches, each asked once in 5 s."""
+    play(script, Fabric(clock, FatTree(2)).handle, record=request.config.option.record)
 
 
-# -- rounds -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("k", "interval"), [(4, 1.0), (4, INTERVAL), (6, INTERVAL)])
-def test_each_switch_is_asked_once_an_interval_evenly_spread_in_switch_order(
-    clock: Time, k: int, interval: float
-) -> None:
-    fabric = Fabric(clock, k, interval)
+@pytest.mark.parametrize(("k", "interval"), [(4, 1.0), (6, 5.0)])
+def test_switches_are_asked_once_an_interval_evenly_spread(clock: GreenTime, k: int, interval: float) -> None:
+    fabric = Fabric(clock, FatTree(k), interval)
+    clock.run(3.5 * interval)
     everyone = list(fabric.tree.switches())
-    clock.run(0.9 * interval / len(everyone))
-    assert fabric.meter.asked == 0  # not all at once at the start
-    clock.run(9.5 * interval)
-    assert all(is_asked_each_round(session, 9, interval) for session in fabric.sessions.values())
-    times = [at for at, _ in fabric.questions()]
-    assert gaps(times) == pytest.approx([interval / len(everyone)] * (len(times) - 1))
-    assert [switch for _, switch in fabric.questions()][: 2 * len(everyone)] == 2 * everyone
-    assert (fabric.meter.asked, fabric.meter.unanswered) == (len(times), 0)
-    for switch in everyone:
-        assert fabric.meter.traffic.port_rates(switch)[1] == pytest.approx(Rate(16_000, 8_000), rel=1e-3)
-
-
-def test_a_switch_is_not_polled_before_its_rules_are_installed(clock: Time) -> None:
-    fabric = Fabric(clock)
-    fabric.state.connected.discard(EDGE)
-    clock.run(3 * INTERVAL)
-    assert fabric.sessions[EDGE].asked == []
-    fabric.state.connected.add(EDGE)
-    clock.run(2 * INTERVAL)
-    assert fabric.sessions[EDGE].asked
-
-
-def test_without_a_switch_the_meter_waits_for_one(clock: Time) -> None:
-    fabric = Fabric(clock)
-    for switch in list(fabric.sessions):
-        fabric.disconnect(switch)
-    clock.run(20 * INTERVAL)
-    assert fabric.meter.asked == 0
-    session = fabric.connect(EDGE)
-    clock.run(5 * INTERVAL)
-    assert is_asked_each_round(session, 4)
-
-
-def test_who_is_away_is_not_polled_and_comes_back_to_its_old_place_in_the_round(clock: Time) -> None:
-    fabric = Fabric(clock)
-    clock.run(INTERVAL + 0.01)
-    before, gone = fabric.meter.asked, fabric.sessions[EDGE]
-    already = len(gone.asked)
-    fabric.disconnect(EDGE)
-    clock.run(INTERVAL)
-    assert len(gone.asked) == already
-    assert fabric.meter.asked - before == pytest.approx(fabric.tree.switch_count - 1, abs=1)
-    fabric.connect(EDGE)
-    assert list(fabric.sessions)[-1] == EDGE
-    clock.run(2 * INTERVAL)
-    since = clock.now
-    clock.run(INTERVAL)
-    asked = [switch for _, switch in fabric.questions(since)]
-    begin = asked.index(min(asked))
-    assert asked[begin:] + asked[:begin] == list(fabric.tree.switches())
-
-
-def test_a_controller_that_was_held_up_does_not_catch_up_in_a_burst(clock: Time) -> None:
-    fabric = Fabric(clock)
-    clock.run(INTERVAL)
-    clock.now += 7 * INTERVAL  # another green thread had the processor
-    since = clock.now
-    clock.run(INTERVAL)
-    times = [at for at, _ in fabric.questions(since)]
-    assert len(times) == pytest.approx(fabric.tree.switch_count, abs=2)
-    # the one whose turn it was and the next, and then as ever
-    assert gaps(times) == pytest.approx([0.0] + [INTERVAL / fabric.tree.switch_count] * (len(times) - 2))
-
-
-# -- who does not answer ----------------------------------------------------------------------------------------------
-
-
-def test_switches_that_do_not_answer_are_asked_once_and_delay_no_other(clock: Time) -> None:
-    fabric = Fabric(clock)
-    others = [session for switch, session in fabric.sessions.items() if switch.level is Level.CORE]
-    silent = [session for session in fabric.sessions.values() if session not in others]
-    for session in silent:
-        session.answer_seconds = FOR_EVER
-    clock.run(10.5 * INTERVAL)
-    assert [len(session.asked) for session in silent] == [1] * len(silent)
-    assert all(is_asked_each_round(session, 10) for session in others)
-    assert fabric.meter.asked == len(silent) + sum(len(session.asked) for session in others)
-    assert fabric.meter.unanswered == 0
-    # a request that was lost with the old connection blocks no new one
-    session = fabric.connect(EDGE)
-    clock.run(2.5 * INTERVAL)
-    assert is_asked_each_round(session, 2)
-    assert fabric.meter.traffic.totals(EDGE)
-
-
-@pytest.mark.parametrize(("answer_seconds", "intervals"), [(0.9, 1), (1.1, 2), (2.5, 3)])
-def test_a_slow_switch_is_asked_again_in_the_round_after_its_answer(
-    clock: Time, answer_seconds: float, intervals: int
-) -> None:
-    fabric = Fabric(clock)
-    slow = fabric.sessions[EDGE]
-    slow.answer_seconds = answer_seconds * INTERVAL
-    clock.run(12 * INTERVAL)
-    assert gaps(slow.asked) == pytest.approx([intervals * INTERVAL] * (len(slow.asked) - 1))
-    assert len(slow.asked) > 3
-    # its answer is of the moment when it came, with what its ports had counted by then
-    rates = fabric.meter.traffic.port_rates(EDGE)
-    assert intervals == 3 or rates[1] == pytest.approx(Rate(16_000, 8_000), rel=1e-3)
-
-
-@pytest.mark.parametrize("again", [True, False])
-def test_an_answer_over_a_connection_that_is_gone_is_ignored(clock: Time, again: bool) -> None:
-    fabric = Fabric(clock)
-    former = fabric.sessions[EDGE]
-    former.answer_seconds = INTERVAL
-    fabric.run_until_asked(former)
-    if again:
-        fabric.connect(EDGE).answer_seconds = FOR_EVER
-    else:
-        fabric.disconnect(EDGE)
-    clock.run(3 * INTERVAL)
-    assert fabric.meter.traffic.totals(EDGE) == {}
-    assert fabric.meter.unanswered == 0
-
-
-def test_refusals_are_counted_and_the_switch_is_asked_again(clock: Time) -> None:
-    fabric = Fabric(clock)
-    session = fabric.sessions[EDGE]
-    session.refuses = True
-    clock.run(4.5 * INTERVAL)
-    refused = len(session.asked)
-    assert is_asked_each_round(session, 4)
-    assert (fabric.meter.unanswered, fabric.meter.asked) == (refused, len(fabric.questions()))
-    assert fabric.meter.traffic.totals(EDGE) == {}
-    session.refuses = False
-    clock.run(2 * INTERVAL)
-    assert fabric.meter.unanswered == refused
-    assert fabric.meter.traffic.totals(EDGE)
+    for number, switch in enumerate(everyone, start=1):
+        first = 1000.0 + number * interval / len(everyone)
+        expected = [
+            at for at in (first, first + interval, first + 2 * interval, first + 3 * interval) if at <= clock.now
+        ]
+        assert fabric.sessions[switch].asked == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("interval", [0.5, INTERVAL, 60.0])
-def test_port_statistics_stay_fresh_for_some_intervals_and_a_minimum_time(clock: Time, interval: float) -> None:
-    fabric = Fabric(clock, interval=interval)
+def test_port_statistics_stay_fresh_for_some_intervals_and_a_minimum_time(clock: GreenTime, interval: float) -> None:
+    fabric = Fabric(clock, FatTree(4), interval)
     session = fabric.sessions[EDGE]
-    fabric.run_until_asked(session)
-    session.answer_seconds = FOR_EVER
+    while not session.asked:
+        clock.run(0.05)
+    session.answer_seconds = 1e9
     believed = max(FRESH_INTERVALS * interval, MIN_FRESH_SECONDS)
     clock.run(session.asked[0] + believed - 0.01 - clock.now)
     assert fabric.meter.traffic.totals(EDGE)
@@ -295,21 +137,8 @@ def test_port_statistics_stay_fresh_for_some_intervals_and_a_minimum_time(clock:
     assert fabric.meter.traffic.totals(EDGE) == {}
 
 
-# -- capacity ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_link_carries_what_was_configured_whatever_the_ports_say(clock: Time) -> None:
-    fabric = Fabric(clock, link_mbit=100.5)
-    for switch in fabric.tree.switches():
-        fabric.connect(switch, dict.fromkeys(range(1, 5), 10_000_000))
-    assert {fabric.meter.capacity(link) for link in fabric.tree.links()} == {100_500_000.0}
-    assert fabric.meter.port_capacity(EDGE, 1) == 100_500_000.0
-    fabric.disconnect(EDGE)
-    assert fabric.meter.port_capacity(EDGE, 1) == 100_500_000.0
-
-
 @pytest.mark.parametrize("link_mbit", [None, 100.5])
-def test_a_link_carries_what_the_fabric_says_of_it(clock: Time, link_mbit: float | None) -> None:
+def test_a_link_carries_what_the_fabric_says_of_it(clock: GreenTime, link_mbit: float | None) -> None:
     rates = {"host": 10.0, "edge": 40.0}
     its = Fabric(clock, Clos(1, 2, 2, 0, 2, mbit=rates, links={"e0_1-a0_1": 5.0}), link_mbit=link_mbit)
     for link in its.tree.links():
@@ -323,33 +152,39 @@ def test_a_link_carries_what_the_fabric_says_of_it(clock: Time, link_mbit: float
         assert its.meter.port_capacity(EDGE, port) is None  # nothing is planned there, and the switch reports no speed
 
 
-def test_relative_capacities_multiply_the_configured_one(clock: Time) -> None:
-    fabric = Fabric(clock, Clos(1, 2, 2, 0, 2, links={"e0_1-a0_1": 0.5}), link_mbit=100.0)
+@pytest.mark.parametrize("speeds", [None, 10_000_000])
+def test_otherwise_it_carries_what_was_configured_whatever_the_ports_say(clock: GreenTime, speeds: int | None) -> None:
+    fabric = Fabric(clock, Clos(1, 2, 2, 0, 2, links={"e0_1-a0_1": 0.5}), link_mbit=100.5)
+    for switch in list(fabric.tree.switches()) if speeds else ():
+        fabric.connect(switch, dict.fromkeys(range(1, 5), speeds))
     found = {fabric.tree.name(link): fabric.meter.capacity(link) for link in fabric.tree.links()}
-    assert found.pop("e0_1-a0_1") == 50e6
-    assert set(found.values()) == {100e6}
+    assert found.pop("e0_1-a0_1") == 50_250_000.0
+    assert set(found.values()) == {100_500_000.0}
+    edge = Switch(Level.EDGE, 0, 0)
+    assert fabric.meter.port_capacity(edge, 1) == 100_500_000.0
+    fabric.disconnect(edge)
+    assert fabric.meter.port_capacity(edge, 1) == 100_500_000.0
 
 
-def test_otherwise_it_carries_what_the_port_says_at_which_it_is_measured(clock: Time) -> None:
-    fabric = Fabric(clock)
-    for number, switch in enumerate(fabric.tree.switches()):
-        fabric.connect(switch, {port: 1000 * number + port for port in range(1, 5)})
+def test_otherwise_it_carries_what_the_port_says_at_which_it_is_measured(clock: GreenTime) -> None:
+    fabric = Fabric(clock, FatTree(4))
     numbers = {switch: number for number, switch in enumerate(fabric.tree.switches())}
+    for switch, number in numbers.items():
+        fabric.connect(switch, {port: 1000 * number + port for port in range(1, 5)})
     for link in fabric.tree.links():
         at, other = (link.lower, link.upper) if isinstance(link.lower, Switch) else (link.upper, link.lower)
-        kilobits = 1000 * numbers[at] + fabric.tree.port(at, other)
-        assert fabric.meter.capacity(link) == 1000.0 * kilobits
-        assert fabric.meter.port_capacity(at, fabric.tree.port(at, other)) == 1000.0 * kilobits
+        port = fabric.tree.port(at, other)
+        assert (
+            fabric.meter.capacity(link) == fabric.meter.port_capacity(at, port) == 1000.0 * (1000 * numbers[at] + port)
+        )
 
 
-def test_capacity_is_unknown_for_a_switch_that_is_away_or_does_not_say(clock: Time) -> None:
-    fabric = Fabric(clock)
-    above = fabric.tree.uplink(EDGE, 0)
-    fabric.connect(above, dict.fromkeys(range(1, 5), 10_000_000))
-    link = Link(EDGE, above)
+def test_capacity_is_unknown_for_a_switch_that_is_away_or_does_not_say(clock: GreenTime) -> None:
+    fabric = Fabric(clock, FatTree(4))
+    link = Link(EDGE, fabric.tree.uplink(EDGE, 0))
+    fabric.connect(link.upper, dict.fromkeys(range(1, 5), 10_000_000))
     fabric.connect(EDGE, {3: 1_000_000, 4: 0})
+    assert [fabric.meter.port_capacity(EDGE, port) for port in (2, 4)] == [None, None]
     assert fabric.meter.capacity(link) == 1e9
-    assert fabric.meter.port_capacity(EDGE, 4) is None
-    assert fabric.meter.port_capacity(EDGE, 2) is None
     fabric.disconnect(EDGE)
     assert fabric.meter.capacity(link) is None

@@ -1,8 +1,9 @@
 """The set-up checker with databases in memory: what it says once, what it mends, and what a false database costs."""
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_setup import SwitchSetup, Target
 from sopa_ryu.southbound import setup_checker, switch_database
-from sopa_ryu.southbound.setup_checker import NO_DATABASE, SetupChecker, tls_problems
+from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
+from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
 from topologies.ovsdb import OvsdbError
 
@@ -27,108 +29,71 @@ RIGHT = SwitchSetup(
     controllers=(Target("tcp:192.0.2.9:6653", True),),
     interfaces={port: f"eth{port}" for port in range(1, 5)},
 )
+UNSAFE = replace(RIGHT, other_config={}, fail_mode="")
+FOUND = {
+    "right": RIGHT,
+    "spanning-tree": replace(RIGHT, spanning_tree=True),
+    "unsafe": UNSAFE,
+    "without-controllers": replace(UNSAFE, controllers=()),
+    "other-bridge": replace(UNSAFE, bridge="other", dpid=0x99),
+}
 
 
-class Databases:
-    """What `switch_database` reads and mends."""
+class World:
+    """Databases in memory, and a checker: the words of the scripts."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.bridges: dict[str, list[SwitchSetup] | OvsdbError] = {HERE: [RIGHT]}
-        self.mended: list[tuple[str, str]] = []
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[str]]) -> None:
+        self.bridges: dict[str, list[SwitchSetup]] = {HERE: [RIGHT]}
+        self.mended: list[str] = []
+        self._logged, self._told = logged, 0
+        self._said: list[str] = []
         monkeypatch.setattr(switch_database, "read", self._read)
         monkeypatch.setattr(switch_database, "mend", self._mend)
         monkeypatch.setattr(setup_checker, "hub", SimpleNamespace(Event=SimpleNamespace, sleep=lambda _seconds: None))
 
     def _read(self, address: str, **_more: Any) -> list[SwitchSetup]:
-        found = self.bridges[address]
-        if isinstance(found, OvsdbError):
-            raise found
-        return found
+        if address not in self.bridges:
+            raise OvsdbError(f"{address}: no answer within 5 s")
+        return self.bridges[address]
 
     def _mend(self, _address: str, setup: SwitchSetup, found: list[Any], **_more: Any) -> None:
-        self.mended += [(setup.bridge, problem.check) for problem in found]
+        self.mended += [f"{setup.bridge} {problem.check}" for problem in found]
+
+    def handle(self, step: Step) -> str:
+        """Do as told; tell what is said of the switches if it is something else than before, what was mended, and logged."""
+        match step.command, step.words:
+            case "start", addresses:  # with a controller that commands the switches, unless commands=no
+                self.state, may = FabricState(TREE, epoch=1), step.options.get("commands") != "no"
+                self.its = SetupChecker(self.state, {}, addresses, may_change=lambda: may)
+            case "found", names:  # in the first database
+                self.bridges[HERE] = [FOUND[name] for name in names]
+            case "check", []:
+                self.its.check()
+        setup, messages = self.state.setup, self._logged()
+        problems = [f"problem: {its['switch']} {its['check']}" for its in setup["problems"]]
+        said = [f"checked {setup['checked']}: {setup['detail']}", *problems]
+        news = [*([] if said == self._said else said), *(f"mended: {its}" for its in self.mended)]
+        news += [f"log: {line}" for line in messages[self._told :]]
+        self._said, self._told, self.mended = said, len(messages), []
+        return "\n".join(news)
 
 
-@pytest.fixture
-def databases(monkeypatch: pytest.MonkeyPatch) -> Databases:
-    return Databases(monkeypatch)
-
-
-def checker(*addresses: str, commands: bool = True) -> tuple[SetupChecker, FabricState]:
-    state = FabricState(TREE, epoch=1)
-    return SetupChecker(state, {}, addresses, may_change=lambda: commands), state
-
-
-def test_without_a_database_it_says_that_nothing_is_verified(databases: Databases) -> None:
-    _, state = checker()
-    assert state.setup == {"checked": 0, "detail": NO_DATABASE, "problems": []}
-
-
-def test_a_problem_is_said_once_with_its_command_and_once_when_it_is_gone(
-    databases: Databases, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("script", scripts(__file__, "setup_checker"), ids=lambda path: path.stem)
+def test_script(
+    script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "sopa.setup")
-    its, state = checker(HERE)
-    databases.bridges[HERE] = [RIGHT.__class__(**{**vars(RIGHT), "spanning_tree": True})]
-    for _ in range(3):
-        its.check()
-    [said] = caplog.messages
-    assert said.startswith("switch e0_0: it runs a spanning tree")
-    assert said.endswith("mend it there: ovs-vsctl set bridge br0 stp_enable=false rstp_enable=false")
-    assert [problem["check"] for problem in state.setup["problems"]] == ["spanning-tree"]
-    databases.bridges[HERE] = [RIGHT]
-    its.check()
-    assert state.setup["problems"] == []
-    assert state.setup["detail"] == "1 of 20 switches verified, 0 problems"
-    assert len(caplog.messages) == 2
+    play(script, World(monkeypatch, lambda: caplog.messages).handle, record=request.config.option.record)
 
 
-def test_only_what_interrupts_nothing_is_mended_and_only_at_bridges_of_the_plan(databases: Databases) -> None:
-    its, state = checker(HERE)
-    wrong = {**vars(RIGHT), "other_config": {}, "fail_mode": "", "controllers": ()}
-    other = SwitchSetup(**{**wrong, "bridge": "other", "dpid": 0x99})
-    databases.bridges[HERE] = [SwitchSetup(**wrong), other]
-    its.check()
-    assert databases.mended == [("br0", "in-band"), ("br0", "fail-mode")]
-    assert [problem["check"] for problem in state.setup["problems"]] == ["controllers"]
+NO_DATABASES: list[dict[str, list[Any]]] = [
+    *({}, {"Bridge": [{}]}, {"Bridge": [{"_uuid": 7}]}, {"Open_vSwitch": [{"ssl": ["uuid", "x"]}]}),
+    *({"Port": [[]]}, {"Interface": [None]}, {"SSL": [{"_uuid": []}]}),
+]
 
 
-def test_what_may_be_mended_is_left_to_the_controller_that_commands_the_switches(
-    databases: Databases, caplog: pytest.LogCaptureFixture
-) -> None:
-    its, state = checker(HERE, commands=False)
-    databases.bridges[HERE] = [SwitchSetup(**{**vars(RIGHT), "other_config": {}, "fail_mode": ""})]
-    its.check()
-    assert (databases.mended, state.setup["problems"], caplog.messages) == ([], [], [])
-
-
-def test_a_database_that_cannot_be_read_does_not_hide_the_others(
-    databases: Databases, caplog: pytest.LogCaptureFixture
-) -> None:
-    its, state = checker("tcp:192.0.2.2:6640", HERE)
-    databases.bridges["tcp:192.0.2.2:6640"] = OvsdbError("tcp:192.0.2.2:6640: no answer within 5 s")
-    its.check()
-    its.check()
-    assert state.setup["checked"] == 1
-    assert state.setup["detail"].endswith("; 1 databases not read")
-    assert len([line for line in caplog.messages if "not verified" in line]) == 1
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        {},
-        {"Bridge": [{}]},
-        {"Bridge": [{"_uuid": 7}]},
-        {"Open_vSwitch": [{"ssl": ["uuid", "x"]}]},
-        {"Port": [[]]},
-        {"Interface": [None]},
-        {"SSL": [{"_uuid": []}]},
-    ],
-)
-def test_what_is_no_database_of_open_vswitch_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, rows: dict[str, list[Any]]
-) -> None:
+@pytest.mark.parametrize("rows", NO_DATABASES)
+def test_what_is_no_database_of_ovs_is_an_error(monkeypatch: pytest.MonkeyPatch, rows: dict[str, list[Any]]) -> None:
     def transact(_address: str, operations: list[dict[str, Any]], *_more: Any) -> list[dict[str, Any]]:
         return [{"rows": rows.get(each["table"], [])} for each in operations] if rows else [{}]
 

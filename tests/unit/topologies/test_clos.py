@@ -17,6 +17,7 @@ from topologies import Clos, FatTree, Host, Level, Switch, TopologyError
 from topologies.identity import LARGEST
 
 FABRICS = [*map(random_fabric, range(16)), *map(FatTree, (2, 4, 6, 16))]
+SHAPE = {"pods": 4, "edges": 2, "aggregations": 2, "cores": 4, "hosts": 2}
 some_fabric = pytest.mark.parametrize("tree", FABRICS, ids=lambda tree: tree.title)
 
 
@@ -63,14 +64,12 @@ def test_both_ends_of_every_cable_agree_and_absent_ones_have_none(tree: Clos) ->
     for link in tree.absent:
         assert isinstance(link.lower, Switch)
         assert link not in set(tree.links())
-        with pytest.raises(TopologyError):
-            tree.link(*link)
-        with pytest.raises(TopologyError):
-            tree.capacity(link)
-        with pytest.raises(TopologyError):
-            tree.element(tree.name(link))
-        with pytest.raises(TopologyError):
-            tree.uplink(link.lower, link.upper.index)
+        for ask in (lambda link=link: tree.link(*link), lambda link=link: tree.element(tree.name(link))):
+            with pytest.raises(TopologyError):
+                ask()
+        for lookup, what in ((tree.capacity, [link]), (tree.uplink, [link.lower, link.upper.index])):
+            with pytest.raises(TopologyError):
+                lookup(*what)
 
 
 @some_fabric
@@ -108,46 +107,81 @@ def test_plain_data_describe_a_fabric_wholly(seed: int) -> None:
         assert again.capacity(link) == tree.capacity(link)
 
 
-@pytest.mark.parametrize("k", [2, 4, 6, 48])
-def test_a_fat_tree_is_the_fabric_of_its_numbers(k: int) -> None:
+@pytest.mark.parametrize("address", ["", "10.0.0", "10.0.0.256", "h0_0_2", "::1", "10.0.0.2/8", " 10.0.0.2"])
+def test_what_is_no_address_is_told_from_a_foreign_one(address: str) -> None:
+    with pytest.raises(ValueError, match=r".") as error:
+        FatTree(4).host_by_ip(address)
+    assert not isinstance(error.value, TopologyError)
+
+
+@given(st.integers(0, 2**32))
+def test_any_number_is_a_known_datapath_id_or_refused(dpid: int) -> None:
+    tree = FatTree(6)
+    try:
+        assert tree.dpid(tree.switch_by_dpid(dpid)) == dpid
+    except TopologyError:
+        assert dpid not in {tree.dpid(switch) for switch in tree.switches()}
+
+
+def test_identities_are_the_plan() -> None:
+    tree = FatTree(4)
+    host = Host(3, 1, 2)
+    assert (tree.name(host), str(tree.ip(host)), tree.mac(host)) == ("h3_1_2", "10.3.1.2", "02:00:0a:03:01:02")
+    assert str(tree.gateway(host)) == "10.3.1.1"
+    assert [tree.dpid(tree.switch(name)) for name in ("e3_1", "a2_0", "c1_0")] == [0x010301, 0x020200, 0x030100]
+    assert tree.element("a0_0-c0_1") == (Switch(Level.AGGREGATION, 0, 0), Switch(Level.CORE, 0, 1))
+    kinds = [tree.kind(Host(0, 0, 2), dst) for dst in (Host(0, 0, 3), Host(0, 1, 2), Host(1, 0, 2))]
+    assert kinds == ["intra-rack", "inter-rack", "inter-pod"]
+    with pytest.raises(TopologyError):
+        tree.candidate_paths(Host(0, 0, 2), Host(4, 0, 2))
+
+
+@pytest.mark.parametrize("k", [2, 4, 6, 8, 30, 128])
+def test_a_fat_tree_has_the_papers_counts_and_changes_the_aggregation_switch_on_every_packet(k: int) -> None:
     half = k // 2
     tree = Clos(pods=k, edges=half, aggregations=half, cores=half * half, hosts=half)
-    assert tree == FatTree(k)
-    assert tree.k == FatTree(k).k == k
-    assert tree.even
+    assert (tree, tree.k, FatTree(k).k, tree.even) == (FatTree(k), k, k, True)
+    assert (tree.host_count, tree.switch_link_count) == (k**3 // 4, k**3 // 2)
+    assert [sum(1 for _ in tree.switches(level)) for level in reversed(Level)] == [half**2, 2 * half**2, 2 * half**2]
+    assert list(tree.choices("inter-pod")) == [(n % half, n // half) for n in range(half * half)]
+    assert tree.choices("inter-rack") == tuple((j,) for j in range(half))
+    assert tree.choices("intra-rack") == ((),)
+
+
+@pytest.mark.parametrize("k", [2, 4, 6])
+def test_the_graph_has_what_the_structure_says(k: int) -> None:
+    tree = FatTree(k)
+    graph = tree.graph()
+    assert networkx.is_connected(graph)
+    for name, data in graph.nodes(data=True):
+        assert graph.degree(name) == (1 if data["level"] == "host" else k)
+        node = tree.host_by_ip(data["ip"]) if data["level"] == "host" else tree.switch_by_dpid(data["dpid"])
+        assert tree.name(node) == name
+        assert data["level"] != "host" or data["mac"] == tree.mac(tree.host(name))
+    for a, b, ports in graph.edges(data="ports"):
+        assert ports == {a: tree.port(tree.node(a), tree.node(b)), b: tree.port(tree.node(b), tree.node(a))}
 
 
 def test_what_lacks_a_cable_or_has_other_numbers_is_no_fat_tree() -> None:
-    shape = {"pods": 4, "edges": 2, "aggregations": 2, "cores": 4, "hosts": 2}
-    assert Clos(**shape, links={"a0_0-c0_0": "absent"}).k is None
-    for name in shape:
-        other = {**shape, name: shape[name] * 2}
-        assert Clos(**other).k is None
-        assert Clos(**other) != FatTree(4)
+    assert Clos(**SHAPE, links={"a0_0-c0_0": "absent"}).k is None
+    for name, number in SHAPE.items():
+        other = Clos(**{**SHAPE, name: 2 * number})
+        assert other.k is None
+        assert other != FatTree(4)
 
 
 def test_rates_are_those_of_the_level_or_of_the_link() -> None:
     tree = Clos(4, 2, 2, 4, 2, mbit={"host": 10, "edge": 20}, links={"a0_0-c0_1": 5, "h0_0_2-e0_0": 1})
-    found = {tree.name(link): tree.capacity(link) for link in tree.links()}
-    assert [found[name] for name in ("h0_0_3-e0_0", "e0_0-a0_0", "a0_0-c0_0", "a0_0-c0_1", "h0_0_2-e0_0")] == [
-        10,
-        20,
-        1,
-        5,
-        1,
-    ]
+    rates = {"h0_0_3-e0_0": 10, "e0_0-a0_0": 20, "a0_0-c0_0": 1, "a0_0-c0_1": 5, "h0_0_2-e0_0": 1}
+    assert {name: tree.capacity(tree.link_by_name(name)) for name in rates} == rates
     assert not tree.even
     assert Clos(4, 2, 2, 4, 2, mbit={"edge": 20}, links={"h0_0_2-e0_0": 1}).even
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "refused"), ids=lambda path: path.stem)
-def test_what_is_no_fabric_or_of_another_is_refused_with_the_reason(
-    script: Path, request: pytest.FixtureRequest
-) -> None:
+def test_what_is_no_fabric_or_of_another_is_refused_with_why(script: Path, request: pytest.FixtureRequest) -> None:
     asked: dict[str, Callable[[str], object]] = {
-        "clos": lambda text: Clos(
-            **{"pods": 4, "edges": 2, "aggregations": 2, "cores": 4, "hosts": 2, **json.loads(text)}
-        ),
+        "clos": lambda text: Clos(**{**SHAPE, **json.loads(text)}),
         "fattree": lambda text: FatTree(json.loads(text)),
         "node": FatTree(4).node,
         "address": FatTree(4).host_by_ip,

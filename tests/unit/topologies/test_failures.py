@@ -1,6 +1,7 @@
 """The candidate paths that a failure excludes, compared with the graph without the failed elements."""
 
 import random
+from itertools import permutations
 
 import pytest
 
@@ -87,12 +88,11 @@ def test_a_failure_says_what_it_costs_and_why() -> None:
     tree = FatTree(4)
     failures = Failures(tree, {"a0_0-c0_1": "down"}).with_failed("a2_1", "drained")
     usable, excluded = failures.split(Host(0, 0, 2), Host(2, 0, 2))
-    assert [path.up for path in usable] == [(0, 0)]
-    assert dict(excluded) == {
-        (1, 0): "switch a2_1 drained",
-        (0, 1): "link a0_0-c0_1 down",
-        (1, 1): "switch a2_1 drained",
-    }
+    why = "switch a2_1 drained"
+    assert ([path.up for path in usable], dict(excluded)) == (
+        [(0, 0)],
+        {(1, 0): why, (0, 1): "link a0_0-c0_1 down", (1, 1): why},
+    )
     assert failures.without("a2_1") == Failures(tree, {"a0_0-c0_1": "down"})
 
 
@@ -114,16 +114,12 @@ def test_what_is_drained_is_the_only_failure_that_is_not_hard() -> None:
     assert len(Failures(tree, {"a2_0": Reason.DRAINED}).hard) == 0
 
 
-@pytest.mark.parametrize("k", [2, 4])
-def test_a_link_is_the_same_from_either_end(k: int) -> None:
-    tree = FatTree(k)
+def test_a_link_is_the_same_from_either_end() -> None:
+    tree = FatTree(4)
     cables = set(tree.links())
-    nodes = [*tree.hosts(), *tree.switches()]
-    for one in nodes:
-        for other in nodes:
-            found = {Link(one, other), Link(other, one)} & cables  # type: ignore[arg-type]
-            if found:
-                assert tree.link(one, other) == tree.link(other, one) == found.pop()
-            else:
-                with pytest.raises(TopologyError):
-                    tree.link(one, other)
+    for one, other in permutations([*tree.hosts(), *tree.switches()], 2):
+        if found := {Link(one, other), Link(other, one)} & cables:  # type: ignore[arg-type]
+            assert tree.link(one, other) == tree.link(other, one) == found.pop()
+        else:
+            with pytest.raises(TopologyError):
+                tree.link(one, other)

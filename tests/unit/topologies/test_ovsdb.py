@@ -1,7 +1,5 @@
 """`ovsdb.transact` against servers that answer in every way that a database may, and some that it may not."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -9,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 import tracemalloc
@@ -70,8 +67,6 @@ def serve() -> Iterator[Serve]:
 
 
 def saying(*pieces: bytes) -> Answer:
-    """Answer in those pieces."""
-
     def answer(peer: socket.socket, _request: dict[str, object]) -> None:
         for piece in pieces:
             peer.sendall(piece)
@@ -150,9 +145,7 @@ def test_an_address_that_leads_nowhere(address: str, problem: str) -> None:
         transact(address, [], timeout=2)
 
 
-def test_a_path_may_be_longer_than_a_socket_takes(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_path_may_be_longer_than_sockets_take(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = tmp_path / ("long" * 25)
     directory.mkdir()
     monkeypatch.chdir(directory)
@@ -177,51 +170,46 @@ def test_over_tls_both_ends_are_checked(serve: Serve, tmp_path: Path) -> None:
         patient(serve(saying(COUNT), tls=server), [])
 
 
-@pytest.mark.parametrize("kind", [socket.AF_INET, socket.AF_UNIX], ids=["tcp", "unix"])
-def test_under_eventlet_others_run_meanwhile(serve: Serve, tmp_path: Path, kind: int) -> None:
-    at, ticked = str(tmp_path / "db.sock") if kind == socket.AF_UNIX else "", tmp_path / "ticked"
+@pytest.mark.parametrize(("kind", "flood"), [("tcp", b""), ("unix", b""), ("tcp", ECHO * 100)])
+def test_under_eventlet_others_run_meanwhile(serve: Serve, tmp_path: Path, kind: str, flood: bytes) -> None:
+    at, ticked = str(tmp_path / "db.sock"), tmp_path / "ticked"
     calls = itertools.count()
 
     def answer(peer: socket.socket, _request: dict[str, object]) -> None:
         if next(calls):
             peer.recv(1)  # says nothing until the client has left
-        else:
-            eventually(ticked.exists)
-            peer.sendall(COUNT)
+            return
+        while flood:
+            peer.sendall(flood)
+        eventually(ticked.exists)
+        peer.sendall(COUNT)
 
-    address = serve(answer, kind, at=at)
-    code = """
+    address = serve(answer, socket.AF_UNIX, at=at) if kind == "unix" else serve(answer)
+    code = """if True:
         import pathlib, sys, eventlet; eventlet.monkey_patch()
         from topologies.ovsdb import OvsdbError, transact
         def tick():
-            for _ in range(20): eventlet.sleep(0.01)
+            for _ in range(10): eventlet.sleep(0.01)
             pathlib.Path(sys.argv[2]).touch()
         eventlet.spawn(tick)
-        print(transact(sys.argv[1], [], timeout=60))
-        try: transact(sys.argv[1], [], timeout=0.1)
-        except OvsdbError as error: print(error)
+        for timeout in (60, 0.1):
+            try: print(transact(sys.argv[1], [], timeout=timeout), end=" ")
+            except OvsdbError as error: print(error, end=" ")
+            print("others ran" if pathlib.Path(sys.argv[2]).exists() else "alone")
     """
-    assert run(code, address, str(ticked)) == ["[{'count': 1}]", f"{address}: no answer within 0.1 s"]
+    command = [sys.executable, "-W", "ignore", "-c", code, address, str(ticked)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    first, second = done.stdout.splitlines()
+    assert second == f"{address}: no answer within 0.1 s others ran", done.stderr
+    assert first.endswith("others ran") if flood else first == "[{'count': 1}] others ran"
 
 
 def test_notation() -> None:
     assert mapping({"a": "1"}) == ["map", [["a", "1"]]]
     assert entries(["map", [["a", "1"], ["b", "2"]]]) == {"a": "1", "b": "2"}
-    assert elements(["set", [1, 2]]) == [1, 2]
-    assert elements(["set", []]) == []
-    assert elements(["uuid", "x"]) == [["uuid", "x"]]
-    assert elements(7) == [7]
+    for value, found in ((["set", [1, 2]], [1, 2]), (["set", []], []), (["uuid", "x"], [["uuid", "x"]]), (7, [7])):
+        assert elements(value) == found
 
-
-def run(code: str, *arguments: str) -> list[str]:
-    """Return the lines that another Python prints."""
-    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout, done.stderr
-    return done.stdout.splitlines()
-
-
-# -- what is no database ------------------------------------------------------------------------------------------------
 
 FLOODS = {
     "spaces": b" " * 65536,
@@ -234,17 +222,13 @@ FLOODS = {
 }
 
 
-def flooding(piece: bytes) -> Answer:
-    def answer(peer: socket.socket, _request: dict[str, object]) -> None:
+@pytest.mark.parametrize("piece", FLOODS.values(), ids=FLOODS)
+def test_a_server_that_sends_without_end_costs_the_timeout_and_little_memory(serve: Serve, piece: bytes) -> None:
+    def flood(peer: socket.socket, _request: dict[str, object]) -> None:
         while True:
             peer.sendall(piece)
 
-    return answer
-
-
-@pytest.mark.parametrize("piece", FLOODS.values(), ids=FLOODS)
-def test_a_server_that_sends_without_end_costs_the_timeout_and_little_memory(serve: Serve, piece: bytes) -> None:
-    address = serve(flooding(piece))
+    address = serve(flood)
     tracemalloc.start()
     try:
         with pytest.raises(OvsdbError):
@@ -271,32 +255,12 @@ def test_the_timeout_holds_while_data_drips(kind: str, piece: bytes) -> None:
         thread.join()
 
 
-def test_under_eventlet_others_run_while_data_flows(serve: Serve) -> None:
-    address = serve(flooding(ECHO * 100))
-    code = """
-        import os, sys, eventlet; eventlet.monkey_patch()
-        from topologies.ovsdb import transact
-        def tick():
-            for _ in range(20): eventlet.sleep(0.01)
-            print("others ran", flush=True); os._exit(0)
-        eventlet.spawn(tick)
-        transact(sys.argv[1], [], timeout=60)
-    """
-    assert run(code, address) == ["others ran"]
+VALUES = st.recursive(st.text(max_size=5) | st.integers(), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+OBJECTS = st.lists(st.dictionaries(st.text(max_size=5), VALUES), max_size=5)
 
 
 @settings(max_examples=50)
-@given(
-    messages=st.lists(
-        st.dictionaries(
-            st.text(max_size=5),
-            st.recursive(st.text(max_size=5) | st.integers(), lambda inner: st.lists(inner, max_size=3), max_leaves=5),
-        ),
-        max_size=5,
-    ),
-    cuts=st.lists(st.integers(1, 40), min_size=1),
-    ascii_only=st.booleans(),
-)
+@given(messages=OBJECTS, cuts=st.lists(st.integers(1, 40), min_size=1), ascii_only=st.booleans())
 @example([{"": "\\"}], [1], True)
 @example([{"\\\\": '\\"'}], [1], True)
 def test_objects_are_cut_apart_wherever_they_are_cut(messages: list[object], cuts: list[int], ascii_only: bool) -> None:

@@ -1,7 +1,5 @@
 """A process that is stopped stands still with all its threads before anything else happens."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time
@@ -44,37 +42,39 @@ def written(files: list[Path]) -> list[int]:
     return [file.stat().st_size for file in files]
 
 
+def goes_on(files: list[Path]) -> None:
+    before = written(files)
+    eventually(lambda: written(files) != before)
+
+
 def test_no_thread_works_once_the_process_was_stopped(process: subprocess.Popen[bytes], files: list[Path]) -> None:
     for _ in range(20):
         with standing_still(process.pid):
             before = written(files)
             time.sleep(0.005)  # what is left undone meanwhile is what is tested
             assert written(files) == before
-        eventually(lambda before=before: written(files) != before)
+        goes_on(files)
 
 
 def test_it_is_continued_after_an_error(process: subprocess.Popen[bytes], files: list[Path]) -> None:
     with pytest.raises(ZeroDivisionError), standing_still(process.pid):
         raise ZeroDivisionError
-    before = sum(written(files))
-    eventually(lambda: sum(written(files)) > before)
+    goes_on(files)
 
 
-def test_one_that_goes_on_is_said(
+def test_one_that_cannot_be_stopped_is_said_and_goes_on(
     process: subprocess.Popen[bytes], files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(standstill, "STOP_SECONDS", 0.05)
     monkeypatch.setattr(standstill, "_STOPPED", frozenset())
     with pytest.raises(StandstillError, match=f"process {process.pid} was stopped 0.05 s ago, and its threads"):
         pause(process.pid)
-    before = sum(written(files))
-    eventually(lambda: sum(written(files)) > before)
+    goes_on(files)
 
 
 def test_one_that_has_ended_cannot_be_stopped(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
-    with pytest.raises(ProcessLookupError):
-        pause(process.pid)
-    with pytest.raises(ProcessLookupError):
-        resume(process.pid)
+    for does in (pause, resume):
+        with pytest.raises(ProcessLookupError):
+            does(process.pid)

@@ -1,7 +1,5 @@
 """Weights of candidate paths against the linear program, and the sequences in which packets take them."""
 
-from __future__ import annotations
-
 from statistics import median
 
 import pytest
@@ -19,9 +17,10 @@ SEEDS = range(24)
 def compared(seed: int) -> float:
     """Return the bandwidth that weights reach as part of the optimum, hosts' links included; 1 where no rack reaches another."""
     failures = all_to_all.uneven(seed)
-    hosts = all_to_all.of_hosts(failures)
-    best = min(all_to_all.optimum(failures), hosts)
-    return min(all_to_all.of_weights(failures), hosts) / best if best < float("inf") else 1.0
+    best, reached = (
+        min(of(failures), all_to_all.of_hosts(failures)) for of in (all_to_all.optimum, all_to_all.of_weights)
+    )
+    return reached / best if best < float("inf") else 1.0
 
 
 def test_all_to_all_traffic_gets_nearly_the_optimum() -> None:
@@ -79,16 +78,12 @@ def test_a_spine_of_half_the_rate_has_half_the_weight() -> None:
 
 
 def test_a_failure_that_costs_no_bandwidth_leaves_weights_equal() -> None:
-    tree = FatTree(48)
-    failures = Failures(tree, {"a0_0-c0_1": "down"})
-    its = weights(failures, tree.host("h0_0_2"), tree.host("h3_1_2"))
-    assert its == (1 / 575,) * 575
+    failures = Failures(FatTree(48), {"a0_0-c0_1": "down"})
+    assert weights(failures, Host(0, 0, 2), Host(3, 1, 2)) == (1 / 575,) * 575
 
 
 def test_in_a_pod_with_a_lost_core_link_inner_traffic_makes_room() -> None:
-    tree = FatTree(4)
-    failures = Failures(tree, {"a0_0-c0_1": "down"})
-    by_first, by_second = weights(failures, tree.host("h0_0_2"), tree.host("h0_1_2"))
+    by_first, by_second = weights(Failures(FatTree(4), {"a0_0-c0_1": "down"}), Host(0, 0, 2), Host(0, 1, 2))
     assert by_first > by_second
 
 
@@ -138,3 +133,11 @@ def test_paths_of_one_aggregation_switch_do_not_follow_each_other_where_others_h
     choices = ((0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2))
     order = sequence(choices, rounded((2, 1, 2, 3, 1, 1)))
     assert sum(order[at][0] == order[at - 1][0] for at in range(len(order))) == 0
+
+
+@pytest.mark.parametrize("slow", [0.3, 0.55, 0.7, 0.9])
+@pytest.mark.parametrize("paths", [8, MAX_SEQUENCE // 8, MAX_SEQUENCE // 3])
+def test_a_slow_path_gets_hardly_more_than_its_share_where_a_sequence_has_little_room(slow: float, paths: int) -> None:
+    shares = rounded((1.0,) * (paths - 1) + (slow,))
+    assert sum(shares) == pytest.approx(1)
+    assert shares[-1] <= 1.04 * slow * shares[0]

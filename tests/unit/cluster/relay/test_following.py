@@ -1,127 +1,70 @@
 """What a relay makes of the engine's keys."""
 
-from __future__ import annotations
-
 import logging
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.gateway import Contents, Kept
-from sopa_ryu.cluster.relay.following import Following, News
+from sopa_ryu.cluster.relay.following import Following
+from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
 
-CHARTER = records.write(records.Charter(records.FORMAT, FatTree(4).document(), "option"))
+CHARTERS = {k: records.write(records.Charter(records.FORMAT, FatTree(int(k)).document(), "option")) for k in ("4", "6")}
+MALFORMED = {
+    "format": CHARTERS["4"].replace('"format":1', '"format":2'),
+    "pods": CHARTERS["4"].replace('"pods":4', '"pods":0'),
+}
 
 
 class Engine:
-    """Keys with revisions, as the real one has them."""
+    """A relay of the cluster fabric-b, and the engine's keys: the words of the scripts."""
 
-    def __init__(self, following: Following) -> None:
-        self.following = following
-        self._revision = 1
+    def __init__(self, logged: Callable[[], list[str]]) -> None:
+        self.following, self._logged = Following("fabric-b"), logged
+        self._revision, self._told = 1, 0
+        self._said: list[str] = []
 
-    def put(self, **values: str | None) -> News:
-        self._revision += 1
-        keys = {
-            key: None if value is None else Kept(value, self._revision, self._revision, 0)
-            for key, value in values.items()
-        }
-        return self.following.take(Contents(self._revision, keys))
+    def handle(self, step: Step) -> str:
+        """Write keys at one time: ``put view=5.2:a0_0-c0_1 leader=m1 charter=none``, or ``raw view=x``; tell what changes."""
+        self._revision = now = self._revision + 1
+        values = (
+            step.options if step.command == "raw" else {key: self._value(key, its) for key, its in step.options.items()}
+        )
+        kept = {key: None if value == "none" else Kept(value, now, now, 0) for key, value in values.items()}
+        its, news = self.following, self.following.take(Contents(now, kept))
+        state = [f"fabric {its.tree}, labels' carrier {its.carrier}"] if its.tree is not None else []
+        if its.view is not None:
+            state.append(
+                f"view {its.view.epoch}.{its.view.version} of {its.view.cluster}: {', '.join(its.view.failures)}"
+            )
+        state += [f"refused {its.refused}", f"controllers {' '.join(its.controllers)}, leader {its.leader is not None}"]
+        changed = [line for line in state if line not in self._said]
+        self._said = state
+        logged, self._told = self._logged()[self._told :], len(self._logged())
+        names = [name for name, is_new in news._asdict().items() if is_new]
+        return "\n".join([f"news: {' '.join(names)}"] * bool(names) + changed + [f"log: {line}" for line in logged])
 
-
-def view(term: int, version: int, **failures: str) -> str:
-    return records.write(
-        records.CommittedView(term, version, {name.replace("__", "-"): why for name, why in failures.items()})
-    )
-
-
-@pytest.fixture
-def engine() -> Engine:
-    its = Engine(Following("fabric-b"))
-    assert its.put(charter=CHARTER) == News(fabric=True)
-    return its
-
-
-def test_a_view_is_taken_with_the_clusters_name(engine: Engine) -> None:
-    assert engine.put(view=view(5, 1, a0_0__c0_1="down")) == News(view=True)
-    its = engine.following
-    assert its.view is not None
-    assert (its.view.epoch, its.view.version, dict(its.view.failures), its.view.cluster) == (
-        5,
-        1,
-        {"a0_0-c0_1": "down"},
-        "fabric-b",
-    )
-    assert (its.tree, its.carrier) == (FatTree(4), "option")
-
-
-def test_a_view_before_the_charter_waits_for_it() -> None:
-    its = Engine(Following("sopa"))
-    assert its.put(view=view(5, 1)) == News()
-    assert its.put(charter=CHARTER) == News(fabric=True, view=True)
+    def _value(self, key: str, value: str) -> str:
+        match key.split("/")[0]:
+            case "charter" if value != "none":
+                return (CHARTERS | MALFORMED)[value]
+            case "view" if value != "none":
+                number, _, failed = value.partition(":")
+                term, version = map(int, number.split("."))
+                return records.write(records.CommittedView(term, version, dict.fromkeys(failed.split(), "down")))
+            case "leader" if value != "none":
+                return records.write(records.Leader(value, 5, f"http://{value}"))
+            case "members":
+                return records.write(
+                    records.MemberRecord(value, f"http://{value}", "0.1.0", 1, "standby", 5, 1, 0, 0, "")
+                )
+        return value
 
 
-@pytest.mark.parametrize("lower", [(4, 9), (5, 1), (5, 2)])
-def test_a_lower_view_is_never_taken(engine: Engine, lower: tuple[int, int], caplog: pytest.LogCaptureFixture) -> None:
-    engine.put(view=view(5, 2))
-    assert engine.put(view=view(*lower, a0_0__c0_1="down")) == News()
-    assert engine.following.refused == 1
-    assert "it is not taken; agents keep the later one" in caplog.text
-    assert engine.put(view=view(6, 1)) == News(view=True)  # a higher term may count from anywhere
-
-
-def test_the_same_view_again_is_no_news(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    engine.put(view=view(5, 2, a0_0__c0_1="down"))
-    assert engine.put(view=None) == News()  # data lost: the last view goes on being sent
-    assert engine.put(view=view(5, 2, a0_0__c0_1="down")) == News()
-    assert engine.following.refused == 0
-    assert caplog.text == ""
-
-
-def test_a_view_of_another_fabric_is_not_taken_until_the_charter_is_back(
-    engine: Engine, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine.put(view=view(5, 1))
-    other = records.write(records.Charter(records.FORMAT, FatTree(6).document(), "mac"))
-    assert engine.put(charter=other, view=view(5, 2)) == News()
-    assert "describes another fabric than before" in caplog.text
-    assert engine.put(charter=CHARTER) == News(view=True)
-    assert engine.following.tree == FatTree(4)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("charter", "[]", "the key charter is not as SOPA writes it"),
-        ("charter", CHARTER.replace('"format":1', '"format":2'), "has format 2"),
-        ("charter", CHARTER.replace('"pods":4', '"pods":0'), "describes no fabric"),
-        ("view", "nothing", "the key view is not as SOPA writes it"),
-        ("view", view(5, 1, a9_9="down"), "names what the fabric does not have"),
-        ("leader", "{}", "the key leader is not as SOPA writes it"),
-    ],
-)
-def test_what_is_malformed_is_said_once_and_changes_nothing(
-    key: str, value: str, said: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    its = Engine(Following("sopa"))
-    if key != "charter":
-        its.put(charter=CHARTER)
-    assert its.put(**{key: value}) == its.put(**{key: value}) == News()
-    assert caplog.text.count(said) == 1
-    assert its.following.view is None
-
-
-def test_controllers_are_the_leader_and_then_the_members(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("script", scripts(__file__, "following"), ids=lambda path: path.stem)
+def test_script(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sopa.relay")
-
-    def member(name: str) -> str:
-        return records.write(records.MemberRecord(name, f"http://{name}", "0.1.0", 1, "standby", 5, 1, 0, 0, ""))
-
-    engine.put(**{"members/m1": member("m1"), "members/m2": member("m2")})
-    assert engine.following.controllers == ["http://m1", "http://m2"]
-    assert engine.put(leader=records.write(records.Leader("m2", 5, "http://m2"))) == News(leader=True)
-    assert engine.following.controllers == ["http://m2", "http://m1"]
-    assert engine.put(leader=None) == News(leader=True)
-    assert (engine.following.leader, engine.following.controllers) == (None, ["http://m1", "http://m2"])
-    assert "leader is away" in caplog.text
+    play(script, Engine(lambda: caplog.messages).handle, record=request.config.option.record)

@@ -1,15 +1,12 @@
 """HTTP of a relay over real sockets: what a request is, and the bounds of every part of it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from http.client import HTTPResponse
-from typing import Any
+from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 import uvloop
@@ -22,7 +19,6 @@ from tests.helpers.waiting import eventually
 
 
 def answer(request: Request, connection: HttpConnection) -> Answer:
-    """Answer with what was asked; some paths answer otherwise."""
     if request.path_info == "/long":
         return Response(b"x" * (1 << 24))
     if request.path_info == "/crash":
@@ -45,37 +41,24 @@ async def later(request: Request) -> Response:
     return Response(b"later")
 
 
-Make = Callable[[], door.Door]
-
-
-@contextlib.contextmanager
-def serving(make: Make) -> Iterator[door.Door]:
-    """Run a door's loop in a thread."""
-    opened: list[Any] = []
-    ready = threading.Event()
+@pytest.fixture
+def served() -> Iterator[door.Door]:
+    """A door whose loop runs in a thread."""
+    opened: Future[tuple[door.Door, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def main() -> None:
-        ended = asyncio.Event()
-        opened.extend((make(), asyncio.get_running_loop(), ended))
-        opened[0].open()
-        ready.set()
+        its, ended = door.Door("127.0.0.1", 0, answer, share=20), asyncio.Event()
+        its.open()
+        opened.set_result((its, asyncio.get_running_loop(), ended))
         await ended.wait()
-        opened[0].close()
+        its.close()
 
     thread = threading.Thread(target=lambda: uvloop.run(main()))
     thread.start()
-    assert ready.wait(20)
-    try:
-        yield opened[0]
-    finally:
-        opened[1].call_soon_threadsafe(opened[2].set)
-        thread.join()
-
-
-@pytest.fixture
-def served() -> Iterator[door.Door]:
-    with serving(lambda: door.Door("127.0.0.1", 0, answer, share=20)) as its:
-        yield its
+    its, loop, ended = opened.result(60)
+    yield its
+    loop.call_soon_threadsafe(ended.set)
+    thread.join()
 
 
 @contextlib.contextmanager
@@ -87,9 +70,15 @@ def client(served: door.Door, *pieces: bytes) -> Iterator[socket.socket]:
 
 
 def read(connection: socket.socket, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    response = HTTPResponse(connection, method=method)
-    response.begin()
-    return response.status, dict(response.getheaders()), response.read()
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += connection.recv(1)
+    lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+    size, body = 0 if method == "HEAD" else int(headers["Content-Length"]), b""
+    while len(body) < size:
+        body += connection.recv(size - len(body))
+    return int(lines[0].split()[1]), headers, body
 
 
 def asked(served: door.Door, request: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -97,23 +86,21 @@ def asked(served: door.Door, request: bytes) -> tuple[int, dict[str, str], bytes
         return read(connection)
 
 
+HOST, CHUNKED = b"GET / HTTP/1.1\r\nHost: x\r\n", b"Transfer-Encoding: chunked"
+
+
 @pytest.mark.parametrize(
-    ("request_", "expected"),
+    ("request_", "method", "path", "size", "query"),
     [
-        (b"GET /a%20b?c=d HTTP/1.1\r\nHost: x\r\n\r\n", {"method": "GET", "path": "/a b", "body": 0, "query": "c=d"}),
-        (
-            b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
-            {"method": "POST", "path": "/a", "body": 3, "query": ""},
-        ),
-        (
-            b"PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
-            {"method": "PUT", "path": "/a", "body": 3, "query": ""},
-        ),
+        (b"GET /a%20b?c=d HTTP/1.1\r\nHost: x\r\n\r\n", "GET", "/a b", 0, "c=d"),
+        (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", "POST", "/a", 3, ""),
+        (b"PUT /a HTTP/1.1\r\nHost: x\r\n" + CHUNKED + b"\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n", "PUT", "/a", 3, ""),
     ],
 )
-def test_a_request_is_read_as_it_was_meant(served: door.Door, request_: bytes, expected: dict[str, Any]) -> None:
+def test_a_request_is_read(served: door.Door, request_: bytes, method: str, path: str, size: int, query: str) -> None:
     status, headers, body = asked(served, request_)
-    assert (status, json.loads(body), headers["Content-Length"]) == (200, expected, str(len(body)))
+    assert (status, headers["Content-Length"]) == (200, str(len(body)))
+    assert json.loads(body) == {"method": method, "path": path, "body": size, "query": query}
 
 
 @pytest.mark.parametrize(
@@ -121,14 +108,11 @@ def test_a_request_is_read_as_it_was_meant(served: door.Door, request_: bytes, e
     [
         (b"nothing\r\n\r\n", 400),
         (b"GET / HTTP/1.1\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
-        (
-            b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\nX: y y\r\nX\x00: z\r\n\r\n",
-            400,
-        ),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (1 << 17), 431),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + b"a" * 1_000_000, 413),
+        (HOST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (HOST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\nX: y y\r\nX\x00: z\r\n\r\n", 400),
+        (HOST + b"Transfer-Encoding: gzip\r\n\r\n", 501),
+        (HOST + b"X: " + b"a" * (1 << 17), 431),
+        (HOST + b"Content-Length: 1000000\r\n\r\n" + b"a" * 1_000_000, 413),
         (b"GET /crash HTTP/1.1\r\nHost: x\r\n\r\n", 500),
         (b"GET /later?x HTTP/1.1\r\nHost: x\r\n\r\n", 409),
     ],
@@ -147,24 +131,11 @@ def test_requests_of_a_connection_are_answered_in_order(served: door.Door) -> No
     requests[9] = b"HEAD /9 HTTP/1.1\r\nHost: x\r\n\r\n"
     with client(served, b"".join(requests), b"GET /last HTTP/1.0\r\n\r\n") as connection:
         for number in range(50):
-            status, _, body = read_one(connection, "HEAD" if number == 9 else "GET")
+            status, _, body = read(connection, "HEAD" if number == 9 else "GET")
             assert status == 200
             assert body == b"later" if number == 7 else (b'"/%d"' % number in body) or number == 9
-        assert b'"/last"' in read_one(connection)[2]
+        assert b'"/last"' in read(connection)[2]
         assert connection.recv(1) == b""
-
-
-def read_one(connection: socket.socket, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
-    """Read an answer without a byte of the next one."""
-    head = b""
-    while not head.endswith(b"\r\n\r\n"):
-        head += connection.recv(1)
-    lines = head.decode().split("\r\n")
-    headers = dict(line.split(": ", 1) for line in lines[1:] if line)
-    size, body = 0 if method == "HEAD" else int(headers["Content-Length"]), b""
-    while len(body) < size:
-        body += connection.recv(size - len(body))
-    return int(lines[0].split()[1]), headers, body
 
 
 def test_a_client_that_expects_to_be_told_to_go_on_is(served: door.Door) -> None:

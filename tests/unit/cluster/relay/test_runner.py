@@ -1,7 +1,5 @@
 """A relay's parts go on after a programming error in one of them."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -9,9 +7,7 @@ import pytest
 from sopa_ryu.cluster.relay import runner
 
 
-def test_a_part_that_crashes_begins_again_and_is_reported(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_part_that_crashes_begins_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(runner, "RESTART_SECONDS", 0.0)
     begun = 0
 

@@ -1,11 +1,10 @@
 """Reads that controllers answer: real HTTP servers, of which each counts what it is asked."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -39,15 +38,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked.append((self.path, known, self.headers["Via"]))
         self.server.may_answer.wait(20)
         unchanged = known == self.server.etag
+        body = b"" if unchanged else self.server.body
+        headers = {"ETag": self.server.etag, "Set-Cookie": "not for readers"}
+        if not unchanged:
+            headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
         self.send_response(304 if unchanged else 200)
-        self.send_header("ETag", self.server.etag)
-        self.send_header("Set-Cookie", "not for readers")
-        if not unchanged:
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(self.server.body)))
+        for header in headers.items():
+            self.send_header(*header)
         self.end_headers()
-        if not unchanged:
-            self.wfile.write(self.server.body)
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -55,12 +54,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as its:
-        thread = threading.Thread(target=its.serve_forever, args=(0.01,))
-        thread.start()
+    with Server() as its, ThreadPoolExecutor() as threads:
+        threads.submit(its.serve_forever, 0.01)
         yield its
         its.shutdown()
-        thread.join()
 
 
 def asking(urls: list[str], ask: Callable[[Upstream], Awaitable[None]]) -> Upstream:
@@ -73,24 +70,25 @@ def asking(urls: list[str], ask: Callable[[Upstream], Awaitable[None]]) -> Upstr
     return asyncio.run(run())
 
 
-def test_readers_share_an_answer_and_then_ask_whether_it_has_changed(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+PATH = "/sopa/v1/links?limit=1"
+
+
+def test_readers_share_an_answer_and_then_ask_for_changes(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask(its: Upstream) -> None:
         server.may_answer.clear()
-        waiting = [asyncio.create_task(its.get("/sopa/v1/links?limit=1")) for _ in range(5)]
+        waiting = [asyncio.create_task(its.get(PATH)) for _ in range(5)]
         while not server.asked:
             await asyncio.sleep(0.01)
         server.may_answer.set()
         answers = await asyncio.gather(*waiting)
         assert {(each.status, each.body) for each in answers} == {(200, b"{}")}
         assert dict(answers[0].headers) == {"Content-Type": "application/json", "Etag": '"1"'}
-        await its.get("/sopa/v1/links?limit=1")
-        assert server.asked == [("/sopa/v1/links?limit=1", None, "1.1 sopa-relay-r1")]
+        await its.get(PATH)
+        assert server.asked == [(PATH, None, "1.1 sopa-relay-r1")]
         monkeypatch.setattr(upstream, "SHARE_SECONDS", 0.0)
-        assert (await its.get("/sopa/v1/links?limit=1")).body == b"{}"
+        assert (await its.get(PATH)).body == b"{}"
         server.body, server.etag = b"[]", '"2"'
-        assert (await its.get("/sopa/v1/links?limit=1")).body == b"[]"
+        assert (await its.get(PATH)).body == b"[]"
         assert [known for _, known, _ in server.asked] == [None, '"1"', '"1"']
 
     monkeypatch.setattr(upstream, "SHARE_SECONDS", 60.0)
@@ -106,9 +104,7 @@ def test_another_controller_is_asked_if_the_leader_does_not_answer(server: Serve
 
 def test_without_a_controller_readers_are_told_whom_the_relay_has_asked() -> None:
     async def ask(its: Upstream) -> None:
-        with pytest.raises(
-            NoControllerError, match=r"http://127.0.0.1:1: .*; agents keep|http://127.0.0.1:1: "
-        ) as told:
+        with pytest.raises(NoControllerError, match=r"http://127\.0\.0\.1:1: ") as told:
             await its.get("/a")
         assert told.value.status == 503
 

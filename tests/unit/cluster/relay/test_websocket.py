@@ -1,12 +1,12 @@
 """A relay's WebSockets read what the library reads: any frames, cut anywhere, have the same messages, answers and closes."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import OPEN
@@ -22,37 +22,20 @@ FAST = Pace(10_000, 10_000.0)
 
 
 class Transport:
-    """What a WebSocket writes, and whether it reads."""
-
     def __init__(self) -> None:
         self.written = b""
         self.paused = self.closed = self.aborted = False
+        self.is_closing, self.can_write_eof = (lambda: self.aborted), (lambda: True)
+        self.pause_reading, self.resume_reading, self.write_eof, self.abort = (
+            partial(setattr, self, name, value)
+            for name, value in (("paused", True), ("paused", False), ("closed", True), ("aborted", True))
+        )
 
     def write(self, data: bytes) -> None:
         self.written += data
 
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
-
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.aborted = True
-
 
 class Owner:
-    """What arrives at the owner."""
-
     def __init__(self) -> None:
         self.messages: list[str | bytes] = []
         self.writable_calls = self.ends = 0
@@ -76,20 +59,28 @@ def feed(socket: WebSocket, data: bytes) -> None:
         data = data[size:]
 
 
-def ours(pieces: list[bytes], pace: Pace = FAST) -> tuple[Transport, Owner]:
-    """Feed pieces to a WebSocket, as fast as it takes them."""
+def in_loop(
+    test: Callable[[WebSocket, Transport, Owner], Awaitable[None]], pace: Pace = FAST
+) -> tuple[Transport, Owner]:
+    """Run a test of a WebSocket."""
 
     async def run() -> tuple[Transport, Owner]:
         transport, owner = Transport(), Owner()
-        socket = WebSocket(transport, owner, pace, MAX_BYTES)
+        await test(WebSocket(transport, owner, pace, MAX_BYTES), transport, owner)
+        return transport, owner
+
+    return asyncio.run(run())
+
+
+def ours(pieces: list[bytes]) -> tuple[Transport, Owner]:
+    async def test(socket: WebSocket, transport: Transport, owner: Owner) -> None:
         socket.begin(b"")
         for piece in pieces:
             feed(socket, piece)
             while transport.paused:
                 await asyncio.sleep(0)
-        return transport, owner
 
-    return asyncio.run(run())
+    return in_loop(test)
 
 
 def theirs(pieces: list[bytes]) -> tuple[list[str | bytes], bytes]:
@@ -120,26 +111,21 @@ def theirs(pieces: list[bytes]) -> tuple[list[str | bytes], bytes]:
 def masked(
     opcode: int, payload: bytes, fin: bool = True, rsv: int = 0, mask: bytes = b"abcd", is_masked: bool = True
 ) -> bytes:
-    first = (0x80 if fin else 0) | rsv << 4 | opcode
-    bit = 0x80 if is_masked else 0
-    size = len(payload)
-    head = bytes([first, bit | size]) if size < 126 else bytes([first, bit | 126]) + size.to_bytes(2, "big")
+    bit, size = 0x80 if is_masked else 0, len(payload)
+    length = bytes([bit | size]) if size < 126 else bytes([bit | 126]) + size.to_bytes(2, "big")
+    head = bytes([(0x80 if fin else 0) | rsv << 4 | opcode]) + length
     return head + (mask + unmasked(payload, mask) if is_masked else payload)
 
 
-plain = st.builds(
-    masked,
-    st.sampled_from([1, 2, 9, 10]),
-    st.text(max_size=30).map(str.encode),
-    mask=st.binary(min_size=4, max_size=4),
-)
+MASKS = st.binary(min_size=4, max_size=4)
+plain = st.builds(masked, st.sampled_from([1, 2, 9, 10]), st.text(max_size=30).map(str.encode), mask=MASKS)
 any_frame = st.builds(
     masked,
     st.sampled_from([0, 0, 1, 1, 2, 8, 9, 10, 3]),
-    st.one_of(st.text(max_size=20).map(str.encode), st.just(b"\x03\xe8"), st.just(b"x" * 200), st.just(b"x" * 301)),
+    st.text(max_size=20).map(str.encode) | st.sampled_from([b"\x03\xe8", b"x" * 200, b"x" * 301]),
     fin=st.booleans(),
     rsv=st.sampled_from([0, 0, 0, 0, 1]),
-    mask=st.binary(min_size=4, max_size=4),
+    mask=MASKS,
     is_masked=st.sampled_from([True, True, True, True, False]),
 )
 stream = st.tuples(st.lists(plain, max_size=40), st.lists(any_frame, max_size=8), st.binary(max_size=20)).map(
@@ -148,14 +134,13 @@ stream = st.tuples(st.lists(plain, max_size=40), st.lists(any_frame, max_size=8)
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
-    pieces = []
-    for size in sizes:
-        pieces.append(data[:size])
-        data = data[size:]
-    return [piece for piece in (*pieces, data) if piece]
+    ends = [0, *accumulate(sizes), len(data)]
+    return [piece for begin, end in pairwise(ends) if (piece := data[begin:end])]
 
 
 @given(stream, st.lists(st.integers(1, 40), max_size=30))
+@example(masked(2, b"x" * 200), [1, 1, 1])
+@example(masked(1, b"\xff") + masked(1, b"late"), [])
 def test_any_stream_means_what_it_means_to_the_library(data: bytes, sizes: list[int]) -> None:
     transport, owner = ours(cut(data, sizes))
     # one piece a byte: the library stops where the stream breaks a rule, whatever follows
@@ -166,7 +151,6 @@ def test_any_stream_means_what_it_means_to_the_library(data: bytes, sizes: list[
 
 
 def any_close(sent: bytes) -> bool:
-    """Return whether a close frame is the last of what was sent: pongs before it."""
     at = 0
     while at < len(sent):
         if sent[at] == 0x88:
@@ -188,9 +172,7 @@ def test_a_plain_frame_is_read_only_if_it_is_whole(data: bytes, begin: int) -> N
 
 
 def test_frames_faster_than_the_pace_wait_and_others_have_their_turn() -> None:
-    async def run() -> None:
-        transport, owner = Transport(), Owner()
-        socket = WebSocket(transport, owner, Pace(40, 200.0), MAX_BYTES)
+    async def test(socket: WebSocket, transport: Transport, owner: Owner) -> None:
         feed(socket, masked(1, b"x") * 100)
         assert len(owner.messages) == websocket.FRAMES_AT_ONCE  # then everything else has its turn
         assert transport.paused
@@ -198,13 +180,11 @@ def test_frames_faster_than_the_pace_wait_and_others_have_their_turn() -> None:
             await asyncio.sleep(0.01)
         assert len(owner.messages) == 100
 
-    asyncio.run(run())
+    in_loop(test, Pace(40, 200.0))
 
 
 def test_a_peer_that_pings_and_does_not_read_gets_no_queue_of_pongs() -> None:
-    async def run() -> None:
-        transport, owner = Transport(), Owner()
-        socket = WebSocket(transport, owner, FAST, MAX_BYTES)
+    async def test(socket: WebSocket, transport: Transport, owner: Owner) -> None:
         feed(socket, masked(9, b"1"))
         socket.pause_writing()
         feed(socket, masked(9, b"2") * 10)
@@ -214,16 +194,14 @@ def test_a_peer_that_pings_and_does_not_read_gets_no_queue_of_pongs() -> None:
         feed(socket, masked(9, b"3"))
         assert transport.written == b"\x8a\x011\x8a\x013"
 
-    asyncio.run(run())
+    in_loop(test)
 
 
 @pytest.mark.parametrize(("code", "left"), [(1000, True), (1001, True), (4000, True), (1011, False)])
 def test_a_peer_that_says_that_it_leaves_has_left(code: int, left: bool) -> None:
-    async def run() -> Any:
-        owner = Owner()
-        socket = WebSocket(Transport(), owner, FAST, MAX_BYTES)
+    async def test(socket: WebSocket, transport: Transport, owner: Owner) -> None:
         feed(socket, masked(8, code.to_bytes(2, "big")))
         socket.connection_lost(None)
-        return socket.left, owner.ends
+        assert (socket.left, owner.ends) == (left, 1)
 
-    assert asyncio.run(run()) == (left, 1)
+    in_loop(test)
