@@ -1,7 +1,5 @@
 """Rules of every test run: a skipped test fails it, examples are the same each time, workers share whole modules."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Programs and throwaway network namespaces for the tests of the eBPF agent."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

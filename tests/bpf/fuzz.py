@@ -3,8 +3,6 @@
 A run prints its seed; ``--seed`` repeats it. The first difference ends it, with the frame in hexadecimal.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import struct

@@ -1,7 +1,5 @@
 """An agent's settings and program at the host's end of a pair, at work and killed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Frames of one connection, and the programs beside the reference: whatever is done to both has the same outcome."""
 
-from __future__ import annotations
-
 import struct
 from ipaddress import IPv4Address
 from itertools import count

@@ -1,7 +1,5 @@
 """MCS on frames, byte by byte: what tc egress and tc ingress make of a frame, by `mcs_reference.Host`."""
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Compared are the verdict, the frame byte for byte, the connection's state after 
 prints its seed; ``--seed`` repeats it. The first difference ends it, with the frame in hexadecimal.
 """
 
-from __future__ import annotations
-
 import random
 import struct
 from collections import Counter

@@ -1,7 +1,5 @@
 """The eBPF programs of MCS, loaded and attached to nothing, and the state of their connections."""
 
-from __future__ import annotations
-
 import struct
 from collections import Counter
 from contextlib import ExitStack

@@ -4,8 +4,6 @@ Written from Li, Bi, Wang: Multi-Channel Scatter (IFIP Networking 2017), section
 docs/mcs.md where that differs. A segment is plain data here; mcs_frames.py finds it in a frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum

@@ -3,8 +3,6 @@
 A run prints its seed; ``--seed`` repeats it. The first difference ends it, with the frame in hexadecimal.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from ipaddress import IPv4Address
 

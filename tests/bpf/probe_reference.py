@@ -1,7 +1,5 @@
 """What the program that turns probes round has to do with a frame, written anew in Python."""
 
-from __future__ import annotations
-
 from collections import Counter
 from ipaddress import IPv4Address
 from typing import NamedTuple

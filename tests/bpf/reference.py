@@ -3,8 +3,6 @@
 Each function takes a frame and returns the frame that comes out, with the name of what is counted (empty for nothing).
 """
 
-from __future__ import annotations
-
 import struct
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The program on a real interface: what is on the wire and left behind, bursts that are cut, and packets of containers."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Grey and corrupting links: packet by packet (BPF_PROG_TEST_RUN) against the twin in Python, and at a real interface."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Slots that are kept: tests/timing/test_granted_slots.py.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """The labelling program, packet by packet (BPF_PROG_TEST_RUN), against its Python twin, and its counters by path."""
 
-from __future__ import annotations
-
 import random
 import struct
 import threading

@@ -3,8 +3,6 @@
 When it looks, and how often it puts something right, is in tests/unit/agent/test_keeper.py.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

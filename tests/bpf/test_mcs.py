@@ -5,8 +5,6 @@ blocks (``5000-6000,7000-8000``), ``times`` for several in a row, and of what is
 (``syn``, ``fin``, ``rst``, ``noack``); ``full`` is a header without room for a placeholder. ``state`` shows parts of the state.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

@@ -1,7 +1,5 @@
 """The programs of the ``option`` carrier, packet by packet (BPF_PROG_TEST_RUN): golden packets, and the reference in Python."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The ``option`` carrier on real interfaces: what is on the wire, what sockets get, and what is left behind; ``sopa parser``."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

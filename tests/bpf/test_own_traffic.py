@@ -1,7 +1,5 @@
 """What the labelling program remembers of a host's own packets, packet by packet, against a reference that has all of them."""
 
-from __future__ import annotations
-
 import random
 import struct
 import time

@@ -1,7 +1,5 @@
 """ECN marks of a lab's switch ports: packet by packet (BPF_PROG_TEST_RUN) against a model, and beside a real queue."""
 
-from __future__ import annotations
-
 import random
 import socket
 import struct

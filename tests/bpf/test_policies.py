@@ -1,7 +1,5 @@
 """The policies that look at more than a packet's number: least-used, flowlet, flowcell."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """The program that turns probes round, packet by packet: what it answers, takes, refuses and lets pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from ipaddress import IPv4Address

@@ -1,7 +1,5 @@
 """Probes and answers between two hosts, as frames on a real wire, beside every program that labels, and an agent that probes."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import socket

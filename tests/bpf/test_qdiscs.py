@@ -1,7 +1,5 @@
 """Reading an interface's qdiscs from the kernel, whether they keep departure times, and what they drop."""
 
-from __future__ import annotations
-
 import re
 import socket
 from pathlib import Path

@@ -5,8 +5,6 @@ puts right what another program has changed. ``ip``, ``peer`` and ``sysctl`` are
 saved. Each step says what is different afterwards.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

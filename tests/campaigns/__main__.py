@@ -1,7 +1,5 @@
 """``make test-all``: everything that looks for defects, one after another, and at the end what ran, how long, and what it found."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 import time

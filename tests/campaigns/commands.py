@@ -1,7 +1,5 @@
 """Commands of a campaign: their output goes to a file, and they end with it."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path

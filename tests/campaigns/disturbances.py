@@ -1,7 +1,5 @@
 """What a shared machine does to the tests, on purpose: busy loops beside them, or a standstill of them all now and then."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

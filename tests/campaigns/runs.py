@@ -1,7 +1,5 @@
 """``make test-runs``: the whole of `make test` again and again: idle, beside busy loops, with standstills; a table at the end."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """``make mutants-timing``: products that are too slow, on purpose, and in how many runs of its test of time each is found."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

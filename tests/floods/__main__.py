@@ -1,7 +1,5 @@
 """``make flood``: every kind of flood for a running controller, until one does harm or the time is over."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from pathlib import Path

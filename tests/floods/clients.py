@@ -1,7 +1,5 @@
 """Clients that send what no client should: ``python -m tests.floods.clients KIND PORT SECONDS``."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sys

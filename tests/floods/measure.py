@@ -1,7 +1,5 @@
 """What a flood does to the controller, as another client, an agent and the switches see it."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

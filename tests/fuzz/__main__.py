@@ -3,8 +3,6 @@
 A run prints its seed; ``--seed`` repeats the input. The first failure ends it, with what was sent last.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

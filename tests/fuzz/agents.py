@@ -1,7 +1,5 @@
 """An agent that sends garbled messages, and clients that send garbled WebSocket frames."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Mutations of messages. Pure: one generator of random numbers decides everything."""
 
-from __future__ import annotations
-
 import random
 
 NUMBERS = (0, 1, 7, 8, 0x7F, 0x80, 0xFF, 0xFFFF, 0x8000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)

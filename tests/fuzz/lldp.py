@@ -1,7 +1,5 @@
 """Garbled LLDP frames at switch ports."""
 
-from __future__ import annotations
-
 import random
 
 from sopa_ryu.southbound import lldp

@@ -1,7 +1,5 @@
 """A switch that sends garbled OpenFlow messages."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import socket

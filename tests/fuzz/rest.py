@@ -1,7 +1,5 @@
 """Random and garbled REST requests."""
 
-from __future__ import annotations
-
 import json
 import random
 import socket

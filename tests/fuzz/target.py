@@ -1,7 +1,5 @@
 """The controller under test, with real switches and one agent that behaves, and what must stay true of it."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """A bounded number of inputs of each kind of garbled input; ``make fuzz`` takes longer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A host with an agent as a process of its own, and a stand-in for its controller: what was acknowledged, how channels closed."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

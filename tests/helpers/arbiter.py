@@ -1,7 +1,5 @@
 """A real ``sopa arbiter`` on loopback, and hosts that ask it for slots over UDP as agents do."""
 
-from __future__ import annotations
-
 import socket
 import sys
 import time

@@ -1,7 +1,5 @@
 """The live page in a real browser."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

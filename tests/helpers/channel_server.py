@@ -1,7 +1,5 @@
 """The controller's side of the agents' channel in a process of its own, without switches: real notifier, real WebSockets."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

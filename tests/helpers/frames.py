@@ -1,7 +1,5 @@
 """Frames, byte by byte, and small path tables."""
 
-from __future__ import annotations
-
 import struct
 from ipaddress import IPv4Address, IPv4Network
 

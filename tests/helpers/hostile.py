@@ -1,7 +1,5 @@
 """Frames that a hostile root on a host may send, from a seed: everything that a switch or a controller might take for its own."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Iterator

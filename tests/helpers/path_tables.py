@@ -1,7 +1,5 @@
 """Readers of the maps of an agent's program: its path table, and the flows that it keeps."""
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Two hosts of the fabric that probe each other, and their frames."""
 
-from __future__ import annotations
-
 from ipaddress import IPv4Address
 
 from flowrules.label import Carrier

@@ -1,7 +1,5 @@
 """Metric names in PromQL expressions, and the expressions of the dashboard in deploy/grafana."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Two hosts and a receiver on one bridge, with slow links: a network in which slots can be seen."""
 
-from __future__ import annotations
-
 import json
 import uuid
 

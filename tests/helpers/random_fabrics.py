@@ -1,7 +1,5 @@
 """Random Clos fabrics for properties: leaf-spine and three tiers, oversubscribed or not, with absent and slower links."""
 
-from __future__ import annotations
-
 import random
 
 from topologies import Clos, Host, TopologyError

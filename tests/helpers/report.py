@@ -3,8 +3,6 @@
 ``SOPA_TEST_RECORD`` names the file; without it nothing is recorded. ``scripts/test.sh`` sets it, and prints `summary` at the end.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The REST interface on a fabric that is only a state, request by request without a server."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ System calls, address families, executable memory, namespaces and capabilities a
 does it; the file system is not, because that needs systemd. It is for tests on machines that do not run systemd.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -1,7 +1,5 @@
 """What a server on loopback answers, without the seconds of processor time that a client for TLS takes to begin."""
 
-from __future__ import annotations
-
 from http.client import HTTPConnection
 
 from tests.helpers.waiting import PATIENCE_SECONDS

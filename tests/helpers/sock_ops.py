@@ -1,7 +1,5 @@
 """The program that has TCP leave room for the option of MCS, as the kernel knows it, and the end of its links."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

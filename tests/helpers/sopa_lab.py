@@ -1,7 +1,5 @@
 """Helpers of the tests of the whole system: a test's body runs inside a lab with controller and agents."""
 
-from __future__ import annotations
-
 import re
 import secrets
 import select

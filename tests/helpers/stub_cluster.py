@@ -1,7 +1,5 @@
 """A member of a cluster that is only what REST, page and commands read of it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sopa_ryu.rest.cluster import UndecidedError

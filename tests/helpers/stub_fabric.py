@@ -1,7 +1,5 @@
 """A fabric that is only a state: what REST interface and page read, without switches."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from flowrules.label import Carrier

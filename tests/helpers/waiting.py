@@ -1,7 +1,5 @@
 """The one way in which tests wait for another process or thread: poll, and on a timeout say what was seen last."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import time

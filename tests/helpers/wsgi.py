@@ -1,7 +1,5 @@
 """A WSGI application on loopback, in a thread."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

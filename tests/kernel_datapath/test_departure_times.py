@@ -3,8 +3,6 @@
 Only a kernel with fq runs these, so that no other target selects them: ``make test-kernel`` boots one.
 """
 
-from __future__ import annotations
-
 import socket
 import time
 from collections import Counter

@@ -3,8 +3,6 @@
 Only a kernel with the module openvswitch runs these, so that no other target selects them: ``make test-kernel`` boots one.
 """
 
-from __future__ import annotations
-
 import fcntl
 import re
 import signal

@@ -4,8 +4,6 @@ A connection whose first second has shown it an empty path gets one with queues 
 on which SOPA is developed lacks. The figures are printed (``-s``); docs/hosts.md has them.
 """
 
-from __future__ import annotations
-
 import platform
 import time
 import uuid

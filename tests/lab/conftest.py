@@ -1,7 +1,5 @@
 """The labs that tests share (`tests.helpers.shared_lab`), and scripts in Python processes of their own, as a user's would be."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

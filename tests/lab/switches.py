@@ -1,7 +1,5 @@
 """What the tests of labs without a controller look at and do: BFD, ports, frames that switches send, and their settings."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from typing import Any

@@ -1,7 +1,5 @@
 """Agents of single hosts in a lab: what they change and put back, and their metrics."""
 
-from __future__ import annotations
-
 import re
 import resource
 import signal

@@ -1,7 +1,5 @@
 """The arbiter beside real traffic of a host that does not take part; hosts that send in slots are in tests/bpf and tests/timing."""
 
-from __future__ import annotations
-
 import time
 
 from experiments.emulation.sopa_lab import SopaLab

@@ -1,7 +1,5 @@
 """``sopa lab --controllers 3`` as a user types it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``sopa lab`` and ``sopa demo`` as a user types them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

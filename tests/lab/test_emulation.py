@@ -1,7 +1,5 @@
 """Runs of schemes, as ``sopa experiment`` does them: what is recorded is what happened."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket

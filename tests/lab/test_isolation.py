@@ -1,7 +1,5 @@
 """`isolated`: whatever way it ends, nothing is left; what a terminal user sees; and a lab that stops or does not start."""
 
-from __future__ import annotations
-
 import os
 import pty
 import secrets

@@ -1,7 +1,5 @@
 """A lab of a fabric that is no fat-tree: rates of single links, absent links, and room in queues."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

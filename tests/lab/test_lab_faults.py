@@ -1,7 +1,5 @@
 """The lab's links, routes, BFD and faults that can be injected: what each does, and that nothing of it is left once undone."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

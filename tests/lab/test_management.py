@@ -1,7 +1,5 @@
 """The management network of a lab with several controllers: who reaches whom, also while machines are cut off."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """``mn --custom topologies/fattree.py --topo fattree,K`` and ``clos,FILE`` as typed: system's Python, private Open vSwitch."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

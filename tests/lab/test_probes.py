@@ -1,7 +1,5 @@
 """Probes through Open vSwitch: their way out and back, and what traces, the controller and hosts make of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

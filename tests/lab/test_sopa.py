@@ -1,7 +1,5 @@
 """The whole system with real packets: labels of both carriers, switches that obey them, failures under traffic, a hostile host."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import time

@@ -1,7 +1,5 @@
 """The catalogue: defects as data, a file for each area of the product."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Pytest's side of `tests.mutants`: record which test function executes which lines, or run some functions in an order."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter, defaultdict

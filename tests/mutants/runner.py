@@ -1,7 +1,5 @@
 """Try defects in copies of the checkout, and say which of them no test finds."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import queue

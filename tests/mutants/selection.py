@@ -1,7 +1,5 @@
 """Which test functions execute which lines of the product: from a run of all without a defect, kept until something changes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """A copy of the checkout in which defects are tried: the checkout itself never changes."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

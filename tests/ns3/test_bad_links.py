@@ -1,7 +1,5 @@
 """Bad links in the simulator, and hosts that probe: what is lost is what the draws say, and hosts leave what loses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile

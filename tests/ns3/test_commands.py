@@ -1,7 +1,5 @@
 """The simulator's commands as they are typed: what is there is not done again, and what ends half-way goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """CFR in the simulator: slots and paths by the arbiter's library, queues, failures; DCTCP's threshold in bytes, and pings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

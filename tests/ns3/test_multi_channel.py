@@ -1,7 +1,5 @@
 """MCS and what its paper compares it with, in the simulator: channels, marks, windows, failures, subflows, bursts."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from itertools import groupby

@@ -1,7 +1,5 @@
 """The simulator: its fabric is the one of `topologies`, its schemes do what they are called, and bad input is refused."""
 
-from __future__ import annotations
-
 import subprocess
 from collections import Counter
 from dataclasses import replace

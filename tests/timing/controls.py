@@ -4,8 +4,6 @@ Each prints an empty line when it runs, and at its end by how many seconds it wa
 of their own, so that neither the interpreter's lock nor the measured process delays them.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import socket

@@ -6,8 +6,6 @@ to say that their median does: a product that keeps it in 95% of the cases fails
 it in 10% passes one of 117.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.helpers import report

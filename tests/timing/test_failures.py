@@ -1,7 +1,5 @@
 """How soon a failure has no more effect on packets: at the switches without a controller, at the agents, and of a silent link."""
 
-from __future__ import annotations
-
 import random
 import socket
 import time

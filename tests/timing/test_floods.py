@@ -1,7 +1,5 @@
 """How soon a client is answered while others flood the controller: three kinds that keep it busy; ``make flood`` tries all."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """How many datagrams are lost when a gateway dies."""
 
-from __future__ import annotations
-
 from experiments.emulation.sopa_lab import SopaLab
 from tests.helpers.sopa_lab import QUICK, in_lab, run
 from tests.helpers.waiting import eventually

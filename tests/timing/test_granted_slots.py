@@ -1,7 +1,5 @@
 """CFR: data leaves in granted slots on their paths, and nothing else does; two hosts send to a third one in slots of 3.2 ms."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Queues: a phantom queue is as long as the real one, and a receiver merges sprayed packets about as well as others."""
 
-from __future__ import annotations
-
 import random
 import socket
 import time

@@ -1,7 +1,5 @@
 """Hosts of CFR send in their slots, so that no queue grows where four of them send to one."""
 
-from __future__ import annotations
-
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.transfers import Transfers

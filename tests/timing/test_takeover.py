@@ -1,7 +1,5 @@
 """How soon another controller of a cluster leads, with a real etcd and Open vSwitch with the dummy datapath."""
 
-from __future__ import annotations
-
 import signal
 import time
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """What a member writes when an answer is lost, and when a write is done long after it was given up: on an engine in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
