@@ -17,6 +17,8 @@ die() {
     exit 2
 }
 
+((EUID == 0)) || (($#)) || die "the tests load eBPF programs and start switches, which takes root: sudo make test; tests/unit needs none: .venv/bin/pytest tests/unit"
+
 # What the tests compare with. Without it tests are skipped, which fails the run unless that is accepted.
 for part in install_peers install_ns3; do
     "scripts/$part.sh" --quiet || [[ ${SOPA_ALLOW_SKIPS-} == 1 ]]
