@@ -102,20 +102,6 @@ def test_pings_are_bounded_for_the_controller_and_dead_channels_for_the_agents(h
     assert every + patience <= 10.0
 
 
-def test_the_way_back_is_seldom_jittered_and_ever_longer() -> None:
-    its = made(3)
-    assert its.before == []
-    its.next(served=True)
-    its.next(served=False)
-    assert its.before == its.urls[:2]
-    waits = [its.back_seconds(27648) for _ in range(8)]
-    assert all(276.0 * 2 ** min(turn, 4) <= wait <= 554.0 * 2 ** min(turn, 4) for turn, wait in enumerate(waits))
-    assert 30.0 <= made(3).back_seconds(16) <= 60.0
-    its.went_back(its.urls[0])
-    assert its.url == its.urls[0]
-    assert its.back_seconds(16) <= 60.0
-
-
 def test_no_url_is_an_error() -> None:
     with pytest.raises(ValueError, match="needs the URL"):
         made(0)
