@@ -6,6 +6,7 @@ import ssl
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
+from urllib.parse import urlencode
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.cfr_options import CfrOptions
@@ -14,7 +15,7 @@ from sopa_ryu.agent.labeller import DEFAULT_FLOWS
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD
-from sopa_ryu.channel import client, mcs, probes, slots
+from sopa_ryu.channel import client, mcs, probes, protocol, slots
 from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.host_tokens import token_of
 
@@ -146,11 +147,27 @@ class Options:
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise AgentError(f"the token cannot be read from {self.token_file}: {error}") from error
 
-    def channel(self, address: IPv4Address, url: str) -> str:
-        """Return the WebSocket URL of a host's push channel at a controller; `AgentError` if the controller's URL is malformed."""
+    def channel(self, address: IPv4Address, url: str, first: str = "") -> str:
+        """Return the WebSocket URL of a host's push channel at a controller.
+
+        Parameters
+        ----------
+        address : IPv4Address
+        url : str
+            The controller's.
+        first : str, optional
+            The URL that comes first for the host, if it is another one.
+
+        Raises
+        ------
+        AgentError
+            If the controller's URL is malformed.
+        """
         query = f"carrier={self.carrier}&" + mcs.request(self.policy_name, self.mcs and self.mcs.variant)
         if self.probes:
             query += f"&{probes.ASKED}=1"
+        if first:
+            query += "&" + urlencode({protocol.FIRST: first})
         try:
             return client.channel_url(url, CHANNEL + str(address), query)
         except ClientOptionError as error:

@@ -34,6 +34,18 @@ LOAD_RETRY_SECONDS = 2.0
 MAX_REPORTED = 5  # problems of one absence of the controller
 
 
+class Ended(NamedTuple):
+    """A channel that is closed, or could not be opened."""
+
+    problem: str
+    seconds: float = 0.0
+    """How long it was open."""
+    silent: bool = False
+    """The controller has not answered in time."""
+    surplus: bool = False
+    """The relay has sent the agent to the one that comes first for this host."""
+
+
 class Answer(NamedTuple):
     """A message for the controller, to be sent after a delay in seconds."""
 
@@ -169,29 +181,6 @@ class Follower:
         if self.peers is not None:
             self.peers.connected()
 
-    def goes_back(self, text: str | bytes) -> bool:
-        """Tell whether the agent leaves its channel for one at a URL that comes before, by the first message there.
-
-        Not for a relay that is behind, as one is that is cut off from the engine.
-        """
-        try:
-            there = protocol.snapshot_of(text)
-        except ProtocolError:
-            return False
-        view = self.view
-        if there is None or view is None:
-            return False
-        cluster, *version = there
-        return cluster == view.cluster and version >= [view.epoch, view.version]
-
-    def went_back(self, url: str) -> None:
-        """Note that the channel was left for one that is open at another URL."""
-        LOG.info(
-            "%s: back at controller %s, which comes before %s for this host", self.address, url, self.controllers.url
-        )
-        self.controllers.went_back(url)
-        self._reported.clear()
-
     def leave(self) -> None:
         """Note that the agent has closed the channel, since what it would acknowledge is not in force."""
         LOG.warning(
@@ -201,27 +190,21 @@ class Follower:
         )
         self.connected = False
 
-    def disconnect(self, problem: str, seconds: float = 0.0, *, silent: bool = False) -> float:
-        """Note that the channel is closed, or could not be opened; return the seconds until the next attempt.
+    def disconnect(self, ended: Ended) -> float:
+        """Note that there is no channel; return the seconds until the next attempt.
 
         Each problem is logged once, until there has been a connection again: after a lost connection it may be another one that
         keeps the agent away, such as a token that is not accepted any more.
-
-        Parameters
-        ----------
-        problem : str
-        seconds : float
-            How long the channel was open.
-        silent : bool
-            Whether the controller has not answered in time.
         """
         its, url = self.controllers, self.controllers.url
-        served = self.connected and not self._outdated and its.has_served(seconds)
+        served = self.connected and not self._outdated and its.has_served(ended.seconds)
         self.connected = self._outdated = False
         if served:
             self._reported.clear()
-        delay = its.next(served, self.hosts, silent=silent)
-        if (url, problem) not in self._reported and len(self._reported) < MAX_REPORTED * len(its.urls):
+        delay, problem = its.next(served, self.hosts, silent=ended.silent, over=ended.surplus), ended.problem
+        if ended.surplus:
+            LOG.info("%s: sent by controller %s to %s, which comes first for this host", self.address, url, its.url)
+        elif (url, problem) not in self._reported and len(self._reported) < MAX_REPORTED * len(its.urls):
             LOG.warning(
                 "%s: no controller at %s: %s; %s; %s; check the controller and the network to it",
                 self.address,

@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from ipaddress import IPv4Address
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import websockets
-from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import ClientConnection, connect
 
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.channels import Channels
-from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
+from sopa_ryu.agent.follower import Answer, Ended, Follower, Hosts, Leave, Load, Probe, Trace
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
@@ -28,13 +27,15 @@ from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.probing.tracer import Tracer
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.threads import in_thread
-from sopa_ryu.channel import probes
+from sopa_ryu.channel import probes, protocol
 from sopa_ryu.channel.client import refusal
 from sopa_ryu.channel.liveness import watched
 
 LOG = logging.getLogger("sopa.agent")
 
 SWEEP_SECONDS = REPORT_SECONDS = 1.0
+CLOSE_SECONDS = 1.0
+"""With several URLs: how long the answer to a close is awaited before the next one is asked."""
 NOT_IN_FORCE = 4000
 """The close code with which an agent leaves the controller while its program is not on its interface (RFC 6455, section 7.4.2)."""
 
@@ -127,7 +128,6 @@ class HostAgent:
         self._settling: asyncio.Task[None] | None = None
         self._loading = asyncio.Lock()
         self._heard_at = float("-inf")
-        self._channels = Channels(options, follower)
         self._sweep_problem = ""
 
     def start(self) -> None:
@@ -172,50 +172,52 @@ class HostAgent:
     async def _follow(self) -> NoReturn:
         while True:
             await self.keeper.found.wait()
-            problem, seconds, silent = await self._follow_once()
+            ended = await self._follow_once()
             await self._look_at_lease()
-            if self._channels.opened is not None:
-                if self.keeper.found.is_set():
-                    self.follower.went_back(self._channels.opened.url)
-                    continue
-                await self._channels.opened.channel.close(NOT_IN_FORCE)
-                self._channels.opened = None
             if self.keeper.found.is_set():
-                await asyncio.sleep(self.follower.disconnect(problem, seconds, silent=silent))
+                await asyncio.sleep(self.follower.disconnect(ended))
             else:
                 self.follower.leave()
 
-    async def _follow_once(self) -> tuple[str, float, bool]:
-        """Follow the controller over one connection, which may be open already.
-
-        Returns
-        -------
-        tuple of str, float and bool
-            Why it ended, or could not be opened; for how many seconds it was open; and whether the controller was silent.
-        """
-        at, loop = self.follower.controllers, asyncio.get_running_loop()
-        opened_at, silent = None, False
-        opened, self._channels.opened = self._channels.opened, None
+    async def _follow_once(self) -> Ended:
+        """Follow the controller over one connection."""
+        loop = asyncio.get_running_loop()
+        opened_at, silent, surplus = None, False, False
         try:
-            async with self._channels.connect(at.url) if opened is None else opened.channel as channel:
+            async with self._connect() as channel:
                 opened_at = loop.time()
                 self.follower.connect()
-                going_back = asyncio.create_task(self._channels.go_back(channel))
                 try:
-                    async with watched(channel, lambda: self.follower.hosts) if at.several else nullcontext():
-                        messages = aiter(channel) if opened is None else opened.messages()
-                        problem = await self.follow(channel, messages) or "the controller closed the connection"
+                    several = self.follower.controllers.several
+                    async with watched(channel, lambda: self.follower.hosts) if several else nullcontext():
+                        problem = await self.follow(channel) or "the controller closed the connection"
                 finally:
                     self._heard_at = loop.time()
-                    going_back.cancel()
-                    await asyncio.gather(going_back, return_exceptions=True)
         except websockets.InvalidStatus as error:
             problem = refusal(error)
         except (OSError, AgentError, websockets.WebSocketException, TimeoutError) as error:
             problem, silent = str(error) or type(error).__name__, isinstance(error, TimeoutError)
-        return problem, 0.0 if opened_at is None else loop.time() - opened_at, silent
+            if isinstance(error, websockets.ConnectionClosed):
+                surplus = error.rcvd is not None and error.rcvd.code == protocol.SURPLUS
+        return Ended(problem, 0.0 if opened_at is None else loop.time() - opened_at, silent, surplus)
 
-    async def follow(self, channel: ClientConnection, messages: AsyncIterator[str | bytes]) -> str:
+    def _connect(self) -> connect:
+        """Return the opening of a channel at the URL that is asked next."""
+        follower, at = self.follower, self.follower.controllers
+        # the library's own pings, every 20 s, are for a controller that has no other
+        more: dict[str, Any] = {"ping_interval": None, "close_timeout": CLOSE_SECONDS} if at.several else {}
+        return connect(
+            self.options.channel(follower.address, at.url, at.first),
+            additional_headers=self.options.headers(follower.address),
+            ssl=self.options.tls(at.url),
+            open_timeout=at.open_seconds(follower.hosts),
+            max_size=protocol.MAX_MESSAGE_BYTES,
+            compression=None,
+            proxy=None,
+            **more,
+        )
+
+    async def follow(self, channel: ClientConnection) -> str:
         """Carry out what the controller's messages lead to, one after the other, until the channel closes.
 
         Nothing is answered while the program is not on the interface: the channel is closed instead.
@@ -223,8 +225,6 @@ class HostAgent:
         Parameters
         ----------
         channel : ClientConnection
-        messages : iterator of str or bytes
-            The channel's.
 
         Returns
         -------
@@ -233,7 +233,7 @@ class HostAgent:
         """
         leaving = asyncio.create_task(self._leave(channel))
         try:
-            async for text in messages:
+            async for text in channel:
                 async with self._loading:
                     todo = self.follower.receive(text)
                     if isinstance(todo, Leave):

@@ -27,10 +27,6 @@ ROUNDS_A_SECOND = 500
 PINGS_A_SECOND = 2000
 """With several URLs: pings that all agents of a fabric send together, at the most; measured in docs/cluster.md, section Agents."""
 MIN_PING_SECONDS, MAX_PING_SECONDS = 0.5, 5.0
-BACK_SECONDS, MAX_BACKS = 30.0, 16
-"""After so long at another URL than its own a client looks whether it can go back: each time twice as long, up to so many times."""
-BACKS_A_SECOND = 100
-"""Such attempts of all agents of a fabric together, at the most."""
 MIN_PATIENCE_SECONDS = 1.5
 """With the shortest interval less than the lease of a leader by default: its agents look for another when that begins to lead."""
 
@@ -98,10 +94,10 @@ class Addresses:
         self._jitter = jitter
         self._at = 0
         self._asked = 0
+        self._sent_on = False
         self._silent: set[str] = set()
         self._slow = 0
         self._retry_seconds = MIN_RETRY_SECONDS
-        self._backs = 0
 
     @property
     def url(self) -> str:
@@ -113,24 +109,13 @@ class Addresses:
         """Whether there is another to go to."""
         return len(self.urls) > 1
 
-    # -- the way back -----------------------------------------------------------------------------------------------------
-
     @property
-    def before(self) -> list[str]:
-        """Those that come before the one in use: whoever is there was sent on by them."""
-        return self.urls[: self._at]
+    def first(self) -> str:
+        """The one that comes before all others; empty if it is in use, or asked next.
 
-    def back_seconds(self, hosts: int) -> float:
-        """Return how long to wait before they are asked again; each time up to twice as long."""
-        wait = max(BACK_SECONDS, hosts / BACKS_A_SECOND) * min(2**self._backs, MAX_BACKS)
-        self._backs += 1
-        return wait * self._jitter.uniform(1.0, 2.0)
-
-    def went_back(self, url: str) -> None:
-        """Note that the channel is at one of them now."""
-        self._at = self.urls.index(url)
-        self._asked = self._slow = self._backs = 0
-        self._silent.discard(url)
+        Empty, too, if the client has been sent there and has not got there: it is sent once, and not again and again.
+        """
+        return self.urls[0] if self._at and not self._sent_on else ""
 
     def open_seconds(self, hosts: int = 0) -> float:
         """Return how long the channel may take to open now, in a fabric of so many hosts.
@@ -146,7 +131,7 @@ class Addresses:
         """Return True if a channel that was open for so long has been one, and not an attempt."""
         return seconds >= SERVED_SECONDS or not self.several
 
-    def next(self, served: bool, hosts: int = 0, *, silent: bool = False) -> float:
+    def next(self, served: bool, hosts: int = 0, *, silent: bool = False, over: bool = False) -> float:
         """Go on to the next URL; return the seconds until it is asked.
 
         Parameters
@@ -157,12 +142,15 @@ class Addresses:
             How many hosts the fabric has; 0 if that is not known.
         silent : bool
             Whether the present one has not answered in time, instead of ending or rejecting the channel.
+        over : bool
+            Whether the client is sent to the first of all.
         """
+        self._sent_on = over or (self._sent_on and not (served and self._at == 0))
         if served:
-            self._asked = self._slow = self._backs = 0
+            self._asked = self._slow = 0
             self._retry_seconds = MIN_RETRY_SECONDS
         (self._silent.add if silent else self._silent.discard)(self.url)
-        self._at = (self._at + 1) % len(self.urls)
+        self._at = 0 if over else (self._at + 1) % len(self.urls)
         self._asked += 1
         if self._asked < len(self.urls):
             return 0.0

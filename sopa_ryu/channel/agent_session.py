@@ -37,6 +37,8 @@ class AgentSession:
         The host's.
     peer : str
         The address that it connected from.
+    first : str
+        The URL that comes first for its host, by its own account; empty if it is there.
     carrier : str or None
         Where it writes the label, by its own account; None if it does not say.
     policy : str or None
@@ -79,6 +81,7 @@ class AgentSession:
     connection: Any
     heard: float
     pinged: float
+    first: str = ""
     phase: Phase = Phase.IDLE
     ping_due: bool = False
     sent: View | None = None

@@ -29,8 +29,10 @@ LEADER_HEADER = "SOPA-Leader"
 """Header of the answer (409) with which a member of a cluster that stands by rejects a channel: the leader's URL, or empty."""
 LOWER_TERM = 4001
 """The close code with which a channel is left that has a lower term than the view in force (RFC 6455, section 7.4.2)."""
-MOVED = 4002
-"""The close code with which a channel is left for one at another relay, which is open already."""
+FIRST = "first"
+"""The field of a channel's query in which an agent names the URL that comes first for its host, if it asks another one."""
+SURPLUS = 4002
+"""The close code with which a relay sends an agent to the URL that comes first for it, as shares are uneven."""
 _MAX_NUMBER = 1 << 63
 _KIND = 40  # characters within which a message says its type
 _SHOWN = 60  # characters of a rejected value
@@ -234,21 +236,6 @@ def receive(text: str | bytes, view: View | None, address: IPv4Address | None) -
     if kind == "delta":
         return _take_delta(message, view)
     raise GapError(f"type {_shown(kind)} is unknown")
-
-
-def snapshot_of(text: str | bytes) -> tuple[str, int, int] | None:
-    """Return cluster, epoch and version of a snapshot; None if a message is none, `ProtocolError` if it is malformed.
-
-    Examples
-    --------
-    >>> snapshot_of(snapshot(View(7, 3, Failures(FatTree(4)), "sopa"), IPv4Address("10.0.0.2"))), snapshot_of(PING)
-    (('sopa', 7, 3), None)
-    """
-    message = _read(text)
-    match message:
-        case {"type": "snapshot", "epoch": int(epoch), "version": int(version)}:
-            return str(message.get("cluster", "")), epoch, version
-    return None
 
 
 def hosts_named(text: str | bytes) -> HostChange | None:

@@ -30,6 +30,12 @@ from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 from topologies.lab.etcd import PrivateEtcd
 
 ADDRESS = "10.0.0.2"
+EAGER = """
+from sopa_ryu.cli import main
+from sopa_ryu.cluster.relay import surplus
+surplus.UNEVEN_SECONDS, surplus.UNEVEN_AGENTS = 0.0, 1
+main()
+"""
 Start = Callable[..., RelayProcess]
 
 
@@ -66,10 +72,14 @@ def start(cluster: str, tmp_path: Path) -> Iterator[Start]:
     """Return a function that starts a relay of the cluster, by name, and waits until it has seen a view."""
     relays: list[RelayProcess] = []
 
-    def started(name: str = "r1", options: tuple[str, ...] = (), waits: bool = True, **more: Any) -> RelayProcess:
+    def started(
+        name: str = "r1", options: tuple[str, ...] = (), waits: bool = True, program: str = "", **more: Any
+    ) -> RelayProcess:
         [port] = free_ports(1)
         state, log = state_dir(tmp_path / "state"), tmp_path / f"{name}.log"
         relays.append(RelayProcess(cluster, log, port, state, options=options, **more))
+        if program:
+            relays[-1].command[1:3] = ["-c", program]
         relays[-1].start()
         if waits:
             ready(relays[-1])
@@ -143,21 +153,19 @@ def test_without_the_engine_the_last_view_is_served_also_to_new_agents(tmp_path:
         engine.close()
 
 
-def test_an_agent_goes_to_another_relay_at_once_and_keeps_its_paths_meanwhile(leader: Leader, start: Start) -> None:
+def test_an_agent_goes_to_another_relay_at_once_and_back_when_it_is_sent_and_keeps_its_paths_meanwhile(
+    leader: Leader, start: Start
+) -> None:
     leader.commit(7, 1)
-    relays = start("r1"), start("r2")
+    relays = start("r1", program=EAGER), start("r2", program=EAGER)
     urls, token_file = tuple(relay.url for relay in relays), relays[0].state_dir / "agent-token"
     with RunningAgent(urls, token_file=token_file) as its:
-        eventually(lambda: its.version, (7, 1))
+        first, second = sorted(relays, key=lambda relay: its.follower.controllers.urls.index(relay.url))
+        eventually(
+            lambda: leader.acknowledged(first.name), (1, 0, 7, 1)
+        )  # where the other may have sent it, if this was slow
+        eventually(lambda: its.at, first.url)
         table = its.agent.labeller.tables
-
-        def serving() -> list[RelayProcess]:
-            """The relay that has the agent, as both say: on a busy machine it may have left one that was slow."""
-            found = [each for each in relays if each.url == its.at]
-            return [each for each in found if leader.acknowledged(each.name) == (1, 0, 7, 1)]
-
-        [first] = eventually(serving)
-        [second] = [relay for relay in relays if relay is not first]
         with agent(first.url, "10.0.0.3") as other:
             other.follow()
             assert first.stop() == 128 + signal.SIGTERM
@@ -170,10 +178,12 @@ def test_an_agent_goes_to_another_relay_at_once_and_keeps_its_paths_meanwhile(le
         leader.commit(8, 2, {"a0_0-c0_1": "down"})
         eventually(lambda: its.version, (8, 2))
         with RelayProcess(second.command[4].partition("=")[2], first.log, _port(first), first.state_dir) as back:
-            ready(back)
-            second.stop(signal.SIGKILL)
             eventually(lambda: leader.acknowledged(back.name), (1, 0, 8, 2))
             eventually(lambda: its.at, back.url)
+            assert "sent to the relays that come first" in second.log.read_text()
+            back.stop(signal.SIGKILL)
+            eventually(lambda: leader.acknowledged(second.name), (1, 0, 8, 2))
+            eventually(lambda: its.at, second.url)
 
 
 def _port(relay: RelayProcess) -> int:

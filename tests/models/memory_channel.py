@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from ipaddress import IPv4Address
 
 from websockets.exceptions import ConnectionClosedError
+from websockets.frames import Close
 
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.mcs import HostList
@@ -24,7 +25,8 @@ class MemoryChannel:
         self._messages: asyncio.Queue[str | bytes | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
         self._controller, self._open_timeout = controller, open_timeout
-        self.open = self._was_open = self._aborted = False
+        self._error: ConnectionClosedError | None = None
+        self.open = False
 
     @property
     def transport(self) -> MemoryChannel:
@@ -32,16 +34,15 @@ class MemoryChannel:
 
     async def __aenter__(self) -> MemoryChannel:
         its = self._controller
-        if not self._was_open:
-            await asyncio.sleep(LATENCY_SECONDS)
-            if not its.up:
-                raise ConnectionRefusedError("Connection refused")
-            if its.silent:
-                await asyncio.sleep(self._open_timeout)
-                raise TimeoutError("timed out during opening handshake")
-            self.open = self._was_open = True
-            its.channel = self
-            its.send_snapshot()
+        await asyncio.sleep(LATENCY_SECONDS)
+        if not its.up:
+            raise ConnectionRefusedError("Connection refused")
+        if its.silent:
+            await asyncio.sleep(self._open_timeout)
+            raise TimeoutError("timed out during opening handshake")
+        self.open = True
+        its.channel = self
+        its.send_snapshot()
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -56,8 +57,8 @@ class MemoryChannel:
         self.open = False
         self._messages.put_nowait(None)
 
-    def abort(self) -> None:
-        self._aborted = True
+    def abort(self, close: Close | None = None) -> None:
+        self._error = ConnectionClosedError(close, None)
         self.cut()
 
     async def ping(self) -> asyncio.Future[float]:
@@ -72,19 +73,13 @@ class MemoryChannel:
         self._controller.codes.append(code)
         self.cut()
 
-    async def recv(self) -> str | bytes:
-        text = await self._messages.get()
-        if text is None:
-            raise ConnectionClosedError(None, None)
-        return text
-
     async def __aiter__(self) -> AsyncIterator[str | bytes]:
         while self.open:
             text = await self._messages.get()
             if text is not None and self.open:
                 yield text
-        if self._aborted:
-            raise ConnectionClosedError(None, None)
+        if self._error is not None:
+            raise self._error
 
     async def send(self, message: str) -> None:
         if not self.open:
@@ -149,6 +144,11 @@ class MemoryController:
         """End the connection without a word."""
         if self.channel is not None:
             self.channel.abort()
+
+    def send_on(self) -> None:
+        """End the connection as a relay does that has more agents than its share."""
+        if self.channel is not None:
+            self.channel.abort(Close(protocol.SURPLUS, ""))
 
     def connect(self, *_arguments: object, open_timeout: float = 10.0, **_options: object) -> MemoryChannel:
         return MemoryChannel(self, open_timeout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -114,6 +114,11 @@ class AgentsChannel:
         for session in list(self.notifier.sessions.values()):
             session.connection.close(CloseCode.GOING_AWAY, "this relay ends: another one has the same view")
 
+    def send_on(self, sessions: Sequence[AgentSession]) -> None:
+        """Close the channels of agents that are to go to the relay that comes first for them."""
+        for session in sessions:
+            session.connection.close(protocol.SURPLUS, "another relay comes first for this host")
+
     def _tick(self) -> None:
         self._carry_out(self.notifier.tick(clock.now()))
 
@@ -166,6 +171,7 @@ class AgentsChannel:
         session, effects = self.notifier.connected(
             claim.host, claim.peer, query.get("carrier", [None])[0], socket, clock.now(), policy, variant, probing
         )
+        session.first = query.get(protocol.FIRST, [""])[0]
         socket.session = session
         self._carry_out(effects)
         socket.begin(early)

@@ -28,11 +28,13 @@ from sopa_ryu.cluster.relay.following import Following
 from sopa_ryu.cluster.relay.live import Live
 from sopa_ryu.cluster.relay.registration import Registration
 from sopa_ryu.cluster.relay.relay_metrics import Parts, RelayMetrics
+from sopa_ryu.cluster.relay.surplus import LOOK_SECONDS, Surplus
 from sopa_ryu.cluster.relay.uplink import Uplink
 from sopa_ryu.cluster.relay.upstream import Upstream
 from sopa_ryu.rest.access import AGENTS, SECRET, Tokens
 from sopa_ryu.rest.origins import Origins
 from sopa_ryu.rest.tls import tls_context
+from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clients import Network, bracketed
 from sopa_ryu.runtime.garbage import FREEZE_SECONDS, Freezer
 from sopa_ryu.runtime.limits import allow_files
@@ -170,7 +172,7 @@ class Relay:
         self.door.open()
         LOG.info("relay %s of %s at %s", self._options.name, self._options.cluster, self.url)
         notify("READY=1")
-        work = (self.registration.run, self.feed.run, self._keep_short, self._tick)
+        work = (self.registration.run, self.feed.run, self._keep_short, self._keep_share, self._tick)
         tasks = [asyncio.create_task(_kept(each)) for each in work]
         try:
             return await ended
@@ -201,6 +203,20 @@ class Relay:
         while True:
             await asyncio.sleep(FREEZE_SECONDS)
             freezer.step()
+
+    async def _keep_share(self) -> None:
+        """Send agents on while the relays' shares are uneven."""
+        surplus = Surplus()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if self.application.channel is None:
+                continue
+            known = self.engine_answers and self.registration.is_held
+            relays, sessions = self.following.mirror.relays, self.application.channel.notifier.sessions
+            sent = surplus.look(relays.values() if known else (), self.url, sessions.values(), clock.now())
+            if sent:
+                LOG.info("%d of %d agents are sent to the relays that come first for them", len(sent), len(sessions))
+                self.application.channel.send_on(sent)
 
     async def _tick(self) -> None:
         """Watch the agents' channels once the fabric is known."""

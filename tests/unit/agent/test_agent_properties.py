@@ -9,7 +9,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from sopa_ryu.agent import channels
 from sopa_ryu.agent.agent_options import Options
 from sopa_ryu.agent.kernel.changes import Change
 from sopa_ryu.agent.mending import Part
@@ -58,7 +57,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.interface = MemoryInterface()
         self.controller = MemoryController(ADDRESS, self.check_ack)
         self.acknowledged: View | None = None
-        self.patched = patch.object(channels, "connect", self.controller.connect)
+        self.patched = patch("sopa_ryu.agent.host_agent.connect", self.controller.connect)
         self.patched.start()
         self.start()
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 from unittest.mock import patch
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from sopa_ryu.agent import channels
 from sopa_ryu.agent.agent_options import Options
-from sopa_ryu.agent.follower import MAX_REPORTED, Answer, Follower, Hosts, Leave, Load, Probe, Trace
+from sopa_ryu.agent.follower import MAX_REPORTED, Answer, Ended, Follower, Hosts, Leave, Load, Probe, Trace
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.paths.path_sets import path_table
@@ -113,7 +113,7 @@ class Messages:
         self.its.connect()
 
     def do_disconnect(self, problem: str, seconds: str = "0") -> str:
-        delay = self.its.disconnect(problem, float(seconds))
+        delay = self.its.disconnect(Ended(problem, float(seconds)))
         limit = next(each for each in LIMITS if delay <= each)
         assert delay >= limit / 2
         return f"asks again in {limit / 2:g} to {limit:g} s" if limit else "asks the next one"
@@ -166,7 +166,7 @@ def test_the_problems_of_an_absence_are_logged_up_to_a_number() -> None:
     its = Follower(ADDRESS, URLS[:1])
     with logged() as lines:
         for number in range(100):  # whatever varies in them
-            its.disconnect(f"refused from port {number}")
+            its.disconnect(Ended(f"refused from port {number}"))
     assert len(lines) == MAX_REPORTED
 
 
@@ -174,16 +174,18 @@ class AtWork:
     """An agent at work, and two controllers: ``first`` comes first for its host."""
 
     def __init__(self) -> None:
-        self.loop, self.interface, self.acks = VirtualLoop(), MemoryInterface(), list[str]()
+        self.loop, self.interface, self.acks, self.told = VirtualLoop(), MemoryInterface(), list[str](), ""
         noted = lambda ack: self.acks.append(str(ack.mcs))  # noqa: E731
         self.controllers = {name: MemoryController(ADDRESS, noted) for name in ("first", "second")}
-        self.patched = patch.object(channels, "connect", self.connect)
+        self.patched = patch("sopa_ryu.agent.host_agent.connect", self.connect)
         self.patched.start()
         self.task = self.loop.create_task(asyncio.sleep(0))
         self.do_agent()
 
     def connect(self, url: str, **options: object) -> object:
         name = next(name for its, name in self.names.items() if its.rpartition("/")[2] in url)
+        told = parse_qs(urlsplit(url).query).get(protocol.FIRST, [])
+        self.told = "".join(f", which knows that {self.names[first]} comes first" for first in told)
         return self.controllers[name].connect(url, **options)
 
     def close(self) -> None:
@@ -200,7 +202,7 @@ class AtWork:
                 getattr(self.controllers[step.words[0]], name)()
             left = [(name, code) for name, its in self.controllers.items() for code in its.take_codes()]
         its = self.follower
-        at = self.names[its.controllers.url] if its.connected else "nobody"
+        at = self.names[its.controllers.url] + self.told if its.connected else "nobody"
         version = f"{its.view.epoch}.{its.view.version}" if its.view is not None else "nothing"
         for url, name in self.names.items():
             lines = [line.replace(url, name) for line in lines]

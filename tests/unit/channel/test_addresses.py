@@ -2,20 +2,19 @@
 
 import random
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.channel import addresses
-from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, MIN_RETRY_SECONDS, OPEN_SECONDS, Addresses, ordered
+from sopa_ryu.channel.addresses import Addresses, ordered
+from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
 
 RELAYS = [f"http://192.0.2.{number}:8080" for number in range(31, 35)]
-
-
-def made(count: int, client: str = "10.0.0.2") -> Addresses:
-    return Addresses(RELAYS[:count], client, random.Random(1))
 
 
 @given(st.permutations(RELAYS), st.integers(2, 254))
@@ -38,60 +37,36 @@ def test_the_hosts_of_a_fabric_spread_evenly_and_those_of_a_relay_that_dies_do_t
     assert all(0.85 * first[RELAYS[0]] / 3 < count < 1.15 * first[RELAYS[0]] / 3 for count in then.values())
 
 
-@pytest.mark.parametrize(("hosts", "longest"), [(16, MIN_RETRY_SECONDS), (1024, 2.048), (27648, MAX_RETRY_SECONDS)])
-def test_few_agents_look_for_the_next_leader_often_and_many_seldom(hosts: int, longest: float) -> None:
-    its = made(3)
-    pauses = [pause for _ in range(30) if (pause := its.next(served=False, hosts=hosts))]
-    assert max(pauses) <= longest
-    assert longest / 2 <= pauses[-1]
-    alone = made(1)
-    assert max(alone.next(served=False, hosts=hosts) for _ in range(9)) > MAX_RETRY_SECONDS / 2
+class Client:
+    """A client of so many URLs in a fabric of so many hosts: what it asks next, when at the latest, and how long it waits."""
+
+    def handle(self, step: Step) -> str:
+        times = int(step.options.pop("times", "1"))
+        return "\n".join(getattr(self, "do_" + step.command)(*step.words, **step.options) for _ in range(times))
+
+    def do_client(self, count: str, hosts: str = "0") -> str:
+        jitter = SimpleNamespace(uniform=lambda low, high: high)
+        self.its, self.hosts = Addresses(RELAYS[: int(count)], "10.0.0.2", jitter), int(hosts)  # type: ignore[arg-type]
+        return self._asks(0.0)
+
+    def do_rejected(self) -> str:
+        return self._asks(self.its.next(served=False, hosts=self.hosts))
+
+    def do_silent(self) -> str:
+        return self._asks(self.its.next(served=False, hosts=self.hosts, silent=True))
+
+    def do_lost(self, seconds: str) -> str:
+        """Let a channel be lost that was open for so long."""
+        return self._asks(self.its.next(self.its.has_served(float(seconds)), self.hosts))
+
+    def _asks(self, delay: float) -> str:
+        when = f"in {delay:g} s" if delay else "now"
+        return f"asks {self.its.urls.index(self.its.url)} {when}, for {self.its.open_seconds(self.hosts):g} s"
 
 
-def test_channels_that_are_cut_soon_lead_to_pauses() -> None:
-    its = made(2)
-    assert not its.has_served(addresses.SERVED_SECONDS / 2)
-    assert its.has_served(addresses.SERVED_SECONDS)
-    paused = sum(its.next(its.has_served(0.1)) > 0 for _ in range(10))
-    assert paused == 5
-
-
-def test_with_one_url_every_channel_counts_and_opens_as_slowly_as_ever() -> None:
-    its = made(1)
-    assert its.has_served(0.0)
-    assert its.open_seconds() == OPEN_SECONDS
-    its.next(served=False)
-    assert its.next(served=True) <= MIN_RETRY_SECONDS
-
-
-def test_one_that_is_silent_holds_nobody_up_for_long() -> None:
-    its = made(2)
-    usual = its.open_seconds(hosts=16)
-    assert usual == addresses.MIN_OPEN_SECONDS
-    silent = its.url
-    for _ in range(5):
-        its.next(served=False, hosts=16, silent=its.url == silent)
-        assert its.open_seconds(hosts=16) == (usual / 2 if its.url == silent else usual)
-    if its.url != silent:
-        its.next(served=False, hosts=16)
-    its.next(served=False, hosts=16)  # it rejects now
-    its.next(served=False, hosts=16)
-    assert (its.url, its.open_seconds(hosts=16)) == (silent, usual)
-
-
-@pytest.mark.parametrize("hosts", [0, 16, 27648])
-def test_if_all_are_slow_they_get_more_time_each_round(hosts: int) -> None:
-    its = made(3)
-    first, rounds = its.open_seconds(hosts), []
-    for _ in range(6):
-        for _ in range(3):
-            its.next(served=False, hosts=hosts, silent=True)
-        rounds.append(its.open_seconds(hosts))
-    assert rounds == sorted(rounds)
-    assert first <= rounds[0]
-    assert rounds[-1] >= 2.5 * first or rounds[-1] == OPEN_SECONDS
-    its.next(served=True, hosts=hosts)
-    assert its.open_seconds(hosts) <= first
+@pytest.mark.parametrize("script", scripts(__file__, "addresses"), ids=lambda path: path.stem)
+def test_script(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Client().handle, record=request.config.option.record)
 
 
 @given(st.integers(0, 100_000))
@@ -102,20 +77,6 @@ def test_pings_are_bounded_for_the_controller_and_dead_channels_for_the_agents(h
     assert every + patience <= 10.0
 
 
-def test_the_way_back_is_seldom_jittered_and_ever_longer() -> None:
-    its = made(3)
-    assert its.before == []
-    its.next(served=True)
-    its.next(served=False)
-    assert its.before == its.urls[:2]
-    waits = [its.back_seconds(27648) for _ in range(8)]
-    assert all(276.0 * 2 ** min(turn, 4) <= wait <= 554.0 * 2 ** min(turn, 4) for turn, wait in enumerate(waits))
-    assert 30.0 <= made(3).back_seconds(16) <= 60.0
-    its.went_back(its.urls[0])
-    assert its.url == its.urls[0]
-    assert its.back_seconds(16) <= 60.0
-
-
 def test_no_url_is_an_error() -> None:
     with pytest.raises(ValueError, match="needs the URL"):
-        made(0)
+        Addresses([], "10.0.0.2", random.Random(1))

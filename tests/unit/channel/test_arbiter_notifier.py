@@ -28,7 +28,7 @@ def notifier(views: Sequence[View] = (HEALTHY,), epoch: int = EPOCH) -> ArbiterN
 
 def test_a_snapshot_has_the_term_and_no_host_and_deltas_follow() -> None:
     views = [HEALTHY]
-    its = notifier(views)
+    its = notifier(views, epoch=2)  # in a cluster the leader's term decides, which is the view's
     session, effects = its.enter("10.0.0.2", "connection", 0.0)  # on a host of the fabric, too
     assert effects == [Wake(session)]
     text = its.due(session, 0.0)

@@ -56,28 +56,26 @@ def test_other_bytes_and_a_changed_or_cut_datagram_are_rejected(noise: bytes, da
                 read(wrong, TOKEN)
 
 
-def test_what_is_not_for_this_reader_is_rejected_by_its_name() -> None:
-    demand, grant = (datagram for datagram, _ in BOTH)
+def test_what_is_not_for_this_reader_or_cannot_be_is_rejected_by_its_name() -> None:
+    (demand, read_demand), (grant, read_grant) = BOTH
+    behind, outside = DEMAND._replace(entries=(Wanted(PEER, 1, 2),)), GRANT.entries[0]._replace(slot=44)
+    wrong = [
+        (read_grant, demand, "it is of kind 1, not 2"),
+        (read_demand, grant, "it is of kind 2, not 1"),
+        (read_demand, sealed(demand[:2] + b"\x09" + demand[3:-16]), "it is of version 9 of the protocol, not 1"),
+        (read_demand, slots.write_demand(behind, TOKEN), r"it has sent 2 bytes of 1 to 10\.1\.0\.2"),
+        (read_grant, slots.write_grant(GRANT._replace(entries=(outside,)), TOKEN), "not in its batch"),
+        (read_grant, slots.write_grant(GRANT._replace(slot_ns=0), TOKEN), "no length"),
+    ]
     for datagram, read in BOTH:
-        with pytest.raises(DatagramError, match=r"not made with the token of 10\.0\.0\.2"):
-            read(datagram, "other")
+        wrong.append(
+            (read, datagram[:-16] + slots._mac(datagram[:-16], "other"), r"not made with the token of 10\.0\.0\.2")
+        )
         for count in (0, 2, 2**16 - 1):
-            with pytest.raises(DatagramError, match=f"with {count} entries"):
-                read(sealed(datagram[:4] + struct.pack("!H", count) + datagram[6:-16]), TOKEN)
-    with pytest.raises(DatagramError, match="it is of kind 1, not 2"):
-        slots.read_grant(demand, TOKEN)
-    with pytest.raises(DatagramError, match="it is of kind 2, not 1"):
-        slots.read_demand(grant, TOKEN)
-    with pytest.raises(DatagramError, match="it is of version 9 of the protocol, not 1"):
-        slots.read_demand(sealed(demand[:2] + b"\x09" + demand[3:-16]), TOKEN)
-
-
-def test_contents_that_cannot_be_are_rejected() -> None:
-    with pytest.raises(DatagramError, match=r"it has sent 2 bytes of 1 to 10\.1\.0\.2"):
-        slots.read_demand(slots.write_demand(DEMAND._replace(entries=(Wanted(PEER, 1, 2),)), TOKEN), TOKEN)
-    with pytest.raises(DatagramError, match="not in its batch"):
-        slots.read_grant(slots.write_grant(GRANT._replace(entries=(GRANT.entries[0]._replace(slot=44),)), TOKEN), TOKEN)
-    with pytest.raises(DatagramError, match="no length"):
-        slots.read_grant(slots.write_grant(GRANT._replace(slot_ns=0), TOKEN), TOKEN)
+            counted = sealed(datagram[:4] + struct.pack("!H", count) + datagram[6:-16])
+            wrong.append((read, counted, f"with {count} entries"))
+    for read, datagram, said in wrong:
+        with pytest.raises(DatagramError, match=said):
+            read(datagram, TOKEN)
     with pytest.raises(ValueError, match="up to 64 entries, not 65"):
         slots.write_demand(DEMAND._replace(entries=DEMAND.entries * 65), TOKEN)

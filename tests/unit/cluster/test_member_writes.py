@@ -1,33 +1,37 @@
-"""A member's writes on an engine in memory: each is fenced by its leadership, and who is not named leads no longer."""
+"""A member's writes on an engine in memory, by scripts: each is fenced by its leadership, and none comes after a later one."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sopa_ryu.cluster import records
-from sopa_ryu.cluster.candidacy import Candidacy
-from sopa_ryu.cluster.commits import Commits, DeposedError
+from sopa_ryu.cluster.commits import DeposedError
+from sopa_ryu.cluster.engine import EngineError, Kind
 from sopa_ryu.cluster.gateway import Contents, Kept, Written
 from sopa_ryu.cluster.identity import Identity
 from sopa_ryu.cluster.member import Member
-from sopa_ryu.cluster.mirror import Mirror
-from sopa_ryu.cluster.patience import Patience
 from sopa_ryu.cluster.records import Charter, CommittedView, Leader
 from sopa_ryu.fabric.commitment import Proposal
+from tests.helpers.golden import Step, play, scripts
 from topologies import Failures, FatTree
 
 TREE = FatTree(4)
-CHARTER = Charter(records.FORMAT, TREE.document(), "mac")
-MINE, THEIRS = 11, 22  # leases
+LEASES = {"m1": 11, "m2": 22}
+LATE: Callable[[], Written | None] = lambda: None  # noqa: E731 - no write is late
 
 
 class MemoryEngine:
+    """An engine that gives no answer to the next write of the key `lost`, which was done, or is done later as `late`."""
+
     def __init__(self) -> None:
         self.address = SimpleNamespace(name="sopa")
         self.keys: dict[str, Kept] = {}
         self.revision = 1
+        self.lost, self.was_done, self.late = "", False, LATE
 
     def read(self, patience: float | None = None) -> Contents:
         return Contents(self.revision, dict(self.keys), whole=True)
@@ -35,6 +39,11 @@ class MemoryEngine:
     def write(
         self, puts: Mapping[str, str], unless: Any = (), lease: int = 0, deletes: Any = (), seconds: float = 0
     ) -> Written | None:
+        if self.lost in puts:
+            self.lost, self.late = "", partial(self.write, puts, unless, lease, deletes)
+            if self.was_done:
+                self.late()
+            raise EngineError("the node has stopped", Kind.UNREACHABLE, unknown=True)
         for its in unless:
             kept = self.keys.get(its.key, Kept("", 0, 0, 0))
             if its.created not in (None, kept.created) or its.modified not in (None, kept.modified):
@@ -47,101 +56,106 @@ class MemoryEngine:
             self.keys[key] = Kept(value, created, self.revision, lease if records.leased(key) else 0)
         return Written(self.revision)
 
-    def name(self, leader: str, term: int, lease: int) -> None:
-        self.write({}, deletes=["leader"])
-        self.write({"leader": records.write(Leader(leader, term, f"http://{leader}"))}, lease=lease)
-
 
 class Hands:
-    """What the application is told; it does nothing."""
+    """What the application is told."""
 
     def __init__(self) -> None:
-        self.led: list[int] = []
-        self.stands_by = False
-        self.standing, self.highest_generation, self.drained = (lambda: (1, 20)), (lambda: 0), frozenset
+        self.told: list[str] = []
+        self.version = 1
+        self.standing, self.highest_generation, self.drained = (lambda: (self.version, 20)), (lambda: 0), frozenset
 
     def lead(self, term: int) -> None:
-        self.led.append(term)
+        self.told.append(f"m1 leads in term {term}")
 
     def stand_by(self, leader: str | None) -> None:
-        self.stands_by = True
+        self.told.append("m1 stands by")
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
 
-def proposal(version: int) -> Proposal:
-    return Proposal(5, version, Failures(TREE), 0.0)
+class World:
+    """The member m1 with a lease, and the engine."""
 
+    def handle(self, step: Step) -> str:
+        said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
+        told = [self.hands.told.pop(0) for _ in self.hands.told[:]]
+        return "\n".join([said or "", *told, ", ".join(self._keys())])
 
-@pytest.fixture
-def engine() -> MemoryEngine:
-    return MemoryEngine()
+    def _keys(self) -> list[str]:
+        found = {key: records.read(key, kept.value) for key, kept in sorted(self.engine.keys.items())}
+        return [f"{key} {SHOWN[type(record)](record)}" for key, record in found.items() if type(record) in SHOWN]
 
-
-@pytest.fixture
-def commits(engine: MemoryEngine) -> Commits:
-    """Those of a leader of term 5."""
-    engine.name("m1", 5, MINE)
-    candidacy = Candidacy("m1")
-    candidacy.granted(MINE, 10.0, 0.0)
-    candidacy.lead(5, engine.keys["leader"].created)
-    return Commits(engine, Mirror(), candidacy, Patience(), lambda: None)  # type: ignore[arg-type]
-
-
-def test_nothing_is_committed_under_a_leadership_that_is_over(engine: MemoryEngine, commits: Commits) -> None:
-    assert commits.commit(proposal(2))
-    view = engine.keys["view"]
-    engine.name("m1", 6, THEIRS)
-    with pytest.raises(DeposedError):
-        commits.commit(proposal(3))
-    assert engine.keys["view"] == view
-
-
-def test_a_write_that_has_come_late_is_not_overwritten_unseen(engine: MemoryEngine, commits: Commits) -> None:
-    assert commits.commit(proposal(2))
-    engine.write({"view": records.write(CommittedView(5, 7, {}))})
-    assert not commits.commit(proposal(3))
-    assert engine.keys["view"].value == records.write(CommittedView(5, 7, {}))
-    assert commits.commit(proposal(8))
-
-
-class Leading:
-    def __init__(self, engine: MemoryEngine, charter: Charter = CHARTER) -> None:
-        self.engine, self.hands = engine, Hands()
+    def do_member(self, k: str = "4") -> None:
+        """Let m1 begin with a lease, in a cluster of k-port switches that names it leader."""
+        self.engine, self.hands = MemoryEngine(), Hands()
+        charter = Charter(records.FORMAT, TREE.document(), "mac")
         identity = Identity("m1", "http://m1", "1", "")
-        self.member = Member(engine, identity, CHARTER, 10, self.hands, clock=lambda: 100.0)  # type: ignore[arg-type]
-        engine.write({"charter": records.write(charter)})
-        self.member.candidacy.granted(MINE, 10.0, 100.0)
-        engine.name("m1", 5, MINE)
-        self.act()
+        self.its = Member(self.engine, identity, charter, 10, self.hands, clock=lambda: 100.0)  # type: ignore[arg-type]
+        self.engine.write({"charter": records.write(charter._replace(fabric=FatTree(int(k)).document()))})
+        self.its.candidacy.granted(LEASES["m1"], 10.0, 100.0)
+        self.do_name("m1", "5")
 
-    def act(self) -> None:
-        self.member.mirror.apply(self.engine.read())
-        self.member._act()
+    def do_name(self, leader: str, term: str) -> None:
+        self.do_takes_over(leader, term)
+        self.do_act()
+
+    def do_takes_over(self, leader: str, term: str) -> None:
+        """Let the engine name a leader; m1 has not heard of it."""
+        self.engine.write({}, deletes=["leader"])
+        self._put("leader", Leader(leader, int(term), ""), LEASES[leader])
+
+    def do_act(self, knows: str = "yes") -> None:
+        """Let m1 act, by what the engine has now or by what it knew before."""
+        if knows == "yes":
+            self.its.mirror.apply(self.engine.read())
+        self.its._act()
+
+    def _put(self, key: str, record: records.Record, lease: int = 0) -> None:
+        self.engine.write({key: records.write(record)}, lease=lease)
+
+    def do_view(self, version: str) -> None:
+        """Write a view as no member does."""
+        self._put("view", CommittedView(5, int(version), {}))
+
+    def do_step_down(self) -> None:
+        self.its.step_down()
+
+    def do_lose(self, key: str, done: str = "no") -> None:
+        self.engine.lost, self.engine.was_done = key, done == "yes"
+
+    def do_late(self) -> str:
+        return "it is not done" if self.engine.late() is None else "it is done"
+
+    def do_enter(self, version: str) -> str:
+        self.hands.version = int(version)
+        self.its.mirror.apply(self.engine.read())
+        return self._tried(self.its._enlistment.enter)
+
+    def do_commit(self, version: str) -> str:
+        return self._tried(lambda: self.its._commits.commit(Proposal(5, int(version), Failures(TREE), 0.0)))
+
+    def do_drain(self, *names: str) -> str:
+        return self._tried(lambda: self.its._commits.write_drains(names))
+
+    def _tried(self, write: Callable[[], bool | None]) -> str:
+        try:
+            return "another attempt is needed" if write() is False else "done"
+        except DeposedError:
+            return "another member leads"
+        except EngineError as error:
+            return f"failed: {error}"
 
 
-def test_who_is_named_under_its_lease_leads_and_who_is_named_no_longer_does_not(engine: MemoryEngine) -> None:
-    its = Leading(engine)
-    assert (its.hands.led, its.member.is_leader) == ([5], True)
-    engine.name("m2", 6, THEIRS)
-    its.act()
-    assert (its.member.is_leader, its.hands.stands_by) == (False, True)
+SHOWN: dict[type, Callable[[Any], str]] = {
+    Leader: lambda its: its.name,
+    CommittedView: lambda its: str(its.version),
+    records.Drains: lambda its: " ".join(its.names) or "nothing",
+    records.MemberRecord: lambda its: f"at version {its.version}",
+}
 
 
-def test_who_steps_down_ends_its_own_leadership_only(engine: MemoryEngine) -> None:
-    its = Leading(engine)
-    its.member.step_down()
-    engine.name("m2", 6, THEIRS)
-    its.member._act()
-    assert engine.keys["leader"].value == records.write(Leader("m2", 6, "http://m2"))
-    engine.name("m1", 7, MINE)
-    its = Leading(engine)
-    its.member.step_down()
-    its.act()
-    assert "leader" not in engine.keys
-
-
-def test_a_member_of_another_fabric_does_not_take_part(engine: MemoryEngine) -> None:
-    its = Leading(engine, CHARTER._replace(fabric=FatTree(6).document()))
-    assert (its.hands.led, its.member.is_leader) == ([], False)
+@pytest.mark.parametrize("script", scripts(__file__, "writes"), ids=lambda path: path.stem)
+def test_writes(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, World().handle, record=request.config.option.record)

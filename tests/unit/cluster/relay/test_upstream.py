@@ -95,20 +95,18 @@ def test_readers_share_an_answer_and_then_ask_for_changes(server: Server, monkey
     assert asking([server.url], ask).counted == {"shared": 5, "unchanged": 1, "fetched": 2, "failed": 0}
 
 
-def test_another_controller_is_asked_if_the_leader_does_not_answer(server: Server) -> None:
+def test_another_controller_is_asked_if_the_leader_does_not_answer_and_readers_are_told_if_none_does(
+    server: Server,
+) -> None:
     async def ask(its: Upstream) -> None:
         assert (await its.get("/a")).body == b"{}"
-
-    asking(["http://127.0.0.1:1", "nonsense", server.url], ask)
-
-
-def test_without_a_controller_readers_are_told_whom_the_relay_has_asked() -> None:
-    async def ask(its: Upstream) -> None:
+        del urls[1:]
         with pytest.raises(NoControllerError, match=r"http://127\.0\.0\.1:1: ") as told:
-            await its.get("/a")
+            await its.get("/b")
         assert told.value.status == 503
 
-    asking(["http://127.0.0.1:1"], ask)
+    urls = ["http://127.0.0.1:1", "nonsense", server.url]
+    asking(urls, ask)
 
 
 def test_what_is_kept_is_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
