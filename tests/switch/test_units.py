@@ -119,7 +119,7 @@ def test_an_agent_labels_and_takes_over_what_a_killed_one_left(tmp_path: Path) -
         agent = AgentProcess(["host0"], "http://127.0.0.1:9", tmp_path / "agent.log", options)
         agent.command[:0] = [*inside, *under("sopa-agent@.service")]
         agent.log.touch()
-        for end in (lambda: agent.stop(signal.SIGKILL), lambda: ends_well(agent)):
+        for end in (lambda: agent.stop(signal.SIGKILL), lambda: agent.stop(signal.SIGINT), lambda: ends_well(agent)):
             agent.log.write_text("")
             agent.start()
             agent.wait_until(lambda: "no controller at" in agent.log.read_text(), "it had taken the interface")
