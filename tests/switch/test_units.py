@@ -67,7 +67,7 @@ def test_the_controller_does_all_it_does(tmp_path: Path) -> None:
         ovs.vsctl("set-manager", f"ptcp:{database}:127.0.0.1")
         DummyFabric(tree, ovs, its.openflow)
         its.wait_connected(tree.switch_count)
-        eventually(lambda: its.fabric()["bfd"]["enabled"])
+        eventually(lambda: ovs.vsctl("--bare", "--columns=name", "find", "Interface", "bfd:enable=true"))
         assert its.change("PUT", "/drains/c0_0").status_code == 200
         assert its.get("/switches/e0_0/rules").json()["right"] is True
         assert its.get("/process").json()["open_files"] > 20
