@@ -39,30 +39,21 @@ def test_every_packet_carries_exactly_the_path_that_the_seed_decides(lab: SopaLa
     eventually(spread, lambda counts: min(counts.values()) >= 20)
 
 
-def is_learned(lab: SopaLab, host: str) -> None:
-    """Let a host send ARP, and wait until its edge switch has learned its address from it."""
-    run(lab, host, "ip", "neigh", "flush", "all")
-    # cached flows follow only after a revalidation
-    eventually(lambda: lost(lab, host, "h1_1_2", 1, late=GONE_SECONDS), 0)
-    for _ in range(2):
-        lab.lab.ovs.appctl("revalidator/wait")
-
-
 def test_a_host_whose_address_is_not_the_plans_is_learned_from_its_arp(lab: SopaLab) -> None:
     for mac in ("06:aa:bb:cc:dd:ee", "06:00:00:00:00:77", str(lab.tree.mac(lab.tree.host("h2_0_2")))):
         run(lab, "h2_0_2", "ip", "link", "set", "h2_0_2-eth0", "address", mac)
-        is_learned(lab, "h2_0_2")
+        run(lab, "h2_0_2", "ip", "neigh", "flush", "all")  # so that it sends ARP
+        # cached flows follow only after a revalidation
+        eventually(lambda: lost(lab, "h2_0_2", "h1_1_2", 1, late=GONE_SECONDS), 0)
+        for _ in range(2):
+            lab.lab.ovs.appctl("revalidator/wait")
         assert lost(lab, "h2_0_2", "h0_0_2", 3) == 0
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
 
 
-SENT = 300
-"""Datagrams before an event, and after all know of it: so many that every path has had some."""
-
-
-def sends(stream: UdpStream, more: int = SENT) -> None:
-    """Wait until a stream has sent so many more datagrams."""
-    enough = len(stream.sent_at) + more
+def sends(stream: UdpStream) -> None:
+    """Wait until a stream has sent so many more datagrams that every path has had some."""
+    enough = len(stream.sent_at) + 300
     eventually(lambda: len(stream.sent_at), lambda value: value > enough)
 
 
