@@ -28,7 +28,6 @@ MAX_AT_ONCE = 4
 AT_ONCE_SHARE = 0.25
 HEAL_SHARE = 0.4
 HEAL_ALL_SHARE = 0.1
-KINDS_IN_DECK = sum(KINDS.values())
 
 
 @dataclass(frozen=True)

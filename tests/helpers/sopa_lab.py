@@ -8,8 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial, wraps
-from pathlib import Path
+from functools import wraps
 from typing import Any, ParamSpec
 
 from ryu.lib.packet import icmp
@@ -186,21 +185,6 @@ def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = N
     return AgentProcess([interface], controller or lab.controller.url, directory / "agent.log", arguments)
 
 
-def host_settings(lab: SopaLab, host: Host) -> dict[str, str]:
-    """Everything that an agent changes on a host."""
-    interface, on_host = lab.lab.interface(host, 0), partial(run, lab, lab.tree.name(host))
-    [segments] = re.findall(r"gso_max_segs (\d+)", on_host("ip", "-d", "link", "show", interface))
-    return {
-        **{
-            name: on_host("sysctl", "-n", f"net.ipv4.{name}").strip() for name in ("tcp_reordering", "tcp_min_rtt_wlen")
-        },
-        "gso_max_segs": segments,
-        "interfaces": " ".join(re.findall(r"^\d+: ([^:@]+)", on_host("ip", "-o", "link", "show"), re.MULTILINE)),
-        "qdiscs": on_host("tc", "qdisc", "show", "dev", interface),
-        "filters": on_host("tc", "filter", "show", "dev", interface, "egress", check=False),
-    }
-
-
 def hits(lab: SopaLab, switch: str, entry: str) -> int:
     """Return how many packets those entries of a switch have counted whose text matches a regular expression.
 
@@ -211,8 +195,3 @@ def hits(lab: SopaLab, switch: str, entry: str) -> int:
         lab.lab.ovs.appctl("revalidator/wait")
     lines = (line for line in lab.lab.ovs.ofctl("dump-flows", switch).splitlines() if re.search(entry, line))
     return sum(int(found[1]) for line in lines if (found := re.search(r"n_packets=(\d+)", line)))
-
-
-def state_files(directory: Path) -> list[str]:
-    """Return the names of the files that an agent has left in its state directory."""
-    return [path.name for path in directory.iterdir() if path.suffix in (".json", ".lock")]

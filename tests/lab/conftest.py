@@ -67,7 +67,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-OURS = re.compile(r"-eth\d+$|-mgmt$|^m-|^manage$|^ovs-|^sopatest\d|^same$|^[eac]\d+_\d+$")
+OURS = re.compile(r"-eth\d+$|-mgmt$|^m-|^manage$|^ovs-|^sopatest\d|^[eac]\d+_\d+$")
 
 
 @pytest.fixture

@@ -98,7 +98,7 @@ def test_what_cannot_be_done_is_said(monkeypatch: pytest.MonkeyPatch, user: int,
 
 def test_the_demo_shows_what_each_core_carried_and_writes_the_contracts_figures(tmp_path: Path) -> None:
     file = tmp_path / "demo.json"
-    done = sopa("demo", "--k", "4", "--seed", "3", "--duration", "6", "--json", str(file))
+    done = sopa("demo", "--k", "4", "--seed", "3", "--duration", "3", "--json", str(file))
     assert done.returncode == 0, done.stderr
     assert "packets by core switch" in done.stdout
     report = json.loads(file.read_text())

@@ -1,11 +1,9 @@
 """Runs of schemes, as ``sopa experiment`` does them: what is recorded is what happened."""
 
 import json
-import signal
 import socket
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
@@ -26,7 +24,6 @@ from experiments.workloads import Plan, Scale, Transfer, inter_pod_permutation
 from experiments.workloads import named as workload
 from sopa_ryu.cli import main as sopa_main
 from tests.helpers.sopa_lab import in_isolation
-from tests.helpers.waiting import eventually
 from tests.lab.switches import run as run_command
 from topologies import Clos, FatTree
 
@@ -223,24 +220,13 @@ def test_a_queues_length_is_what_the_kernel_says() -> None:
     assert told >= 15
 
 
-def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    words = f"run permutation --k 2 --schemes ecmp --seeds 2 --seconds 1 --out {out}".split()
+def test_the_command_writes_the_flows_of_a_run(tmp_path: Path) -> None:
+    """That an interrupted experiment goes on where it ended is in `tests/ns3`."""
+    words = f"run permutation --k 2 --schemes ecmp --seeds 1 --seconds 1 --out {tmp_path}".split()
     command = [sys.executable, "-m", "sopa_ryu.cli", "experiment", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        eventually(lambda: (out / "ecmp-1.jsonl").exists() or process.poll() is not None, seconds=150)
-        process.send_signal(signal.SIGTERM)
-        process.communicate()
-    assert process.returncode != 0 or (out / "ecmp-2.jsonl").exists()  # it was faster
-    before, valid = (out / "ecmp-1.jsonl").read_text(), Results(out).has("ecmp", 1)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "no valid run" in done.stderr, done.stderr
-    assert {file.name for file in out.glob("*.jsonl")} == {f"ecmp-{seed}.jsonl" for seed in (1, 2)}
-    assert not list(out.glob(".*"))
-    if valid:
-        assert (out / "ecmp-1.jsonl").read_text() == before
-        assert "of 2 runs are already complete" in done.stderr
-    assert Counter(flow.seed for flow in Results(out).flows()) == {1: 2, 2: 2}
+    assert len(list(Results(tmp_path).flows())) == 2
 
 
 def test_a_matrix_with_a_foreign_host_and_a_used_directory_are_rejected(tmp_path: Path) -> None:

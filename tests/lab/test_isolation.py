@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,44 +34,31 @@ def running(seconds: str) -> list[int]:
     return found
 
 
-class Script:
-    """A running Python script, whose output can be read a line at a time."""
-
-    def __init__(self, body: str) -> None:
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", body], bufsize=0, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe
-        )
-
-    def line(self) -> str:
-        """The next line of its standard output; fails if it ends without one."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline().decode()
-        assert line, f"no line came; stderr: {self.process.communicate()[1].decode()}"
-        return line.rstrip("\n")
-
-    def end(self) -> tuple[int, str, str]:
-        """Close its standard input, wait for it; its status and the rest of its output."""
-        out, errors = self.process.communicate(timeout=PATIENCE_SECONDS)
-        return self.process.returncode, out.decode(), errors.decode()
-
-
-Start = Callable[[str], Script]
+Start = Callable[[str], subprocess.Popen[str]]
 
 
 @pytest.fixture
 def script() -> Iterator[Start]:
     """Start Python scripts from the repository's root; whichever still run at the end are killed."""
-    started: list[Script] = []
+    with ExitStack() as started:
 
-    def start(body: str) -> Script:
-        started.append(Script(body))
-        return started[-1]
+        def start(body: str) -> subprocess.Popen[str]:
+            pipe = subprocess.PIPE
+            its = subprocess.Popen(
+                [sys.executable, "-c", body], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+            )
+            started.enter_context(its)
+            started.callback(its.kill)
+            return its
 
-    yield start
-    for one in started:
-        with one.process:
-            one.process.kill()
+        yield start
+
+
+def ready(its: subprocess.Popen[str]) -> subprocess.Popen[str]:
+    """Wait until a script says that it is ready."""
+    assert its.stdout is not None
+    assert its.stdout.readline() == "ready\n", its.communicate()[1]
+    return its
 
 
 def script_of(main: str) -> str:
@@ -136,15 +123,15 @@ def test_nothing_is_left_however_it_ends(
     script: Start, ending: str, signum: signal.Signals | None, generation: int, status: int, output: str
 ) -> None:
     marker = f"1000.{secrets.randbelow(10**9):09d}"
-    lab = script(script_of(BUSY.replace("MARKER", marker).replace("ENDING", ending)))
-    assert lab.line() == "ready"
+    lab = ready(script(script_of(BUSY.replace("MARKER", marker).replace("ENDING", ending))))
     eventually(lambda: len(running(marker)), 1)
     if signum is not None:
-        victim = lab.process.pid
+        victim = lab.pid
         for _ in range(generation):
             victim = int(Path(f"/proc/{victim}/task/{victim}/children").read_text())
         os.kill(victim, signum)
-    assert lab.end()[:2] == (status, output)
+    assert lab.communicate(timeout=PATIENCE_SECONDS)[0] == output
+    assert lab.returncode == status
     if signum is None:
         assert running(marker) == []  # immediately, not only at the end
     eventually(lambda: running(marker), [])
@@ -160,10 +147,9 @@ def main():
     print("ready", flush=True)
     time.sleep(1000)
 """
-    lab = script(script_of(main))
-    assert lab.line() == "ready"
-    lab.process.send_signal(TERM)
-    assert lab.end()[0] == 137
+    lab = ready(script(script_of(main)))
+    lab.terminate()
+    assert lab.wait(PATIENCE_SECONDS) == 137
 
 
 @in_isolation
@@ -178,20 +164,6 @@ def test_orphans_are_reaped() -> None:
         subprocess.run("(sleep 0.05 &)", shell=True, check=True)
     eventually(lambda: [state(each) for each in Path("/proc").glob("[0-9]*")].count("Z"), 0)
     eventually(lambda: len(list(Path("/proc").glob("[0-9]*"))), 2)
-
-
-def test_two_do_not_see_each_other_and_their_network_is_empty_but_for_the_loopback(script: Start) -> None:
-    main = """
-def main():
-    subprocess.run("ping -c1 -W60 127.0.0.1 > /dev/null && ! ip route | grep .", shell=True, check=True)
-    subprocess.run("ip link add same type veth peer name too && mkdir /run/same", shell=True, check=True)
-    print(sorted(os.listdir("/sys/class/net")), os.listdir("/run"), os.getpid(), flush=True)
-    sys.stdin.read()
-    return 0
-"""
-    labs = [script(script_of(main)) for _ in range(2)]
-    assert [lab.line() for lab in labs] == ["['lo', 'same', 'too'] ['same'] 2"] * 2
-    assert [lab.end()[0] for lab in labs] == [0, 0]
 
 
 CALL = "from topologies.lab.isolation import isolated; isolated(lambda: 0)"
@@ -210,8 +182,9 @@ CALL = "from topologies.lab.isolation import isolated; isolated(lambda: 0)"
     ],
 )
 def test_who_may_not_is_told_what_to_do(script: Start, lost: str, error: str, advice: str) -> None:
-    status, _, errors = script(f"import ctypes, os, sys\nfrom topologies.lab import isolation\n{lost}\n{CALL}").end()
-    assert status == 1
+    its = script(f"import ctypes, os, sys\nfrom topologies.lab import isolation\n{lost}\n{CALL}")
+    errors = its.communicate(timeout=PATIENCE_SECONDS)[1]
+    assert its.returncode == 1
     assert error in errors
     assert advice in errors
 
@@ -225,54 +198,7 @@ def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.Monk
     assert all(word in message for word in ("ovs-vswitchd", "tc", "openvswitch-switch", "iproute2", "make install"))
 
 
-class Terminal:
-    """A Python script at a terminal of its own."""
-
-    def __init__(self, body: str) -> None:
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(ROOT)
-            os.execv(sys.executable, [sys.executable, "-c", body])
-        os.set_blocking(self.fd, False)
-        self.seen = ""
-
-    def read(self) -> str:
-        with suppress(OSError):
-            self.seen += os.read(self.fd, 4096).decode(errors="replace")
-        return self.seen
-
-    def talk(self, *turns: tuple[str, str]) -> int:
-        """Wait for a text and type another in each turn; return how it ends after the last."""
-        for text, answer in turns:
-            eventually(self.read, Containing(text))
-            self.seen = self.seen.partition(text)[2]
-            os.write(self.fd, answer.encode())
-        try:
-            _, status = eventually(lambda: os.waitpid(self.pid, os.WNOHANG), lambda ended: ended[0] == self.pid)
-        except AssertionError:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            raise AssertionError(f"it did not end: {self.seen!r}") from None
-        os.close(self.fd)
-        return os.waitstatus_to_exitcode(status)
-
-
-def test_ctrl_c_is_mains_to_decide() -> None:
-    main = """
-def main():
-    while True:
-        try:
-            print("ready", flush=True)
-            time.sleep(1000)
-        except KeyboardInterrupt:
-            if input("really? ") == "yes":
-                return 4
-"""
-    asked = Terminal(script_of(main))
-    assert asked.talk(("ready", "\x03"), ("really? ", "no\n"), ("ready", "\x03"), ("really? ", "yes\n")) == 4
-
-
-def test_a_mininet_prompt_works() -> None:
+def test_a_mininet_prompt_works_and_ctrl_c_is_its_to_decide() -> None:
     main = """
 def main():
     from mininet.cli import CLI
@@ -283,9 +209,29 @@ def main():
     return 0
 os.environ["HOME"] = "/run"
 """
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        os.execv(sys.executable, [sys.executable, "-c", script_of(main)])
+    os.set_blocking(terminal, False)
+    seen = ""
+
+    def read() -> str:
+        nonlocal seen
+        with suppress(OSError):
+            seen += os.read(terminal, 4096).decode(errors="replace")
+        return seen
+
     turns = [("mininet> ", "h0_0_2 ping 192.168.0.1\n"), ("icmp_seq=2", "\x03"), ("packets transmitted", "")]
     turns += [("mininet> ", "e0_0 echo one$((1+1))\n"), ("one2", ""), ("mininet> ", "\x04")]
-    assert Terminal(script_of(main)).talk(*turns) == 0
+    try:
+        for text, answer in turns:
+            eventually(read, Containing(text))
+            seen = seen.partition(text)[2]
+            os.write(terminal, answer.encode())
+        eventually(lambda: (read(), os.waitpid(pid, os.WNOHANG))[1], (pid, 0))
+    finally:
+        os.close(terminal)
 
 
 @in_isolation

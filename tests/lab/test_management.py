@@ -12,7 +12,7 @@ import pytest
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.sopa_lab import in_isolation
 from topologies.lab.batch_net import LabError
-from topologies.lab.cuts import Peer, Way, cut_bytecode
+from topologies.lab.cuts import Peer, Way
 from topologies.lab.management import ROOT, ManagementNetwork
 
 GONE_SECONDS = 1
@@ -71,12 +71,6 @@ def test_a_machine_is_cut_off_from_some_and_reaches_the_others() -> None:
         assert not answers(network, "one", OPEN, GONE_SECONDS)
         assert answers(network, "one", OTHER)
     assert os.listdir("/sys/class/net") == before
-
-
-def test_a_cut_has_no_effect_on_other_ports_and_addresses() -> None:
-    peers = [Peer(IPv4Address("192.0.2.2"), 80), Peer(IPv4Address("192.0.2.1"))]
-    assert cut_bytecode(peers, Way.SENT) == cut_bytecode(peers[::-1], Way.SENT)
-    assert cut_bytecode(peers, Way.SENT) != cut_bytecode(peers, Way.RECEIVED)
 
 
 def test_outside_a_lab_nothing_is_made() -> None:

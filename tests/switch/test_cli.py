@@ -3,7 +3,6 @@
 What they print is in `scripts/commands`; their exit statuses and ``--json`` are recorded by `tests/contract`.
 """
 
-import json
 import os
 import re
 import signal
@@ -18,7 +17,7 @@ import pytest
 from tests.helpers.commands import ask, sopa
 from tests.helpers.fabrics import Fabric
 from tests.helpers.golden import Step, play, scripts
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import Containing, eventually
 
 MASKED = (
     (r"http://127.0.0.1:\d+", "URL"),
@@ -86,46 +85,28 @@ def watching(fabric: Fabric, file: Path, *options: str) -> Iterator[None]:
     assert "Traceback" not in file.read_text()
 
 
-def test_watch_follows_changes_through_a_restart_and_ends_by_ctrl_c(shared: Fabric, tmp_path: Path) -> None:
-    its = shared.controller
-    ask(its, "drain", "c1_1")
-    file = tmp_path / "watched"
-
-    def events(*names: str) -> list[dict[str, object]]:
-        told = [json.loads(line) for line in file.read_text().splitlines()]
-        return [event for event in told if event["event"] in names]
-
-    with watching(shared, file, "--json"):
-        eventually(lambda: len(events("fabric")), 1)
-        *earlier, before = events("change")
-        assert before["failed"] == {"c1_1": "drained"}
-        assert before["installed_ms"] is not None
-        ask(its, "restore", "c1_1")
-        eventually(lambda: len(events("change")), len(earlier) + 2)
-        assert events("change")[-1]["healed"] == ["c1_1"]
-        its.stop()
-        eventually(lambda: len(events("unreachable")), 1)
-        its.start()
-        its.wait_connected(20)
-        eventually(lambda: events("fabric")[-1], lambda its: its["epoch"] != before["epoch"] and its["connected"] == 20)
-        ask(its, "drain", "e0_0-a0_1")
-        eventually(lambda: events("change")[-1]["failed"], {"e0_0-a0_1": "drained"})
-        assert len(events("unreachable")) == 1
-        versions = [(event["epoch"], event["version"]) for event in events("change")]
-        assert len(set(versions)) == len(versions)
-    ask(its, "restore", "e0_0-a0_1")
-
-
-def test_watch_in_words_begins_with_the_last_versions(shared: Fabric, tmp_path: Path) -> None:
+def test_watch_begins_with_the_last_versions_follows_a_restart_and_ends_by_ctrl_c(
+    shared: Fabric, tmp_path: Path
+) -> None:
+    """With ``--json`` it is in `tests/contract`."""
     its, file = shared.controller, tmp_path / "watched"
-    ask(its, "drain", "c1_0")
-    ask(its, "restore", "c1_0")
+    for command in ("drain", "restore"):
+        ask(its, command, "c1_0")
     with watching(shared, file, "--last", "2"):
         eventually(lambda: file.read_text().count("\n"), 3)
-    drained, healed, now = file.read_text().splitlines()[:3]
-    assert re.search(r"version \d+: c1_0 drained; no agents, installed after [\d.]+ ms$", drained)
-    assert re.search(r"version \d+: c1_0 healed; no agents, installed after [\d.]+ ms$", healed)
-    assert "20 of 20 switches connected, nothing has failed" in now
+        drained, healed, now = file.read_text().splitlines()
+        assert re.search(r"version \d+: c1_0 drained; no agents, installed after [\d.]+ ms$", drained)
+        assert re.search(r"version \d+: c1_0 healed; no agents, installed after [\d.]+ ms$", healed)
+        assert "20 of 20 switches connected, nothing has failed" in now
+        its.stop()
+        eventually(file.read_text, Containing("no answer"))
+        its.start()
+        eventually(lambda: file.read_text().count("20 of 20 switches connected"), 2)
+        ask(its, "drain", "e0_0-a0_1")
+        eventually(file.read_text, Containing("e0_0-a0_1 drained"))
+    said = file.read_text()
+    assert [said.count(each) for each in ("c1_0 drained", "c1_0 healed", "no answer", "e0_0-a0_1 drained")] == [1] * 4
+    ask(its, "restore", "e0_0-a0_1")
 
 
 def completed(words: str, **more: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 
@@ -107,19 +106,6 @@ def takes_its_path(fabric: Fabric, src: Host, dst: Host, src_port: int) -> tuple
     return up
 
 
-def test_a_flow_is_counted_from_its_first_packets_until_it_has_ended(hedera: Fabric) -> None:
-    def seen(src_port: int, count: int) -> int:
-        lines = [line for line in entries(hedera, "e0_0", 2) if f"tp_src={src_port}" in line]
-        assert all("nw_src=10.0.0.2,nw_dst=10.2.1.3" in line for line in lines)
-        if not lines:  # not yet, or no more
-            send(hedera, SRC, DST, src_port, count, 100)
-        return counted(lines)
-
-    eventually(partial(seen, 50001, 5), lambda value: value >= 4)
-    eventually(partial(seen, 50002, 3), lambda value: value >= 2)
-    assert placed(hedera, SRC, DST, 50001) == placed(hedera, SRC, DST, 50002) == []
-
-
 def test_an_elephant_takes_the_chosen_core_switch_and_others_stay_hashed(hedera: Fabric) -> None:
     others = range(50000, 50016)
     ways = {port: walk(hedera, SRC, DST, port) for port in others}
@@ -144,15 +130,6 @@ def test_an_elephant_takes_the_chosen_core_switch_and_others_stay_hashed(hedera:
     flow = packet(hedera, SRC, DST, other) + ",tcp_src=40001,tcp_dst=5201"
     assert hedera.walk("h0_0_2", flow)[1:3] == [f"a0_{other[0]}", f"c{other[0]}_{other[1]}"]
     assert hedera.walk("h0_0_2", tcp(hedera, Host(0, 0, 3), DST, 40001)) == ["e0_0"]
-
-
-def test_an_elephant_within_a_pod_is_given_an_aggregation_switch(hedera: Fabric) -> None:
-    dst = Host(0, 1, 3)
-    (up,) = takes_its_path(hedera, SRC, dst, 40003)
-    eventually(
-        lambda: send(hedera, SRC, dst, 40003) or entries(hedera, "e0_0", 3),
-        lambda lines: any(f"02:53:9e:04:{up:02x}:ff" in line for line in lines),
-    )
 
 
 def test_a_placed_elephant_moves_only_when_its_own_path_fails(hedera: Fabric) -> None:

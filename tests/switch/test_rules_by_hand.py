@@ -1,12 +1,15 @@
-"""Rules that somebody changes behind the controller's back, on real Open vSwitch: found, told truly, and put right."""
+"""Rules that somebody changes behind the controller's back, on real Open vSwitch: found, and put right when a switch reconnects.
 
-from collections.abc import Iterator
+That they are read and put right again and again is in `tests/unit/fabric/scripts/coordinator/tampered.txt` and, with packets, in
+`tests/faults`; that nothing else is found wrong in `test_memory_switch.py`.
+"""
+
 from functools import partial
 from itertools import zip_longest
 
 import pytest
 
-from tests.helpers.fabrics import Fabric, running
+from tests.helpers.fabrics import Fabric
 from tests.helpers.waiting import eventually
 
 pytestmark = pytest.mark.switch
@@ -34,27 +37,9 @@ def rounds() -> list[list[tuple[str, str, str]]]:
     return [[change for change in each if change] for each in zip_longest(*of_switch)]
 
 
-@pytest.fixture(scope="module")
-def checked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """A fabric whose controller reads the rules again and again."""
-    options = ("--sopa-rule-check-interval=1", "--sopa-no-label=h0_0_2", "--sopa-hold-down=0", "--sopa-hold-down-max=0")
-    with running(4, tmp_path_factory.mktemp("checked"), *options) as fabric:
-        yield fabric
-
-
 def right(fabric: Fabric, name: str) -> bool:
     """Tell whether `sopa rules` says that exactly the intended rules are installed."""
     return bool(fabric.controller.get(f"/switches/{name}/rules").json().get("right"))
-
-
-def all_flows(fabric: Fabric) -> dict[str, list[str]]:
-    """Return the flow entries of a switch of each level."""
-    return {name: fabric.flows(name) for name in ("e0_0", "a0_0", "c0_0")}
-
-
-def put_right(fabric: Fabric) -> list[str]:
-    """Return the log's lines about mended switches."""
-    return [line for line in fabric.controller.log.read_text().splitlines() if "changed by another program" in line]
 
 
 def test_what_is_changed_by_hand_is_said_as_it_is(shared: Fabric) -> None:
@@ -66,34 +51,3 @@ def test_what_is_changed_by_hand_is_said_as_it_is(shared: Fabric) -> None:
             shared.ovs.appctl("bridge/reconnect", switch)
         for _, switch, _ in changes:
             eventually(partial(right, shared, switch), True)
-
-
-def test_nothing_is_found_wrong_where_nobody_changed_anything(checked: Fabric) -> None:
-    """With failures, too, whose entries are of all kinds: or every round would rewrite them."""
-    links = ("a2_0-c0_0", "e1_0-a1_0", "a0_1-c1_1")
-    for link in links:
-        checked.set_link(link, False)
-    checked.fails(dict.fromkeys(links, "down"))
-    names = [checked.tree.name(switch) for switch in checked.tree.switches()]
-    eventually(lambda: all(right(checked, name) for name in names))
-    rounds = checked.ovs.appctl("coverage/read-counter", "ofproto_recv_openflow")
-    eventually(
-        lambda: int(checked.ovs.appctl("coverage/read-counter", "ofproto_recv_openflow")),
-        lambda count: count > int(rounds) + 4 * len(names),
-    )
-    assert put_right(checked) == []
-    for link in links:
-        checked.set_link(link, True)
-    checked.fails({})
-
-
-def test_what_is_changed_by_hand_is_put_right_without_a_reconnect(checked: Fabric) -> None:
-    before, version = all_flows(checked), checked.controller.fabric()["version"]
-    for changes in rounds():
-        for command, switch, change in changes:
-            checked.ovs.ofctl(command, switch, *([change] if change else []))
-        eventually(partial(all_flows, checked), before)
-        for _, switch, _ in changes:
-            eventually(partial(right, checked, switch), True)
-    assert checked.controller.fabric()["version"] == version
-    assert checked.controller.fabric()["failures"] == []

@@ -67,7 +67,7 @@ def test_the_controller_does_all_it_does(tmp_path: Path) -> None:
         ovs.vsctl("set-manager", f"ptcp:{database}:127.0.0.1")
         DummyFabric(tree, ovs, its.openflow)
         its.wait_connected(tree.switch_count)
-        eventually(lambda: its.fabric()["bfd"]["enabled"])
+        eventually(lambda: ovs.vsctl("--bare", "--columns=name", "find", "Interface", "bfd:enable=true"))
         assert its.change("PUT", "/drains/c0_0").status_code == 200
         assert its.get("/switches/e0_0/rules").json()["right"] is True
         assert its.get("/process").json()["open_files"] > 20
@@ -119,7 +119,7 @@ def test_an_agent_labels_and_takes_over_what_a_killed_one_left(tmp_path: Path) -
         agent = AgentProcess(["host0"], "http://127.0.0.1:9", tmp_path / "agent.log", options)
         agent.command[:0] = [*inside, *under("sopa-agent@.service")]
         agent.log.touch()
-        for end in (lambda: agent.stop(signal.SIGKILL), lambda: ends_well(agent)):
+        for end in (lambda: agent.stop(signal.SIGKILL), lambda: agent.stop(signal.SIGINT), lambda: ends_well(agent)):
             agent.log.write_text("")
             agent.start()
             agent.wait_until(lambda: "no controller at" in agent.log.read_text(), "it had taken the interface")
