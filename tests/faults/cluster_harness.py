@@ -25,8 +25,9 @@ from tests.faults.harness import OPTIONS, FaultyLab, Wrong
 from tests.faults.management import set_clock
 from tests.faults.oracle import Oracle
 from tests.faults.probes import Probes
+from tests.faults.shares import Shares
 from tests.helpers.waiting import eventually
-from topologies import Clos
+from topologies import Clos, Failures
 from topologies.lab.cuts import Way
 
 ANSWER_SECONDS = 30.0
@@ -230,7 +231,7 @@ class FaultyCluster(FaultyLab):
 
     def _problems(self) -> list[str]:
         oracle = self.oracle()
-        return [*self._wrong_maps(oracle), *self._wrong_packets(oracle)]
+        return [*self._wrong_maps(oracle, Shares(Failures(self.tree, self._told()))), *self._wrong_packets(oracle)]
 
     def _read_commits(self) -> None:
         """Read all views that the engine has had since the last time, by its revisions: it keeps them all."""

@@ -27,6 +27,7 @@ from tests.faults import management
 from tests.faults.oracle import Oracle, without
 from tests.faults.plan import ALONE, EVERYWHERE, PASSING, Fault, Step, part_count, part_of
 from tests.faults.probes import Probes, describe
+from tests.faults.shares import Shares
 from tests.helpers.memory import resident_mib
 from tests.helpers.path_tables import table_in_force
 from topologies import Clos, Failures, Host, Level
@@ -263,15 +264,15 @@ class FaultyLab:
         return int(self.client.get("/fabric").json()["version"])
 
     def _problems(self) -> list[str]:
-        oracle = self.oracle()
-        problems = [*self._wrong_paths(oracle), *self._wrong_maps(oracle)]
+        oracle, shares = self.oracle(), Shares(Failures(self.tree, self._told()))
+        problems = [*self._wrong_paths(oracle, shares), *shares.wrong_weights(), *self._wrong_maps(oracle, shares)]
         return [*problems, *self._wrong_rules(), *self._wrong_packets(oracle)]
 
     def _check_packets(self, oracle: Oracle) -> None:
         if problems := self._wrong_packets(oracle):
             raise Wrong("\n".join(problems))
 
-    def _wrong_paths(self, oracle: Oracle) -> list[str]:
+    def _wrong_paths(self, oracle: Oracle, shares: Shares) -> list[str]:
         problems = []
         address = {name: self.tree.ip(self.tree.host(name)) for name in oracle.hosts}
         for src in oracle.hosts:
@@ -280,6 +281,7 @@ class FaultyLab:
                     continue
                 body = self._get(f"/paths?src={address[src]}&dst={address[dst]}")
                 said, right = sorted(path["hops"] for path in body["candidates"]), oracle.candidates(src, dst)
+                shares.take(src, dst, body["candidates"])
                 if said != right:
                     problems.append(f"/paths from {src} to {dst} says {said}, right is {right}")
         return problems
@@ -295,7 +297,7 @@ class FaultyLab:
             self._connection = None  # the controller has been restarted meanwhile
             return self._get(path)
 
-    def _wrong_maps(self, oracle: Oracle) -> list[str]:
+    def _wrong_maps(self, oracle: Oracle, shares: Shares) -> list[str]:
         problems = []
         racks = [self.tree.name(edge) for edge in self.tree.switches(Level.EDGE)]
         for host in self._living():
@@ -306,7 +308,9 @@ class FaultyLab:
                 continue
             for rack in racks:
                 first = next(self.tree.hosts_of(self.tree.switch(rack)))
-                held = sorted(set(table.candidates(self.tree.ip(first)) or ()))
+                turns = table.candidates(self.tree.ip(first)) or ()
+                problems += shares.wrong_turns(name, (self.tree.name(self.tree.edge_of(host)), rack), turns)
+                held = sorted(set(turns))
                 if held != oracle.rack_words(name, rack):
                     problems.append(f"{name} to {rack} takes {held}, right is {oracle.rack_words(name, rack)}")
         return problems

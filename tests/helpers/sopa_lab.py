@@ -185,13 +185,18 @@ def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = N
     return AgentProcess([interface], controller or lab.controller.url, directory / "agent.log", arguments)
 
 
+def revalidated(lab: SopaLab) -> None:
+    """Wait until Open vSwitch has looked at all that it has cached: at what packets have counted and taught, and what they have to do."""
+    for _ in range(2):  # the first may be the end of a round that began before
+        lab.lab.ovs.appctl("revalidator/wait")
+
+
 def hits(lab: SopaLab, switch: str, entry: str) -> int:
     """Return how many packets those entries of a switch have counted whose text matches a regular expression.
 
     Open vSwitch pushes what its datapath has counted to the flow entries about twice a second: so this waits for a whole round.
     Packets may still be on their way: a test that has sent some reads until the number is right.
     """
-    for _ in range(2):  # the first may be the end of a round that began before
-        lab.lab.ovs.appctl("revalidator/wait")
+    revalidated(lab)
     lines = (line for line in lab.lab.ovs.ofctl("dump-flows", switch).splitlines() if re.search(entry, line))
     return sum(int(found[1]) for line in lines if (found := re.search(r"n_packets=(\d+)", line)))

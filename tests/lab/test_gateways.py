@@ -15,7 +15,7 @@ from experiments.emulation.routers.frr_daemons import Daemons
 from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.shared_lab import of_fabric, shared
-from tests.helpers.sopa_lab import QUICK, failures, run, socket_at, whole
+from tests.helpers.sopa_lab import QUICK, failures, revalidated, run, socket_at, whole
 from tests.helpers.waiting import Containing, eventually
 from topologies import Clos
 
@@ -128,8 +128,7 @@ def in_force(lab: SopaLab) -> None:
     """Wait until every switch and every agent goes by the present version."""
     eventually(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None, True)
     lab.controller.wait_agents(len(lab.labelling))
-    for _ in range(2):  # what Open vSwitch has cached; the first may be the end of a round that began before
-        lab.lab.ovs.appctl("revalidator/wait")
+    revalidated(lab)
 
 
 def test_a_gateway_that_dies_loses_datagrams_until_all_know_it_and_other_gateways_flows_none(gateways: SopaLab) -> None:
