@@ -4,14 +4,11 @@
 it puts in force before what.
 """
 
-import asyncio
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from ipaddress import IPv4Address
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -25,6 +22,7 @@ from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.mcs import ChannelKind, HostList
 from sopa_ryu.fabric.view import View
+from tests.helpers.agent_log import log_lines
 from tests.helpers.golden import Step, play, scripts
 from tests.models.memory_channel import MemoryController
 from tests.models.memory_labeller import MemoryInterface, MemoryScattering, host_agent
@@ -49,30 +47,20 @@ def hosts(text: str) -> HostList:
     return HostList(int(number), frozenset(map(IPv4Address, filter(None, names.split(",")))), int(number), True)
 
 
-@contextmanager
-def logged() -> Iterator[list[str]]:
-    lines: list[str] = []
-    logger, handler = logging.getLogger("sopa.agent"), logging.Handler()
-    handler.emit = lambda record: lines.append(f"{record.levelname.lower()}: {record.getMessage()}")  # type: ignore[method-assign]
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield lines
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+@pytest.fixture(autouse=True)
+def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sopa.agent")
 
 
 class Messages:
-    def __init__(self) -> None:
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.views: dict[str, View] = {}
         self.todo: Load | None = None
+        self.caplog = caplog
 
     def handle(self, step: Step) -> str:
-        with logged() as lines:
-            said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
-        return "\n".join([said or "", *lines])
+        said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
+        return "\n".join([said or "", *log_lines(self.caplog)])
 
     def do_follower(self, urls: str = "1", inherited: str = "no", mcs: str = "", probes: str = "no") -> str:
         peers = McsPeers(ADDRESS, ChannelKind(mcs)) if mcs else None
@@ -158,48 +146,37 @@ class Messages:
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "follower"), ids=lambda path: path.stem)
-def test_messages(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Messages().handle, record=request.config.option.record)
+def test_messages(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
+    play(script, Messages(caplog).handle, record=request.config.option.record)
 
 
-def test_the_problems_of_an_absence_are_logged_up_to_a_number() -> None:
+def test_the_problems_of_an_absence_are_logged_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
     its = Follower(ADDRESS, URLS[:1])
-    with logged() as lines:
-        for number in range(100):  # whatever varies in them
-            its.disconnect(f"refused from port {number}")
-    assert len(lines) == MAX_REPORTED
+    for number in range(100):  # whatever varies in them
+        its.disconnect(f"refused from port {number}")
+    assert len(caplog.messages) == MAX_REPORTED
 
 
 class AtWork:
     """An agent at work, and two controllers: ``first`` comes first for its host."""
 
-    def __init__(self) -> None:
-        self.loop, self.interface, self.acks = VirtualLoop(), MemoryInterface(), list[str]()
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.loop, self.interface, self.acks, self.caplog = VirtualLoop(), MemoryInterface(), list[str](), caplog
         noted = lambda ack: self.acks.append(str(ack.mcs))  # noqa: E731
         self.controllers = {name: MemoryController(ADDRESS, noted) for name in ("first", "second")}
-        self.patched = patch.object(channels, "connect", self.connect)
-        self.patched.start()
-        self.task = self.loop.create_task(asyncio.sleep(0))
         self.do_agent()
 
     def connect(self, url: str, **options: object) -> object:
         name = next(name for its, name in self.names.items() if its.rpartition("/")[2] in url)
         return self.controllers[name].connect(url, **options)
 
-    def close(self) -> None:
-        self.patched.stop()
-        self.do_kill_agent()
-        self.loop.close()
-
     def handle(self, step: Step) -> str:
-        with logged() as lines:
-            name = step.command.replace("-", "_")
-            if hasattr(self, "do_" + name):
-                getattr(self, "do_" + name)(*step.words, **step.options)
-            else:
-                getattr(self.controllers[step.words[0]], name)()
-            left = [(name, code) for name, its in self.controllers.items() for code in its.take_codes()]
-        its = self.follower
+        if hasattr(self, "do_" + step.command):
+            getattr(self, "do_" + step.command)(*step.words, **step.options)
+        else:
+            getattr(self.controllers[step.words[0]], step.command)()
+        left = [(name, code) for name, its in self.controllers.items() for code in its.take_codes()]
+        its, lines = self.follower, log_lines(self.caplog)
         at = self.names[its.controllers.url] if its.connected else "nobody"
         version = f"{its.view.epoch}.{its.view.version}" if its.view is not None else "nothing"
         for url, name in self.names.items():
@@ -221,7 +198,7 @@ class AtWork:
         return ", ".join(f"{host} {use.name.lower()}" for host, use in sorted(uses.items())) or "no host"
 
     def do_agent(self, mcs: str = "") -> None:
-        self.do_kill_agent()
+        self.loop.end_tasks()
         options = Options(URLS, probes=False, mcs=McsOptions(kind=ChannelKind(mcs)) if mcs else None)
         self.mcs = MemoryScattering() if mcs else None
         agent = host_agent(self.interface, ADDRESS, options, self.mcs)
@@ -229,10 +206,6 @@ class AtWork:
         self.names = dict(zip(self.follower.controllers.urls, ("first", "second"), strict=True))
         agent.start()
         self.task = self.loop.create_task(agent.run())
-
-    def do_kill_agent(self) -> None:
-        self.task.cancel()
-        self.loop.run_until_complete(asyncio.gather(self.task, return_exceptions=True))
 
     def do_hosts(self, name: str, text: str) -> None:
         """Let a controller have another list of hosts that run MCS, and tell its agent."""
@@ -253,9 +226,10 @@ class AtWork:
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "controllers"), ids=lambda path: path.stem)
-def test_several_controllers(script: Path, request: pytest.FixtureRequest) -> None:
-    world = AtWork()
-    try:
-        play(script, world.handle, record=request.config.option.record)
-    finally:
-        world.close()
+def test_several_controllers(
+    script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    its = AtWork(caplog)
+    monkeypatch.setattr(channels, "connect", its.connect)
+    with closing(its.loop):
+        play(script, its.handle, record=request.config.option.record)

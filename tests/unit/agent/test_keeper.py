@@ -1,6 +1,5 @@
 """The keeper of an interface, with a virtual clock: when it looks, how often it puts something right."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from ipaddress import IPv4Address
@@ -28,8 +27,6 @@ class Kept:
 def kept() -> Iterator[Kept]:
     its = Kept()
     yield its
-    its.task.cancel()
-    its.loop.run_until_complete(asyncio.gather(its.task, return_exceptions=True))
     its.loop.close()
 
 

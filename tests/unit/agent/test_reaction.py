@@ -1,7 +1,7 @@
 """What the reaction does with fates and with what the program has seen: tables, streams to probe, log lines."""
 
-import asyncio
 import logging
+from contextlib import closing
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from sopa_ryu.agent.reaction import LOG_LINES, Reaction
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.probes import MAX_STREAMS, Stream
 from sopa_ryu.fabric.view import View
+from tests.helpers.agent_log import log_lines
 from tests.helpers.golden import Step, play, scripts
 from tests.models.virtual_clock import VirtualLoop
 from topologies import Clos, Failures, FatTree
@@ -74,25 +75,17 @@ def follow(its: Follower, view: View) -> None:
 class Scripted:
     """A host of which a script says what is lost and sent; it says which tables follow, and the log."""
 
-    def __init__(self) -> None:
-        self.loop = VirtualLoop()
-        self.task: asyncio.Task[None] = self.loop.create_task(asyncio.sleep(0))
+    def __init__(self, loop: VirtualLoop, caplog: pytest.LogCaptureFixture) -> None:
+        self.loop, self.caplog = loop, caplog
 
-    def end(self) -> None:
-        self.task.cancel()
-        self.loop.run_until_complete(asyncio.gather(self.task, return_exceptions=True))
-
-    def handle(self, step: Step, caplog: pytest.LogCaptureFixture) -> str:
-        caplog.clear()
-        said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
+    def handle(self, step: Step) -> str:
+        said = getattr(self, "do_" + step.command)(*step.words, **step.options)
         tables = [f"table without {self._sections(table)}" for table in self.host.tables]
         self.host.tables.clear()
-        lines = [f"{record.levelname.lower()}: {record.getMessage().split(': ', 1)[1]}" for record in caplog.records
-                 if record.name == "sopa.agent"]  # fmt: skip
-        return "\n".join(filter(None, [said, *tables, *lines]))
+        return "\n".join([said or "", *tables, *log_lines(self.caplog)])
 
     def do_host(self, policy: str = "ROUND_ROBIN", keep: str = "no") -> None:
-        self.end()
+        self.loop.end_tasks()
         self.host, self.follower = Host(), follower(policy=Policy[policy])
         self.its = Reaction(self.follower, *[self.host] * 4, self.host.dropped, keep=keep == "yes")
         self.task = self.loop.create_task(self.its.run())
@@ -157,12 +150,8 @@ class Scripted:
 @pytest.mark.parametrize("script", scripts(__file__, "reaction"), ids=lambda path: path.stem)
 def test_reaction(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="sopa.agent")
-    world = Scripted()
-    try:
-        play(script, lambda step: world.handle(step, caplog), record=request.config.option.record)
-    finally:
-        world.end()
-        world.loop.close()
+    with closing(VirtualLoop()) as loop:
+        play(script, Scripted(loop, caplog).handle, record=request.config.option.record)
 
 
 def test_more_paths_than_there_is_room_for_are_probed_by_turns() -> None:
