@@ -4,9 +4,11 @@ import logging
 from contextlib import closing
 from ipaddress import IPv4Address
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from flowrules.label import UNUSED
 from sopa_ryu.agent.follower import Follower, Load
 from sopa_ryu.agent.kernel.libbpf import BpfMapError
 from sopa_ryu.agent.kernel.own_traffic import SentAgain
@@ -16,14 +18,14 @@ from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import Change
 from sopa_ryu.agent.reaction import LOG_LINES, Reaction
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.probes import MAX_STREAMS, Stream
+from sopa_ryu.channel.probes import Stream
 from sopa_ryu.fabric.view import View
 from tests.helpers.agent_log import log_lines
 from tests.helpers.golden import Step, play, scripts
 from tests.models.virtual_clock import VirtualLoop
 from topologies import Clos, Failures, FatTree
 
-ADDRESS, FAR = IPv4Address("10.0.0.2"), IPv4Address("10.2.1.3")
+ADDRESS, FAR, SILENT, NEAR = map(IPv4Address, ("10.0.0.2", "10.2.1.3", "10.2.1.4", "10.1.0.3"))
 UPS = [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
@@ -90,11 +92,30 @@ class Scripted:
         self.its = Reaction(self.follower, *[self.host] * 4, self.host.dropped, keep=keep == "yes")
         self.task = self.loop.create_task(self.its.run())
 
-    def do_probe(self, seconds: str, *bad: str) -> None:
-        """Probe all four paths to a rack, 200 times a second in all."""
+    def do_probe(
+        self,
+        seconds: str,
+        *bad: str,
+        every: str = "1",
+        crowded: str = "no",
+        known: str = "",
+        silent: str = "0",
+        near: str = "no",
+    ) -> None:
+        """Probe all four paths to a rack, 200 times a second in all; on bad ones one of so many is lost.
+
+        It is ``known`` to be lost on the way ``back``. For each probe so many go the same way to a host that never answers, and for
+        each tenth one to a ``near`` rack comes back.
+        """
         for n in range(round(float(seconds) * 200)):
-            up = UPS[n % 4]
-            self.its.decided(Fate(Stream(FAR, *up), ",".join(map(str, up)) not in bad), self.loop.time())
+            up, now = UPS[n % 4], self.loop.time()
+            lost = ",".join(map(str, up)) in bad and n // 4 % int(every) == 0
+            for _ in range(int(silent)):
+                self.its.decided(Fate(Stream(SILENT, *up), False), now)
+            lost_out = False if lost and known == "back" else None
+            self.its.decided(Fate(Stream(FAR, *up), not lost, lost_out, crowded=crowded == "yes"), now)
+            if near == "yes" and n % 10 == 0:
+                self.its.decided(Fate(Stream(NEAR, 0, UNUSED), True), now)
             self.loop.advance(0.005)
 
     def do_refuse(self, times: str) -> None:
@@ -103,13 +124,17 @@ class Scripted:
     def do_break(self) -> None:
         self.host.broken = True
 
-    def do_send(self, seconds: str, drops: str = "no") -> str:
-        """Send 500 packets a second on each path to a rack, of which 40 are sent again on path (0, 1)."""
+    def do_send(self, seconds: str, drops: str = "no", crowded: str = "no", share: str = "0") -> str:
+        """Send 500 packets a second on each path to a rack, of which 40 are sent again on path (0, 1), or a share of all."""
+        draw = Random("send")
         self.host.racks = [(2, 1)]
         for _ in range(round(float(seconds) / 0.05)):
             for up in UPS:
                 self.host.packets[up] += 25
-            self.host.again = [SentAgain((2, 1), (0, 1))] * 2
+            by_chance = [up for up in UPS for _ in range(25) if draw.random() < float(share)]
+            self.host.again = [SentAgain((2, 1), up) for up in by_chance or [(0, 1)] * 2 * (share == "0")]
+            if crowded == "yes":
+                self.its.decided(Fate(Stream(FAR, 0, 1), True, None, 1, True), self.loop.time())
             self.host.drops += drops == "yes"
             self.loop.advance(0.05)
         return f"{self.its.retransmissions} retransmissions"
@@ -137,6 +162,14 @@ class Scripted:
         streams = self.its.busy(self.loop.time())
         return "probes " + (", ".join(f"{each.destination} {each.up1} {each.up2}" for each in streams) or "nothing")
 
+    def do_turns(self, seconds: str) -> str:
+        """Say how many streams are probed at once, and how many in so many seconds."""
+        seen = set[Stream]()
+        for _ in range(int(seconds)):
+            self.loop.advance(1.0)
+            seen.update(streams := self.its.busy(self.loop.time()))
+        return f"probes {len(streams)} at once, {len(seen)} in all"
+
     def do_fabric(self, k: str) -> None:
         follow(self.follower, View(8, 1, Failures(FatTree(int(k)))))
 
@@ -152,20 +185,6 @@ def test_reaction(script: Path, request: pytest.FixtureRequest, caplog: pytest.L
     caplog.set_level(logging.INFO, logger="sopa.agent")
     with closing(VirtualLoop()) as loop:
         play(script, Scripted(loop, caplog).handle, record=request.config.option.record)
-
-
-def test_more_paths_than_there_is_room_for_are_probed_by_turns() -> None:
-    host = Host()
-    its = Reaction(follower(k=48), *[host] * 4, host.dropped, keep=False)
-    host.racks = [(40, 1)]
-    its.look(0.0)
-    seen = set()
-    for second in range(10):
-        its.look(float(second))
-        streams = its.busy(float(second))
-        assert len(streams) == MAX_STREAMS
-        seen.update(streams)
-    assert len(seen) == 576
 
 
 def test_many_changes_are_a_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
