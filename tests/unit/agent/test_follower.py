@@ -6,6 +6,7 @@ it puts in force before what.
 
 import json
 import logging
+from collections.abc import Mapping
 from contextlib import closing
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -47,6 +48,10 @@ def hosts(text: str) -> HostList:
     return HostList(int(number), frozenset(map(IPv4Address, filter(None, names.split(",")))), int(number), True)
 
 
+def said_of(uses: Mapping[IPv4Address, Use]) -> str:
+    return ", ".join(f"{host} {use.name.lower()}" for host, use in sorted(uses.items())) or "no host"
+
+
 @pytest.fixture(autouse=True)
 def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sopa.agent")
@@ -79,8 +84,7 @@ class Messages:
         return self._receive(mcs.change(hosts(before), hosts(after)))
 
     def do_wrong_snapshot(self, number: str, change: str) -> str:
-        right = json.loads(protocol.snapshot(self.views.get(number) or view(number, []), ADDRESS))
-        return self._receive(json.dumps(right | json.loads(change)))
+        return self._receive(json.dumps(json.loads(protocol.snapshot(view(number, []), ADDRESS)) | json.loads(change)))
 
     def do_message(self, text: str) -> str:
         return self._receive(text)
@@ -91,11 +95,9 @@ class Messages:
         assert self.todo.table == path_table(TREE, TREE.host_by_ip(ADDRESS), failures, 1, Policy.ROUND_ROBIN)
         return self._answer(self.its.loaded(self.todo)) + f"; {self.its.swaps} swaps, {self.its.cut_off} racks cut off"
 
-    def do_not_loaded(self) -> str:
-        return self._answer(self.its.not_loaded(RuntimeError("no memory")))
-
-    def do_not_noted(self) -> str:
-        return self._answer(self.its.not_noted(RuntimeError("no memory")))
+    def do_refused(self, what: str) -> str:
+        refuse = {"table": self.its.not_loaded, "hosts": self.its.not_noted}[what]
+        return self._answer(refuse(RuntimeError("no memory")))
 
     def do_connect(self) -> None:
         self.its.connect()
@@ -108,7 +110,7 @@ class Messages:
 
     def do_uses(self) -> str:
         assert self.its.peers is not None
-        return ", ".join(f"{host}: {use.name.lower()}" for host, use in sorted(self.its.peers.uses().items())) or "none"
+        return said_of(self.its.peers.uses())
 
     def do_in_force(self) -> str:
         return "nothing" if self.its.view is None else f"{self.its.view.epoch}.{self.its.view.version}"
@@ -190,12 +192,9 @@ class AtWork:
         self.acks.clear()
         if its is None:
             return []
-        before = "not attached" if its.before is None else f"attached with {self._uses(its.before)}"
-        said = f"{self._uses(its.uses)}; {before}; {its.sweeps} sweeps"
+        before = "not attached" if its.before is None else f"attached with {said_of(its.before)}"
+        said = f"{said_of(its.uses)}; {before}; {its.sweeps} sweeps"
         return [said, *([f"acknowledges hosts {' '.join(acks)}"] if acks else [])]
-
-    def _uses(self, uses: dict[IPv4Address, Use]) -> str:
-        return ", ".join(f"{host} {use.name.lower()}" for host, use in sorted(uses.items())) or "no host"
 
     def do_agent(self, mcs: str = "") -> None:
         self.loop.end_tasks()
