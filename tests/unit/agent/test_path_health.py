@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from functools import partial
 from math import comb
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section, WayTo, sections
-from sopa_ryu.agent.probing.loss_window import MIN_LOSSES, WINDOW_SECONDS, LossWindow, by_chance
+from sopa_ryu.agent.probing.loss_window import LossWindow, by_chance
+from tests.helpers.golden import Step, play, scripts
 from tests.models.probed_fabric import ProbedFabric
 from topologies import FatTree, Level, Switch
 
@@ -164,55 +166,41 @@ def test_losses_of_two_separate_paths_leave_both() -> None:
 
 # -- the window of losses ---------------------------------------------------------------------------------------------------
 
-GOOD, BAD = WayTo(*RACK, (0, 0)), WayTo(*RACK, (1, 0))
+PATHS = {"good": WayTo(*RACK, (0, 0)), "bad": WayTo(*RACK, (1, 0))}
 
 
-@pytest.mark.parametrize(("seconds", "left"), [(WINDOW_SECONDS, True), (WINDOW_SECONDS - 1, False)])
-def test_what_was_carried_long_ago_does_not_thin_out_losses(seconds: int, left: bool) -> None:
-    window = LossWindow()
-    window.carried({BAD.up: 10_000_000}, 0.0)
-    window.carried({GOOD.up: 5000, BAD.up: 5000}, seconds)
-    for _ in range(100):
-        window.sent_again(BAD, seconds)
-    excess = window.worst(())
-    assert (excess is not None) is left
-    if excess is not None:
-        assert excess.share == 0.02
-        assert [excess.section.covers(way) for way in (BAD, GOOD)] == [True, False]
+class Window:
+    """The losses of two paths to a rack, by a script: how many paths were probed, and which certainly loses more than the other."""
+
+    def handle(self, step: Step) -> str:
+        getattr(self, "do_" + step.command)(*step.words, **step.options)
+        known, worst = f"{len(self.window)} paths probed", self.window.worst(())
+        if worst is None:
+            return known
+        names = [name for name, way in PATHS.items() if worst.section.covers(way)]
+        return f"{known}; {' and '.join(names)}: {worst.share:.1%} lost, {worst.others:.1%} on others"
+
+    def do_window(self) -> None:
+        self.window = LossWindow()
+
+    def do_carried(self, at: str = "0", **packets: str) -> None:
+        self.window.carried({PATHS[name].up: int(count) for name, count in packets.items()}, float(at))
+
+    def do_again(self, name: str, times: str, at: str = "0") -> None:
+        for _ in range(int(times)):
+            self.window.sent_again(PATHS[name], float(at))
+
+    def do_probed(self, name: str, times: str, lost: str = "0") -> None:
+        for number in range(int(times)):
+            self.window.probed(PATHS[name], number < int(lost), 0.0)
+
+    def do_advance(self, at: str) -> None:
+        self.window.advance(float(at))
 
 
-def test_losses_are_forgotten_after_as_many_seconds() -> None:
-    window = LossWindow()
-    for way in [GOOD, BAD] * 20 * MIN_LOSSES:
-        window.probed(way, way is BAD, 0.0)
-    window.advance(WINDOW_SECONDS - 0.1)
-    assert len(window) == 2
-    window.advance(WINDOW_SECONDS)
-    assert len(window) == 0
-
-
-def test_too_few_lost_probes_are_no_excess_whatever_is_sent_again() -> None:
-    window = LossWindow()
-    for number in range(1000):
-        window.probed(GOOD, False, 0.0)
-        if number < 10:
-            window.probed(BAD, number < MIN_LOSSES - 1, 0.0)
-    for _ in range(MIN_LOSSES):
-        window.sent_again(BAD, 0.0)
-    assert window.worst(()) is None
-    window.probed(BAD, True, 0.0)
-    assert window.worst(()) is not None
-
-
-def test_a_path_is_left_only_if_it_loses_twice_as_much_as_the_others() -> None:
-    window = LossWindow()
-    window.carried({GOOD.up: 100_000, BAD.up: 100_000}, 0.0)
-    for way in [GOOD] * 1000 + [BAD] * 1900:
-        window.sent_again(way, 0.0)
-    assert window.worst(()) is None
-    for _ in range(100):
-        window.sent_again(BAD, 0.0)
-    assert window.worst(()) is not None
+@pytest.mark.parametrize("script", scripts(__file__, "window"), ids=lambda path: path.stem)
+def test_window(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Window().handle, record=request.config.option.record)
 
 
 @given(st.integers(0, 40), st.integers(0, 60), st.floats(0.01, 0.9))
