@@ -266,6 +266,7 @@ def test_every_frame_is_read_as_it_was_written(
     assert (packet.ssid, packet.times) == (ssid, (at, 0, 0))
     damaged = 14 + at % (len(frame) - 14)
     assert read(frame[:damaged] + bytes([frame[damaged] ^ 4]) + frame[damaged + 1 :]) is None
+    assert read(frame[:-1]) is None
 
 
 def test_what_a_host_remembers_of_a_silent_path_is_bounded() -> None:
