@@ -16,7 +16,7 @@ from sopa_ryu.agent.paths.avoided import Avoided, Section
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import Change
-from sopa_ryu.agent.reaction import LOG_LINES, Reaction
+from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.probes import Stream
 from sopa_ryu.fabric.view import View
@@ -29,11 +29,17 @@ ADDRESS, FAR, SILENT, NEAR = map(IPv4Address, ("10.0.0.2", "10.2.1.3", "10.2.1.4
 UPS = [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
-class Host:
-    def __init__(self) -> None:
-        self.tables, self.again, self.racks = list[Avoided](), list[SentAgain](), list[tuple[int, int]]()
-        self.packets: dict[Label, int] = dict.fromkeys(UPS, 0)
-        self.refusals, self.drops, self.broken, self.numbers = 0, 0, False, [3]
+class Scripted:
+    """A host of which a script says what is lost and sent; it says which tables follow, and the log."""
+
+    def __init__(self, loop: VirtualLoop, caplog: pytest.LogCaptureFixture) -> None:
+        self.loop, self.caplog = loop, caplog
+
+    def handle(self, step: Step) -> str:
+        said = getattr(self, "do_" + step.command)(*step.words, **step.options)
+        tables = [f"table without {self._sections(table)}" for table in self.tables]
+        self.tables.clear()
+        return "\n".join([said or "", *tables, *log_lines(self.caplog)])
 
     async def avoid(self, avoided: Avoided) -> bool:
         if self.refusals:
@@ -60,36 +66,15 @@ class Host:
     def dropped(self) -> int:
         return self.drops
 
-
-def follower(k: int = 4, policy: Policy = Policy.ROUND_ROBIN) -> Follower:
-    made = Follower(ADDRESS, ("http://192.0.2.1:8080",), policy=policy)
-    made.start(inherited=False)
-    follow(made, View(7, 3, Failures(FatTree(k))))
-    return made
-
-
-def follow(its: Follower, view: View) -> None:
-    todo = its.receive(protocol.snapshot(view, ADDRESS))
-    assert isinstance(todo, Load)
-    its.loaded(todo)
-
-
-class Scripted:
-    """A host of which a script says what is lost and sent; it says which tables follow, and the log."""
-
-    def __init__(self, loop: VirtualLoop, caplog: pytest.LogCaptureFixture) -> None:
-        self.loop, self.caplog = loop, caplog
-
-    def handle(self, step: Step) -> str:
-        said = getattr(self, "do_" + step.command)(*step.words, **step.options)
-        tables = [f"table without {self._sections(table)}" for table in self.host.tables]
-        self.host.tables.clear()
-        return "\n".join([said or "", *tables, *log_lines(self.caplog)])
-
     def do_host(self, policy: str = "ROUND_ROBIN", keep: str = "no") -> None:
         self.loop.end_tasks()
-        self.host, self.follower = Host(), follower(policy=Policy[policy])
-        self.its = Reaction(self.follower, *[self.host] * 4, self.host.dropped, keep=keep == "yes")
+        self.tables, self.again, self.racks = list[Avoided](), list[SentAgain](), list[tuple[int, int]]()
+        self.packets: dict[Label, int] = dict.fromkeys(UPS, 0)
+        self.refusals, self.drops, self.broken, self.numbers = 0, 0, False, [3]
+        self.follower = Follower(ADDRESS, ("http://192.0.2.1:8080",), policy=Policy[policy])
+        self.follower.start(inherited=False)
+        self._follow(View(7, 3, Failures(FatTree(4))))
+        self.its = Reaction(self.follower, *[self] * 4, self.dropped, keep=keep == "yes")
         self.task = self.loop.create_task(self.its.run())
 
     def do_probe(
@@ -119,31 +104,31 @@ class Scripted:
             self.loop.advance(0.005)
 
     def do_refuse(self, times: str) -> None:
-        self.host.refusals = int(times)
+        self.refusals = int(times)
 
     def do_break(self) -> None:
-        self.host.broken = True
+        self.broken = True
 
     def do_send(self, seconds: str, drops: str = "no", crowded: str = "no", share: str = "0") -> str:
         """Send 500 packets a second on each path to a rack, of which 40 are sent again on path (0, 1), or a share of all."""
         draw = Random("send")
-        self.host.racks = [(2, 1)]
+        self.racks = [(2, 1)]
         for _ in range(round(float(seconds) / 0.05)):
             for up in UPS:
-                self.host.packets[up] += 25
+                self.packets[up] += 25
             by_chance = [up for up in UPS for _ in range(25) if draw.random() < float(share)]
-            self.host.again = [SentAgain((2, 1), up) for up in by_chance or [(0, 1)] * 2 * (share == "0")]
+            self.again = [SentAgain((2, 1), up) for up in by_chance or [(0, 1)] * 2 * (share == "0")]
             if crowded == "yes":
                 self.its.decided(Fate(Stream(FAR, 0, 1), True, None, 1, True), self.loop.time())
-            self.host.drops += drops == "yes"
+            self.drops += drops == "yes"
             self.loop.advance(0.05)
         return f"{self.its.retransmissions} retransmissions"
 
     def do_use(self, *racks: str) -> None:
-        self.host.racks = [(int(pod), int(edge)) for pod, _, edge in (rack.partition(",") for rack in racks)]
+        self.racks = [(int(pod), int(edge)) for pod, _, edge in (rack.partition(",") for rack in racks)]
 
     def do_answering(self, *numbers: str) -> None:
-        self.host.numbers = [int(number) for number in numbers]
+        self.numbers = [int(number) for number in numbers]
 
     def do_ask(self, seconds: str, living: str) -> str:
         """Have partners answer, of which one lives; say who was asked in the last half of the time."""
@@ -171,10 +156,21 @@ class Scripted:
         return f"probes {len(streams)} at once, {len(seen)} in all"
 
     def do_fabric(self, k: str) -> None:
-        follow(self.follower, View(8, 1, Failures(FatTree(int(k)))))
+        self._follow(View(8, 1, Failures(FatTree(int(k)))))
+
+    def do_changes(self, count: str) -> None:
+        """Have so many sections left, ten a second."""
+        for n in range(int(count)):
+            self.its._health.changes.append(Change(Section(n % 2, 0), True, "row", "3 probes in a row lost"))
+            self.loop.advance(0.1)
 
     def do_counts(self) -> str:
         return f"left {dict(self.its.left)}, returned {self.its.returned}"
+
+    def _follow(self, view: View) -> None:
+        todo = self.follower.receive(protocol.snapshot(view, ADDRESS))
+        assert isinstance(todo, Load)
+        self.follower.loaded(todo)
 
     def _sections(self, table: Avoided) -> str:
         return ", ".join(str(tuple(each)) for each in sorted(table.dead | set(table.lossy), key=str)) or "nothing"
@@ -185,16 +181,3 @@ def test_reaction(script: Path, request: pytest.FixtureRequest, caplog: pytest.L
     caplog.set_level(logging.INFO, logger="sopa.agent")
     with closing(VirtualLoop()) as loop:
         play(script, Scripted(loop, caplog).handle, record=request.config.option.record)
-
-
-def test_many_changes_are_a_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
-    host = Host()
-    its = Reaction(follower(), *[host] * 4, host.dropped, keep=False)
-    its.look(0.0)
-    for n in range(60):
-        its._health.changes.append(Change(Section(n % 2, 0), True, "row", "3 probes in a row lost"))
-        its.look(0.1 * n)
-    assert len(caplog.messages) == LOG_LINES
-    its._health.changes.append(Change(Section(0), True, "row", "3 probes in a row lost"))
-    its.look(30.0)
-    assert "(54 such lines left out before)" in caplog.messages[-1]
