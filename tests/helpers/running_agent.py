@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Self
@@ -19,7 +20,6 @@ class RunningAgent:
         options = Options(urls, token_file=token_file, probes=False)
         self.agent = host_agent(MemoryInterface(), address, options)
         self.follower = self.agent.follower
-        self.loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -27,16 +27,12 @@ class RunningAgent:
     def _run(self) -> None:
         async def run() -> None:
             self.agent.start()
-            self.task = asyncio.current_task()
+            self.loop, self.task = asyncio.get_running_loop(), asyncio.current_task()
             self._started.set()
             await self.agent.run()
 
-        try:
-            self.loop.run_until_complete(run())
-        except asyncio.CancelledError:
-            pass
-        finally:
-            self.loop.close()
+        with suppress(asyncio.CancelledError):
+            asyncio.run(run())
 
     def __enter__(self) -> Self:
         return self

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from itertools import pairwise
 from math import prod
 
-from sopa_ryu.agent.paths.avoided import Avoided, Up
+from sopa_ryu.agent.paths.avoided import Up
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import PathHealth
 from sopa_ryu.channel.probes import Stream
 from topologies import Clos, Host, Switch
 
-DELAY, DEADLINE, TICK = 0.001, 0.03, 0.05
+DELAY, DEADLINE, TICK, INTERVAL = 0.001, 0.03, 0.05, 0.02
 
 
 class ProbedFabric:
-    """One probing host in a fabric: so many probes a second of an assignment, and three times as many of the busy rack."""
+    """One probing host in a fabric: 50 probes a second of an assignment, and three times as many of the busy rack."""
 
-    def __init__(self, tree: Clos, seed: int, per_second: float = 50.0) -> None:
+    def __init__(self, tree: Clos, seed: int) -> None:
         self.tree, self.draw = tree, random.Random(f"{seed} probed fabric")
         self.health = PathHealth()
         hosts = list(tree.hosts())
@@ -35,11 +35,9 @@ class ProbedFabric:
         self.crowded: set[tuple[Switch, Switch]] = set()  # such with a full queue
         self.dead_hosts: set[Host] = set()
         self.own_loss = self.now = 0.0
-        self._interval = 1 / per_second
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._count = self._known = 0
+        self._count = 0
         self._turns = [0, 0]
-        self.avoided: list[tuple[float, Avoided]] = []
         self._at(0.0, self._assigned_turn)
         self._at(0.001, self._busy_turn)
         self._at(0.002, self._tick)
@@ -49,9 +47,6 @@ class ProbedFabric:
         while self._queue and self._queue[0][0] <= until:
             self.now, _, act = heapq.heappop(self._queue)
             act()
-            if len(self.health.changes) != self._known:
-                self._known = len(self.health.changes)
-                self.avoided.append((self.now, self.health.avoided))
         self.now = until
 
     def run_until(self, condition: Callable[[], bool], seconds: float) -> float:
@@ -88,14 +83,14 @@ class ProbedFabric:
     def _assigned_turn(self) -> None:
         self._turns[0] += 1
         self._probe(self.assigned[self._turns[0] % len(self.assigned)])
-        self._at(self.now + self._interval, self._assigned_turn)
+        self._at(self.now + INTERVAL, self._assigned_turn)
 
     def _busy_turn(self) -> None:
         ups = self.tree.choices_between(self.host, self.busy_host)
         streams = list(dict.fromkeys([*self.health.returning(), *(self._stream(self.busy_host, up) for up in ups)]))
         self._turns[1] += 1
         self._probe(streams[self._turns[1] % len(streams)])
-        self._at(self.now + self._interval / 3, self._busy_turn)
+        self._at(self.now + INTERVAL / 3, self._busy_turn)
 
     def _probe(self, stream: Stream) -> None:
         host = self.tree.host_by_ip(stream.destination)

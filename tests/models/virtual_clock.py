@@ -40,6 +40,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def advance(self, seconds: float) -> None:
         self.run_until_complete(asyncio.sleep(seconds))
 
+    def end_tasks(self) -> None:
+        for task in (tasks := asyncio.all_tasks(self)):
+            task.cancel()
+        if tasks:
+            self.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+    def close(self) -> None:
+        if not self.is_closed():  # the interpreter closes it once more
+            self.end_tasks()
+        super().close()
+
 
 class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:

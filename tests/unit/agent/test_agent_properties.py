@@ -1,6 +1,5 @@
 """Whatever happens to an agent and its controller, packets are labelled by what was acknowledged last."""
 
-import asyncio
 import json
 from ipaddress import IPv4Address
 from unittest.mock import patch
@@ -69,12 +68,6 @@ class AgentMachine(RuleBasedStateMachine):
         self.agent.start()
         self.task = self.loop.create_task(self.agent.run())
 
-    def end(self) -> None:
-        for task in (tasks := asyncio.all_tasks(self.loop)):
-            task.cancel()
-        if tasks:
-            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-
     def check_ack(self, ack: Ack) -> None:
         """Nothing is acknowledged before its table is in force."""
         if ack.epoch:
@@ -139,7 +132,7 @@ class AgentMachine(RuleBasedStateMachine):
     @rule(kill=st.booleans())
     def end_the_agent_and_start_another(self, kill: bool) -> None:
         """One that is stopped takes its program away; one that is killed leaves what another program has not removed."""
-        self.end()
+        self.loop.end_tasks()
         if not kill:
             self.labeller.detach()
         if not kill or self.interface.removed:
@@ -184,9 +177,8 @@ class AgentMachine(RuleBasedStateMachine):
             try:
                 self.come_to_rest()
             finally:
-                self.end()
-                self.patched.stop()
                 self.loop.close()
+                self.patched.stop()
 
 
 AgentMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)

@@ -39,8 +39,6 @@ CLSACT = Qdisc("clsact", 0xFFFF0000, INGRESS)
     ("clsact, fq", ""),
     ("clsact", "no qdisc"),
     ("", "no qdisc"),
-    ("noqueue, clsact", "noqueue"),
-    ("fq_codel", "fq_codel"),
     ("mq, fq 0: :1, fq 0: :2, clsact", ""),
     ("mq, fq 0: :1, pfifo_fast 0: :2", "pfifo_fast"),
     ("mq 1:, fq 8002: 1:1, fq 8003: 1:2", ""),

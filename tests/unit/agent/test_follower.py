@@ -4,14 +4,12 @@
 it puts in force before what.
 """
 
-import asyncio
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from ipaddress import IPv4Address
 from pathlib import Path
-from unittest.mock import patch
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -25,6 +23,7 @@ from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.mcs import ChannelKind, HostList
 from sopa_ryu.fabric.view import View
+from tests.helpers.agent_log import log_lines
 from tests.helpers.golden import Step, play, scripts
 from tests.models.memory_channel import MemoryController
 from tests.models.memory_labeller import MemoryInterface, MemoryScattering, host_agent
@@ -49,30 +48,24 @@ def hosts(text: str) -> HostList:
     return HostList(int(number), frozenset(map(IPv4Address, filter(None, names.split(",")))), int(number), True)
 
 
-@contextmanager
-def logged() -> Iterator[list[str]]:
-    lines: list[str] = []
-    logger, handler = logging.getLogger("sopa.agent"), logging.Handler()
-    handler.emit = lambda record: lines.append(f"{record.levelname.lower()}: {record.getMessage()}")  # type: ignore[method-assign]
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield lines
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+def said_of(uses: Mapping[IPv4Address, Use]) -> str:
+    return ", ".join(f"{host} {use.name.lower()}" for host, use in sorted(uses.items())) or "no host"
+
+
+@pytest.fixture(autouse=True)
+def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sopa.agent")
 
 
 class Messages:
-    def __init__(self) -> None:
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.views: dict[str, View] = {}
         self.todo: Load | None = None
+        self.caplog = caplog
 
     def handle(self, step: Step) -> str:
-        with logged() as lines:
-            said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
-        return "\n".join([said or "", *lines])
+        said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
+        return "\n".join([said or "", *log_lines(self.caplog)])
 
     def do_follower(self, urls: str = "1", inherited: str = "no", mcs: str = "", probes: str = "no") -> str:
         peers = McsPeers(ADDRESS, ChannelKind(mcs)) if mcs else None
@@ -91,8 +84,7 @@ class Messages:
         return self._receive(mcs.change(hosts(before), hosts(after)))
 
     def do_wrong_snapshot(self, number: str, change: str) -> str:
-        right = json.loads(protocol.snapshot(self.views.get(number) or view(number, []), ADDRESS))
-        return self._receive(json.dumps(right | json.loads(change)))
+        return self._receive(json.dumps(json.loads(protocol.snapshot(view(number, []), ADDRESS)) | json.loads(change)))
 
     def do_message(self, text: str) -> str:
         return self._receive(text)
@@ -103,11 +95,9 @@ class Messages:
         assert self.todo.table == path_table(TREE, TREE.host_by_ip(ADDRESS), failures, 1, Policy.ROUND_ROBIN)
         return self._answer(self.its.loaded(self.todo)) + f"; {self.its.swaps} swaps, {self.its.cut_off} racks cut off"
 
-    def do_not_loaded(self) -> str:
-        return self._answer(self.its.not_loaded(RuntimeError("no memory")))
-
-    def do_not_noted(self) -> str:
-        return self._answer(self.its.not_noted(RuntimeError("no memory")))
+    def do_refused(self, what: str) -> str:
+        refuse = {"table": self.its.not_loaded, "hosts": self.its.not_noted}[what]
+        return self._answer(refuse(RuntimeError("no memory")))
 
     def do_connect(self) -> None:
         self.its.connect()
@@ -120,7 +110,7 @@ class Messages:
 
     def do_uses(self) -> str:
         assert self.its.peers is not None
-        return ", ".join(f"{host}: {use.name.lower()}" for host, use in sorted(self.its.peers.uses().items())) or "none"
+        return said_of(self.its.peers.uses())
 
     def do_in_force(self) -> str:
         return "nothing" if self.its.view is None else f"{self.its.view.epoch}.{self.its.view.version}"
@@ -158,28 +148,25 @@ class Messages:
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "follower"), ids=lambda path: path.stem)
-def test_messages(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Messages().handle, record=request.config.option.record)
+def test_messages(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
+    play(script, Messages(caplog).handle, record=request.config.option.record)
 
 
-def test_the_problems_of_an_absence_are_logged_up_to_a_number() -> None:
+def test_the_problems_of_an_absence_are_logged_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
     its = Follower(ADDRESS, URLS[:1])
-    with logged() as lines:
-        for number in range(100):  # whatever varies in them
-            its.disconnect(Ended(f"refused from port {number}"))
-    assert len(lines) == MAX_REPORTED
+    for number in range(100):  # whatever varies in them
+        its.disconnect(Ended(f"refused from port {number}"))
+    assert len(caplog.messages) == MAX_REPORTED
 
 
 class AtWork:
     """An agent at work, and two controllers: ``first`` comes first for its host."""
 
-    def __init__(self) -> None:
-        self.loop, self.interface, self.acks, self.told = VirtualLoop(), MemoryInterface(), list[str](), ""
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.loop, self.interface, self.acks, self.caplog = VirtualLoop(), MemoryInterface(), list[str](), caplog
+        self.told = ""
         noted = lambda ack: self.acks.append(str(ack.mcs))  # noqa: E731
         self.controllers = {name: MemoryController(ADDRESS, noted) for name in ("first", "second")}
-        self.patched = patch("sopa_ryu.agent.host_agent.connect", self.connect)
-        self.patched.start()
-        self.task = self.loop.create_task(asyncio.sleep(0))
         self.do_agent()
 
     def connect(self, url: str, **options: object) -> object:
@@ -188,20 +175,14 @@ class AtWork:
         self.told = "".join(f", which knows that {self.names[first]} comes first" for first in told)
         return self.controllers[name].connect(url, **options)
 
-    def close(self) -> None:
-        self.patched.stop()
-        self.do_kill_agent()
-        self.loop.close()
-
     def handle(self, step: Step) -> str:
-        with logged() as lines:
-            name = step.command.replace("-", "_")
-            if hasattr(self, "do_" + name):
-                getattr(self, "do_" + name)(*step.words, **step.options)
-            else:
-                getattr(self.controllers[step.words[0]], name)()
-            left = [(name, code) for name, its in self.controllers.items() for code in its.take_codes()]
-        its = self.follower
+        name = step.command.replace("-", "_")
+        if hasattr(self, "do_" + name):
+            getattr(self, "do_" + name)(*step.words, **step.options)
+        else:
+            getattr(self.controllers[step.words[0]], name)()
+        left = [(name, code) for name, its in self.controllers.items() for code in its.take_codes()]
+        its, lines = self.follower, log_lines(self.caplog)
         at = self.names[its.controllers.url] + self.told if its.connected else "nobody"
         version = f"{its.view.epoch}.{its.view.version}" if its.view is not None else "nothing"
         for url, name in self.names.items():
@@ -215,15 +196,12 @@ class AtWork:
         self.acks.clear()
         if its is None:
             return []
-        before = "not attached" if its.before is None else f"attached with {self._uses(its.before)}"
-        said = f"{self._uses(its.uses)}; {before}; {its.sweeps} sweeps"
+        before = "not attached" if its.before is None else f"attached with {said_of(its.before)}"
+        said = f"{said_of(its.uses)}; {before}; {its.sweeps} sweeps"
         return [said, *([f"acknowledges hosts {' '.join(acks)}"] if acks else [])]
 
-    def _uses(self, uses: dict[IPv4Address, Use]) -> str:
-        return ", ".join(f"{host} {use.name.lower()}" for host, use in sorted(uses.items())) or "no host"
-
     def do_agent(self, mcs: str = "") -> None:
-        self.do_kill_agent()
+        self.loop.end_tasks()
         options = Options(URLS, probes=False, mcs=McsOptions(kind=ChannelKind(mcs)) if mcs else None)
         self.mcs = MemoryScattering() if mcs else None
         agent = host_agent(self.interface, ADDRESS, options, self.mcs)
@@ -231,10 +209,6 @@ class AtWork:
         self.names = dict(zip(self.follower.controllers.urls, ("first", "second"), strict=True))
         agent.start()
         self.task = self.loop.create_task(agent.run())
-
-    def do_kill_agent(self) -> None:
-        self.task.cancel()
-        self.loop.run_until_complete(asyncio.gather(self.task, return_exceptions=True))
 
     def do_hosts(self, name: str, text: str) -> None:
         """Let a controller have another list of hosts that run MCS, and tell its agent."""
@@ -255,9 +229,10 @@ class AtWork:
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "controllers"), ids=lambda path: path.stem)
-def test_several_controllers(script: Path, request: pytest.FixtureRequest) -> None:
-    world = AtWork()
-    try:
-        play(script, world.handle, record=request.config.option.record)
-    finally:
-        world.close()
+def test_several_controllers(
+    script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    its = AtWork(caplog)
+    monkeypatch.setattr("sopa_ryu.agent.host_agent.connect", its.connect)
+    with closing(its.loop):
+        play(script, its.handle, record=request.config.option.record)

@@ -1,29 +1,25 @@
 """Which paths a host leaves, and takes again, against simulated truth: fabrics whose links lose what a test says."""
 
-import random
 from collections.abc import Callable
 from functools import partial
-from ipaddress import IPv4Address
 from math import comb
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section, WayTo, sections
-from sopa_ryu.agent.probing.fate import Fate
-from sopa_ryu.agent.probing.loss_window import MIN_LOSSES, WINDOW_SECONDS, LossWindow, by_chance
-from sopa_ryu.agent.probing.path_health import HOLD_SECONDS, MAX_HOLD_SECONDS, PathHealth
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.agent.probing.loss_window import LossWindow, by_chance
+from tests.helpers.golden import Step, play, scripts
 from tests.models.probed_fabric import ProbedFabric
 from topologies import FatTree, Level, Switch
 
-FAR, SILENT, NEAR = map(IPv4Address, ("10.2.1.3", "10.2.1.4", "10.1.0.3"))
 RACK = (2, 1)
 
 
-def warm(k: int, seed: int, **options: float) -> ProbedFabric:
-    its = ProbedFabric(FatTree(k), seed, **options)
+def warm(k: int, seed: int) -> ProbedFabric:
+    its = ProbedFabric(FatTree(k), seed)
     its.run(3.0)
     assert its.health.avoided == NOTHING
     return its
@@ -43,11 +39,6 @@ def good(its: ProbedFabric) -> bool:
 
 def healthy(its: ProbedFabric) -> bool:
     return its.health.avoided == NOTHING
-
-
-def fate(number: int, came_back: bool, destination: IPv4Address = FAR, **more: bool) -> Fate:
-    """Return a fate of one of the four paths to a rack, by turns; the even ones have the first uplink."""
-    return Fate(Stream(destination, number % 2, number // 2 % 2), came_back=came_back, **more)
 
 
 # -- dead links ---------------------------------------------------------------------------------------------------------
@@ -92,26 +83,12 @@ def test_paths_that_share_a_silent_uplink_are_left_together(seed: int) -> None:
             assert len(its.kept(host)) == len(its.tree.choices_between(its.host, host)) * 3 // 4
 
 
-def test_what_a_dead_link_far_away_explains_is_not_held_against_the_uplink() -> None:
-    health = PathHealth()
-    for n in range(400):
-        health.decided(fate(n, n < 100 or n % 2 == 1), 0.005 * n)
-        if n < 140 and n % 10 == 0:  # other racks answer over that uplink, and then are not probed any more
-            health.decided(Fate(Stream(NEAR, 0, 0), came_back=True), 0.005 * n)
-    assert health.avoided.dead == {Section(0, None, *RACK)}
-
-
 @pytest.mark.parametrize("seed", range(2))
-def test_a_way_back_that_is_silent_is_left_too_and_a_loss_that_is_known_to_be_on_it_is_none(seed: int) -> None:
+def test_a_way_back_that_is_silent_is_left_too(seed: int) -> None:
     its = warm(4, seed)
     its.loss = {break_one(its)[::-1]: 1.0}
     its.run(1.0)
     assert its.health.avoided.dead  # nobody has told that the probes arrived
-    health = PathHealth()
-    for n in range(400):
-        health.decided(fate(n, n % 2 == 1, lost_out=None if n % 2 else False), 0.01 * n)
-        health.tick(0.01 * n)
-    assert health.avoided == NOTHING
 
 
 def dead_hosts(its: ProbedFabric) -> None:
@@ -163,60 +140,6 @@ def test_a_dead_rack_is_none_of_the_paths_fault(seed: int) -> None:
     assert all(len(its.kept(host)) == 4 for host in [its.busy_host, *others])
 
 
-def test_a_link_that_flaps_is_held_longer_each_time() -> None:
-    its = warm(4, 0, per_second=25.0)
-    pair = break_one(its)
-    for _ in range(7):
-        its.loss[pair] = 1.0
-        its.run_until(lambda: good(its) and not healthy(its), 3.0)
-        del its.loss[pair]
-        its.run_until(lambda: healthy(its), 200.0)
-        its.run(1.0)
-    held = [then - at for (at, one), (then, _) in zip(its.avoided, its.avoided[1:], strict=False) if one]
-    assert held[0] < 3 * HOLD_SECONDS
-    assert max(held) >= MAX_HOLD_SECONDS
-    assert its.run_until(lambda: healthy(its), 200) < 200
-
-
-@pytest.mark.parametrize("every", [2, 4])
-def test_a_section_in_which_one_of_some_probes_is_lost_does_not_come_back(every: int) -> None:
-    health = PathHealth()
-    for number in range(40):
-        health.decided(fate(number, number % 2 == 1), 0.01 * number)
-    [dead] = health.avoided.dead
-    for number in range(2000):
-        now, bad = 1.0 + 0.05 * number, number < 1000
-        health.decided(Fate(Stream(FAR, 1, number % 2), came_back=True), now)
-        health.decided(Fate(Stream(FAR, 0, number % 2), came_back=not bad or number % every > 0), now)
-        health.tick(now)
-        if number == 999:
-            assert health.avoided.dead == {dead}
-    assert not health.avoided.dead
-
-
-def probes_until_left(*, crowded: bool = False, silent: int = 0) -> int:
-    """Return how many probes are lost on an uplink before it is left, with others to a host that has never answered."""
-    health = PathHealth()
-    for number in range(1100):
-        now = 0.01 * number
-        if number >= 100:
-            for other in range(silent):
-                health.decided(fate(number ^ other % 2, False, SILENT), now)
-        health.decided(fate(number, number < 100 or number % 2 == 1, crowded=crowded and number >= 100), now)
-        if health.avoided.dead:
-            assert {section.up1 for section in health.avoided.dead} == {0}
-            return (number - 100) // 2 + 1
-    raise AssertionError("it is never left")
-
-
-def test_losses_while_a_queue_was_full_count_a_part() -> None:
-    assert probes_until_left(crowded=True) > 2 * probes_until_left()
-
-
-def test_a_host_that_does_not_answer_hides_no_dead_path() -> None:
-    assert probes_until_left(silent=4) <= probes_until_left() + 1
-
-
 # -- lossy links --------------------------------------------------------------------------------------------------------
 
 
@@ -241,85 +164,43 @@ def test_losses_of_two_separate_paths_leave_both() -> None:
     assert its.kept(its.busy_host) == ((1, 0), (0, 1))
 
 
-# -- the host's own packets; what leaves a path is in scripts/reaction ------------------------------------------------------
-
-ALL = dict.fromkeys([(0, 0), (1, 0), (0, 1), (1, 1)], 1000)
-
-
-@pytest.mark.parametrize("everywhere", [0.001, 0.02])
-def test_retransmissions_of_all_paths_alike_leave_none(everywhere: float) -> None:
-    health, rng = PathHealth(), random.Random(1)
-    for second in map(float, range(60)):
-        health.carried(ALL, second)
-        for label, packets in ALL.items():
-            for _ in range(sum(rng.random() < everywhere for _ in range(packets))):
-                health.retransmitted(RACK, label, second)
-        health.tick(second + 0.5)
-    assert health.changes == []
-
-
-def test_retransmissions_of_a_crowded_path_are_congestion() -> None:
-    health = PathHealth()
-    for second in map(float, range(30)):
-        health.decided(Fate(Stream(FAR, 0, 1), True, None, 1, True), second)
-        health.carried(ALL, second)
-        for _ in range(20):
-            health.retransmitted(RACK, (0, 1), second + 0.1)
-        health.tick(second + 0.5)
-    assert health.changes == []
-
-
 # -- the window of losses ---------------------------------------------------------------------------------------------------
 
-GOOD, BAD = WayTo(*RACK, (0, 0)), WayTo(*RACK, (1, 0))
+PATHS = {"good": WayTo(*RACK, (0, 0)), "bad": WayTo(*RACK, (1, 0))}
 
 
-@pytest.mark.parametrize(("seconds", "left"), [(WINDOW_SECONDS, True), (WINDOW_SECONDS - 1, False)])
-def test_what_was_carried_long_ago_does_not_thin_out_losses(seconds: int, left: bool) -> None:
-    window = LossWindow()
-    window.carried({BAD.up: 10_000_000}, 0.0)
-    window.carried({GOOD.up: 5000, BAD.up: 5000}, seconds)
-    for _ in range(100):
-        window.sent_again(BAD, seconds)
-    excess = window.worst(())
-    assert (excess is not None) is left
-    if excess is not None:
-        assert excess.share == 0.02
-        assert [excess.section.covers(way) for way in (BAD, GOOD)] == [True, False]
+class Window:
+    """The losses of two paths to a rack, by a script: how many paths were probed, and which certainly loses more than the other."""
+
+    def handle(self, step: Step) -> str:
+        getattr(self, "do_" + step.command)(*step.words, **step.options)
+        known, worst = f"{len(self.window)} paths probed", self.window.worst(())
+        if worst is None:
+            return known
+        names = [name for name, way in PATHS.items() if worst.section.covers(way)]
+        return f"{known}; {' and '.join(names)}: {worst.share:.1%} lost, {worst.others:.1%} on others"
+
+    def do_window(self) -> None:
+        self.window = LossWindow()
+
+    def do_carried(self, at: str = "0", **packets: str) -> None:
+        self.window.carried({PATHS[name].up: int(count) for name, count in packets.items()}, float(at))
+
+    def do_again(self, name: str, times: str, at: str = "0") -> None:
+        for _ in range(int(times)):
+            self.window.sent_again(PATHS[name], float(at))
+
+    def do_probed(self, name: str, times: str, lost: str = "0") -> None:
+        for number in range(int(times)):
+            self.window.probed(PATHS[name], number < int(lost), 0.0)
+
+    def do_advance(self, at: str) -> None:
+        self.window.advance(float(at))
 
 
-def test_losses_are_forgotten_after_as_many_seconds() -> None:
-    window = LossWindow()
-    for way in [GOOD, BAD] * 20 * MIN_LOSSES:
-        window.probed(way, way is BAD, 0.0)
-    window.advance(WINDOW_SECONDS - 0.1)
-    assert len(window) == 2
-    window.advance(WINDOW_SECONDS)
-    assert len(window) == 0
-
-
-def test_too_few_lost_probes_are_no_excess_whatever_is_sent_again() -> None:
-    window = LossWindow()
-    for number in range(1000):
-        window.probed(GOOD, False, 0.0)
-        if number < 10:
-            window.probed(BAD, number < MIN_LOSSES - 1, 0.0)
-    for _ in range(MIN_LOSSES):
-        window.sent_again(BAD, 0.0)
-    assert window.worst(()) is None
-    window.probed(BAD, True, 0.0)
-    assert window.worst(()) is not None
-
-
-def test_a_path_is_left_only_if_it_loses_twice_as_much_as_the_others() -> None:
-    window = LossWindow()
-    window.carried({GOOD.up: 100_000, BAD.up: 100_000}, 0.0)
-    for way in [GOOD] * 1000 + [BAD] * 1900:
-        window.sent_again(way, 0.0)
-    assert window.worst(()) is None
-    for _ in range(100):
-        window.sent_again(BAD, 0.0)
-    assert window.worst(()) is not None
+@pytest.mark.parametrize("script", scripts(__file__, "window"), ids=lambda path: path.stem)
+def test_window(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Window().handle, record=request.config.option.record)
 
 
 @given(st.integers(0, 40), st.integers(0, 60), st.floats(0.01, 0.9))

@@ -13,6 +13,7 @@ from sopa_ryu.agent.paths.path_sets import PathSets, path_table
 from sopa_ryu.agent.paths.path_table import GATEWAY_SLOTS, PARAMETERS, PathTable, Policy, WayOut
 from tests.helpers.path_tables import decode
 from topologies import Clos, Failures, FatTree
+from topologies.failures import Reason
 from topologies.weights import weights
 
 TREE = FatTree(4)
@@ -54,14 +55,6 @@ def test_the_table_has_exactly_the_usable_candidate_paths_by_their_weights(k: in
             assert shares == pytest.approx(weights(failures, src, dst))
 
 
-def test_a_failure_elsewhere_that_shifts_weights_swaps_the_table() -> None:
-    sets, elsewhere = sets_of(), TREE.ip(TREE.host("h3_0_2"))
-    # what goes to that pod takes the other aggregation switch more often, and what goes elsewhere makes room for it
-    before, after = (table_of(sets, its).candidates(elsewhere) for its in (down(), down("a1_0-c0_0")))
-    assert set(before or ()) == set(after or ())
-    assert before != after
-
-
 def test_a_fabric_whose_second_spine_has_half_the_rate_has_each_third_packet_there() -> None:
     tree = Clos(1, 3, 2, 0, 2, mbit={"edge": 10}, links={f"e0_{leaf}-a0_1": 5 for leaf in range(3)})
     far = tree.ip(tree.host("h0_2_2"))
@@ -72,10 +65,9 @@ def test_a_fabric_whose_second_spine_has_half_the_rate_has_each_third_packet_the
     assert alike.candidates(far) == ((0, 0xFF), (1, 0xFF))
 
 
-@pytest.mark.parametrize("k", [4, 48])
-def test_a_healthy_fabric_needs_three_sets_however_large_it_is(k: int) -> None:
-    table = table_of(sets_of(FatTree(k)), Failures(FatTree(k)))
-    assert (len(table.sets), len(table.destinations)) == (3, k * k // 2)
+def test_a_healthy_fabric_needs_three_sets_however_large_it_is() -> None:
+    table = table_of(sets_of(FatTree(48)), Failures(FatTree(48)))
+    assert (len(table.sets), len(table.destinations)) == (3, 48 * 24)
     assert len(table.encode()) < 200_000
 
 
@@ -85,27 +77,19 @@ def test_what_is_outside_the_fabric_has_no_candidates(address: str) -> None:
 
 
 @pytest.mark.parametrize("k", [4, 6])
-def test_following_change_by_change_ends_where_computing_anew_does(k: int) -> None:
+def test_a_change_swaps_the_table_for_the_one_computed_anew_if_that_is_another(k: int) -> None:
     tree = FatTree(k)
     names = [tree.name(each) for each in (*tree.switches(), *tree.links())]
     draw = random.Random(f"{k} follow")
     for host in draw.sample(list(tree.hosts()), 2):
         sets, failures = PathSets(tree, host, 7, Policy.ROUND_ROBIN), Failures(tree)
-        table = sets.follow(failures)
+        table, often = sets.follow(failures), draw.sample(names, 4)
         for _ in range(40):
-            name = draw.choice(names)
-            failures = failures.without(name) if name in failures else failures.with_failed(name)
-            table = sets.follow(failures) or table  # None: there is nothing to swap
-            assert table == path_table(tree, host, failures, 7, Policy.ROUND_ROBIN)
-
-
-def test_what_touches_none_of_a_hosts_paths_swaps_nothing() -> None:
-    sets = sets_of()
-    assert sets.follow(down()) is not None
-    for name in ("h2_0_2-e2_0", "h0_0_2-e0_0"):
-        assert sets.follow(down(name)) is None
-    assert sets.follow(down("a2_0-c0_1")) is not None
-    assert sets.follow(Failures(TREE, {"a2_0-c0_1": "silent"})) is None  # for another reason, that is all
+            name = draw.choice(often if draw.random() < 0.5 else names)
+            heals = name in failures and draw.random() < 0.7  # or fails for another reason
+            failures = failures.without(name) if heals else failures.with_failed(name, draw.choice(list(Reason)))
+            before, table = table, path_table(tree, host, failures, 7, Policy.ROUND_ROBIN)
+            assert sets.follow(failures) == (table if table != before else None)
 
 
 def test_only_what_a_change_touches_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:

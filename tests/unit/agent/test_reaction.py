@@ -1,12 +1,14 @@
 """What the reaction does with fates and with what the program has seen: tables, streams to probe, log lines."""
 
-import asyncio
 import logging
+from contextlib import closing
 from ipaddress import IPv4Address
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from flowrules.label import UNUSED
 from sopa_ryu.agent.follower import Follower, Load
 from sopa_ryu.agent.kernel.libbpf import BpfMapError
 from sopa_ryu.agent.kernel.own_traffic import SentAgain
@@ -14,23 +16,30 @@ from sopa_ryu.agent.paths.avoided import Avoided, Section
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import Change
-from sopa_ryu.agent.reaction import LOG_LINES, Reaction
+from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.probes import MAX_STREAMS, Stream
+from sopa_ryu.channel.probes import Stream
 from sopa_ryu.fabric.view import View
+from tests.helpers.agent_log import log_lines
 from tests.helpers.golden import Step, play, scripts
 from tests.models.virtual_clock import VirtualLoop
 from topologies import Clos, Failures, FatTree
 
-ADDRESS, FAR = IPv4Address("10.0.0.2"), IPv4Address("10.2.1.3")
+ADDRESS, FAR, SILENT, NEAR = map(IPv4Address, ("10.0.0.2", "10.2.1.3", "10.2.1.4", "10.1.0.3"))
 UPS = [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
-class Host:
-    def __init__(self) -> None:
-        self.tables, self.again, self.racks = list[Avoided](), list[SentAgain](), list[tuple[int, int]]()
-        self.packets: dict[Label, int] = dict.fromkeys(UPS, 0)
-        self.refusals, self.drops, self.broken, self.numbers = 0, 0, False, [3]
+class Scripted:
+    """A host of which a script says what is lost and sent; it says which tables follow, and the log."""
+
+    def __init__(self, loop: VirtualLoop, caplog: pytest.LogCaptureFixture) -> None:
+        self.loop, self.caplog = loop, caplog
+
+    def handle(self, step: Step) -> str:
+        said = getattr(self, "do_" + step.command)(*step.words, **step.options)
+        tables = [f"table without {self._sections(table)}" for table in self.tables]
+        self.tables.clear()
+        return "\n".join([said or "", *tables, *log_lines(self.caplog)])
 
     async def avoid(self, avoided: Avoided) -> bool:
         if self.refusals:
@@ -57,75 +66,69 @@ class Host:
     def dropped(self) -> int:
         return self.drops
 
-
-def follower(k: int = 4, policy: Policy = Policy.ROUND_ROBIN) -> Follower:
-    made = Follower(ADDRESS, ("http://192.0.2.1:8080",), policy=policy)
-    made.start(inherited=False)
-    follow(made, View(7, 3, Failures(FatTree(k))))
-    return made
-
-
-def follow(its: Follower, view: View) -> None:
-    todo = its.receive(protocol.snapshot(view, ADDRESS))
-    assert isinstance(todo, Load)
-    its.loaded(todo)
-
-
-class Scripted:
-    """A host of which a script says what is lost and sent; it says which tables follow, and the log."""
-
-    def __init__(self) -> None:
-        self.loop = VirtualLoop()
-        self.task: asyncio.Task[None] = self.loop.create_task(asyncio.sleep(0))
-
-    def end(self) -> None:
-        self.task.cancel()
-        self.loop.run_until_complete(asyncio.gather(self.task, return_exceptions=True))
-
-    def handle(self, step: Step, caplog: pytest.LogCaptureFixture) -> str:
-        caplog.clear()
-        said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
-        tables = [f"table without {self._sections(table)}" for table in self.host.tables]
-        self.host.tables.clear()
-        lines = [f"{record.levelname.lower()}: {record.getMessage().split(': ', 1)[1]}" for record in caplog.records
-                 if record.name == "sopa.agent"]  # fmt: skip
-        return "\n".join(filter(None, [said, *tables, *lines]))
-
     def do_host(self, policy: str = "ROUND_ROBIN", keep: str = "no") -> None:
-        self.end()
-        self.host, self.follower = Host(), follower(policy=Policy[policy])
-        self.its = Reaction(self.follower, *[self.host] * 4, self.host.dropped, keep=keep == "yes")
+        self.loop.end_tasks()
+        self.tables, self.again, self.racks = list[Avoided](), list[SentAgain](), list[tuple[int, int]]()
+        self.packets: dict[Label, int] = dict.fromkeys(UPS, 0)
+        self.refusals, self.drops, self.broken, self.numbers = 0, 0, False, [3]
+        self.follower = Follower(ADDRESS, ("http://192.0.2.1:8080",), policy=Policy[policy])
+        self.follower.start(inherited=False)
+        self._follow(View(7, 3, Failures(FatTree(4))))
+        self.its = Reaction(self.follower, *[self] * 4, self.dropped, keep=keep == "yes")
         self.task = self.loop.create_task(self.its.run())
 
-    def do_probe(self, seconds: str, *bad: str) -> None:
-        """Probe all four paths to a rack, 200 times a second in all."""
+    def do_probe(
+        self,
+        seconds: str,
+        *bad: str,
+        every: str = "1",
+        crowded: str = "no",
+        known: str = "",
+        silent: str = "0",
+        near: str = "no",
+    ) -> None:
+        """Probe all four paths to a rack, 200 times a second in all; on bad ones one of so many is lost.
+
+        It is ``known`` to be lost on the way ``back``. For each probe so many go the same way to a host that never answers, and for
+        each tenth one to a ``near`` rack comes back.
+        """
         for n in range(round(float(seconds) * 200)):
-            up = UPS[n % 4]
-            self.its.decided(Fate(Stream(FAR, *up), ",".join(map(str, up)) not in bad), self.loop.time())
+            up, now = UPS[n % 4], self.loop.time()
+            lost = ",".join(map(str, up)) in bad and n // 4 % int(every) == 0
+            for _ in range(int(silent)):
+                self.its.decided(Fate(Stream(SILENT, *up), False), now)
+            lost_out = False if lost and known == "back" else None
+            self.its.decided(Fate(Stream(FAR, *up), not lost, lost_out, crowded=crowded == "yes"), now)
+            if near == "yes" and n % 10 == 0:
+                self.its.decided(Fate(Stream(NEAR, 0, UNUSED), True), now)
             self.loop.advance(0.005)
 
     def do_refuse(self, times: str) -> None:
-        self.host.refusals = int(times)
+        self.refusals = int(times)
 
     def do_break(self) -> None:
-        self.host.broken = True
+        self.broken = True
 
-    def do_send(self, seconds: str, drops: str = "no") -> str:
-        """Send 500 packets a second on each path to a rack, of which 40 are sent again on path (0, 1)."""
-        self.host.racks = [(2, 1)]
+    def do_send(self, seconds: str, drops: str = "no", crowded: str = "no", share: str = "0") -> str:
+        """Send 500 packets a second on each path to a rack, of which 40 are sent again on path (0, 1), or a share of all."""
+        draw = Random("send")
+        self.racks = [(2, 1)]
         for _ in range(round(float(seconds) / 0.05)):
             for up in UPS:
-                self.host.packets[up] += 25
-            self.host.again = [SentAgain((2, 1), (0, 1))] * 2
-            self.host.drops += drops == "yes"
+                self.packets[up] += 25
+            by_chance = [up for up in UPS for _ in range(25) if draw.random() < float(share)]
+            self.again = [SentAgain((2, 1), up) for up in by_chance or [(0, 1)] * 2 * (share == "0")]
+            if crowded == "yes":
+                self.its.decided(Fate(Stream(FAR, 0, 1), True, None, 1, True), self.loop.time())
+            self.drops += drops == "yes"
             self.loop.advance(0.05)
         return f"{self.its.retransmissions} retransmissions"
 
     def do_use(self, *racks: str) -> None:
-        self.host.racks = [(int(pod), int(edge)) for pod, _, edge in (rack.partition(",") for rack in racks)]
+        self.racks = [(int(pod), int(edge)) for pod, _, edge in (rack.partition(",") for rack in racks)]
 
     def do_answering(self, *numbers: str) -> None:
-        self.host.numbers = [int(number) for number in numbers]
+        self.numbers = [int(number) for number in numbers]
 
     def do_ask(self, seconds: str, living: str) -> str:
         """Have partners answer, of which one lives; say who was asked in the last half of the time."""
@@ -144,11 +147,30 @@ class Scripted:
         streams = self.its.busy(self.loop.time())
         return "probes " + (", ".join(f"{each.destination} {each.up1} {each.up2}" for each in streams) or "nothing")
 
+    def do_turns(self, seconds: str) -> str:
+        """Say how many streams are probed at once, and how many in so many seconds."""
+        seen = set[Stream]()
+        for _ in range(int(seconds)):
+            self.loop.advance(1.0)
+            seen.update(streams := self.its.busy(self.loop.time()))
+        return f"probes {len(streams)} at once, {len(seen)} in all"
+
     def do_fabric(self, k: str) -> None:
-        follow(self.follower, View(8, 1, Failures(FatTree(int(k)))))
+        self._follow(View(8, 1, Failures(FatTree(int(k)))))
+
+    def do_changes(self, count: str) -> None:
+        """Have so many sections left, ten a second."""
+        for n in range(int(count)):
+            self.its._health.changes.append(Change(Section(n % 2, 0), True, "row", "3 probes in a row lost"))
+            self.loop.advance(0.1)
 
     def do_counts(self) -> str:
         return f"left {dict(self.its.left)}, returned {self.its.returned}"
+
+    def _follow(self, view: View) -> None:
+        todo = self.follower.receive(protocol.snapshot(view, ADDRESS))
+        assert isinstance(todo, Load)
+        self.follower.loaded(todo)
 
     def _sections(self, table: Avoided) -> str:
         return ", ".join(str(tuple(each)) for each in sorted(table.dead | set(table.lossy), key=str)) or "nothing"
@@ -157,36 +179,5 @@ class Scripted:
 @pytest.mark.parametrize("script", scripts(__file__, "reaction"), ids=lambda path: path.stem)
 def test_reaction(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="sopa.agent")
-    world = Scripted()
-    try:
-        play(script, lambda step: world.handle(step, caplog), record=request.config.option.record)
-    finally:
-        world.end()
-        world.loop.close()
-
-
-def test_more_paths_than_there_is_room_for_are_probed_by_turns() -> None:
-    host = Host()
-    its = Reaction(follower(k=48), *[host] * 4, host.dropped, keep=False)
-    host.racks = [(40, 1)]
-    its.look(0.0)
-    seen = set()
-    for second in range(10):
-        its.look(float(second))
-        streams = its.busy(float(second))
-        assert len(streams) == MAX_STREAMS
-        seen.update(streams)
-    assert len(seen) == 576
-
-
-def test_many_changes_are_a_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
-    host = Host()
-    its = Reaction(follower(), *[host] * 4, host.dropped, keep=False)
-    its.look(0.0)
-    for n in range(60):
-        its._health.changes.append(Change(Section(n % 2, 0), True, "row", "3 probes in a row lost"))
-        its.look(0.1 * n)
-    assert len(caplog.messages) == LOG_LINES
-    its._health.changes.append(Change(Section(0), True, "row", "3 probes in a row lost"))
-    its.look(30.0)
-    assert "(54 such lines left out before)" in caplog.messages[-1]
+    with closing(VirtualLoop()) as loop:
+        play(script, Scripted(loop, caplog).handle, record=request.config.option.record)

@@ -98,16 +98,6 @@ def test_a_trace_that_is_ended_says_nothing_more(then: list[Request | Cancel], a
     assert [answer.number for answer in said] == answered
 
 
-def test_a_tracer_that_ends_says_nothing_more() -> None:
-    class Ending(Probes):
-        async def trace(self, streams: Sequence[Stream], count: int, interval: float) -> list[Traced]:
-            tracer.end()
-            return await super().trace(streams, count, interval)
-
-    tracer = Tracer(Ending())
-    assert traced(tracer, Request(9, PATHS, 1, 10.0)) == []
-
-
 @pytest.mark.parametrize("problem", ["", "down"])
 def test_a_channel_that_is_closed_ends_a_trace_quietly(problem: str) -> None:
     probes = Probes(problem)
