@@ -1,4 +1,4 @@
-"""Real TCP with MCS at both ends: over paths that differ by milliseconds, and while agents come, are killed and end."""
+"""Real TCP with MCS at both ends: over paths that differ by milliseconds, lose packets or die, and while agents come, are killed and end."""
 
 from __future__ import annotations
 
@@ -64,12 +64,16 @@ def scattering(*ends: tuple[str, str, str], patience_us: int = 0) -> Iterator[li
 
 
 class Relay:
-    """A network of four paths of different length, for each direction the same, between two packet sockets."""
+    """A network of four paths of different length, for each direction the same, between two packet sockets.
+
+    It loses each so many labelled packets, and all of a path that is dead.
+    """
 
     def __init__(self, ends: tuple[socket.socket, socket.socket]) -> None:
         self._ends = ends
         self._stopped = False
         self.taken = dict.fromkeys(INTER_POD, 0)
+        self.loses_each, self.dead = 0, set[Label]()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Relay:
@@ -94,6 +98,8 @@ class Relay:
                 if label is not None:
                     self.taken[label] += 1
                     at += STEP * INTER_POD.index(label)
+                    if label in self.dead or (self.loses_each and number % self.loses_each == 0):
+                        continue
                 heapq.heappush(under_way, (at, number, self._ends[end is self._ends[0]], frame))
             while under_way and under_way[0][0] <= time.monotonic():
                 _, _, end, frame = heapq.heappop(under_way)
@@ -173,6 +179,19 @@ def test_over_paths_of_different_length_no_tcp_sees_reordering(relayed: tuple[Pa
         assert counted["TcpExtTCPOFOQueue"] > 1000
         # without the programs' filter thousands; a few after a pause of the relay
         assert counted["TcpExtTCPSACKReorder"] < 100
+
+
+def test_what_is_lost_is_soon_sent_again_and_a_path_that_has_died_is_left(relayed: tuple[Pair, Relay]) -> None:
+    pair, relay = relayed
+    with scattering((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE)):
+        relay.loses_each = 300
+        assert exchange(pair, 1_000_000)
+        assert statistics(pair._host)["TcpExtTCPSackRecovery"] > 0
+        relay.loses_each, relay.dead = 0, {INTER_POD[2]}
+        before = dict(relay.taken)
+        assert exchange(pair, 1_000_000)
+    taken = {label: count - before[label] for label, count in relay.taken.items()}
+    assert taken.pop(INTER_POD[2]) < min(taken.values()) // 3
 
 
 def test_a_signed_connection_is_not_touched(pair: Pair) -> None:
