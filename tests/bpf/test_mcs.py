@@ -130,7 +130,7 @@ def test_channels_of_a_path_that_the_host_leaves_take_another_at_once_and_say_wh
     assert {word_of(both.sent(sent())) for _ in range(8)} == set(INTER_POD)
     assert own.busy() == [(2, 1)]
     left = INTER_POD[1:]
-    both.swap(sets=(*table().sets[:2], left))
+    both.swap(table()._replace(sets=(*table().sets[:2], left)))
     outs = [both.sent(sent()) for _ in range(8)]
     assert [option_of(out).channel for out in outs] == list(range(8))  # with the weights and numbers that they had
     assert {word_of(out) for out in outs} == set(left)
@@ -139,7 +139,7 @@ def test_channels_of_a_path_that_the_host_leaves_take_another_at_once_and_say_wh
 
 
 def test_without_a_path_to_the_host_the_mco_goes_and_the_switches_hash(both: Both) -> None:
-    both.swap(destinations=(0, 1, 2, 2, 2, -1, 2, 2))
+    both.swap(table()._replace(destinations=(0, 1, 2, 2, 2, -1, 2, 2)))
     out = both.sent(sent())
     assert word_of(out) is None
     assert option_of(out).channel == 0

@@ -1,4 +1,4 @@
-"""Real TCP with MCS at both ends: over paths that differ by milliseconds, lose packets or die, and while agents come, are killed and end."""
+"""Real TCP with MCS at both ends: over paths that differ, lose packets or die, and while agents come, are killed and end."""
 
 from __future__ import annotations
 
