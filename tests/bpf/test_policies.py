@@ -12,9 +12,8 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash, random_choice
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
 from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of
-from tests.helpers.path_tables import flow_positions, read_table, set_flow
+from tests.helpers.path_tables import flow_positions, set_flow
 
-STATEFUL = [Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL]
 GAP_NS = 100 * 10**9
 """Longer than a test stands still; a machine may run for less, and the clock's difference is right all the same."""
 MANY = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
@@ -136,24 +135,17 @@ def test_both_carriers_choose_alike(make_labeller: Callable[..., Labeller], poli
         assert option.run(frame).data[34:38] == mac.run(frame).data[8:12]
 
 
-@pytest.mark.parametrize("policy", STATEFUL)
-def test_a_fragment_and_a_rack_with_one_path_need_no_state(labeller: Labeller, policy: Policy) -> None:
-    labeller.swap(table(policy=policy))
-    fragments = {word(labeller, tcp(fragment=0x2000)) for _ in range(20)}
-    assert len(fragments) == 1
+@pytest.mark.parametrize("policy", Policy)
+def test_fragments_and_a_rack_with_one_path_need_no_state(labeller: Labeller, policy: Policy) -> None:
+    """All fragments of a datagram take one path."""
+    its = table(policy=policy)
+    labeller.swap(its)
+    for ident in range(20):
+        key = FlowKey.of(HERE, FAR, TCP | FRAGMENT_KEY, 0, ident)
+        for fragment in (0x2000, 0x2010, 0x0020):
+            assert word(labeller, frame_of(60, ident, fragment=fragment, ident=ident)) == its.choose(key, 0)
     labeller.run(tcp(dst="10.0.0.3"))
     assert flow_positions(labeller) == {}
-
-
-@pytest.mark.parametrize(
-    ("policy", "parameter"),
-    [(Policy.FLOWLET, 0), (Policy.FLOWCELL, 0), (Policy.FLOWCELL, -1), (Policy.FLOWLET, 1 << 63)],
-)
-def test_a_parameter_that_is_none_is_refused(labeller: Labeller, policy: Policy, parameter: int) -> None:
-    labeller.swap(table())
-    with pytest.raises(ValueError, match="needs a parameter"):
-        labeller.swap(table(policy=policy)._replace(parameter=parameter))
-    assert read_table(labeller) == table()
 
 
 def test_policies_have_the_command_lines_names() -> None:
