@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import heapq
 import json
 import os
@@ -22,8 +23,8 @@ from pathlib import Path
 import pytest
 
 from experiments.emulation.processes import AgentProcess, free_ports
-from sopa_ryu.agent.kernel import libbpf
-from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.kernel import cgroup, libbpf
+from sopa_ryu.agent.kernel.netns import cookie, inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.mcs_peers import Use
@@ -33,7 +34,6 @@ from tests.bpf.mcs_programs import ONLY, SETTINGS
 from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import INTER_POD, table, word_of
 from tests.helpers.scrape import scrape
-from tests.helpers.sock_ops import detach, program_of
 from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, Stream, frames, raw_socket, run, transfer, veth_pair
 from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 from topologies.lab.standstill import standing_still
@@ -271,6 +271,41 @@ class Ends:
         with raw_socket(self.pair.peer, "peer0", ALL) as capture:
             assert transfer(self.pair, data, pieces=20) == data
             return [frame for frame in frames(capture) if frame[12:14] == b"\x08\x00" and frame[23] == 6]
+
+
+def program_of(netns: str) -> int | None:
+    """Return the id of the program that has TCP leave room for MCS in a network namespace; None if none does."""
+    with inside(netns):
+        key = struct.pack("=Q", cookie())
+    for program in cgroup.sock_ops_programs():
+        if libbpf.program_name(program) != "sopa_mcs_ops":
+            continue
+        try:
+            namespaces = libbpf.open_program_map(program, "mcs_namespaces")
+        except libbpf.BpfMapError:  # of another run of these tests, and it has ended
+            continue
+        try:
+            if libbpf.lookup(namespaces, key, 4) is not None:
+                return program
+        finally:
+            os.close(namespaces)
+    return None
+
+
+def detach(program: int) -> None:
+    """Detach it, as the end of its link does."""
+    number = ctypes.c_uint32(0)
+    while not libbpf.call("bpf_link_get_next_id", number, ctypes.byref(number)):
+        link = libbpf.call("bpf_link_get_fd_by_id", number)
+        if link < 0:
+            continue  # it is gone
+        try:
+            info, length = ctypes.create_string_buffer(16), ctypes.c_uint32(16)
+            libbpf.check(libbpf.call("bpf_obj_get_info_by_fd", link, info, ctypes.byref(length)), "link")
+            if struct.unpack_from("=8xI", info.raw)[0] == program:
+                libbpf.check(libbpf.call("bpf_link_detach", link), "detach")
+        finally:
+            os.close(link)
 
 
 @pytest.fixture

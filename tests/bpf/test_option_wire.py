@@ -27,7 +27,7 @@ from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer, veth_pai
 from tests.helpers.waiting import PATIENCE_SECONDS
 
 Ends = tuple[Labeller, Labeller]
-IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_PMTUDISC_DONT, IP_RECVOPTS = 10, 2, 0, 6
+IP_MTU_DISCOVER, IP_PMTUDISC_DONT, IP_RECVOPTS = 10, 0, 6
 SOL_PACKET, PACKET_AUXDATA = 263, 8
 
 
@@ -119,15 +119,6 @@ def test_a_tag_that_is_in_the_frame_is_still_on_it_when_it_arrives(pair: Pair, e
         data, [(_, _, auxiliary)], _, _ = wire.recvmsg(2000, 100)
     assert label_of(data) in INTER_POD
     assert struct.unpack_from("=IIIHHHH", auxiliary)[5] == 0x6005  # tp_vlan_tci
-
-
-def test_an_mtu_that_somebody_has_raised_again_makes_no_packet_too_large(pair: Pair, ends: Ends) -> None:
-    pair.on_host("ip link set host0 mtu 1500")
-    with connected(pair) as (sender, receiver):
-        sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
-        sender.send(b"x" * 1472)
-        assert len(receiver.recv(2000)) == 1472
-    assert (ends[0].counters()["too_big"], ends[0].counters()["labelled"]) == (1, 0)
 
 
 @pytest.mark.parametrize("mode", [None, Mode.NATIVE, Mode.GENERIC])
