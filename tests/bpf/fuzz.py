@@ -17,9 +17,10 @@ from sopa_ryu.agent.edge_parser import Parser
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.libbpf import Outcome
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.paths.path_table import PathTable, Policy, WayOut
+from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
 from tests.bpf import reference
 from tests.helpers.frames import INTER_POD, INTRA_RACK, checksum, table
+from topologies import FatTree
 
 PASSED = {"label": 0xFFFFFFFF, "write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
 MTU = 300
@@ -140,7 +141,7 @@ class Packets:
 
 def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
     """Give packets to all programs; return what the reference says that they count."""
-    done, stream = Counter[str](), Packets(seed)
+    done, carried, stream = Counter[str](), Counter[Label](), Packets(seed)
     inside = table(seed=seed, policy=Policy.HASH)._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2))
     with Programs(inside, MTU) as programs:
         for number in numbered(packets, say):
@@ -160,10 +161,16 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
                         f"frame     {frame.hex()}\nreference {wanted.hex()}\nprogram   {outcome.data.hex()} ({outcome.retval})"
                     )
                 done[counted or f"{program}: nothing"] += 1
+                if counted == "labelled":
+                    at = 10 if program == "label" else 36
+                    carried[wanted[at], wanted[at + 1]] += 1
         kernel = sum((Counter(programs.counters(program)) for program in ("label", "write", "parse")), Counter[str]())
         told = {name: count for name, count in done.items() if ": " not in name}
         if told != kernel:
             raise Difference(f"the programs have counted {kernel}, the reference {told}")
+        paths = sum((Counter(its.counted.by_path(FatTree(4))) for its in (programs.mac, programs.labeller)), Counter())
+        if paths != carried:
+            raise Difference(f"the programs have counted {paths} by path, the reference {carried}")
     return done
 
 

@@ -37,10 +37,10 @@ def tcp_frame(header: bytes, payload: int, source: str, destination: str, tos: i
 
 
 def tcp_header(
-    sport: int, dport: int, seq: int, ack: int, flags: int, window: int, options: bytes, reserved: int
+    sport: int, dport: int, seq: int, ack: int, flags: int, window: int, options: bytes, reserved: int, check: int = 0
 ) -> bytes:
-    length = 20 + len(options)
-    return struct.pack("!HHIIBBHHH", sport, dport, seq, ack, length // 4 << 4 | reserved, flags, window, 0, 0) + options
+    offset = (5 + len(options) // 4) << 4 | reserved
+    return struct.pack("!HHIIBBHHH", sport, dport, seq, ack, offset, flags, window, check, 0) + options
 
 
 def sack(blocks: tuple[Block, ...]) -> bytes:

@@ -5,19 +5,17 @@ prints its seed; ``--seed`` repeats it. The first difference ends it, with the f
 """
 
 import random
-import struct
 from collections import Counter
 from ipaddress import IPv4Address
 from itertools import count
 
 from tests.bpf.fuzz import MIN_OF_IP, Difference, Packets, main, numbered
-from tests.bpf.mcs_both import Both
+from tests.bpf.mcs_both import MSS, Both, sack, tcp_header
 from tests.bpf.mcs_frames import ACK, FIN, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, Wire, option
 from tests.bpf.mcs_programs import ACCEPTS, ALWAYS_US, NEVER_US, Programs
-from tests.bpf.mcs_reference import MAX_CHANNELS, Host, Mco, plus
+from tests.bpf.mcs_reference import MAX_CHANNELS, Block, Host, Mco, plus
 from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, NEAR, SAME_RACK, ip, table
 
-MSS = 1448
 CAPACITY = 14
 PACKETS_ALIKE = 2000  # with the same settings and tables
 UNREACHABLE, ELSEWHERE, LEAVING, WITHOUT_MCS = "10.3.0.2", "192.0.2.1", "10.1.0.3", "10.2.0.2"
@@ -103,8 +101,7 @@ class Connections(Packets):
         options = options[:40].ljust((len(options[:40]) + 3) // 4 * 4, b"\0")
         check = draw.choice((draw.getrandbits(16), 0, 0xFFFF))
         window = draw.choice((65535, 0, 1, 500, draw.getrandbits(16)))
-        offset = (5 + len(options) // 4) << 4 | reserved
-        return struct.pack("!HHIIBBHHH", *ports, seq, ack, offset, flags, window, check, 0) + options
+        return tcp_header(*ports, seq, ack, flags, window, options, reserved, check)
 
     def _sent(self, flow: Flow, flags: int, payload: bytes) -> bytes:
         draw = self.draw
@@ -126,11 +123,11 @@ class Connections(Packets):
     def _sack(self, ack: int) -> bytes:
         """Return blocks behind the acknowledged number, most of the time; one before it reports a packet that came twice."""
         draw = self.draw
-        blocks = b""
+        blocks: tuple[Block, ...] = ()
         for _ in range(draw.choice((1, 1, 2, 2, 3, 3, 4))):
             first = plus(ack, draw.choice((MSS, 2 * MSS, 1, 0, 7 * MSS, -MSS if draw.random() < 0.3 else MSS)))
-            blocks += struct.pack("!II", first, plus(first, MSS))
-        return b"\x01\x01\x05" + bytes([2 + len(blocks)]) + blocks
+            blocks += ((first, plus(first, MSS)),)
+        return sack(blocks)
 
     def _perhaps_another(self, room: bytes) -> bytes:
         """Return the option, or one of another kind, length or version."""

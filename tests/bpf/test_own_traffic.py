@@ -70,30 +70,27 @@ class Reference:
 
 @pytest.mark.parametrize("carrier", Carrier)
 def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(carrier: Carrier) -> None:
-    with Labeller("lo", carrier=carrier, fabric_mtu=9000) as labeller:
-        compare_random_flows(labeller, seed=len(carrier.name))
-
-
-def compare_random_flows(labeller: Labeller, seed: int) -> None:
+    seed = len(carrier.name)
     draw = random.Random(f"{seed} own traffic")
-    labeller.swap(table(seed=seed))
-    reference = Reference(seed)
-    flows = [(sport, draw.choice((FAR, NEAR)), draw.choice((0, 12))) for sport in range(41000, 41060)]
-    starts = {sport: draw.choice((0, draw.randrange(1 << 32), (1 << 32) - 5000)) for sport, _, _ in flows}
-    following, wanted = dict(starts), []
-    for _ in range(6000):
-        sport, dst, options = draw.choice(flows if draw.random() < 0.3 else flows[:3])
-        size = draw.choice((1, 20, 700, 1448))
-        seq = following[sport]
-        if draw.random() < 0.2:  # some of it again, also what the ring does not have any more
-            seq = max(starts[sport], seq - draw.choice((1, 100, 1448, 5000, 200_000)))
-        label = send(labeller, segment(seq, size, sport=sport, dst=dst, options=options))
-        following[sport] = max(following[sport], seq + size)
-        found = reference.send(FlowKey.of(HERE, dst, TCP, sport, 5001), seq, size, label)
-        if found is not None:
-            wanted.append(found)
-    assert len(wanted) > 500
-    assert again(labeller) == wanted[:ROOM]  # the ring's room
+    with Labeller("lo", carrier=carrier, fabric_mtu=9000) as labeller:
+        labeller.swap(table(seed=seed))
+        reference = Reference(seed)
+        flows = [(sport, draw.choice((FAR, NEAR)), draw.choice((0, 12))) for sport in range(41000, 41060)]
+        starts = {sport: draw.choice((0, draw.randrange(1 << 32), (1 << 32) - 5000)) for sport, _, _ in flows}
+        following, wanted = dict(starts), []
+        for _ in range(6000):
+            sport, dst, options = draw.choice(flows if draw.random() < 0.3 else flows[:3])
+            size = draw.choice((1, 20, 700, 1448))
+            seq = following[sport]
+            if draw.random() < 0.2:  # some of it again, also what the ring does not have any more
+                seq = max(starts[sport], seq - draw.choice((1, 100, 1448, 5000, 200_000)))
+            label = send(labeller, segment(seq, size, sport=sport, dst=dst, options=options))
+            following[sport] = max(following[sport], seq + size)
+            found = reference.send(FlowKey.of(HERE, dst, TCP, sport, 5001), seq, size, label)
+            if found is not None:
+                wanted.append(found)
+        assert len(wanted) > 500
+        assert again(labeller) == wanted[:ROOM]  # the ring's room
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "own_traffic"), ids=lambda path: path.stem)
