@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
+from ipaddress import IPv4Address
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ import pytest
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.labeller import Labeller
 from tests.bpf.mcs_both import CAPACITY, Both
-from tests.bpf.mcs_programs import Programs
+from tests.bpf.mcs_frames import Wire
+from tests.bpf.mcs_programs import NEVER_US, Programs
+from tests.bpf.mcs_reference import Host
 from tests.helpers.frames import FAR, table
 from tests.helpers.path_tables import forget_packets
 from tests.helpers.veth import Pair, veth_pair
@@ -89,7 +93,8 @@ def programs(loaded_mcs: Programs) -> Programs:
 
 @pytest.fixture
 def both(programs: Programs) -> Iterator[Both]:
-    """The programs of MCS and the reference; in the end both have counted the same."""
-    made = Both(programs)
+    """The programs of MCS and the reference; in the end both know and have counted the same."""
+    host = Host(capacity=CAPACITY, patience_us=NEVER_US, clock_us=count(1).__next__)
+    made = Both(programs, Wire(host, {int(IPv4Address(FAR))}, table=table()))
     yield made
-    assert programs.counters() == +made.wire.counters
+    made.compare_all()

@@ -1,4 +1,4 @@
-"""Random and mutated packets for the programs of the ``option`` carrier, each compared with the reference: ``make fuzz``.
+"""Random and mutated packets for the programs that read and write labels, each compared with the reference: ``make fuzz``.
 
 A run prints its seed; ``--seed`` repeats it. The first difference ends it, with the frame in hexadecimal.
 """
@@ -17,12 +17,15 @@ from sopa_ryu.agent.edge_parser import Parser
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.libbpf import Outcome
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.paths.path_table import PathTable, Policy
+from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
 from tests.bpf import reference
-from tests.helpers.frames import checksum, table
+from tests.helpers.frames import INTER_POD, INTRA_RACK, checksum, table
+from topologies import FatTree
 
-PASSED = {"write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
+PASSED = {"label": 0xFFFFFFFF, "write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
 MTU = 300
+PACKETS_ALIKE = 500  # with the same table
+WAYS = tuple(WayOut(bytes.fromhex(f"02000a0{pod}0002"), labels) for pod, labels in enumerate((INTRA_RACK, INTER_POD)))
 SAY_EVERY_SECONDS = 10.0
 # Frames below these are refused by BPF_PROG_TEST_RUN itself: any, and for tc those that say IPv4 or IPv6.
 LEAST = 14
@@ -30,20 +33,30 @@ MIN_OF_IP = {b"\x08\x00": 34, b"\x86\xdd": 54}
 
 
 class Programs(ExitStack):
-    """The three programs, loaded and attached to nothing."""
+    """The programs, loaded and attached to nothing: of the ``mac`` carrier, and the three of the ``option`` carrier."""
 
     def __init__(self, labels: PathTable, mtu: int) -> None:
         super().__init__()
+        self.mac = self.enter_context(Labeller("lo"))
         self.labeller = self.enter_context(Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=mtu))
         self.parser = self.enter_context(Parser())
-        self.labeller.swap(labels)
+        self.swap(labels)
 
-    def run(self, program: str, frame: bytes, repeat: int = 1) -> Outcome:
-        runs = {"write": self.labeller.run, "strip": self.labeller.strip, "parse": self.parser.run}
-        return runs[program](frame, repeat=repeat)
+    def swap(self, labels: PathTable) -> None:
+        for its in (self.mac, self.labeller):
+            its.swap(labels)
+
+    def run(self, program: str, frame: bytes) -> Outcome:
+        runs = {
+            "label": self.mac.run,
+            "write": self.labeller.run,
+            "strip": self.labeller.strip,
+            "parse": self.parser.run,
+        }
+        return runs[program](frame)
 
     def counters(self, program: str) -> dict[str, int]:
-        return self.parser.counters() if program == "parse" else self.labeller.counters()
+        return {"label": self.mac, "parse": self.parser}.get(program, self.labeller).counters()
 
 
 class Difference(AssertionError):
@@ -80,7 +93,13 @@ class Packets:
         if protocol == 1 and payload:
             payload = bytes([draw.choice((0, 3, 8, 11))]) + payload[1:]
         fragment = draw.choice((0x4000, 0, 0x2000, 0x2010, 0x0010))
-        address = draw.choice(((10, draw.randrange(5), draw.randrange(3), 2), (192, 0, 2, 1)))
+        address = draw.choice(
+            (
+                (10, draw.randrange(5), draw.randrange(3), 2),
+                (192, 0, 2, draw.randrange(9)),
+                (draw.randrange(220, 256), 0, 0, 1),
+            )
+        )
         head = struct.pack(
             "!BBHHHBBHI4B", 0x40 | (5 + len(options) // 4), draw.randrange(256), 20 + len(options) + len(payload),
             draw.randrange(1 << 16), fragment, 64, protocol, 0, 0x0A000002, *address,
@@ -121,14 +140,18 @@ class Packets:
 
 
 def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
-    """Give packets to all three programs; return what the reference says that they count."""
-    done, stream = Counter[str](), Packets(seed)
-    labels = table(seed=seed, policy=Policy.HASH)._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2))
-    with Programs(labels, MTU) as programs:
+    """Give packets to all programs; return what the reference says that they count."""
+    done, carried, stream = Counter[str](), Counter[Label](), Packets(seed)
+    inside = table(seed=seed, policy=Policy.HASH)._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2))
+    with Programs(inside, MTU) as programs:
         for number in numbered(packets, say):
+            if number % PACKETS_ALIKE == 0:
+                labels = inside._replace(ways_out=stream.draw.choice(((), WAYS)))
+                programs.swap(labels)
             frame = stream.next()
             expected = {"parse": reference.parse(frame)}
             if len(frame) >= MIN_OF_IP.get(frame[12:14], 0):
+                expected |= {"label": reference.label(frame, labels)}
                 expected |= {"write": reference.write(frame, labels, MTU), "strip": reference.strip(frame)}
             for program, (wanted, counted) in expected.items():
                 outcome = programs.run(program, frame)
@@ -138,10 +161,16 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
                         f"frame     {frame.hex()}\nreference {wanted.hex()}\nprogram   {outcome.data.hex()} ({outcome.retval})"
                     )
                 done[counted or f"{program}: nothing"] += 1
-        kernel = Counter(programs.counters("write")) + Counter(programs.counters("parse"))
+                if counted == "labelled":
+                    at = 10 if program == "label" else 36
+                    carried[wanted[at], wanted[at + 1]] += 1
+        kernel = sum((Counter(programs.counters(program)) for program in ("label", "write", "parse")), Counter[str]())
         told = {name: count for name, count in done.items() if ": " not in name}
         if told != kernel:
             raise Difference(f"the programs have counted {kernel}, the reference {told}")
+        paths = sum((Counter(its.counted.by_path(FatTree(4))) for its in (programs.mac, programs.labeller)), Counter())
+        if paths != carried:
+            raise Difference(f"the programs have counted {paths} by path, the reference {carried}")
     return done
 
 

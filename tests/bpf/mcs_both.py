@@ -2,13 +2,13 @@
 
 import struct
 from ipaddress import IPv4Address
-from itertools import count
-from typing import Any
 
+from sopa_ryu.agent.paths.path_table import PathTable
+from tests.bpf.fuzz import Difference
 from tests.bpf.mcs_frames import ACK, L4, LINK, PLACEHOLDER, RESERVED, Kind, Wire, mco_of, option, parse
-from tests.bpf.mcs_programs import NEVER_US, Programs, pack
-from tests.bpf.mcs_reference import Block, Connection, Host, Key, Mco, Verdict
-from tests.helpers.frames import FAR, HERE, ip, summed, table
+from tests.bpf.mcs_programs import NEVER_US, Programs, named, pack
+from tests.bpf.mcs_reference import Block, Connection, Key, Mco, Verdict
+from tests.helpers.frames import FAR, HERE, ip, summed
 
 LAST = 0xFFFFFFFF
 MSS = 1448
@@ -37,10 +37,10 @@ def tcp_frame(header: bytes, payload: int, source: str, destination: str, tos: i
 
 
 def tcp_header(
-    sport: int, dport: int, seq: int, ack: int, flags: int, window: int, options: bytes, reserved: int
+    sport: int, dport: int, seq: int, ack: int, flags: int, window: int, options: bytes, reserved: int, check: int = 0
 ) -> bytes:
-    length = 20 + len(options)
-    return struct.pack("!HHIIBBHHH", sport, dport, seq, ack, length // 4 << 4 | reserved, flags, window, 0, 0) + options
+    offset = (5 + len(options) // 4) << 4 | reserved
+    return struct.pack("!HHIIBBHHH", sport, dport, seq, ack, offset, flags, window, check, 0) + options
 
 
 def sack(blocks: tuple[Block, ...]) -> bytes:
@@ -80,30 +80,31 @@ def option_of(frame: bytes) -> Mco:
 
 
 class Both:
-    """The programs and the reference; whatever is done to both has the same outcome."""
+    """The programs and the reference; whatever is done to both has the same outcome, or a `Difference` says what has not."""
 
-    def __init__(self, programs: Programs) -> None:
-        self.programs = programs
-        host = Host(capacity=CAPACITY, patience_us=NEVER_US, clock_us=count(1).__next__)
-        self.wire = Wire(host, {int(IPv4Address(FAR))}, table=table())
+    def __init__(self, programs: Programs, wire: Wire) -> None:
+        self.programs, self.wire = programs, wire
 
     def use(self, kind: Kind = Kind.PATHS, channels: int = 8, patience_us: int = NEVER_US, **without: bool) -> None:
         self.wire.set(channels, kind, patience_us=patience_us, **without)
         self.programs.set(channels, kind, patience_us=patience_us, **without)
 
-    def swap(self, **changed: Any) -> None:
-        self.wire.table = table()._replace(**changed)
-        self.programs.swap(self.wire.table)
+    def swap(self, its: PathTable) -> None:
+        self.wire.table = its
+        self.programs.swap(its)
 
     def begin(self, its: Connection) -> None:
         self.wire.host.connections[KEY] = its
         self.programs.set_connection(KEY, its)
 
+    def clear(self) -> None:
+        self.wire.host.connections.clear()
+        self.programs.clear()
+
     def out(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> tuple[Verdict, bytes]:
         wanted = self.wire.egress(frame, gso_size, gso_segments)
         got = self.programs.egress(frame, gso_size, gso_segments)
-        assert (got[0], got[1].hex()) == (wanted[0], wanted[1].hex())
-        self.compare()
+        self._compare("egress", frame, wanted, got)
         return got
 
     def sent(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> bytes:
@@ -112,17 +113,28 @@ class Both:
         assert verdict is Verdict.PASS
         return out
 
-    def into(self, frame: bytes, gso_segments: int = 0) -> bytes:
-        wanted, got = self.wire.ingress(frame, 0, gso_segments), self.programs.ingress(frame, 0, gso_segments)
-        assert got.hex() == wanted.hex()
-        self.compare()
+    def into(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> bytes:
+        wanted = self.wire.ingress(frame, gso_size, gso_segments)
+        got = self.programs.ingress(frame, gso_size, gso_segments)
+        self._compare("ingress", frame, (Verdict.PASS, wanted), (Verdict.PASS, got))
         return got
 
-    def compare(self) -> None:
-        connections = self.wire.host.connections
-        assert sorted(self.programs.known_keys()) == sorted(connections)
-        for key, its in connections.items():
-            assert self.programs.state(key) == pack(its), f"{self.programs.connection(key)} is not {its}"
+    def _compare(self, way: str, frame: bytes, wanted: tuple[Verdict, bytes], got: tuple[Verdict, bytes]) -> None:
+        its = self.wire.host.connections.get(self.wire.key)
+        remembered, state = pack(its) if its else None, self.programs.state(self.wire.key)
+        if (wanted, remembered) == (got, state):
+            return
+        lines = [way, f"frame     {frame.hex()}"]
+        for name, (verdict, made), known in (("reference", wanted, remembered), ("program  ", got, state)):
+            lines += [f"{name} {made.hex()} {verdict}", f"{name} {'no connection' if known is None else named(known)}"]
+        raise Difference("\n".join(lines))
+
+    def compare_all(self) -> None:
+        """Compare all connections, also those that the last packets were none of, and what has been counted."""
+        known = {key: self.programs.state(key) for key in self.programs.known_keys()}
+        wanted = {key: pack(its) for key, its in self.wire.host.connections.items()}
+        if (known, self.programs.counters()) != (wanted, +self.wire.counters):
+            raise Difference(f"known: {known}, not {wanted}; {self.programs.counters()}, not {+self.wire.counters}")
 
     @property
     def its(self) -> Connection:

@@ -143,6 +143,9 @@ def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | No
     return Parsed(src, dst, sport, dport, header, bool(offset & RESERVED), sack, segment)
 
 
+NOBODY = Key(0, 0, 0, 0)
+
+
 @dataclass
 class Wire:
     """Both tc programs of a host."""
@@ -153,6 +156,8 @@ class Wire:
     kind: Kind = Kind.PATHS
     table: PathTable | None = None
     counters: Counter[str] = field(default_factory=Counter)
+    key: Key = NOBODY
+    """The connection of the last packet that has one."""
 
     def set(
         self, channels: int, kind: Kind, filtering: bool = True, regulating: bool = True, patience_us: int = 0
@@ -168,8 +173,9 @@ class Wire:
         if its.dst in self.leaving:
             segment.room = Room.NONE
         segment.mco = None
+        self.key = Key(its.src, its.dst, its.sport, its.dport)
         try:
-            verdict = self.host.send(Key(its.src, its.dst, its.sport, its.dport), segment)
+            verdict = self.host.send(self.key, segment)
         except NoSuchConnection as reason:
             self.counters["no_connection"] += isinstance(reason, NoRoom)
             return self._passed("unscattered", frame)
@@ -203,8 +209,9 @@ class Wire:
                 its.sport = (its.sport + segment.mco.channel) & 0xFFFF
                 changed_word(out, L4 + 16, L4, its.sport)
         window = segment.window
+        self.key = Key(its.dst, its.src, its.dport, its.sport)
         try:
-            self.host.receive(Key(its.dst, its.src, its.dport, its.sport), segment)
+            self.host.receive(self.key, segment)
         except NoSuchConnection as reason:
             self.counters["no_connection"] += isinstance(reason, NoRoom)
             return bytes(out)

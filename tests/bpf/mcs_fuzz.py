@@ -5,19 +5,17 @@ prints its seed; ``--seed`` repeats it. The first difference ends it, with the f
 """
 
 import random
-import struct
 from collections import Counter
-from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import count
 
 from tests.bpf.fuzz import MIN_OF_IP, Difference, Packets, main, numbered
+from tests.bpf.mcs_both import MSS, Both, sack, tcp_header
 from tests.bpf.mcs_frames import ACK, FIN, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, Wire, option
-from tests.bpf.mcs_programs import ACCEPTS, ALWAYS_US, NEVER_US, Programs, named, pack
-from tests.bpf.mcs_reference import MAX_CHANNELS, Host, Key, Mco, Verdict, plus
+from tests.bpf.mcs_programs import ACCEPTS, ALWAYS_US, NEVER_US, Programs
+from tests.bpf.mcs_reference import MAX_CHANNELS, Block, Host, Mco, plus
 from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, NEAR, SAME_RACK, ip, table
 
-MSS = 1448
 CAPACITY = 14
 PACKETS_ALIKE = 2000  # with the same settings and tables
 UNREACHABLE, ELSEWHERE, LEAVING, WITHOUT_MCS = "10.3.0.2", "192.0.2.1", "10.1.0.3", "10.2.0.2"
@@ -34,7 +32,7 @@ class Flow:
 
     def __init__(self, draw: random.Random, remote: str) -> None:
         self.remote = remote
-        self.ports = draw.randrange(40_000, 40_004), draw.choice((5001, 80, 3))
+        self.ports = draw.choice((40_000, 40_001, 40_002, 3)), draw.choice((5001, 80, 3))
         starts = [draw.choice((draw.getrandbits(32), 0xFFFFFFFF - draw.randrange(9999))) for _ in "12"]
         self.sent, self.received = starts
         self.told = self.received
@@ -46,20 +44,9 @@ class Flow:
         self.alive = draw.choice((0, 0, 0xFFFF, draw.getrandbits(16)))
         self.marking = draw.choice((0.0, 0.05, 0.5))
 
-    @property
-    def key(self) -> Key:
-        return Key(int(IPv4Address(HERE)), int(IPv4Address(self.remote)), *self.ports)
 
-
-@dataclass
-class Packet:
-    """A frame, and as what the kernel is to see it."""
-
-    flow: Flow
-    outwards: bool
-    frame: bytes
-    gso_size: int = 0
-    gso_segments: int = 0
+Packet = tuple[bool, bytes, int, int]
+"""Whether it leaves, a frame, and of what burst the kernel is to see it: `gso_size` and segments."""
 
 
 class Connections(Packets):
@@ -73,12 +60,12 @@ class Connections(Packets):
     def _new_flow(self) -> Flow:
         return Flow(self.draw, self.draw.choice((*PEERS, FAR, FAR, LEAVING, WITHOUT_MCS)))
 
-    def packet(self, its: Flow | None = None) -> Packet:
+    def packet(self) -> Packet:
         draw = self.draw
         at = draw.randrange(len(self.flows))
         if draw.random() < 0.003:
             self.flows[at] = self._new_flow()
-        flow = its or self.flows[at]
+        flow = self.flows[at]
         outwards = draw.random() < 0.5
         flags = ACK if draw.random() < 0.9 else draw.choice(FLAGS)
         payload = b"" if draw.random() < 0.4 else bytes(draw.choice((1, 100, MSS, 2 * MSS, draw.randrange(MSS))))
@@ -86,11 +73,10 @@ class Connections(Packets):
         frame = bytearray(self._in_frame(flow, outwards, header + payload))
         for _ in range(draw.choice((0,) * 12 + (1, 2))):
             self._mutate(frame)
-        out = Packet(flow, outwards, bytes(frame).ljust(14, b"\0"))
+        burst = (0, 0)
         if draw.random() < 0.3:
-            out.gso_segments = draw.choice((1, 2, 3, 44, 300))
-            out.gso_size = draw.choice((MSS, 536, 1000, 9000, 0))
-        return out
+            burst = draw.choice((MSS, 536, 1000, 9000, 0)), draw.choice((1, 2, 3, 44, 300))
+        return outwards, bytes(frame).ljust(14, b"\0"), *burst
 
     def _in_frame(self, flow: Flow, outwards: bool, segment: bytes) -> bytes:
         draw = self.draw
@@ -115,8 +101,7 @@ class Connections(Packets):
         options = options[:40].ljust((len(options[:40]) + 3) // 4 * 4, b"\0")
         check = draw.choice((draw.getrandbits(16), 0, 0xFFFF))
         window = draw.choice((65535, 0, 1, 500, draw.getrandbits(16)))
-        offset = (5 + len(options) // 4) << 4 | reserved
-        return struct.pack("!HHIIBBHHH", *ports, seq, ack, offset, flags, window, check, 0) + options
+        return tcp_header(*ports, seq, ack, flags, window, options, reserved, check)
 
     def _sent(self, flow: Flow, flags: int, payload: bytes) -> bytes:
         draw = self.draw
@@ -132,18 +117,24 @@ class Connections(Packets):
         if draw.random() < 0.4:
             options += self._sack(ack)
         if len(options) + MCO_BYTES <= 40 and draw.random() < 0.95:
-            room = PLACEHOLDER if draw.random() < 0.97 else draw.randbytes(MCO_BYTES)
-            options = options.ljust((len(options) + 3) // 4 * 4, b"\x01") + room
+            options = options.ljust((len(options) + 3) // 4 * 4, b"\x01") + self._perhaps_another(PLACEHOLDER)
         return self._header(flow.ports, seq, ack, flags, options, 0)
 
     def _sack(self, ack: int) -> bytes:
         """Return blocks behind the acknowledged number, most of the time; one before it reports a packet that came twice."""
         draw = self.draw
-        blocks = b""
+        blocks: tuple[Block, ...] = ()
         for _ in range(draw.choice((1, 1, 2, 2, 3, 3, 4))):
             first = plus(ack, draw.choice((MSS, 2 * MSS, 1, 0, 7 * MSS, -MSS if draw.random() < 0.3 else MSS)))
-            blocks += struct.pack("!II", first, plus(first, MSS))
-        return b"\x01\x01\x05" + bytes([2 + len(blocks)]) + blocks
+            blocks += ((first, plus(first, MSS)),)
+        return sack(blocks)
+
+    def _perhaps_another(self, room: bytes) -> bytes:
+        """Return the option, or one of another kind, length or version."""
+        draw, changed = self.draw, bytearray(room)
+        if draw.random() < 0.05:
+            changed[draw.choice((0, 1, 7))] ^= 1 << draw.randrange(8)
+        return bytes(changed)
 
     def _received(self, flow: Flow, flags: int, payload: bytes) -> bytes:
         draw = self.draw
@@ -168,7 +159,7 @@ class Connections(Packets):
         )
         flow.local[channel] = plus(flow.local[channel], size)
         options = TIMESTAMPS * flow.timestamps + self._sack(ack) * (draw.random() < 0.1)
-        options = options[: 40 - MCO_BYTES] + option(mco, draw.choice((1,) * 60 + (0, 2, 15)))
+        options = options[: 40 - MCO_BYTES] + self._perhaps_another(option(mco))
         if draw.random() < 0.03:
             options = options[: draw.randrange(len(options))]
         if self.kind is Kind.PORTS:
@@ -180,72 +171,37 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
     """Give packets to the programs and compare with the reference what comes out and what is remembered."""
     stream = Connections(seed)
     peers, leaving = {int(IPv4Address(peer)) for peer in PEERS}, {int(IPv4Address(LEAVING))}
-    wire = Wire(Host(capacity=CAPACITY, clock_us=count().__next__), peers, leaving)
     with Programs(CAPACITY) as programs:
+        both = Both(programs, Wire(Host(capacity=CAPACITY, clock_us=count().__next__), peers, leaving))
         programs.add_peer(LEAVING, ACCEPTS)
         for peer in PEERS:
             programs.add_peer(peer)
         for number in numbered(packets, say):
             if number % PACKETS_ALIKE == 0:
-                _compare_all(programs, wire, seed)
-                _set(programs, wire, stream.draw, first=not number)
-                stream.kind = wire.kind
-            packet = stream.packet()
-            if len(packet.frame) >= MIN_OF_IP.get(packet.frame[12:14], 0):
-                _compare(programs, wire, packet, f"seed {seed}, packet {number}")
-        _compare_all(programs, wire, seed)
-        counted = +wire.counters
-        if counted != programs.counters():
-            raise Difference(f"the programs have counted {programs.counters()}, the reference {counted}")
-    return counted
+                both.compare_all()
+                _set(both, stream, first=not number)
+            outwards, frame, *burst = stream.packet()
+            if len(frame) >= MIN_OF_IP.get(frame[12:14], 0):
+                try:
+                    (both.out if outwards else both.into)(frame, *burst)
+                except Difference as difference:
+                    raise Difference(f"seed {seed}, packet {number}, {burst}: {difference}") from None
+        both.compare_all()
+    return +both.wire.counters
 
 
-def _set(programs: Programs, wire: Wire, draw: random.Random, first: bool) -> None:
+def _set(both: Both, stream: Connections, first: bool) -> None:
     """Begin anew with other settings, without a connection."""
-    programs.clear()
-    wire.host.connections.clear()
-    channels = draw.choice((8, 8, draw.randrange(2, MAX_CHANNELS + 1)))
-    settings = {"filtering": draw.random() < 0.9, "regulating": draw.random() < 0.9}
-    kind, patience_us = draw.choice((Kind.PATHS, Kind.PATHS, Kind.PORTS)), draw.choice((ALWAYS_US, NEVER_US, NEVER_US))
-    for each in (programs, wire):
-        each.set(channels, kind, patience_us=patience_us, **settings)
-    if first:
-        return  # nor with a path table
-    sets = table(seed=draw.getrandbits(32), inter_pod=draw.choice((INTER_POD, INTER_POD[:1], INTER_RACK, LARGE)))
-    wire.table = sets._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2))
-    programs.swap(wire.table)
-
-
-def _compare(programs: Programs, wire: Wire, packet: Packet, which: str) -> None:
-    frame, key = packet.frame, packet.flow.key
-    if packet.outwards:
-        wanted = wire.egress(frame, packet.gso_size, packet.gso_segments)
-        got = programs.egress(frame, packet.gso_size, packet.gso_segments)
-    else:
-        wanted = Verdict.PASS, wire.ingress(frame, packet.gso_size, packet.gso_segments)
-        got = Verdict.PASS, programs.ingress(frame, packet.gso_size, packet.gso_segments)
-    its = wire.host.connections.get(key)
-    remembered, state = pack(its) if its else None, programs.state(key)
-    if got == wanted and state == remembered:
-        return
-    raise Difference(
-        f"{'egress' if packet.outwards else 'ingress'}, {which}, gso_size {packet.gso_size}, segments {packet.gso_segments}\n"
-        f"frame     {frame.hex()}\nreference {wanted[1].hex()} {wanted[0]}\nprogram   {got[1].hex()} {got[0]}\n"
-        + _differences(remembered, state)
-    )
-
-
-def _compare_all(programs: Programs, wire: Wire, seed: int) -> None:
-    known = {key: programs.state(key) for key in programs.known_keys()}
-    if known != {key: pack(its) for key, its in wire.host.connections.items()}:
-        raise Difference(f"seed {seed}: other connections than those of a packet's own have changed")
-
-
-def _differences(reference: bytes | None, program: bytes | None) -> str:
-    if reference is None or program is None:
-        return f"reference {reference!r}\nprogram   {program!r}"
-    pairs = zip(named(reference).items(), named(program).values(), strict=True)
-    return "\n".join(f"{name}: reference {value}, program {its}" for (name, value), its in pairs if value != its)
+    both.clear()
+    draw = stream.draw
+    stream.kind = draw.choice((Kind.PATHS, Kind.PATHS, Kind.PORTS))
+    both.use(
+        stream.kind, draw.choice((8, 8, draw.randrange(2, MAX_CHANNELS + 1))), draw.choice((ALWAYS_US, NEVER_US, NEVER_US)),
+        filtering=draw.random() < 0.9, regulating=draw.random() < 0.9,
+    )  # fmt: skip
+    if not first:  # nor with a path table
+        sets = table(seed=draw.getrandbits(32), inter_pod=draw.choice((INTER_POD, INTER_POD[:1], INTER_RACK, LARGE)))
+        both.swap(sets._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2)))
 
 
 if __name__ == "__main__":

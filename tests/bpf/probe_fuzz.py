@@ -4,10 +4,13 @@ A run prints its seed; ``--seed`` repeats it. The first difference ends it, with
 """
 
 from collections import Counter
+from contextlib import ExitStack
 from ipaddress import IPv4Address
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.probing.programs import ProbeProgram
+from sopa_ryu.agent.kernel.libbpf import Outcome
+from sopa_ryu.agent.probing.frames import Ends
+from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
 from sopa_ryu.channel.probes import Stream
 from tests.bpf.fuzz import MIN_OF_IP, Difference, Packets, main, numbered
 from tests.bpf.probe_reference import Reference, without_times
@@ -40,35 +43,52 @@ class Frames(Packets):
         return frame
 
 
+class Host(ExitStack):
+    """The program of a host, and the reference beside it: both do the same, or a `Difference` says what not."""
+
+    def __init__(self, its: Ends, **options: int) -> None:
+        super().__init__()
+        self.program = ProbeProgram(its, **options)
+        self.callback(self.program.close)
+        self.reference, self.counted = Reference(its), Counter[Seen]()
+
+    def take(self, frame: bytes) -> tuple[Outcome, Seen | None]:
+        """Return what becomes of a frame, and what is counted."""
+        wanted, done = self.reference.expect(frame), self.program.run(frame)
+        made = done.data if wanted.answer is None or done.data == frame else without_times(done.data)
+        if (done.retval, made) != (wanted.verdict, wanted.answer or frame):
+            raise Difference(
+                f"{self.program.ends.carrier}, {wanted.seen}\nframe     {frame.hex()}\n"
+                f"reference {(wanted.answer or frame).hex()} ({wanted.verdict})\nprogram   {made.hex()} ({done.retval})"
+            )
+        if wanted.seen is not None:
+            self.counted[wanted.seen] += 1
+        return done, wanted.seen
+
+    def compare_counts(self) -> None:
+        if self.counted != +Counter(self.program.seen()):
+            raise Difference(f"the program has counted {self.program.seen()}, the reference {self.counted}")
+
+
 def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
     """Give frames to the program of a host with either carrier; return what the reference says that they count."""
     done, stream = Counter[str](), Frames(seed)
-    hosts = [(ProbeProgram(ends(THERE, carrier), most=0), Reference(ends(THERE, carrier))) for carrier in Carrier]
-    try:
+    with ExitStack() as stack:
+        hosts = [stack.enter_context(Host(ends(THERE, carrier), most=0)) for carrier in Carrier]
         for number in numbered(packets, say):
             frame = stream.next()
             if len(frame) < MIN_OF_IP.get(frame[12:14], 14):
                 continue
-            for program, reference in hosts:
-                wanted = reference.expect(frame)
-                outcome = program.run(frame)
-                made = outcome.data if wanted.answer is None or outcome.data == frame else without_times(outcome.data)
-                if (outcome.retval, made) != (wanted.verdict, wanted.answer or frame):
-                    raise Difference(
-                        f"{program.ends.carrier}, seed {seed}, packet {number} ({wanted.seen})\nframe     {frame.hex()}\n"
-                        f"reference {(wanted.answer or frame).hex()} ({wanted.verdict})\nprogram   {made.hex()} ({outcome.retval})"
-                    )
-                done["passed" if wanted.seen is None else wanted.seen.name.lower()] += 1
+            for host in hosts:
+                try:
+                    _, seen = host.take(frame)
+                except Difference as difference:
+                    raise Difference(f"seed {seed}, packet {number}, {difference}") from None
+                done["passed" if seen is None else seen.name.lower()] += 1
                 if number % EVERY == 0:
-                    program.records()
-        told = Counter(passed=done["passed"])
-        for program, _ in hosts:
-            told.update({seen.name.lower(): count for seen, count in program.seen().items()})
-    finally:
-        for program, _ in hosts:
-            program.close()
-    if told != done:
-        raise Difference(f"the programs have counted {told}, the reference {done}")
+                    host.program.records()
+        for host in hosts:
+            host.compare_counts()
     return done
 
 

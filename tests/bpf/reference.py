@@ -1,4 +1,4 @@
-"""Reference of the programs of the ``option`` carrier, in Python, from the documents alone (docs/wire-format.md, RFC 791).
+"""Reference of the programs that read and write labels, in Python, from the documents alone (docs/wire-format.md, RFC 791).
 
 Each function takes a frame and returns the frame that comes out, with the name of what is counted (empty for nothing).
 """
@@ -7,7 +7,7 @@ import struct
 from typing import NamedTuple
 
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
-from sopa_ryu.agent.paths.path_table import PathTable
+from sopa_ryu.agent.paths.path_table import Label, PathTable
 from tests.helpers.frames import checksum, summed
 
 IPV4, VLAN = b"\x08\x00", b"\x81\x00"
@@ -61,37 +61,60 @@ def flow(packet: bytes, its: Header) -> FlowKey | None:
     return FlowKey(its.src, its.dst, 0, its.protocol)
 
 
-def write(frame: bytes, table: PathTable, mtu: int) -> Result:
-    """tc egress; for a table that chooses by hash, so that no packet depends on an earlier one."""
-    tagged = frame[12:14] == VLAN
-    at = LINK + 4 * tagged
+def _chosen(frame: bytes, table: PathTable) -> tuple[Label, bytes] | str:
+    """The label and the Ethernet destination of a packet that gets one, by a table that chooses by hash; or why it gets none."""
+    at = _network(frame)
     if len(frame) < at:
-        return frame, "malformed"
+        return "malformed"
     if frame[at - 2 : at] != IPV4:
-        return frame, "not_ipv4"
+        return "not_ipv4"
     packet = frame[at:]
     if len(packet) < BASE:
-        return frame, "malformed"
+        return "malformed"
     its = ipv4(packet)
     if its.version != 4 or its.header < BASE or its.header > len(packet):
-        return frame, "malformed"
+        return "malformed"
     key = flow(packet, its)
     if key is None:
-        return frame, "malformed"
-    candidates = table.candidates(its.dst)
-    if not candidates:
-        return frame, "outside" if candidates is None else "no_path"
+        return "malformed"
+    way = table.way_out(key)
+    chosen = table.choose(key, 0)
+    if chosen is None:
+        return "no_path" if table.candidates(its.dst) == () else "outside"
+    return chosen, frame[:6] if way is None else way.mac
+
+
+def _network(frame: bytes) -> int:
+    """Where the packet begins, behind a VLAN tag if there is one."""
+    return LINK + 4 * (frame[12:14] == VLAN)
+
+
+def label(frame: bytes, table: PathTable) -> Result:
+    """tc egress, of the ``mac`` carrier."""
+    found = _chosen(frame, table)
+    if isinstance(found, str):
+        return frame, found
+    hops, destination = found
+    return destination + LABEL + bytes(hops) + frame[12:], "labelled"
+
+
+def write(frame: bytes, table: PathTable, mtu: int) -> Result:
+    """tc egress, of the ``option`` carrier."""
+    found = _chosen(frame, table)
+    if isinstance(found, str):
+        return frame, found
+    hops, destination = found
+    packet = frame[_network(frame) :]
+    its = ipv4(packet)
     if not its.header <= its.total <= len(packet):
         return frame, "malformed"
     if its.header == 60:
         return frame, "no_room"
     if its.total + 4 > mtu:
         return frame, "too_big"
-    chosen = table.choose(key, 0)
-    assert chosen is not None
-    option = OPTION + bytes(chosen)
+    options = OPTION + bytes(hops) + packet[BASE : its.header]
     # the kernel keeps a tag outside the packet
-    return frame[:12] + IPV4 + rebuilt(packet, its.total + 4, option + packet[BASE : its.header]), "labelled"
+    return destination + frame[6:12] + IPV4 + rebuilt(packet, its.total + 4, options), "labelled"
 
 
 def strip(frame: bytes) -> Result:
@@ -118,7 +141,7 @@ def parse(frame: bytes) -> Result:
 
 
 def _word(frame: bytes) -> tuple[bytes | None, str]:
-    at = LINK + 4 * (frame[12:14] == VLAN)
+    at = _network(frame)
     packet = frame[at:]
     if frame[at - 2 : at] != IPV4 or len(packet) < BASE + 4:
         return None, "unlabelled"

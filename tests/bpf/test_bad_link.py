@@ -1,101 +1,26 @@
-"""Grey and corrupting links: packet by packet (BPF_PROG_TEST_RUN) against the twin in Python, and at a real interface."""
+"""Grey, corrupting and slow links at a real interface, packet by packet against the twin in Python."""
 
 import socket
 import struct
-from collections.abc import Iterator
 from itertools import takewhile
 
 import pytest
 
-from experiments.core.draws import Kind, drawn, hits, stream, threshold
-from experiments.emulation.bad_links import OBJECT, BadLinks, Count
-from sopa_ryu.agent.kernel import libbpf, tc
-from sopa_ryu.agent.kernel.build import build
+from experiments.core.draws import Kind, drawn, hits, stream
+from experiments.emulation.bad_links import BadLinks, Count
+from sopa_ryu.agent.kernel import tc
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.frames import UDP, ip, ports
-from tests.helpers.veth import PEER_ADDRESS, Pair, arrives
+from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, arrives, frames, raw_socket
 from topologies import Clos, FatTree, Host, Switch, TopologyError
 
 QUIET_SECONDS = 0.3
-LOOPBACK = 1  # the interface of a test run
 FRAME = ip(ports(40000, 9), proto=UDP)
-STOLEN, UNSPEC = 4, 2**32 - 1
 LINK, LOWER, UPPER = "a0_0-c0_1", "a0_0", "c0_1"
-
-
-class Program:
-    """The program with faults of the loopback interface, without attaching it."""
-
-    def __init__(self, program: libbpf.Object) -> None:
-        self._fd = program.program_fd("bad_link")
-        self._faults, self._counts = program.map_fd("faults"), program.map_fd("counts")
-
-    def begin(self, kind: Kind, seed: int, probability: float) -> None:
-        key = struct.pack("=II", LOOPBACK, kind)
-        libbpf.update(self._counts, key, bytes(16))
-        libbpf.update(self._faults, key, struct.pack("=QQ", seed, threshold(probability)))
-
-    def run(self, frame: bytes = FRAME) -> libbpf.Outcome:
-        return libbpf.run_program(self._fd, frame)
-
-    def count(self, kind: Kind) -> Count:
-        found = libbpf.lookup(self._counts, struct.pack("=II", LOOPBACK, kind), 16)
-        assert found is not None
-        return Count(*struct.unpack("=QQ", found))
-
-
-@pytest.fixture
-def program() -> Iterator[Program]:
-    build([OBJECT])
-    with libbpf.Object(OBJECT) as loaded:
-        yield Program(loaded)
 
 
 def expected(seed: int, probability: float, packets: int) -> list[int]:
     return list(takewhile(lambda number: number < packets, hits(seed, probability)))
-
-
-@pytest.mark.parametrize("probability", [0.0, 0.001, 0.01, 0.1, 0.5, 1.0])
-def test_a_seed_and_a_number_decide_which_packets_are_lost(program: Program, probability: float) -> None:
-    seed, packets = stream(7, LINK, UPPER, Kind.LOSS), 4000
-    for _ in range(2):  # the same again
-        program.begin(Kind.LOSS, seed, probability)
-        outcomes = [program.run() for _ in range(packets)]
-        lost = [number for number, outcome in enumerate(outcomes) if outcome.retval == STOLEN]
-        assert lost == expected(seed, probability, packets)
-        assert {outcome.retval for outcome in outcomes} <= {STOLEN, UNSPEC}
-        assert program.count(Kind.LOSS) == (packets, len(lost))
-        # within five standard deviations of a fair draw
-        assert abs(len(lost) - packets * probability) <= 5 * (packets * probability * (1 - probability)) ** 0.5
-
-
-def test_one_bit_anywhere_in_the_packet_is_flipped_and_the_packet_goes_on(program: Program) -> None:
-    seed, probability, packets = stream(3, LINK, LOWER, Kind.CORRUPTION), 0.3, 6000
-    program.begin(Kind.CORRUPTION, seed, probability)
-    bits: list[int] = []
-    flipped: list[int] = []
-    for number in range(packets):
-        outcome = program.run()
-        assert (outcome.retval, len(outcome.data)) == (UNSPEC, len(FRAME))
-        difference = int.from_bytes(outcome.data) ^ int.from_bytes(FRAME)
-        if difference:
-            assert difference.bit_count() == 1
-            flipped.append(number)
-            place = drawn(drawn(seed, number), 0) % (8 * len(FRAME))
-            assert outcome.data[place // 8] ^ FRAME[place // 8] == 1 << place % 8
-            bits.append(place)
-    assert flipped == expected(seed, probability, packets)
-    assert program.count(Kind.CORRUPTION) == (packets, len(flipped))
-    assert len(set(bits)) > 0.8 * 8 * len(FRAME)  # header, label and payload
-
-
-def test_a_lost_packet_is_not_corrupted_too(program: Program) -> None:
-    program.begin(Kind.LOSS, 1, 0.5)
-    program.begin(Kind.CORRUPTION, 2, 0.5)
-    for _ in range(400):
-        program.run()
-    loss, corruption = program.count(Kind.LOSS), program.count(Kind.CORRUPTION)
-    assert (loss.packets, corruption.packets) == (400, 400 - loss.hit)
 
 
 def test_directions_links_kinds_and_seeds_have_sequences_of_their_own() -> None:
@@ -141,6 +66,33 @@ def exchange(pair: Pair, count: int) -> tuple[list[int], list[int]]:
     return arrived[1], arrived[0]
 
 
+@pytest.mark.parametrize("loss", [0.01, 0.5, 1.0])
+def test_a_seed_and_a_number_decide_which_packets_are_lost_and_of_the_others_which_bit_is_flipped(
+    pair: Pair, loss: float
+) -> None:
+    packets, corruption, seeds = 2000, 0.3, [stream(7, LINK, UPPER, kind) for kind in (Kind.LOSS, Kind.CORRUPTION)]
+    with (
+        BadLinks(TwoEnds(pair), TwoEnds(pair).netns) as bad,
+        raw_socket(pair.peer, "peer0", ALL) as wire,
+        raw_socket(pair.host, "host0", 0) as sender,
+    ):
+        bad.set_loss(LINK, UPPER, loss, seed=7)
+        bad.set_corruption(LINK, UPPER, corruption, seed=7)
+        for _ in range(packets):
+            sender.send(FRAME)
+        arrived = frames(wire, QUIET_SECONDS)
+        counts = bad.lost(LINK, UPPER), bad.corrupted(LINK, UPPER)
+    lost, flipped = expected(seeds[0], loss, packets), expected(seeds[1], corruption, len(arrived))
+    assert len(arrived) == packets - len(lost)
+    assert counts == (Count(packets, len(lost)), Count(len(arrived), len(flipped)))
+    for number, frame in enumerate(arrived):
+        wanted = bytearray(FRAME)
+        if number in flipped:
+            place = drawn(drawn(seeds[1], number), 0) % (8 * len(FRAME))
+            wanted[place // 8] ^= 1 << place % 8
+        assert frame == wanted
+
+
 @pytest.fixture
 def ends(pair: Pair) -> TwoEnds:
     exchange(pair, 1)  # ARP
@@ -167,20 +119,6 @@ def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pa
         assert bad.lost(LINK, UPPER).hit == 200 - len(up)
     assert exchange(pair, 100) == (list(range(100)), list(range(100)))
     assert [pair.on_host(show) for show in shows] == before
-
-
-def test_a_receiver_refuses_corrupted_datagrams(pair: Pair, ends: TwoEnds) -> None:
-    for on, name in ((pair.on_host, "host0"), (pair.on_peer, "peer0")):  # as in the lab: no checksum is left to a card
-        on(f"ethtool -K {name} tx off rx off")
-    with BadLinks(ends, ends.netns) as bad:
-        bad.set_corruption(LINK, UPPER, 0.2, seed=1)
-        up, down = exchange(pair, 500)
-        found = bad.corrupted(LINK, UPPER)
-    assert found.packets == 500
-    assert (down, up) == (list(range(500)), sorted(set(up)))
-    # a bit of the Ethernet source, of the type of service or of no consequence leaves a datagram whole; every one that arrives is
-    assert set(up) <= set(range(500))
-    assert 0 < 500 - len(up) <= found.hit
 
 
 def test_a_clsact_that_was_there_stays_with_what_it_has(pair: Pair, ends: TwoEnds) -> None:

@@ -1,7 +1,8 @@
-"""Real TCP with MCS at both ends: over paths that differ by milliseconds, and while agents come, are killed and end."""
+"""Real TCP with MCS at both ends: over paths that differ, lose packets or die, and while agents come, are killed and end."""
 
 from __future__ import annotations
 
+import ctypes
 import heapq
 import json
 import os
@@ -22,8 +23,8 @@ from pathlib import Path
 import pytest
 
 from experiments.emulation.processes import AgentProcess, free_ports
-from sopa_ryu.agent.kernel import libbpf
-from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.kernel import cgroup, libbpf
+from sopa_ryu.agent.kernel.netns import cookie, inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.mcs_peers import Use
@@ -33,7 +34,6 @@ from tests.bpf.mcs_programs import ONLY, SETTINGS
 from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import INTER_POD, table, word_of
 from tests.helpers.scrape import scrape
-from tests.helpers.sock_ops import detach, program_of
 from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, Stream, frames, raw_socket, run, transfer, veth_pair
 from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 from topologies.lab.standstill import standing_still
@@ -64,12 +64,16 @@ def scattering(*ends: tuple[str, str, str], patience_us: int = 0) -> Iterator[li
 
 
 class Relay:
-    """A network of four paths of different length, for each direction the same, between two packet sockets."""
+    """A network of four paths of different length, for each direction the same, between two packet sockets.
+
+    It loses each so many labelled packets, and all of a path that is dead.
+    """
 
     def __init__(self, ends: tuple[socket.socket, socket.socket]) -> None:
         self._ends = ends
         self._stopped = False
         self.taken = dict.fromkeys(INTER_POD, 0)
+        self.loses_each, self.dead = 0, set[Label]()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Relay:
@@ -94,6 +98,8 @@ class Relay:
                 if label is not None:
                     self.taken[label] += 1
                     at += STEP * INTER_POD.index(label)
+                    if label in self.dead or (self.loses_each and number % self.loses_each == 0):
+                        continue
                 heapq.heappush(under_way, (at, number, self._ends[end is self._ends[0]], frame))
             while under_way and under_way[0][0] <= time.monotonic():
                 _, _, end, frame = heapq.heappop(under_way)
@@ -175,6 +181,19 @@ def test_over_paths_of_different_length_no_tcp_sees_reordering(relayed: tuple[Pa
         assert counted["TcpExtTCPSACKReorder"] < 100
 
 
+def test_what_is_lost_is_soon_sent_again_and_a_path_that_has_died_is_left(relayed: tuple[Pair, Relay]) -> None:
+    pair, relay = relayed
+    with scattering((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE)):
+        relay.loses_each = 300
+        assert exchange(pair, 1_000_000)
+        assert statistics(pair._host)["TcpExtTCPSackRecovery"] > 0
+        relay.loses_each, relay.dead = 0, {INTER_POD[2]}
+        before = dict(relay.taken)
+        assert exchange(pair, 1_000_000)
+    taken = {label: count - before[label] for label, count in relay.taken.items()}
+    assert taken.pop(INTER_POD[2]) < min(taken.values()) // 3
+
+
 def test_a_signed_connection_is_not_touched(pair: Pair) -> None:
     with scattering((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE)) as ends:
         assert exchange(pair, 300_000, PASSWORD)
@@ -252,6 +271,41 @@ class Ends:
         with raw_socket(self.pair.peer, "peer0", ALL) as capture:
             assert transfer(self.pair, data, pieces=20) == data
             return [frame for frame in frames(capture) if frame[12:14] == b"\x08\x00" and frame[23] == 6]
+
+
+def program_of(netns: str) -> int | None:
+    """Return the id of the program that has TCP leave room for MCS in a network namespace; None if none does."""
+    with inside(netns):
+        key = struct.pack("=Q", cookie())
+    for program in cgroup.sock_ops_programs():
+        if libbpf.program_name(program) != "sopa_mcs_ops":
+            continue
+        try:
+            namespaces = libbpf.open_program_map(program, "mcs_namespaces")
+        except libbpf.BpfMapError:  # of another run of these tests, and it has ended
+            continue
+        try:
+            if libbpf.lookup(namespaces, key, 4) is not None:
+                return program
+        finally:
+            os.close(namespaces)
+    return None
+
+
+def detach(program: int) -> None:
+    """Detach it, as the end of its link does."""
+    number = ctypes.c_uint32(0)
+    while not libbpf.call("bpf_link_get_next_id", number, ctypes.byref(number)):
+        link = libbpf.call("bpf_link_get_fd_by_id", number)
+        if link < 0:
+            continue  # it is gone
+        try:
+            info, length = ctypes.create_string_buffer(16), ctypes.c_uint32(16)
+            libbpf.check(libbpf.call("bpf_obj_get_info_by_fd", link, info, ctypes.byref(length)), "link")
+            if struct.unpack_from("=8xI", info.raw)[0] == program:
+                libbpf.check(libbpf.call("bpf_link_detach", link), "detach")
+        finally:
+            os.close(link)
 
 
 @pytest.fixture

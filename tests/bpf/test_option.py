@@ -1,4 +1,4 @@
-"""The programs of the ``option`` carrier, packet by packet (BPF_PROG_TEST_RUN): golden packets, and the reference in Python."""
+"""The programs that read and write labels, packet by packet (BPF_PROG_TEST_RUN): golden packets, and the reference in Python."""
 
 from collections.abc import Iterator
 
@@ -34,17 +34,6 @@ def test_golden(programs: Programs, golden: Golden) -> None:
     assert getattr(reference, golden.program)(golden.frame, *more) == (golden.result, golden.counted)
     if golden.counted == "labelled" and golden.frame[12:14] == b"\x08\x00":
         assert programs.run("strip", golden.result).data == golden.frame
-
-
-def test_every_room_in_the_header_is_used() -> None:
-    with Labeller("lo", carrier=Carrier.OPTION) as labeller:
-        labeller.swap(table())
-        stacked = labeller.run(tcp(), repeat=11).data
-        assert len(stacked) == len(tcp()) + 40
-        assert {stacked[at : at + 2] for at in range(34, 74, 4)} == {b"\x9e\x04"}
-        assert (labeller.counters()["labelled"], labeller.counters()["no_room"]) == (10, 1)
-        assert labeller.strip(stacked, repeat=11).data == tcp()
-        assert labeller.counters()["stripped"] == 10
 
 
 def test_a_packet_that_cannot_be_labelled_takes_no_turn_of_its_flow() -> None:

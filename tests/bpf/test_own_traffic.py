@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
+from sopa_ryu.agent.kernel.own_traffic import SentAgain
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash
 from sopa_ryu.agent.paths.path_table import Label, PathTable, WayOut
 from tests.bpf.labelling import label_of
-from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, TCP, UDP, ip, ports, table
+from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, TCP, UDP, ip, ports, table
 from tests.helpers.golden import Step, play, scripts
 
 RINGS, SEGMENTS, WINDOW = 512, 128, 1 << 30
@@ -70,39 +70,40 @@ class Reference:
 
 @pytest.mark.parametrize("carrier", Carrier)
 def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(carrier: Carrier) -> None:
-    with Labeller("lo", carrier=carrier, fabric_mtu=9000) as labeller:
-        compare_random_flows(labeller, seed=len(carrier.name))
-
-
-def compare_random_flows(labeller: Labeller, seed: int) -> None:
+    seed = len(carrier.name)
     draw = random.Random(f"{seed} own traffic")
-    labeller.swap(table(seed=seed))
-    reference = Reference(seed)
-    flows = [(sport, draw.choice((FAR, NEAR)), draw.choice((0, 12))) for sport in range(41000, 41060)]
-    starts = {sport: draw.choice((0, draw.randrange(1 << 32), (1 << 32) - 5000)) for sport, _, _ in flows}
-    following, wanted = dict(starts), []
-    for _ in range(6000):
-        sport, dst, options = draw.choice(flows if draw.random() < 0.3 else flows[:3])
-        size = draw.choice((1, 20, 700, 1448))
-        seq = following[sport]
-        if draw.random() < 0.2:  # some of it again, also what the ring does not have any more
-            seq = max(starts[sport], seq - draw.choice((1, 100, 1448, 5000, 200_000)))
-        label = send(labeller, segment(seq, size, sport=sport, dst=dst, options=options))
-        following[sport] = max(following[sport], seq + size)
-        found = reference.send(FlowKey.of(HERE, dst, TCP, sport, 5001), seq, size, label)
-        if found is not None:
-            wanted.append(found)
-    assert len(wanted) > 500
-    assert again(labeller) == wanted[:ROOM]  # the ring's room
+    with Labeller("lo", carrier=carrier, fabric_mtu=9000) as labeller:
+        labeller.swap(table(seed=seed))
+        reference = Reference(seed)
+        flows = [(sport, draw.choice((FAR, NEAR)), draw.choice((0, 12))) for sport in range(41000, 41060)]
+        starts = {sport: draw.choice((0, draw.randrange(1 << 32), (1 << 32) - 5000)) for sport, _, _ in flows}
+        following, wanted = dict(starts), []
+        for _ in range(6000):
+            sport, dst, options = draw.choice(flows if draw.random() < 0.3 else flows[:3])
+            size = draw.choice((1, 20, 700, 1448))
+            seq = following[sport]
+            if draw.random() < 0.2:  # some of it again, also what the ring does not have any more
+                seq = max(starts[sport], seq - draw.choice((1, 100, 1448, 5000, 200_000)))
+            label = send(labeller, segment(seq, size, sport=sport, dst=dst, options=options))
+            following[sport] = max(following[sport], seq + size)
+            found = reference.send(FlowKey.of(HERE, dst, TCP, sport, 5001), seq, size, label)
+            if found is not None:
+                wanted.append(found)
+        assert len(wanted) > 500
+        assert again(labeller) == wanted[:ROOM]  # the ring's room
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "own_traffic"), ids=lambda path: path.stem)
 def test_script(labeller: Labeller, script: Path, request: pytest.FixtureRequest) -> None:
-    """``send`` says the label, ``again`` what was sent again: the rack, and the label that it had before."""
+    """``send`` says the label, ``again`` what was sent again: the rack, and the label before; ``busy`` racks that packets go to."""
 
     def handle(step: Step) -> str:
         if step.command == "again":
             return "\n".join(f"{its.rack} {its.label}" for its in again(labeller))
+        if step.command == "busy":
+            time.sleep(0.02)  # a jiffy has 10 ms at most
+            assert labeller.own is not None
+            return "\n".join(map(str, sorted(labeller.own.busy())))
         its = step.options
         flags = ACK | SYN * ("syn" in step.words)
         frame = segment(int(its["seq"], 0), int(its.get("size", 100)), dst=its.get("to", FAR), flags=flags)
@@ -129,17 +130,3 @@ def test_packets_on_their_way_out_count_for_the_gateways_rack(labeller: Labeller
     assert again(labeller) == [SentAgain((3, 1), first)]
     assert labeller.own is not None
     assert labeller.own.busy() == [(3, 1)]
-
-
-def test_racks_that_packets_go_to_are_named_once_for_each_look(labeller: Labeller) -> None:
-    own = labeller.own
-    assert isinstance(own, OwnTraffic)
-    assert own.busy() == []
-    labeller.run(ip(ports(1, 2), proto=UDP, dst=FAR))
-    labeller.run(segment(0, 100, dst=NEAR))
-    labeller.run(segment(0, 100, dst=SAME_RACK))
-    assert sorted(own.busy()) == [(0, 1), (2, 1)]
-    assert own.busy() == []
-    time.sleep(0.02)  # a jiffy has 10 ms at most
-    labeller.run(ip(ports(1, 2), proto=UDP, dst=FAR))
-    assert own.busy() == [(2, 1)]

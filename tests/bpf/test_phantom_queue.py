@@ -128,14 +128,6 @@ def compare(port: Port, seed: int) -> list[object]:
     return different
 
 
-def test_a_threshold_is_a_length_found_on_arrival(port: Port) -> None:
-    full_frame = sealed(tcp()[:34] + bytes(FRAME_BYTES - 34), ECT0)
-    port.configure(SLOW_MBIT, 100, 20)
-    port.begin(time.monotonic_ns())  # no tokens, nothing in the queue
-    marked = [port.send(full_frame) != full_frame for _ in range(23)]
-    assert marked == [False] * 21 + [True] * 2  # the 22nd is the first that finds more than 20
-
-
 def test_the_queue_gets_empty_at_the_links_rate_and_the_bucket_full_not_fuller(port: Port) -> None:
     frame, mbit = sealed(tcp(), ECT0), 0.008  # a byte in a millisecond
     port.configure(mbit, 1000, 20)

@@ -11,10 +11,10 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash, random_choice
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
-from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of
-from tests.helpers.path_tables import flow_positions, read_table, set_flow
+from tests.bpf.labelling import label_of
+from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp
+from tests.helpers.path_tables import flow_positions, set_flow
 
-STATEFUL = [Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL]
 GAP_NS = 100 * 10**9
 """Longer than a test stands still; a machine may run for less, and the clock's difference is right all the same."""
 MANY = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
@@ -54,7 +54,7 @@ def frame_of(size: int, sport: int = 40000, **fields: object) -> bytes:
 
 
 def word(labeller: Labeller, frame: bytes) -> Label:
-    taken = word_of(labeller.run(frame).data)
+    taken = label_of(labeller.run(frame).data)
     assert taken is not None
     return taken
 
@@ -63,10 +63,12 @@ def key_of(sport: int, dst: str = FAR) -> FlowKey:
     return FlowKey.of(HERE, dst, TCP, sport, 5001)
 
 
-@pytest.mark.parametrize("inter_pod", [INTER_POD, MANY], ids=["4", "576"])
+@pytest.mark.parametrize("carrier", Carrier)
+@pytest.mark.parametrize("inter_pod", [INTER_POD, MANY], ids=len)
 def test_program_and_model_choose_alike_whatever_is_sent_and_swapped(
-    labeller: Labeller, inter_pod: tuple[Label, ...]
+    make_labeller: Callable[..., Labeller], inter_pod: tuple[Label, ...], carrier: Carrier
 ) -> None:
+    labeller = make_labeller(carrier=carrier, fabric_mtu=9000)
     its = table(policy=Policy.LEAST_USED, inter_pod=inter_pod)
     lone = its._replace(sets=(INTRA_RACK, INTER_RACK, inter_pod, inter_pod[:1]), destinations=(0, 1, 2, 2, 3, 2, 2, 2))
     fewer = its._replace(sets=(INTRA_RACK, INTER_RACK[:1], inter_pod[1::2]))
@@ -113,47 +115,34 @@ def test_the_gap_is_time_since_the_flows_last_packet(labeller: Labeller) -> None
     assert flow_positions(labeller) == {key_of(40000): begun + 1}
 
 
+@pytest.mark.parametrize("carrier", Carrier)
 @pytest.mark.parametrize("cell", [1, 1514, 10_000, 65_536])
-def test_the_path_changes_with_the_first_packet_behind_a_flowcells_border(labeller: Labeller, cell: int) -> None:
+def test_the_path_changes_with_the_first_packet_behind_a_flowcells_border(
+    make_labeller: Callable[..., Labeller], cell: int, carrier: Carrier
+) -> None:
     """Flows have cells of their own, and a super-packet counts in full."""
+    labeller = make_labeller(carrier=carrier, fabric_mtu=9000)
     its = table(policy=Policy.FLOWCELL)._replace(parameter=cell)
     labeller.swap(its)
     draw, sent = random.Random(4), Counter[int]()
     for _ in range(600):
         size, sport = draw.choice((60, 1514, 3000)), draw.randrange(3)
-        taken = word_of(labeller.run(frame_of(size, sport), gso_segments=3 if size == 3000 else 0).data)
+        taken = label_of(labeller.run(frame_of(size, sport), gso_segments=3 if size == 3000 else 0).data)
         assert taken == its.choose(key_of(sport), sent[sport] // cell)
         sent[sport] += size
 
 
 @pytest.mark.parametrize("policy", Policy)
-def test_both_carriers_choose_alike(make_labeller: Callable[..., Labeller], policy: Policy) -> None:
-    mac, option = make_labeller(), make_labeller(carrier=Carrier.OPTION)
-    for labeller in (mac, option):
-        labeller.swap(table(policy=policy)._replace(parameter=GAP_NS if policy is Policy.FLOWLET else 3000))
-    for number in range(200):
-        frame = frame_of(700, number % 3 + 1)
-        assert option.run(frame).data[34:38] == mac.run(frame).data[8:12]
-
-
-@pytest.mark.parametrize("policy", STATEFUL)
-def test_a_fragment_and_a_rack_with_one_path_need_no_state(labeller: Labeller, policy: Policy) -> None:
-    labeller.swap(table(policy=policy))
-    fragments = {word(labeller, tcp(fragment=0x2000)) for _ in range(20)}
-    assert len(fragments) == 1
+def test_fragments_and_a_rack_with_one_path_need_no_state(labeller: Labeller, policy: Policy) -> None:
+    """All fragments of a datagram take one path."""
+    its = table(policy=policy)
+    labeller.swap(its)
+    for ident in range(20):
+        key = FlowKey.of(HERE, FAR, TCP | FRAGMENT_KEY, 0, ident)
+        for fragment in (0x2000, 0x2010, 0x0020):
+            assert word(labeller, frame_of(60, ident, fragment=fragment, ident=ident)) == its.choose(key, 0)
     labeller.run(tcp(dst="10.0.0.3"))
     assert flow_positions(labeller) == {}
-
-
-@pytest.mark.parametrize(
-    ("policy", "parameter"),
-    [(Policy.FLOWLET, 0), (Policy.FLOWCELL, 0), (Policy.FLOWCELL, -1), (Policy.FLOWLET, 1 << 63)],
-)
-def test_a_parameter_that_is_none_is_refused(labeller: Labeller, policy: Policy, parameter: int) -> None:
-    labeller.swap(table())
-    with pytest.raises(ValueError, match="needs a parameter"):
-        labeller.swap(table(policy=policy)._replace(parameter=parameter))
-    assert read_table(labeller) == table()
 
 
 def test_policies_have_the_command_lines_names() -> None:

@@ -1,6 +1,7 @@
 """The program that turns probes round, packet by packet: what it answers, takes, refuses and lets pass."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -8,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.kernel.libbpf import Outcome
 from sopa_ryu.agent.probing.frames import FRAME_BYTES, read
 from sopa_ryu.agent.probing.programs import BURST, ProbeProgram, Seen
 from sopa_ryu.channel.probes import Stream
-from tests.bpf.probe_fuzz import fuzz
-from tests.bpf.probe_reference import PASS, REDIRECT, SHOT, STOLEN, Reference, without_times
+from tests.bpf.probe_fuzz import Host, fuzz
+from tests.bpf.probe_reference import PASS, REDIRECT, SHOT, STOLEN
 from tests.helpers.frames import tcp
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.probe_frames import HERE, PATHS, SECRET, THERE, changed, ends, probe
@@ -21,66 +21,32 @@ from tests.helpers.probe_frames import HERE, PATHS, SECRET, THERE, changed, ends
 BOTH = [(first, second) for first in Carrier for second in Carrier]
 
 
-class Host:
-    """The program of a host, and the reference beside it."""
-
-    def __init__(self, address: IPv4Address, carrier: Carrier = Carrier.MAC, secret: int = SECRET) -> None:
-        self.program = ProbeProgram(ends(address, carrier, secret))
-        self.reference = Reference(self.program.ends)
-
-    def take(self, frame: bytes) -> Outcome:
-        """Run the program on a frame as it comes in; it does what the reference does."""
-        before, expected = self.program.seen(), self.reference.expect(frame)
-        done = self.program.run(frame)
-        counted = [seen for seen, count in self.program.seen().items() if count != before[seen]]
-        assert (done.retval, counted) == (expected.verdict, [expected.seen] if expected.seen is not None else [])
-        if expected.answer is None:
-            assert done.data == frame
-        else:
-            assert without_times(done.data) == expected.answer
-        return done
-
-
 @pytest.fixture
 def host() -> Iterator[Host]:
-    made = Host(THERE)
-    yield made
-    made.program.close()
+    with Host(ends(THERE)) as made:
+        yield made
+        made.compare_counts()
 
 
 @pytest.mark.parametrize(("near", "far"), BOTH)
 def test_a_probe_comes_back_on_its_own_path_with_either_carrier_at_either_end(near: Carrier, far: Carrier) -> None:
-    here, there = Host(HERE, near), Host(THERE, far)
-    for number in range(3):
-        sent = probe(PATHS[1], carrier=near, number=number)
-        assert len(sent) == FRAME_BYTES + near.overhead
-        back = there.take(sent).data
-        answer = read(back)
-        assert answer is not None
-        assert (answer.source, answer.destination, answer.carried) == (THERE, HERE, (0, 1))
-        assert (answer.number, answer.sender_number, answer.ssid, answer.secret) == (number, number, 77, SECRET)
-        assert answer.times[0] == answer.times[1] > answer.times[2] == 5_000_000_123
-        assert back[15] == 0xC0  # CS6
-        assert here.take(back).retval == STOLEN
-        [record] = here.program.records()
-        assert record[1:4] == (THERE, number, number)
-        assert record.arrived_ns > record.received_ns == record.sent_ns == answer.times[0]
-        assert record[6:] == (77, 0, 1)
-    here.program.close()
-    there.program.close()
-
-
-def test_answers_are_counted_by_source_stream_and_path(host: Host) -> None:
-    other = IPv4Address("10.3.0.2")
-    frames = [
-        probe(**its) for its in ({}, {"ssid": 78}, {"ssid": 0xFF}, {"ssid": 0xFF, "source": other}, {"source": other})
-    ]
-    frames += [probe(PATHS[2]), probe(Stream(THERE, 3))]
-    for number in range(3):
-        for frame in frames:
-            answer = read(host.take(frame).data)
+    with Host(ends(HERE, near)) as here, Host(ends(THERE, far)) as there:
+        for number in range(3):
+            sent = probe(PATHS[1], carrier=near, number=number)
+            assert len(sent) == FRAME_BYTES + near.overhead
+            back = there.take(sent)[0].data
+            answer = read(back)
             assert answer is not None
-            assert answer.number == number
+            assert (answer.source, answer.destination, answer.carried) == (THERE, HERE, (0, 1))
+            assert (answer.number, answer.sender_number, answer.ssid, answer.secret) == (number, number, 77, SECRET)
+            assert answer.times[0] == answer.times[1] > answer.times[2] == 5_000_000_123
+            assert back[15] == 0xC0  # CS6
+            assert there.take(back)[1] is Seen.NOT_OURS  # an answer is not answered
+            assert here.take(back)[1] is Seen.TAKEN
+            [record] = here.program.records()
+            assert record[1:4] == (THERE, number, number)
+            assert record.arrived_ns > record.received_ns == record.sent_ns == answer.times[0]
+            assert record[6:] == (77, 0, 1)
 
 
 def play_step(host: Host, step: Step) -> str:
@@ -92,10 +58,9 @@ def play_step(host: Host, step: Step) -> str:
         frame = changed(frame, int(its["at"]), bytes.fromhex(its["bytes"]), correct="wrong" not in step.words)
     frame = frame[:12] + bytes.fromhex(its.get("type", "0800")) + frame[14:]
     frame = tcp().ljust(FRAME_BYTES, b"x") if step.command == "tcp" else frame
-    before = host.program.seen()
-    retval = host.take(frame[: len(frame) - int(its.get("cut", 0))] + bytes(int(its.get("more", 0)))).retval
-    counted = [seen.name.lower() for seen, count in host.program.seen().items() if count != before[seen]]
-    return ", ".join([{PASS: "passes", SHOT: "dropped", REDIRECT: "sent back"}[retval], *counted])
+    done, seen = host.take(frame[: len(frame) - int(its.get("cut", 0))] + bytes(int(its.get("more", 0))))
+    verdict = {PASS: "passes", SHOT: "dropped", REDIRECT: "sent back"}[done.retval]
+    return verdict if seen is None else f"{verdict}, {seen.name.lower()}"
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "probes"), ids=lambda path: path.stem)
@@ -103,38 +68,29 @@ def test_script(host: Host, script: Path, request: pytest.FixtureRequest) -> Non
     play(script, partial(play_step, host), record=request.config.option.record)
 
 
-def test_an_answer_is_not_answered(host: Host) -> None:
-    answer = host.take(probe()).data
-    assert host.take(answer).retval == PASS  # it is another host's
-    peer = Host(HERE)
-    assert peer.take(answer).retval == STOLEN
-    peer.program.close()
-
-
-def test_a_forged_flood_of_one_source_is_answered_no_more_and_others_are(host: Host) -> None:
-    flood = [host.program.run(probe(number=number, ssid=number)).retval for number in range(3 * BURST)]
-    answered = flood.count(REDIRECT)
-    assert flood[: BURST // 2] == [REDIRECT] * (BURST // 2)
-    assert set(flood) == {REDIRECT, SHOT}
-    assert host.program.seen()[Seen.ANSWERED] == answered
-    assert host.program.seen()[Seen.TOO_MANY] == 3 * BURST - answered > 0
-    assert host.program.run(probe(source=IPv4Address("10.3.0.2"))).retval == REDIRECT
+def test_a_forged_flood_of_one_source_is_answered_no_more_and_others_are() -> None:
+    with closing(ProbeProgram(ends(THERE))) as program:
+        flood = [program.run(probe(number=number, ssid=number)).retval for number in range(3 * BURST)]
+        answered = flood.count(REDIRECT)
+        assert flood[: BURST // 2] == [REDIRECT] * (BURST // 2)
+        assert set(flood) == {REDIRECT, SHOT}
+        assert program.seen()[Seen.ANSWERED] == answered
+        assert program.seen()[Seen.TOO_MANY] == 3 * BURST - answered > 0
+        assert program.run(probe(source=IPv4Address("10.3.0.2"))).retval == REDIRECT
 
 
 def test_answers_that_nobody_reads_are_counted_and_dropped() -> None:
-    here, there = Host(HERE), Host(THERE)
-    ring = 1 << 16
-    answers = [changed(there.program.run(probe(ssid=n)).data, -8, bytes([10, 9, 0, n])) for n in range(90)]
-    total = 0
-    while not here.program.seen()[Seen.FULL]:
-        total += 1
-        assert here.program.run(answers[total % len(answers)]).retval in (STOLEN, SHOT)
-        assert total < ring
-    assert len(here.program.records()) == here.program.seen()[Seen.TAKEN] > 1000
-    assert here.program.records() == []
-    assert here.program.run(answers[0]).retval == STOLEN
-    here.program.close()
-    there.program.close()
+    with closing(ProbeProgram(ends(HERE))) as here, closing(ProbeProgram(ends(THERE))) as there:
+        ring = 1 << 16
+        answers = [changed(there.run(probe(ssid=n)).data, -8, bytes([10, 9, 0, n])) for n in range(90)]
+        total = 0
+        while not here.seen()[Seen.FULL]:
+            total += 1
+            assert here.run(answers[total % len(answers)]).retval in (STOLEN, SHOT)
+            assert total < ring
+        assert len(here.records()) == here.seen()[Seen.TAKEN] > 1000
+        assert here.records() == []
+        assert here.run(answers[0]).retval == STOLEN
 
 
 def test_garbled_probes_and_answers_are_treated_as_the_reference_does() -> None:

@@ -5,10 +5,9 @@ from ipaddress import IPv4Address, IPv4Network
 
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy
 
-SOURCE_MAC = bytes.fromhex("02000a000002")
-ETHERNET = bytes.fromhex("020000000001") + SOURCE_MAC
+ETHERNET = bytes.fromhex("02000000000102000a000002")
 HERE, FAR, NEAR, SAME_RACK = "10.0.0.2", "10.2.1.3", "10.0.1.2", "10.0.0.3"
-TCP, UDP, ICMP, SCTP, GRE = 6, 17, 1, 132, 47
+TCP, UDP, ICMP, SCTP = 6, 17, 1, 132
 
 # k=4, interleaved: the first hop changes on every packet
 INTER_POD: tuple[Label, ...] = ((0, 0), (1, 0), (0, 1), (1, 1))
