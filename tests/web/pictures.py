@@ -94,13 +94,16 @@ def uneven(lab: SopaLab, page: Page) -> None:
 
 def lossy(lab: SopaLab, page: Page) -> None:
     link = "a2_0-c0_1"
+    page.size(WIDTH, 800)
     page.open()
+    eventually(lambda: failures(lab), set(), seconds=PATIENCE)
     with BadLinks(lab.lab) as bad:
         bad.set_loss(link, "a2_0", 0.15, seed=7)
         bad.set_rate("e1_0-a1_1", "a1_1", 0.25)
         page.one("#colouring input[value=loss]").click()
         page.one("#name").send_keys(link, Keys.ENTER)
         eventually(lambda: page.names('.links [data-loss="2"]', "link"), [link], seconds=PATIENCE)
+        eventually(lambda: page.text("#problem-lists h3"), "Losing packets (1)", seconds=PATIENCE)
 
 
 PICTURES: dict[str, tuple[Clos, Callable[[SopaLab, Page], None]]] = {
