@@ -68,7 +68,7 @@ class LoadedFabric(StubFabric):
         self.changed()
 
     def links_measured(self, lost: dict[str, float], delayed_us: dict[str, float]) -> None:
-        """Let probes have found what links lose downwards, and what they add to 10 us there and back."""
+        """Let an evaluation find what links lose downwards, by five hosts, and what they add to 10 us there and back."""
         its, tree = self.health, self.state.tree
         size, number = its.elements.links, {tree.name(link): n for n, link in its.elements.present}
         loss, delay = array("f", [0.0] * 2 * size), array("f", [10.0] * size)
@@ -76,7 +76,9 @@ class LoadedFabric(StubFabric):
             loss[size + number[name]] = share
         for name, more in delayed_us.items():
             delay[number[name]] += more
-        about = {"suspects": [], "forged": {}, "plan": {}}
+        found = {"down": True, "confidence": 1.0, "hosts": 5}
+        suspects = [{"link": number[name], "loss": share, **found} for name, share in lost.items()]
+        about = {"suspects": suspects, "forged": {}, "plan": {}}
         its._follow(wire.read_health(wire.health(about, loss.tobytes(), delay.tobytes())[wire.HEADER.size :]))
         self.changed()
 
