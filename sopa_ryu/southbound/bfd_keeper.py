@@ -132,11 +132,11 @@ class BfdKeeper:
     def _gateways(self, addresses: Sequence[str], problems: dict[str, str]) -> str:
         """Enable BFD at the ports to gateways, and tell who answers."""
         tree = self._state.tree
-        found = gateway_bfd.enable(addresses, tree, self._interval_ms, tls=self._tls, change=self._may_change())
+        found = gateway_bfd.enable(addresses, tree, INTERVAL_MS, tls=self._tls, change=self._may_change())
         if found.enabled:
-            LOG.info("BFD enabled at the ports to %d gateways, every %d ms", found.enabled, self._interval_ms)
+            LOG.info("BFD enabled at the ports to %d gateways, every %d ms", found.enabled, INTERVAL_MS)
             hub.sleep(ANSWER_SECONDS)  # those that speak it are up by then
-            found = gateway_bfd.enable(addresses, tree, self._interval_ms, tls=self._tls, change=False)
+            found = gateway_bfd.enable(addresses, tree, INTERVAL_MS, tls=self._tls, change=False)
         problems |= found.problems
         for gateway, does in found.answers.items():
             self._answers(gateway, does)
