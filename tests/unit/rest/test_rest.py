@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
