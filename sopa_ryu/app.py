@@ -112,7 +112,6 @@ class SopaController(app_manager.RyuApp):
             self.state,
             self.connections,
             settings.ovsdb,
-            settings.bfd_interval,
             tls,
             self._gateway_answers,
             self._commands,
@@ -129,7 +128,7 @@ class SopaController(app_manager.RyuApp):
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
         self.undeliverable = UndeliverableAnswers(self.tree)
-        caretaker = Caretaker(self.tree, Policy(settings.suspect), settings.suspect_most)
+        caretaker = Caretaker(self.tree, Policy(settings.suspect))
         probe_bytes = PROBE_BYTES + settings.carrier.overhead
         least_loss, lists = settings.suspect_loss / 100, self.notifier.probe_lists
         self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity)
@@ -412,11 +411,6 @@ class SopaController(app_manager.RyuApp):
     def drain(self, name: str) -> None:
         """Drain a link that loses packets."""
         self.set_drained(name, True)
-
-    def lossy(self, names: frozenset[str]) -> None:
-        """Let exactly these links count as failed because they lose packets."""
-        if names != self.state.lossy_links:
-            self._carry_out(self.core.lossy(names, self._now()))
 
     # -- sopa_ryu.rest.reader.FabricControl ---------------------------------------------------------------------------
 

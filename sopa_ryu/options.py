@@ -15,7 +15,7 @@ from topologies.structure import MAX_K, MIN_K
 
 GROUP = "sopa"
 DEFAULT_K = 4
-SUSPECT_POLICIES = ("warn", "drain", "fail")
+SUSPECT_POLICIES = ("warn", "drain")
 
 
 class OptionError(ValueError):
@@ -50,7 +50,6 @@ class Settings:
     hold_down_max: float = 60.0
     lldp_interval: float = 10.0
     ovsdb: tuple[str, ...] = ()
-    bfd_interval: int = 100
     state_dir: Path = Path("/var/lib/sopa")
     no_label: frozenset[Host] = frozenset()
     tls: tuple[Path, Path] | None = None
@@ -64,7 +63,6 @@ class Settings:
     origin: tuple[str, ...] = ()
     suspect: str = "warn"
     suspect_loss: float = 0.05
-    suspect_most: int = 2
     cluster: ClusterSettings | None = None
 
 
@@ -132,15 +130,6 @@ _OPTIONS = [
         metavar="ADDRESS",
         help="OVSDB address of Open vSwitch, to enable BFD there, which detects silent and one-way loss: unix:PATH, "
         "tcp:HOST:PORT, or tcp:*:PORT for the address from which each switch connects; may be repeated (default: none)",
-    ),
-    cfg.IntOpt(
-        "bfd-interval",
-        default=Settings.bfd_interval,
-        min=10,
-        max=60_000,
-        metavar="MS",
-        help="BFD's interval where the controller enables it; three lost packets are a failure "
-        f"(default {Settings.bfd_interval})",
     ),
     cfg.MultiStrOpt(
         "no-label",
@@ -213,22 +202,13 @@ _OPTIONS = [
         default=str(Settings.suspect),
         metavar="POLICY",
         help="what happens to a link of which probes say that it loses packets: warn, a line in the log; drain, it is drained "
-        "until an operator restores it; fail, it counts as failed and is tried again after a minute, and after twice as long each "
-        f"time that it loses again (default {Settings.suspect})",
+        f"until an operator restores it (default {Settings.suspect})",
     ),
     cfg.FloatOpt(
         "suspect-loss",
         default=Settings.suspect_loss,
         metavar="PERCENT",
         help=f"the least loss of a suspect link (default {Settings.suspect_loss:g})",
-    ),
-    cfg.IntOpt(
-        "suspect-most",
-        default=Settings.suspect_most,
-        min=0,
-        metavar="N",
-        help="so many links at most are drained or failed at once because of lost probes, and never one that is needed: the last "
-        f"path between two racks, or more than half of a switch's uplinks (default {Settings.suspect_most})",
     ),
     cfg.StrOpt(
         "state-dir",
@@ -306,8 +286,13 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     if carrier not in list(Carrier):
         raise OptionError(f"carrier must be {' or '.join(Carrier)}, not {carrier}")
     group = conf[GROUP]
+    if group.suspect == "fail":
+        raise OptionError(
+            "suspect must not be fail any more: use drain, which excludes the link until sopa restore, or warn; hosts leave bad "
+            "paths by themselves"
+        )
     if group.suspect not in SUSPECT_POLICIES:
-        raise OptionError(f"suspect must be {', '.join(SUSPECT_POLICIES)}, not {group.suspect}")
+        raise OptionError(f"suspect must be {' or '.join(SUSPECT_POLICIES)}, not {group.suspect}")
     if not 0 < group.suspect_loss <= 100:
         raise OptionError(f"suspect-loss must be a percentage above 0, not {group.suspect_loss:g}")
     if (group.tls_cert is None) != (group.tls_key is None):
@@ -326,7 +311,6 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         hold_down_max=group.hold_down_max,
         lldp_interval=group.lldp_interval,
         ovsdb=tuple(group.ovsdb),
-        bfd_interval=group.bfd_interval,
         state_dir=Path(group.state_dir),
         no_label=tree.no_label | {_host(tree, text) for text in group.no_label},
         tls=(Path(group.tls_cert), Path(group.tls_key)) if group.tls_cert else None,
@@ -340,7 +324,6 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         origin=tuple(_origin(text) for text in group.origin),
         suspect=group.suspect,
         suspect_loss=group.suspect_loss,
-        suspect_most=group.suspect_most,
         cluster=_cluster(group),
     )
 

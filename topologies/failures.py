@@ -30,13 +30,11 @@ class Reason(StrEnum):
     """Link discovery found another neighbour than the planned one."""
     DRAINED = "drained"
     """An operator excluded it from the candidate paths. It still carries packets."""
-    LOSSY = "losing packets"
-    """Probes found that it loses packets, and the controller's policy is to avoid it. It still carries most of them."""
     NO_CHANNEL = "no channel"
     """A switch at one end cannot be given the rules that follow labels onto it. It still carries packets."""
 
 
-SOFT = frozenset({Reason.DRAINED, Reason.LOSSY, Reason.NO_CHANNEL})
+SOFT = frozenset({Reason.DRAINED, Reason.NO_CHANNEL})
 """Reasons of what still carries packets, where no other path is left. Every other reason is a hard failure."""
 
 

@@ -14,7 +14,7 @@ SHOWN = 64
 
 
 @click.command()
-@click.option("--suspects", is_flag=True, help="List only links that are suspect, or out of use for losing packets.")
+@click.option("--suspects", is_flag=True, help="List only links that are suspect.")
 @with_controller
 @json_option
 def health(controller: Controller, suspects: bool, as_json: bool) -> None:
@@ -34,7 +34,7 @@ def health(controller: Controller, suspects: bool, as_json: bool) -> None:
       0   no link is suspect
       1   no answer
       2   wrong usage
-      3   a link is suspect, or out of use for losing packets
+      3   a link is suspect
     """
     body = controller.listing("/health?suspects=1" if suspects else "/health", "links")
     present(body, as_json, [link for link in body["links"] if _is_bad(link)], _show)

@@ -169,11 +169,6 @@ class Coordinator:
         self.state.drain(names, now)
         return self._follow(Effects(visible=True), now)
 
-    def lossy(self, links: Iterable[str], now: float) -> Effects:
-        """Probes found that links lose packets: these are all that are avoided for that now."""
-        self.state.lossy(links, now)
-        return self._follow(Effects(visible=True), now)
-
     def sent_to_agents(self, agents: int) -> None:
         """The present version, and with it every earlier one that was not sent, has been sent to so many agents."""
         for change in self.state.changes:

@@ -25,8 +25,8 @@ from topologies.failures import Reason
 from topologies.way_out import away
 
 KEPT_CHANGES = 256
-INHERITED_SECONDS = {Reason.MISWIRED: 20.0, Reason.LOSSY: 60.0, Reason.NO_CHANNEL: 20.0}
-"""How long a new leader believes what its predecessor has found out and it has not: two rounds of LLDP, a trial of a lossy link."""
+INHERITED_SECONDS = {Reason.MISWIRED: 20.0, Reason.NO_CHANNEL: 20.0}
+"""How long a new leader believes what its predecessor has found out and it has not: two rounds of LLDP."""
 
 
 @dataclass
@@ -112,7 +112,6 @@ class FabricState:
     commitment: Commitment | None = None
     _inherited: Failures | None = None
     _miswired: frozenset[Element] = frozenset()
-    _lossy: frozenset[Element] = frozenset()
     _observed: dict[Element, Reason] = field(default_factory=dict)
     _held: dict[Element, tuple[Reason, float]] = field(default_factory=dict)
     _together: bool = False
@@ -185,16 +184,6 @@ class FabricState:
         self._miswired = frozenset(map(self.tree.element, links))
         return self._update(now)
 
-    def lossy(self, links: Iterable[str], now: float) -> bool:
-        """Replace the set of links that are avoided because probes found that they lose packets."""
-        self._lossy = frozenset(map(self.tree.element, links))
-        return self._update(now)
-
-    @property
-    def lossy_links(self) -> frozenset[str]:
-        """The names of the links of `lossy`."""
-        return frozenset(map(self.tree.name, self._lossy))
-
     def drain(self, names: Iterable[str], now: float) -> bool:
         """Replace the set of links and switches that an operator has excluded from the candidate paths."""
         self.drained = frozenset(names)
@@ -264,7 +253,6 @@ class FabricState:
         """Return what has failed, from everything that is known."""
         self._damp(now)
         broken = {
-            **dict.fromkeys(self._lossy, Reason.LOSSY),
             **dict.fromkeys(self._miswired, Reason.MISWIRED),
             **{element: reason for element, (reason, _) in self._held.items()},
             **self._observed,

@@ -1,4 +1,4 @@
-"""What follows from a suspect link: a line in the log, and by policy a drain or a failure, within bounds. Pure."""
+"""What follows from a suspect link: a line in the log, and by policy a drain, within bounds. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ SURE = 0.99
 """Certainty from which a link is taken out of use."""
 CONFIRMED = 2
 """Evaluations in a row that have to agree before anything follows."""
-RETRY_SECONDS, RETRY_MAX_SECONDS = 60.0, 3600.0
-"""A link that was failed is tried again after so long; after twice as long each time that it loses again."""
-GOOD_SECONDS = 600.0
-"""After so long without loss, a link that was failed counts as good."""
+MOST_DRAINED = 2
+"""Links that are drained at once at most: more suspects at a time may have a cause that draining links does not remove."""
 LOST_SIGHT = 3
 """Evaluations without a suspect before it is said to be good again."""
 
@@ -26,7 +24,6 @@ class Policy(StrEnum):
 
     WARN = "warn"
     DRAIN = "drain"
-    FAIL = "fail"
 
 
 class Suspected(NamedTuple):
@@ -47,19 +44,11 @@ class Suspected(NamedTuple):
 @dataclass
 class _Known:
     its: Suspected
-    since: float
     seen: int = 1
     missed: int = 0
     told: bool = False
-    action: str | None = None
+    is_drained: bool = False
     refused: str | None = None
-
-
-@dataclass
-class _Out:
-    until: float
-    times: int
-    last: float
 
 
 class Line(NamedTuple):
@@ -76,13 +65,10 @@ class Decision(NamedTuple):
     ----------
     drain : list of str
         Links to be drained.
-    failed : frozenset of str
-        All links that count as failed because they lose packets.
     lines : list of Line
     """
 
     drain: list[str]
-    failed: frozenset[str]
     lines: list[Line]
 
 
@@ -93,66 +79,51 @@ class Caretaker:
     ----------
     tree : Clos
     policy : Policy
-    most : int
-        So many links at most are out of use at once because of it.
     """
 
-    def __init__(self, tree: Clos, policy: Policy, most: int) -> None:
-        self.tree, self.policy, self.most = tree, policy, most
+    def __init__(self, tree: Clos, policy: Policy) -> None:
+        self.tree, self.policy = tree, policy
         self.taken = 0
         self._known: dict[tuple[str, bool | None], _Known] = {}
-        self._out: dict[str, _Out] = {}
         self._drained: set[str] = set()
 
-    def decide(self, suspects: list[Suspected], failures: Failures, now: float) -> Decision:
+    def decide(self, suspects: list[Suspected], failures: Failures) -> Decision:
         """Follow one evaluation."""
         lines: list[Line] = []
         drain: list[str] = []
-        self._note(suspects, now, lines)
+        self._note(suspects, lines)
         self._drained &= failures.keys()
         for its in self._known.values():
             name = its.its.name
-            if its.seen < CONFIRMED or its.action or name in failures or name in self.failed(now):
+            if its.seen < CONFIRMED or its.is_drained or name in failures:
                 continue
             refused = self._refusal(its.its, failures)
             if refused is None:
-                self._take(its, now, drain)
+                self.taken += 1
+                drain.append(name)
+                self._drained.add(name)
+                its.is_drained = True
                 failures = failures.with_failed(name)
-            if not its.told or its.refused != refused or its.action:
+            if not its.told or its.refused != refused or its.is_drained:
                 its.refused = refused
                 lines.append(Line(True, self._text(its)))
                 its.told = True
-        for name, out in self._out.items():
-            if out.last < out.until <= now:
-                out.last = now
-                lines.append(
-                    Line(False, f"link {name} is tried again after it lost packets: it is in use until it does again")
-                )
-        for name in [name for name, out in self._out.items() if out.until + GOOD_SECONDS <= now]:
-            del self._out[name]
-        return Decision(drain, self.failed(now), lines)
+        return Decision(drain, lines)
 
-    def failed(self, now: float) -> frozenset[str]:
-        """Return the links that count as failed."""
-        return frozenset(name for name, out in self._out.items() if now < out.until)
-
-    def action(self, name: str, now: float) -> str | None:
-        """Return what was done with a link: ``drained``, ``failed``, or nothing."""
-        out = self._out.get(name)
-        if out is not None and now < out.until:
-            return "failed"
+    def action(self, name: str) -> str | None:
+        """Return what was done with a link: ``drained``, or nothing."""
         return "drained" if name in self._drained else None
 
     def confirmed(self) -> list[Suspected]:
         """Return the suspects that several evaluations agree on."""
         return [known.its for known in self._known.values() if known.seen >= CONFIRMED]
 
-    def _note(self, suspects: list[Suspected], now: float, lines: list[Line]) -> None:
+    def _note(self, suspects: list[Suspected], lines: list[Line]) -> None:
         found = {(its.name, its.down): its for its in suspects}
         for key, its in found.items():
             known = self._known.get(key)
             if known is None:
-                self._known[key] = _Known(its, now)
+                self._known[key] = _Known(its)
             else:
                 known.its, known.seen, known.missed = its, known.seen + 1, 0
         for key in [key for key in self._known if key not in found]:
@@ -160,7 +131,7 @@ class Caretaker:
             known.missed += 1
             if known.seen < CONFIRMED or known.missed >= LOST_SIGHT:
                 del self._known[key]
-                if known.told and not known.action:
+                if known.told and not known.is_drained:
                     lines.append(Line(False, f"link {known.its.name} loses no more packets {known.its.direction}"))
 
     def _refusal(self, its: Suspected, failures: Failures) -> str | None:
@@ -169,34 +140,13 @@ class Caretaker:
             return "it stays in use (--sopa-suspect warn)"
         if its.confidence < SURE:
             return f"it stays in use, below a certainty of {SURE:.0%}"
-        out = len(self._drained) + sum(name in failures for name in self._out)
-        if out >= self.most:
-            return f"it stays in use, as {out} links are out of use for losing packets already (--sopa-suspect-most)"
+        if len(self._drained) >= MOST_DRAINED:
+            return f"it stays in use, as {MOST_DRAINED} links are drained for losing packets already"
         return needed(self.tree, failures, its.name)
-
-    def _take(self, known: _Known, now: float, drain: list[str]) -> None:
-        name = known.its.name
-        self.taken += 1
-        if self.policy is Policy.DRAIN:
-            drain.append(name)
-            self._drained.add(name)
-            known.action = "drained"
-            return
-        before = self._out.get(name)
-        times = before.times + 1 if before is not None else 0
-        seconds = min(RETRY_MAX_SECONDS, RETRY_SECONDS * 2**times)
-        self._out[name] = _Out(now + seconds, times, now)
-        known.action = "failed"
 
     def _text(self, known: _Known) -> str:
         its = known.its
-        if known.action == "failed":
-            out = self._out[its.name]
-            what = f"it counts as failed for {out.until - out.last:.0f} s, then it is tried again"
-        elif known.action == "drained":
-            what = f"it is drained until sopa restore {its.name}"
-        else:
-            what = str(known.refused)
+        what = f"it is drained until sopa restore {its.name}" if known.is_drained else known.refused
         return (
             f"link {its.name} loses {its.loss:.2%} of the packets {its.direction} (certainty {certainty(its.confidence)}, losses "
             f"reported by {its.hosts} hosts): {what}; check its optics, cable and ports"

@@ -13,10 +13,8 @@ from sopa_ryu.channel.probe_lists import HEADER
 from sopa_ryu.channel.probes import assignment_text
 from sopa_ryu.health import plan, wire
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.history import History
 from sopa_ryu.health.observer import EVALUATION_SECONDS, Observer, Told
 from sopa_ryu.health.plan import Lanes
-from sopa_ryu.health.recorder import Recorder
 from topologies import Clos, Failures, Link, Switch
 
 LISTS_AT_ONCE = 64
@@ -29,14 +27,11 @@ class Judge:
     ----------
     config : dict
         ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
-    descriptor : int, optional
-        Of the memory for the links' last hour, which is not recorded without.
     """
 
-    def __init__(self, config: dict[str, Any], descriptor: int | None = None) -> None:
+    def __init__(self, config: dict[str, Any]) -> None:
         self.elements = Elements(Clos.from_document(config["fabric"]))
-        hour = None if descriptor is None else Recorder(self.elements, History(self.elements.links, descriptor))
-        self.observer = Observer(self.elements, config["least_loss"], hour)
+        self.observer = Observer(self.elements, config["least_loss"])
         self._probe_bytes = config["probe_bytes"]
         self._number = config["number"]
         self._digests = np.zeros(self.elements.hosts, np.uint64)

@@ -22,7 +22,6 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.suspects import Caretaker, Suspected
 from sopa_ryu.health import wire
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.history import SECONDS, History
 from sopa_ryu.runtime import clock
 from topologies import Host, Link
 
@@ -55,9 +54,6 @@ class Hands(Protocol):
     def drain(self, name: str) -> None:
         """Drain a link; `ValueError` or `StateError` if that is not possible."""
 
-    def lossy(self, names: frozenset[str]) -> None:
-        """Let exactly these links count as failed."""
-
 
 class Monitor:
     """The health of the links.
@@ -78,8 +74,6 @@ class Monitor:
     ----------
     verdict : wire.Verdict or None
         The last one.
-    history : History or None
-        The last hour of each link; None until an agent has probed.
     restarts, unreadable : int
         How often the process has ended, and messages of it that were none.
     """
@@ -97,7 +91,6 @@ class Monitor:
         self.state, self.lists, self.hands, self.caretaker = state, lists, hands, caretaker
         self.elements = Elements(state.tree)
         self.verdict: wire.Verdict | None = None
-        self.history: History | None = None
         self.restarts = self.forged = 0
         self.pid: int | None = None
         self._least_loss, self._probe_bytes, self._rate = least_loss, probe_bytes, rate
@@ -126,14 +119,11 @@ class Monitor:
 
     def _attend(self) -> str:
         """Start a process and feed it until it ends; return why it did."""
-        if self.history is None:
-            self.history = History(self.elements.links)
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                given = theirs.fileno(), self.history.descriptor
-                command = [sys.executable, "-m", "sopa_ryu.health.worker", *map(str, given)]
-                child = subprocess.Popen(command, pass_fds=given, stdin=subprocess.DEVNULL)
+                command = [sys.executable, "-m", "sopa_ryu.health.worker", str(theirs.fileno())]
+                child = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
             self.pid = child.pid
             LOG.info("estimator of links' losses runs as process %d", child.pid)
             reader = eventlet.spawn(self._read, ours)
@@ -209,12 +199,11 @@ class Monitor:
                 eventlet.sleep(0)
 
     def _follow(self, verdict: wire.Verdict) -> None:
-        now = clock.now()
         self.verdict = verdict
         for place, count in verdict.about["forged"].items():
             self.forged += count
             self.hands.forged(self.elements.host(int(place)), count)
-        decision = self.caretaker.decide(list(self._suspected(verdict)), self.state.failures, now)
+        decision = self.caretaker.decide(list(self._suspected(verdict)), self.state.failures)
         for line in decision.lines:
             (LOG.warning if line.is_bad else LOG.info)("%s", line.text)
         for name in decision.drain:
@@ -222,7 +211,6 @@ class Monitor:
                 self.hands.drain(name)
             except (ValueError, RuntimeError) as error:
                 LOG.error("link %s cannot be drained: %s; it stays in use, drain it by hand", name, error)
-        self.hands.lossy(decision.failed)
 
     def _suspected(self, verdict: wire.Verdict) -> Iterable[Suspected]:
         tree = self.state.tree
@@ -241,10 +229,8 @@ class Monitor:
         """Return the links between switches with their numbers, in the order of `Clos.switch_links`."""
         if not only_suspects:
             return list(self.elements.present)
-        now = clock.now()
-        names = {its.name for its in self.suspects} | self.caretaker.failed(now)
-        tree = self.state.tree
-        links = [tree.link_by_name(name) for name in sorted(names)]
+        names = {its.name for its in self.suspects}
+        links = [self.state.tree.link_by_name(name) for name in sorted(names)]
         return [(self.elements.of(link), link) for link in links]
 
     def describe(self, item: tuple[int, Link]) -> dict[str, Any]:
@@ -259,26 +245,7 @@ class Monitor:
             "suspect": bool(known),
             "confidence": round(max((its.confidence for its in known), default=0.0), 6),
             "hosts": max((its.hosts for its in known), default=0),
-            "action": self.caretaker.action(name, clock.now()),
-        }
-
-    def hour(self, link: Link) -> dict[str, Any]:
-        """Return what ``GET /health/{name}`` says of a link: what was measured in the last hour."""
-        now = clock.now()
-        begin = time.time() - now
-        points = self.history.read(self.elements.of(link), int(now) // SECONDS) if self.history is not None else ()
-        return {
-            "name": self.state.tree.name(link),
-            "seconds": SECONDS,
-            "points": [
-                {
-                    "at": round(begin + SECONDS * its.slot),
-                    "sent": its.sent,
-                    "loss": {"up": its.up, "down": its.down},
-                    "delay_us": its.delay_us,
-                }
-                for its in points
-            ],
+            "action": self.caretaker.action(name),
         }
 
     def measured(self) -> list[list[float | None]] | None:

@@ -14,17 +14,13 @@ import numpy as np
 from sopa_ryu.health.delays import LinkDelays
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.estimate import DAY_SECONDS, Estimate, Suspect, estimate, named, threshold
-from sopa_ryu.health.history import SECONDS as HISTORY_SECONDS
-from sopa_ryu.health.recorder import Recorder
 from sopa_ryu.health.records import RECORD, Bools, Records, read
 from sopa_ryu.health.window import Floats, Window, crossings, losses, without
 
 EVALUATION_SECONDS = 2
 DELAY_SECONDS = 10
-SHORT, LONG = (30, 1), (30, HISTORY_SECONDS)
+SHORT, LONG = (30, 1), (30, 10)
 """Slots and their seconds."""
-RECORDED = 2
-"""Slots of the long window that are recorded each time: the present one, and the one before with its last reports."""
 MUTED_SECONDS = 5
 """After an element has failed or come back, reports are still of the time before."""
 MAX_RATE, MAX_AT_ONCE = 220.0, 1200.0
@@ -74,14 +70,9 @@ class Observer:
     elements : Elements
     least_loss : float
         The least share lost that makes a link a suspect.
-    recorder : Recorder, optional
-        Records the links' last hour.
     """
 
-    def __init__(
-        self, elements: Elements, least_loss: float = DEFAULT_LEAST_LOSS, recorder: Recorder | None = None
-    ) -> None:
-        self._recorder = recorder
+    def __init__(self, elements: Elements, least_loss: float = DEFAULT_LEAST_LOSS) -> None:
         self.elements, self.least_loss = elements, least_loss
         self.forged: Counter[int] = Counter()
         self._windows = (Window(elements, *SHORT), Window(elements, *LONG))
@@ -168,10 +159,6 @@ class Observer:
             for down in (False, True) if one.down is None else (one.down,):
                 loss[one.link + down * size] = one.loss
         delay = np.where(self._delays.known & (crossed[:size] > 0), self._delays.microseconds, np.nan)
-        if self._recorder is not None:
-            shares = np.maximum(short.shares, long.shares)
-            for slot in self._windows[1].last(RECORDED):
-                self._recorder.write(slot, shares, delay)
         return Health(loss, delay, found, max(short.background, long.background))
 
     def _named(self, its: Estimate) -> list[Suspect]:

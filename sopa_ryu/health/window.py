@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -39,22 +37,6 @@ class Losses(NamedTuple):
     counts: Floats
     hosts: Ints
     slots: Ints
-
-
-class Slot(NamedTuple):
-    """What a window has of one slot of time.
-
-    Attributes
-    ----------
-    number : int
-    crossings : array
-        How often each element was crossed.
-    lost : Losses
-    """
-
-    number: int
-    crossings: npt.NDArray[np.float32]
-    lost: Losses
 
 
 def nothing() -> Losses:
@@ -131,11 +113,6 @@ class Window:
     def lost(self) -> Losses:
         """Return what was lost in all slots."""
         return merged([part for _, _, parts in self._ring for part in parts])
-
-    def last(self, count: int) -> Iterator[Slot]:
-        """Yield the last slots, the latest first."""
-        for number, sums, parts in islice(reversed(self._ring), count):
-            yield Slot(number, sums, merged(parts))
 
     def forget(self, gone: Bools) -> None:
         """Forget all about these elements: they have failed, or come back, and what was before says nothing of now."""

@@ -1,4 +1,4 @@
-"""The estimator's process: a socket to the controller and the memory of links' last hour are given. It ends with the controller."""
+"""The estimator's process: a socket to the controller is given. It ends with the controller."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ MAX_MEMORY = 4 << 30
 READ_BYTES = 1 << 18
 
 
-def serve(its: socket.socket, history: int) -> None:
-    """Answer messages until the controller closes the socket; ``history`` is the descriptor of the memory."""
+def serve(its: socket.socket) -> None:
+    """Answer messages until the controller closes the socket."""
     messages, judge = wire.Messages(), None
     while data := its.recv(READ_BYTES):
         for kind, payload in messages.take(data):
             if kind == wire.CONFIG:
-                judge = Judge(json.loads(payload), history)
+                judge = Judge(json.loads(payload))
             elif judge is not None:
                 for answer in judge.take(kind, payload):
                     its.sendall(answer)
 
 
 def main() -> None:
-    """Serve the socket whose number is the first argument, with the memory of the second."""
+    """Serve the socket whose number is the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the controller's end is ours, too
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, resource.RLIM_INFINITY))
     os.nice(NICE)
     with socket.socket(fileno=int(sys.argv[1])) as its, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         its.setblocking(True)  # the controller's green threads made it otherwise
-        serve(its, int(sys.argv[2]))
+        serve(its)
 
 
 if __name__ == "__main__":

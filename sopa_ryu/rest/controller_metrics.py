@@ -40,7 +40,7 @@ CHANGE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """In seconds: every agent has acknowledged a failure after some 15 ms at k=4 and 300 ms at k=24."""
 # Each pair has a sample even while its value is 0: an alert needs to see it rise and fall.
 FAILURE_KINDS = {
-    "link": (Reason.DOWN, Reason.SILENT, Reason.MISWIRED, Reason.DRAINED, Reason.NO_CHANNEL, Reason.LOSSY),
+    "link": (Reason.DOWN, Reason.SILENT, Reason.MISWIRED, Reason.DRAINED, Reason.NO_CHANNEL),
     "switch": (Reason.DOWN, Reason.NOT_CONNECTED, Reason.NO_RULES, Reason.DRAINED),
 }
 PORT_COUNTERS = {
@@ -398,8 +398,7 @@ def _of_health(its: Monitor) -> Iterator[Metric]:
     for one in suspects[:MAX_SUSPECTS]:
         loss.add_metric([one.name, {True: "down", False: "up", None: "unknown"}[one.down]], one.loss)
     yield loss
-    taken = "Suspect links that were drained or failed."
-    yield _counter("suspects_taken_out", taken, its.caretaker.taken)
+    yield _counter("suspects_taken_out", "Suspect links that were drained.", its.caretaker.taken)
 
 
 def _gauge(name: str, text: str, value: float | None = None, labels: Iterable[str] = ()) -> GaugeMetricFamily:

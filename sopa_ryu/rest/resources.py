@@ -138,19 +138,6 @@ class Resources:
         links = its.links(only_suspects=bool(suspects))
         return Listing({"version": self.state.version, **its.report()}, "links", len(links), links, its.describe)
 
-    def link_health(self, name: str) -> dict[str, Any]:
-        """Return what probes said of a link in the last hour, ten seconds by ten seconds."""
-        try:
-            link = self.tree.link_by_name(name)
-        except TopologyError as error:
-            raise Problem(
-                HTTPStatus.NOT_FOUND, f"{name} is not a link of this fabric, such as e0_0-a0_0: {error}"
-            ) from error
-        if isinstance(link.lower, Host):
-            text = f"{name} is a host's link: losses there cannot be told from the host's own; ask for one between switches"
-            raise Problem(HTTPStatus.NOT_FOUND, text)
-        return {"version": self.state.version, **self._fabric.health.hour(link)}
-
     def process(self) -> dict[str, Any]:
         """Return memory, open files and green threads of the controller."""
         return process_stats.process()

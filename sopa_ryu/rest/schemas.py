@@ -395,36 +395,14 @@ SCHEMAS: dict[str, Schema] = {
                     "description": "of a suspect: the probability that it is this link and no other",
                 },
                 "hosts": {**_INTEGER, "description": "of a suspect: how many hosts have reported losses"},
-                "action": _maybe({"enum": ["drained", "failed"]}),
+                "action": _maybe({"enum": ["drained"]}),
             }
         ),
         running={**_BOOLEAN, "description": "whether reports are being evaluated"},
-        policy={"enum": ["warn", "drain", "fail"]},
+        policy={"enum": ["warn", "drain"]},
         probing={**_INTEGER, "description": "hosts whose agents probe and answer probes"},
         suspects={**_INTEGER, "description": "suspect links"},
         streams={**_INTEGER, "description": "streams of probes that the controller has given to agents"},
-    ),
-    "LinkHealth": _object(
-        {
-            "version": _INTEGER,
-            "name": _STRING,
-            "seconds": {"type": "integer", "minimum": 1, "description": "the length of a point's time"},
-            "points": _list(
-                _object(
-                    {
-                        "at": {**_NUMBER, "description": "its begin, in seconds since 1970"},
-                        "sent": {**_INTEGER, "description": "probes that crossed the link and came back, or were lost"},
-                        "loss": _object(
-                            {"up": _maybe(_SHARE), "down": _maybe(_SHARE)},
-                            description="the share lost in each direction; null while no probe crosses the link",
-                        ),
-                        "delay_us": {**_maybe(_NUMBER), "description": "microseconds there and back"},
-                    }
-                ),
-                maxItems=360,
-                description="the oldest first, from the first that is known on; none before an agent has probed",
-            ),
-        }
     ),
     "Process": _object({"pid": _INTEGER, "memory_mib": _NUMBER, "open_files": _INTEGER, "greenlets": _INTEGER}),
     "Rules": _object(

@@ -17,6 +17,8 @@ from topologies.structure import BFD_MAC
 
 LOG = logging.getLogger("sopa.bfd")
 
+INTERVAL_MS = 100
+"""Of BFD where the controller enables it. Three lost packets are a failure: silent loss is found within 0.3 s."""
 LOOK_SECONDS = 60.0
 # Enabling BFD interrupts a link for about a second; a longer interruption has another cause.
 BACK_SECONDS = 10.0
@@ -36,7 +38,6 @@ class BfdKeeper:
         The sessions of the connected switches.
     addresses : sequence of str
         OVSDB addresses; ``*`` as the host means the address from which each switch connects.
-    interval_ms : int
     tls : SSLContext, optional
         For ``ssl:`` addresses; by default the system's authorities and no client certificate.
     answers : callable
@@ -51,7 +52,6 @@ class BfdKeeper:
         state: FabricState,
         connections: Mapping[Switch, Connection],
         addresses: Sequence[str],
-        interval_ms: int,
         tls: ssl.SSLContext | None = None,
         answers: Callable[[Host, bool], None] = lambda _gateway, _does: None,
         may_change: Callable[[], bool] = lambda: True,
@@ -63,7 +63,6 @@ class BfdKeeper:
         self._state = state
         self._connections = connections
         self.addresses = addresses
-        self._interval_ms = interval_ms
         self._wake = hub.Event()
         self._said = ""
         self._say(False, OFF if not addresses else "no switch is connected yet")
@@ -89,7 +88,7 @@ class BfdKeeper:
         for report in bfd.rollout(
             addresses,
             self._state.tree,
-            self._interval_ms,
+            INTERVAL_MS,
             tls=self._tls,
             may_change=self._may_change,
             is_last=self._is_last,
@@ -111,7 +110,7 @@ class BfdKeeper:
         reads_only = not self._may_change() and had < total  # the one that commands the switches may be about to
         self._unfinished = reads_only or postponed > 0
         if enabled:
-            LOG.info("BFD enabled at %d ends of links, every %d ms", enabled, self._interval_ms)
+            LOG.info("BFD enabled at %d ends of links, every %d ms", enabled, INTERVAL_MS)
         if addressed:
             LOG.info(
                 "BFD at %d ends of links: only packets to %s count from now on, which no host can send",
@@ -133,11 +132,11 @@ class BfdKeeper:
     def _gateways(self, addresses: Sequence[str], problems: dict[str, str]) -> str:
         """Enable BFD at the ports to gateways, and tell who answers."""
         tree = self._state.tree
-        found = gateway_bfd.enable(addresses, tree, self._interval_ms, tls=self._tls, change=self._may_change())
+        found = gateway_bfd.enable(addresses, tree, INTERVAL_MS, tls=self._tls, change=self._may_change())
         if found.enabled:
-            LOG.info("BFD enabled at the ports to %d gateways, every %d ms", found.enabled, self._interval_ms)
+            LOG.info("BFD enabled at the ports to %d gateways, every %d ms", found.enabled, INTERVAL_MS)
             hub.sleep(ANSWER_SECONDS)  # those that speak it are up by then
-            found = gateway_bfd.enable(addresses, tree, self._interval_ms, tls=self._tls, change=False)
+            found = gateway_bfd.enable(addresses, tree, INTERVAL_MS, tls=self._tls, change=False)
         problems |= found.problems
         for gateway, does in found.answers.items():
             self._answers(gateway, does)

@@ -88,8 +88,8 @@ class Page:
         features = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
 
-    def desktop(self) -> None:
-        self.size(1280, 1000)
+    def desktop(self, width: int = 1280) -> None:
+        self.size(width, 1000)
         self.scheme("light")
         self.open()
 

@@ -26,7 +26,7 @@ class StubFabric:
         self.no_label: frozenset[Host] = frozenset()
         self.cluster: ClusterControl | None = None
         self.wiring = Wiring(state.tree, 30)
-        caretaker = Caretaker(state.tree, Policy.WARN, 2)
+        caretaker = Caretaker(state.tree, Policy.WARN)
         self.health = Monitor(state, self.notifier.probe_lists, self, caretaker, 0.0005, 102, self.link_capacity)
 
     def wiring_report(self) -> dict[str, Any]:
@@ -58,9 +58,6 @@ class StubFabric:
 
     def drain(self, name: str) -> None:
         self.set_drained(name, True)
-
-    def lossy(self, names: frozenset[str]) -> None:
-        self.state.lossy(names, 1)
 
     def set_drained(self, name: str, drained: bool) -> None:
         names = self.state.drained | {name} if drained else self.state.drained - {name}

@@ -124,7 +124,7 @@ def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_
     eventually(lambda: re.search(AGAIN, log.read_text()[at:]))
 
 
-def test_a_grey_link_is_named_and_counts_as_failed_and_no_other() -> None:
+def test_a_grey_link_is_named_and_drained_and_no_other() -> None:
     grey = "e0_1-a0_1"
 
     def body(lab: SopaLab) -> None:
@@ -136,12 +136,12 @@ def test_a_grey_link_is_named_and_counts_as_failed_and_no_other() -> None:
             bad.set_loss(grey, "e0_1", 0.1, seed=3)
             [link] = eventually(
                 suspects,
-                lambda links: [(link["name"], link["action"]) for link in links] == [(grey, "failed")],
+                lambda links: [(link["name"], link["action"]) for link in links] == [(grey, "drained")],
                 seconds=180,
             )
-            eventually(lambda: failures(lab), {grey: "losing packets"})
+            eventually(lambda: failures(lab), {grey: "drained"})
             assert f"link {grey} loses" in lab.controller.log.read_text()
             assert bad.lost(grey, "e0_1").hit > 0
             assert link["delay_us"] is None or link["delay_us"] > 0
 
-    in_lab(body, Clos(1, 3, 2, 0, 2), probes=True, controller_options=["--sopa-suspect=fail"])
+    in_lab(body, Clos(1, 3, 2, 0, 2), probes=True, controller_options=["--sopa-suspect=drain"])

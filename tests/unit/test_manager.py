@@ -241,7 +241,7 @@ def test_commands_that_end_at_once(app: str, tmp_path: Path) -> None:
     assert version[:2] == (0, "ryu-manager 4.34\n")
     text = re.sub(r"\s+", " ", helped[1])
     assert (helped[0], helped[2]) == (0, "")
-    assert "SOPA options: --sopa-bfd-interval" in text
+    assert "SOPA options: --sopa-bind-certificates" in text
     assert "even number from 2 to 128" in text
     assert "webapp listen host (default 127.0.0.1)" in text
     assert unused[0] == 0, unused

@@ -42,9 +42,7 @@ def shown(driver: Chrome, stub: Stub, tmp_path_factory: pytest.TempPathFactory) 
     def its_page(fabric: Clos | int | Stubbed, width: int = 1280) -> Iterator[Page]:
         its = fabric if isinstance(fabric, Stubbed) else stub.serve(fabric, tmp_path_factory.mktemp("tokens"))
         page = Page(driver, its.url)
-        page.scheme("light")
-        page.size(width, 1000)
-        page.open()
+        page.desktop(width)
         yield page
         page.leave()
 

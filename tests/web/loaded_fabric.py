@@ -12,9 +12,7 @@ import eventlet.hubs
 
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.health import wire
-from sopa_ryu.health.history import CELL, DELAY_UNIT, SECONDS, History
 from sopa_ryu.rest import http_protocol
-from sopa_ryu.runtime import clock
 from tests.helpers.stub_fabric import StubFabric
 from topologies import Clos, FatTree, Host, Link, Reason, Switch
 
@@ -70,7 +68,7 @@ class LoadedFabric(StubFabric):
         self.changed()
 
     def links_measured(self, lost: dict[str, float], delayed_us: dict[str, float]) -> None:
-        """Let probes have found for some time what links lose downwards, and what they add to 10 us there and back."""
+        """Let an evaluation find what links lose downwards, by five hosts, and what they add to 10 us there and back."""
         its, tree = self.health, self.state.tree
         size, number = its.elements.links, {tree.name(link): n for n, link in its.elements.present}
         loss, delay = array("f", [0.0] * 2 * size), array("f", [10.0] * size)
@@ -78,14 +76,10 @@ class LoadedFabric(StubFabric):
             loss[size + number[name]] = share
         for name, more in delayed_us.items():
             delay[number[name]] += more
-        about = {"suspects": [], "forged": {}, "plan": {}}
+        found = {"down": True, "confidence": 1.0, "hosts": 5}
+        suspects = [{"link": number[name], "loss": share, **found} for name, share in lost.items()]
+        about = {"suspects": suspects, "forged": {}, "plan": {}}
         its._follow(wire.read_health(wire.health(about, loss.tobytes(), delay.tobytes())[wire.HEADER.size :]))
-        its.history = its.history or History(size)
-        for slot in range(int(clock.now()) // SECONDS - 5, int(clock.now()) // SECONDS):
-            row = its.history.begin(slot)
-            for n in range(size):
-                CELL.pack_into(row, CELL.size * n, 1000, loss[n], loss[size + n], delay[n] / DELAY_UNIT)
-            its.history.end(slot)
         self.changed()
 
     def garbage(self) -> dict[str, int]:

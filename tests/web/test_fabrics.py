@@ -11,9 +11,8 @@ import pytest
 from tests.helpers.browser import Page
 from tests.helpers.waiting import Containing, eventually
 from tests.web.conftest import Shown
-from tests.web.stub import Stub
-from topologies import Clos, Failures
-from topologies.weights import weights
+from tests.web.stub import Stub, Stubbed
+from topologies import Clos
 
 HALF = {f"e0_{leaf}-a0_1": 20000 for leaf in range(4)}
 RATES = {"host": 10000, "edge": 40000}
@@ -144,22 +143,8 @@ def test_gateways_and_hosts_that_may_not_choose_are_marked(slow_spine: Page) -> 
     assert "h0_0_3 may not choose paths" in page.show_paths("h0_0_3", "h0_2_2")
 
 
-WEIGHTED = """
-const shares = arguments[0], real = window.fetch;
-window.fetch = async (...request) => {
-  const body = await (await real(...request)).json();
-  body.candidates.forEach((path, number) => { path.weight = shares[number]; });
-  return new Response(JSON.stringify(body));
-};
-window.unweighted = () => { window.fetch = real; };
-"""
-
-
 def test_weights_are_in_the_list_and_in_the_width_of_lines(slow_spine: Page) -> None:
     page = slow_spine
-    shares = weights(Failures(SLOW_SPINE), SLOW_SPINE.host("h0_0_2"), SLOW_SPINE.host("h0_2_2"))
-    assert shares == pytest.approx((2 / 3, 1 / 3), abs=0.02)
-    page.run(WEIGHTED, list(shares))
     page.show_paths("h0_0_2", "h0_2_2")
     assert page.text(".path b").split("\n") == ["67 %", "33 %"]
     script = "return Object.fromEntries([...document.querySelectorAll('.halo')].map(" + (
@@ -172,38 +157,29 @@ def test_weights_are_in_the_list_and_in_the_width_of_lines(slow_spine: Page) -> 
     assert page.text(".path small").strip() == f"33 % of a flow\u2019s packets; {slow}"
     page.driver.find_elements("css selector", ".path")[1].click()
     assert page.text(".path small").strip() == ""
-    page.run(WEIGHTED, [0.5, 0.5])
-    page.show_paths("h0_0_2", "h0_1_2")
-    assert page.text(".path b").strip() == ""
-    assert page.names(".halo.weighted", "key") == []
-    page.run("unweighted()")
 
 
-OUTSIDE = "const told = JSON.stringify(arguments[0]); window.fetch = async () => new Response(told);"
+def candidates(its: Stubbed, src: str, dst: str) -> list[str]:
+    """The candidate paths in the page's words, by REST."""
+    paths = httpx.get(f"{its.url}/sopa/v1/paths", params={"src": src, "dst": dst}).json()["candidates"]
+    return [" → ".join([*path["hops"], *([path["gateway"]] if "gateway" in path else [])]) for path in paths]
 
 
-def test_paths_to_an_address_outside_end_at_gateways(shown: Shown) -> None:
-    ways = [([0], "h0_3_5"), ([1], "h0_3_5"), ([0], "h0_3_4")]
-    candidates = [
-        {"up": [n], "option": f"9e040{n}ff", "hops": ["e0_0", f"a0_{n}", "e0_3"], "weight": 1 / 3, "gateway": end}
-        for [n], end in ways
-    ]
-    answer = {"src": "10.0.0.2", "dst": "192.0.2.1", "kind": "outside", "version": 1, "total": 5}
-    # as an answer without gateways, and with candidates that nothing else distinguishes
-    plain = [{key: value for key, value in each.items() if key != "gateway"} for each in candidates]
-    with shown(SLOW_SPINE) as page:
-        for told, ends in ((candidates, [" → h0_3_5", " → h0_3_5", " → h0_3_4"]), (plain, ["", "", ""])):
-            excluded = [{"up": [1], "reason": "host h0_3_4 down"}, {"up": [1], "reason": "host h0_3_4 down"}]
-            page.run(OUTSIDE, {**answer, "candidates": told, "excluded": excluded})
-            for _ in range(2):
-                summary = page.show_paths("h0_0_2", "192.0.2.1")
-                assert "h0_0_2 to 192.0.2.1, outside: 3 candidate paths of 5" in summary
-            words = [f"e0_0 → a0_{up[0]} → e0_3{end}" for (up, _), end in zip(ways, ends, strict=True)]
-            # the summary may be that of the same paths before
+def test_paths_to_an_address_outside_end_at_gateways(shown: Shown, stub: Stub, tmp_path: Path) -> None:
+    its = stub.serve(Clos(1, 4, 2, 0, 4, gateways=["h0_3_4", "h0_3_5"]), tmp_path)  # whose paths have the same uplinks
+    with shown(its) as page:
+        for left, excluded in ((4, 0), (2, 2)):
+            page.show_paths("h0_0_2", "192.0.2.1")
+            eventually(
+                lambda left=left: page.text("#paths-summary"), Containing(f"outside: {left} candidate paths of 4")
+            )
+            words = candidates(its, "h0_0_2", "192.0.2.1")
+            assert {each.rpartition(" → ")[2] for each in words} == {"h0_3_4", "h0_3_5"}
             eventually(lambda: page.text("[aria-label='Candidate paths'] .path span").split("\n"), words)
-            assert len(page.names("[aria-label='Excluded paths'] li", "key")) == 2
-            lit = {"h0_0_2-e0_0", "e0_0-a0_0", "e0_0-a0_1", "e0_3-a0_0", "e0_3-a0_1"}
-            assert set(page.names(".halo.candidate", "key")) - {"h0_3_5-e0_3", "h0_3_4-e0_3"} == lit
+            assert len(page.names("[aria-label='Excluded paths'] li", "key")) == excluded
+            uplinks = {f"{edge}-a0_{spine}" for edge in ("e0_0", "e0_3") for spine in range(excluded // 2, 2)}
+            assert set(page.names(".halo.candidate", "key")) >= {"h0_0_2-e0_0", *uplinks}
+            its.ask("cut", "e0_0-a0_0")
 
 
 def test_an_irregular_fabric_is_used_as_any_other(shown: Shown, stub: Stub, tmp_path: Path) -> None:
@@ -219,12 +195,10 @@ def test_an_irregular_fabric_is_used_as_any_other(shown: Shown, stub: Stub, tmp_
             page.look_up(absent)
             assert page.text("#find-error") == f"{absent} is absent: the fabric has no cable there."
             assert f"1 link absent: {absent}" in page.look_up(absent.split("-")[0])
-        ends = {"src": "h0_0_2", "dst": IRREGULAR.name(list(IRREGULAR.hosts())[-1])}
-        words = page.show_paths(*ends.values())
-        candidates = httpx.get(f"{its.url}/sopa/v1/paths", params=ends).json()["candidates"]
-        assert f"{len(candidates)} candidate path" in words
-        hops = "\n".join(" → ".join(path["hops"]) for path in candidates)
-        eventually(lambda: page.text("[aria-label='Candidate paths'] .path span"), hops)
+        ends = "h0_0_2", IRREGULAR.name(list(IRREGULAR.hosts())[-1])
+        told = candidates(its, *ends)
+        assert f"{len(told)} candidate path" in page.show_paths(*ends)
+        eventually(lambda: page.text("[aria-label='Candidate paths'] .path span").split("\n"), told)
 
 
 @pytest.mark.parametrize(("k", "selector", "count"), [(16, ".links line", 3072), (24, ".pod-card", 24)])

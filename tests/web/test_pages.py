@@ -30,6 +30,7 @@ def test_the_headers_let_nothing_in_from_elsewhere(path: str) -> None:
         assert policy.startswith("default-src 'self';")
         assert "unsafe" not in policy
         assert "http" not in policy
+        assert "*" not in policy
         assert response.headers["X-Content-Type-Options"] == "nosniff"
         assert response.headers["Referrer-Policy"] == "no-referrer"
 

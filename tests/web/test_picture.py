@@ -1,7 +1,6 @@
 """The messages of the feed: the whole state of a fabric, in lists of bounded length."""
 
 import json
-from array import array
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +10,6 @@ import pytest
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.management import GRACE_SECONDS
-from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.health import wire
 from sopa_ryu.runtime import clock
 from sopa_ryu.web.picture import Picture
 from tests.helpers.golden import Step, play, scripts
@@ -20,7 +17,7 @@ from tests.helpers.picked import shown
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
 from tests.web.loaded_fabric import LoadedFabric, healthy_state
-from topologies import Clos, FatTree, Level, Reason, Switch
+from topologies import Clos, Level, Reason, Switch
 from topologies.fabric_file import parse
 
 ABSENT = {f"e0_{leaf}-a0_{spine}": "absent" for leaf in range(100) for spine in range(3)}
@@ -96,6 +93,10 @@ class Told:
         assert isinstance(self.fabric, LoadedFabric)
         self.fabric.arbiter_reports(json.loads(report))
 
+    def do_measured(self, link: str, lost: str) -> None:
+        assert isinstance(self.fabric, LoadedFabric)
+        self.fabric.links_measured({link: float(lost)}, {})
+
     def do_told(self, *parts: str) -> str:
         """Say parts of the message, all of which has a bounded length."""
         text = json.dumps(self.picture.message())
@@ -129,19 +130,3 @@ def test_agents_that_lag_are_named_the_latest_first() -> None:
     assert (agents["connected"], agents["behind"], agents["lagging_total"]) == (4, 3, 2)
     assert agents["lagging"] == [{"since": now - 9}, {"since": now - 5}]
     assert agents["hosts"] == "1111" + "0" * 12
-
-
-def test_the_message_has_what_probes_say_of_links() -> None:
-    fabric = StubFabric(FabricState(FatTree(4), 1, settled=True))
-    assert Picture(fabric).message()["health"] == {"suspects": [], "suspects_total": 0, "links": None}
-    its = fabric.health
-    loss = array("f", [0.0] * 64)
-    loss[3] = 0.25
-    suspect = {"link": 3, "down": False, "loss": 0.25, "confidence": 1.0, "hosts": 5}
-    for _ in range(2):  # what one evaluation says is not enough
-        about = {"suspects": [suspect], "forged": {}, "plan": {}}
-        its._follow(wire.read_health(wire.health(about, loss.tobytes(), loss[:32].tobytes())[wire.HEADER.size :]))
-    health = Picture(fabric).message()["health"]
-    assert health["suspects"] == [{"name": "e0_1-a0_1", "text": "25.00% lost upwards, by 5 hosts"}]
-    assert health["links"][3] == [0.25, 0.0, 0.2]
-    assert health["links"][4] == [0.0, 0.0, 0.0]

@@ -2,7 +2,6 @@
 
 import { EDGE, HOST } from "./clos.js";
 import { byId, count, follow, html, say, sentence, setText } from "./elements.js";
-import { LinkHistory } from "./history.js";
 import { drain } from "./operator.js";
 import { STATES } from "./state.js";
 
@@ -22,9 +21,8 @@ export class Details {
     this.from = html("button", { type: "button", onclick: () => pick(this.name, "source") }, "Paths from here");
     this.to = html("button", { type: "button", onclick: () => pick(this.name, "destination") }, "Paths to here");
     this.links = html("ul", { class: "list links-list", "aria-label": "Its links" });
-    this.history = new LinkHistory();
     byId("chosen").append(html("div", { hidden: true }, this.title, this.words,
-      html("span", { class: "buttons" }, this.change, this.from, this.to), this.history.element, this.links));
+      html("span", { class: "buttons" }, this.change, this.from, this.to), this.links));
     byId("find").addEventListener("submit", (event) => {
       event.preventDefault();
       const name = byId("name").value.trim();
@@ -61,12 +59,8 @@ export class Details {
     const node = tree.parse(name);
     const link = node ? null : tree.link(name);
     this.title.parentElement.hidden = !node && !link; // a smaller fabric may come after a restart
-    if (!node && !link) {
-      this.history.show("");
-      return;
-    }
+    if (!node && !link) return;
     const host = node && node.level === HOST;
-    this.history.show(link && !link.lower.startsWith("h") ? name : "");
     const drainable = !host && !(link && link.lower.startsWith("h"));
     this.change.hidden = !drainable;
     setText(this.change, state.drained.has(name) ? `Restore ${name}` : `Drain ${name}`);

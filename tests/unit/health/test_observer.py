@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.bench.measure_health import World, grey, quiet, trial
+from experiments.bench.measure_health import World, grey, quiet
 from sopa_ryu.channel.probes import Counts, Report, Stream, read_report, report_text
 from sopa_ryu.health.observer import Observer, Told
 from sopa_ryu.health.records import RECORD
@@ -140,7 +140,3 @@ def test_delays_of_links_are_told_apart(world: World) -> None:
     delays = watched(world, 30, change=slow).conclude().delay_us
     assert delays[LINK] == pytest.approx(512, abs=60)
     assert np.delete(delays, LINK).max() < 60
-
-
-def test_a_trial_with_nothing_bad_names_nothing(world: World) -> None:
-    assert trial(world, set(), 60) == (None, 0)

@@ -140,4 +140,3 @@ def test_a_window_counts_the_crossings_of_its_last_slots() -> None:
     for second in range(0, 100, 5):
         window.take(second, np.full(elements.total + 1, second, np.float32), nothing())
     assert window.crossings[0] == sum(range(70, 100, 5))
-    assert [slot.number for slot in window.last(9)] == [9, 8, 7]

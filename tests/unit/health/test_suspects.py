@@ -1,6 +1,6 @@
 """What follows from suspects: within bounds, said once, undone."""
 
-from sopa_ryu.fabric.suspects import RETRY_SECONDS, Caretaker, Policy, Suspected, needed
+from sopa_ryu.fabric.suspects import Caretaker, Policy, Suspected, needed
 from topologies import Clos, Failures, FatTree
 
 TREE = FatTree(8)
@@ -13,52 +13,38 @@ def suspect(name: str = LINK, confidence: float = 0.9999, down: bool | None = Tr
 
 
 def test_a_warning_is_one_line_once_two_evaluations_agree() -> None:
-    its = Caretaker(TREE, Policy.WARN, 2)
-    said = [[line.text for line in its.decide([suspect()], NONE, 0.0).lines] for _ in range(3)]
+    its = Caretaker(TREE, Policy.WARN)
+    said = [[line.text for line in its.decide([suspect()], NONE).lines] for _ in range(3)]
     assert said[1] == [
         f"link {LINK} loses 1.23% of the packets downwards (certainty above 99.9%, losses reported by 7 hosts): it stays in use "
         "(--sopa-suspect warn); check its optics, cable and ports"
     ]
     assert said[0] == said[2] == []
     assert [one.name for one in its.confirmed()] == [LINK]
-    said = [[line.text for line in its.decide([], NONE, 0.0).lines] for _ in range(3)]
+    said = [[line.text for line in its.decide([], NONE).lines] for _ in range(3)]
     assert said == [[], [], [f"link {LINK} loses no more packets downwards"]]
     assert its.confirmed() == []
 
 
 def test_a_drain_is_asked_for_once_and_stays_until_an_operator_restores_it() -> None:
-    its = Caretaker(TREE, Policy.DRAIN, 2)
-    its.decide([suspect()], NONE, 0.0)
-    decision = its.decide([suspect()], NONE, 2.0)
+    its = Caretaker(TREE, Policy.DRAIN)
+    its.decide([suspect()], NONE)
+    decision = its.decide([suspect()], NONE)
     assert decision.drain == [LINK]
     assert f"it is drained until sopa restore {LINK}" in decision.lines[0].text
     drained = Failures(TREE, {LINK: "drained"})
-    for now, suspects in ((4.0, [suspect()]), (6.0, []), (8.0, []), (10.0, [])):
-        assert its.decide(suspects, drained, now).drain == []
-        assert its.action(LINK, now) == "drained"
-    its.decide([], NONE, 12.0)
-    assert its.action(LINK, 12.0) is None
-
-
-def test_a_failed_link_is_tried_again_and_stays_out_twice_as_long_if_it_still_loses() -> None:
-    its = Caretaker(TREE, Policy.FAIL, 2)
-    its.decide([suspect()], NONE, 0.0)
-    assert its.decide([suspect()], NONE, 2.0).failed == {LINK}
-    out = Failures(TREE, {LINK: "losing packets"})
-    for now in range(4, 60, 2):
-        assert its.decide([], out, now).failed == {LINK}
-    assert its.decide([], out, 2.0 + RETRY_SECONDS).failed == frozenset()
-    its.decide([suspect()], NONE, 90.0)
-    assert its.decide([suspect()], NONE, 92.0).failed == {LINK}
-    assert its.failed(92.0 + 1.9 * RETRY_SECONDS) == {LINK}
-    assert its.failed(92.0 + 2.1 * RETRY_SECONDS) == frozenset()
+    for suspects in ([suspect()], [], [], []):
+        assert its.decide(suspects, drained).drain == []
+        assert its.action(LINK) == "drained"
+    its.decide([], NONE)
+    assert its.action(LINK) is None
 
 
 def test_never_more_than_so_many_and_none_that_is_needed() -> None:
-    its = Caretaker(TREE, Policy.DRAIN, 2)
+    its = Caretaker(TREE, Policy.DRAIN)
     many = [suspect(f"a{pod}_0-c0_1") for pod in range(4)]
-    its.decide(many, NONE, 0.0)
-    assert len(its.decide(many, NONE, 2.0).drain) == 2
+    its.decide(many, NONE)
+    assert len(its.decide(many, NONE).drain) == 2
     few = Failures(TREE, {"e0_0-a0_0": "down", "e0_0-a0_1": "down"})
     assert "would have only 1 of 4 uplinks left" in str(needed(TREE, few, "e0_0-a0_2"))
     assert needed(TREE, NONE, "e0_0-a0_2") is None
@@ -68,15 +54,15 @@ def test_never_more_than_so_many_and_none_that_is_needed() -> None:
 
 
 def test_what_is_not_certain_enough_or_without_direction_is_said_so() -> None:
-    its = Caretaker(TREE, Policy.FAIL, 2)
-    its.decide([suspect(confidence=0.96, down=None)], NONE, 0.0)
-    decision = its.decide([suspect(confidence=0.96, down=None)], NONE, 2.0)
-    assert decision.failed == frozenset()
+    its = Caretaker(TREE, Policy.DRAIN)
+    its.decide([suspect(confidence=0.96, down=None)], NONE)
+    decision = its.decide([suspect(confidence=0.96, down=None)], NONE)
+    assert decision.drain == []
     assert "in a direction that is not known (certainty 96%" in decision.lines[0].text
     assert "below a certainty of 99%" in decision.lines[0].text
 
 
 def test_a_suspect_of_one_evaluation_is_forgotten() -> None:
-    its = Caretaker(TREE, Policy.FAIL, 2)
-    for now in range(0, 20, 2):
-        assert its.decide([suspect()] if now % 4 == 0 else [], NONE, now).lines == []
+    its = Caretaker(TREE, Policy.DRAIN)
+    for _ in range(5):
+        assert its.decide([suspect()], NONE).lines == its.decide([], NONE).lines == []

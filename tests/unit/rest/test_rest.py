@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from sopa_ryu.channel.traces import Answer, FlowLabels, Outcome
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.fabric.switch_manager import SwitchManager
-from sopa_ryu.health.history import CELL, SECONDS, History
 from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.rest.cluster import UndecidedError
 from sopa_ryu.rest.controller_metrics import ControllerMetrics
@@ -375,24 +373,8 @@ def test_every_answer_is_as_the_openapi_document_says(rest: Rest) -> None:
     for path, methods in document["paths"].items():
         if "get" not in methods or "{trace}" in path:
             continue  # traces: each of the scripts'
-        named = path.replace("{name}", "e0_0-a0_0" if "health" in path else "e0_0")
+        named = path.replace("{name}", "e0_0")
         response = rest.get(named.replace("/paths", "/paths?src=h0_0_2&dst=h2_0_3&packets=3"))
         assert response.status_int == 200, path
         schema = methods["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         rest.check(response.json, schema["$ref"].rpartition("/")[2])
-
-
-def test_the_last_hour_of_a_link(rest: Rest) -> None:
-    health = rest.fabric.health
-    nothing = {"version": rest.state.version, "name": "a0_0-c0_1", "seconds": SECONDS, "points": []}
-    assert rest.get("health/a0_0-c0_1").json == nothing
-    history = health.history = History(health.elements.links)
-    slot, place = int(clock.now()) // SECONDS - 1, health.elements.of(rest.state.tree.link_by_name("a0_0-c0_1"))
-    history.begin(slot)[CELL.size * place :][: CELL.size] = CELL.pack(1000, 0.25, 0.0, 2.5)
-    history.end(slot)
-    (point,) = rest.get("health/a0_0-c0_1").json["points"]
-    assert point.pop("at") == pytest.approx(time.time(), abs=30 * SECONDS)
-    assert point == {"sent": 1000, "loss": {"up": 0.25, "down": 0.0}, "delay_us": 40.0}
-    (other,) = rest.get("health/a0_0-c0_0").json["points"]
-    assert (other["sent"], other["loss"], other["delay_us"]) == (0, {"up": None, "down": None}, None)
-    history.close()

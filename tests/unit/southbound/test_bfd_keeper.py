@@ -43,7 +43,7 @@ class Bench:
         monkeypatch.setattr(keeper_module, "time", self.clock)
         monkeypatch.setattr(bfd_module, "transact", self.ovsdb.transact)
         connections = cast(Mapping[Switch, Connection], self.connections)
-        self.keeper = BfdKeeper(self.state, connections, addresses, 100, may_change=self._commands)
+        self.keeper = BfdKeeper(self.state, connections, addresses, may_change=self._commands)
         self.clock.spawn(self.keeper.watch)
 
     def _report(self) -> None:
