@@ -121,21 +121,21 @@ SENT = st.none() | st.sampled_from([0, 1 - 8 / RATE, 1, 2, 3, 9])
 def test_unevenness_is_the_largest_rate_that_uplinks_in_use_send_over_their_mean(
     switch: Switch, sent: list[float | None], failed: set[str], reason: str
 ) -> None:
-    its = Measured(6)
-    uplinks = [Link(switch, its.tree.uplink(switch, index)) for index in range(3)]
+    measured = Measured(6)
+    uplinks = [Link(switch, measured.tree.uplink(switch, index)) for index in range(3)]
     rates = {
-        its.tree.port(*link): Rate(90 * RATE, RATE * rate)
+        measured.tree.port(*link): Rate(90 * RATE, RATE * rate)
         for link, rate in zip(uplinks, sent, strict=True)
         if rate is not None
     }
-    its.carry(switch, {1: Rate(0, 90 * RATE), **rates})
+    measured.carry(switch, {1: Rate(0, 90 * RATE), **rates})
     in_use = [
         rate
         for link, rate in zip(uplinks, sent, strict=True)
-        if failed.isdisjoint(map(its.tree.name, (link, link.upper)))
+        if failed.isdisjoint(map(measured.tree.name, (link, link.upper)))
     ]
     known = [rate for rate in in_use if rate is not None]
     # next to nothing is not judged
     expected = max(known) * len(known) / sum(known) if len(known) > 1 and sum(known) >= len(known) else None
-    found = its.traffic.imbalance(switch, Failures(its.tree, dict.fromkeys(failed, reason)))
+    found = measured.traffic.imbalance(switch, Failures(measured.tree, dict.fromkeys(failed, reason)))
     assert found == (pytest.approx(expected) if expected and known == in_use else None)
