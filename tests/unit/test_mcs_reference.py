@@ -31,15 +31,6 @@ def test_without_a_loss_nothing_reaches_the_sender(
     assert not done.receiving.loss
 
 
-def test_the_network_reorders_so_that_without_mcs_each_such_transfer_would_be_repaired() -> None:
-    there = [1 + 7 * channel for channel in range(MAX_CHANNELS)]
-    transfer = Transfer(Network((there, there)))
-    reordered = []
-    transfer.trace.append(lambda: reordered.append(len(transfer.received) > transfer.rcv_next))
-    transfer.run()
-    assert sum(reordered) > 50
-
-
 @settings(max_examples=25)
 @given(st.integers(0, 150), channel_numbers, sequence_numbers)
 def test_after_a_loss_duplicate_acks_pass_until_it_is_repaired(number: int, channels: int, isn: int) -> None:

@@ -114,13 +114,20 @@ def test_the_edge_switch_answers_arp_itself_with_the_gateways_address(target: st
     assert answer == answer | said | {"arp_tha": tree.mac(src), "arp_tpa": "10.0.0.2"}
 
 
+@pytest.mark.parametrize("sender", ["10.0.0.2", "0.0.0.0"])
+def test_nobody_answers_who_asks_whether_an_address_is_taken(sender: str) -> None:
+    fabric = healthy(4)
+    tree, src = fabric.tree, Host(0, 0, 2)
+    assert fabric.switches[tree.edge_of(src)].receive(arp(tree, src, "10.0.0.2", sender=sender), 1) == []
+
+
 @pytest.mark.parametrize("mac", ["02:aa:bb:cc:dd:ee", None])
 def test_another_mac_of_a_host_is_learned_from_arp_and_forgotten_later(mac: str | None) -> None:
     fabric = healthy(4)
     tree, src, dst, liar = fabric.tree, Host(0, 0, 2), Host(1, 0, 2), Host(1, 0, 3)
     edge = fabric.switches[tree.edge_of(dst)]
     edge.receive(arp(tree, dst, "10.1.0.1", "02:aa:bb:cc:dd:ee"), 1)
-    edge.receive(arp(tree, dst, "10.1.0.1", mac), 1)
+    edge.receive(arp(tree, dst, "10.1.0.2", mac), 1)  # for its own address, as an announcement
     edge.receive(arp(tree, liar, "10.1.0.1", "02:ba:00:00:00:01", str(tree.ip(dst))), 2)  # misleads nobody else
     way, seen = fabric.send(src, ipv4_packet(tree, src, dst))
     assert seen is not None
