@@ -70,16 +70,6 @@ def test_both_answers_are_awaited_and_the_second_one_no_longer(session: SwitchSe
     assert not session.answered(groups, {})
 
 
-def test_retry_intervals_double_up_to_60_s_and_begin_anew_after_success(session: SwitchSession) -> None:
-    for wait in (2, 4, 8, 16, 32, 60, 60):
-        session.back_off(1000.0)
-        assert (session.phase, session.deadline) == (Phase.BACKING_OFF, 1000.0 + wait)
-        session.expire()
-        assert session.phase is Phase.CLAIMING
-    admitted(session).back_off(2000.0)
-    assert session.deadline == 2002.0
-
-
 def test_a_late_refusal_is_ignored(session: SwitchSession) -> None:
     late = last(admitted(session).update(OTHER_RULES, 2))
     session.back_off(130.0)
