@@ -139,3 +139,4 @@ def test_unevenness_is_the_largest_rate_that_uplinks_in_use_send_over_their_mean
     expected = max(known) * len(known) / sum(known) if len(known) > 1 and sum(known) >= len(known) else None
     found = measured.traffic.imbalance(switch, Failures(measured.tree, dict.fromkeys(failed, reason)))
     assert found == (pytest.approx(expected) if expected and known == in_use else None)
+    assert measured.traffic.imbalance(Switch(Level.CORE, 0, 0), Failures(measured.tree)) is None  # it has no uplinks
