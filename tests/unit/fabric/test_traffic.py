@@ -132,7 +132,7 @@ def test_unevenness_is_the_largest_rate_that_uplinks_in_use_send_over_their_mean
     in_use = [
         rate
         for link, rate in zip(uplinks, sent, strict=True)
-        if failed.isdisjoint(map(measured.tree.name, (link, link.upper)))
+        if failed.isdisjoint((measured.tree.name(link), measured.tree.name(link.upper)))
     ]
     known = [rate for rate in in_use if rate is not None]
     # next to nothing is not judged
