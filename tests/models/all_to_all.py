@@ -7,41 +7,20 @@ from collections.abc import Callable
 from scipy.optimize import linprog
 from scipy.sparse import coo_matrix
 
-from topologies import Clos, Failures, Host, Level, Link, Switch
+from tests.helpers.random_fabrics import random_fabric
+from topologies import Failures, Host, Level, Link, Switch
 from topologies.weights import weights_from
 
 Arc = tuple[Link, bool]
 """A link between switches in one direction: up or not."""
-_RATES = ((0.5,), (0.25, 0.5), (0.1, 0.5, 2), (0.4, 0.8), (0.1, 0.25, 0.5, 0.75, 1.5, 2, 4))
 
 
 def uneven(seed: int) -> Failures:
-    """Return a random fabric of at most 60 switches with random absent links and rates, and random failures of it."""
-    rng = random.Random(seed)
-    while True:
-        leaves = 1, rng.randint(2, 24), rng.randint(2, 8), 0
-        tiers = rng.randint(2, 8), rng.randint(1, 6), rng.randint(1, 4), rng.randint(1, 5)
-        pods, edges, aggregations, cores = leaves if rng.random() < 0.4 else tiers
-        if pods * edges > 1 and pods * (edges + aggregations) + aggregations * cores <= 60:
-            break
-    shape = pods, edges, aggregations, cores * aggregations, rng.randint(1, 8)
-    rated, absent = rng.choice((0, 0, 0.05, 0.2, 0.5, 1)), rng.choice((0, 0.02, 0.05, 0.1, 0.2))
-    rates, failed = rng.choice(_RATES), rng.choice((0, 0, 0.02, 0.05, 0.1))
-    links: dict[str, float | str] = {}
-    for link in Clos(*shape).switch_links():
-        if rng.random() < absent:
-            links[Clos.name(link)] = "absent"
-        elif rng.random() < rated:
-            links[Clos.name(link)] = rng.choice(rates)
-    mbit = {
-        "host": rng.choice((0.25, 1, 1)),
-        "edge": rng.choice((1, 1, 0.5, 2)),
-        "aggregation": rng.choice((1, 1, 0.5, 2, 4)),
-    }
-    fabric = Clos(*shape, mbit=mbit if rng.random() < 0.8 else None, links=links)
-    names = [Clos.name(link) for link in fabric.switch_links() if rng.random() < failed]
-    names += [Clos.name(switch) for switch in fabric.switches() if switch.level > 1 and rng.random() < failed / 2]
-    return Failures(fabric, dict.fromkeys(names, "down"))
+    """Return a random fabric with absent links and rates, and random failures of it."""
+    fabric, choose = random_fabric(seed, rates=True), random.Random(f"{seed} uneven")
+    above = [switch for switch in fabric.switches() if switch.level is not Level.EDGE]
+    names = [fabric.name(each) for each in (*fabric.switch_links(), *above)]
+    return Failures(fabric, dict.fromkeys(choose.sample(names, choose.randint(0, len(names) // 10)), "down"))
 
 
 def arcs(src: Switch, dst: Switch, up: tuple[int, ...]) -> list[Arc]:

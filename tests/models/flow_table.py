@@ -111,19 +111,15 @@ class TableFabric:
     def __init__(self, tree: Clos, rules: Iterable[tuple[Switch, SwitchRules]], dead: Iterable[str] = ()) -> None:
         self.tree = tree
         self.switches = {switch: TableSwitch(its) for switch, its in rules}
-        for name in dead:
-            self.fail(name)
-
-    def fail(self, name: str) -> None:
-        """Take a link or a switch out, as its neighbours see it: the port is down."""
-        element = self.tree.element(name)
-        links = [element] if isinstance(element, Link) else []
-        if isinstance(element, Switch):
-            links = [self.tree.link(element, there) for there in self.tree.ports(element).values()]
-        for lower, upper in links:
-            self.switches[upper].dead.add(self.tree.port(upper, lower))
-            if isinstance(lower, Switch):
-                self.switches[lower].dead.add(self.tree.port(lower, upper))
+        for element in map(tree.element, dead):  # as its neighbours see it: the port is down
+            if isinstance(element, Link):
+                links = [element]
+            else:
+                links = [tree.link(element, there) for there in tree.ports(element).values()]
+            for lower, upper in links:
+                self.switches[upper].dead.add(tree.port(upper, lower))
+                if isinstance(lower, Switch):
+                    self.switches[lower].dead.add(tree.port(lower, upper))
 
     def send(self, src: Host, packet: Packet) -> tuple[list[str], dict[str, Any] | None]:
         """Send a packet from a host; return its switches and the host that it reaches, by name, and the packet there if any."""

@@ -118,6 +118,8 @@ class World:
                 for switch in self._switches([name]):
                     channel = self._channel(switch)
                     channel.holds_messages, channel.holds_answers = what == "messages", what == "answers"
+            case "stranger", [dpid]:  # a switch connects that is none of the fabric
+                fabric.connect_stranger(int(dpid, 16))
             case "impostor", [_, "leaves"]:
                 assert self._impostor is not None
                 self._impostor.close()
@@ -196,13 +198,6 @@ class World:
                 device.entries[place_of(TAMPERED)] = entry._replace(installed=TAMPERED)
             case "group":
                 device.groups[1] = device.groups[1]._replace(buckets=device.groups[1].buckets[:1])
-
-    def _tell_stranger(self, dpid: str) -> Iterator[str]:
-        """Connect a switch that is none of the fabric."""
-        device = self.fabric.connect_stranger(int(dpid, 16))
-        self.fabric.settle()
-        if device.handled:
-            yield "it is sent something"
 
     def _tell_contests(self) -> Iterator[str]:
         """Tell how many second connections were closed, how many have taken over, and what became of the last impostor."""

@@ -73,16 +73,6 @@ class SimulatedFabric:
         if far_one != other:
             self.cables |= {one: far_other, far_other: one, other: far_one, far_one: other}
 
-    def spread_probes(self, device: MemorySwitch) -> None:
-        """Have the probes that a switch sends arrive where its cables lead."""
-        here = self.tree.switch_by_dpid(device.dpid)
-        while device.probes:
-            port = device.probes.pop()
-            there, far_port = self.cables[here, port]
-            far = self.switches[there]
-            if device.ports.get(port, Reason.DOWN) is far.ports.get(far_port, Reason.DOWN) is None:
-                far.hear(far_port, Heard(device.dpid, port, ""))
-
     @property
     def state(self) -> FabricState:
         return self.core.state
@@ -246,10 +236,17 @@ class SimulatedFabric:
             del self._writing[session]
 
     def _process(self, channel: Channel) -> None:
-        if channel.inbox:
-            channel.process()
-            if channel not in self._impostors:
-                self.spread_probes(channel.switch)
+        """Have a switch process a message; the probe that it may send arrives where its cable leads."""
+        if not channel.inbox:
+            return
+        channel.process()
+        device, here = channel.switch, self.tree.switch_by_dpid(channel.dpid)
+        while device.probes and channel not in self._impostors:
+            port = device.probes.pop()
+            there, far_port = self.cables[here, port]
+            far = self.switches[there]
+            if device.ports.get(port, Reason.DOWN) is far.ports.get(far_port, Reason.DOWN) is None:
+                far.hear(far_port, Heard(device.dpid, port, ""))
 
     def _receive(self, channel: Channel) -> None:
         if not channel.outbox:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from flowrules import label
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.cfr_options import parse_arbiter
 from sopa_ryu.agent.hint_protocol import HintError, read_answer, read_hint
@@ -28,6 +29,7 @@ from sopa_ryu.cluster import address, gateway, records
 from sopa_ryu.cluster.gateway import HistoryGone, WatchReader
 from sopa_ryu.cluster.troubles import Trouble, TroubleError
 from sopa_ryu.fabric.view import View
+from sopa_ryu.southbound import lldp
 from tests.helpers.golden import Step, play, scripts
 from topologies import Failures, FatTree
 
@@ -82,6 +84,8 @@ READERS: dict[str, Callable[..., str]] = {
     "value": lambda key, text, times="1": str(records.read(key, text * int(times))),
     "arbiter": lambda text: str(parse_arbiter(text)),
     "controller": lambda url: Options((url,)).channel(HERE, url),
+    "mac": lambda text: str(label.parse_mac(text)),
+    "frame": lambda octets: str(lldp.parse(bytes.fromhex(octets))),
 }
 
 
@@ -194,6 +198,20 @@ class Readers:
             return "history gone"
         except TroubleError as error:
             return f"{error.trouble.kind.name}: {without_details(error)}"
+
+    def do_label(self, *hops: str) -> str:
+        """Say how the uplinks of a path are written: as an option, and as an Ethernet address that is read back."""
+        up = tuple(map(int, hops))
+        assert label.parse_mac(label.carrier_mac(up)) == label.hop_bytes(up)
+        return f"{label.option(up)} {label.carrier_mac(up)}"
+
+    def do_lldp(self, cut: str = "0", **tlvs: str) -> str:
+        """Read a frame of values by their types; so many octets of its end are missing."""
+        frame = bytes.fromhex("0180c200000e001b21aabbcc88cc")
+        for kind, text in tlvs.items():
+            value = text.encode().decode("unicode_escape").encode("latin-1")
+            frame += (int(kind) << 9 | len(value)).to_bytes(2) + value
+        return str(lldp.parse(frame[: len(frame) - int(cut)]))
 
     def do_engine(self, text: str) -> str:
         its = address.parse(text)

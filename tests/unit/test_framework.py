@@ -85,24 +85,3 @@ def test_a_script_that_says_otherwise_fails_at_its_line(tmp_path: Path, text: st
     play(script, calculator, record=True)
     assert script.read_text() in (SCRIPT.format(5), "add 1 to=1\n----\n2\n")
     play(script, calculator, record=False)
-
-
-def test_the_summary_names_the_slowest_and_what_came_near_its_bound() -> None:
-    lines = [{"kind": "test", "test": f"t{n}", "seconds": float(n), "timeout": 300.0} for n in (1, 200, *range(2, 12))]
-    lines.append({"kind": "wait", "test": "t5", "seconds": 31.0, "bound": 60.0})
-    shown = list(report.summary(lines))
-    assert shown[1].endswith("200.0 s  t200")
-    assert not any(line.endswith(" t1") for line in shown)
-    assert shown[11:] == [
-        "waits and tests that took half of their bound or more: 2",
-        "     31.0 s of 60  t5",
-        "    200.0 s of 300  t200",
-    ]
-
-
-def test_a_wait_of_half_its_bound_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(report.VARIABLE, str(tmp_path / "record"))
-    for seconds in (29.0, 30.0):
-        report.note_wait(seconds, 60)
-    [line] = report.read(tmp_path / "record")
-    assert (line["kind"], line["seconds"]) == ("wait", 30.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.mutants.catalogue import load
-from tests.mutants.runner import ROOT, Runner, main
+from tests.mutants.runner import ROOT, main
 
 PRODUCT = "LIMIT = 3\n\n\ndef capped(n):\n    return min(n, LIMIT)\n"
 TEST = "from topologies.tiny import capped\n\n\ndef test_below():\n    assert capped(2) == 2\n"
@@ -31,9 +31,7 @@ def test_every_defect_fits_the_product() -> None:
             compile(defect.applied(text), defect.name, "exec")
 
 
-def test_defects_are_tried_in_a_copy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_defects_are_tried_in_a_copy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {"topologies/__init__.py": "", "topologies/tiny.py": PRODUCT, "tests/unit/test_tiny.py": TEST}
     for name, text in {**files, "catalogue/tiny.toml": CATALOGUE}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -53,14 +51,3 @@ def test_defects_are_tried_in_a_copy(
         "old text is stale": "stale",
     }
     assert (tmp_path / "topologies/tiny.py").read_text() == PRODUCT
-    assert main(["--only", "larger"], tmp_path, tmp_path / "catalogue") == 1
-    assert main(["--only", "no such word"], tmp_path, tmp_path / "catalogue") == 2
-
-    def ctrl_c(_runner: Runner) -> None:
-        raise KeyboardInterrupt
-
-    capsys.readouterr()
-    monkeypatch.setattr(Runner, "_control", ctrl_c)
-    assert main(["--only", "larger", "nobody"], tmp_path, tmp_path / "catalogue") == 130
-    table = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert table[-3:-1] == [["topologies/tiny.py", "0", "1", "1", "0"], ["all", "0", "1", "1", "0"]]

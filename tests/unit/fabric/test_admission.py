@@ -25,69 +25,68 @@ def sessions(count: int) -> list[SwitchSession]:
     ]
 
 
-@pytest.fixture
-def its() -> list[SwitchSession]:
-    return sessions(2 * AT_ONCE)
-
-
-def waiting(its: list[SwitchSession], waits: Callable[[SwitchSession], bool] = lambda session: False) -> Admission:
+def waiting(line: list[SwitchSession], waits: Callable[[SwitchSession], bool] = lambda session: False) -> Admission:
     """An admission with everybody in its line."""
     admission = Admission(waits)
-    assert not any(admission.is_turn(session) for session in its)
+    assert not any(admission.is_turn(session) for session in line)
     return admission
 
 
-def test_as_many_as_there_are_turns_go_on_and_the_others_follow_in_order(its: list[SwitchSession]) -> None:
-    admission = waiting(its[: AT_ONCE + 3])
-    assert admission.begin() == its[:AT_ONCE]
-    assert [admission.is_turn(session) for session in its[: AT_ONCE + 3]] == [True] * AT_ONCE + [False] * 3
-    its[5].phase, its[7].phase = Phase.IN_FORCE, Phase.READING
-    assert admission.begin() == [its[AT_ONCE]]
-    its[0].phase = its[1].phase = Phase.BACKING_OFF  # it does not answer: others do not wait for it
-    its[AT_ONCE + 1].phase = Phase.CLOSED
-    assert admission.begin() == [its[AT_ONCE + 2]]
-    its[0].phase = Phase.CLAIMING
-    assert not admission.is_turn(its[0])
-    assert admission.begin() == [its[0]]
-
-
-@pytest.mark.parametrize("phase", [Phase.IN_FORCE, Phase.UPDATING])
-def test_a_switch_in_use_never_waits_for_a_turn(its: list[SwitchSession], phase: Phase) -> None:
-    admission = waiting(its)
-    admission.begin()
-    its[-1].phase = phase
-    assert admission.is_turn(its[-1])
-
-
-def test_switches_that_wait_for_the_fabric_to_settle_hold_up_nobody(its: list[SwitchSession]) -> None:
-    wait = True
-    admission = waiting(its, lambda session: wait)
-    for session in admission.begin():
-        session.phase = Phase.WAITING
-    assert admission.begin() == its[AT_ONCE:]
-    for session in its:
-        session.phase = Phase.WAITING
-    assert admission.begin() == []
-    assert all(map(admission.is_turn, its))  # nothing is due to them
-    wait = False
-    assert not any(map(admission.is_turn, its))
-    assert admission.begin() == its[:AT_ONCE]
-
-
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.integers(0, 199), st.sampled_from([*OVER, Phase.READING, Phase.INSTALLING])), max_size=400)
 )
-def test_everybody_gets_a_turn_and_never_too_many_at_once(events: list[tuple[int, Phase]]) -> None:
-    its = sessions(200)
-    admission = waiting(its)
-    begun = {id(session) for session in admission.begin()}
+def test_turns_begin_in_order_as_others_end_and_never_too_many_at_once(events: list[tuple[int, Phase]]) -> None:
+    line = sessions(200)
+    admission = waiting(line)
+    begun = admission.begin()
+
+    def in_turn() -> list[SwitchSession]:
+        return [session for session in begun if session.phase not in OVER]
+
     for number, phase in events:
-        if id(its[number]) in begun and its[number].phase not in OVER:
-            its[number].phase = phase
-        begun |= {id(session) for session in admission.begin()}
-        assert sum(session.phase not in OVER and id(session) in begun for session in its) <= AT_ONCE
-    while turns := [session for session in its if session.phase not in OVER and id(session) in begun]:
+        if line[number] in in_turn():
+            line[number].phase = phase
+        begun += admission.begin()
+        assert len(in_turn()) == min(AT_ONCE, sum(session.phase not in OVER for session in line))
+        assert all(map(admission.is_turn, in_turn()))
+    while turns := in_turn():
         turns[0].phase = Phase.IN_FORCE
-        begun |= {id(session) for session in admission.begin()}
-    assert len(begun) == len(its)
+        begun += admission.begin()
+    assert begun == line
+
+
+def test_who_has_gone_is_passed_over_and_who_tries_again_is_in_the_line_again() -> None:
+    first, second, *_, gone, last = line = sessions(AT_ONCE + 2)
+    admission = waiting(line)
+    admission.begin()
+    first.phase, gone.phase = Phase.BACKING_OFF, Phase.CLOSED
+    assert admission.begin() == [last]
+    first.phase = Phase.CLAIMING
+    assert not admission.is_turn(first)
+    assert admission.begin() == []
+    second.phase = Phase.IN_FORCE
+    assert admission.begin() == [first]
+
+
+@pytest.mark.parametrize("phase", [Phase.IN_FORCE, Phase.UPDATING])
+def test_a_switch_in_use_never_waits_for_a_turn(phase: Phase) -> None:
+    line = sessions(AT_ONCE + 1)
+    admission = waiting(line)
+    line[-1].phase = phase
+    assert admission.is_turn(line[-1])
+
+
+def test_switches_that_wait_for_the_fabric_to_settle_hold_up_nobody() -> None:
+    wait, line = True, sessions(2 * AT_ONCE)
+    admission = waiting(line, lambda session: wait)
+    for session in admission.begin():
+        session.phase = Phase.WAITING
+    assert admission.begin() == line[AT_ONCE:]
+    for session in line:
+        session.phase = Phase.WAITING
+    assert admission.begin() == []
+    assert all(map(admission.is_turn, line))  # nothing is due to them
+    wait = False
+    assert not any(map(admission.is_turn, line))
+    assert admission.begin() == line[:AT_ONCE]

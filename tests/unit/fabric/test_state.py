@@ -53,11 +53,3 @@ def test_failures_are_what_is_observed_and_every_change_is_one_version(seed: int
         told.remove_nodes_from(name for name in state.failures if "-" not in name)
         told.remove_edges_from(name.split("-") for name in state.failures if "-" in name)
         assert networkx.utils.graphs_equal(left, told)
-
-
-def test_every_version_is_kept_with_what_failed_and_healed() -> None:
-    state = connected()
-    for second, trouble in ((5, DOWN), (6, None)):
-        state.port_changed(state.tree.switch("a0_0"), 4, trouble, second)
-    found = [(its["version"], its["failed"], its["healed"]) for its in state.change_list()]
-    assert found == [(3, {}, ["a0_0-c0_1"]), (2, {"a0_0-c0_1": DOWN}, [])]

@@ -60,14 +60,6 @@ def test_only_entries_of_a_controller_make_a_switch_wait(session: SwitchSession,
     assert session.may_have_foreign_state is foreign
 
 
-def test_an_answer_is_awaited_from_when_its_request_was_sent(session: SwitchSession) -> None:
-    session.claim(5)
-    assert (session.is_busy, session.deadline) == (True, None)
-    for at in (117.0, 120.0):  # the second is a probe
-        session.was_sent(at)
-        assert session.deadline == 147.0
-
-
 def test_both_answers_are_awaited_and_the_second_one_no_longer(session: SwitchSession) -> None:
     flows, groups = map(last, ([its] for its in session.read()))
     session.was_sent(100.0)
@@ -76,16 +68,6 @@ def test_both_answers_are_awaited_and_the_second_one_no_longer(session: SwitchSe
     with pytest.raises(SilentError, match="no answer to GroupsRequest in 30 s"):
         session.expire()
     assert not session.answered(groups, {})
-
-
-def test_retry_intervals_double_up_to_60_s_and_begin_anew_after_success(session: SwitchSession) -> None:
-    for wait in (2, 4, 8, 16, 32, 60, 60):
-        session.back_off(1000.0)
-        assert (session.phase, session.deadline) == (Phase.BACKING_OFF, 1000.0 + wait)
-        session.expire()
-        assert session.phase is Phase.CLAIMING
-    admitted(session).back_off(2000.0)
-    assert session.deadline == 2002.0
 
 
 def test_a_late_refusal_is_ignored(session: SwitchSession) -> None:
@@ -115,15 +97,6 @@ def test_a_refused_claim_means_another_master_and_a_refused_question_does_not(se
         session.refused(last(session.claim(5)), Refusal("role_request_failed", "stale"))
     with pytest.raises(RefusedError, match="busy"):
         session.refused(last(session.read()), Refusal("bad_request", "busy"))
-
-
-def test_a_role_check_is_asked_once_and_may_stay_unanswered(session: SwitchSession) -> None:
-    admitted(session).check_role()
-    check = last(session.role_check())
-    assert session.role_check() == []
-    session.expire()
-    assert (session.is_busy, session.rules) == (False, RULES)
-    assert not session.answered(check, False)
 
 
 @pytest.mark.parametrize("phase", list(Phase))

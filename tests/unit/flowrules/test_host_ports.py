@@ -8,7 +8,7 @@ import pytest
 from flowrules import label
 from flowrules.switch_rules import switch_rules
 from tests.models.flow_table import TableSwitch, ipv4_packet
-from topologies import FatTree, Host, Level
+from topologies import FatTree, Host
 from topologies.structure import BFD_MAC
 
 SIZES = [2, 4, 16, 128]
@@ -63,22 +63,3 @@ def test_everything_else_from_the_own_address_to_a_host_leaves_as_before(k: int)
         ordinary = {"ip_proto": UDP, "nw_ttl": 64, "ip_frag": 1}
         packet = ipv4_packet(tree, src, dst, **draw.choice([fields, late, ordinary]))
         assert len(switch.receive(packet, port)) == 1, packet
-
-
-@pytest.mark.parametrize("k", SIZES)
-def test_a_hosts_requests_are_answered_but_not_for_its_own_address(k: int) -> None:
-    draw = random.Random(k)
-    tree, switch, src, dst, port = first_switch(k, draw)
-    mine, mac = str(tree.ip(src)), tree.mac(src)
-    request = {"eth_type": 0x0806, "arp_op": 1, "eth_src": mac, "arp_sha": mac, "eth_dst": "ff:ff:ff:ff:ff:ff"}
-    for spa, tpa, answers in (
-        (mine, mine, 0),
-        ("0.0.0.0", mine, 0),
-        (mine, str(tree.ip(dst)), 1),
-        (mine, "10.0.0.1", 1),
-    ):
-        assert len(switch.receive({**request, "arp_spa": spa, "arp_tpa": tpa}, port)) == answers
-    for mac in (f"02:aa:00:00:00:{number:02x}" for number in range(20)):
-        assert switch.receive({**request, "arp_spa": mine, "arp_tpa": mine, "arp_sha": mac}, port) == []  # but learned
-        [departure] = switch.receive(ipv4_packet(tree, dst, src), tree.uplink_port(Level.EDGE, 0))
-        assert (departure.port, departure.packet["eth_dst"]) == (port, mac)

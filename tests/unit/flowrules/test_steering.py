@@ -228,21 +228,3 @@ def test_uneven_fabrics_need_few_entries(seed: int) -> None:
             hashed = [flow for flow in rules.flows if flow.table is Table.UNLABELLED]
             assert len(hashed) <= 1 + tree.pods + tree.pods * tree.edges
             assert all(len(action.ports) <= MAX_SLOTS for flow in hashed for action in flow.apply)
-
-
-def test_a_pod_with_few_ways_in_costs_one_entry_per_usable_label_and_one() -> None:
-    failures = Failures(FatTree(12), {f"a0_{index}": "down" for index in range(4)})
-    assert cost(12, dict(failures))["e1_0"] == (3, 1)
-    its, src, dst = fabric(failures), Host(1, 0, 2), Host(0, 0, 2)
-    for up1, up2 in failures.tree.choices("inter-pod"):
-        way, _ = its.send(src, ipv4_packet(failures.tree, src, dst, label.carrier_mac((up1, up2))))
-        assert way[1] == f"a1_{up1}" if up1 > 3 else way[1] in ("a1_4", "a1_5")
-        assert way[2:] == [f"c{way[1][-1]}_{up2}", f"a0_{way[1][-1]}", "e0_0", "h0_0_2"]
-
-
-@pytest.mark.parametrize("k", [2, 4, 8])
-@pytest.mark.parametrize("name", ["a0_0-c0_0", "c0_0", "e0_0-a0_0", "a0_0", "e0_0"])
-def test_what_has_healed_leaves_exactly_the_healthy_rules(k: int, name: str) -> None:
-    tree = FatTree(k)
-    healed = Failures(tree, {name: "down"}).without(name)
-    assert {switch: frozenset(rules.flows) for switch, rules in fabric_rules(tree, healed)} == healthy(k)

@@ -3,7 +3,6 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -24,11 +23,18 @@ TREE = FatTree(4)
 OWN = ["tcp:*:6640"]
 
 
-class Bench:
-    """A settled fabric whose switches have a database each, and a keeper."""
+class World:
+    """The words of the scripts: a settled fabric, a k=4 fat-tree unless ``fabric`` says otherwise, its databases, and a keeper."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, addresses: Sequence[str] = OWN, tree: Clos = TREE) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[str]] = list) -> None:
+        self._patch = monkeypatch.setattr
+        self._logged = logged
+        self._said: object = None
+        self.start()
+
+    def start(self, addresses: Sequence[str] = OWN, tree: Clos = TREE) -> None:
         self.tree = tree
+        self._told = len(self._logged())
         self.commands = True
         self.before_each_step: Callable[[], None] = lambda: None
         self.state = FabricState(tree, epoch=1)
@@ -39,9 +45,9 @@ class Bench:
             self.connect(switch)
         self.state.settle(0)
         self.clock = GreenTime(self._report)
-        monkeypatch.setattr(keeper_module, "hub", self.clock)
-        monkeypatch.setattr(keeper_module, "time", self.clock)
-        monkeypatch.setattr(bfd_module, "transact", self.ovsdb.transact)
+        self._patch(keeper_module, "hub", self.clock)
+        self._patch(keeper_module, "time", self.clock)
+        self._patch(bfd_module, "transact", self.ovsdb.transact)
         connections = cast(Mapping[Switch, Connection], self.connections)
         self.keeper = BfdKeeper(self.state, connections, addresses, may_change=self._commands)
         self.clock.spawn(self.keeper.watch)
@@ -69,44 +75,30 @@ class Bench:
     def address(self, switch: Switch) -> str:
         return f"tcp:{self.host(switch)}:6640"
 
-
-class World:
-    """The words of the scripts: a settled k=4 fat-tree with a database at each switch, unless ``fabric`` says otherwise."""
-
-    def __init__(self, make: Callable[..., Bench], logged: Callable[[], list[str]]) -> None:
-        self._make, self._logged, self._told = make, logged, 0
-        self._bench: Bench | None = None
-        self._said: object = None
-
     def handle(self, step: Step) -> str:
-        if step.command == "fabric":
-            numbers = {name: int(value) for name, value in step.options.items()}
-            addresses = [] if "without-databases" in step.words else OWN
-            self._bench = self._make(addresses, Clos(**numbers) if numbers else TREE)
-            return "\n".join(self._news())
-        self._bench = self._bench or self._make()
-        return "\n".join([*self._told_by(self._bench, step), *self._news()])
-
-    def _news(self) -> Iterator[str]:
-        """What the keeper says if it is something else than before, and what it has logged."""
-        assert self._bench is not None
-        bfd, messages = self._bench.state.bfd, self._logged()
+        """Do as told; tell what the keeper says if it is something else than before, and what it has logged."""
+        told = list(self._told_by(step))
+        bfd, messages = self.state.bfd, self._logged()
         if bfd != self._said:
-            yield f"{'on' if bfd['enabled'] else 'off'}: {bfd['detail']}"
-        yield from (f"log: {line}" for line in messages[self._told :])
+            told.append(f"{'on' if bfd['enabled'] else 'off'}: {bfd['detail']}")
+        told += [f"log: {line}" for line in messages[self._told :]]
         self._said, self._told = dict(bfd), len(messages)
+        return "\n".join(told)
 
-    def _told_by(self, bench: Bench, step: Step) -> Iterator[str]:
-        tree, ovsdb = bench.tree, bench.ovsdb
+    def _told_by(self, step: Step) -> Iterator[str]:
+        tree, ovsdb = self.tree, self.ovsdb
         match step.command, step.words:
+            case "fabric", words:
+                numbers = {name: int(value) for name, value in step.options.items()}
+                self.start([] if "without-databases" in words else OWN, Clos(**numbers) if numbers else TREE)
             case "look", []:  # a switch has connected
-                bench.keeper.look()
+                self.keeper.look()
             case "run", [seconds]:  # tell at how many ends BFD was enabled meanwhile, and after how many seconds
-                begin, before = bench.clock.now, set(ovsdb.enabled_at)
-                bench.clock.run(float(seconds))
+                begin, before = self.clock.now, set(ovsdb.enabled_at)
+                self.clock.run(float(seconds))
                 times = Counter(round(at - begin, 2) for end, at in ovsdb.enabled_at.items() if end not in before)
                 yield from (f"enabled at {count} ends after {at:g} s" for at, count in sorted(times.items()))
-                yield from [f"failed: {', '.join(bench.state.failures)}"] * bool(bench.state.failures)
+                yield from [f"failed: {', '.join(self.state.failures)}"] * bool(self.state.failures)
             case "uplinks", []:  # which uplinks' ends have BFD, by when it was enabled
                 found: dict[float, set[int]] = {}
                 for (switch, port), at in ovsdb.enabled_at.items():
@@ -125,26 +117,25 @@ class World:
             case "broken", ends:  # BFD hears nothing at these ports, and at all others as usual
                 ovsdb.broken = set(self._ends(tree, ends))
             case "silent", names:  # the databases of these switches, and no others
-                ovsdb.refusing = {bench.address(tree.switch(name)) for name in names}
+                ovsdb.refusing = {self.address(tree.switch(name)) for name in names}
             case "away", [name]:
-                del bench.connections[tree.switch(name)]
+                del self.connections[tree.switch(name)]
             case "connect", [name]:
-                bench.connect(tree.switch(name))
+                self.connect(tree.switch(name))
             case "settled", [does]:
-                bench.state.settled = does == "yes"
+                self.state.settled = does == "yes"
             case "commands", ["until"]:  # this controller commands the switches until it has enabled BFD somewhere
-                bench.before_each_step = lambda: setattr(bench, "commands", not ovsdb.enabled_at)
+                self.before_each_step = lambda: setattr(self, "commands", not ovsdb.enabled_at)
             case "commands", [does]:
-                bench.commands = does == "yes"
+                self.commands = does == "yes"
             case "another_begins", []:  # to enable BFD at the first uplinks just before this process would
-                bench.before_each_step = lambda: None if ovsdb.enabled_at else self._begin(bench)
+                self.before_each_step = lambda: None if ovsdb.enabled_at else self._begin()
             case _:
                 raise ValueError(f"no word of a script: {step}")
 
-    @staticmethod
-    def _begin(bench: Bench) -> None:
-        bfd_module.enable([bench.address(switch) for switch in TREE.switches()], TREE, 100, uplink=0)
-        bench.clock.sleep(0.01)  # its switches say so
+    def _begin(self) -> None:
+        bfd_module.enable([self.address(switch) for switch in TREE.switches()], TREE, 100, uplink=0)
+        self.clock.sleep(0.01)  # its switches say so
 
     @staticmethod
     def _ends(tree: Clos, texts: Iterable[str]) -> list[End]:
@@ -156,23 +147,20 @@ def test_script(
     script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "sopa.bfd"):
-        play(
-            script,
-            World(partial(Bench, monkeypatch), lambda: caplog.messages).handle,
-            record=request.config.option.record,
-        )
+        play(script, World(monkeypatch, lambda: caplog.messages).handle, record=request.config.option.record)
 
 
 @pytest.mark.parametrize(
     ("host", "address"), [("192.0.2.7", "ssl:192.0.2.7:6641"), ("2001:db8::7", "ssl:[2001:db8::7]:6641")]
 )
 def test_an_asterisk_stands_for_each_switchs_address(monkeypatch: pytest.MonkeyPatch, host: str, address: str) -> None:
-    bench = Bench(monkeypatch, ["ssl:*:6641", "tcp:198.51.100.1"])
-    own = bench.host
-    monkeypatch.setattr(bench, "host", lambda switch: host)
+    world = World(monkeypatch)
+    world.start(["ssl:*:6641", "tcp:198.51.100.1"])
+    own = world.host
+    monkeypatch.setattr(world, "host", lambda switch: host)
     for switch in TREE.switches(Level.CORE):
-        bench.connect(switch)
+        world.connect(switch)
     others = {f"ssl:{own(switch)}:6641" for switch in TREE.switches() if switch.level is not Level.CORE}
-    bench.keeper.look()
-    bench.clock.run(1.5)
-    assert set(bench.ovsdb.transactions) == {address, "tcp:198.51.100.1"} | others
+    world.keeper.look()
+    world.clock.run(1.5)
+    assert set(world.ovsdb.transactions) == {address, "tcp:198.51.100.1"} | others

@@ -8,13 +8,13 @@ import pytest
 
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_errors import SwitchError
-from sopa_ryu.fabric.traffic import PortCounters, Traffic
+from sopa_ryu.fabric.traffic import PortCounters, Traffic, ends
 from sopa_ryu.southbound import port_stats as module
 from sopa_ryu.southbound.connection import Connection
 from sopa_ryu.southbound.port_stats import FRESH_INTERVALS, MIN_FRESH_SECONDS, PortStatsPoller
 from tests.helpers.golden import Step, play, scripts
 from tests.models.green_time import GreenTime
-from topologies import Clos, FatTree, Level, Link, Switch
+from topologies import Clos, FatTree, Level, Switch
 
 INTERVAL = 5.0
 EDGE = Switch(Level.EDGE, 1, 0)
@@ -137,54 +137,29 @@ def test_port_statistics_stay_fresh_for_some_intervals_and_a_minimum_time(clock:
     assert fabric.meter.traffic.totals(EDGE) == {}
 
 
-@pytest.mark.parametrize("link_mbit", [None, 100.5])
-def test_a_link_carries_what_the_fabric_says_of_it(clock: GreenTime, link_mbit: float | None) -> None:
-    rates = {"host": 10.0, "edge": 40.0}
-    its = Fabric(clock, Clos(1, 2, 2, 0, 2, mbit=rates, links={"e0_1-a0_1": 5.0}), link_mbit=link_mbit)
-    for link in its.tree.links():
-        right = rates["edge" if isinstance(link.lower, Switch) else "host"]
-        right = 5.0 if its.tree.name(link) == "e0_1-a0_1" else right
-        assert its.meter.capacity(link) == 1e6 * right
-        for switch, towards in ((link.lower, link.upper), (link.upper, link.lower)):
-            if isinstance(switch, Switch):
-                assert its.meter.port_capacity(switch, its.tree.port(switch, towards)) == 1e6 * right
+RATES = {"host": 10.0, "edge": 40.0}
+
+
+@pytest.mark.parametrize(
+    ("rates", "configured", "unit"),
+    [(RATES, None, 1e6), (RATES, 100.5, 1e6), (None, 100.5, 100.5e6), (None, None, None)],
+)
+def test_a_link_carries_what_the_fabric_says_else_what_is_configured_else_what_its_measured_port_says(
+    clock: GreenTime, rates: dict[str, float] | None, configured: float | None, unit: float | None
+) -> None:
+    tree = Clos(1, 2, 2, 0, 2, mbit=rates, links={"e0_1-a0_1": 0.5})
+    fabric, away = Fabric(clock, tree, link_mbit=configured), tree.switch("e0_1")
+    said = {
+        switch: {port: 1000 * number + port for port in tree.ports(switch)}
+        for number, switch in enumerate(tree.switches(), start=1)
+    }
+    for switch, kilobits in said.items():
+        fabric.connect(switch, kilobits)
+    fabric.disconnect(away)
+    for link in tree.links():
+        for switch, port in ends(tree, link):
+            by_port = None if switch == away else 1000.0 * said[switch][port]
+            assert fabric.meter.port_capacity(switch, port) == (unit * tree.capacity(link) if unit else by_port)
+        assert fabric.meter.capacity(link) == fabric.meter.port_capacity(*next(ends(tree, link)))
     for port in (0, 5, 0xFFFFFFFE):
-        assert its.meter.port_capacity(EDGE, port) is None  # nothing is planned there, and the switch reports no speed
-
-
-@pytest.mark.parametrize("speeds", [None, 10_000_000])
-def test_otherwise_it_carries_what_was_configured_whatever_the_ports_say(clock: GreenTime, speeds: int | None) -> None:
-    fabric = Fabric(clock, Clos(1, 2, 2, 0, 2, links={"e0_1-a0_1": 0.5}), link_mbit=100.5)
-    for switch in list(fabric.tree.switches()) if speeds else ():
-        fabric.connect(switch, dict.fromkeys(range(1, 5), speeds))
-    found = {fabric.tree.name(link): fabric.meter.capacity(link) for link in fabric.tree.links()}
-    assert found.pop("e0_1-a0_1") == 50_250_000.0
-    assert set(found.values()) == {100_500_000.0}
-    edge = Switch(Level.EDGE, 0, 0)
-    assert fabric.meter.port_capacity(edge, 1) == 100_500_000.0
-    fabric.disconnect(edge)
-    assert fabric.meter.port_capacity(edge, 1) == 100_500_000.0
-
-
-def test_otherwise_it_carries_what_the_port_says_at_which_it_is_measured(clock: GreenTime) -> None:
-    fabric = Fabric(clock, FatTree(4))
-    numbers = {switch: number for number, switch in enumerate(fabric.tree.switches())}
-    for switch, number in numbers.items():
-        fabric.connect(switch, {port: 1000 * number + port for port in range(1, 5)})
-    for link in fabric.tree.links():
-        at, other = (link.lower, link.upper) if isinstance(link.lower, Switch) else (link.upper, link.lower)
-        port = fabric.tree.port(at, other)
-        assert (
-            fabric.meter.capacity(link) == fabric.meter.port_capacity(at, port) == 1000.0 * (1000 * numbers[at] + port)
-        )
-
-
-def test_capacity_is_unknown_for_a_switch_that_is_away_or_does_not_say(clock: GreenTime) -> None:
-    fabric = Fabric(clock, FatTree(4))
-    link = Link(EDGE, fabric.tree.uplink(EDGE, 0))
-    fabric.connect(link.upper, dict.fromkeys(range(1, 5), 10_000_000))
-    fabric.connect(EDGE, {3: 1_000_000, 4: 0})
-    assert [fabric.meter.port_capacity(EDGE, port) for port in (2, 4)] == [None, None]
-    assert fabric.meter.capacity(link) == 1e9
-    fabric.disconnect(EDGE)
-    assert fabric.meter.capacity(link) is None
+        assert fabric.meter.port_capacity(tree.switch("e0_0"), port) is None  # nothing is planned there

@@ -1,12 +1,11 @@
 """The candidate paths that a failure excludes, compared with the graph without the failed elements."""
 
 import random
-from itertools import permutations
 
 import pytest
 
 from tests.helpers.random_fabrics import random_fabric, some_pairs
-from topologies import Clos, Failures, FatTree, Host, Level, Link, TopologyError
+from topologies import Clos, Failures, FatTree, Host, Level, TopologyError
 from topologies.failures import Reason
 
 FABRICS = [*(FatTree(k) for k in (2, 4, 6, 8) for _ in range(3)), *(random_fabric(seed, most=30) for seed in range(12))]
@@ -112,14 +111,3 @@ def test_what_is_drained_is_the_only_failure_that_is_not_hard() -> None:
     assert failures.hard == Failures(tree, hard)
     assert failures.hard.hard is failures.hard
     assert len(Failures(tree, {"a2_0": Reason.DRAINED}).hard) == 0
-
-
-def test_a_link_is_the_same_from_either_end() -> None:
-    tree = FatTree(4)
-    cables = set(tree.links())
-    for one, other in permutations([*tree.hosts(), *tree.switches()], 2):
-        if found := {Link(one, other), Link(other, one)} & cables:  # type: ignore[arg-type]
-            assert tree.link(one, other) == tree.link(other, one) == found.pop()
-        else:
-            with pytest.raises(TopologyError):
-                tree.link(one, other)

@@ -3,8 +3,6 @@
 import click
 import pytest
 
-from experiments.cli.demo import demo
-from experiments.cli.lab import lab
 from experiments.cli.lab_isolation import AUTO, chosen_datapath
 from topologies.lab import datapath
 from topologies.lab.datapath import Datapath, NoDatapathError, choose
@@ -45,10 +43,3 @@ def test_the_command_says_so_in_a_line(kernel: None) -> None:
     assert chosen_datapath(AUTO) is Datapath.USER
     with pytest.raises(click.ClickException, match="use --datapath user"):
         chosen_datapath("kernel")
-
-
-@pytest.mark.parametrize("command", [lab, demo])
-def test_the_option_takes_the_datapaths_by_name(command: click.Command) -> None:
-    [option] = [param for param in command.params if param.name == "datapath"]
-    assert isinstance(option.type, click.Choice)
-    assert list(option.type.choices) == ["auto", "kernel", "user"]

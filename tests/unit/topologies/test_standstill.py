@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.waiting import eventually
 from topologies.lab import standstill
-from topologies.lab.standstill import StandstillError, pause, resume, standing_still
+from topologies.lab.standstill import StandstillError, pause, standing_still
 
 WRITERS = """
 import sys, threading
@@ -56,12 +56,6 @@ def test_no_thread_works_once_the_process_was_stopped(process: subprocess.Popen[
         goes_on(files)
 
 
-def test_it_is_continued_after_an_error(process: subprocess.Popen[bytes], files: list[Path]) -> None:
-    with pytest.raises(ZeroDivisionError), standing_still(process.pid):
-        raise ZeroDivisionError
-    goes_on(files)
-
-
 def test_one_that_cannot_be_stopped_is_said_and_goes_on(
     process: subprocess.Popen[bytes], files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,11 +64,3 @@ def test_one_that_cannot_be_stopped_is_said_and_goes_on(
     with pytest.raises(StandstillError, match=f"process {process.pid} was stopped 0.05 s ago, and its threads"):
         pause(process.pid)
     goes_on(files)
-
-
-def test_one_that_has_ended_cannot_be_stopped(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for does in (pause, resume):
-        with pytest.raises(ProcessLookupError):
-            does(process.pid)
