@@ -67,7 +67,7 @@ def figure_of(name: str) -> str:
 
 
 def handle(step: Step) -> str:
-    """Return what a scheme, a workload, its plan, a paper's figure or options are; of an error its beginning, and with ``explain`` all of it."""
+    """Return what a scheme, workload, plan, paper's figure or options are; of an error its beginning, or all to ``explain``."""
     command, *words = ([step.command] if step.command != "explain" else []) + step.words
     k = step.options.pop("k", "4")
     text = [*words, *(f"{key}={value}" for key, value in step.options.items())]

@@ -21,12 +21,6 @@ def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plots, "plots", lambda *_: iter(()))
 
 
-def two_schemes(directory: Path) -> None:
-    results = results_in(directory)
-    for scheme, seed, rates in (("sopa", 1, (8.0, 10.0)), ("sopa", 2, (9.0, 9.0)), ("rps", 1, (2.0, 7.0))):
-        results.add(a_run(scheme, seed), [a_flow(scheme, seed, flow, rate) for flow, rate in enumerate(rates)])
-
-
 class Experiment:
     """Runs with their flows, and the report on them."""
 
@@ -95,14 +89,14 @@ def test_damage_is_told_with_the_file(tmp_path: Path, damage: bytes) -> None:
 def test_a_full_disk_is_told_and_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="contains no results"):
         report(tmp_path)
-    two_schemes(tmp_path)
+    results_in(tmp_path).add(a_run(), [a_flow()])
     with files_up_to(1000), pytest.raises(ResultsError, match="the report cannot be written"):
         report(tmp_path, say=lambda _: None)
     assert not list((tmp_path / "report").glob(".*"))
 
 
 def test_a_report_does_not_disturb_results_nor_what_others_put_there(tmp_path: Path) -> None:
-    two_schemes(tmp_path)
+    results_in(tmp_path).add(a_run(), [a_flow()])
     folder = report(tmp_path, say=lambda _: None)
     (folder / "notes.txt").write_text("mine")
     results_in(tmp_path).add(a_run("ecmp"), [a_flow("ecmp")])
