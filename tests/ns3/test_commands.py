@@ -23,8 +23,8 @@ pytestmark = NEEDS_NS3
 Run = Callable[..., Result]
 SOPA = str(Path(sys.executable).parent / "sopa")
 PERMUTATION = ["run", "permutation", "--backend", "ns3"]
-SHORT = [*PERMUTATION, "--schemes", "sopa,rps", "--seeds", "2", "--seconds", "0.02"]
-LONG = [*PERMUTATION, "--k", "8", "--schemes", "sopa", "--seeds", "3", "--seconds", "0.01", "--out", "out"]
+SHORT = [*PERMUTATION, "--schemes", "sopa,rps", "--seeds", "2", "--seconds", "0.005"]
+LONG = [*PERMUTATION, "--schemes", "sopa", "--seeds", "3", "--seconds", "0.02", "--out", "out"]
 
 
 @pytest.fixture(scope="module", autouse=True)
