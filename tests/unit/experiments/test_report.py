@@ -9,6 +9,7 @@ import pytest
 
 from experiments.core.records import Results, ResultsError
 from experiments.report import plots, report
+from experiments.workloads import BadLink
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.picked import shown
 from tests.helpers.records import THESE, a_flow, a_run, files_up_to, results_in
@@ -43,9 +44,14 @@ class Experiment:
             self._results.open(replace(THESE, k=None, fabric=parse(fabric).fabric.document()))
 
     def do_run(
-        self, scheme: str, seed: str, *rates: str, idle: str = "60", collective: str = "null", **of_flows: str
-    ) -> None:
-        """Add a run with flows of these rates; a rate with ``!`` is not valid, nor a run of busy processors."""
+        self, scheme: str, seed: str, *rates: str, idle: str = "60", collective: str = "null", series: str = "",
+        failed: str = "null", bad: str = "", **of_flows: str,
+    ) -> None:  # fmt: skip
+        """Add a run with flows of these rates; a rate with ``!`` is not valid, nor a run of busy processors.
+
+        ``series`` are the rates of each flow in steps of 100 ms, ``4x20; 0x7 1x13`` those of two. Something has ``failed`` after so
+        many seconds, or a link that the second flow may cross is ``bad`` from then on and counted so many packets.
+        """
         lists = {name: json.loads(text) for name, text in of_flows.items()}
         valid, flows = float(idle) > 5, []
         for number, rate in enumerate(rates):
@@ -53,6 +59,15 @@ class Experiment:
             mbit = float(Fraction(rate.strip("!")))
             flows.append(a_flow(scheme, int(seed), number, mbit, valid=valid and "!" not in rate, **its))
         run = a_run(scheme, int(seed), valid=valid, cpu_idle_percent=float(idle))
+        parts = [[part.split("x") for part in flow.split()] for flow in series.split(";")]
+        steps = {
+            str(n): [float(rate) for rate, count in flow for _ in range(int(count))] for n, flow in enumerate(parts)
+        }
+        run = replace(run, series=steps, series_ms=100.0, failed_at=json.loads(failed)) if series else run
+        if bad:
+            at, packets = map(json.loads, bad.split())
+            link = BadLink("a0_0-c0_0", "c0_0", at, 0.01, transfers=(1,)).record()
+            run = replace(run, bad=[{**link, "packets": packets, "lost": 9, "corrupted": 1}])
         self._results.add(replace(run, collective=json.loads(collective) or run.collective), flows)
 
     def do_report(self, *parts: str, base: str = "sopa", said: str = "yes") -> str:
