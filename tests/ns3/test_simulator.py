@@ -10,10 +10,10 @@ import pytest
 
 from experiments.core.records import RunRecord
 from experiments.core.run import Run
-from experiments.ns3 import SIMULATED, SimulatorError, build, check, simulate
+from experiments.ns3 import SIMULATED, SimulatorError, build, simulate
 from experiments.ns3.fabric_lines import fabric_lines
 from experiments.ns3.simulate import SAMPLES
-from experiments.schemes import SchemeError, named
+from experiments.schemes import named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
 from tests.helpers.golden import Step, play, scripts
@@ -379,22 +379,6 @@ def test_results_that_cannot_be_written_are_an_error(program: Path) -> None:
         done = subprocess.run([program], input="transfer 0 5 1000 0 -1 0\n", stdout=full, stderr=-1, text=True)
     assert done.returncode == 1
     assert "could not be written" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("scheme", "problem"),
-    [
-        ("bgp", "no scheme bgp: expected one of sopa"),
-        ("sopa+rack=off", "rack=off"),
-        ("rps+weights=off", "rps ignores weights"),
-        ("flowcell+probes=on", "probe with sopa only"),
-        ("mcs+sack=off", "requires selective acknowledgements"),
-        ("mcs+fr=3+rack=off", "TCP of ns-3 does not support"),
-    ],
-)
-def test_schemes_and_settings_that_the_simulator_has_not(scheme: str, problem: str) -> None:
-    with pytest.raises(SchemeError, match=problem):
-        check(named(scheme))
 
 
 def test_a_simulator_that_is_killed_is_an_error() -> None:

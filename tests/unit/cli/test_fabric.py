@@ -50,11 +50,6 @@ def test_what_is_wrong_or_seldom_meant(script: Path, tmp_path: Path, request: py
     play(script, handle, record=request.config.option.record)
 
 
-@pytest.mark.parametrize("words", [["/nowhere/a.yaml"], ["/"], []])
-def test_without_a_file_it_is_a_usage_error(words: list[str]) -> None:
-    assert check(*words).exit_code == 2
-
-
 def test_the_schema_is_printed() -> None:
     done = CliRunner().invoke(main, ["fabric", "schema"])
     jsonschema.Draft202012Validator.check_schema(json.loads(done.output))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.ns3 import check
 from experiments.ns3.simulation_options import OPTIONS, OptionError, parse
 from experiments.paper.figures import FIGURES
 from experiments.schemes import SchemeError, named, schemes
@@ -67,7 +68,10 @@ def figure_of(name: str) -> str:
 
 
 def handle(step: Step) -> str:
-    """Return what a scheme, workload, plan, paper's figure or options are; of an error its beginning, or all to ``explain``."""
+    """Return what a scheme, workload, plan, paper's figure or options are, or why the simulator has no such scheme.
+
+    Of an error it is the beginning, and all of it to ``explain``.
+    """
     command, *words = ([step.command] if step.command != "explain" else []) + step.words
     k = step.options.pop("k", "4")
     text = [*words, *(f"{key}={value}" for key, value in step.options.items())]
@@ -82,6 +86,9 @@ def handle(step: Step) -> str:
                 words[0] if words else next(f"{key}={step.options.pop(key)}" for key in [*step.options] if "+" in key)
             )
             return told_of(name, k, **step.options)
+        if command == "simulator":
+            check(named(text[0]))
+            return ""
         if command == "figure":
             return figure_of(text[0])
         if command == "workload":
