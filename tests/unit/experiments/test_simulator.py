@@ -116,6 +116,7 @@ def test_what_was_kept_comes_back_and_a_damaged_one_is_taken_away(tmp_path: Path
         assert not file.exists()
         cache.put("one", "é\n" * 1000)
         assert cache.get("one") == "é\n" * 1000
+    assert cache.get("other") is None
 
 
 def test_nothing_is_left_of_one_that_cannot_be_written(tmp_path: Path) -> None:
