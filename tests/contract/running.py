@@ -1,13 +1,10 @@
 """A controller with real switches of the dummy datapath, asked and changed from outside."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cached_property
 from http.client import HTTPConnection
 from pathlib import Path
@@ -17,6 +14,7 @@ from urllib.parse import urlsplit
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.southbound import lldp
 from tests.contract.values import TEXT, masked
+from tests.helpers.commands import ask
 from tests.helpers.fabrics import set_live
 from tests.helpers.waiting import eventually
 from topologies import FatTree, Switch
@@ -97,30 +95,11 @@ class Running:
 
     def sopa(self, *words: str) -> dict[str, Any]:
         """Run a command; return its exit status and its output: JSON, or whether there is any."""
-        assert self._commands.stdin
-        assert self._commands.stdout
-        self._commands.stdin.write(json.dumps(words) + "\n")
-        self._commands.stdin.flush()
-        line = self._commands.stdout.readline()
-        assert line, f"sopa {' '.join(words)} has failed: see the output"
-        done = json.loads(line)
-        return {**done, "stdout": self._output(done["stdout"]), "stderr": TEXT if done["stderr"] else ""}
-
-    @cached_property
-    def _commands(self) -> subprocess.Popen[str]:
-        own = {name: value for name, value in os.environ.items() if not name.startswith("SOPA_")}
-        own |= {"SOPA_CONTROLLER": self.controller.url, "SOPA_TOKEN_FILE": str(self.controller.token_file)}
-        command, pipe = [sys.executable, "-m", "tests.contract.worker"], subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=own, cwd=Path(__file__).parents[2])
-
-    def close(self) -> None:
-        self._commands.communicate(timeout=60)
-
-    def _output(self, text: str) -> Any:
-        try:
-            return masked([json.loads(line) for line in text.splitlines()], self.version) if text else ""
-        except ValueError:
-            return TEXT
+        done = ask(self.controller, *words)
+        stdout: Any = TEXT if done.stdout else ""
+        with suppress(ValueError):
+            stdout = masked([json.loads(line) for line in done.stdout.splitlines()], self.version) or ""
+        return {"exit": done.exit_code, "stdout": stdout, "stderr": TEXT if done.stderr else ""}
 
     def flows(self) -> dict[str, list[str]]:
         """Return each switch's entries and groups as Open vSwitch has them, without the version in the cookies."""
@@ -195,5 +174,4 @@ def running(k: int, directory: Path, *options: str, connect_switches: bool = Tru
         if connect_switches:
             controller.wait_connected(tree.switch_count)
             its.version = its.body("/fabric")["version"]
-        with closing(its):
-            yield its
+        yield its

@@ -92,16 +92,10 @@ def test_hosts_with_probes_leave_a_silent_direction_and_keep_their_rate() -> Non
 
 
 def test_in_a_healthy_fabric_no_probe_is_lost_and_no_path_is_left() -> None:
-    plan = workload_named("grey-link+loss=0").build(TREE, 2, SLOW)
+    plan = workload_named("grey-link+loss=0").build(TREE, 2, Scale(8.0, 1.0))
     run, _ = slowly(plan, "sopa+probes=on")
     assert run.counters["probes_lost"] == 0
     assert not [text for _, text in run.events if "leaves" in str(text)]
-
-
-def test_the_same_seed_gives_the_same_run_with_probes() -> None:
-    plan = workload_named("grey-link+loss=10").build(TREE, 3, Scale(8.0, 1.0))
-    (first, flows), (second, same) = (slowly(plan, "sopa+probes=on") for _ in range(2))
-    assert (first.events, first.bad, first.series, flows) == (second.events, second.bad, second.series, same)
 
 
 def test_a_link_of_a_host_is_not_bad() -> None:

@@ -34,10 +34,6 @@ class Member(Rest):
         self.asked.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("HTTP_AUTHORIZATION", "")))
         return self.application(environ, start_response)
 
-    @property
-    def drained(self) -> list[str]:
-        return sorted(self.state.drained)
-
 
 class Cluster:
     """A standby (`c1` in its own stub) and the leader, with one operator token."""
@@ -68,42 +64,24 @@ def its(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
 def test_a_change_asked_of_a_standby_is_done_by_the_leader_it_names(its: Cluster) -> None:
     controller = its.controller()
     assert controller.change("PUT", "/drains", "c0_0")["drains"] == ["c0_0"]
-    assert (its.standby.drained, its.leader.drained) == ([], ["c0_0"])
+    assert (list(its.standby.state.drained), list(its.leader.state.drained)) == ([], ["c0_0"])
     assert its.leader.asked == [("PUT", "/sopa/v1/drains/c0_0", f"Bearer {its.token}")]
     controller.get("/drains")  # the leader knows what came of it
     assert its.leader.asked[-1][:2] == ("GET", "/sopa/v1/drains")
     assert its.leader.asked[-1][2] == ""
-
-
-def test_a_body_follows_too(its: Cluster) -> None:
-    with pytest.raises(Refused, match="no agent of the source is connected"):
+    with pytest.raises(Refused, match="no agent of the source is connected"):  # a body follows, too
         its.controller().send("POST", "/traces", {"src": "h0_0_2", "dst": "h2_1_3"})
-    assert [asked[:2] for asked in its.leader.asked] == [("POST", "/sopa/v1/traces")]
+    assert its.leader.asked[-1][:2] == ("POST", "/sopa/v1/traces")
 
 
-WRONG = [
-    "https://{}",
-    "ftp://{}",
-    "http://user@{}",
-    "http:///",
-    "",
-    "//192.0.2.2:8080",
-    "/sopa/v1/fabric",
-    "http://[::1",
-]
+WRONG = ("https://h", "ftp://h", "http://user@h", "http:///", "", "//192.0.2.2:8080", "/sopa/v1/fabric", "http://[::1")
 
 
 @pytest.mark.parametrize("named", WRONG)
-def test_the_token_is_sent_to_no_other_scheme_and_nowhere_else(its: Cluster, named: str) -> None:
-    location = named.format(its.leader.url.removeprefix("http://"))
-    answer = httpx.Response(307, headers={"Location": location}, request=httpx.Request("PUT", NOWHERE))
+def test_the_token_is_sent_to_no_other_scheme_and_nowhere_else(named: str) -> None:
+    answer = httpx.Response(307, headers={"Location": named}, request=httpx.Request("PUT", NOWHERE))
     with pytest.raises(Refused, match="the token is not sent there"):
         Controller(NOWHERE)._leader(answer)
-    its.standby.cluster.urls["c2"] = location
-    if location.startswith(("https:", "ftp:")):
-        with pytest.raises(Refused, match="the token is not sent there"):
-            its.controller().change("PUT", "/drains", "c0_0")
-    assert its.leader.asked == []
 
 
 def test_a_leader_that_leads_no_more_sends_nobody_farther(its: Cluster) -> None:

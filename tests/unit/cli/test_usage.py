@@ -57,13 +57,6 @@ def test_it_is_the_fabric_and_without_it_is_a_fat_tree_but_both_are_a_usage_erro
         assert "--k and --fabric exclude each other" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["lab"], ["demo"], ["experiment", "run", "permutation", "--out", "out"]])
-def test_a_file_that_cannot_be_read_is_a_usage_error(words: list[str], tmp_path: Path) -> None:
-    done = CliRunner().invoke(main, [*words, "--fabric", str(tmp_path / "none.yaml")])
-    assert done.exit_code == 2
-    assert str(tmp_path / "none.yaml") in done.stderr
-
-
 def reading(versions: list[int]) -> tuple[list[str], int]:
     """Return the list of two pages whose answers are of these versions, and how many were asked for."""
     asked: list[int] = []

@@ -120,10 +120,8 @@ def test_an_example_of_an_environment_names_what_its_unit_and_command_read(name:
     assert names == in_unit | in_command
 
 
-def test_what_the_guide_names_is_there_and_it_says_what_to_do_about_every_alarm() -> None:
+def test_the_guide_says_what_to_do_about_every_alarm() -> None:
     guide = (ROOT / "docs/operating.md").read_text()
-    for path in re.findall(r"deploy/[\w@./-]+\w", guide):
-        assert (ROOT / path).exists(), path
     alarms = re.findall(r"alert: (\w+)", (DEPLOY / "prometheus/sopa.rules.yml").read_text())
     assert alarms
     assert [alarm for alarm in alarms if f"| {alarm} |" not in guide] == []

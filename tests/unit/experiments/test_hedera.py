@@ -1,13 +1,11 @@
 """Hedera's rounds: rates from counters, which flows are elephants, what is moved."""
 
-import logging
 from pathlib import Path
 
 import pytest
 from oslo_config import cfg
 
-from experiments.schemes import named
-from experiments.schemes.hedera import OPTIONS_FILE, entries, hedera_options
+from experiments.schemes.hedera import entries, hedera_options
 from experiments.schemes.hedera.flows import Rates, Reading, TcpFlow
 from experiments.schemes.hedera.placement import Elephant, global_first_fit
 from experiments.schemes.hedera.schedule import Scheduler
@@ -118,10 +116,9 @@ def test_statistics_of_foreign_hosts_and_static_entries_are_no_readings() -> Non
     assert not entries.is_standing(message)
 
 
-def test_the_options_have_the_papers_defaults_and_can_be_given(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_options_have_the_papers_defaults_and_can_be_given() -> None:
     def parsed(*words: str) -> hedera_options.Settings:
         conf = cfg.ConfigOpts()
-        hedera_options.register(conf)
         hedera_options.register(conf)
         conf([*words])
         return hedera_options.settings(conf)
@@ -132,14 +129,3 @@ def test_the_options_have_the_papers_defaults_and_can_be_given(caplog: pytest.Lo
     other = cfg.ConfigOpts()
     other([])
     assert hedera_options.settings(other) == hedera_options.Settings(5.0, 0.1, first_fit, 1)
-    caplog.set_level(logging.CRITICAL)
-    with pytest.raises(SystemExit):
-        parsed("--hedera-placement=best")
-
-
-def test_the_scheme_names_what_is_there() -> None:
-    scheme = named("hedera")
-    assert OPTIONS_FILE.is_file()
-    assert str(OPTIONS_FILE) in scheme.controller_options
-    assert scheme.applications == ("experiments.schemes.hedera.app",)
-    assert scheme.policy is None

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.ns3 import check
 from experiments.ns3.simulation_options import OPTIONS, OptionError, parse
+from experiments.paper.figures import FIGURES
 from experiments.schemes import SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
 from experiments.workloads import named as workload
@@ -55,8 +57,21 @@ def told_of(text: str, k: str, also: str = "", rate: str = "4", seconds: str = "
     return "\n".join(lines)
 
 
+def figure_of(name: str) -> str:
+    """Return the flows of each part of a paper's figure, and the fabric that they have."""
+    lines = []
+    for part in FIGURES[name].parts:
+        transfers = workload(part.workload).build(part.tree, 1, Scale(part.rate_mbit, part.seconds)).transfers
+        sizes = ", ".join(sorted({str(one.bytes or "all the time") for one in transfers}))
+        lines.append(f"{part.name}: {len(transfers)} of {sizes} at {part.rate_mbit:g} Mbit/s in {part.tree!r}")
+    return "\n".join(lines)
+
+
 def handle(step: Step) -> str:
-    """Return what a scheme, a workload, its plan or options are; of an error its beginning, and with ``explain`` all of it."""
+    """Return what a scheme, workload, plan, paper's figure or options are, or why the simulator has no such scheme.
+
+    Of an error it is the beginning, and all of it to ``explain``.
+    """
     command, *words = ([step.command] if step.command != "explain" else []) + step.words
     k = step.options.pop("k", "4")
     text = [*words, *(f"{key}={value}" for key, value in step.options.items())]
@@ -71,6 +86,11 @@ def handle(step: Step) -> str:
                 words[0] if words else next(f"{key}={step.options.pop(key)}" for key in [*step.options] if "+" in key)
             )
             return told_of(name, k, **step.options)
+        if command == "simulator":
+            check(named(text[0]))
+            return ""
+        if command == "figure":
+            return figure_of(text[0])
         if command == "workload":
             return plan_of(text[0], k)
         assert command == "set"

@@ -13,13 +13,13 @@ from experiments import workloads
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3 import SIMULATED, parse
 from experiments.paper.bars import measure_bars
-from experiments.paper.figure import Bars, Figure, Part, Row, RunData, TableCell, Variant
-from experiments.paper.figure_runs import compact, markdown, read, scaled, table_cell, tables
+from experiments.paper.figure import Bars, Figure, Part, Row, RunData, Variant
+from experiments.paper.figure_runs import compact, markdown, read, scaled, tables
 from experiments.paper.figures import FIGURES
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.schemes import named
-from experiments.workloads import WORKLOADS, Scale, WorkloadError
-from topologies import FatTree, Level
+from experiments.workloads import Scale, WorkloadError
+from topologies import FatTree
 from topologies.fabric_file import load
 
 PAYLOAD = 1000 * 1460 / 1500
@@ -51,6 +51,7 @@ def test_every_part_can_be_run_and_every_row_has_its_runs(figure: Figure) -> Non
     for row in figure.rows:
         assert {row.scheme, row.over or row.scheme} <= set(parts[row.part].schemes), row
     assert len({row.title for row in figure.rows}) == len(figure.rows)
+    assert figure.bars is None or set(figure.bars.groups.values()) == set(parts)
 
 
 def test_parts_of_the_same_name_are_the_same_runs() -> None:
@@ -58,30 +59,6 @@ def test_parts_of_the_same_name_are_the_same_runs() -> None:
     for part in (part for figure in FIGURES.values() for part in figure.runs()):
         before = seen.setdefault(part.name, part)
         assert replace(part, schemes=before.schemes, seeds=before.seeds) == before
-
-
-def test_the_papers_flow_sizes() -> None:
-    sizes = {"single-flow": 100_000_000, "four-flows": 10_000_000, "permutation": 10_000_000, "pairs": 10_000_000}
-    for part in (part for figure in FIGURES.values() for part in figure.parts if part.name in sizes):
-        plan = WORKLOADS[part.workload].build(FatTree(4), 1, Scale(1000.0, part.seconds))
-        assert {one.bytes for one in plan.transfers} == {sizes[part.name]}
-    [part] = FIGURES["short-flow"].parts
-    plan = WORKLOADS[part.workload].build(FatTree(4), 1, Scale(1000.0, part.seconds))
-    assert sum(one.bytes or 0 for one in plan.transfers) == pytest.approx(64_064_000, abs=2)
-
-
-def test_the_fabric_of_the_cfr_paper() -> None:
-    for name in ("cfr-throughput", "cfr-queues", "cfr-rtt"):
-        for part in FIGURES[name].parts:
-            tree = part.tree
-            levels = [len(list(tree.switches(level))) for level in (Level.EDGE, Level.AGGREGATION, Level.CORE)]
-            assert (levels, tree.host_count) == ([16, 8, 4], 64)
-            links = ("h0_0_2-e0_0", "e0_0-a0_1", "a0_0-c0_1")
-            assert [tree.capacity(tree.link_by_name(link)) for link in links] == [1_000, 2_000, 4_000]
-    parts = FIGURES["cfr-throughput"].parts
-    plans = [workloads.named(part.workload).build(part.tree, 1, Scale(part.rate_mbit, part.seconds)) for part in parts]
-    assert [len(plan.transfers) for plan in plans] == [2, 3, 4, 5, 6, 7, 8] * 2
-    assert [part.rate_mbit for part in parts] == [1_000] * 7 + [10_000] * 7
 
 
 def test_a_figure_can_be_had_in_another_fabric_if_its_workloads_can() -> None:
@@ -92,22 +69,7 @@ def test_a_figure_can_be_had_in_another_fabric_if_its_workloads_can() -> None:
         scaled(FIGURES["four-flows"], 2, None)
     with pytest.raises(ValueError, match="even"):
         scaled(FIGURES["permutation"], 5, None)
-
-
-def test_the_fabric_and_the_sizes_of_the_mcs_paper() -> None:
     example = load(Path(__file__).parents[3] / "deploy/fabrics/two-racks.yaml")
-    for name in ("mcs-channels", "mcs-schemes", "mcs-asymmetric", "mcs-gso", "mcs-fairness"):
-        figure = FIGURES[name]
-        for part in figure.parts:
-            tree = part.tree
-            assert (tree.edges, tree.aggregations) == (2, 4)
-            assert (tree.capacity(tree.link_by_name("h0_0_2-e0_0")), part.rate_mbit) == (10_000, 10_000)
-            assert tree.capacity(tree.link_by_name("e0_0-a0_0")) == (5_000 if name == "mcs-asymmetric" else 10_000)
-            plan = WORKLOADS[part.workload].build(tree, 1, Scale(part.rate_mbit, part.seconds))
-            assert {one.bytes for one in plan.transfers} == {50_000_000}
-            assert len(plan.transfers) == tree.hosts_per_edge
-        if figure.bars:
-            assert set(figure.bars.groups.values()) == {part.name for part in figure.parts}
     assert FIGURES["mcs-channels"].parts[3].tree == example
     assert scaled(FIGURES["mcs-schemes"], 8, 1).parts[0].tree.hosts_per_edge == 1  # the fabric is that of the figure
 
@@ -191,13 +153,14 @@ FIGURE = Figure(
     (
         Row("sopa", "p", "sopa", "mean", 200.0),
         Row("rps", "p", "rps", "mean"),
+        Row("rps over sopa", "p", "rps", "mean", None, "sopa"),
+        Row("drb over sopa", "p", "drb", "mean", None, "sopa"),
         Row("sopa, timeouts", "p", "sopa", "timeouts", 0.0),
         Row("sopa, delay", "p", "sopa", "delay_most", 5.0),
     ),
     (Variant("", "here"), Variant("slow", "slower", ("delay=1ms",))),
     ("a note",),
 )
-HERE, SLOWER = FIGURE.variants
 
 
 def kept() -> dict[str, list[RunData]]:
@@ -205,32 +168,12 @@ def kept() -> dict[str, list[RunData]]:
     for part, scheme, seed, mbit in (
         ("p", "sopa", 1, 100.0),
         ("p", "sopa", 2, 110.0),
-        ("p", "sopa", 3, 900.0),
+        ("p", "sopa", 3, 900.0),  # this run is there for another figure
         ("p", "rps", 1, 50.0),
         ("p-slow", "sopa", 1, 40.0),
     ):
         found[part].append(data(run(scheme=scheme, seed=seed), [flow(0, mbit), flow(1, mbit)], PAYLOAD))
     return found
-
-
-def found(number: int, variant: Variant = HERE) -> TableCell | None:
-    return table_cell(FIGURE, FIGURE.rows[number], variant, kept())
-
-
-def test_what_is_told_is_the_mean_over_the_parts_own_seeds() -> None:
-    assert [(part.name, part.options) for part in FIGURE.runs()] == [("p", ()), ("p-slow", ("delay=1ms",))]
-    first = found(0)
-    assert first is not None  # the run with seed 3 is there for another figure
-    assert (first.here, first.seeds) == (105.0, 2)
-    assert first.spread == pytest.approx(12.706 * 5, rel=1e-3)  # Student's t for two values
-    assert found(1) == TableCell(50.0, None, 1)
-    assert found(0, SLOWER) == TableCell(40.0, None, 1)
-    assert found(1, SLOWER) is None
-    assert found(3) is None  # what no run has measured
-    # a row over another scheme is divided seed by seed
-    row = Row("rps over sopa", "p", "rps", "mean", None, "sopa")
-    assert table_cell(FIGURE, row, HERE, kept()) == TableCell(0.5, None, 1)
-    assert table_cell(FIGURE, replace(row, over="drb"), HERE, kept()) is None
 
 
 def test_bars_of_completion_times() -> None:
@@ -240,14 +183,16 @@ def test_bars_of_completion_times() -> None:
     assert plot.png[:4] == b"\x89PNG"
 
 
-def test_the_table_of_a_figure() -> None:
+def test_the_table_of_a_figure_has_means_over_the_parts_own_seeds() -> None:
+    assert [(part.name, part.options) for part in FIGURE.runs()] == [("p", ()), ("p-slow", ("delay=1ms",))]
     lines = markdown(FIGURE, kept()).splitlines()
     assert lines[0] == "## one"
     assert "|  | paper | here | ratio | slower | ratio |" in lines
-    assert "| sopa | 200 | 105 ± 64 | 0.53 | 40 | 0.20 |" in lines
+    assert "| sopa | 200 | 105 ± 64 | 0.53 | 40 | 0.20 |" in lines  # Student's t for two values
     assert "| rps |  | 50 |  |  |  |" in lines
+    assert "| rps over sopa |  | 0.5 |  |  |  |" in lines  # divided seed by seed
     assert "| sopa, timeouts | 0 | 0 |  | 0 |  |" in lines  # a paper's 0 has no ratio
-    assert not any(line.startswith("| sopa, delay") for line in lines)  # what no run has measured
+    assert not any(line.startswith(("| sopa, delay", "| drb")) for line in lines)  # what no run has measured
     assert "- a note" in lines
     assert {line.count("|") for line in lines if line.startswith("|")} == {7}
 

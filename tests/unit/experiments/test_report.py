@@ -9,6 +9,7 @@ import pytest
 
 from experiments.core.records import Results, ResultsError
 from experiments.report import plots, report
+from experiments.workloads import BadLink
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.picked import shown
 from tests.helpers.records import THESE, a_flow, a_run, files_up_to, results_in
@@ -19,12 +20,6 @@ from topologies.fabric_file import parse
 def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take a second each, and are those of test_report_plots.py."""
     monkeypatch.setattr(plots, "plots", lambda *_: iter(()))
-
-
-def two_schemes(directory: Path) -> None:
-    results = results_in(directory)
-    for scheme, seed, rates in (("sopa", 1, (8.0, 10.0)), ("sopa", 2, (9.0, 9.0)), ("rps", 1, (2.0, 7.0))):
-        results.add(a_run(scheme, seed), [a_flow(scheme, seed, flow, rate) for flow, rate in enumerate(rates)])
 
 
 class Experiment:
@@ -49,9 +44,14 @@ class Experiment:
             self._results.open(replace(THESE, k=None, fabric=parse(fabric).fabric.document()))
 
     def do_run(
-        self, scheme: str, seed: str, *rates: str, idle: str = "60", collective: str = "null", **of_flows: str
-    ) -> None:
-        """Add a run with flows of these rates; a rate with ``!`` is not valid, nor a run of busy processors."""
+        self, scheme: str, seed: str, *rates: str, idle: str = "60", collective: str = "null", series: str = "",
+        failed: str = "null", bad: str = "", **of_flows: str,
+    ) -> None:  # fmt: skip
+        """Add a run with flows of these rates; a rate with ``!`` is not valid, nor a run of busy processors.
+
+        ``series`` are the rates of each flow in steps of 100 ms, ``4x20; 0x7 1x13`` those of two. Something has ``failed`` after so
+        many seconds, or a link that the second flow may cross is ``bad`` from then on and counted so many packets.
+        """
         lists = {name: json.loads(text) for name, text in of_flows.items()}
         valid, flows = float(idle) > 5, []
         for number, rate in enumerate(rates):
@@ -59,6 +59,15 @@ class Experiment:
             mbit = float(Fraction(rate.strip("!")))
             flows.append(a_flow(scheme, int(seed), number, mbit, valid=valid and "!" not in rate, **its))
         run = a_run(scheme, int(seed), valid=valid, cpu_idle_percent=float(idle))
+        parts = [[part.split("x") for part in flow.split()] for flow in series.split(";")]
+        steps = {
+            str(n): [float(rate) for rate, count in flow for _ in range(int(count))] for n, flow in enumerate(parts)
+        }
+        run = replace(run, series=steps, series_ms=100.0, failed_at=json.loads(failed)) if series else run
+        if bad:
+            at, packets = map(json.loads, bad.split())
+            link = BadLink("a0_0-c0_0", "c0_0", at, 0.01, transfers=(1,)).record()
+            run = replace(run, bad=[{**link, "packets": packets, "lost": 9, "corrupted": 1}])
         self._results.add(replace(run, collective=json.loads(collective) or run.collective), flows)
 
     def do_report(self, *parts: str, base: str = "sopa", said: str = "yes") -> str:
@@ -95,14 +104,14 @@ def test_damage_is_told_with_the_file(tmp_path: Path, damage: bytes) -> None:
 def test_a_full_disk_is_told_and_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="contains no results"):
         report(tmp_path)
-    two_schemes(tmp_path)
+    results_in(tmp_path).add(a_run(), [a_flow()])
     with files_up_to(1000), pytest.raises(ResultsError, match="the report cannot be written"):
         report(tmp_path, say=lambda _: None)
     assert not list((tmp_path / "report").glob(".*"))
 
 
 def test_a_report_does_not_disturb_results_nor_what_others_put_there(tmp_path: Path) -> None:
-    two_schemes(tmp_path)
+    results_in(tmp_path).add(a_run(), [a_flow()])
     folder = report(tmp_path, say=lambda _: None)
     (folder / "notes.txt").write_text("mine")
     results_in(tmp_path).add(a_run("ecmp"), [a_flow("ecmp")])

@@ -1,60 +1,6 @@
-"""Recovery from a failure: computed from the arrivals in short intervals, and from samples of the bytes that have arrived."""
-
-from dataclasses import replace
-
-import pytest
+"""Recovery from a failure, from samples of the bytes that have arrived; what a report says of it is in scripts/report."""
 
 from experiments.bench.measure_mcs_silent import Sample, back_after, longest_silence
-from experiments.report.recovery import Recovery, over_runs, recovery
-from tests.helpers.records import a_run
-
-TENTHS = 100.0
-
-
-def told(*series: list[float], failed_at: float = 2.0) -> Recovery | None:
-    run = a_run(series={str(flow): one for flow, one in enumerate(series)})
-    return recovery(replace(run, series_ms=TENTHS, failed_at=failed_at))
-
-
-def test_a_flow_that_feels_nothing_is_back_at_once() -> None:
-    assert told([4.0] * 100) == Recovery(1, 0.0, 0.0, 0.0)
-
-
-def test_silence_counts_from_the_failure_and_recovery_from_its_second() -> None:
-    before, silent, half, later = [4.0] * 20, [0.0] * 7, [1.0] * 10, [2.0] * 63
-    found = told([*before, *silent, *half, *later], [*before, *[2.0] * 80])
-    assert found is not None
-    assert found.flows == 2
-    assert found.silence == pytest.approx(0.7)
-    # 90% of 2.0 over a second: from the interval on in which 2 of 10 are still at half the rate
-    assert found.longest == pytest.approx(0.7 + 0.8)
-    assert found.mean == pytest.approx(found.longest / 2)
-
-
-def test_ups_and_downs_before_the_failure_are_no_part_of_it() -> None:
-    assert told([0.0] * 20 + [3.0] * 80) == Recovery(1, 0.0, 0.0, 0.0)
-
-
-def test_flows_that_never_resume_are_left_out_of_the_recovery_times() -> None:
-    found = told([4.0] * 25, [4.0] * 20 + [0.0] * 10 + [4.0] * 70)
-    assert found is not None
-    assert found.flows == 1
-    assert found.silence == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize(("length", "failed_at"), [(100, None), (100, 8.0), (0, 2.0)])
-def test_without_a_failure_or_time_after_it_nothing_is_told(length: int, failed_at: float | None) -> None:
-    assert recovery(replace(a_run(series={"0": [4.0] * length}), series_ms=TENTHS, failed_at=failed_at)) is None
-
-
-def test_runs_are_averaged_and_the_worst_of_all_is_kept() -> None:
-    found = over_runs([Recovery(4, 0.5, 0.2, 1.0), Recovery(4, 1.5, 0.4, 2.0)])
-    assert found is not None
-    assert (found.runs, found.silence, found.worst_silence) == (2, 1.0, 1.5)
-    assert found.mean == pytest.approx(0.3)
-    assert (found.longest, found.worst) == (1.5, 2.0)
-    assert over_runs([]) is None
-
 
 BEGAN = 100.0
 

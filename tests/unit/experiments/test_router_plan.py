@@ -28,21 +28,14 @@ def test_every_link_between_routers_is_one_session_with_equal_ends(k: int) -> No
 
 @pytest.mark.parametrize("k", SIZES)
 def test_autonomous_system_numbers_make_routes_valley_free(k: int) -> None:
+    """All core switches have one, the aggregation switches of a pod one, and each edge switch its own."""
     tree = FatTree(k)
-    cores = {autonomous_system(tree, core) for core in tree.switches(Level.CORE)}
-    pods = [
-        {
-            autonomous_system(tree, aggregation)
-            for aggregation in tree.switches(Level.AGGREGATION)
-            if aggregation.pod == pod
-        }
-        for pod in range(k)
-    ]
-    edges = [autonomous_system(tree, edge) for edge in tree.switches(Level.EDGE)]
-    assert len(cores) == 1
-    assert all(len(pod) == 1 for pod in pods)
-    assert len(set(edges)) == len(edges)
-    assert len(cores.union(*pods, edges)) == 1 + k + len(edges)
+    shared: dict[object, set[int]] = {}
+    for switch in tree.switches():
+        place = {Level.CORE: "core", Level.AGGREGATION: switch.pod, Level.EDGE: switch}[switch.level]
+        shared.setdefault(place, set()).add(autonomous_system(tree, switch))
+    assert all(len(numbers) == 1 for numbers in shared.values())
+    assert len(set.union(*shared.values())) == len(shared) == 1 + k + k * k // 2
 
 
 @pytest.mark.parametrize("k", SIZES)

@@ -1,17 +1,14 @@
-"""Workloads with bad or failed links: which ones they are, from when on, and what the report makes of it."""
+"""Workloads with bad or failed links: which ones they are, and from when on."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice, pairwise
 
 import pytest
 
 from experiments.core.draws import Kind, drawn, hits, stream, threshold
-from experiments.report.bad_links import Effect, effect, over_runs
 from experiments.workloads import BadLink, Plan, Scale, WorkloadError, named, with_failed_links
 from experiments.workloads.bad_links import crossed, with_bad_link
 from experiments.workloads.plan import Transfer
-from tests.helpers.records import a_run
 from topologies import Clos, Failures, FatTree, Level
 
 SCALE = Scale(4.0, 30.0)
@@ -74,34 +71,6 @@ def test_as_many_are_hit_as_the_probability_says(probability: float) -> None:
     for wrong in (-0.1, 1.1, float("nan")):
         with pytest.raises(ValueError, match="from 0 to 1"):
             threshold(wrong)
-
-
-def told(series: Iterable[list[float]], at: float = 2.0, packets: int | None = 900) -> Effect | None:
-    link = BadLink("a0_0-c0_0", "c0_0", at, 0.01, 0.0, 1.0, (1,)).record()
-    truth = {**link, "packets": packets, "lost": 9, "corrupted": 0}
-    run = a_run(series={str(flow): one for flow, one in enumerate(series)})
-    return effect(replace(run, series_ms=100.0, bad=[truth]))
-
-
-def test_rates_before_and_after_are_of_all_flows_and_of_those_that_may_cross() -> None:
-    start, last = [1.0] * 10, [9.0]  # connections begin; the last interval is not whole
-    found = told([[*start, *[4.0] * 90, *last], [*start, *[4.0] * 10, *[1.0] * 80, *last]])
-    assert found == Effect(4.0, 2.5, 4.0, 1.0, 9, 0, 900)
-    assert (found.ratio, found.crossing_ratio) == (0.625, 0.25)
-    # a flow that receives nothing at the end has a shorter series
-    short = told([[4.0] * 101, [4.0] * 20])
-    assert short is not None
-    assert (short.after, short.crossing_after) == (2.0, 0.0)
-    # without time on both sides nothing is told
-    assert told([[4.0] * 10, [4.0] * 10]) is None
-    assert told([[4.0] * 50, [4.0] * 50], at=0.0) is None
-    assert effect(a_run(series={"0": [4.0] * 50})) is None
-
-
-def test_runs_are_averaged_and_packets_added() -> None:
-    first, second = Effect(4.0, 2.0, 4.0, 1.0, 9, 0, 900), Effect(2.0, 2.0, 2.0, 2.0, 1, 3, None)
-    assert over_runs([first, second]) == Effect(3.0, 2.0, 3.0, 1.5, 10, 3, 900)
-    assert over_runs([]) is None
 
 
 NOTHING = Plan((), 1.0)

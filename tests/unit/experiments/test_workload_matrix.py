@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.workloads import Plan, Scale, Workload, WorkloadError, checks, from_csv
+from experiments.workloads import Scale, WorkloadError, checks, from_csv
 from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
 
@@ -22,10 +22,6 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return to
-
-
-def planned(workload: Workload, k: int = 4, seed: int = 1) -> Plan:
-    return workload.build(FatTree(k), seed, SCALE)
 
 
 def test_a_run_is_longer_than_its_last_start_if_nobody_says_otherwise(write: Write) -> None:
@@ -49,7 +45,7 @@ def test_files(script: Path, write: Write, request: pytest.FixtureRequest) -> No
         """Read a file with these lines, and plan it in a fat-tree."""
         path = write("".join(f"{line}\n" for line in step.words).encode().decode("unicode_escape"))
         try:
-            plan = planned(from_csv(path), int(step.options.get("k", 4)))
+            plan = from_csv(path).build(FatTree(int(step.options.get("k", 4))), 1, SCALE)
         except WorkloadError as error:
             return f"refused: {str(error).replace(str(path), 'FILE')}"
         traced = f"traced {' '.join(map(str, plan.traced)) or 'nothing'}"
