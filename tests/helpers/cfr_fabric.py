@@ -99,15 +99,15 @@ class Fabric:
         self.metrics_port, self.arbiter_port = free_ports(2)
 
     @contextmanager
-    def agent(self, *options: str, senders: tuple[str, ...] = SENDERS) -> Iterator[AgentProcess]:
+    def agent(self) -> Iterator[AgentProcess]:
         log = self._directory / "agent.log"
         log.touch()
-        interfaces = [f"eth0@{self.rack.path(its)}" for its in senders]
+        interfaces = [f"eth0@{self.rack.path(its)}" for its in SENDERS]
         every = [f"--state-dir={self._directory / 'state'}", "--policy=cfr", f"--metrics-port={self.metrics_port}"]
         with AgentProcess(
-            interfaces, self.controller.url, log, [*every, f"--arbiter=127.0.0.1:{self.arbiter_port}", *options]
+            interfaces, self.controller.url, log, [*every, f"--arbiter=127.0.0.1:{self.arbiter_port}"]
         ) as its:
-            eventually(self.controller.acknowledged, len(senders))
+            eventually(self.controller.acknowledged, len(SENDERS))
             yield its
 
     def log(self) -> str:

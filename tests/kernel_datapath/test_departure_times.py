@@ -167,33 +167,30 @@ def test_an_agent_uses_fq_where_it_is_and_while_it_is(tmp_path: Path) -> None:
         for sender in SENDERS:
             fabric.rack.on(sender, "tc qdisc replace dev eth0 root handle 1: tbf rate 4mbit burst 3100 limit 150000")
             fabric.rack.on(sender, "tc qdisc replace dev eth0 parent 1:1 handle 2: fq")
-        for options, used in (((), 1.0), (("--departure-times=off",), 0.0)):
-            with (
-                SlotArbiter(fabric.arbiter_port, slot_ns=SLOT_NS, budget=BUDGET, lease_ms=20_000) as arbiter,
-                fabric.agent(*options),
-                fabric.streams() as streams,
-            ):
-                eventually(fabric.closed, [1.0, 1.0])
-                assert fabric.metrics("departure_times{.*}") == [used, used]
-                flows(streams)
-                wire = Wire(fabric.rack)
-                flows(streams, 200_000)
-                wire.close()
-                late, elsewhere = judge(wire, arbiter, round(SLOWER * CLOCK_NS))
-                known_ns = max(fabric.metrics("round_trip_seconds{.*}")) / 2 * 1e9
-                print(
-                    f"agent, departure times {used:.0f}: {len(late)} packets, late by {late[len(late) // 2] / 1e3:.0f}, p99 "
-                    f"{late[len(late) * 99 // 100] / 1e3:.0f} us by the arbiter's clock, known to {known_ns / 1e3:.0f} us; "
-                    f"{elsewhere} elsewhere",
-                    flush=True,
-                )
-                assert elsewhere <= len(late) // 20
-                if not used:
-                    continue
-                fabric.rack.on(SENDERS[0], "tc qdisc replace dev eth0 root pfifo")
-                eventually(lambda: fabric.metrics("departure_times{.*}"), lambda its: sorted(its) == [0.0, 1.0])
-                flows(streams)
-                assert "has the qdisc fq no more (pfifo)" in fabric.log()
-                fabric.rack.on(SENDERS[0], "tc qdisc replace dev eth0 root fq")
-                eventually(lambda: fabric.metrics("departure_times{.*}"), [1.0, 1.0])
-                flows(streams)
+        with (
+            SlotArbiter(fabric.arbiter_port, slot_ns=SLOT_NS, budget=BUDGET, lease_ms=20_000) as arbiter,
+            fabric.agent(),
+            fabric.streams() as streams,
+        ):
+            eventually(fabric.closed, [1.0, 1.0])
+            assert fabric.metrics("departure_times{.*}") == [1.0, 1.0]
+            flows(streams)
+            wire = Wire(fabric.rack)
+            flows(streams, 200_000)
+            wire.close()
+            late, elsewhere = judge(wire, arbiter, round(SLOWER * CLOCK_NS))
+            known_ns = max(fabric.metrics("round_trip_seconds{.*}")) / 2 * 1e9
+            print(
+                f"agent: {len(late)} packets, late by {late[len(late) // 2] / 1e3:.0f}, p99 "
+                f"{late[len(late) * 99 // 100] / 1e3:.0f} us by the arbiter's clock, known to {known_ns / 1e3:.0f} us; "
+                f"{elsewhere} elsewhere",
+                flush=True,
+            )
+            assert elsewhere <= len(late) // 20
+            fabric.rack.on(SENDERS[0], "tc qdisc replace dev eth0 root pfifo")
+            eventually(lambda: fabric.metrics("departure_times{.*}"), lambda its: sorted(its) == [0.0, 1.0])
+            flows(streams)
+            assert "has the qdisc fq no more (pfifo)" in fabric.log()
+            fabric.rack.on(SENDERS[0], "tc qdisc replace dev eth0 root fq")
+            eventually(lambda: fabric.metrics("departure_times{.*}"), [1.0, 1.0])
+            flows(streams)

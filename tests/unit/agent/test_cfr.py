@@ -12,8 +12,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.cfr_clock import CONTRARY, Clock
 from sopa_ryu.agent.cfr_demand import REPEATS, Demands
-from sopa_ryu.agent.cfr_grants import KEPT, MAX_LEASE_MS, Grants, Orders, Rejected, Rejection
-from sopa_ryu.agent.cfr_options import CfrOptions
+from sopa_ryu.agent.cfr_grants import KEPT, LATE_NS, MAX_LEASE_MS, Grants, Orders, Rejected, Rejection
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.mcs import ChannelKind, Variant
@@ -84,12 +83,12 @@ def rejection(grants: Grants, its: Grant, now: int = BEGIN) -> Rejection | None:
 
 
 def test_the_first_grant_closes_the_gate_from_its_first_slot_on_for_a_lease() -> None:
-    grants = Grants(HOST, late_ns=5)
+    grants = Grants(HOST)
     assert not grants.is_closed(BEGIN)
     its = grant()
     orders = grants.receive(its, BEGIN)
     assert orders == Orders(orders.gate, list(its.entries), forget=True, closes=True)
-    assert orders.gate == (SLOT_NS, OFFSET, BEGIN + 100_000_000, its.first_slot, 5, 0)
+    assert orders.gate == (SLOT_NS, OFFSET, BEGIN + 100_000_000, its.first_slot, LATE_NS, 0)
     assert orders.gate.slot_at(orders.gate.begin_of(its.first_slot)) == its.first_slot
     assert [grants.is_closed(BEGIN + lease) for lease in (99_999_999, 100_000_000)] == [True, False]
     following = grants.receive(grant(2, now=BEGIN + 4_000_000), BEGIN + 4_000_000)
@@ -216,12 +215,12 @@ def test_options_that_contradict_cfr_are_refused() -> None:
     contradictions: list[dict[str, Any]] = [{"mcs": McsOptions()}, {"carrier": Carrier.OPTION}, {"segments": 4}]
     for options in contradictions:
         with pytest.raises(AgentError):
-            Options((URL,), cfr=CfrOptions(("127.0.0.1", 9160)), **options)
+            Options((URL,), arbiter=("127.0.0.1", 9160), **options)
 
 
 @pytest.mark.parametrize(("options", "asked"), [
     ({}, "policy=round-robin"),
-    ({"cfr": CfrOptions(("127.0.0.1", 9160))}, "policy=cfr"),
+    ({"arbiter": ("127.0.0.1", 9160)}, "policy=cfr"),
     ({"mcs": McsOptions(4, ChannelKind.PORTS)}, "policy=mcs&mcs=1&channel-kind=ports"),
 ])  # fmt: skip
 def test_the_channels_url_says_the_policy(options: dict[str, Any], asked: str) -> None:
