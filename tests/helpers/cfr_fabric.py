@@ -18,7 +18,7 @@ from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import word_of
 from tests.helpers.rack import RECEIVER, SENDERS, Rack
 from tests.helpers.scrape import scrape
-from tests.helpers.slot_arbiter import Slot, SlotArbiter
+from tests.helpers.slot_arbiter import SlotArbiter
 from tests.helpers.veth import ALL, Stream, raw_socket
 from tests.helpers.waiting import eventually
 
@@ -154,6 +154,7 @@ def judge(wire: Wire, arbiter: SlotArbiter, clock_ns: int = CLOCK_NS) -> Kept:
     late = []
     for its in wire.arrivals:
         slot, into = divmod(its.at + arbiter.skew_ns + clock_ns, arbiter.slot_ns)
-        if arbiter.granted.get((slot, its.source)) == Slot(its.source, IPv4Address(RECEIVER), its.label):
+        grant = arbiter.granted.get((slot, its.source))
+        if grant is not None and (str(grant.destination), (grant.up1, grant.up2)) == (RECEIVER, its.label):
             late.append(into - clock_ns)
     return Kept(sorted(late), len(wire.arrivals) - len(late))

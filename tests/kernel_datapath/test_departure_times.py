@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sopa_ryu.agent.cfr_grants import Gate, ahead_of
+from sopa_ryu.agent.cfr_grants import LATE_NS, Gate, ahead_of
 from sopa_ryu.agent.cfr_sender import SlotSender
 from sopa_ryu.agent.departure_times import instead_of_fq
 from sopa_ryu.agent.kernel.build import build
@@ -33,7 +33,6 @@ SLOT_NS = 20_000_000  # an emulated machine runs through its sockets in several 
 EVERY = 3
 """Each third slot is the peer's, another one is granted for another host."""
 ROUNDS = 200
-LATE_NS = 600_000
 BUDGET, LARGE = 2 * 1514, 20 * 1514
 PACED = 20_000
 """Bytes a second: a packet in 76 ms, longer than from one slot to the next."""
@@ -168,7 +167,7 @@ def test_an_agent_uses_fq_where_it_is_and_while_it_is(tmp_path: Path) -> None:
             fabric.rack.on(sender, "tc qdisc replace dev eth0 root handle 1: tbf rate 4mbit burst 3100 limit 150000")
             fabric.rack.on(sender, "tc qdisc replace dev eth0 parent 1:1 handle 2: fq")
         with (
-            SlotArbiter(fabric.arbiter_port, slot_ns=SLOT_NS, budget=BUDGET, lease_ms=20_000) as arbiter,
+            SlotArbiter(fabric.arbiter_port, slot_ns=SLOT_NS, mbit=1.3, lease_ms=20_000) as arbiter,
             fabric.agent(),
             fabric.streams() as streams,
         ):

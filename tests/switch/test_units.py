@@ -159,7 +159,7 @@ def test_an_agent_begins_granted_slots(tmp_path: Path) -> None:
             server = opened.enter_context(socket.create_server((PEER_ADDRESS, 0)))
         with inside(pair.host):
             # long slots, for which a busy machine does not come too late
-            arbiter = opened.enter_context(SlotArbiter(slot_ns=50_000_000, budget=100_000, lease_ms=20_000))
+            arbiter = opened.enter_context(SlotArbiter(slot_ns=50_000_000, mbit=17, lease_ms=20_000))
             client = socket.create_connection(server.getsockname())
             its = opened.enter_context(channel_server())
         far, _ = server.accept()

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sopa_ryu.arbiter.allocation import Cell
 from sopa_ryu.arbiter.budgets import Budgets
 from sopa_ryu.arbiter.schedule import AHEAD, DATAGRAMS_A_LEASE, SLOTS, Load, RejectedError, Schedule, Timing
 from sopa_ryu.channel.slots import Demand, Wanted
 from tests.helpers.golden import Step, play, scripts
-from tests.models.memory_allocator import Cell, MemoryAllocator
+from tests.models.memory_allocator import MemoryAllocator
 from topologies import Clos, Failures, FatTree
 
 TREE = FatTree(4)
