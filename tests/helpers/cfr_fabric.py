@@ -84,13 +84,6 @@ class Capture:
             its.close()
 
 
-class Wire(Capture):
-    """What the switch gets of the senders' data."""
-
-    def __init__(self, rack: Rack) -> None:
-        super().__init__(*((f"/run/netns/{rack.switch}", f"port{n}") for n in range(len(SENDERS))))
-
-
 class Fabric:
     """The hosts, a controller, and the senders' agent, which is one process."""
 
@@ -120,6 +113,10 @@ class Fabric:
     def closed(self) -> list[float]:
         return self.metrics(r"gate_closed{.*}")
 
+    def wire(self) -> Capture:
+        """What the switch gets of the senders' data."""
+        return Capture(*((f"/run/netns/{self.rack.switch}", f"port{n}") for n in range(len(SENDERS))))
+
     @contextmanager
     def streams(self) -> Iterator[list[Stream]]:
         with ExitStack() as closing:
@@ -143,18 +140,12 @@ def flows(streams: list[Stream], size: int = 30_000) -> None:
     eventually(lambda: all(its.received >= target for its, target in zip(streams, targets, strict=True)))
 
 
-class Kept(NamedTuple):
-    """How slots were kept, by the arbiter's clock: how late packets in slots of their host and path were, and how many others."""
-
-    late: list[int]
-    elsewhere: int
-
-
-def judge(wire: Wire, arbiter: SlotArbiter, clock_ns: int = CLOCK_NS) -> Kept:
+def judge(wire: Capture, arbiter: SlotArbiter, clock_ns: int = CLOCK_NS) -> tuple[list[int], int]:
+    """Return how late packets in slots of their host and path were by the arbiter's clock, sorted, and how many others there are."""
     late = []
     for its in wire.arrivals:
         slot, into = divmod(its.at + arbiter.skew_ns + clock_ns, arbiter.slot_ns)
         grant = arbiter.granted.get((slot, its.source))
         if grant is not None and (str(grant.destination), (grant.up1, grant.up2)) == (RECEIVER, its.label):
             late.append(into - clock_ns)
-    return Kept(sorted(late), len(wire.arrivals) - len(late))
+    return sorted(late), len(wire.arrivals) - len(late)

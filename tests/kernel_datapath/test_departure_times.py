@@ -22,7 +22,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.qdiscs import qdiscs
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.channel.slots import Granted
-from tests.helpers.cfr_fabric import CLOCK_NS, Capture, Wire, cfr_fabric, flows, judge
+from tests.helpers.cfr_fabric import CLOCK_NS, Capture, cfr_fabric, flows, judge
 from tests.helpers.frames import HERE, NEAR, table
 from tests.helpers.rack import SENDERS
 from tests.helpers.slot_arbiter import SlotArbiter
@@ -174,7 +174,7 @@ def test_an_agent_uses_fq_where_it_is_and_while_it_is(tmp_path: Path) -> None:
             eventually(fabric.closed, [1.0, 1.0])
             assert fabric.metrics("departure_times{.*}") == [1.0, 1.0]
             flows(streams)
-            wire = Wire(fabric.rack)
+            wire = fabric.wire()
             flows(streams, 200_000)
             wire.close()
             late, elsewhere = judge(wire, arbiter, round(SLOWER * CLOCK_NS))
