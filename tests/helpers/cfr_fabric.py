@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import socket
 import struct
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import NamedTuple
@@ -49,39 +48,30 @@ class Clock(NamedTuple):
 
 
 class Capture:
-    """TCP data that comes in at interfaces, each given by its namespace and name."""
+    """TCP data that comes in at interfaces, each given by its namespace and name; the kernel keeps it until `close`."""
 
     def __init__(self, *ends: tuple[str, str]) -> None:
-        self.arrivals: list[Arrival] = []
         self.clock = Clock.read()
         self._sockets = [raw_socket(*end, ALL) for end in ends]
-        self._threads = [threading.Thread(target=self._listen, args=[each], daemon=True) for each in self._sockets]
-        self._done = threading.Event()
         for each in self._sockets:
             each.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-            each.settimeout(0.1)
-        for thread in self._threads:
-            thread.start()
+            each.setblocking(False)
 
-    def _listen(self, its: socket.socket) -> None:
-        while not self._done.is_set():
-            try:
-                frame, ancillary, _, address = its.recvmsg(2048, 256)
-            except TimeoutError:
-                continue
-            if address[2] == socket.PACKET_OUTGOING or frame[12:14] != b"\x08\x00" or frame[23] != 6:
-                continue
-            header = 34 + (frame[46] >> 4) * 4
-            if 14 + int.from_bytes(frame[16:18], "big") > header:
-                seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
-                at = seconds * 10**9 + nanoseconds - self.clock.ahead_ns
-                self.arrivals.append(Arrival(at, IPv4Address(frame[26:30]), word_of(frame)))
-
-    def close(self) -> None:
-        self._done.set()
-        for thread, its in zip(self._threads, self._sockets, strict=True):
-            thread.join()
-            its.close()
+    def close(self) -> list[Arrival]:
+        """End it, and return what has come in."""
+        found = []
+        for each in self._sockets:
+            with each, suppress(BlockingIOError):
+                while True:
+                    frame, ancillary, _, address = each.recvmsg(2048, 256)
+                    if address[2] == socket.PACKET_OUTGOING or frame[12:14] != b"\x08\x00" or frame[23] != 6:
+                        continue
+                    header = 34 + (frame[46] >> 4) * 4
+                    if 14 + int.from_bytes(frame[16:18], "big") > header:
+                        seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
+                        at = seconds * 10**9 + nanoseconds - self.clock.ahead_ns
+                        found.append(Arrival(at, IPv4Address(frame[26:30]), word_of(frame)))
+        return found
 
 
 class Fabric:
@@ -140,12 +130,12 @@ def flows(streams: list[Stream], size: int = 30_000) -> None:
     eventually(lambda: all(its.received >= target for its, target in zip(streams, targets, strict=True)))
 
 
-def judge(wire: Capture, arbiter: SlotArbiter, clock_ns: int = CLOCK_NS) -> tuple[list[int], int]:
-    """Return how late packets in slots of their host and path were by the arbiter's clock, sorted, and how many others there are."""
+def judge(arrivals: list[Arrival], arbiter: SlotArbiter, clock_ns: int = CLOCK_NS) -> tuple[list[int], int]:
+    """Return how late packets in slots of their host and path were by its clock, sorted, and how many others there are."""
     late = []
-    for its in wire.arrivals:
+    for its in arrivals:
         slot, into = divmod(its.at + arbiter.skew_ns + clock_ns, arbiter.slot_ns)
         grant = arbiter.granted.get((slot, its.source))
         if grant is not None and (str(grant.destination), (grant.up1, grant.up2)) == (RECEIVER, its.label):
             late.append(into - clock_ns)
-    return sorted(late), len(wire.arrivals) - len(late)
+    return sorted(late), len(arrivals) - len(late)

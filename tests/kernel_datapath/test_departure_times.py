@@ -79,7 +79,6 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int, pacing: int 
         sender = SlotSender()
         closing.callback(sender.close)
         wire = Capture((pair.peer, "peer0"))
-        closing.callback(wire.close)
         closing.enter_context(Stream(pair.host, pair.peer, PEER_ADDRESS, pacing=pacing))
         closing.callback(labeller.detach)  # what the socket holds may leave then
 
@@ -102,7 +101,7 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int, pacing: int 
             put_in_force()
             while time.monotonic_ns() < (own[-1] + EVERY) * SLOT_NS:
                 time.sleep(0.5)
-        found = [its for its in list(wire.arrivals) if its.at >= first * SLOT_NS]
+        found = [its for its in wire.close() if its.at >= first * SLOT_NS]
     for its in found:
         slot = slot_of.get(its.label) if its.label else None
         if slot is None:
@@ -176,8 +175,7 @@ def test_an_agent_uses_fq_where_it_is_and_while_it_is(tmp_path: Path) -> None:
             flows(streams)
             wire = fabric.wire()
             flows(streams, 200_000)
-            wire.close()
-            late, elsewhere = judge(wire, arbiter, round(SLOWER * CLOCK_NS))
+            late, elsewhere = judge(wire.close(), arbiter, round(SLOWER * CLOCK_NS))
             known_ns = max(fabric.metrics("round_trip_seconds{.*}")) / 2 * 1e9
             print(
                 f"agent: {len(late)} packets, late by {late[len(late) // 2] / 1e3:.0f}, p99 "

@@ -28,8 +28,7 @@ def test_data_leaves_in_granted_slots_on_their_paths(timing: Timing, tmp_path: P
             """Return the share of packets that left in the first part of a slot of their host, with its label."""
             wire = fabric.wire()
             time.sleep(SECONDS)
-            wire.close()
-            late, elsewhere = judge(wire, arbiter)
+            late, elsewhere = judge(wire.close(), arbiter)
             return sum(each < EDGE_NS + CLOCK_NS for each in late) / (len(late) + elsewhere)
 
         def mbit() -> float:
