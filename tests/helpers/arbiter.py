@@ -23,8 +23,8 @@ from sopa_ryu.channel.slots import Granted
 class ArbiterProcess(ChildProcess):
     """``sopa arbiter`` as a child process."""
 
-    def __init__(self, url: str, log: Path, options: Sequence[str] = (), port: int | None = None) -> None:
-        self.port = port if port is not None else free_ports(1)[0]
+    def __init__(self, url: str, log: Path, options: Sequence[str]) -> None:
+        [self.port] = free_ports(1)
         command = [sys.executable, "-m", "sopa_ryu.cli", "arbiter", "--controller", url]
         super().__init__([*command, "--listen", f"127.0.0.1:{self.port}", *options], log)
 
