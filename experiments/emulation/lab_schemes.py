@@ -32,7 +32,7 @@ def check(scheme: Scheme, carrier: Carrier, queue_packets: int) -> None:
         raise SchemeError(f"{scheme.name} has labels in the Ethernet address only: leave out --carrier")
     if scheme.slots is not None and scheme.slots.is_simulated:
         raise SchemeError(
-            f"{scheme.name}: +delay, +guard and +demand are for the simulator: leave them out, or add --backend ns3"
+            f"{scheme.name}: +delay, +guard, +order, +paths and +demand are for the simulator: leave them out, or add --backend ns3"
         )
     if scheme.ecn and scheme.ecn_threshold is not None and scheme.ecn_threshold >= queue_packets:
         raise SchemeError(

@@ -87,9 +87,8 @@ class ArbiterProcess(ChildProcess):
         self._metrics = f"http://{host}:{port}/metrics"
         command = [*enter, sys.executable, "-m", "sopa_ryu.cli", "arbiter", f"--listen={ADDRESS}"]
         command += [f"--controller={url}" for url in controllers]
-        command += [f"--slot={slot_ms(slots, rate_mbit):g}", f"--order={slots.order}", f"--paths={slots.paths}"]
-        command += [f"--rate={rate_mbit:g}", f"--secret-file={secret_file}", f"--metrics-port={port}", f"--seed={seed}"]
-        command.append(f"--metrics-host={host}")
+        command += [f"--slot={slot_ms(slots, rate_mbit):g}", f"--rate={rate_mbit:g}", f"--seed={seed}"]
+        command += [f"--secret-file={secret_file}", f"--metrics-port={port}", f"--metrics-host={host}"]
         super().__init__(command, directory / "arbiter.log")
 
     def start(self) -> None:

@@ -14,8 +14,8 @@ PATHS = ("colouring", "next-fit-ga")
 DEMANDS = ("flow", "socket", "packet")
 SLOT_SETTINGS = ("slot", "delay", "guard", "order", "paths", "demand")
 SLOT_HELP = (
-    f"+slot=PACKETS (1 to {MAX_SLOT}), +order={'|'.join(ORDERS)} and +paths={'|'.join(PATHS)} with cfr, and in the simulator "
-    f"+delay=TIME (0us to 1ms), +guard=PERCENT (0 to {MAX_GUARD}) and +demand={'|'.join(DEMANDS)}"
+    f"+slot=PACKETS (1 to {MAX_SLOT}) with cfr, and in the simulator +delay=TIME (0us to 1ms), +guard=PERCENT (0 to {MAX_GUARD}), "
+    f"+order={'|'.join(ORDERS)}, +paths={'|'.join(PATHS)} and +demand={'|'.join(DEMANDS)}"
 )
 _TIME = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)(ns|us|ms)")
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000}
@@ -52,7 +52,7 @@ class Slots:
     @property
     def is_simulated(self) -> bool:
         """True if it has settings that real hosts and the real arbiter do not have."""
-        return self != Slots(self.packets, order=self.order, paths=self.paths)
+        return self != Slots(self.packets)
 
     def changed(self, name: str, value: str) -> Slots | None:
         """Return these settings with one of them changed; None if the value is invalid."""

@@ -6,10 +6,9 @@ import ssl
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.cfr_options import CfrOptions
 from sopa_ryu.agent.host_settings import DEFAULT_SEGMENTS, STATE_DIR
 from sopa_ryu.agent.labeller import DEFAULT_FLOWS
 from sopa_ryu.agent.mcs import McsOptions
@@ -63,8 +62,8 @@ class Options:
         The address and port where ``/metrics`` is served; nowhere by default.
     mcs : McsOptions, optional
         Scatter TCP connections over channels instead of labelling packets by the policy; the host's settings stay as they are then.
-    cfr : CfrOptions, optional
-        Send TCP's data in slots that an arbiter grants, and label the rest by the policy.
+    arbiter : (str, int), optional
+        Address or name, and UDP port: send TCP's data in slots that it grants, and label the rest by the policy.
     probes : bool
         Probe paths, and answer other hosts' probes.
     keep_paths : bool
@@ -87,13 +86,13 @@ class Options:
     min_rtt_window: int = DEFAULT_MIN_RTT_WINDOW
     weighted: bool = True
     mcs: McsOptions | None = None
-    cfr: CfrOptions | None = None
+    arbiter: tuple[str, int] | None = None
     probes: bool = True
     keep_paths: bool = False
 
     def __post_init__(self) -> None:
         """Raise `AgentError` for options that contradict each other."""
-        if self.cfr is not None:
+        if self.arbiter is not None:
             self._check_cfr()
         if self.mcs is None:
             return
@@ -122,7 +121,7 @@ class Options:
     @property
     def policy_name(self) -> str:
         """The policy as on the command line."""
-        if self.cfr is not None:
+        if self.arbiter is not None:
             return slots.POLICY
         return self.policy.option_name if self.mcs is None else mcs.POLICY
 
@@ -172,3 +171,27 @@ class Options:
             return client.channel_url(url, CHANNEL + str(address), query)
         except ClientOptionError as error:
             raise AgentError(str(error)) from error
+
+
+def parse_arbiter(text: str) -> tuple[str, int]:
+    """Return the address and the port of an arbiter.
+
+    Raises
+    ------
+    ValueError
+        If it is malformed.
+
+    Examples
+    --------
+    >>> parse_arbiter("192.0.2.1:9160"), parse_arbiter("arbiter.example"), parse_arbiter("[2001:db8::1]:9161")
+    (('192.0.2.1', 9160), ('arbiter.example', 9160), ('2001:db8::1', 9161))
+    """
+    what = f"{text!r} is no arbiter: write ADDRESS:PORT"
+    try:
+        parts = urlsplit(f"//{text}")
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"{what} ({error})") from error
+    if not parts.hostname or parts.netloc != text or "@" in text or port == 0:
+        raise ValueError(what)
+    return parts.hostname, slots.PORT if port is None else port

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import logging
 import socket
 import time
-from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ipaddress import IPv4Address
-from pathlib import Path
 from typing import NoReturn, Protocol
 
 from sopa_ryu.agent.agent_options import AgentError
 from sopa_ryu.agent.bursts import segments_in
 from sopa_ryu.agent.cfr_demand import Demands, Unsent
 from sopa_ryu.agent.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection, used_through
-from sopa_ryu.agent.cfr_hints import Answer, Hints
 from sopa_ryu.agent.cfr_sender import Programs, SlotSender
-from sopa_ryu.agent.hint_protocol import Hint, HintError, Refusal
-from sopa_ryu.agent.hint_socket import HintSocket
 from sopa_ryu.agent.kernel.datagrams import TimedSocket
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import NetnsError
 from sopa_ryu.agent.paths.path_table import Label
-from sopa_ryu.channel.slots import DEMAND_NS, DatagramError, Demand, Granted, TokenError, read_grant, write_demand
+from sopa_ryu.channel.slots import DatagramError, Demand, Granted, TokenError, read_grant, write_demand
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -61,9 +56,6 @@ class GatePrograms(Programs, Protocol):
     def sent(self, destinations: Iterable[IPv4Address]) -> dict[IPv4Address, int]:
         """Return the bytes that have been sent in all, by destination."""
 
-    def watch(self, destinations: Collection[IPv4Address]) -> None:
-        """Have `unsent` return connections to these destinations, too, while they have nothing to send."""
-
     def unsent(self) -> Sequence[Unsent]:
         """Return the connections that have something to send."""
 
@@ -80,12 +72,8 @@ class CfrAgent:
         Returns the host's token; called once a connection.
     programs : GatePrograms
     sender : SlotSender
-    late_ns : int
-        `Gate.late_ns`.
     limit_bursts : callable, optional
         Called with the packets that a burst of TCP may have, when that changes.
-    hints_at : Path, optional
-        Where applications tell what they are going to send.
     instead : callable, optional
         Returns the label to use for a destination, that of a granted path, and a number by which others are taken in turn if the
         host avoids that path.
@@ -94,7 +82,6 @@ class CfrAgent:
     ----------
     programs : GatePrograms
     grants : Grants
-    hints : Hints
     pace_probes : callable
         Called with the bytes a second that slots bear, on the fastest links, when that changes; with None once the lease has ended
         and data waits for no slots. May be set at any time.
@@ -114,13 +101,11 @@ class CfrAgent:
         programs: GatePrograms,
         sender: SlotSender,
         *,
-        late_ns: int,
         limit_bursts: Callable[[int], Awaitable[None]] | None = None,
-        hints_at: Path | None = None,
         instead: Callable[[IPv4Address, Label, int], Label] = lambda _destination, label, _turn: label,
     ) -> None:
         self.host, self.arbiter = host, arbiter
-        self.grants = Grants(host, late_ns)
+        self.grants = Grants(host)
         self.slots_used = self.slots_rerouted = self.pass_ns = 0
         self.pace_probes: Callable[[float | None], None] = lambda _rate: None
         self._slots_bear: float | None = None
@@ -128,7 +113,6 @@ class CfrAgent:
         self.programs, self._sender = programs, sender
         self._limit_bursts, self._instead = limit_bursts, instead
         self._demands = Demands()
-        self.hints, self._hints_at, self._hinted = Hints(), hints_at, asyncio.Event()
         self._run = time.time_ns()
         self._sequence = itertools.count(1)
         self._socket: TimedSocket | None = None
@@ -147,7 +131,6 @@ class CfrAgent:
 
     async def run(self) -> NoReturn:
         """Send demands, and follow grants, until cancelled."""
-        listening = self._listen()
         try:
             while True:
                 try:
@@ -158,46 +141,14 @@ class CfrAgent:
                     continue
                 while True:
                     self._tick(time.monotonic_ns())
-                    await self._pause()
+                    await asyncio.sleep(self._interval())
         finally:
             self._sender.leave(self.programs)
             if self._socket is not None:
                 asyncio.get_running_loop().remove_reader(self._socket)
                 self._socket.close()
-            if listening is not None:
-                listening.cancel()
-            ending = [task for task in (listening, self._limiting) if task is not None]
-            await asyncio.gather(*ending, return_exceptions=True)
-
-    def _listen(self) -> asyncio.Task[NoReturn] | None:
-        """Have applications tell what they are going to send; return what listens, None if nothing does."""
-        if self._hints_at is None:
-            return None
-        try:
-            return asyncio.create_task(HintSocket(self._hints_at, self._take_hint, self._refuse_hint).run())
-        except OSError as error:
-            LOG.error(
-                "%s: applications cannot give hints: %s; their data gets slots once it is written", self.host, error
-            )
-            return None
-
-    def _take_hint(self, hint: Hint, user: int, answer: Answer) -> None:
-        if not self.grants.is_closed(time.monotonic_ns()):
-            raise HintError(Refusal.ARBITER, "no arbiter grants slots to this host, so nothing waits for them: send")
-        self.hints.ask(hint, user, answer)
-        self._hinted.set()
-
-    def _refuse_hint(self, reason: Refusal) -> None:
-        self.hints.refused[reason] += 1
-
-    async def _pause(self) -> None:
-        """Wait until the next look at what is to be sent; a hint ends the second half of it."""
-        self._hinted.clear()
-        half = self._interval() / 2
-        await asyncio.sleep(half)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(half):
-                await self._hinted.wait()
+            if self._limiting is not None:
+                await asyncio.gather(self._limiting, return_exceptions=True)
 
     async def _open(self) -> None:
         self._key = self._token()
@@ -248,7 +199,6 @@ class CfrAgent:
         if orders.slots:
             budget = max(its.budget for its in orders.slots)
             self._fit_bursts(orders.slots[0].budget)
-            self.hints.limit = budget * DEMAND_NS // orders.gate.slot_ns
             self._pace(1e9 * budget / orders.gate.slot_ns)
         if orders.closes:
             LOG.info(
@@ -305,10 +255,11 @@ class CfrAgent:
 
     def _look_at_sockets(self) -> None:
         begin = time.monotonic_ns()
-        self.programs.watch(self.hints.destinations)
         found = self.programs.unsent()
         self.pass_ns = time.monotonic_ns() - begin
-        unsent = self.hints.note(found, begin)
+        unsent = Counter[IPv4Address]()
+        for its in found:
+            unsent[IPv4Address(its.destination)] += its.bytes
         self._demands.note(unsent, self.programs.sent(unsent.keys() | self._demands.active))
         if self.pass_ns > SLOW_PASS_NS and not self._slow:
             self._slow = True

@@ -25,31 +25,10 @@ class Unsent(NamedTuple):
         Its address.
     bytes : int
         Of frames.
-    payload : int
-        The same without headers.
-    written : int
-        The sequence number behind what the application has written, 32 bits.
-    user : int
-        Whose the socket is.
-    own_port, port : int
-        Of this end, and of the other.
-    segment, headers : int
-        The payload of a full packet, and what its frame has besides.
     """
 
     destination: int
     bytes: int
-    payload: int
-    written: int
-    user: int
-    own_port: int
-    port: int
-    segment: int
-    headers: int
-
-    def frames(self, payload: int) -> int:
-        """Return the bytes of frames for so much data."""
-        return payload + -(-payload // self.segment) * self.headers
 
 
 class Demands:

@@ -19,7 +19,7 @@ KEPT = 1024
 """Slots that a host keeps at a time (SLOTS of bpf/cfr.h)."""
 MIN_SLOT_NS, MAX_SLOT_NS = 100_000, 60_000_000_000
 MAX_LEASE_MS = 120_000
-DEFAULT_LATE_NS = 600_000
+LATE_NS = 600_000
 """A packet may end so long after its slot: what a host's timers and scheduling need."""
 MAX_AHEAD_NS, AHEAD_PARTS = 1_000_000, 4
 """With departure times data goes to fq so long before its slot, or one part in so many of a slot if that is less: longer than a
@@ -158,8 +158,6 @@ class Grants:
     Parameters
     ----------
     host : IPv4Address
-    late_ns : int
-        `Gate.late_ns`.
 
     Attributes
     ----------
@@ -181,8 +179,8 @@ class Grants:
         Datagrams that were ignored.
     """
 
-    def __init__(self, host: IPv4Address, late_ns: int = DEFAULT_LATE_NS) -> None:
-        self.host, self.late_ns = host, late_ns
+    def __init__(self, host: IPv4Address) -> None:
+        self.host = host
         self.departure_times = False
         self.clock = Clock()
         self.term = 0
@@ -248,7 +246,7 @@ class Grants:
         self._of_term = grant.term
         first = grant.first_slot if closes or before is None else before.first_slot
         ahead = ahead_of(grant.slot_ns) if self.departure_times else 0
-        self.gate = Gate(grant.slot_ns, offset, now + self.lease_ns, first, self.late_ns, ahead)
+        self.gate = Gate(grant.slot_ns, offset, now + self.lease_ns, first, LATE_NS, ahead)
         slots = [its for its in grant.entries if its.slot > current]
         self.granted += len(grant.entries)
         self.late += len(grant.entries) - len(slots)

@@ -9,7 +9,6 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.cfr_grants import Rejection
-from sopa_ryu.agent.hint_protocol import Refusal
 from sopa_ryu.agent.kernel.counters import Reason
 
 OF_CFR = (Reason.GRANTED, Reason.HELD, Reason.PASSED_IN_GUARD, Reason.GATE_OPEN)
@@ -43,10 +42,6 @@ class CfrMetrics:
             "round_trip_seconds", with_cfr + "the shortest of the last round trips to the arbiter."
         )
         self._pass = _gauge("pass_seconds", with_cfr + "the time that an iteration over TCP's sockets takes.")
-        self._hints = _counter("hints", with_cfr + "hints of applications: accepted; and of them cut to what a link carries, used "
-                               "up, expired, and with their connections gone.", "outcome")  # fmt: skip
-        self._refused = _counter("refused_hints", with_cfr + "hints that were refused, by reason.", "reason")
-        self._hinted = _gauge("hinted_bytes", with_cfr + "data that applications have told of, and not written yet.")
         self._departure = _gauge(
             "departure_times",
             with_cfr + "1 while the interface's qdisc (fq) keeps data until its slot begins, otherwise 0.",
@@ -56,7 +51,7 @@ class CfrMetrics:
     def families(self) -> list[Metric]:
         """All of them."""
         return [self._packets, self._slots, self._rejected, self._jumps, self._term, self._closed, self._lease, self._offset,
-                self._round_trip, self._pass, self._hints, self._refused, self._hinted, self._departure]  # fmt: skip
+                self._round_trip, self._pass, self._departure]  # fmt: skip
 
     def add(self, labels: Sequence[str], its: CfrAgent, packets: Mapping[Reason, int]) -> None:
         """Add an interface's."""
@@ -77,12 +72,6 @@ class CfrMetrics:
             self._offset.add_metric(labels, grants.clock.offset / 1e9)
             self._round_trip.add_metric(labels, grants.clock.round_trip / 1e9)
         self._pass.add_metric(labels, its.pass_ns / 1e9)
-        hints = its.hints
-        for outcome, count in hints.counted.items():
-            self._hints.add_metric([*labels, outcome], count)
-        for refusal in Refusal:
-            self._refused.add_metric([*labels, str(refusal)], hints.refused[refusal])
-        self._hinted.add_metric(labels, hints.left)
         self._departure.add_metric(labels, grants.departure_times)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from ipaddress import IPv4Address
 
 from sopa_ryu.agent.cfr_demand import Unsent
@@ -19,8 +19,8 @@ SLOTS = 1024
 _ONLY = struct.pack("=I", 0)
 _SETTINGS = struct.Struct("=QqQQQQQII")  # struct cfr_settings
 _SLOT = struct.Struct("=QIIIBBH")  # struct cfr_slot
-_KEY, _BYTES, _PRESENT = struct.Struct("=I"), struct.Struct("=Q"), b"\1"
-_UNSENT = struct.Struct("=IIIIIHHHH")  # struct cfr_unsent
+_KEY, _BYTES = struct.Struct("=I"), struct.Struct("=Q")
+_UNSENT = struct.Struct("=II")  # struct cfr_unsent
 
 
 class CfrPrograms:
@@ -38,10 +38,7 @@ class CfrPrograms:
 
     def __init__(self, loaded: libbpf.Object, netns: str | None, *, every_socket: bool = False) -> None:
         self.netns = netns
-        self._settings, self._slots, self._sent, self._hinted = (
-            loaded.map_fd(name) for name in ("cfr_settings", "cfr_slots", "cfr_sent", "cfr_hinted")
-        )
-        self._watched: frozenset[IPv4Address] = frozenset()
+        self._settings, self._slots, self._sent = map(loaded.map_fd, ("cfr_settings", "cfr_slots", "cfr_sent"))
         self.gate_fd = loaded.program_fd("sopa_cfr_gate")
         with inside(netns):
             self._cookie = 0 if every_socket else cookie()
@@ -100,21 +97,6 @@ class CfrPrograms:
             if value:
                 found[destination] = int(_BYTES.unpack(value)[0])
         return found
-
-    def watch(self, destinations: Collection[IPv4Address]) -> None:
-        """Have `unsent` return connections to these destinations, too, while they have nothing to send; no others than these.
-
-        Raises
-        ------
-        BpfMapError
-            If the kernel refuses.
-        """
-        wanted = frozenset(destinations)
-        for destination in self._watched - wanted:
-            libbpf.delete(self._hinted, _KEY.pack(int(destination)))
-        for destination in wanted - self._watched:
-            libbpf.update(self._hinted, _KEY.pack(int(destination)), _PRESENT)
-        self._watched = wanted
 
     def unsent(self) -> list[Unsent]:
         """Return the connections to hosts of the fabric that have something to send.

@@ -89,7 +89,7 @@ class DepartureTimes:
         elif before == "":
             LOG.warning(
                 "%s: %s has the qdisc fq no more (%s): packets leave when a thread of the agent has woken for their slot, later on "
-                "a busy host; put fq back (tc qdisc replace dev %s root fq), or start the agent with --departure-times off",
+                "a busy host; put fq back: tc qdisc replace dev %s root fq",
                 self._address,
                 self._ifname,
                 found,

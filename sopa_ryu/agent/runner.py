@@ -48,7 +48,7 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
     supervisors: list[Supervisor] = []
     taken = ExitStack()
     received = 0
-    sender = SlotSender() if options.cfr is not None else None
+    sender = SlotSender() if options.arbiter is not None else None
     if sender is not None:
         taken.callback(sender.close)
     try:

@@ -26,7 +26,7 @@ from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.kernel.drops import Drops
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.link_speed import speed
-from sopa_ryu.agent.kernel.netns import Interface, NetnsError, cookie, inside
+from sopa_ryu.agent.kernel.netns import Interface, NetnsError, inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.mending import InterfaceAway, Part
@@ -217,27 +217,22 @@ class Supervisor:
     def _timed(self, place: Place, labeller: Labeller, keeper: Keeper, follower: Follower) -> CfrAgent | None:
         """Return the agent's part in CFR, with that policy."""
         its = self.options
-        if its.cfr is None or labeller.cfr is None or self._sender is None:
+        if its.arbiter is None or labeller.cfr is None or self._sender is None:
             return None
-        with inside(place.namespace.path):
-            namespace = cookie()
         timed = CfrAgent(
             place.address,
-            its.cfr.arbiter,
+            its.arbiter,
             lambda: its.token(place.address),
             labeller.cfr,
             self._sender,
-            late_ns=its.cfr.late_ns,
             limit_bursts=keeper.limit_bursts,
-            hints_at=its.cfr.hints_at(its.state_dir, namespace),
             instead=follower.instead,
         )
-        if its.cfr.departure_times:
-            departure = DepartureTimes(
-                place.address, self.interface.name, place.ifindex, place.namespace.path, timed.grants
-            )
-            departure.look()
-            keeper.looks.append(departure.look)
+        departure = DepartureTimes(
+            place.address, self.interface.name, place.ifindex, place.namespace.path, timed.grants
+        )
+        departure.look()
+        keeper.looks.append(departure.look)
         return timed
 
     def _ends(self, place: Place, namespace: Namespace) -> Ends:
@@ -296,7 +291,7 @@ class Supervisor:
                 overhead=its.carrier.overhead,
                 segments=segments,
                 changes=its.mcs is None,
-                cuts=its.cfr is None,
+                cuts=its.arbiter is None,
             )
         )
         labeller = taken.enter_context(
@@ -310,7 +305,7 @@ class Supervisor:
                 fabric_mtu=settings.fabric_mtu,
                 cut_by=settings.cut_by,
                 mcs=its.mcs,
-                cfr=its.cfr is not None,
+                cfr=its.arbiter is not None,
                 probes=self._ends(place, namespace) if its.probes else None,
             )
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sopa_ryu.arbiter.allocation import Allocation, Order, Paths
+from sopa_ryu.arbiter.allocation import Allocation
 from sopa_ryu.arbiter.arbiter_metrics import metrics_served
 from sopa_ryu.arbiter.capacities import Capacities, capacities
 from sopa_ryu.arbiter.controller_link import ControllerLink
@@ -36,8 +36,6 @@ class Options:
         The controller's URL; of a cluster, those of its controllers.
     listen : Listen
     timing : Timing
-    order, paths : str
-        Of the library.
     secret_file : Path, optional
         The fabric's secret; without it nothing is authenticated.
     token_file : Path, optional
@@ -53,8 +51,6 @@ class Options:
     controllers: tuple[str, ...]
     listen: Listen
     timing: Timing
-    order: str
-    paths: str
     secret_file: Path | None = None
     token_file: Path | None = None
     ca_file: Path | None = None
@@ -116,7 +112,7 @@ def run_arbiter(options: Options) -> int:
         )
 
     def make(cells: Capacities) -> Allocation:
-        return Allocation(cells, order=Order(options.order), paths=Paths(options.paths), batch=SLOTS, seed=options.seed)
+        return Allocation(cells, batch=SLOTS, seed=options.seed)
 
     make(capacities(Failures(FatTree(2))))  # fails now if the library is not there
     schedule = Schedule(options.timing, make)
@@ -129,12 +125,10 @@ def run_arbiter(options: Options) -> int:
             entered.enter_context(metrics_served(service, link, *options.metrics))
         rates = LinkRates(lambda: link.address, lambda: service.hosts, options.host_mbit, service.measured)
         LOG.info(
-            "arbiter at %s: slots of %g ms, leases of %d ms, order %s, paths %s; controller %s",
+            "arbiter at %s: slots of %g ms, leases of %d ms; controller %s",
             options.listen,
             options.timing.slot_ns / 1e6,
             options.timing.lease_ms,
-            options.order,
-            options.paths,
             ", ".join(options.controllers),
         )
         notify("READY=1")
@@ -159,8 +153,6 @@ def _report(options: Options, service: Service) -> dict[str, Any]:
     schedule = service.schedule
     return {
         "listen": str(options.listen),
-        "order": options.order,
-        "paths": options.paths,
         "slot_ms": options.timing.slot_ns / 1e6,
         "lease_ms": options.timing.lease_ms,
         "participants": schedule.participants,

@@ -20,8 +20,6 @@ MAX_TERM = (1 << 63) - 1
 _COUNT_BITS = 12  # arbiters of an epoch; the epoch has milliseconds, and JSON numbers 53 bits that every reader keeps
 REPORTED = {
     "listen": str,
-    "order": str,
-    "paths": str,
     "slot_ms": float,
     "lease_ms": int,
     "participants": int,

@@ -22,7 +22,6 @@ _MODULES = {
     "failures": "query",
     "parser": "parser",
     "health": "health",
-    "hint": "hint",
     "paths": "query",
     "relay": "relay",
     "restore": "maintenance",
@@ -77,7 +76,6 @@ def main() -> None:
     Their tokens:      sopa token h0_0_2                  on the controller's machine
     For thousands:     sopa relay --cluster etcd://192.0.2.1:2379 --listen 192.0.2.4:8080
     Timeslots (CFR):   sopa arbiter --controller http://192.0.2.1:8080 --listen 192.0.2.1:9160
-                       sopa hint 10.1.0.2:5001 --bytes N  on a host: what a connection is going to send
     From anywhere:     export SOPA_CONTROLLER=http://192.0.2.1:8080
                        sopa status                        state of the fabric
                        sopa failures, sopa wiring, sopa agents, sopa rules e0_0

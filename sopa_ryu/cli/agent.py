@@ -31,7 +31,7 @@ NOT_WITH = {
 }
 ONLY_WITH = {
     POLICY: ("channels", "channel_kind", "mcs_patience", "mcs_without"),
-    slots.POLICY: ("arbiter", "slot_overrun", "hints", "departure_times"),
+    slots.POLICY: ("arbiter",),
 }
 WHY_NOT = {
     POLICY: "which changes neither TCP's settings nor its bursts",
@@ -72,14 +72,6 @@ WHY_NOT = {
               help="With --policy mcs, for comparison: lower no windows, or send duplicate ACKs.")  # fmt: skip
 @click.option("--arbiter", metavar="ADDRESS:PORT",
               help=f"With --policy cfr: the arbiter (sopa arbiter), port {slots.PORT} if none is named.")  # fmt: skip
-@click.option("--slot-overrun", type=click.IntRange(0, 1_000_000), default=600, show_default=True, metavar="MICROSECONDS",
-              help="With --policy cfr: a packet may end so long after its slot: slots begun later are lost.")  # fmt: skip
-@click.option("--hints", default="", metavar="PATH|off",
-              help="With --policy cfr: the Unix socket by which applications tell what they are going to write (sopa hint). "
-              "Default: netns-N-hints.sock in --state-dir, where N is the number of the network namespace.")  # fmt: skip
-@click.option("--departure-times", type=click.Choice(["auto", "off"]), default="auto", show_default=True,
-              help="With --policy cfr: where the interface has the qdisc fq, data goes to it up to 1 ms ahead of its slot, and fq "
-              "keeps it until the slot begins. The agent sets no qdisc: tc qdisc replace dev IF root fq.")  # fmt: skip
 @seed_option
 @click.option("--flows", type=click.IntRange(1, 1 << 24), default=65536, show_default=True,
               help="Flows per interface whose position is kept; beyond that the least recently used start anew.")  # fmt: skip
@@ -132,9 +124,6 @@ def agent(
     mcs_patience: float,
     mcs_without: tuple[str, ...],
     arbiter: str | None,
-    slot_overrun: int,
-    hints: str,
-    departure_times: str,
     seed: int,
     flows: int,
     state_dir: Path,
@@ -176,7 +165,9 @@ def agent(
     as it is, without a label. The controller says which hosts run it.
 
     With --policy cfr TCP's data waits for slots that the arbiter grants, so that no queue grows in the fabric, and takes the
-    paths granted with them. Everything else, and everything while no arbiter answers, is sent as with round-robin.
+    paths granted with them. Everything else, and everything while no arbiter answers, is sent as with round-robin. Where the
+    interface has the qdisc fq, data goes to it up to 1 ms ahead of its slot, and fq keeps it until the slot begins. The agent
+    sets no qdisc: tc qdisc replace dev IF root fq.
 
     With --carrier option the path is an IPv4 option of 4 bytes: the interface's MTU is lowered by 4 until the agent ends, and
     options of received packets are removed. The edge switches' ports towards hosts then need the parser: see sopa parser.
@@ -189,8 +180,7 @@ def agent(
       sopa agent --iface eth1 --controller http://192.0.2.1:8080 --policy cfr --arbiter 192.0.2.1:9160
     """
     from flowrules.label import Carrier
-    from sopa_ryu.agent.agent_options import AgentError, Options
-    from sopa_ryu.agent.cfr_options import CfrOptions, parse_arbiter
+    from sopa_ryu.agent.agent_options import AgentError, Options, parse_arbiter
     from sopa_ryu.agent.host_settings import SettingsError
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
@@ -201,8 +191,6 @@ def agent(
     _reject_contradictions(policy)
     if is_timed and not arbiter:
         raise click.UsageError(f"--policy {slots.POLICY} needs --arbiter ADDRESS:PORT")
-    if hints not in ("", "off") and len(interfaces) > 1:
-        raise click.UsageError(f"--hints names one socket, but each of the {len(interfaces)} interfaces has its own")
     log_to_stderr()
     need_root("sopa agent")
     if token_file is None and TOKEN_FILE.exists():
@@ -228,9 +216,7 @@ def agent(
             min_rtt_window,
             weights,
             McsOptions(channels, ChannelKind(channel_kind), left_out, round(1000 * mcs_patience)) if scatters else None,
-            CfrOptions(parse_arbiter(arbiter), 1000 * slot_overrun, hints, departure_times != "off")
-            if arbiter
-            else None,
+            parse_arbiter(arbiter) if arbiter else None,
             probes,
             keep_paths,
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from sopa_ryu.arbiter.allocation import AllocationError, Order, Paths
+from sopa_ryu.arbiter.allocation import AllocationError
 from sopa_ryu.channel.slots import PORT
 from sopa_ryu.cli.agent import log_to_stderr
 from sopa_ryu.cli.common import fail, seed_option, urls
@@ -40,12 +40,6 @@ class Address(click.ParamType[tuple[str, int]]):
               help=f"Address and UDP port where agents reach the arbiter: 192.0.2.1:{PORT}")  # fmt: skip
 @click.option("--slot", type=click.FloatRange(MIN_SLOT_MS, MAX_SLOT_MS), default=10, show_default=True, metavar="MS",
               help="Length of a slot in milliseconds: long enough for a packet at the rate of hosts' links.")  # fmt: skip
-@click.option("--order", type=click.Choice([str(order) for order in Order]), default=str(Order.MIN_MAX_MIN),
-              show_default=True,
-              help="Which demands get slots first: of the smallest and the largest in turn, the same by batch, or the "
-              "smallest.")  # fmt: skip
-@click.option("--paths", type=click.Choice([str(paths) for paths in Paths]), default=str(Paths.COLOURING), show_default=True,
-              help="How paths are found: without any conflict, or as in the paper.")  # fmt: skip
 @click.option("--rate", type=click.FloatRange(0.1, 1e6), metavar="MBIT",
               help="Rate of hosts' links in Mbit/s. Default: that of the fabric file, otherwise what the controller knows of "
               "their ports.")  # fmt: skip
@@ -69,8 +63,6 @@ def arbiter(
     controllers: tuple[str, ...],
     listen: tuple[str, int],
     slot: float,
-    order: str,
-    paths: str,
     rate: float | None,
     lease: int | None,
     secret_file: Path | None,
@@ -112,8 +104,6 @@ def arbiter(
         controllers,
         Listen(*listen),
         timing,
-        order,
-        paths,
         secret_file,
         token_file,
         ca_file,

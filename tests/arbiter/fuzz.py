@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-import time
 from collections import Counter
 
 from sopa_ryu.arbiter.build import build
@@ -12,13 +11,11 @@ from tests.arbiter.scenarios import Scenario
 BATCH_CELLS = 20_000
 """Cells after which a scenario ends, and the next one begins."""
 MAX_STEPS = 200
-SAY_EVERY_SECONDS = 10.0
 
 
-def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
+def fuzz(packets: int, seed: int) -> Counter[str]:
     """Check so many cells; return the numbers of cells by kind. A `Conflict` names its scenario."""
     counted: Counter[str] = Counter()
-    said = started = time.monotonic()
     number = seed * 1_000_000
     while counted["checked"] < packets:
         scenario = Scenario(number)
@@ -36,9 +33,6 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
         counted["slots"] += its.slots
         counted["fabrics"] += 1
         number += 1
-        if say and time.monotonic() - said > SAY_EVERY_SECONDS:
-            said = time.monotonic()
-            print(f"{counted['checked']} cells, {counted['checked'] / (said - started):.0f} a second", flush=True)
     return counted
 
 
@@ -49,7 +43,7 @@ def main() -> int:
     its = options.parse_args()
     build()
     try:
-        counted = fuzz(its.packets, its.seed, True)
+        counted = fuzz(its.packets, its.seed)
     except Conflict as conflict:
         print(conflict, file=sys.stderr)
         return 1

@@ -129,16 +129,6 @@ def best_matching(left: PAIRS, hosts: int, batch: int) -> int:
     return int(networkx.maximum_flow_value(network, "from", "to"))
 
 
-def test_demands_are_replaced_and_removed() -> None:
-    allocation = allocation_of(batch=4)
-    demand(allocation, {(0, 1): 1000, (2, 3): 50})
-    demand(allocation, {(0, 1): 2, (2, 3): 0, (4, 5): 3})
-    assert pairs_of(allocation.batch()) == {(0, 1): 2, (4, 5): 3}
-    demand(allocation, {(0, 1): 1})
-    assert pairs_of(allocation.batch()) == {(0, 1): 1}
-    assert allocation.batch() == []
-
-
 def test_many_replacements_leave_nothing_behind() -> None:
     """Dead copies are dropped even where they are never met, as behind a host that receives nothing."""
     allocation = allocation_of(RACK, ["h0_0_3-e0_0"], batch=1)
@@ -263,11 +253,6 @@ def test_what_is_wrong_is_refused() -> None:
 
 
 # -- capacities -----------------------------------------------------------------------------------------------------------
-
-
-def test_an_even_fat_tree_has_one_cell_on_each_link() -> None:
-    its = capacities(Failures(FatTree(4)))
-    assert (its.host, its.edge_uplink, its.aggregation_uplink) == (b"\1" * 16,) * 3
 
 
 def test_rates_are_rounded_down_to_hosts_rates() -> None:

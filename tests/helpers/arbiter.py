@@ -1,25 +1,30 @@
-"""A real ``sopa arbiter`` on loopback, and hosts that ask it for slots over UDP as agents do."""
+"""A real ``sopa arbiter`` on loopback, and hosts whose agents ask it for slots, without sockets and programs of theirs."""
 
-import socket
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
+from unittest.mock import Mock
+
+from anyio.from_thread import start_blocking_portal
 
 from experiments.emulation.processes import ChildProcess, free_ports
+from sopa_ryu.agent.cfr_agent import CfrAgent
+from sopa_ryu.agent.cfr_demand import Unsent
+from sopa_ryu.agent.cfr_grants import Gate
+from sopa_ryu.agent.cfr_sender import SlotSender
 from sopa_ryu.channel.host_tokens import host_token
-from sopa_ryu.channel.slots import Demand, Grant, Wanted, read_grant, write_demand
-
-MAX_DATAGRAM = 2048
+from sopa_ryu.channel.slots import Granted
 
 
 class ArbiterProcess(ChildProcess):
     """``sopa arbiter`` as a child process."""
 
-    def __init__(self, url: str, log: Path, options: Sequence[str] = (), port: int | None = None) -> None:
-        self.port = port if port is not None else free_ports(1)[0]
+    def __init__(self, url: str, log: Path, options: Sequence[str]) -> None:
+        [self.port] = free_ports(1)
         command = [sys.executable, "-m", "sopa_ryu.cli", "arbiter", "--controller", url]
         super().__init__([*command, "--listen", f"127.0.0.1:{self.port}", *options], log)
 
@@ -28,76 +33,60 @@ class ArbiterProcess(ChildProcess):
 
 
 class AskingHost:
-    """A host that wants to send: demands are cumulative, and each slot that it is granted, of `grants`, counts as used."""
+    """A host that sends to the others in all slots that it is granted, by an agent; implements `GatePrograms`."""
 
-    def __init__(self, address: IPv4Address, port: int, secret: str | None = None, run: int = 1) -> None:
-        self.address, self.run = address, run
-        self.token = host_token(secret, address) if secret is not None else ""
-        self.sequence = 0
-        self.wanted: dict[IPv4Address, int] = {}
-        self.grants: list[Grant] = []
-        self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.socket.connect(("127.0.0.1", port))
-        self.socket.setblocking(False)
-        self._sent: dict[IPv4Address, int] = {}
-        self._unused: list[tuple[int, IPv4Address, int]] = []
+    netns: str | None = None
+    sender = Mock()
+
+    def __init__(self, address: IPv4Address, port: int, secret: str) -> None:
+        self.address = address
+        self.slots: list[Granted] = []
+        self.gate: Gate | None = None
+        token = host_token(secret, address)
+        self.agent = CfrAgent(address, ("127.0.0.1", port), lambda: token, self, Mock(spec=SlotSender))
+        self._wanted, self._sent = Counter[IPv4Address](), Counter[IPv4Address]()
+        self._unused = deque[Granted]()
 
     def want(self, destination: IPv4Address, count: int) -> None:
         """Let applications write so many more bytes."""
-        self.wanted[destination] = self.wanted.get(destination, 0) + count
+        self._wanted[destination] += count
 
     def left(self) -> int:
         """Return how many bytes have not been sent, of all destinations."""
-        return sum(self.wanted.values()) - sum(self._sent.values())
+        return self._wanted.total() - self._sent.total()
 
-    def ask(self) -> bytes:
-        """Send a demand; return the datagram."""
-        last = self.grants[-1] if self.grants else None
-        through = self._use(last.slot_ns) if last is not None else 0
-        self.sequence += 1
-        entries = tuple(Wanted(other, total, self._sent.get(other, 0)) for other, total in self.wanted.items())
-        term = last.term if last is not None else 0
-        demand = Demand(self.address, self.sequence, term, self.run, time.monotonic_ns(), through, entries)
-        datagram = write_demand(demand, self.token)
-        with suppress(ConnectionRefusedError):  # of the datagram before
-            self.socket.send(datagram)
-        return datagram
+    def set_gate(self, _host: IPv4Address, gate: Gate) -> None:
+        self.gate = gate
 
-    def _use(self, slot_ns: int) -> int:
-        """Use the slots that are over; return the last. The arbiter's clock is this machine's."""
-        over = time.monotonic_ns() // slot_ns - 1
-        for slot, destination, budget in [each for each in self._unused if each[0] <= over]:
-            sent = self._sent.get(destination, 0)
-            self._sent[destination] = min(self.wanted.get(destination, 0), sent + budget)
-            self._unused.remove((slot, destination, budget))
-        return over
+    def grant(self, slots: Iterable[Granted]) -> None:
+        new = list(slots)
+        self.slots += new
+        self._unused += new
 
-    def read(self) -> list[Grant]:
-        """Read what has arrived."""
-        new: list[Grant] = []
-        while True:
-            try:
-                new.append(read_grant(self.socket.recv(MAX_DATAGRAM), self.token))
-            except ConnectionRefusedError:  # an arbiter that is gone; what it sent before is behind this
-                continue
-            except BlockingIOError:
-                break
-        self.grants += new
-        self._unused += [(its.slot, its.destination, its.budget) for grant in new for its in grant.entries]
-        return new
+    def forget(self) -> None:
+        self._unused.clear()
 
-    def close(self) -> None:
-        self.socket.close()
+    def used(self, _slot: int) -> int:
+        return 0
+
+    def sent(self, _destinations: Iterable[IPv4Address]) -> dict[IPv4Address, int]:
+        return dict(self._sent)
+
+    def unsent(self) -> list[Unsent]:
+        """Use the slots that are over, and return what is left."""
+        now = self.gate.slot_at(time.monotonic_ns()) if self.gate else 0
+        while self._unused and self._unused[0].slot < now:
+            its = self._unused.popleft()
+            self._sent[its.destination] = min(self._wanted[its.destination], self._sent[its.destination] + its.budget)
+        return [Unsent(int(to), left) for to, left in (self._wanted - self._sent).items()]
 
 
-def converse(hosts: Iterable[AskingHost], seconds: float, interval: float = 0.012) -> None:
-    """Let hosts ask at an interval and read what they are granted, for some seconds, and at least once."""
-    hosts = list(hosts)
-    until, over = time.monotonic() + seconds, False
-    while not over:
-        over = time.monotonic() > until
-        for host in hosts:
-            host.ask()
-        time.sleep(interval)  # the agents' interval
-        for host in hosts:
-            host.read()
+@contextmanager
+def asking(addresses: Iterable[IPv4Address], port: int, secret: str) -> Iterator[list[AskingHost]]:
+    """Hosts whose agents talk with an arbiter, in a thread."""
+    hosts = [AskingHost(address, port, secret) for address in addresses]
+    with start_blocking_portal() as portal:
+        running = [portal.start_task_soon(host.agent.run) for host in hosts]
+        yield hosts
+        for each in running:
+            each.cancel()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import socket
 import struct
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import word_of
 from tests.helpers.rack import RECEIVER, SENDERS, Rack
 from tests.helpers.scrape import scrape
-from tests.helpers.slot_arbiter import Slot, SlotArbiter
+from tests.helpers.slot_arbiter import SlotArbiter
 from tests.helpers.veth import ALL, Stream, raw_socket
 from tests.helpers.waiting import eventually
 
@@ -49,46 +48,32 @@ class Clock(NamedTuple):
 
 
 class Capture:
-    """TCP data that comes in at interfaces, each given by its namespace and name."""
+    """TCP data that comes in at interfaces, each given by its namespace and name; the kernel keeps it until `close`."""
 
     def __init__(self, *ends: tuple[str, str]) -> None:
-        self.arrivals: list[Arrival] = []
         self.clock = Clock.read()
         self._sockets = [raw_socket(*end, ALL) for end in ends]
-        self._threads = [threading.Thread(target=self._listen, args=[each], daemon=True) for each in self._sockets]
-        self._done = threading.Event()
         for each in self._sockets:
             each.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-            each.settimeout(0.1)
-        for thread in self._threads:
-            thread.start()
+            each.setblocking(False)
 
-    def _listen(self, its: socket.socket) -> None:
-        while not self._done.is_set():
-            try:
-                frame, ancillary, _, address = its.recvmsg(2048, 256)
-            except TimeoutError:
-                continue
-            if address[2] == socket.PACKET_OUTGOING or frame[12:14] != b"\x08\x00" or frame[23] != 6:
-                continue
-            header = 34 + (frame[46] >> 4) * 4
-            if 14 + int.from_bytes(frame[16:18], "big") > header:
-                seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
-                at = seconds * 10**9 + nanoseconds - self.clock.ahead_ns
-                self.arrivals.append(Arrival(at, IPv4Address(frame[26:30]), word_of(frame)))
-
-    def close(self) -> None:
-        self._done.set()
-        for thread, its in zip(self._threads, self._sockets, strict=True):
-            thread.join()
-            its.close()
-
-
-class Wire(Capture):
-    """What the switch gets of the senders' data."""
-
-    def __init__(self, rack: Rack) -> None:
-        super().__init__(*((f"/run/netns/{rack.switch}", f"port{n}") for n in range(len(SENDERS))))
+    def close(self) -> list[Arrival]:
+        """End it, and return what has come in."""
+        found, closed = [], time.monotonic_ns()
+        for each in self._sockets:
+            with each, suppress(BlockingIOError):
+                while True:
+                    frame, ancillary, _, address = each.recvmsg(2048, 256)
+                    if address[2] == socket.PACKET_OUTGOING or frame[12:14] != b"\x08\x00" or frame[23] != 6:
+                        continue
+                    header = 34 + (frame[46] >> 4) * 4
+                    if 14 + int.from_bytes(frame[16:18], "big") > header:
+                        seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
+                        at = seconds * 10**9 + nanoseconds - self.clock.ahead_ns
+                        # the kernel begins to note times shortly after it is told to; what came before seems to come now
+                        if at < closed:
+                            found.append(Arrival(at, IPv4Address(frame[26:30]), word_of(frame)))
+        return found
 
 
 class Fabric:
@@ -99,15 +84,15 @@ class Fabric:
         self.metrics_port, self.arbiter_port = free_ports(2)
 
     @contextmanager
-    def agent(self, *options: str, senders: tuple[str, ...] = SENDERS) -> Iterator[AgentProcess]:
+    def agent(self) -> Iterator[AgentProcess]:
         log = self._directory / "agent.log"
         log.touch()
-        interfaces = [f"eth0@{self.rack.path(its)}" for its in senders]
+        interfaces = [f"eth0@{self.rack.path(its)}" for its in SENDERS]
         every = [f"--state-dir={self._directory / 'state'}", "--policy=cfr", f"--metrics-port={self.metrics_port}"]
         with AgentProcess(
-            interfaces, self.controller.url, log, [*every, f"--arbiter=127.0.0.1:{self.arbiter_port}", *options]
+            interfaces, self.controller.url, log, [*every, f"--arbiter=127.0.0.1:{self.arbiter_port}"]
         ) as its:
-            eventually(self.controller.acknowledged, len(senders))
+            eventually(self.controller.acknowledged, len(SENDERS))
             yield its
 
     def log(self) -> str:
@@ -119,6 +104,10 @@ class Fabric:
 
     def closed(self) -> list[float]:
         return self.metrics(r"gate_closed{.*}")
+
+    def wire(self) -> Capture:
+        """What the switch gets of the senders' data."""
+        return Capture(*((f"/run/netns/{self.rack.switch}", f"port{n}") for n in range(len(SENDERS))))
 
     @contextmanager
     def streams(self) -> Iterator[list[Stream]]:
@@ -143,17 +132,12 @@ def flows(streams: list[Stream], size: int = 30_000) -> None:
     eventually(lambda: all(its.received >= target for its, target in zip(streams, targets, strict=True)))
 
 
-class Kept(NamedTuple):
-    """How slots were kept, by the arbiter's clock: how late packets in slots of their host and path were, and how many others."""
-
-    late: list[int]
-    elsewhere: int
-
-
-def judge(wire: Wire, arbiter: SlotArbiter, clock_ns: int = CLOCK_NS) -> Kept:
+def judge(arrivals: list[Arrival], arbiter: SlotArbiter, clock_ns: int = CLOCK_NS) -> tuple[list[int], int]:
+    """Return how late packets in slots of their host and path were by its clock, sorted, and how many others there are."""
     late = []
-    for its in wire.arrivals:
+    for its in arrivals:
         slot, into = divmod(its.at + arbiter.skew_ns + clock_ns, arbiter.slot_ns)
-        if arbiter.granted.get((slot, its.source)) == Slot(its.source, IPv4Address(RECEIVER), its.label):
+        grant = arbiter.granted.get((slot, its.source))
+        if grant is not None and (str(grant.destination), (grant.up1, grant.up2)) == (RECEIVER, its.label):
             late.append(into - clock_ns)
-    return Kept(sorted(late), len(wire.arrivals) - len(late))
+    return sorted(late), len(arrivals) - len(late)

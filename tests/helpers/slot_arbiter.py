@@ -1,58 +1,40 @@
-"""A small arbiter for tests: grants each slot to the hosts in turn that have something to send, one of them to each destination."""
+"""The arbiter's decisions in a thread of the tests, for agents: by the clock, the term and the losses that a test wants."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from ipaddress import IPv4Address
-from typing import NamedTuple
 
-from sopa_ryu.channel.slots import Demand, Grant, Granted, read_demand, write_grant
+from sopa_ryu.arbiter.budgets import Budgets
+from sopa_ryu.arbiter.schedule import RejectedError, Schedule, Timing
+from sopa_ryu.channel.slots import Granted, read_demand, write_grant
+from tests.models.memory_allocator import MemoryAllocator
+from topologies import Failures, FatTree
 
 SLOT_NS = 3_200_000
-BUDGET = 1514
-BATCH = 4
-AHEAD = 2  # batches
-
-
-class Slot(NamedTuple):
-    host: IPv4Address
-    destination: IPv4Address
-    label: tuple[int, int] | None
-
-
-class _Host:
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.address = address
-        self.demand: Demand | None = None
-        self.arrived = 0
-        self.asked: dict[IPv4Address, int] = {}
-        self.outstanding: dict[int, IPv4Address] = {}
-        self.run = 0
+"""Of one packet, at 4 Mbit/s."""
 
 
 class SlotArbiter:
-    """An arbiter on loopback, while the context lasts."""
+    """An arbiter of a k=4 fat-tree on loopback, while the context lasts; by slot and source, what it has granted."""
 
     def __init__(
-        self, port: int = 0, term: int = 1, *, slot_ns: int = SLOT_NS, budget: int = BUDGET, skew_ns: int = 0, lease_ms: int = 100,
-        loses: int = 0, token: str = "",
+        self, port: int = 0, term: int = 1, *, slot_ns: int = SLOT_NS, mbit: float = 4.0, skew_ns: int = 0, lease_ms: int = 100,
+        loses: int = 0,
     ) -> None:  # fmt: skip
-        self.term, self.slot_ns, self.budget, self.skew_ns, self.lease_ms = term, slot_ns, budget, skew_ns, lease_ms
-        self.token, self.loses = token, loses
+        self.term, self.slot_ns, self.skew_ns, self.loses = term, slot_ns, skew_ns, loses
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", port))
         self.socket.setblocking(False)
         self.port = self.socket.getsockname()[1]
-        self.granted: dict[tuple[int, IPv4Address], Slot] = {}
-        self.hosts: dict[IPv4Address, _Host] = {}
-        self._turn = itertools.count()
-        self._sequence = itertools.count(1)
+        self.granted: dict[tuple[int, IPv4Address], Granted] = {}
+        self._schedule = Schedule(Timing(slot_ns, lease_ms), MemoryAllocator)
+        self._schedule.follow(Budgets(Failures(FatTree(4)), mbit, slot_ns))
+        self._schedule.accept(term)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
@@ -61,73 +43,31 @@ class SlotArbiter:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
         """End it, as if it had been killed."""
         self._done.set()
-        if self._thread.is_alive():
-            self._thread.join()
-            self.socket.close()
+        self._thread.join()
+        self.socket.close()
 
-    def clock(self) -> int:
+    def _clock(self) -> int:
         return time.monotonic_ns() + self.skew_ns
 
     def _run(self) -> None:
-        batch_ns = BATCH * self.slot_ns
-        following = self.clock() // batch_ns + AHEAD
         while not self._done.is_set():
-            while (left := (following - AHEAD) * batch_ns - self.clock()) > 0:
+            following = self._schedule.next_turn(self._clock())
+            while (left := following - self._clock()) > 0:
                 if select.select([self.socket], [], [], left / 1e9)[0]:
                     self._receive()
-            following = max(following, self.clock() // batch_ns + AHEAD)
-            self._grant(following * BATCH)
-            following += 1
+            self._grant()
 
     def _receive(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                data, address = self.socket.recvfrom(2048)
-                arrived = self.clock()
-                demand = read_demand(data, self.token)
-                host = self.hosts.get(demand.host)
-                if host is None or host.run != demand.run:
-                    host = self.hosts[demand.host] = _Host(address)
-                    host.run = demand.run
-                host.address, host.demand, host.arrived = address, demand, arrived
-                for entry in demand.entries:
-                    host.asked[entry.destination] = entry.wanted - entry.sent
-                for slot in [slot for slot in host.outstanding if slot <= demand.through]:
-                    del host.outstanding[slot]
+        with contextlib.suppress(BlockingIOError, RejectedError):  # a demand that another one has overtaken
+            data, peer = self.socket.recvfrom(2048)
+            self._schedule.receive(read_demand(data, ""), peer, self._clock())
 
-    def _grant(self, first: int) -> None:
-        entries: dict[IPv4Address, list[Granted]] = {address: [] for address in self.hosts}
-        for slot in range(first, first + BATCH):
-            for address, its in self._chosen():
-                up1, up2 = slot % 2, slot // 2 % 2
-                entries[address].append(Granted(slot, up1, up2, its, self.budget))
-                self.hosts[address].outstanding[slot] = its
-                self.granted[slot, address] = Slot(address, its, (up1, up2))
-        for address, host in self.hosts.items():
-            sequence = next(self._sequence)
-            if self.loses and sequence % self.loses == 0:
-                continue
-            asked = host.demand.sent_at if host.demand else 0
-            grant = Grant(address, sequence, self.term, self.slot_ns, self.lease_ms, first, BATCH, asked, host.arrived,
-                          self.clock(), entries[address])  # fmt: skip
-            with contextlib.suppress(OSError):
-                self.socket.sendto(write_grant(grant, self.token), host.address)
-
-    def _chosen(self) -> Iterator[tuple[IPv4Address, IPv4Address]]:
-        """Yield who sends in a slot, and to whom."""
-        receiving: set[IPv4Address] = set()
-        hosts = list(self.hosts)
-        turn = next(self._turn)
-        for address in hosts[turn % len(hosts) :] + hosts[: turn % len(hosts)] if hosts else ():
-            host = self.hosts[address]
-            for destination, left in host.asked.items():
-                counted_on = self.budget * list(host.outstanding.values()).count(destination)
-                if destination not in receiving and left > counted_on:
-                    receiving.add(destination)
-                    yield address, destination
-                    break
+    def _grant(self) -> None:
+        for host, grant in self._schedule.turn(self._clock()):
+            self.granted |= {(each.slot, grant.host): each for each in grant.entries}
+            if not self.loses or grant.sequence % self.loses:
+                datagram = write_grant(grant._replace(term=self.term, sent_at=self._clock()), "")
+                with contextlib.suppress(OSError):
+                    self.socket.sendto(datagram, host.peer)

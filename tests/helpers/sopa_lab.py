@@ -186,7 +186,7 @@ def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = N
 
 
 def revalidated(lab: SopaLab) -> None:
-    """Wait until Open vSwitch has looked at all that it has cached: at what packets have counted and taught, and what they have to do."""
+    """Wait until Open vSwitch has looked at all that it has cached: what packets have counted and taught, and where they go now."""
     for _ in range(2):  # the first may be the end of a round that began before
         lab.lab.ovs.appctl("revalidator/wait")
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sopa_ryu.agent.cfr_grants import Gate, ahead_of
+from sopa_ryu.agent.cfr_grants import LATE_NS, Gate, ahead_of
 from sopa_ryu.agent.cfr_sender import SlotSender
 from sopa_ryu.agent.departure_times import instead_of_fq
 from sopa_ryu.agent.kernel.build import build
@@ -22,7 +22,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.qdiscs import qdiscs
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.channel.slots import Granted
-from tests.helpers.cfr_fabric import CLOCK_NS, Capture, Wire, cfr_fabric, flows, judge
+from tests.helpers.cfr_fabric import CLOCK_NS, Capture, cfr_fabric, flows, judge
 from tests.helpers.frames import HERE, NEAR, table
 from tests.helpers.rack import SENDERS
 from tests.helpers.slot_arbiter import SlotArbiter
@@ -33,7 +33,6 @@ SLOT_NS = 20_000_000  # an emulated machine runs through its sockets in several 
 EVERY = 3
 """Each third slot is the peer's, another one is granted for another host."""
 ROUNDS = 200
-LATE_NS = 600_000
 BUDGET, LARGE = 2 * 1514, 20 * 1514
 PACED = 20_000
 """Bytes a second: a packet in 76 ms, longer than from one slot to the next."""
@@ -80,7 +79,6 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int, pacing: int 
         sender = SlotSender()
         closing.callback(sender.close)
         wire = Capture((pair.peer, "peer0"))
-        closing.callback(wire.close)
         closing.enter_context(Stream(pair.host, pair.peer, PEER_ADDRESS, pacing=pacing))
         closing.callback(labeller.detach)  # what the socket holds may leave then
 
@@ -103,7 +101,7 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int, pacing: int 
             put_in_force()
             while time.monotonic_ns() < (own[-1] + EVERY) * SLOT_NS:
                 time.sleep(0.5)
-        found = [its for its in list(wire.arrivals) if its.at >= first * SLOT_NS]
+        found = [its for its in wire.close() if its.at >= first * SLOT_NS]
     for its in found:
         slot = slot_of.get(its.label) if its.label else None
         if slot is None:
@@ -167,33 +165,29 @@ def test_an_agent_uses_fq_where_it_is_and_while_it_is(tmp_path: Path) -> None:
         for sender in SENDERS:
             fabric.rack.on(sender, "tc qdisc replace dev eth0 root handle 1: tbf rate 4mbit burst 3100 limit 150000")
             fabric.rack.on(sender, "tc qdisc replace dev eth0 parent 1:1 handle 2: fq")
-        for options, used in (((), 1.0), (("--departure-times=off",), 0.0)):
-            with (
-                SlotArbiter(fabric.arbiter_port, slot_ns=SLOT_NS, budget=BUDGET, lease_ms=20_000) as arbiter,
-                fabric.agent(*options),
-                fabric.streams() as streams,
-            ):
-                eventually(fabric.closed, [1.0, 1.0])
-                assert fabric.metrics("departure_times{.*}") == [used, used]
-                flows(streams)
-                wire = Wire(fabric.rack)
-                flows(streams, 200_000)
-                wire.close()
-                late, elsewhere = judge(wire, arbiter, round(SLOWER * CLOCK_NS))
-                known_ns = max(fabric.metrics("round_trip_seconds{.*}")) / 2 * 1e9
-                print(
-                    f"agent, departure times {used:.0f}: {len(late)} packets, late by {late[len(late) // 2] / 1e3:.0f}, p99 "
-                    f"{late[len(late) * 99 // 100] / 1e3:.0f} us by the arbiter's clock, known to {known_ns / 1e3:.0f} us; "
-                    f"{elsewhere} elsewhere",
-                    flush=True,
-                )
-                assert elsewhere <= len(late) // 20
-                if not used:
-                    continue
-                fabric.rack.on(SENDERS[0], "tc qdisc replace dev eth0 root pfifo")
-                eventually(lambda: fabric.metrics("departure_times{.*}"), lambda its: sorted(its) == [0.0, 1.0])
-                flows(streams)
-                assert "has the qdisc fq no more (pfifo)" in fabric.log()
-                fabric.rack.on(SENDERS[0], "tc qdisc replace dev eth0 root fq")
-                eventually(lambda: fabric.metrics("departure_times{.*}"), [1.0, 1.0])
-                flows(streams)
+        with (
+            SlotArbiter(fabric.arbiter_port, slot_ns=SLOT_NS, mbit=1.3, lease_ms=20_000) as arbiter,
+            fabric.agent(),
+            fabric.streams() as streams,
+        ):
+            eventually(fabric.closed, [1.0, 1.0])
+            assert fabric.metrics("departure_times{.*}") == [1.0, 1.0]
+            flows(streams)
+            wire = fabric.wire()
+            flows(streams, 200_000)
+            late, elsewhere = judge(wire.close(), arbiter, round(SLOWER * CLOCK_NS))
+            known_ns = max(fabric.metrics("round_trip_seconds{.*}")) / 2 * 1e9
+            print(
+                f"agent: {len(late)} packets, late by {late[len(late) // 2] / 1e3:.0f}, p99 "
+                f"{late[len(late) * 99 // 100] / 1e3:.0f} us by the arbiter's clock, known to {known_ns / 1e3:.0f} us; "
+                f"{elsewhere} elsewhere",
+                flush=True,
+            )
+            assert elsewhere <= len(late) // 20
+            fabric.rack.on(SENDERS[0], "tc qdisc replace dev eth0 root pfifo")
+            eventually(lambda: fabric.metrics("departure_times{.*}"), lambda its: sorted(its) == [0.0, 1.0])
+            flows(streams)
+            assert "has the qdisc fq no more (pfifo)" in fabric.log()
+            fabric.rack.on(SENDERS[0], "tc qdisc replace dev eth0 root fq")
+            eventually(lambda: fabric.metrics("departure_times{.*}"), [1.0, 1.0])
+            flows(streams)

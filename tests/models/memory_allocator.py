@@ -1,59 +1,48 @@
-"""An allocator in Python, for tests of the arbiter's other parts: a greedy matching of hosts, every path the first one.
+"""An allocator in Python, for tests of the arbiter's other parts: a greedy matching of hosts, the largest demands first.
 
 It keeps the library's promises about hosts (``arbiter.h``): no host sends or receives more than its link carries, and what is
-granted is taken off the demands. It knows nothing of links between switches.
+granted is taken off the demands. It knows nothing of links between switches: paths go by the number of the slot.
 """
 
-from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from sopa_ryu.arbiter.allocation import Cell
 from sopa_ryu.arbiter.capacities import Capacities
 from sopa_ryu.arbiter.schedule import SLOTS
-
-
-class Cell(NamedTuple):
-    source: int
-    destination: int
-    slot: int
-    up1: int = 0
-    up2: int = 0
 
 
 class MemoryAllocator:
     """Implements `sopa_ryu.arbiter.schedule.Allocator`."""
 
     def __init__(self, capacities: Capacities) -> None:
-        self.capacities, self.granted = capacities, 0
-        self.demands: Counter[tuple[int, int]] = Counter()  # cells left, by source and destination
+        self.capacities = capacities
+        self.demands: dict[tuple[int, int], int] = {}  # cells left, by source and destination
         self.reserved: dict[int, tuple[int, int]] = {}  # of the next batch
 
     def follow(self, capacities: Capacities) -> None:
         self.capacities = capacities
 
     def demand(self, demands: Iterable[tuple[int, int, int]]) -> None:
-        for source, destination, cells in demands:
-            self.demands[source, destination] = cells
+        self.demands.update({(source, destination): cells for source, destination, cells in demands})
 
     def reserve(self, host: int, sending: int, receiving: int) -> None:
         self.reserved[host] = sending, receiving
 
     def batch(self) -> list[Cell]:
         out = []
-        room = {host: [SLOTS - min(SLOTS, used) for used in its] for host, its in self.reserved.items()}
         for slot in range(SLOTS):
-            sending = {host for host, its in room.items() if its[0] <= slot}
-            receiving = {host for host, its in room.items() if its[1] <= slot}
-            for (source, destination), left in sorted(self.demands.items(), key=lambda its: (its[1], its[0])):
+            sending, receiving = (
+                {host for host, used in self.reserved.items() if SLOTS - slot <= used[way]} for way in (0, 1)
+            )
+            for (source, destination), left in sorted(self.demands.items(), key=lambda its: (-its[1], its[0])):
                 up = self.capacities.host[source] and self.capacities.host[destination]
                 if left and up and source not in sending and destination not in receiving:
                     sending.add(source)
                     receiving.add(destination)
                     self.demands[source, destination] -= 1
-                    out.append(Cell(source, destination, slot))
+                    out.append(Cell(source, destination, slot, slot % 2, slot // 2 % 2))
         self.reserved.clear()
-        self.granted += len(out)
         return out
 
     def statistics(self) -> tuple[int, int, int]:
-        return 0, self.granted, 0
+        return 0, 0, 0

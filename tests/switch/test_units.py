@@ -18,7 +18,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.arbiter.build import build
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine
-from tests.helpers.arbiter import ArbiterProcess, AskingHost, converse
+from tests.helpers.arbiter import ArbiterProcess, asking
 from tests.helpers.channel_server import channel_server
 from tests.helpers.relay import Leader, agent, state_dir
 from tests.helpers.slot_arbiter import SlotArbiter
@@ -83,11 +83,9 @@ def test_the_arbiter_grants_slots(tmp_path: Path) -> None:
         options = [f"--secret-file={secret}", "--slot=4", "--rate=10"]
         arbiter = ArbiterProcess(its.url, tmp_path / "arbiter.log", options)
         arbiter.command[:0] = under("sopa-arbiter.service")
-        with arbiter:
-            host = AskingHost(IPv4Address("10.0.0.2"), arbiter.port, secret.read_text().strip())
+        with arbiter, asking([IPv4Address("10.0.0.2")], arbiter.port, secret.read_text().strip()) as [host]:
             host.want(IPv4Address("10.1.0.2"), 20_000)
-            eventually(lambda: converse([host], 0.1) or host.left(), 0)
-            host.close()
+            eventually(host.left, 0)
             ends_well(arbiter)
 
 
@@ -159,7 +157,7 @@ def test_an_agent_begins_granted_slots(tmp_path: Path) -> None:
             server = opened.enter_context(socket.create_server((PEER_ADDRESS, 0)))
         with inside(pair.host):
             # long slots, for which a busy machine does not come too late
-            arbiter = opened.enter_context(SlotArbiter(slot_ns=50_000_000, budget=100_000, lease_ms=20_000))
+            arbiter = opened.enter_context(SlotArbiter(slot_ns=50_000_000, mbit=17, lease_ms=20_000))
             client = socket.create_connection(server.getsockname())
             its = opened.enter_context(channel_server())
         far, _ = server.accept()

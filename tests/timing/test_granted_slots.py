@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from tests.helpers.cfr_fabric import CLOCK_NS, Wire, cfr_fabric, flows, judge
+from tests.helpers.cfr_fabric import CLOCK_NS, cfr_fabric, flows, judge
 from tests.helpers.slot_arbiter import SlotArbiter
 from tests.helpers.waiting import eventually
 from tests.timing.controls import Timer
@@ -26,10 +26,9 @@ def test_data_leaves_in_granted_slots_on_their_paths(timing: Timing, tmp_path: P
 
         def share_on_time() -> float:
             """Return the share of packets that left in the first part of a slot of their host, with its label."""
-            wire = Wire(fabric.rack)
+            wire = fabric.wire()
             time.sleep(SECONDS)
-            wire.close()
-            late, elsewhere = judge(wire, arbiter)
+            late, elsewhere = judge(wire.close(), arbiter)
             return sum(each < EDGE_NS + CLOCK_NS for each in late) / (len(late) + elsewhere)
 
         def mbit() -> float:

@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from flowrules import label
-from sopa_ryu.agent.agent_options import AgentError, Options
-from sopa_ryu.agent.cfr_options import parse_arbiter
-from sopa_ryu.agent.hint_protocol import HintError, read_answer, read_hint
+from sopa_ryu.agent.agent_options import AgentError, Options, parse_arbiter
 from sopa_ryu.channel import arbiter, mcs, protocol, relayed, relayed_mcs, traces
 from sopa_ryu.channel.mcs import HostList
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
@@ -76,8 +74,6 @@ READERS: dict[str, Callable[..., str]] = {
     "acknowledged_at": lambda now, acknowledged: str(protocol.answer(protocol.ack(view(acknowledged), 0), view(now))),
     "term_of_an_arbiter": lambda text: str(arbiter.asked_term({"term": [text]})),
     "agent": lambda **said: str(mcs.requested({name: [value] for name, value in said.items()})),
-    "hint": lambda text, times="1": str(read_hint(text.encode("latin-1") * int(times))),
-    "answer_of_a_hint": lambda text: str(read_answer(text.encode())),
     "record": lambda key, change, without="": str(
         records.read(key, changed(records.write(RECORDS[key]), change, without))
     ),
@@ -109,8 +105,6 @@ class Readers:
             return f"gap: {error}"
         except LowerTermError as error:
             return f"lower term: {error}"
-        except HintError as error:
-            return f"refused as {error.reason}: {without_details(error)}"
         except records.RecordError as error:
             what, _, mend = str(error).partition("; it was changed by hand or by another program: ")
             assert mend.startswith("put its value back, or delete the key") or "none of SOPA's" in what

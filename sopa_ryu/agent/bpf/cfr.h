@@ -56,31 +56,16 @@ struct {
 	__type(value, __u64);
 } cfr_sent SEC(".maps");
 
-/* What an iterator writes for each socket that has something to send, or whose destination is in cfr_hinted; all in host order. */
+/* What an iterator writes for each socket that has something to send. */
 struct cfr_unsent {
-	__u32 destination;
+	__u32 destination; /* host order */
 	__u32 bytes; /* of frames */
-	__u32 payload; /* unsent, without headers */
-	__u32 written; /* the sequence number after what the application has written */
-	__u32 user;
-	__u16 own_port;
-	__u16 port;
-	__u16 segment; /* payload of a full packet */
-	__u16 headers; /* bytes of its frame besides */
 };
 
 /* What the other iterator writes for each socket that listens. */
 struct cfr_listens {
 	__u64 unused;
 };
-
-/* Destinations, in host order, of connections for which an application has told or asked to tell what it is going to write. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u32);
-	__type(value, __u8);
-} cfr_hinted SEC(".maps");
 
 /* -- what is read of the kernel's structures; libbpf finds the offsets of the kernel that runs (CO-RE) -------------------------------- */
 
@@ -96,8 +81,6 @@ typedef struct {
 
 struct sock_common {
 	__be32 skc_daddr;
-	__be16 skc_dport;
-	__u16 skc_num;
 	unsigned char skc_state;
 	possible_net_t skc_net;
 };
@@ -120,7 +103,6 @@ struct bpf_iter_meta {
 struct bpf_iter__tcp {
 	struct bpf_iter_meta *meta;
 	struct sock_common *sk_common;
-	__u32 uid __attribute__((aligned(8)));
 };
 
 #pragma clang attribute pop

@@ -330,16 +330,14 @@ static __always_inline __u32 unsent(const struct tcp_sock *tcp)
 	return (__s32)bytes > 0 ? bytes : 0;
 }
 
-/*
- * Writes, for each socket of the reader's network namespace with data that waits for slots or will do so, what it has not sent. Its user
- * is that of the socket.
- */
+/* Writes, for each socket of the reader's network namespace with data that waits for slots or will do so, what it has not sent. */
 SEC("iter/tcp")
 int sopa_cfr_unsent(struct bpf_iter__tcp *each)
 {
 	struct sock_common *sk = each->sk_common;
 	struct cfr_settings *its = settings();
 	struct cfr_unsent found = {};
+	__u32 payload, segment, headers;
 	struct tcp_sock *tcp;
 
 	if (!sk || !its)
@@ -347,19 +345,13 @@ int sopa_cfr_unsent(struct bpf_iter__tcp *each)
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp)
 		return 0;
-	found.payload = unsent(tcp);
-	found.segment = tcp->mss_cache;
+	payload = unsent(tcp);
+	segment = tcp->mss_cache; /* payload of a full packet */
 	found.destination = bpf_ntohl(sk->skc_daddr);
-	if (!found.segment || (!found.payload && !bpf_map_lookup_elem(&cfr_hinted, &found.destination)))
+	if (!segment || !payload || !is_gated(its, found.destination))
 		return 0;
-	if (!is_gated(its, found.destination))
-		return 0;
-	found.headers = ETH_HLEN + sizeof(struct iphdr) + tcp->tcp_header_len;
-	found.bytes = found.payload + (found.payload + found.segment - 1) / found.segment * found.headers;
-	found.written = tcp->write_seq;
-	found.user = each->uid;
-	found.own_port = sk->skc_num;
-	found.port = bpf_ntohs(sk->skc_dport);
+	headers = ETH_HLEN + sizeof(struct iphdr) + tcp->tcp_header_len;
+	found.bytes = payload + (payload + segment - 1) / segment * headers;
 	bpf_seq_write(each->meta->seq, &found, sizeof(found));
 	return 0;
 }

@@ -32,7 +32,6 @@ function said(its, hosts) {
     ["Load", `${percent(its.load ?? 0)} of hosts' slots in use`],
     ["Slot; lease", `${its.slot_ms} ms; ${its.lease_ms} ms`],
     ["Granted", `${count(its.granted_cells, "slot")} in ${count(its.batches, "batch", "batches")}`],
-    ["Order; paths", `${its.order}; ${its.paths}`],
     ["Late", count(its.late_batches, "batch", "batches")],
     ["Without a path", count(its.unplaced_cells, "slot")],
     ["Rejected", count(its.rejected_datagrams, "datagram")],

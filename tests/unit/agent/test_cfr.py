@@ -1,6 +1,7 @@
 """The agent's part in CFR, without sockets and programs: the arbiter's clock, which grants hold, and what is demanded."""
 
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,12 +13,12 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.cfr_clock import CONTRARY, Clock
 from sopa_ryu.agent.cfr_demand import REPEATS, Demands
-from sopa_ryu.agent.cfr_grants import KEPT, MAX_LEASE_MS, Grants, Orders, Rejected, Rejection
-from sopa_ryu.agent.cfr_options import CfrOptions
+from sopa_ryu.agent.cfr_grants import LATE_NS, Grants, Rejected, Rejection
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.slots import MAX_ENTRIES, Grant, Granted, Wanted
+from tests.helpers.golden import Step, play, scripts
 
 HOST, PEER, URL = IPv4Address("10.0.0.2"), IPv4Address("10.1.0.2"), "http://127.0.0.1:8080"
 SLOT_NS, BATCH = 1_000_000, 4
@@ -67,82 +68,54 @@ def test_impossible_times_are_ignored(times: tuple[int, int, int]) -> None:
     assert clock.offset is None
 
 
-def grant(sequence: int = 1, term: int = 3, now: int = BEGIN, ahead: int = 4, **changes: Any) -> Grant:
+def grant(sequence: int, now: int = BEGIN, ahead: int = 4, **changes: Any) -> Grant:
     """Return a grant that arrives at that time, for the slots so far ahead of it."""
     first = (now + OFFSET) // SLOT_NS + ahead
     entries = tuple(Granted(first + n, 0, 1, PEER, 1514) for n in range(BATCH))
     times = now - 300, now - 200 + OFFSET, now - 100 + OFFSET
-    return Grant(HOST, sequence, term, SLOT_NS, 100, first, BATCH, *times, entries)._replace(**changes)
+    return Grant(HOST, sequence, 3, SLOT_NS, 100, first, BATCH, *times, entries)._replace(**changes)
 
 
-def rejection(grants: Grants, its: Grant, now: int = BEGIN) -> Rejection | None:
+def rejection(grants: Grants, its: Grant) -> Rejection | None:
     try:
-        grants.receive(its, now)
+        grants.receive(its, BEGIN)
     except Rejected as rejected:
         return rejected.reason
     return None
 
 
-def test_the_first_grant_closes_the_gate_from_its_first_slot_on_for_a_lease() -> None:
-    grants = Grants(HOST, late_ns=5)
-    assert not grants.is_closed(BEGIN)
-    its = grant()
-    orders = grants.receive(its, BEGIN)
-    assert orders == Orders(orders.gate, list(its.entries), forget=True, closes=True)
-    assert orders.gate == (SLOT_NS, OFFSET, BEGIN + 100_000_000, its.first_slot, 5, 0)
-    assert orders.gate.slot_at(orders.gate.begin_of(its.first_slot)) == its.first_slot
-    assert [grants.is_closed(BEGIN + lease) for lease in (99_999_999, 100_000_000)] == [True, False]
-    following = grants.receive(grant(2, now=BEGIN + 4_000_000), BEGIN + 4_000_000)
-    assert (following.forget, following.closes, following.gate.first_slot) == (False, False, its.first_slot)
-    later = BEGIN + 10**9
-    back = grants.receive(grant(3, now=later), later)
-    assert (back.forget, back.closes, back.gate.first_slot) == (False, True, grant(3, now=later).first_slot)
+class Host:
+    """The grants of a host. Times are in slots of 1 ms from the start, and so are the numbers of slots."""
+
+    def __init__(self) -> None:
+        self.its = Grants(HOST)
+
+    def handle(self, step: Step) -> str:
+        return str(getattr(self, f"do_{step.command}")(*step.words, **step.options))
+
+    def do_grant(self, number: str, at: str = "0", ahead: str = "4", to: str = str(HOST), **changes: str) -> str:
+        """Receive a grant of term 3, or one with changes; say from which slot on it holds, until when, and for which slots."""
+        now, others = BEGIN + int(at) * SLOT_NS, {name: int(value) for name, value in changes.items()}
+        try:
+            orders = self.its.receive(grant(int(number), now, int(ahead), host=IPv4Address(to), **others), now)
+        except Rejected as rejected:
+            return f"rejected for {rejected.reason}"
+        gate = orders.gate
+        assert (gate.slot_ns, gate.offset_ns, gate.late_ns, gate.ahead_ns) == (SLOT_NS, OFFSET, LATE_NS, 0)
+        first, lasts = (gate.begin_of(gate.first_slot) - BEGIN) // SLOT_NS, (gate.open_after - BEGIN) / SLOT_NS
+        slots = " ".join(str(each.slot - gate.slot_at(BEGIN)) for each in orders.slots)
+        forgets, closes = "forgets, " * orders.forget, "closes " * orders.closes
+        return f"{forgets}{closes}from {first} until {lasts:g}, slots {slots}"
+
+    def do_state(self, at: str) -> str:
+        its, rejected = self.its, [f"{reason} {count}" for reason, count in self.its.rejected.items()]
+        is_closed = its.is_closed(BEGIN + int(float(at) * SLOT_NS))
+        return f"{'closed' if is_closed else 'open'}, granted {its.granted}, late {its.late}, rejected {', '.join(rejected) or 0}"
 
 
-def test_numbers_begin_again_after_the_last_one() -> None:
-    grants = Grants(HOST)
-    for number in ((1 << 32) - 2, (1 << 32) - 1, 0, 1):
-        assert rejection(grants, grant(number)) is None
-    assert rejection(grants, grant((1 << 32) - 1)) is Rejection.REPEATED
-    assert rejection(grants, grant(2)) is None
-
-
-@pytest.mark.parametrize(("changes", "reason"), [
-    ({"host": PEER}, Rejection.HOST),
-    ({"slot_ns": 99_999}, Rejection.SLOT_LENGTH),
-    ({"slot_ns": 60_000_000_001}, Rejection.SLOT_LENGTH),
-    ({"demand_sent_at": 0}, Rejection.CLOCK),
-    ({"first_slot": (BEGIN + OFFSET) // SLOT_NS + KEPT - BATCH + 1, "entries": ()}, Rejection.TOO_FAR),
-    ({"slots": 65_535}, Rejection.TOO_FAR),
-])  # fmt: skip
-def test_what_a_host_cannot_keep_is_rejected_and_counted(changes: dict[str, Any], reason: Rejection) -> None:
-    grants = Grants(HOST)
-    assert rejection(grants, grant(**changes)) is reason
-    assert grants.rejected == {reason: 1}
-    assert grants.gate is None
-
-
-def test_an_arbiter_that_another_one_has_replaced_is_fenced() -> None:
-    grants = Grants(HOST)
-    assert rejection(grants, grant(9, term=3)) is None
-    assert rejection(grants, grant(1, term=5)) is None
-    assert [rejection(grants, grant(n, term=4)) for n in (10, 11)] == [Rejection.TERM] * 2
-    assert rejection(grants, grant(1, term=5)) is Rejection.REPEATED
-    assert grants.receive(grant(1, term=6), BEGIN)[-2:] == (True, True)  # it forgets, and closes
-
-
-def test_slots_that_have_begun_are_not_written() -> None:
-    grants = Grants(HOST)
-    its = grant(ahead=-1)
-    orders = grants.receive(its, BEGIN)
-    assert [entry.slot for entry in orders.slots] == [its.first_slot + 2, its.first_slot + 3]
-    assert (grants.granted, grants.late) == (4, 2)
-
-
-def test_a_lease_has_an_end() -> None:
-    grants = Grants(HOST)
-    grants.receive(grant(lease_ms=2**32 - 1), BEGIN)
-    assert not grants.is_closed(BEGIN + MAX_LEASE_MS * 1_000_000)
+@pytest.mark.parametrize("script", scripts(__file__, "grants"), ids=lambda path: path.stem)
+def test_grants(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Host().handle, record=request.config.option.record)
 
 
 @settings(max_examples=30)
@@ -216,12 +189,12 @@ def test_options_that_contradict_cfr_are_refused() -> None:
     contradictions: list[dict[str, Any]] = [{"mcs": McsOptions()}, {"carrier": Carrier.OPTION}, {"segments": 4}]
     for options in contradictions:
         with pytest.raises(AgentError):
-            Options((URL,), cfr=CfrOptions(("127.0.0.1", 9160)), **options)
+            Options((URL,), arbiter=("127.0.0.1", 9160), **options)
 
 
 @pytest.mark.parametrize(("options", "asked"), [
     ({}, "policy=round-robin"),
-    ({"cfr": CfrOptions(("127.0.0.1", 9160))}, "policy=cfr"),
+    ({"arbiter": ("127.0.0.1", 9160)}, "policy=cfr"),
     ({"mcs": McsOptions(4, ChannelKind.PORTS)}, "policy=mcs&mcs=1&channel-kind=ports"),
 ])  # fmt: skip
 def test_the_channels_url_says_the_policy(options: dict[str, Any], asked: str) -> None:

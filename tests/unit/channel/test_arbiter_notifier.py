@@ -86,12 +86,13 @@ def test_what_it_reports_is_shown_and_nothing_else() -> None:
     assert its.report() is None
     session, _ = its.enter("192.0.2.1", "connection", 0.0)
     its.due(session, 0.0)
-    more = {"more": 1, "order": "\n", "late_batches": -1, "lease_ms": True}
+    more = {"more": 1, "late_batches": -1, "lease_ms": True}
     for ack in (arbiter.ack(HEALTHY, 0, {**REPORT, **more}), protocol.ack(HEALTHY, 0)):
         its.received(session, ack, 0.1)
         report = its.report() or {}
         shown = [report[field] for field in ("reports", "peer", "since", "version")]
         assert shown == [REPORT, "192.0.2.1", 1000.0, 1]
+    assert arbiter.report_of(arbiter.ack(HEALTHY, 0, {"listen": "\n", "slot_ms": 3.2})) == {"slot_ms": 3.2}
 
 
 @settings(max_examples=40)
