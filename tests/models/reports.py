@@ -32,6 +32,12 @@ class Reports:
         self.operating = False  # a switch came with rules of an earlier controller
         self._tree = tree
         self._last: dict[End, Report] = {}
+        self._links = {switch: self._ends(switch) for switch in tree.switches()}
+
+    def _ends(self, switch: Switch) -> list[tuple[End, End]]:
+        """Return its own and the far end of each link of a switch to another."""
+        ports = self._tree.ports(switch).items()
+        return [((switch, port), (far, self._tree.port(far, switch))) for port, far in ports if isinstance(far, Switch)]
 
     def port(self, end: End, trouble: Reason | None, now: float) -> None:
         """Note what a switch reports of a port.
@@ -70,7 +76,7 @@ class Reports:
 
     def conclude(self, judge: bool) -> None:
         """Note which switches without a channel must be excluded from now on; unless ``judge``, none is found dead."""
-        for switch in self._tree.switches():
+        for switch in self._links:
             if switch in self.present or switch in self.stays_out:
                 continue
             if switch not in self.confirmed and not self.operating:
@@ -79,11 +85,7 @@ class Reports:
                 self.stays_out[switch] = Reason.DOWN if switch in self.lost else Reason.NOT_CONNECTED
 
     def _is_dead(self, switch: Switch) -> bool:
-        links = [
-            ((switch, port), (far, self._tree.port(far, switch)))
-            for port, far in self._tree.ports(switch).items()
-            if not isinstance(far, Host)
-        ]
+        links = self._links[switch]
         seen = [self._last[far] for _, far in links if far[0] in self.present]
         unseen = [own for own, far in links if far[0] not in self.present]
         lost_at = self.lost.get(switch, float("-inf"))
