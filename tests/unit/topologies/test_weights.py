@@ -72,11 +72,6 @@ def test_an_even_fabric_without_failures_has_equal_weights(fabric: Clos) -> None
         assert sequence(choices[rack], its) == choices[rack]
 
 
-def test_a_spine_of_half_the_rate_has_half_the_weight() -> None:
-    fabric = Clos(1, 4, 2, 0, 2, mbit={"edge": 10}, links={f"e0_{leaf}-a0_1": 5 for leaf in range(4)})
-    assert weights(Failures(fabric), Host(0, 0, 2), Host(0, 3, 2)) == pytest.approx((2 / 3, 1 / 3))
-
-
 def test_a_failure_that_costs_no_bandwidth_leaves_weights_equal() -> None:
     failures = Failures(FatTree(48), {"a0_0-c0_1": "down"})
     assert weights(failures, Host(0, 0, 2), Host(3, 1, 2)) == (1 / 575,) * 575
