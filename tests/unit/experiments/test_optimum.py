@@ -1,4 +1,4 @@
-"""The best possible rates against networkx' max-flow; those of several flows are compared with Hedera's in test_hedera_placement.py."""
+"""The best possible rates against networkx' max-flow; those of several flows stand beside Hedera's in test_hedera_placement.py."""
 
 from itertools import pairwise
 
