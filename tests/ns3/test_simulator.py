@@ -169,11 +169,10 @@ def test_where_flows_begin_on_their_paths(rule: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", [*SIMULATED, "sopa+probes=on"])
-def test_every_scheme_delivers_every_byte_and_a_seed_decides_everything(scheme: str) -> None:
+def test_no_scheme_is_faster_than_its_links_and_a_seed_decides_everything(scheme: str) -> None:
     plan = permutation(size=SMALL)
     run, flows = simulated(plan, scheme)
-    assert [flow.bytes for flow in flows] == [SMALL] * 16
-    assert all(flow.completed and 0 < flow.mbit < 1000 for flow in flows)
+    assert all(0 < flow.mbit < 1000 for flow in flows)
     again, same = simulated(plan, scheme)
     assert same == flows
     assert again.counters == run.counters
@@ -194,16 +193,6 @@ def test_packets_are_sent_over_all_paths_in_the_interleaved_order(scheme: str, p
     if scheme == "drb":  # whose receiver hides what is late
         assert sum(flow.reordered for flow in flows) > 0
         assert sum(flow.fast_retransmits for flow in flows) == 0  # at a threshold of 3
-
-
-@pytest.mark.parametrize(("scheme", "ways"), [("rps", 4), ("plts-rr", 4), ("plts-cnt", 4), ("ecmp", 1)])
-def test_how_many_ways_a_flow_takes(scheme: str, ways: int) -> None:
-    run, _ = simulated(permutation(traced=(0, 5, 9)), scheme)
-    for packets in run.arrivals.values():
-        taken = Counter((up1, up2) for _, _, up1, up2, _ in packets)
-        assert len(taken) == ways
-        if scheme.startswith("plts"):
-            assert max(taken.values()) - min(taken.values()) <= 4
 
 
 def test_ecmp_uses_every_way_unless_all_switches_hash_alike() -> None:
@@ -269,7 +258,7 @@ def taken(run: RunRecord, flow: int = 0) -> Counter[tuple[float, ...]]:
 
 
 @pytest.mark.parametrize("scheme", SIMULATED)
-@pytest.mark.parametrize("tree", [LEAF_SPINE, UNEVEN], ids=lambda tree: tree.title)
+@pytest.mark.parametrize("tree", [TREE, LEAF_SPINE, UNEVEN], ids=lambda tree: tree.title)
 def test_every_scheme_delivers_by_candidate_paths(scheme: str, tree: Clos) -> None:
     plan = across(tree)
     run, flows = simulated(plan, scheme, tree)
@@ -277,9 +266,14 @@ def test_every_scheme_delivers_by_candidate_paths(scheme: str, tree: Clos) -> No
     assert run.counters["unroutable"] == 0
     for number, one in enumerate(plan.transfers):
         candidates = {path.up for path in tree.candidate_paths(one.src, one.dst)}
-        assert taken(run, number).keys() <= candidates
+        ways = taken(run, number)
+        assert ways.keys() <= candidates
         if scheme in ("sopa", "drb", "rps", "plts-rr", "plts-cnt"):
-            assert taken(run, number).keys() == candidates
+            assert ways.keys() == candidates
+        elif scheme in ("ecmp", "tcp", "dctcp"):
+            assert len(ways) == 1
+        if scheme in ("plts-rr", "plts-cnt") and tree is TREE:
+            assert max(ways.values()) - min(ways.values()) <= 4
 
 
 def test_drbs_outer_header_ends_at_the_spine() -> None:

@@ -10,17 +10,8 @@ import pytest
 from tests.packages.roots import CHROOT, Root
 
 PACKAGES = "SOPA_PACKAGES"
-LAB = [
-    "ethtool",
-    "iperf3",
-    "iproute2",
-    "iputils-ping",
-    "mininet",
-    "net-tools",
-    "openvswitch-switch",
-    "procps",
-    "python3-yaml",
-]
+LAB = ("ethtool", "iperf3", "iproute2", "iputils-ping", "mininet", "net-tools", "openvswitch-switch", "procps",
+       "python3-yaml")  # fmt: skip
 collect_ignore_glob = [] if PACKAGES in os.environ else ["test_*.py"]
 
 

@@ -1,7 +1,6 @@
 """The packages as files of a root: what they need, contain and leave."""
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
@@ -130,7 +129,9 @@ def test_a_lab_of_the_package(new_root: Callable[..., Root], debs: dict[str, Pat
     assert "20 of 20 switches" in done.stdout
 
 
-def test_systemd_accepts_the_units(new_root: Callable[..., Root], debs: dict[str, Path], tmp_path: Path) -> None:
+def test_units_start_commands_and_name_documents_that_are_there(
+    new_root: Callable[..., Root], debs: dict[str, Path]
+) -> None:
     root = new_root()
     root.install(debs["sopa-agent"], debs["sopa-controller"])
     units = sorted((root.path / "lib/systemd/system").glob("sopa-*.service"))
@@ -141,9 +142,3 @@ def test_systemd_accepts_the_units(new_root: Callable[..., Root], debs: dict[str
             root.run("test", "-x", command)
         for document in re.findall(r"^Documentation=file:(\S+)", text, re.M):
             root.run("test", "-s", document)
-        file = tmp_path / unit.name.replace("@", "@eth1")
-        # this machine does not have the commands
-        file.write_text(re.sub(r"^(Exec\w+=)", r"\1/bin/true ", text, flags=re.M))
-        command = ["systemd-analyze", "verify", "--man=no", str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

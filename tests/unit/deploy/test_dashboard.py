@@ -20,7 +20,8 @@ from tests.helpers.prometheus_names import (
 )
 
 COLUMNS = 24
-CLOSING = {")": "(", "]": "[", "}": "{"}
+BRACKETS = re.compile(r"\([^][(){}]*\)|\[[^][(){}]*\]|\{[^][(){}]*\}")
+"""A pair with none inside."""
 FUNCTIONS = """
 avg bottomk count group max min quantile stddev sum topk
 abs absent ceil changes clamp_max clamp_min delta deriv floor histogram_quantile increase irate label_replace rate
@@ -50,24 +51,6 @@ def parts(value: Any) -> Iterator[Any]:
 def used(text: str) -> set[str]:
     """Return the variables in a text, in either of Grafana's notations; ``{{label}}`` is none."""
     return {first or second for first, second in re.findall(r"\$(?:(\w+)|\{(\w+)(?::\w+)?\})", text)}
-
-
-def balanced(expr: str) -> bool:
-    waiting: list[str] = []
-    for character in without_strings(expr):
-        if character in CLOSING.values():
-            waiting.append(character)
-        elif character in CLOSING and (not waiting or waiting.pop() != CLOSING[character]):
-            return False
-    return not waiting
-
-
-def calls(expr: str) -> set[str]:
-    return set(re.findall(r"([A-Za-z_]\w*)\s*\(", bare(expr))) - OPERATORS
-
-
-def selectors(expr: str) -> list[tuple[str, str]]:
-    return re.findall(r"(?<![\w:])(sopa_\w+|up)\b(?!\s*[(,])(?:\{([^}]*)\})?", expr)
 
 
 def test_it_is_one_that_grafana_imports_as_new_and_its_rows_go_from_the_whole_to_the_parts() -> None:
@@ -135,8 +118,12 @@ def test_a_panel_asks_the_chosen_prometheus_each_question_once_and_names_its_lin
 @each_expression
 def test_an_expression_has_balanced_brackets_and_calls_what_there_is(expr: str) -> None:
     assert expr.strip()
-    assert balanced(expr)
-    assert calls(expr) <= set(FUNCTIONS.split()) | (OF_GRAFANA if expr.startswith("label_values(") else set())
+    left, found = without_strings(expr), 1
+    while found:
+        left, found = BRACKETS.subn("", left)
+    assert set(left).isdisjoint("()[]{}")
+    calls = set(re.findall(r"([A-Za-z_]\w*)\s*\(", bare(expr))) - OPERATORS
+    assert calls <= set(FUNCTIONS.split()) | (OF_GRAFANA if expr.startswith("label_values(") else set())
     assert set(re.findall(r"\btopk\(([^,]*),", expr)) <= {"$top"}  # who looks chooses how much is shown
     # only what counts is asked for its rate
     rated = re.findall(r"\b(?:rate|increase)\((\w+)", expr)
@@ -148,7 +135,7 @@ def test_an_expression_has_balanced_brackets_and_calls_what_there_is(expr: str) 
 @pytest.mark.parametrize("expr", [target["expr"] for panel in SHOWN for target in panel["targets"]])
 def test_every_metric_is_of_the_job_that_exports_it(expr: str) -> None:
     exported = {family.name for family in AgentMetrics([]).collect()}
-    found = selectors(expr)
+    found = re.findall(r"(?<![\w:])(sopa_\w+|up)\b(?!\s*[(,])(?:\{([^}]*)\})?", expr)
     assert {name for name, _ in found} - {"up"} == metric_names(expr)
     for name, matchers in found:
         jobs = set(re.findall(r'\bjob="\$(\w+)"', matchers))

@@ -24,14 +24,6 @@ needs_systemd = pytest.mark.skipif(
 )
 
 
-def instance(unit: Path, directory: Path) -> Path:
-    """The unit as systemd has it: of a template, the instance for eth1, and commands that are on this machine."""
-    text = unit.read_text().replace("/usr/local/bin/", "/bin/true /usr/local/bin/")
-    file = directory / unit.name.replace("@", "@eth1")
-    file.write_text(text)
-    return file
-
-
 def settings(unit: Path, name: str) -> list[str]:
     return re.findall(rf"^{name}=(.*)$", unit.read_text(), re.MULTILINE)
 
@@ -39,10 +31,13 @@ def settings(unit: Path, name: str) -> list[str]:
 @needs_systemd
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_systemd_takes_a_unit_which_leaves_its_program_little_to_do_harm_with(unit: Path, tmp_path: Path) -> None:
-    command = ["systemd-analyze", "verify", "--man=no", str(instance(unit, tmp_path))]
+    # of a template the instance for eth1, with commands that are on this machine
+    file = tmp_path / unit.name.replace("@", "@eth1")
+    file.write_text(unit.read_text().replace("/usr/local/bin/", "/bin/true /usr/local/bin/"))
+    command = ["systemd-analyze", "verify", "--man=no", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    command = ["systemd-analyze", "security", "--offline=true", str(instance(unit, tmp_path))]
+    command = ["systemd-analyze", "security", "--offline=true", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
     level = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
     assert level is not None, done.stdout + done.stderr

@@ -60,10 +60,6 @@ def test_settings_without_a_fabric_are_those_of_a_fat_tree_as_before(tmp_path: P
         Results(tmp_path).settings()
 
 
-def campaign(directory: Path, tree: Clos) -> Campaign:
-    return Campaign(Results(directory), "permutation", [], {}, tree, Scale(4.0, 5.0), 100, Carrier.MAC)
-
-
 @pytest.mark.parametrize(
     ("tree", "k", "title"),
     [
@@ -76,7 +72,7 @@ def campaign(directory: Path, tree: Clos) -> Campaign:
     ids=repr,
 )
 def test_settings_name_the_fabric(tmp_path: Path, tree: Clos, k: int | None, title: str) -> None:
-    campaign(tmp_path, tree).open("lab", {})
+    Campaign(Results(tmp_path), "permutation", [], {}, tree, Scale(4.0, 5.0), 100, Carrier.MAC).open("lab", {})
     settings = Results(tmp_path).settings()
     assert (settings.k, settings.title) == (k, title)
     assert settings.fabric is None or Clos.from_document(dict(settings.fabric)) == tree

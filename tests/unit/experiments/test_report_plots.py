@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.core.records import Results, RunRecord
+from experiments.core.records import Results
 from experiments.report import distributions, plots, report, timelines, traces
 from experiments.report.collect import collect
 from experiments.report.plots import DRAWN
@@ -26,18 +26,17 @@ A_GREY_LINK = BadLink("a0_0-c0_0", "c0_0", 3.0, 0.01, transfers=(0, 2)).record()
 }  # fmt: skip
 
 
-def full_run(scheme: str, seed: int, half: int) -> RunRecord:
-    """A run with everything that can be drawn."""
-    dice = random.Random(f"{scheme} {seed}")
+def add_full_run(results: Results, scheme: str) -> None:
+    """Add a run with everything that can be drawn, of four candidate paths each way at two levels."""
+    dice = random.Random(scheme)
     arrivals = []
     for packet in range(1100):
-        path = (packet % half, packet // half % half) if scheme == "sopa" else (dice.randrange(half),) * 2
+        path = (packet % 4, packet // 4 % 4) if scheme == "sopa" else (dice.randrange(4),) * 2
         delay = 2 + dice.random()
         carried = traces.NO_PATH if scheme == "ecmp" else path
         arrivals.append((packet * 0.6e-3 + delay / 1000, packet, *carried, delay * (30 if scheme == "ecmp" else 1)))
-    return a_run(
+    run = a_run(
         scheme,
-        seed,
         queue_ms=20.0,
         queues={
             f"e0_{port}-eth3": [dice.randrange(20 * port * len(scheme) + 1) for _ in range(500)] for port in range(6)
@@ -48,17 +47,12 @@ def full_run(scheme: str, seed: int, half: int) -> RunRecord:
         bad=[A_GREY_LINK],
         events=[[4.0 + 0.1 * dice.random(), "link cut"], [4.2, "agents told"], [6.0, "link restored"]],
     )
-
-
-def fill(directory: Path, schemes: tuple[str, ...], half: int) -> None:
-    results = results_in(directory)
-    for scheme in schemes:
-        kinds = [("short", 1000) if flow % 2 else ("long", None) for flow in range(12)]
-        flows = [
-            a_flow(scheme, 1, flow, 9.0 + flow / 10, kind=kind, size=size, seconds=0.01 * 1.7**flow)
-            for flow, (kind, size) in enumerate(kinds)
-        ]
-        results.add(full_run(scheme, 1, half), flows)
+    kinds = [("short", 1000) if flow % 2 else ("long", None) for flow in range(12)]
+    flows = [
+        a_flow(scheme, 1, flow, 9.0 + flow / 10, kind=kind, size=size, seconds=0.01 * 1.7**flow)
+        for flow, (kind, size) in enumerate(kinds)
+    ]
+    results.add(run, flows)
 
 
 def files(folder: Path, suffix: str) -> set[str]:
@@ -131,7 +125,9 @@ def test_with_sixteen_paths_and_five_schemes_nothing_is_hidden(tmp_path: Path, m
 
     for module in (plots, distributions, timelines, traces):
         monkeypatch.setattr(module, "finish", keep)
-    fill(tmp_path, ("sopa", "rps", "ecmp", "flowlet", "sopa+fr=6+rack=off"), half=4)
+    results = results_in(tmp_path)
+    for scheme in ("sopa", "rps", "ecmp", "flowlet", "sopa+fr=6+rack=off"):
+        add_full_run(results, scheme)
     collected = collect(tmp_path)
     list(plots.plots(collected, summarize(collected)))
     assert set(made) == OF_LAB

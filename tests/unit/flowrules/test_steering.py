@@ -47,7 +47,9 @@ class Scene:
         failed = choose.sample(names, choose.randint(1, min(most, len(names)))) if seed else []
         kinds = list(reasons)
         self.failures = Failures(tree, {name: choose.choice(kinds) for name in failed})
-        self.fabric = fabric(self.failures)
+        # an element whose failure no port notices continues to carry packets
+        noticed = [name for name, reason in self.failures.items() if reason in NOTICED]
+        self.fabric = TableFabric(tree, fabric_rules(tree, self.failures), dead=noticed)
         hosts = list(tree.hosts())
         close = [host for host in hosts if host.pod in pods[:2]]
         drawn = [choose.sample(close if number % 2 and len(close) > 1 else hosts, 2) for number in range(pairs)]
@@ -72,12 +74,6 @@ class Scene:
 
 def near(node: Host | Switch, pods: list[int]) -> bool:
     return (isinstance(node, Switch) and node.level is Level.CORE) or node.pod in pods
-
-
-def fabric(failures: Failures) -> TableFabric:
-    """Return the fabric with the rules for some failures. An element whose failure no port notices continues to carry packets."""
-    noticed = [name for name, reason in failures.items() if reason in NOTICED]
-    return TableFabric(failures.tree, fabric_rules(failures.tree, failures), dead=noticed)
 
 
 def climbing_and_falling(failures: Failures) -> "networkx.DiGraph[tuple[str, str]]":
@@ -159,30 +155,21 @@ def healthy(k: int) -> dict[Switch, frozenset[Flow]]:
     return {switch: frozenset(rules.flows) for switch, rules in fabric_rules(FatTree(k))}
 
 
-def cost(k: int, reasons: dict[str, str]) -> dict[str, tuple[int, int]]:
-    """From each switch whose rules differ to how many entries more it holds for words and for hashes."""
-    tree = FatTree(k)
-    found = {}
-    for switch, rules in fabric_rules(tree, Failures(tree, reasons)):
-        before = healthy(k)[switch]
-        if frozenset(rules.flows) != before:
-            words, hashes = (
-                sum(flow.table is table for flow in rules.flows) - sum(flow.table is table for flow in before)
-                for table in (Table.UP, Table.UNLABELLED)
-            )
-            assert len(rules.flows) - len(before) == words + hashes
-            found[tree.name(switch)] = (words, hashes)
-    return found
-
-
 @pytest.mark.parametrize("script", scripts(__file__, "cost"), ids=lambda path: path.stem)
 def test_what_a_failure_costs(script: Path, request: pytest.FixtureRequest) -> None:
     def handle(step: Step) -> str:
-        """Let elements of a fat-tree fail, each for its reason; tell who holds how many entries more."""
-        k, failed = int(step.words[0]), step.options
+        """Let elements of a fat-tree fail, each for its reason; tell who holds how many entries more for words and hashes."""
+        tree = FatTree(int(step.words[0]))
         by_cost: dict[str, list[str]] = {}
-        for name, (words, hashes) in cost(k, failed).items():
-            by_cost.setdefault(f"{words} for words, {hashes} for hashes", []).append(name)
+        for switch, rules in fabric_rules(tree, Failures(tree, step.options)):
+            before = healthy(int(step.words[0]))[switch]
+            if frozenset(rules.flows) != before:
+                words, hashes = (
+                    sum(flow.table is table for flow in rules.flows) - sum(flow.table is table for flow in before)
+                    for table in (Table.UP, Table.UNLABELLED)
+                )
+                assert len(rules.flows) - len(before) == words + hashes
+                by_cost.setdefault(f"{words} for words, {hashes} for hashes", []).append(tree.name(switch))
         return "\n".join(f"{told}: {' '.join(sorted(names))}" for told, names in sorted(by_cost.items()))
 
     play(script, handle, record=request.config.option.record)

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import random
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.random_fabrics import random_fabric
 from topologies import Clos, TopologyError
-from topologies.fabric_file import MAX_BYTES, SCHEMA, SHOWN, FabricFileError, dump, load, parse
+from topologies.fabric_file import MAX_BYTES, SCHEMA, FabricFileError, dump, load, parse
 from topologies.identity import RANGES
 from topologies.located_yaml import Problem
 
@@ -27,13 +28,13 @@ NUMBERS = "pods: 4\nedges: 4\naggregations: 2\ncores: 8\nhosts: 4\n"
 SCHEME: dict[str, Any] = json.loads(SCHEMA.read_text())
 
 
-def problems(text: str) -> list[tuple[int, str, str]]:
+def said_of(text: str) -> str:
     with pytest.raises(FabricFileError) as caught:
         parse(text, "a.yaml")
-    return [(one.line, one.key, f"{one.text}: {one.mend}") for one in caught.value.problems]
+    return str(caught.value)
 
 
-def fits_the_schema(text: str) -> bool:
+def fits_the_schema(text: str | bytes) -> bool:
     return jsonschema.Draft202012Validator(SCHEME).is_valid(yaml.safe_load(text))
 
 
@@ -61,19 +62,16 @@ no_label: ['h0_0_3']
     assert fits_the_schema(text)
 
 
-@pytest.mark.parametrize(
-    "rest", ["links:\n", "links: {}\n", "mbit: ~\n", "gateways:\n  # none yet\n", "no_label: []\n"]
-)
-def test_a_key_whose_lines_are_all_comments_is_as_none(rest: str) -> None:
-    assert parse(NUMBERS + rest).fabric == Clos(4, 4, 2, 8, 4)
-    assert fits_the_schema(NUMBERS + rest)
+NOTHING = ["links:\n", "links: {}\n", "mbit: ~\n", "gateways:\n  # none yet\n", "no_label: []\n"]
+OF_OTHER_SYSTEMS = [b"\xef\xbb\xbf" + NUMBERS.encode(), NUMBERS.replace("\n", "\r\n").encode()]
 
 
-@pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + NUMBERS.encode(), NUMBERS.replace("\n", "\r\n").encode()])
-def test_a_file_of_another_system_is_read(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [*((NUMBERS + each).encode() for each in NOTHING), *OF_OTHER_SYSTEMS])
+def test_keys_of_comments_alone_and_other_systems_files_change_nothing(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.yaml"
     file.write_bytes(content)
     assert load(file) == Clos(4, 4, 2, 8, 4)
+    assert fits_the_schema(content)
 
 
 @settings(max_examples=40)
@@ -109,7 +107,11 @@ def test_the_schema_has_the_ranges_of_the_address_plan() -> None:
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "fabric_file"), ids=lambda path: path.stem)
-def test_what_is_wrong_is_said_with_its_line_and_what_mends_it(script: Path, request: pytest.FixtureRequest) -> None:
+def test_what_is_wrong_is_said_with_its_line_and_what_mends_it(
+    tmp_path: Path, script: Path, request: pytest.FixtureRequest
+) -> None:
+    file = tmp_path / "a.yaml"
+
     def handle(step: Step) -> str:
         """Read the five numbers with lines ``also``, with another ``number``, or a ``file`` with these lines only."""
         lines = [] if step.command == "file" else NUMBERS.splitlines()
@@ -117,64 +119,38 @@ def test_what_is_wrong_is_said_with_its_line_and_what_mends_it(script: Path, req
             key, value = step.words
             lines = [f"{key}: {value}" if line.startswith(key) else line for line in lines]
         else:
-            lines += [word.replace("\\t", "\t") for word in step.words]
-        text = "".join(f"{line}\n" for line in lines)
-        found = [f"{line}: {key!r} {said}" for line, key, said in problems(text)]
+            lines += [word.encode("latin-1", "backslashreplace").decode("unicode_escape") for word in step.words]
+        content = "".join(f"{line}\n" for line in lines).encode("latin-1")
+        file.write_bytes(content)
+        with pytest.raises(FabricFileError) as caught:
+            load(file)
+        said = str(caught.value).replace(f"{file}:", "")
         with contextlib.suppress(yaml.YAMLError, ValueError):
-            found += ["(so says the schema)"] if not fits_the_schema(text) else []
-        return "\n".join(found)
+            said += "" if fits_the_schema(content) else "\n(so says the schema)"
+        return said
 
     play(script, handle, record=request.config.option.record)
 
 
 def test_a_number_of_very_many_digits_is_one_that_cannot_be() -> None:
-    [(_, key, said)] = problems(NUMBERS.replace("hosts: 4", f"hosts: {'9' * 5000}"))
-    assert (key, "not 99999" in said) == ("hosts", True)
+    assert re.match("a.yaml:5: hosts: .* not 99999", said_of(NUMBERS.replace("hosts: 4", f"hosts: {'9' * 5000}")))
 
 
-def test_of_very_many_problems_the_first_are_listed() -> None:
-    links = "".join(f"  e9_{number}-a0_0: 1\n" for number in range(100))
-    with pytest.raises(FabricFileError) as caught:
-        parse(f"{NUMBERS}links:\n{links}", "a.yaml")
-    said = str(caught.value).splitlines()
-    assert len(said) == SHOWN + 1
-    assert said[0].startswith("a.yaml:7: links.e9_0-a0_0: ")
-    assert said[-1] == "a.yaml: and 80 more"
-
-
-def test_what_a_file_contains_moves_no_cursor() -> None:
-    with pytest.raises(FabricFileError) as caught:
-        parse(NUMBERS + '"\\e[31m\\n": 3\n', "a.yaml")
-    assert str(caught.value).startswith("a.yaml:6: \\x1b[31m\\x0a: is no key")
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (NUMBERS.encode() + b"# caf\xe9\n", ":6: the byte 0xe9 is no UTF-8: save the file in UTF-8"),
-        (NUMBERS.encode("utf-16"), ":1: the byte 0xff is no UTF-8"),
-        (NUMBERS.encode() + b"# \0\n", ":6: the character 0x0 is no text: remove it"),
-        (b" " * (MAX_BYTES + 1), ":1: has more than 1 MiB"),
-    ],
-)
-def test_a_file_that_is_none_is_said(tmp_path: Path, content: bytes, said: str) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_bytes(content)
-    with pytest.raises(FabricFileError) as caught:
-        load(file)
-    assert str(caught.value).startswith(f"{file}{said}")
-
-
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(TopologyError, match=r"none\.yaml: cannot be read: No such file or directory"):
-        load(tmp_path / "none.yaml")
-    with pytest.raises(TopologyError, match="cannot be read: Is a directory"):
-        load(tmp_path)
+def test_a_file_that_is_too_long_or_cannot_be_read_is_said(tmp_path: Path) -> None:
+    large = tmp_path / "a.yaml"
+    large.write_bytes(b" " * (MAX_BYTES + 1))
+    for file, said in (
+        (large, ":1: has more than 1 MiB"),
+        (tmp_path / "none.yaml", ": cannot be read: No such file or directory"),
+        (tmp_path, ": cannot be read: Is a directory"),
+    ):
+        with pytest.raises(TopologyError, match=f"^{file}{said}"):
+            load(file)
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, "{a: " * 100_000, "- " * 100_000, "a: &a [*a,*a,*a,*a]\n" * 500])
 def test_depth_and_aliases_cost_no_more_than_their_length(text: str) -> None:
-    assert any("nested too deep" in said or "alias" in said for _, _, said in problems(text))
+    assert re.search("nested too deep|alias", said_of(text))
 
 
 def test_a_python_without_pyyaml_says_which_package_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

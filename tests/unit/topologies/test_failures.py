@@ -1,11 +1,12 @@
 """The candidate paths that a failure excludes, compared with the graph without the failed elements."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
 from tests.helpers.random_fabrics import random_fabric, some_pairs
-from topologies import Clos, Failures, FatTree, Host, Level, TopologyError
+from topologies import Clos, Failures, FatTree, Level, TopologyError
 from topologies.failures import Reason
 
 FABRICS = [*(FatTree(k) for k in (2, 4, 6, 8) for _ in range(3)), *(random_fabric(seed, most=30) for seed in range(12))]
@@ -33,8 +34,12 @@ def test_usable_paths_are_exactly_the_candidate_paths_that_are_left(tree: Clos, 
         assert len(usable) + len(excluded) == len(paths)
         for path in paths:
             nodes = [tree.name(src), *path.hops, tree.name(dst)]
-            left = all(graph.has_edge(*nodes[at : at + 2]) for at in range(len(nodes) - 1))
+            left = all(graph.has_edge(*hop) for hop in pairwise(nodes))
             assert (path in usable) == left == (path.up not in dict(excluded))
+            if not left:
+                _, name, reason = dict(excluded)[path.up].split(" ", 2)
+                assert failures[name] == reason
+                assert name in nodes or set(name.split("-")) in map(set, pairwise(nodes))
 
 
 @some_fabric
@@ -79,20 +84,9 @@ def test_the_pods_affected_by_a_failure_are_those_that_lose_paths() -> None:
         before, after = healthy.choices_from(edge), failed.choices_from(edge)
         felt = {rack.pod for rack in before if before[rack] != after[rack]}
         assert failed.pods_affected(edge, [name]) == felt, name
+        assert failed.without(name) == healthy
     assert healthy.pods_affected(edge, []) == set()
     assert healthy.pods_affected(edge, ["e3_0-a3_1", "e1_1", "h0_0_2-e0_0"]) == {1, 3}
-
-
-def test_a_failure_says_what_it_costs_and_why() -> None:
-    tree = FatTree(4)
-    failures = Failures(tree, {"a0_0-c0_1": "down"}).with_failed("a2_1", "drained")
-    usable, excluded = failures.split(Host(0, 0, 2), Host(2, 0, 2))
-    why = "switch a2_1 drained"
-    assert ([path.up for path in usable], dict(excluded)) == (
-        [(0, 0)],
-        {(1, 0): why, (0, 1): "link a0_0-c0_1 down", (1, 1): why},
-    )
-    assert failures.without("a2_1") == Failures(tree, {"a0_0-c0_1": "down"})
 
 
 def test_a_failure_or_change_of_nothing_known_is_refused() -> None:
@@ -102,12 +96,3 @@ def test_a_failure_or_change_of_nothing_known_is_refused() -> None:
             Failures(tree, {name: "down"})
     with pytest.raises(TopologyError):
         Failures(tree).pods_affected(tree.switch("e0_0"), ["a0_0-c1_0"])
-
-
-def test_what_is_drained_is_the_only_failure_that_is_not_hard() -> None:
-    tree = FatTree(4)
-    hard = {"a0_0": "down", "a0_1-c1_0": "silent", "a1_0-c0_0": "miswired", "c1_1": "missing"}
-    failures = Failures(tree, {**hard, "a2_0": Reason.DRAINED, "e3_0-a3_1": Reason.DRAINED})
-    assert failures.hard == Failures(tree, hard)
-    assert failures.hard.hard is failures.hard
-    assert len(Failures(tree, {"a2_0": Reason.DRAINED}).hard) == 0

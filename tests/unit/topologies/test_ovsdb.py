@@ -20,6 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.certificates import Authority
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.waiting import eventually
 from topologies.json_framing import JsonObjects
 from topologies.ovsdb import OvsdbError, elements, entries, insert, mapping, named, transact
@@ -101,38 +102,19 @@ def test_the_reply_is_found_however_it_comes(serve: Serve, pieces: list[bytes]) 
     assert patient(serve(saying(*pieces)), []) == [{"count": 1}]
 
 
-REFUSALS = {
-    b'{"id":0,"result":null,"error":"unknown database"}': "refused.*unknown database",
-    b'{"id":0,"result":[{"count":1},{"error":"constraint violation"}],"error":null}': "refused.*constraint",
-    b'{"id":0,"result":[{"error":"syntax error","details":"no table x"},null],"error":null}': "no table x",
-    b"": "closed the connection",
-    b'{"id":0,': "closed the connection",
-}
+@pytest.mark.parametrize("script", scripts(__file__, "ovsdb"), ids=lambda path: path.stem)
+def test_why_a_transaction_did_not_take_effect_is_said(
+    script: Path, serve: Serve, request: pytest.FixtureRequest
+) -> None:
+    def handle(step: Step) -> str:
+        """Ask the database ``at`` an address, or one that answers by a ``reply``."""
+        [text] = step.words
+        address = text if step.command == "at" else serve(saying(text.encode()))
+        with pytest.raises(OvsdbError) as caught:
+            patient(address, [])
+        return str(caught.value).replace(address, "SERVER" if step.command == "reply" else address)
 
-
-@pytest.mark.parametrize(("reply", "problem"), REFUSALS.items())
-def test_a_refusal_says_why(serve: Serve, reply: bytes, problem: str) -> None:
-    address = serve(saying(reply))
-    with pytest.raises(OvsdbError, match=f"{address}: .*{problem}"):
-        patient(address, [])
-
-
-@pytest.mark.parametrize(
-    ("address", "problem"),
-    [
-        ("tcp:127.0.0.1:1", "Connection refused"),
-        ("tcp:[::1]:1", "Connection refused|Cannot assign"),
-        ("unix:/nowhere/db.sock", "No such file"),
-        ("tcp:127.0.0.1:x", "'x' is not a TCP port"),
-        ("tcp:127.0.0.1:70000", "'70000' is not a TCP port"),
-        ("udp:127.0.0.1:1", "not a database address"),
-        ("tcp:", "not a database address"),
-        ("", "not a database address"),
-    ],
-)
-def test_an_address_that_leads_nowhere(address: str, problem: str) -> None:
-    with pytest.raises(OvsdbError, match=problem):
-        transact(address, [], timeout=2)
+    play(script, handle, record=request.config.option.record)
 
 
 def test_a_path_may_be_longer_than_sockets_take(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

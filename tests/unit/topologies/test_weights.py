@@ -14,17 +14,14 @@ from topologies.weights import MAX_SEQUENCE, PRECISION, rounded, sequence, weigh
 SEEDS = range(24)
 
 
-def compared(seed: int) -> float:
-    """Return the bandwidth that weights reach as part of the optimum, hosts' links included; 1 where no rack reaches another."""
-    failures = all_to_all.uneven(seed)
-    best, reached = (
-        min(of(failures), all_to_all.of_hosts(failures)) for of in (all_to_all.optimum, all_to_all.of_weights)
-    )
-    return reached / best if best < float("inf") else 1.0
-
-
 def test_all_to_all_traffic_gets_nearly_the_optimum() -> None:
-    parts = {seed: compared(seed) for seed in SEEDS}
+    """The bandwidth that weights reach as part of the optimum, hosts' links included."""
+    parts = {}
+    for seed in SEEDS:
+        failures = all_to_all.uneven(seed)
+        limit = all_to_all.of_hosts(failures)
+        best, reached = (min(of(failures), limit) for of in (all_to_all.optimum, all_to_all.of_weights))
+        parts[seed] = reached / best if best < float("inf") else 1.0  # no rack reaches another
     worst = min(parts, key=lambda seed: parts[seed])
     assert max(parts.values()) < 1 + 1e-6, "more than the optimum"
     assert median(parts.values()) > 0.95
@@ -70,11 +67,6 @@ def test_an_even_fabric_without_failures_has_equal_weights(fabric: Clos) -> None
     for rack, its in weights_from(failures, edge).items():
         assert its == (1 / len(choices[rack]),) * len(choices[rack])
         assert sequence(choices[rack], its) == choices[rack]
-
-
-def test_a_spine_of_half_the_rate_has_half_the_weight() -> None:
-    fabric = Clos(1, 4, 2, 0, 2, mbit={"edge": 10}, links={f"e0_{leaf}-a0_1": 5 for leaf in range(4)})
-    assert weights(Failures(fabric), Host(0, 0, 2), Host(0, 3, 2)) == pytest.approx((2 / 3, 1 / 3))
 
 
 def test_a_failure_that_costs_no_bandwidth_leaves_weights_equal() -> None:
