@@ -14,7 +14,7 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import protocol, traces
-from sopa_ryu.channel.agent_session import AgentSession
+from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.channel.relayed import Relayed
@@ -39,7 +39,7 @@ from topologies import FatTree, Level, Switch
 from topologies.fabric_file import parse
 from topologies.failures import Reason
 
-FATES = {"back": traces.BACK, "lost": traces.LOST, "lost-out": traces.LOST_OUT}
+FATES = {"back": traces.BACK, "lost": traces.LOST, "lost-out": traces.LOST_OUT, "lost-back": traces.LOST_BACK}
 HEADERS = ("Location", "Retry-After", LEADER_HEADER)
 
 
@@ -62,7 +62,7 @@ class Talk:
     """Requests to the interface of a k=4 fabric, or of another, and what else happens to it."""
 
     def __init__(self, directory: Path) -> None:
-        self.parent, self.seen = directory, ""
+        self.parent, self.seen, self.now = directory, "", 1000.0
         self.agents: dict[str, AgentSession] = {}
         self.begin(FatTree(4))
 
@@ -160,25 +160,38 @@ class Talk:
             notifier.depose(True)
 
     def do_agent(self, name: str, probes: str = "yes") -> None:
-        now, host = clock.now(), self.state.tree.host(name)
-        notifier = self.fabric.notifier
-        session, _ = notifier.connected(host, "192.0.2.1", "mac", None, now, "round-robin", probes=probes == "yes")
-        assert notifier.due(session, now) is not None  # its snapshot
+        host, notifier = self.state.tree.host(name), self.fabric.notifier
+        session, _ = notifier.connected(host, "192.0.2.1", "mac", None, self.now, "round-robin", probes=probes == "yes")
         self.agents[name] = session
+        self.do_asked(name)  # its snapshot comes first
 
     def do_asked(self, name: str) -> str:
-        text = self.fabric.notifier.due(self.agents[name], clock.now())
-        if text is None:
-            return "nothing"
-        its = protocol.trace_asked(text)
-        if not isinstance(its, traces.Request):
-            return str(its)
-        self.asked = its
+        """Say what an agent has been sent of traces: its writer has gone on only if it was woken."""
+        session, said = self.agents[name], []
+        while session.phase is Phase.WRITING and (text := self.fabric.notifier.due(session, self.now)) is not None:
+            its = protocol.trace_asked(text)
+            if isinstance(its, traces.Request):
+                self.asked = its
+                said.append(self._named(its))
+            elif its is not None:
+                said.append(str(its))
+        return "\n".join(said) or "nothing"
+
+    def _named(self, its: traces.Request) -> str:
         if its.flow:
             return f"{its.number}: how it labels {'/'.join(map(str, its.flow))} to {its.destination}"
         return f"{its.number}: {its.probes} probes each {its.interval_ms} ms on {[(one.up1, one.up2) for one in its.streams]}"
 
-    def do_answer(self, name: str, *fates: str, done: str = "no", times: str = "1", labels: str = "") -> None:
+    def do_answer(
+        self,
+        name: str,
+        *fates: str,
+        done: str = "no",
+        times: str = "1",
+        labels: str = "",
+        number: str = "",
+        problem: str = "",
+    ) -> str:
         """Let it answer of probes by their path's place, ``2:back:80000``, or of a flow: policy, exactness, length and labels."""
         outcomes = [
             Outcome(int(place), FATES[fate], int(delay))
@@ -188,13 +201,42 @@ class Talk:
         if labels:
             policy, exact, length, *hops = labels.split()
             flow = FlowLabels(policy, exact == "exact", int(length), tuple((int(it[0]), int(it[2])) for it in hops))
-        its = Answer(self.asked.number, tuple(outcomes) * int(times), done == "yes", flow=flow)
-        self.fabric.notifier.received(self.agents[name], traces.answer_text(its), clock.now())
+        number = number or str(self.asked.number)
+        return self._received(
+            name, traces.answer_text(Answer(int(number), tuple(outcomes) * int(times), done == "yes", problem, flow))
+        )
+
+    def do_acks(self, name: str) -> str:
+        return self._received(name, protocol.ack(self.state.view, 0))
+
+    def do_garbage(self, name: str, times: str) -> str:
+        return [self._received(name, "{}") for _ in range(int(times))][-1]
+
+    def do_leave(self, name: str) -> None:
+        self.fabric.notifier.closed(self.agents[name])
+
+    def do_wait(self, seconds: str, read: str = "") -> None:
+        """Let time pass; a trace is read each second, or none is."""
+        for _ in range(int(seconds)):
+            self.now += 1
+            if read:
+                self.rest.get(f"traces/{read}")
+            self.fabric.notifier.tick(self.now)
+
+    def _received(self, name: str, text: str) -> str:
+        session = self.agents[name]
+        refused = session.refused
+        self.fabric.notifier.received(session, text, self.now)
+        if session.phase is Phase.CLOSED:
+            return "it is cut off"
+        return "refused" if session.refused > refused else ""
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "rest"), ids=lambda path: path.stem)
-def test_rest(tmp_path: Path, script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Talk(tmp_path).handle, record=request.config.option.record)
+def test_rest(tmp_path: Path, script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(tmp_path)
+    monkeypatch.setattr(clock, "now", lambda: talk.now)
+    play(script, talk.handle, record=request.config.option.record)
 
 
 @pytest.fixture
