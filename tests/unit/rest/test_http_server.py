@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import select
 import socket
 import ssl
@@ -15,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 import pytest
 
 from tests.helpers.certificates import Authority
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Step, octets, play, scripts
 
 SERVER = """
 import eventlet
@@ -119,12 +118,6 @@ def frame(opcode: int, data: bytes = b"", last: bool = True) -> bytes:
     """A client's frame, with the mask 0."""
     length = bytes([0x80 | len(data)]) if len(data) < 126 else b"\xfe" + len(data).to_bytes(2, "big")
     return bytes([opcode | (0x80 if last else 0)]) + length + bytes(4) + data
-
-
-def octets(text: str) -> bytes:
-    """Read what a script sends: escapes, and ``@40`` for 40 letters."""
-    raw = text.encode().decode("unicode_escape").encode("latin-1")
-    return re.sub(rb"@(\d+)", lambda found: b"x" * int(found[1]), raw)
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "http"), ids=lambda path: path.stem)
