@@ -18,7 +18,7 @@ from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.channel.relayed import Relayed
-from sopa_ryu.channel.traces import Answer, FlowLabels, Outcome
+from sopa_ryu.channel.traces import Answer, Outcome
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.fabric.switch_manager import SwitchManager
@@ -32,7 +32,7 @@ from sopa_ryu.southbound import rule_audit
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.picked import shown
-from tests.helpers.rest import Rest, problem, refused
+from tests.helpers.rest import Rest, flow_labels, problem, refused
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
 from topologies import FatTree, Level, Switch
@@ -206,10 +206,7 @@ class Talk:
             Outcome(int(place), FATES[fate], int(delay))
             for place, fate, delay in ((*each.split(":"), "0")[:3] for each in fates)
         ]
-        flow = None
-        if labels:
-            policy, exact, length, *hops = labels.split()
-            flow = FlowLabels(policy, exact == "exact", int(length), tuple((int(it[0]), int(it[2])) for it in hops))
+        flow = flow_labels(labels) if labels else None
         number = number or str(self.asked.number)
         return self._received(
             name, traces.answer_text(Answer(int(number), tuple(outcomes) * int(times), done == "yes", problem, flow))
