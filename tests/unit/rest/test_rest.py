@@ -139,8 +139,8 @@ class Talk:
         def refuse(*_its: object) -> None:
             raise UndecidedError("the engine does not answer")
 
-        for its, name in ((self.fabric, "set_drained"), (self.fabric.cluster, "step_down")):
-            setattr(its, name, refuse)
+        for asked, name in ((self.fabric, "set_drained"), (self.fabric.cluster, "step_down")):
+            setattr(asked, name, refuse)
 
     def do_metrics(self, commits: str = "0") -> str:
         poller, cluster = PortStatsPoller(self.state, {}, 0), self.fabric.cluster
@@ -178,18 +178,19 @@ class Talk:
         """Say what an agent has been sent of traces: its writer has gone on only if it was woken."""
         session, said = self.agents[name], []
         while session.phase is Phase.WRITING and (text := self.fabric.notifier.due(session, self.now)) is not None:
-            its = protocol.trace_asked(text)
-            if isinstance(its, traces.Request):
-                self.asked = its
-                said.append(self._named(its))
-            elif its is not None:
-                said.append(str(its))
+            asked = protocol.trace_asked(text)
+            if isinstance(asked, traces.Request):
+                self.asked = asked
+                said.append(self._named(asked))
+            elif asked is not None:
+                said.append(str(asked))
         return "\n".join(said) or "nothing"
 
-    def _named(self, its: traces.Request) -> str:
-        if its.flow:
-            return f"{its.number}: how it labels {'/'.join(map(str, its.flow))} to {its.destination}"
-        return f"{its.number}: {its.probes} probes each {its.interval_ms} ms on {[(one.up1, one.up2) for one in its.streams]}"
+    def _named(self, asked: traces.Request) -> str:
+        if asked.flow:
+            return f"{asked.number}: how it labels {'/'.join(map(str, asked.flow))} to {asked.destination}"
+        ups = [(stream.up1, stream.up2) for stream in asked.streams]
+        return f"{asked.number}: {asked.probes} probes each {asked.interval_ms} ms on {ups}"
 
     def do_answer(
         self,
@@ -207,10 +208,8 @@ class Talk:
             for place, fate, delay in ((*each.split(":"), "0")[:3] for each in fates)
         ]
         flow = flow_labels(labels) if labels else None
-        number = number or str(self.asked.number)
-        return self._received(
-            name, traces.answer_text(Answer(int(number), tuple(outcomes) * int(times), done == "yes", problem, flow))
-        )
+        said = Answer(int(number or self.asked.number), tuple(outcomes) * int(times), done == "yes", problem, flow)
+        return self._received(name, traces.answer_text(said))
 
     def do_acks(self, name: str) -> str:
         return self._received(name, protocol.ack(self.state.view, 0))
@@ -326,8 +325,8 @@ HOST, OTHER = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.3")
         ("Bearer {cut_short}", set()),
         ("Bearer {secret}", set()),
         *(
-            (its, set())
-            for its in (None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer é", "{token}", "Basic {token}")
+            (header, set())
+            for header in (None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer é", "{token}", "Basic {token}")
         ),
     ],
 )

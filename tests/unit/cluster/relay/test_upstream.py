@@ -34,9 +34,9 @@ class Server:
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    its = Server()
-    with served(its) as its.url:
-        yield its
+    controller = Server()
+    with served(controller) as controller.url:
+        yield controller
 
 
 def asking(urls: list[str], ask: Callable[[Upstream], Awaitable[None]]) -> Upstream:
