@@ -25,5 +25,6 @@ def test_all_hosts_together_have_so_many_traces_and_old_ones_make_room_for_new_o
     assert desk.find(running.number, 0.0) is running
     for host in HOSTS[1:MAX_RUNNING]:
         begin(desk, host)
+    assert len(desk) == MAX_RUNNING
     with pytest.raises(BusyError):
         begin(desk, HOSTS[MAX_RUNNING])
