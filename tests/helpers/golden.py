@@ -12,6 +12,7 @@ A step's output ends at the next empty line. ``pytest --record`` writes what the
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,6 +42,12 @@ def scripts(module: str, subject: str) -> list[Path]:
     found = sorted((Path(module).parent / "scripts" / subject).glob("*.txt"))
     assert found, f"no script in scripts/{subject} beside {module}"
     return found
+
+
+def octets(text: str) -> bytes:
+    """Read a word that stands for bytes: escapes, and ``@40`` for 40 letters."""
+    raw = text.encode().decode("unicode_escape").encode("latin-1")
+    return re.sub(rb"@(\d+)", lambda found: b"x" * int(found[1]), raw)
 
 
 def play(script: Path, handle: Callable[[Step], str], *, record: bool) -> None:

@@ -10,6 +10,7 @@ from referencing.jsonschema import DRAFT202012
 from webob import Request, Response
 
 from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
+from sopa_ryu.channel.traces import FlowLabels
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
@@ -104,3 +105,9 @@ def refused(response: Response, status: int, text: str = "") -> None:
     """Check that an answer is a problem document with a status and a text."""
     assert problem(response)["status"] == status, response.body
     assert text in response.json["detail"]
+
+
+def flow_labels(text: str) -> FlowLabels:
+    """Read how a script writes an agent's labels of a flow: policy, exactness, length and labels."""
+    policy, exact, length, *labels = text.split()
+    return FlowLabels(policy, exact == "exact", int(length), tuple((int(it[0]), int(it[2])) for it in labels))

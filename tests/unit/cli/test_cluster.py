@@ -1,6 +1,5 @@
 """``sopa cluster``, and commands that change something asked of any member: real HTTP, members that are states only."""
 
-import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -104,13 +103,6 @@ def test_the_next_leader_is_asked_once_it_is_named(its: Cluster, monkeypatch: py
     assert its.controller().change("PUT", "/drains", "c0_0")["drains"] == ["c0_0"]
 
 
-def test_without_a_leader_nothing_is_changed_and_the_answer_says_so(its: Cluster) -> None:
-    its.standby.cluster.leader = None
-    with pytest.raises(Refused, match="no member leads the cluster now") as refused:
-        its.controller().change("PUT", "/drains", "c0_0")
-    assert refused.value.status == 503
-
-
 def test_the_first_that_answers_is_asked_and_kept(its: Cluster) -> None:
     controller = its.controller(NOWHERE, its.standby.url, its.leader.url)
     assert controller.get("/fabric")["cluster"]["role"] == "standby"
@@ -167,11 +159,6 @@ def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) ->
         return ""
 
     play(script, handle, record=request.config.option.record)
-
-
-def test_sopa_cluster_as_json_is_what_the_interface_says(its: Cluster) -> None:
-    body = json.loads(its.sopa("cluster", "--json", "--controller", its.leader.url).stdout)
-    assert body == its.leader.cluster.report()
 
 
 def test_the_environment_may_name_several(its: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,9 +109,3 @@ def test_who_can_read_a_file(tmp_path: Path) -> None:
     assert not is_readable_by(key, other)
     assert [finding.right for finding in check_readable(key, os.getuid(), is_key=True)] == [False]
     assert [finding.right for finding in check_readable(key, os.getuid())] == [True]
-
-
-def test_no_switch_here(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["doctor", "switch", "--db", f"unix:{tmp_path}/db.sock"])
-    assert result.exit_code == 1
-    assert "is Open vSwitch running here?" in result.output

@@ -12,6 +12,7 @@ from sopa_ryu.channel.traces import BACK, LOST, LOST_BACK, FlowLabels, FlowOf
 from sopa_ryu.cli import controller_options, main, trace
 from sopa_ryu.rest.trace_answer import tell
 from tests.helpers.golden import Step, play, scripts
+from tests.helpers.rest import flow_labels
 from topologies import Failures, FatTree, Host
 
 TREE = FatTree(4)
@@ -90,7 +91,8 @@ def test_trace(script: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
         bodies = [KeyboardInterrupt() if state == "ctrl-c" else body(State(state)) for state in states[:-1]]
         bodies.append(body(State(states[-1]), step.options.get("problem", ""), fates))
         if "labels" in step.options:
-            bodies = [flow_body(read_labels(step.options["labels"]))]
+            labels = step.options["labels"]
+            bodies = [flow_body(None if labels == "hashed" else flow_labels(labels))]
         controller = Answers(*bodies)
         monkeypatch.setattr(controller_options, "Controller", controller)
         with monkeypatch.context() as patched:
@@ -108,11 +110,3 @@ def test_trace(script: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
     if script.stem != "asked":
         clean.update(shown[1:-1])
     play(script, handle, record=request.config.option.record)
-
-
-def read_labels(text: str) -> FlowLabels | None:
-    """Read what an agent says of a flow; None for ``hashed``."""
-    if text == "hashed":
-        return None
-    policy, exact, length, *labels = text.split()
-    return FlowLabels(policy, exact == "exact", int(length), tuple((int(it[0]), int(it[2])) for it in labels))

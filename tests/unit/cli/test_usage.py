@@ -74,9 +74,6 @@ def reading(versions: list[int]) -> tuple[list[str], int]:
     return client.listing("/changes", "changes")["changes"], len(asked)
 
 
-def test_a_list_has_the_items_of_all_pages() -> None:
+def test_a_list_has_the_items_of_all_pages_and_is_read_again_if_it_has_changed_between_them() -> None:
     assert reading([1, 1]) == (["a of 1", "b of 1", "c of 1"], 2)
-
-
-def test_a_list_that_has_changed_between_pages_is_read_again() -> None:
     assert reading([1, 2, 2, 2]) == (["a of 2", "b of 2", "c of 2"], 4)

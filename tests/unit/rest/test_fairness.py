@@ -1,6 +1,5 @@
-"""Turns of clients, shares of connections, answers that cost much, and the bound of a body in chunks."""
+"""Turns of clients, shares of connections, and answers that cost much."""
 
-import io
 from collections import Counter
 from functools import partial
 from ipaddress import IPv6Address
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from sopa_ryu.rest import fairness as module
 from sopa_ryu.rest.fairness import MAX_WAITING, SLICE_SECONDS, Fairness
-from sopa_ryu.rest.http_protocol import MAX_BODY_BYTES, Protocol
 from sopa_ryu.rest.operations import Problem
 from sopa_ryu.runtime.clients import Clients, Excess, client_of, network
 
@@ -93,17 +91,3 @@ def test_a_client_never_has_more_than_its_share(steps: list[str | int]) -> None:
 @given(st.ip_addresses(v=6))
 def test_addresses_of_one_prefix_are_one_client(address: IPv6Address) -> None:
     assert client_of(str(address)) == client_of(str(IPv6Address(int(address) ^ 1))) or address.ipv4_mapped
-
-
-def read(*sizes: int) -> bytes:
-    protocol = Protocol.__new__(Protocol)  # without a connection
-    protocol.rfile = io.BytesIO(b"".join(b"%x\r\n%b\r\n" % (size, bytes(size)) for size in (*sizes, 0)))
-    return protocol._read_chunks()
-
-
-def test_chunks_together_are_bounded_as_a_body_is() -> None:
-    half = MAX_BODY_BYTES // 2
-    assert read(half, half) == bytes(MAX_BODY_BYTES)
-    for sizes in ((MAX_BODY_BYTES + 1,), (half, half, 1)):
-        with pytest.raises(Problem, match="at most"):
-            read(*sizes)

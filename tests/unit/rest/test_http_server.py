@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import select
 import socket
 import ssl
@@ -15,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 import pytest
 
 from tests.helpers.certificates import Authority
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Step, octets, play, scripts
 
 SERVER = """
 import eventlet
@@ -121,12 +120,6 @@ def frame(opcode: int, data: bytes = b"", last: bool = True) -> bytes:
     return bytes([opcode | (0x80 if last else 0)]) + length + bytes(4) + data
 
 
-def octets(text: str) -> bytes:
-    """Read what a script sends: escapes, and ``@40`` for 40 letters."""
-    raw = text.encode().decode("unicode_escape").encode("latin-1")
-    return re.sub(rb"@(\d+)", lambda found: b"x" * int(found[1]), raw)
-
-
 @pytest.mark.parametrize("script", scripts(__file__, "http"), ids=lambda path: path.stem)
 def test_what_is_no_request_is_rejected(server: Server, script: Path, request: pytest.FixtureRequest) -> None:
     def handle(step: Step) -> str:
@@ -181,6 +174,7 @@ def test_requests_on_one_connection_are_answered_and_bodies_within_their_bounds_
             (GOOD, b"xx"),
             (PUT + b"Content-Length: 5\r\n\r\nhello", b"hello"),
             (CHUNKED + b"2\r\nhe\r\n3;a=b\r\nllo\r\n0\r\nT: u\r\n\r\n", b"hello"),
+            (CHUNKED + (b"8000\r\n" + b"x" * 0x8000 + b"\r\n") * 2 + b"0\r\n\r\n", b"x" * 0x10000),
             (PUT + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\nhello", b"hello"),
         ):
             client.sendall(request)

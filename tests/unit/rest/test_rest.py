@@ -14,11 +14,11 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import protocol, traces
-from sopa_ryu.channel.agent_session import AgentSession
+from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.channel.relayed import Relayed
-from sopa_ryu.channel.traces import Answer, FlowLabels, Outcome
+from sopa_ryu.channel.traces import Answer, Outcome
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.fabric.switch_manager import SwitchManager
@@ -32,14 +32,14 @@ from sopa_ryu.southbound import rule_audit
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.picked import shown
-from tests.helpers.rest import Rest, problem, refused
+from tests.helpers.rest import Rest, flow_labels, problem, refused
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
 from topologies import FatTree, Level, Switch
 from topologies.fabric_file import parse
 from topologies.failures import Reason
 
-FATES = {"back": traces.BACK, "lost": traces.LOST, "lost-out": traces.LOST_OUT}
+FATES = {"back": traces.BACK, "lost": traces.LOST, "lost-out": traces.LOST_OUT, "lost-back": traces.LOST_BACK}
 HEADERS = ("Location", "Retry-After", LEADER_HEADER)
 
 
@@ -62,7 +62,7 @@ class Talk:
     """Requests to the interface of a k=4 fabric, or of another, and what else happens to it."""
 
     def __init__(self, directory: Path) -> None:
-        self.parent, self.seen = directory, ""
+        self.parent, self.seen, self.now = directory, "", 1000.0
         self.agents: dict[str, AgentSession] = {}
         self.begin(FatTree(4))
 
@@ -133,6 +133,15 @@ class Talk:
         self.fabric.cluster = its = StubCluster(leader or None)
         its.away, its.engine = {away}, {"reachable": not problem, "problem": problem or None}
 
+    def do_undecided(self) -> None:
+        """Let the engine not answer any more."""
+
+        def refuse(*_its: object) -> None:
+            raise UndecidedError("the engine does not answer")
+
+        for asked, name in ((self.fabric, "set_drained"), (self.fabric.cluster, "step_down")):
+            setattr(asked, name, refuse)
+
     def do_metrics(self, commits: str = "0") -> str:
         poller, cluster = PortStatsPoller(self.state, {}, 0), self.fabric.cluster
         metrics = ControllerMetrics(
@@ -160,41 +169,79 @@ class Talk:
             notifier.depose(True)
 
     def do_agent(self, name: str, probes: str = "yes") -> None:
-        now, host = clock.now(), self.state.tree.host(name)
-        notifier = self.fabric.notifier
-        session, _ = notifier.connected(host, "192.0.2.1", "mac", None, now, "round-robin", probes=probes == "yes")
-        assert notifier.due(session, now) is not None  # its snapshot
+        host, notifier = self.state.tree.host(name), self.fabric.notifier
+        session, _ = notifier.connected(host, "192.0.2.1", "mac", None, self.now, "round-robin", probes=probes == "yes")
         self.agents[name] = session
+        self.do_asked(name)  # its snapshot comes first
 
     def do_asked(self, name: str) -> str:
-        text = self.fabric.notifier.due(self.agents[name], clock.now())
-        if text is None:
-            return "nothing"
-        its = protocol.trace_asked(text)
-        if not isinstance(its, traces.Request):
-            return str(its)
-        self.asked = its
-        if its.flow:
-            return f"{its.number}: how it labels {'/'.join(map(str, its.flow))} to {its.destination}"
-        return f"{its.number}: {its.probes} probes each {its.interval_ms} ms on {[(one.up1, one.up2) for one in its.streams]}"
+        """Say what an agent has been sent of traces: its writer has gone on only if it was woken."""
+        session, said = self.agents[name], []
+        while session.phase is Phase.WRITING and (text := self.fabric.notifier.due(session, self.now)) is not None:
+            asked = protocol.trace_asked(text)
+            if isinstance(asked, traces.Request):
+                self.asked = asked
+                said.append(self._named(asked))
+            elif asked is not None:
+                said.append(str(asked))
+        return "\n".join(said) or "nothing"
 
-    def do_answer(self, name: str, *fates: str, done: str = "no", times: str = "1", labels: str = "") -> None:
+    def _named(self, asked: traces.Request) -> str:
+        if asked.flow:
+            return f"{asked.number}: how it labels {'/'.join(map(str, asked.flow))} to {asked.destination}"
+        ups = [(stream.up1, stream.up2) for stream in asked.streams]
+        return f"{asked.number}: {asked.probes} probes each {asked.interval_ms} ms on {ups}"
+
+    def do_answer(
+        self,
+        name: str,
+        *fates: str,
+        done: str = "no",
+        times: str = "1",
+        labels: str = "",
+        number: str = "",
+        problem: str = "",
+    ) -> str:
         """Let it answer of probes by their path's place, ``2:back:80000``, or of a flow: policy, exactness, length and labels."""
         outcomes = [
             Outcome(int(place), FATES[fate], int(delay))
             for place, fate, delay in ((*each.split(":"), "0")[:3] for each in fates)
         ]
-        flow = None
-        if labels:
-            policy, exact, length, *hops = labels.split()
-            flow = FlowLabels(policy, exact == "exact", int(length), tuple((int(it[0]), int(it[2])) for it in hops))
-        its = Answer(self.asked.number, tuple(outcomes) * int(times), done == "yes", flow=flow)
-        self.fabric.notifier.received(self.agents[name], traces.answer_text(its), clock.now())
+        flow = flow_labels(labels) if labels else None
+        said = Answer(int(number or self.asked.number), tuple(outcomes) * int(times), done == "yes", problem, flow)
+        return self._received(name, traces.answer_text(said))
+
+    def do_acks(self, name: str) -> str:
+        return self._received(name, protocol.ack(self.state.view, 0))
+
+    def do_garbage(self, name: str, times: str) -> str:
+        return [self._received(name, "{}") for _ in range(int(times))][-1]
+
+    def do_leave(self, name: str) -> None:
+        self.fabric.notifier.closed(self.agents[name])
+
+    def do_wait(self, seconds: str, read: str = "") -> None:
+        """Let time pass; a trace is read each second, or none is."""
+        for _ in range(int(seconds)):
+            self.now += 1
+            if read:
+                self.rest.get(f"traces/{read}")
+            self.fabric.notifier.tick(self.now)
+
+    def _received(self, name: str, text: str) -> str:
+        session = self.agents[name]
+        refused = session.refused
+        self.fabric.notifier.received(session, text, self.now)
+        if session.phase is Phase.CLOSED:
+            return "it is cut off"
+        return "refused" if session.refused > refused else ""
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "rest"), ids=lambda path: path.stem)
-def test_rest(tmp_path: Path, script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Talk(tmp_path).handle, record=request.config.option.record)
+def test_rest(tmp_path: Path, script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    talk = Talk(tmp_path)
+    monkeypatch.setattr(clock, "now", lambda: talk.now)
+    play(script, talk.handle, record=request.config.option.record)
 
 
 @pytest.fixture
@@ -227,19 +274,6 @@ def test_an_error_of_our_own_is_told_and_logged(
     monkeypatch.setattr(rest.state, "fabric", broken)
     refused(rest.get("fabric"), 500)
     assert "the cause" in caplog.text
-
-
-def test_an_engine_that_does_not_answer_changes_nothing(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_its: object) -> None:
-        raise UndecidedError("the engine does not answer")
-
-    rest.fabric.cluster = StubCluster()
-    monkeypatch.setattr(StubCluster, "step_down", refuse)
-    monkeypatch.setattr(Fabric, "set_drained", refuse)
-    for method, path in (("POST", "cluster/step-down"), ("PUT", "drains/c0_0")):
-        answer = rest.ask(method, path)
-        refused(answer, 503, "the engine does not answer")
-        assert answer.headers["Retry-After"] == "1"
 
 
 def test_a_change_needs_the_operators_token_and_the_leader(rest: Rest) -> None:
@@ -275,18 +309,6 @@ def test_a_token_that_cannot_be_relied_on_is_refused(tmp_path: Path, content: st
         Tokens(tmp_path)
 
 
-@pytest.mark.parametrize(
-    "given", [None, "", "Bearer", "Bearer wrong", "Basic {token}", "{token}", "Bearer {agents}", "Bearer é"]
-)
-def test_a_change_without_the_operators_token_is_refused(rest: Rest, given: str | None) -> None:
-    its = given and given.format(token=rest.secret("token"), agents=rest.secret("agent-token"))
-    for method in ("PUT", "DELETE"):
-        response = rest.ask(method, "drains/c0_0", authorization=its)
-        refused(response, 401, str(rest.directory / "token"))
-        assert response.headers["WWW-Authenticate"].startswith("Bearer")
-    assert rest.state.version == 1
-
-
 HOST, OTHER = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.3")
 
 
@@ -294,37 +316,41 @@ HOST, OTHER = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.3")
 @pytest.mark.parametrize(
     ("given", "opens"),
     [
-        ("host", {"host"}),
-        ("token", {"host", "arbiter", "change"}),
-        ("agent-token", {"host"}),
-        ("arbiter", {"arbiter"}),
-        ("another host's", set()),
-        ("under another secret", set()),
-        ("cut short", set()),
-        ("the secret", set()),
-        ("", set()),
+        ("Bearer {host}", {"host"}),
+        ("Bearer {token}", {"host", "arbiter", "change"}),
+        ("Bearer {agents}", {"host"}),
+        ("Bearer {arbiter}", {"arbiter"}),
+        ("Bearer {another}", set()),
+        ("Bearer {under_another_secret}", set()),
+        ("Bearer {cut_short}", set()),
+        ("Bearer {secret}", set()),
+        *(
+            (header, set())
+            for header in (None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer é", "{token}", "Basic {token}")
+        ),
     ],
 )
-def test_what_each_token_opens(tmp_path: Path, given: str, opens: set[str], only_host_tokens: bool) -> None:
+def test_what_each_token_opens(tmp_path: Path, given: str | None, opens: set[str], only_host_tokens: bool) -> None:
     rest = Rest(tmp_path, host_tokens_only=only_host_tokens)
     rest.fabric.arbiter.depose(True)  # so that who is let in is refused with 409, as is an agent of another host
     secret = rest.secret("agent-secret")
-    sent = {
+    tokens = {
         "host": host_token(secret, HOST),
         "token": rest.secret("token"),
-        "agent-token": rest.secret("agent-token"),
+        "agents": rest.secret("agent-token"),
         "arbiter": arbiter_token(secret),
-        "another host's": host_token(secret, OTHER),
-        "under another secret": host_token(secret + "x", HOST),
-        "cut short": host_token(secret, HOST)[:-1],
-        "the secret": secret,
-        "": "",
-    }[given]
-    if only_host_tokens and given == "agent-token":
+        "another": host_token(secret, OTHER),
+        "under_another_secret": host_token(secret + "x", HOST),
+        "cut_short": host_token(secret, HOST)[:-1],
+        "secret": secret,
+    }
+    if only_host_tokens and given == "Bearer {agents}":
         opens = set()
 
     def status(method: str, path: str) -> int:
-        response = rest.ask(method, path, authorization=f"Bearer {sent}", peer=str(OTHER), Upgrade="websocket")
+        sent = given and given.format(**tokens)
+        response = rest.ask(method, path, authorization=sent, peer=str(OTHER), Upgrade="websocket")
+        assert response.status_int != 401 or response.headers["WWW-Authenticate"].startswith("Bearer")
         return response.status_int
 
     for name in ("10.0.0.2", "h0_0_2"):

@@ -1,7 +1,6 @@
-"""Traces over REST, against the controller's real channel without agents' processes."""
+"""Traces of flows over REST, in any fabric; what else is traced, scripts/rest shows."""
 
 import random
-from ipaddress import IPv4Address
 
 import pytest
 from hypothesis import given
@@ -14,13 +13,9 @@ from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import traces
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.channel.traces import FlowOf
-from sopa_ryu.rest.operations import Problem
 from sopa_ryu.rest.trace_answer import tell_flow
-from sopa_ryu.rest.trace_plan import planned
 from tests.helpers.random_fabrics import random_fabric, some_pairs
-from topologies import Failures, FatTree, Host
-
-SRC, DST = "h0_0_2", "10.2.1.3"
+from topologies import Failures
 
 
 @given(st.integers(0, 10**6), st.sampled_from(list(Policy)))
@@ -65,14 +60,3 @@ def test_a_hashed_flow_takes_a_usable_path_wherever_there_is_one(seed: int) -> N
         ways = [*told["ways"], *told["others"]]
         assert {tuple(way["up"]) for way in ways} == usable
         assert len(told["ways"]) == (1 if usable else 0)
-
-
-def test_a_plan_names_no_path_that_there_is_not() -> None:
-    tree = FatTree(4)
-    src, dst = Host(0, 0, 2), Host(0, 1, 2)
-    assert planned({"src": "x", "dst": "y"}, Failures(tree), src, dst).ups == ((0,), (1,))
-    cut = Failures(tree, {"e0_0-a0_0": "down", "e0_0-a0_1": "down"})
-    with pytest.raises(Problem, match="no path is left"):
-        planned({}, cut, src, dst)
-    assert planned({}, cut, src, Host(0, 0, 3)).ups == ((),)
-    assert IPv4Address("10.0.0.2") == tree.ip(src)

@@ -110,25 +110,13 @@ def test_script(script: Path, clock: GreenTime, request: pytest.FixtureRequest) 
     play(script, Fabric(clock, FatTree(2)).handle, record=request.config.option.record)
 
 
-@pytest.mark.parametrize(("k", "interval"), [(4, 1.0), (6, 5.0)])
-def test_switches_are_asked_once_an_interval_evenly_spread(clock: GreenTime, k: int, interval: float) -> None:
-    fabric = Fabric(clock, FatTree(k), interval)
-    clock.run(3.5 * interval)
-    everyone = list(fabric.tree.switches())
-    for number, switch in enumerate(everyone, start=1):
-        first = 1000.0 + number * interval / len(everyone)
-        expected = [
-            at for at in (first, first + interval, first + 2 * interval, first + 3 * interval) if at <= clock.now
-        ]
-        assert fabric.sessions[switch].asked == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("interval", [0.5, INTERVAL, 60.0])
 def test_port_statistics_stay_fresh_for_some_intervals_and_a_minimum_time(clock: GreenTime, interval: float) -> None:
     fabric = Fabric(clock, FatTree(4), interval)
     session = fabric.sessions[EDGE]
     while not session.asked:
         clock.run(0.05)
+    assert session.asked[0] <= 1000.0 + interval
     session.answer_seconds = 1e9
     believed = max(FRESH_INTERVALS * interval, MIN_FRESH_SECONDS)
     clock.run(session.asked[0] + believed - 0.01 - clock.now)

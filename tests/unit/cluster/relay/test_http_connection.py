@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 
 import pytest
 import uvloop
@@ -15,6 +16,7 @@ from webob import Request, Response
 from sopa_ryu.cluster.relay import door, http_connection
 from sopa_ryu.cluster.relay.http_connection import Answer, HttpConnection
 from sopa_ryu.rest.operations import PROBLEM, Problem
+from tests.helpers.golden import Step, octets, play, scripts
 from tests.helpers.waiting import eventually
 
 
@@ -86,43 +88,19 @@ def asked(served: door.Door, request: bytes) -> tuple[int, dict[str, str], bytes
         return read(connection)
 
 
-HOST, CHUNKED = b"GET / HTTP/1.1\r\nHost: x\r\n", b"Transfer-Encoding: chunked"
+@pytest.mark.parametrize("script", scripts(__file__, "http"), ids=lambda path: path.stem)
+def test_requests(served: door.Door, script: Path, request: pytest.FixtureRequest) -> None:
+    def handle(step: Step) -> str:
+        """Send a request, and say what was read of it, or the status of its problem document."""
+        with client(served) as connection:
+            with contextlib.suppress(OSError):  # it may have answered before all was sent
+                connection.sendall(octets(step.command))
+            status, headers, body = read(connection)
+        if status != 200:
+            assert (headers["Content-Type"], json.loads(body)["status"]) == (PROBLEM, status)
+        return f"{status} {body.decode() if status == 200 else ''}"
 
-
-@pytest.mark.parametrize(
-    ("request_", "method", "path", "size", "query"),
-    [
-        (b"GET /a%20b?c=d HTTP/1.1\r\nHost: x\r\n\r\n", "GET", "/a b", 0, "c=d"),
-        (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc", "POST", "/a", 3, ""),
-        (b"PUT /a HTTP/1.1\r\nHost: x\r\n" + CHUNKED + b"\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n", "PUT", "/a", 3, ""),
-    ],
-)
-def test_a_request_is_read(served: door.Door, request_: bytes, method: str, path: str, size: int, query: str) -> None:
-    status, headers, body = asked(served, request_)
-    assert (status, headers["Content-Length"]) == (200, str(len(body)))
-    assert json.loads(body) == {"method": method, "path": path, "body": size, "query": query}
-
-
-@pytest.mark.parametrize(
-    ("request_", "status"),
-    [
-        (b"nothing\r\n\r\n", 400),
-        (b"GET / HTTP/1.1\r\n\r\n", 400),
-        (HOST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
-        (HOST + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\nX: y y\r\nX\x00: z\r\n\r\n", 400),
-        (HOST + b"Transfer-Encoding: gzip\r\n\r\n", 501),
-        (HOST + b"X: " + b"a" * (1 << 17), 431),
-        (HOST + b"Content-Length: 1000000\r\n\r\n" + b"a" * 1_000_000, 413),
-        (b"GET /crash HTTP/1.1\r\nHost: x\r\n\r\n", 500),
-        (b"GET /later?x HTTP/1.1\r\nHost: x\r\n\r\n", 409),
-    ],
-)
-def test_what_is_rejected_has_a_problem_document(served: door.Door, request_: bytes, status: int) -> None:
-    with client(served) as connection:
-        with contextlib.suppress(OSError):  # it may have answered before all was sent
-            connection.sendall(request_)
-        found, headers, body = read(connection)
-    assert (found, headers["Content-Type"], json.loads(body)["status"]) == (status, PROBLEM, status)
+    play(script, handle, record=request.config.option.record)
 
 
 def test_requests_of_a_connection_are_answered_in_order(served: door.Door) -> None:

@@ -4,60 +4,39 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
+from webob import Request, Response, dec
 
 from sopa_ryu.cluster.relay import upstream
 from sopa_ryu.cluster.relay.turns import Turns
 from sopa_ryu.cluster.relay.upstream import NoControllerError, Upstream
 from sopa_ryu.rest.operations import Problem
+from tests.helpers.wsgi import served
 
 
-class Server(ThreadingHTTPServer):
+class Server:
     """A controller's REST interface that answers every path with the same bytes."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.body, self.etag = b"{}", '"1"'
+        self.body, self.etag, self.url = b"{}", '"1"', ""
         self.asked: list[tuple[str, str | None, str | None]] = []
         self.may_answer = threading.Event()
         self.may_answer.set()
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        known = self.headers["If-None-Match"]
-        self.server.asked.append((self.path, known, self.headers["Via"]))
-        self.server.may_answer.wait(20)
-        unchanged = known == self.server.etag
-        body = b"" if unchanged else self.server.body
-        headers = {"ETag": self.server.etag, "Set-Cookie": "not for readers"}
-        if not unchanged:
-            headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
-        self.send_response(304 if unchanged else 200)
-        for header in headers.items():
-            self.send_header(*header)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
+    @dec.wsgify
+    def __call__(self, request: Request) -> Response:
+        self.asked.append((request.path_qs, request.headers.get("If-None-Match"), request.headers.get("Via")))
+        self.may_answer.wait(20)
+        headers = [("Content-Type", "application/json"), ("ETag", self.etag), ("Set-Cookie", "not for readers")]
+        return Response(self.body, headerlist=headers, conditional_response=True)
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as its, ThreadPoolExecutor() as threads:
-        threads.submit(its.serve_forever, 0.01)
-        yield its
-        its.shutdown()
+    controller = Server()
+    with served(controller) as controller.url:
+        yield controller
 
 
 def asking(urls: list[str], ask: Callable[[Upstream], Awaitable[None]]) -> Upstream:
