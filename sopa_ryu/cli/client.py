@@ -233,8 +233,10 @@ def _silence(url: str, error: Exception) -> str:
     hint = "Is the controller running there? (--controller URL, or SOPA_CONTROLLER)"
     if "WRONG_VERSION_NUMBER" in text:
         hint = "The controller does not use TLS there: write http:// instead of https://"
-    if ("Server disconnected" in text or "reset by peer" in text) and urlsplit(url).scheme == "http":
+    elif "Server disconnected" in text or "reset by peer" in text or "EOF occurred" in text:
         hint = "If the controller uses TLS there, write https:// instead of http://"
+        if urlsplit(url).scheme == "https":  # a server may reset the connection before its answer to the handshake is read
+            hint = "If the controller does not use TLS there, write http:// instead of https://"
     return f"no answer from {url}: {text}. {hint}"
 
 

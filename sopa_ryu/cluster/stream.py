@@ -126,6 +126,7 @@ def broken(error: Exception) -> Trouble:
     if isinstance(error, ConnectionResetError | BrokenPipeError):  # RemoteDisconnected is one of them
         return Trouble(
             Kind.UNREACHABLE,
-            "the node closed the connection without an answer (does it use TLS, and is its CA file given?)",
+            "the node closed the connection without an answer (it uses TLS and no CA file is given, or a CA file is given and it "
+            "does not use TLS?)",
         )
     return Trouble(Kind.UNREACHABLE, text)

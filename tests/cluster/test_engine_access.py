@@ -67,7 +67,7 @@ def test_wrong_certificates_are_named(
         (Access(stranger.certificate), "the node's certificate cannot be trusted"),
         (Access(ca), "does not accept this client's certificate, or requires one"),
         (Access(ca, client.certificate, client.key), "does not accept this client's certificate, or requires one"),
-        (Access(), "does it use TLS, and is its CA file given?"),
+        (Access(), "it uses TLS and no CA file is given"),
     ):
         engine = connect(strict, access)
         for error in (failure(engine.read), failure(engine.watch(1).__next__)):
