@@ -7,12 +7,14 @@ import select
 import socket
 import threading
 import time
+from functools import partial
 from ipaddress import IPv4Address
 
+from sopa_ryu.arbiter.allocation import Allocation
 from sopa_ryu.arbiter.budgets import Budgets
-from sopa_ryu.arbiter.schedule import RejectedError, Schedule, Timing
+from sopa_ryu.arbiter.build import build
+from sopa_ryu.arbiter.schedule import SLOTS, RejectedError, Schedule, Timing
 from sopa_ryu.channel.slots import Granted, read_demand, write_grant
-from tests.models.memory_allocator import MemoryAllocator
 from topologies import Failures, FatTree
 
 SLOT_NS = 3_200_000
@@ -32,7 +34,8 @@ class SlotArbiter:
         self.socket.setblocking(False)
         self.port = self.socket.getsockname()[1]
         self.granted: dict[tuple[int, IPv4Address], Granted] = {}
-        self._schedule = Schedule(Timing(slot_ns, lease_ms), MemoryAllocator)
+        build()
+        self._schedule = Schedule(Timing(slot_ns, lease_ms), partial(Allocation, batch=SLOTS))
         self._schedule.follow(Budgets(Failures(FatTree(4)), mbit, slot_ns))
         self._schedule.accept(term)
         self._done = threading.Event()
