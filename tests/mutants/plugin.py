@@ -7,6 +7,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 PACKAGES = ("topologies", "flowrules", "sopa_ryu", "experiments")
 
@@ -22,7 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--functions-of", type=Path, metavar="FILE", help="run the test functions in a file, in its order")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
+    # that an example fails is enough: to look for the smallest one takes minutes
+    settings.register_profile("unshrunk", settings.default, phases=(Phase.explicit, Phase.generate))
+    settings.load_profile("unshrunk")
     if config.option.lines_to:
         config.pluginmanager.register(Recorder(config.option.lines_to, config.rootpath))
 
