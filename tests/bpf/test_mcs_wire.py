@@ -315,7 +315,7 @@ def ends(pair: Pair, tmp_path: Path) -> Iterator[Ends]:
 
 
 def test_the_program_at_the_sockets_is_put_back_and_nothing_is_left_of_it(ends: Ends) -> None:
-    """What two agents scatter: tests/lab/test_agents.py."""
+    """What two agents scatter: tests/lab/test_emulation.py."""
     before = ends.state()
     with ends.at_work() as (one, other):
         detached = program_of(ends.pair.host)

@@ -1,6 +1,6 @@
 """The push channel over real WebSockets on eventlet, without switches: a server in a process of its own.
 
-What tests/switch/test_push.py and tests/contract show with a real controller is not shown again.
+What tests/contract shows with a real controller is not shown again.
 """
 
 import contextlib
