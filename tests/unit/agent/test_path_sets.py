@@ -92,6 +92,15 @@ def test_a_change_swaps_the_table_for_the_one_computed_anew_if_that_is_another(k
             assert sets.follow(failures) == (table if table != before else None)
 
 
+def test_a_failure_that_excludes_no_path_of_this_host_shifts_its_weights() -> None:
+    sets, one = sets_of(), down("a0_0-c0_0")
+    sets.follow(one)
+    other = one.with_failed("a1_0-c0_0")  # over a core switch that this host's pod has lost already
+    edge = TREE.edge_of(next(TREE.hosts()))
+    assert one.choices_from(edge) == other.choices_from(edge)
+    assert table_of(sets, other) != table_of(sets_of(), one)
+
+
 def test_only_what_a_change_touches_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     sets, asked, whole = sets_of(FatTree(8)), list[object](), Failures.choices_from
     sets.follow(Failures(FatTree(8)))
