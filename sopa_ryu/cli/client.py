@@ -235,7 +235,9 @@ def _silence(url: str, error: Exception) -> str:
         hint = "The controller does not use TLS there: write http:// instead of https://"
     elif "Server disconnected" in text or "reset by peer" in text or "EOF occurred" in text:
         hint = "If the controller uses TLS there, write https:// instead of http://"
-        if urlsplit(url).scheme == "https":  # a server may reset the connection before its answer to the handshake is read
+        if (
+            urlsplit(url).scheme == "https"
+        ):  # a server may reset the connection before its answer to the handshake is read
             hint = "If the controller does not use TLS there, write http:// instead of https://"
     return f"no answer from {url}: {text}. {hint}"
 

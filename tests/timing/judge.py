@@ -1,9 +1,9 @@
 """Verdicts on how fast the product is, on machines that are shared: each sample beside a control, and never by one sample.
 
 A sample counts only if the bare machine was on time meanwhile: one during which the control was later than tolerated is *void* and
-taken again, up to `MAX_VOID` times. A bound is kept if `NEEDED` of at most ``2 * NEEDED - 1`` samples that count keep it, which is
-to say that their median does: a product that keeps it in 95% of the cases fails one run of 860 (binomial, 3 of 5), one that keeps
-it in 10% passes one of 117.
+taken again, up to `MAX_VOID` times, also if it could not be taken. A bound is kept if `NEEDED` of at most ``2 * NEEDED - 1``
+samples that count keep it, which is to say that their median does: a product that keeps it in 95% of the cases fails one run of 860
+(binomial, 3 of 5), one that keeps it in 10% passes one of 117.
 """
 
 from collections.abc import Callable
@@ -57,11 +57,17 @@ class Timing:
         void: list[float] = []
         kept = 0
         while kept < NEEDED and len(values) - kept < NEEDED and len(void) < MAX_VOID:
+            failed = None
             with control:
-                value = sample()
+                try:
+                    value = sample()
+                except AssertionError as error:
+                    failed = error
             if control.late > tolerated:
                 void.append(control.late)
                 continue
+            if failed is not None:
+                raise failed
             values.append(value)
             late.append(control.late)
             kept += value <= bound if relation == "at most" else value >= bound

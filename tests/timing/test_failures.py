@@ -58,11 +58,13 @@ def lost_by(lab: SopaLab, link: str) -> float:
     with UdpStream(lab.lab, TREE.host(SRC), TREE.host(DST), PER_SECOND) as stream:
         time.sleep(0.3)
         began = time.time()
-        with standing_still(lab.controller.pid):
-            lab.lab.set_link(link, up=False)
-            time.sleep(1.0)
-        ended = time.time()
-    lab.lab.set_link(link, up=True)
+        try:
+            with standing_still(lab.controller.pid):
+                lab.lab.set_link(link, up=False)
+                time.sleep(1.0)
+        finally:
+            ended = time.time()
+            lab.lab.set_link(link, up=True)
     return len(stream.lost(began, ended - 0.1))
 
 

@@ -63,6 +63,21 @@ def test_a_sample_of_a_late_machine_is_recorded_only(tmp_path: Path, monkeypatch
     assert "2 samples taken again" in "\n".join(report.summary([line]))
 
 
+def test_a_sample_that_cannot_be_taken_fails_only_a_machine_that_is_on_time() -> None:
+    def sample() -> float:
+        assert next(steps) != BAD, "a ping is lost"
+        return GOOD
+
+    for late, said in ((0.5, ""), (0.0, "a ping is lost")):
+        steps, failed = iter([BAD, GOOD, GOOD, GOOD]), ""
+        control = Told(iter([late, 0.0, 0.0, 0.0]))
+        try:
+            Timing().at_most(2.0, sample, what="steps", control=control, tolerated=0.1)
+        except AssertionError as error:
+            failed = str(error)
+        assert failed.partition("\n")[0] == said
+
+
 def test_a_machine_that_is_always_late_is_no_verdict_on_the_product() -> None:
     assert "15 more samples say nothing" in judged([GOOD] * MAX_VOID, dict.fromkeys(range(MAX_VOID), 0.5))
 
