@@ -172,7 +172,10 @@ class Script:
 
     def _at(self, step: Step) -> int:
         at = step.options.get("at")
-        return 0 if at is None else self.host.gate.begin_of(NOW) + round(float(at) * 1000) * (SLOT_NS // 1000)
+        if at is None:
+            return 0
+        # a slot is longer than a machine may have been up: what was due before that is as late as what was due just then
+        return max(1, self.host.gate.begin_of(NOW) + round(float(at) * 1000) * (SLOT_NS // 1000))
 
     @staticmethod
     def _frame(step: Step) -> bytes:
