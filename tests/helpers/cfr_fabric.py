@@ -70,7 +70,7 @@ class Capture:
                     if 14 + int.from_bytes(frame[16:18], "big") > header:
                         seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
                         at = seconds * 10**9 + nanoseconds - self.clock.ahead_ns
-                        # the kernel begins to note times shortly after it is told to; what came before seems to come now
+                        # packets before the kernel began to stamp them (SO_TIMESTAMPNS) have the time of this reading
                         if at < closed:
                             found.append(Arrival(at, IPv4Address(frame[26:30]), word_of(frame)))
         return found

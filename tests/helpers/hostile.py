@@ -29,7 +29,7 @@ DENIED = [
     "dl_type=0x8847",
 ]
 BFD_DOWN = f"20400318{1:08x}{0:08x}{100_000:08x}{100_000:08x}{0:08x}"
-"""A control packet (RFC 5880, section 4.1) that says Down to whoever listens."""
+"""A BFD control packet (RFC 5880, section 4.1) in state Down, with 0 as Your Discriminator."""
 
 
 def denied(fabric: Any, src: Host, dst: Host) -> Iterator[str]:

@@ -53,7 +53,10 @@ class Surplus:
         if self._since is None or now - self._since < UNEVEN_SECONDS:
             spread = max(agents.values()) - min(agents.values())
             uneven = spread >= max(UNEVEN_AGENTS, UNEVEN_SHARE * sum(agents.values()) / len(agents))
-            self._since = None if not uneven else now if self._since is None else self._since
+            if not uneven:
+                self._since = None
+            elif self._since is None:
+                self._since = now
             return []
         sent = list(islice((each for each in sessions if _plain(each.first) in agents), BATCH))
         if not sent:

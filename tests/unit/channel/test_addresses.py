@@ -46,7 +46,7 @@ class Client:
 
     def do_client(self, count: str, hosts: str = "0") -> str:
         jitter = SimpleNamespace(uniform=lambda low, high: high)
-        self.its, self.hosts = Addresses(RELAYS[: int(count)], "10.0.0.2", jitter), int(hosts)  # type: ignore[arg-type]
+        self.its, self.hosts = Addresses(RELAYS[: int(count)], "10.0.0.2", jitter), int(hosts)  # type: ignore[arg-type]  # jitter of a constant
         return self._asks(0.0)
 
     def do_rejected(self) -> str:

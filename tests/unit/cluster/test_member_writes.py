@@ -21,7 +21,10 @@ from topologies import Failures, FatTree
 
 TREE = FatTree(4)
 LEASES = {"m1": 11, "m2": 22}
-LATE: Callable[[], Written | None] = lambda: None  # noqa: E731 - no write is late
+
+
+def nothing_late() -> Written | None:
+    return None
 
 
 class MemoryEngine:
@@ -31,7 +34,8 @@ class MemoryEngine:
         self.address = SimpleNamespace(name="sopa")
         self.keys: dict[str, Kept] = {}
         self.revision = 1
-        self.lost, self.was_done, self.late = "", False, LATE
+        self.lost, self.was_done = "", False
+        self.late: Callable[[], Written | None] = nothing_late
 
     def read(self, patience: float | None = None) -> Contents:
         return Contents(self.revision, dict(self.keys), whole=True)
@@ -58,7 +62,7 @@ class MemoryEngine:
 
 
 class Hands:
-    """What the application is told."""
+    """An application that records what its member calls."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -92,7 +96,7 @@ class World:
         self.engine, self.hands = MemoryEngine(), Hands()
         charter = Charter(records.FORMAT, TREE.document(), "mac")
         identity = Identity("m1", "http://m1", "1", "")
-        self.its = Member(self.engine, identity, charter, 10, self.hands, clock=lambda: 100.0)  # type: ignore[arg-type]
+        self.its = Member(self.engine, identity, charter, 10, self.hands, clock=lambda: 100.0)  # type: ignore[arg-type]  # stand-ins
         self.engine.write({"charter": records.write(charter._replace(fabric=FatTree(int(k)).document()))})
         self.its.candidacy.granted(LEASES["m1"], 10.0, 100.0)
         self.do_name("m1", "5")
