@@ -185,8 +185,9 @@ def test_what_is_lost_is_soon_sent_again_and_a_path_that_has_died_is_left(relaye
     pair, relay = relayed
     with scattering((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE)):
         relay.loses_each = 300
-        assert exchange(pair, 1_000_000)
-        assert statistics(pair._host)["TcpExtTCPSackRecovery"] > 0
+        # chance may have it that what is lost of one exchange are acknowledgements, or its last packets
+        while not statistics(pair._host)["TcpExtTCPSackRecovery"]:
+            assert exchange(pair, 1_000_000)
         relay.loses_each, relay.dead = 0, {INTER_POD[2]}
         before = dict(relay.taken)
         assert exchange(pair, 1_000_000)
