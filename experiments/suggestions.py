@@ -9,8 +9,6 @@ from collections.abc import Iterable
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """Return the error message for a name that does not exist.
 
-    Examples
-    --------
     >>> unknown("scheme", "sopp", ["ecmp", "sopa"])
     "unknown scheme 'sopp': did you mean sopa? expected one of ecmp, sopa"
     """

@@ -25,17 +25,9 @@ MOST_ANSWERS = 2000
 def affected(before: Failures, after: Failures) -> frozenset[Switch] | None:
     """Return the switches whose rules may differ between two sets of failures of one fabric.
 
-    Parameters
-    ----------
-    before, after : Failures
-
-    Returns
-    -------
-    frozenset of Switch or None
+    Returns:
         The rules of all others are the same, and so are their `allowed_uplinks`. None if it would take too long to find them.
 
-    Examples
-    --------
     >>> from topologies import FatTree
     >>> tree = FatTree(32)
     >>> its = affected(Failures(tree), Failures(tree, {"a0_0-c0_1": "down"}))

@@ -13,12 +13,9 @@ from topologies.structure import Clos, Host, Level, Switch
 class HashedWay(NamedTuple):
     """The way of a flow that the switches hash.
 
-    Attributes
-    ----------
-    up : tuple of int or None
-        The uplinks that it takes, as of a path; None if a switch on the way has no uplink left and drops it.
-    reachable : tuple of tuple of int
-        All ways that some flow between these hosts may take.
+    Attributes:
+        up: The uplinks that it takes, as of a path; None if a switch on the way has no uplink left and drops it.
+        reachable: All ways that some flow between these hosts may take.
     """
 
     up: tuple[int, ...] | None
@@ -30,8 +27,6 @@ def hashed_way(failures: Failures, src: Host, dst: Host, flow: FiveTuple) -> Has
 
     Until then a switch may send it elsewhere: around a port that has just lost its link.
 
-    Examples
-    --------
     >>> from ipaddress import IPv4Address
     >>> from topologies import FatTree
     >>> tree = FatTree(4)

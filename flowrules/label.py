@@ -38,15 +38,11 @@ LABELLED = (f"{_HEAD}:00:00", "ff:ff:ff:ff:00:00")
 def hop_bytes(up: tuple[int, ...]) -> tuple[int, int]:
     """Return the two hop bytes of a path, `UNUSED` for a hop that it does not take.
 
-    Parameters
-    ----------
-    up : tuple of int
-        The uplink index of each upward hop: none, one or two.
+    Args:
+        up: The uplink index of each upward hop: none, one or two.
 
-    Raises
-    ------
-    ValueError
-        For more than two hops, or an uplink index outside 0..254.
+    Raises:
+        ValueError: For more than two hops, or an uplink index outside 0..254.
     """
     if len(up) > 2 or not all(0 <= index < UNUSED for index in up):
         raise ValueError(f"a path has at most two uplink indices from 0 to 254, not {up}")
@@ -57,8 +53,6 @@ def hop_bytes(up: tuple[int, ...]) -> tuple[int, int]:
 def option(up: tuple[int, ...]) -> str:
     """Return the label in hexadecimal, as the REST interface shows it; parameters and errors as of `hop_bytes`.
 
-    Examples
-    --------
     >>> option((0, 1)), option((1,))
     ('9e040001', '9e0401ff')
     """
@@ -69,8 +63,6 @@ def option(up: tuple[int, ...]) -> str:
 def carrier_mac(up: tuple[int, ...]) -> str:
     """Return the Ethernet source address that carries the label; parameters and errors as of `hop_bytes`.
 
-    Examples
-    --------
     >>> carrier_mac((0, 1))
     '02:53:9e:04:00:01'
     """
@@ -88,8 +80,6 @@ def match_hop(hop: int, index: int) -> tuple[str, str]:
 def parse_mac(mac: str) -> tuple[int, int] | None:
     """Return the hop bytes in an Ethernet source address, or None if it carries no label.
 
-    Examples
-    --------
     >>> parse_mac("02:53:9e:04:01:ff"), parse_mac("02:00:0a:00:00:02")
     ((1, 255), None)
     """

@@ -148,20 +148,14 @@ def destined(prefix: IPv4Network) -> tuple[Field, ...]:
 class Flow(NamedTuple):
     """One flow entry.
 
-    Parameters
-    ----------
-    table, priority
-        The entry's flow table and its priority there.
-    match : tuple of (field, value) or (field, (value, mask))
-        Fields and values as OXM names and writes them, ``("ipv4_dst", ("10.0.0.0", "255.255.255.0"))``.
-    apply, write : tuple of Action
-        Actions to apply immediately, and actions to write to the action set, which is executed when the pipeline ends.
-    metadata : int or None
-        The value to write into the packet's metadata.
-    goto : Table or None
-        The next table; without one and without an output the packet is dropped and counted by the entry.
-    purpose : str
-        The reason for the entry, in a few words for the operator. It is part of the cookie.
+    Args:
+        table, priority: The entry's flow table and its priority there.
+        match: Fields and values as OXM names and writes them, ``("ipv4_dst", ("10.0.0.0", "255.255.255.0"))``.
+        apply, write: Actions to apply immediately, and actions to write to the action set, which is executed when the pipeline
+            ends.
+        metadata: The value to write into the packet's metadata.
+        goto: The next table; without one and without an output the packet is dropped and counted by the entry.
+        purpose: The reason for the entry, in a few words for the operator. It is part of the cookie.
     """
 
     table: Table

@@ -32,16 +32,10 @@ class Steering(NamedTuple):
 def steering(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Steering]:
     """Compress `allowed_uplinks` and `hash_slots` by longest prefix: one answer for None, then those of pods and racks that differ.
 
-    Parameters
-    ----------
-    tree : Clos
-    switch : Switch
-        An edge or aggregation switch.
-    failures : Failures or None
+    Args:
+        switch: An edge or aggregation switch.
 
-    Yields
-    ------
-    Steering
+    Yields:
         A pod before its racks.
     """
     everyone = tree.uplinks(switch)
@@ -81,18 +75,11 @@ def allowed_uplinks(
     These are the uplinks of paths without a failure; if a rack has no such path, the uplinks of paths without a hard failure.
     Each switch decides alone: for every uplink allowed here, the switch above it finds the rest of such a path among its own.
 
-    Parameters
-    ----------
-    tree : Clos
-    switch : Switch
-        An edge or aggregation switch.
-    failures : Failures
-    pods : iterable of int, optional
-        Restricts the answer to the racks of these pods.
+    Args:
+        switch: An edge or aggregation switch.
+        pods: Restricts the answer to the racks of these pods.
 
-    Returns
-    -------
-    dict
+    Returns:
         From each rack's edge switch, pod by pod, to uplink indices in ascending order, none if the rack cannot be reached.
     """
     leading = _from_edge if switch.level is Level.EDGE else _from_aggregation
@@ -111,12 +98,8 @@ def hash_slots(
 
     Every allowed uplink is there at least once, so that flows have another one as soon as their own loses its link.
 
-    Parameters
-    ----------
-    switch : Switch
-    failures : Failures
-    allowed : mapping
-        As of `allowed_uplinks`.
+    Args:
+        allowed: As of `allowed_uplinks`.
     """
     balance = balance_of(failures)
     if balance is None:

@@ -27,25 +27,16 @@ def switch_rules(
 ) -> SwitchRules:
     """Compute every flow entry and group of a switch.
 
-    Parameters
-    ----------
-    tree : Clos
-    switch : Switch
-        A switch of that fabric.
-    failures : Failures, optional
-        What has failed or is drained. Additional entries steer packets around it: unlabelled packets, and labelled ones whose
-        path has failed. Until they are installed, the groups cover the failures that a switch detects itself.
-    no_label : collection of Host
-        Hosts that may not choose paths: their packets are treated as unlabelled.
+    Args:
+        switch: A switch of that fabric.
+        failures: What has failed or is drained. Additional entries steer packets around it: unlabelled packets, and labelled
+            ones whose path has failed. Until they are installed, the groups cover the failures that a switch detects itself.
+        no_label: Hosts that may not choose paths: their packets are treated as unlabelled.
 
-    Returns
-    -------
-    SwitchRules
+    Returns:
         For a healthy fat-tree at most 3k + 30 flow entries, and one more for each host in ``no_label``. Entries that do not
         depend on the switch are shared objects.
 
-    Examples
-    --------
     >>> from topologies import FatTree
     >>> tree = FatTree(4)
     >>> rules = switch_rules(tree, tree.switch("c0_1"))

@@ -30,22 +30,14 @@ class FiveTuple(NamedTuple):
 def chosen(flow: FiveTuple, ports: Sequence[int], basis: int) -> int | None:
     """Return the port of ``ports`` that a flow leaves by; None if there is none.
 
-    Parameters
-    ----------
-    flow : FiveTuple
-    ports : sequence of int
-        The live ones, in the order of the action; one that is named more often gets more flows.
-    basis : int
-        Of the action: other bases choose independently.
+    Args:
+        ports: The live ones, in the order of the action; one that is named more often gets more flows.
+        basis: Of the action: other bases choose independently.
 
-    Returns
-    -------
-    int or None
+    Returns:
         By highest random weight: each place in the list has a hash with the flow, and the highest wins (Thaler, Ravishankar,
         IEEE/ACM Transactions on Networking 6(1), 1998).
 
-    Examples
-    --------
     >>> flow = FiveTuple(IPv4Address("10.0.0.2"), IPv4Address("10.2.1.3"), TCP, 40000, 5201)
     >>> [chosen(flow, (3, 4), basis) for basis in range(6)]
     [3, 4, 3, 4, 3, 4]

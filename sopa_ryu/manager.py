@@ -113,10 +113,8 @@ def check_port(host: str, port: int, option: str) -> None:
 
     Ryu itself would log a traceback and continue without the server.
 
-    Raises
-    ------
-    StartError
-        If it cannot.
+    Raises:
+        StartError: If it cannot.
     """
     if os.path.isdir(os.path.dirname(host)):
         return  # the path of a Unix domain socket, which Ryu accepts too
@@ -141,10 +139,8 @@ def check_port(host: str, port: int, option: str) -> None:
 def check_switch_tls(conf: Any) -> None:
     """Check the certificates of OpenFlow over TLS, and warn if any client is accepted as a switch.
 
-    Raises
-    ------
-    StartError
-        If one of certificate and key is missing, with which Ryu would listen without TLS, or a file cannot be used.
+    Raises:
+        StartError: If one of certificate and key is missing, with which Ryu would listen without TLS, or a file cannot be used.
     """
     from sopa_ryu.southbound import listener
 

@@ -275,10 +275,8 @@ def register(conf: cfg.ConfigOpts) -> None:
 def settings(conf: cfg.ConfigOpts) -> Settings:
     """Return the checked options.
 
-    Raises
-    ------
-    OptionError
-        If a value is invalid or two options contradict each other.
+    Raises:
+        OptionError: If a value is invalid or two options contradict each other.
     """
     register(conf)
     carrier = conf[GROUP].carrier

@@ -37,16 +37,12 @@ Place = tuple[int, int]
 class Balance:
     """The classes of a fabric with failures, the links' capacities and their factors.
 
-    Parameters
-    ----------
-    failures : Failures
-    rounds : int, optional
-        At most so many rounds.
+    Args:
+        rounds: At most so many rounds.
 
-    Attributes
-    ----------
-    least : list of float
-        The bandwidth of each pair of racks before the first and after each further round, if all pairs send as much; for tests.
+    Attributes:
+        least: The bandwidth of each pair of racks before the first and after each further round, if all pairs send as much; for
+            tests.
     """
 
     def __init__(self, failures: Failures, rounds: int = ROUNDS) -> None:

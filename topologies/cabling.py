@@ -23,29 +23,19 @@ _NONE: frozenset[int] = frozenset()
 class Cabling(Identities):
     """The switches, hosts, ports and links of a Clos fabric. Nothing is stored but the exceptions.
 
-    Parameters
-    ----------
-    shape : Shape
-    mbit : mapping of str to float, optional
-        Mbit/s of the links above hosts, edge and aggregation switches, by `LINK_LEVELS`; without it every link carries as much.
-    links : mapping of str to float or "absent", optional
-        Exceptions: Mbit/s of single links by name, or ``absent`` for a cable between switches that is not there.
-    gateways, no_label : iterable of str
-        The names of hosts that lead out of the fabric, and of hosts that may not choose paths.
+    Args:
+        mbit: Mbit/s of the links above hosts, edge and aggregation switches, by `LINK_LEVELS`; without it every link carries as
+            much.
+        links: Exceptions: Mbit/s of single links by name, or ``absent`` for a cable between switches that is not there.
+        gateways, no_label: The names of hosts that lead out of the fabric, and of hosts that may not choose paths.
 
-    Attributes
-    ----------
-    absent : frozenset of Link
-        The links that are not there.
-    gateways : tuple of Host
-        The hosts that lead out of the fabric, in the order of their addresses.
-    no_label : frozenset of Host
-        The hosts that may not choose paths.
+    Attributes:
+        absent: The links that are not there.
+        gateways: The hosts that lead out of the fabric, in the order of their addresses.
+        no_label: The hosts that may not choose paths.
 
-    Raises
-    ------
-    TopologyError
-        For a number out of range, an unknown name, or a host's link that is absent.
+    Raises:
+        TopologyError: For a number out of range, an unknown name, or a host's link that is absent.
     """
 
     def __init__(
@@ -205,10 +195,8 @@ class Cabling(Identities):
     def uplink(self, switch: Switch, index: int) -> Switch:
         """Return the switch at the other end of an uplink, by its index.
 
-        Raises
-        ------
-        TopologyError
-            If the switch has no such uplink.
+        Raises:
+            TopologyError: If the switch has no such uplink.
         """
         above = self._above(switch, index)
         if self.absent and Link(switch, above) in self.absent:
@@ -283,22 +271,12 @@ class Cabling(Identities):
     def port(self, node: Node, towards: Node) -> int:
         """Return the port of one node that leads to another.
 
-        Parameters
-        ----------
-        node, towards : Switch or Host
-
-        Returns
-        -------
-        int
+        Returns:
             OpenFlow's port number, from 1; 0 if ``node`` is a host.
 
-        Raises
-        ------
-        TopologyError
-            If the two are not cabled together.
+        Raises:
+            TopologyError: If the two are not cabled together.
 
-        Examples
-        --------
         >>> cabling = Cabling(Shape(pods=4, edges=2, aggregations=2, cores=4, hosts=2))
         >>> a, c = cabling.switch("a0_0"), cabling.switch("c0_1")
         >>> cabling.port(a, c), cabling.port(c, a)
@@ -332,13 +310,9 @@ class Cabling(Identities):
     def element(self, name: str) -> Switch | Link:
         """Return the switch or link of that name, as failures and drains name them.
 
-        Raises
-        ------
-        TopologyError
-            If there is none, or a link is named from its upper end.
+        Raises:
+            TopologyError: If there is none, or a link is named from its upper end.
 
-        Examples
-        --------
         >>> Cabling(Shape(pods=1, edges=2, aggregations=2, cores=0, hosts=2)).element("h0_0_2-e0_0").lower
         Host(pod=0, edge=0, number=2)
         """
@@ -362,10 +336,8 @@ class Cabling(Identities):
     def capacity(self, link: Link) -> float:
         """Return what a link carries in each direction, in Mbit/s; relative to the others if the fabric has no rates.
 
-        Raises
-        ------
-        TopologyError
-            If the link is absent, or no link of the fabric.
+        Raises:
+            TopologyError: If the link is absent, or no link of the fabric.
         """
         rate = self._rates.get(link)
         if rate is not None:

@@ -43,10 +43,8 @@ _MENDS = {
 class FabricFileError(TopologyError):
     """A fabric file that cannot be used.
 
-    Attributes
-    ----------
-    problems : tuple of Problem
-        In the order of the lines.
+    Attributes:
+        problems: In the order of the lines.
     """
 
     def __init__(self, path: Path | str, problems: list[Problem]) -> None:
@@ -61,11 +59,8 @@ class FabricFileError(TopologyError):
 class FabricFile:
     """A fabric, and where its file says what.
 
-    Attributes
-    ----------
-    fabric : Clos
-    lines : mapping of str to int
-        The line of each key: ``pods``, ``mbit.host``, ``links.a0_0-c0_1``, ``gateways.h3_0_2``.
+    Attributes:
+        lines: The line of each key: ``pods``, ``mbit.host``, ``links.a0_0-c0_1``, ``gateways.h3_0_2``.
     """
 
     fabric: Clos
@@ -75,10 +70,8 @@ class FabricFile:
 def load(path: Path) -> Clos:
     """Return the fabric that a file describes.
 
-    Raises
-    ------
-    TopologyError
-        If it cannot be read, or describes no fabric: a `FabricFileError`, with all that is wrong.
+    Raises:
+        TopologyError: If it cannot be read, or describes no fabric: a `FabricFileError`, with all that is wrong.
     """
     return read_file(path).fabric
 
@@ -107,13 +100,9 @@ def read_file(path: Path) -> FabricFile:
 def parse(text: str, path: Path | str = "fabric file") -> FabricFile:
     """Return the fabric that the text of a file describes; ``path`` is for messages.
 
-    Raises
-    ------
-    FabricFileError
-        If it describes no fabric.
+    Raises:
+        FabricFileError: If it describes no fabric.
 
-    Examples
-    --------
     >>> parse("{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 48}").fabric.title
     '3x2 leaf-spine fabric'
     """

@@ -50,12 +50,7 @@ class Fewer(NamedTuple):
 
 
 class Summary:
-    """The numbers of a fabric.
-
-    Parameters
-    ----------
-    tree : Clos
-    """
+    """The numbers of a fabric."""
 
     def __init__(self, tree: Clos) -> None:
         self.tree = tree
@@ -197,9 +192,7 @@ class Summary:
 
         Racks that are `cut_off` are left out.
 
-        Returns
-        -------
-        dict of str to list of Fewer
+        Returns:
             ``inter-rack`` and ``inter-pod``, as far as the fabric has such pairs.
         """
         tree = self.tree

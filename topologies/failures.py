@@ -51,25 +51,16 @@ class Excluded(NamedTuple):
 class Failures(Mapping[str, str]):
     """An immutable set of failed switches and links, each with the reason why packets must not take it.
 
-    Parameters
-    ----------
-    tree : Clos
-        The fabric that they belong to.
-    reasons : mapping of str to str
-        From the name of a switch or link (``a0_0``, ``a0_0-c0_1``) to a `Reason` or any other text.
+    Args:
+        tree: The fabric that they belong to.
+        reasons: From the name of a switch or link (``a0_0``, ``a0_0-c0_1``) to a `Reason` or any other text.
 
-    Attributes
-    ----------
-    elements : mapping of Switch or Link to str
-        The failed elements, each with its name, in the order of the names.
+    Attributes:
+        elements: The failed elements, each with its name, in the order of the names.
 
-    Raises
-    ------
-    TopologyError
-        If a name is no switch or link of the fabric.
+    Raises:
+        TopologyError: If a name is no switch or link of the fabric.
 
-    Examples
-    --------
     >>> from topologies import FatTree, Host
     >>> failures = Failures(FatTree(4), {"a0_0-c0_1": Reason.DOWN})
     >>> usable, excluded = failures.split(Host(0, 0, 2), Host(2, 0, 2))
@@ -124,10 +115,8 @@ class Failures(Mapping[str, str]):
         A path is excluded if any switch or link on it has failed, on the way up from the source or down to the destination
         (SOPA paper, section 3.4).
 
-        Raises
-        ------
-        TopologyError
-            If one of them is no host of the fabric.
+        Raises:
+            TopologyError: If one of them is no host of the fabric.
         """
         paths = self.tree.candidate_paths(src, dst)
         if not self._reasons:
@@ -160,18 +149,13 @@ class Failures(Mapping[str, str]):
         The answer equals that of `split` for hosts whose own links have not failed. Racks that no failure distinguishes share
         one tuple, so that the cost depends on the failures and not on the size of the fabric.
 
-        Parameters
-        ----------
-        edge : Switch
-            The edge switch of the source.
-        pods : iterable of int, optional
-            Restricts the answer to the racks of these pods, for example those of `pods_affected`.
+        Args:
+            edge: The edge switch of the source.
+            pods: Restricts the answer to the racks of these pods, for example those of `pods_affected`.
 
-        Returns
-        -------
-        dict
-            From each edge switch, in the order of `Clos.switches`, to the uplink indices of its candidate paths; an empty
-            tuple if none is left.
+        Returns:
+            From each edge switch, in the order of `Clos.switches`, to the uplink indices of its candidate paths; an empty tuple
+            if none is left.
         """
         tree, lost = self.tree, self.lost_uplinks
         lowest = self.alive(edge)
@@ -204,22 +188,15 @@ class Failures(Mapping[str, str]):
     def pods_affected(self, edge: Switch, changed: Iterable[str]) -> frozenset[int]:
         """Return the pods to whose racks the candidate paths from ``edge`` may change when some elements fail or heal.
 
-        Parameters
-        ----------
-        edge : Switch
-            The edge switch of the source.
-        changed : iterable of str
-            The names of these switches and links, failed now or not.
+        Args:
+            edge: The edge switch of the source.
+            changed: The names of these switches and links, failed now or not.
 
-        Returns
-        -------
-        frozenset of int
+        Returns:
             For the racks of every other pod, `choices_from` returns the same before and after.
 
-        Raises
-        ------
-        TopologyError
-            If a name is no switch or link of the fabric.
+        Raises:
+            TopologyError: If a name is no switch or link of the fabric.
         """
         every = frozenset(range(self.tree.pods))
         own = frozenset({edge.pod})

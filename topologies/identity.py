@@ -72,19 +72,13 @@ _LEVEL = {letter: level for level, letter in _LETTER.items()}
 class Shape(NamedTuple):
     """The numbers of a Clos fabric's switches and hosts.
 
-    Attributes
-    ----------
-    pods : int
-        1 to 255. One pod without core switches is a leaf-spine fabric: its edge switches are the leaves, its aggregation switches
-        the spines.
-    edges : int
-        Edge switches of a pod, 1 to 255.
-    aggregations : int
-        Aggregation switches of a pod, 1 to 254.
-    cores : int
-        Core switches in all: a multiple of ``aggregations``, at most 254 for each; 0 with one pod only.
-    hosts : int
-        Hosts of an edge switch, 1 to 252.
+    Attributes:
+        pods: 1 to 255. One pod without core switches is a leaf-spine fabric: its edge switches are the leaves, its aggregation
+            switches the spines.
+        edges: Edge switches of a pod, 1 to 255.
+        aggregations: Aggregation switches of a pod, 1 to 254.
+        cores: Core switches in all: a multiple of ``aggregations``, at most 254 for each; 0 with one pod only.
+        hosts: Hosts of an edge switch, 1 to 252.
     """
 
     pods: int
@@ -137,23 +131,13 @@ LARGEST = Shape(**{name: most for name, (_, most) in RANGES.items()})
 class Identities:
     """The switches and hosts of a Clos fabric, by position, name, datapath id and address.
 
-    Parameters
-    ----------
-    shape : Shape
+    Attributes:
+        pods, edges, aggregations, cores: As of `Shape`.
+        cores_of_group: Core switches that serve the aggregation switches of one index: the uplinks of an aggregation switch.
+        hosts_per_edge: Hosts of an edge switch.
 
-    Attributes
-    ----------
-    pods, edges, aggregations, cores : int
-        As of `Shape`.
-    cores_of_group : int
-        Core switches that serve the aggregation switches of one index: the uplinks of an aggregation switch.
-    hosts_per_edge : int
-        Hosts of an edge switch.
-
-    Raises
-    ------
-    TopologyError
-        If a number of the shape is out of range.
+    Raises:
+        TopologyError: If a number of the shape is out of range.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -239,18 +223,12 @@ class Identities:
     def switch_by_dpid(self, dpid: int) -> Switch:
         """Return the switch with a datapath id.
 
-        Parameters
-        ----------
-        dpid : int
-            64 bits, as OpenFlow has it.
+        Args:
+            dpid: 64 bits, as OpenFlow has it.
 
-        Raises
-        ------
-        TopologyError
-            If the fabric has no such switch.
+        Raises:
+            TopologyError: If the fabric has no such switch.
 
-        Examples
-        --------
         >>> Identities(Shape(pods=4, edges=2, aggregations=2, cores=4, hosts=2)).switch_by_dpid(0x020301)
         Switch(level=<Level.AGGREGATION: 2>, pod=3, index=1)
         """
@@ -269,12 +247,9 @@ class Identities:
     def host_by_ip(self, address: str | IPv4Address) -> Host:
         """Return the host with an address.
 
-        Raises
-        ------
-        AddressValueError
-            If ``address`` is not an IPv4 address.
-        TopologyError
-            If no host of the fabric has it.
+        Raises:
+            AddressValueError: If ``address`` is not an IPv4 address.
+            TopologyError: If no host of the fabric has it.
         """
         octets = IPv4Address(address).packed
         host = Host(octets[1], octets[2], octets[3])

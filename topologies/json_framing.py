@@ -16,13 +16,9 @@ _SPACE = b" \t\r\n"
 class JsonObjects:
     """The objects of a stream, cut apart; what is in them is not checked.
 
-    Parameters
-    ----------
-    max_bytes : int
-        The maximum of all objects and of the space between them.
+    Args:
+        max_bytes: The maximum of all objects and of the space between them.
 
-    Examples
-    --------
     >>> stream = JsonObjects(100)
     >>> stream.feed(b'{"a": "}"} {"b'), stream.feed(b'": 1}')
     ([b'{"a": "}"}'], [b'{"b": 1}'])
@@ -39,10 +35,8 @@ class JsonObjects:
     def feed(self, data: bytes) -> list[bytes]:
         """Return the objects that are complete with these bytes.
 
-        Raises
-        ------
-        ValueError
-            If there are too many bytes, or they are no JSON objects.
+        Raises:
+            ValueError: If there are too many bytes, or they are no JSON objects.
         """
         self._left -= len(data)
         if self._left < 0:

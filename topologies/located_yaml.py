@@ -20,16 +20,11 @@ _HOPELESS = 20
 class Problem(NamedTuple):
     """Something that is wrong with a file.
 
-    Attributes
-    ----------
-    line : int
-        From 1.
-    key : str
-        The key that it concerns, as ``links.a0_0-c0_1``; empty for the form of the file.
-    text : str
-        The problem.
-    mend : str
-        The remedy.
+    Attributes:
+        line: From 1.
+        key: The key that it concerns, as ``links.a0_0-c0_1``; empty for the form of the file.
+        text: The problem.
+        mend: The remedy.
     """
 
     line: int
@@ -73,9 +68,7 @@ def read(text: str, problems: list[Problem]) -> Tree | None:
 
     Parts that cannot be read are left out of the document.
 
-    Returns
-    -------
-    Tree or None
+    Returns:
         None if the text is no YAML, or empty.
     """
     import yaml  # not everywhere where the package is: Mininet's own Python may lack it

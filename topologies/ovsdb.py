@@ -44,26 +44,17 @@ def transact(
 ) -> list[dict[str, Any]]:
     """Run operations (RFC 7047, section 5.2) in one transaction: all of them take effect, or none.
 
-    Parameters
-    ----------
-    address : str
-        ``unix:PATH``, ``tcp:HOST[:PORT]`` or ``ssl:HOST[:PORT]``; an IPv6 address is in brackets.
-    operations : iterable of dict
-        As `insert` returns them, or written out.
-    timeout : float
-        Seconds for the whole transaction.
-    tls : SSLContext, optional
-        Certificates for ``ssl:``; by default the system's authorities and no client certificate.
+    Args:
+        address: ``unix:PATH``, ``tcp:HOST[:PORT]`` or ``ssl:HOST[:PORT]``; an IPv6 address is in brackets.
+        operations: As `insert` returns them, or written out.
+        timeout: Seconds for the whole transaction.
+        tls: Certificates for ``ssl:``; by default the system's authorities and no client certificate.
 
-    Returns
-    -------
-    list of dict
+    Returns:
         The result of each operation: ``{"rows": [...]}``, ``{"count": n}`` or ``{"uuid": [...]}``.
 
-    Raises
-    ------
-    OvsdbError
-        If it did not take effect, or its outcome is unknown because the answer did not arrive in time.
+    Raises:
+        OvsdbError: If it did not take effect, or its outcome is unknown because the answer did not arrive in time.
     """
     request = {"method": "transact", "id": _REPLY, "params": [DATABASE, *operations]}
     deadline = time.monotonic() + timeout
@@ -85,10 +76,8 @@ def transact(
 def control(path: str, command: str, *words: str, timeout: float = CONTROL_SECONDS) -> str:
     """Give a daemon of Open vSwitch a command at its control socket, as ``ovs-appctl`` does, and return what it prints.
 
-    Raises
-    ------
-    OvsdbError
-        If there is no daemon, it does not answer in time, or it refuses the command; the text has its answer.
+    Raises:
+        OvsdbError: If there is no daemon, it does not answer in time, or it refuses the command; the text has its answer.
     """
     request = {"method": command, "id": _REPLY, "params": words}
     deadline = time.monotonic() + timeout

@@ -36,20 +36,13 @@ if TYPE_CHECKING:
 class Clos(Cabling):
     """A folded Clos fabric: its identities, its cabling and its paths.
 
-    Parameters
-    ----------
-    pods, edges, aggregations, cores, hosts : int
-        As of `Shape`.
-    mbit, links, gateways, no_label
-        As of `Cabling`.
+    Args:
+        pods, edges, aggregations, cores, hosts: As of `Shape`.
+        mbit, links, gateways, no_label: As of `Cabling`.
 
-    Raises
-    ------
-    TopologyError
-        As of `Cabling`.
+    Raises:
+        TopologyError: As of `Cabling`.
 
-    Examples
-    --------
     A leaf-spine fabric of two spines and four leaves, one of which lacks a cable:
 
     >>> fabric = Clos(pods=1, edges=4, aggregations=2, cores=0, hosts=8, links={"e0_1-a0_0": "absent"})
@@ -78,13 +71,9 @@ class Clos(Cabling):
     def from_document(cls, document: object) -> Clos:
         """Return the fabric that plain data describe: those of a fabric file, or from another process.
 
-        Raises
-        ------
-        TopologyError
-            For an unknown or missing key, a value of another type, and as of `Cabling`.
+        Raises:
+            TopologyError: For an unknown or missing key, a value of another type, and as of `Cabling`.
 
-        Examples
-        --------
         >>> Clos.from_document({"pods": 1, "edges": 4, "aggregations": 2, "cores": 0}).title
         Traceback (most recent call last):
         ...
@@ -129,9 +118,7 @@ class Clos(Cabling):
         The order is interleaved: the aggregation switch changes from each path to the next, the core index after each round of
         the aggregation switches. It decides how many packets are reordered: 7% at k=8, against 34% in the other order.
 
-        Returns
-        -------
-        tuple of tuple of int
+        Returns:
             Pairs ``(up1, up2)``, one for each core switch, singles ``(up1,)``, one for each aggregation switch of a pod, or one
             empty tuple. Of a fat-tree (k/2)² and k/2.
         """
@@ -179,19 +166,13 @@ class Clos(Cabling):
     def candidate_paths(self, src: Host, dst: Host) -> list[Path]:
         """Return every candidate path between two hosts, in round-robin order, in time proportional to the answer.
 
-        Returns
-        -------
-        list of Path
+        Returns:
             One path for each core switch between pods, one for each aggregation switch within a pod, one within a rack, without
             those over absent links: of a fat-tree (k/2)², k/2 and one.
 
-        Raises
-        ------
-        TopologyError
-            If one of them is no host of this fabric.
+        Raises:
+            TopologyError: If one of them is no host of this fabric.
 
-        Examples
-        --------
         >>> tree = FatTree(4)
         >>> for path in tree.candidate_paths(tree.host("h0_0_2"), tree.host("h0_1_2")):
         ...     print(path.up, "-".join(path.hops))
@@ -222,9 +203,7 @@ class Clos(Cabling):
     def graph(self) -> networkx.Graph[str]:
         """Return the fabric as an undirected graph over names.
 
-        Returns
-        -------
-        networkx.Graph
+        Returns:
             Nodes carry ``level`` ("host", "edge", "aggregation", "core"), ``pod`` and ``index``; switches also ``dpid``, hosts
             ``ip`` and ``mac``. Edges carry ``ports``, a dict from each end's name to its port number there (a host's is 0), and
             ``capacity``, as of `capacity`.
@@ -259,18 +238,12 @@ class Clos(Cabling):
 class FatTree(Clos):
     """A fat-tree of k-port switches.
 
-    Parameters
-    ----------
-    k : int
-        Ports of every switch: an even number from 2 to 128.
+    Args:
+        k: Ports of every switch: an even number from 2 to 128.
 
-    Raises
-    ------
-    TopologyError
-        If ``k`` is anything else.
+    Raises:
+        TopologyError: If ``k`` is anything else.
 
-    Examples
-    --------
     >>> tree = FatTree(4)
     >>> tree.name(tree.switch_by_dpid(0x020001)), str(tree.ip(tree.host("h2_0_3")))
     ('a0_1', '10.2.0.3')
@@ -279,9 +252,8 @@ class FatTree(Clos):
     >>> tree == Clos(pods=4, edges=2, aggregations=2, cores=4, hosts=2)
     True
 
-    References
-    ----------
-    Al-Fares, Loukissas, Vahdat: A Scalable, Commodity Data Center Network Architecture. SIGCOMM 2008, sections 3.1 and 3.2.
+    References:
+        Al-Fares, Loukissas, Vahdat: A Scalable, Commodity Data Center Network Architecture. SIGCOMM 2008, sections 3.1 and 3.2.
     """
 
     def __init__(self, k: int) -> None:

@@ -29,20 +29,13 @@ def away(failures: Failures, gateway: Host) -> str | None:
 def gateways_from(failures: Failures, edge: Switch) -> tuple[Host, ...]:
     """Return the gateways that packets from a rack may go to.
 
-    Parameters
-    ----------
-    failures : Failures
-    edge : Switch
-        The rack's edge switch.
+    Args:
+        edge: The rack's edge switch.
 
-    Returns
-    -------
-    tuple of Host
+    Returns:
         Those with a path from the rack on which nothing has failed, their own links included; without any, those with a path
         that still carries packets. In the order of their addresses.
 
-    Examples
-    --------
     >>> from topologies import Clos
     >>> fabric = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2, gateways=["h0_1_2", "h0_2_2"])
     >>> gateways_from(Failures(fabric, {"h0_1_2-e0_1": "down"}), fabric.switch("e0_0"))

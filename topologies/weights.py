@@ -32,17 +32,11 @@ _GROWTH = 1.03
 def weights_from(failures: Failures, edge: Switch, pods: Iterable[int] | None = None) -> dict[Switch, Weights]:
     """Compute the weights of the candidate paths from one rack to every rack.
 
-    Parameters
-    ----------
-    failures : Failures
-    edge : Switch
-        The edge switch of the source.
-    pods : iterable of int, optional
-        Restricts the answer to the racks of these pods.
+    Args:
+        edge: The edge switch of the source.
+        pods: Restricts the answer to the racks of these pods.
 
-    Returns
-    -------
-    dict
+    Returns:
         From each edge switch to the weights, which sum to 1, in the order of `Failures.choices_from`. Racks that nothing
         distinguishes share one tuple.
     """
@@ -69,8 +63,6 @@ def weigh(failures: Failures, edge: Switch, choices_from: Mapping[Switch, Choice
 def weights(failures: Failures, src: Host, dst: Host) -> Weights:
     """Return the weights of the candidate paths between two hosts, in the order of the usable paths of `Failures.split`.
 
-    Examples
-    --------
     A leaf-spine fabric whose second spine has half the rate:
 
     >>> rates = {f"e0_{leaf}-a0_1": 5000 for leaf in range(4)}
@@ -163,25 +155,17 @@ def sequence(choices: Choices, weights: Weights) -> Choices:
     Every stretch of the sequence, which repeats, is as even as it can be: in any window of packets each path occurs at most 2 times
     more or less often than its share. The aggregation switch changes from packet to packet as far as that allows.
 
-    Parameters
-    ----------
-    choices : tuple of tuple of int
-        The uplink indices of candidate paths in their round-robin order.
-    weights : tuple of float
-        Their weights, as of `weights`.
+    Args:
+        choices: The uplink indices of candidate paths in their round-robin order.
+        weights: Their weights, as of `weights`.
 
-    Returns
-    -------
-    tuple of tuple of int
+    Returns:
         Equal weights give ``choices``. At most `MAX_SEQUENCE` packets, unless there are more choices.
 
-    References
-    ----------
-    Baruah, Cohen, Plaxton, Varvel: Proportionate Progress: A Notion of Fairness in Resource Allocation. Algorithmica 15 (1996).
-    Whack-a-Mole: arXiv 2509.18519 sprays by weight in the same spirit.
+    References:
+        Baruah, Cohen, Plaxton, Varvel: Proportionate Progress: A Notion of Fairness in Resource Allocation. Algorithmica 15 (1996).
+        Whack-a-Mole: arXiv 2509.18519 sprays by weight in the same spirit.
 
-    Examples
-    --------
     >>> sequence(((0, 0), (1, 0), (1, 1)), (0.5, 0.25, 0.25))
     ((0, 0), (1, 0), (0, 0), (1, 1))
     """

@@ -39,16 +39,11 @@ _FILES = {
 class Package:
     """The contents of a Debian package.
 
-    Parameters
-    ----------
-    roots : tuple of str
-        Modules from which imports are followed; names that end with ``.*`` are every module below.
-    commands : dict
-        The module and the function behind each command.
-    absent : frozenset of str
-        Modules and packages that are imported inside functions only, by what the package is not for.
-    debian : frozenset of str
-        Packages that are Debian's, as Mininet is; if there are any, the environment shows Debian's.
+    Args:
+        roots: Modules from which imports are followed; names that end with ``.*`` are every module below.
+        commands: The module and the function behind each command.
+        absent: Modules and packages that are imported inside functions only, by what the package is not for.
+        debian: Packages that are Debian's, as Mininet is; if there are any, the environment shows Debian's.
     """
 
     roots: tuple[str, ...]

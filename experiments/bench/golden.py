@@ -20,15 +20,10 @@ TABLE = PathTable(
 class Golden(NamedTuple):
     """One packet: the effect of a program on it, as a sentence and as bytes.
 
-    Attributes
-    ----------
-    sentence : str
-    program : str
-        ``write``, ``strip`` or ``parse``.
-    counted : str
-        The counter that it increments; empty for none.
-    frame, result : bytes
-        Input and output frame.
+    Attributes:
+        program: ``write``, ``strip`` or ``parse``.
+        counted: The counter that it increments; empty for none.
+        frame, result: Input and output frame.
     """
 
     sentence: str

@@ -32,9 +32,7 @@ FASTPASS = {
 def measure() -> dict[str, Any]:
     """Measure timeslots, paths and both by a program in C++ (``arbiter.cc``), on one core.
 
-    Returns
-    -------
-    dict
+    Returns:
         By measurement the medians over batches: ``ns_per_cell``, ``us_per_slot``, what was ``carried`` of the hosts' links;
         ``of_best`` is the share of the most that batches could carry, ``without`` counts cells without a path. Beside them the
         limits, and the figures of Fastpass. ``without_a_path`` has the shares of such cells where something has failed.

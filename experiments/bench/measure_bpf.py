@@ -76,16 +76,12 @@ def _again() -> int:
 def measure() -> dict[str, Any]:
     """Measure both programs on an inter-pod packet of a known flow, with the 576 candidate paths of a healthy k=48 fabric.
 
-    Returns
-    -------
-    dict
-        ``egress_ns`` and ``empty_ns``, medians over ``rounds`` rounds of ``repeat`` packets; ``added_ns``, the median of
-        the differences, with minimum and maximum; likewise of the other policies; and the conditions.
+    Returns:
+        ``egress_ns`` and ``empty_ns``, medians over ``rounds`` rounds of ``repeat`` packets; ``added_ns``, the median of the
+        differences, with minimum and maximum; likewise of the other policies; and the conditions.
 
-    Raises
-    ------
-    sopa_ryu.agent.kernel.libbpf.BpfError
-        If BPF cannot be used here.
+    Raises:
+        sopa_ryu.agent.kernel.libbpf.BpfError: If BPF cannot be used here.
     """
     build([OBJECT])
     with libbpf.Object(OBJECT) as empty_object, Labeller("lo", object_file=OBJECT) as labeller:  # never attached

@@ -27,13 +27,12 @@ LINK = "a0_0", "c0_0"
 def measure() -> dict[str, Any]:
     """Build all switches of a k=24 fabric, then connect all of them to a controller at once, and fail a link.
 
-    Returns
-    -------
-    dict
-        ``daemons``: how many Open vSwitch there are; ``built_seconds``: until they had all bridges. From the first transaction on:
-        ``seconds`` until all switches had their rules, the processor time in them of the controller (``controller_seconds``) and of
-        the daemons (``switches_seconds``: they do what 720 machines would do), ``version`` and peak memory; ``idle_cores`` of the
-        controller; ``failure_seconds``, the median until a failed or healed link's rules were installed.
+    Returns:
+        ``daemons``: how many Open vSwitch there are; ``built_seconds``: until they had all bridges. From the first transaction
+        on: ``seconds`` until all switches had their rules, the processor time in them of the controller
+        (``controller_seconds``) and of the daemons (``switches_seconds``: they do what 720 machines would do), ``version`` and
+        peak memory; ``idle_cores`` of the controller; ``failure_seconds``, the median until a failed or healed link's rules
+        were installed.
     """
     tree = FatTree(K)
     switches = list(tree.switches())

@@ -33,12 +33,10 @@ MAX_LATE_MS = 0.6
 def measure() -> dict[str, Any]:
     """Run an incast and a permutation with slots and without.
 
-    Returns
-    -------
-    dict
-        By workload and scheme: the sum of all flows' Mbit/s, retransmissions, the packets at receivers' ports that 99% of samples
-        do not exceed, and how idle the processors were. With slots also the time since a slot's beginning that 99% of packets do
-        not exceed, and the share of links' slots in which packets of several pairs of hosts passed.
+    Returns:
+        By workload and scheme: the sum of all flows' Mbit/s, retransmissions, the packets at receivers' ports that 99% of
+        samples do not exceed, and how idle the processors were. With slots also the time since a slot's beginning that 99% of
+        packets do not exceed, and the share of links' slots in which packets of several pairs of hosts passed.
     """
     return measured_in_lab(_inside)
 

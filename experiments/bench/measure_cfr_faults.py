@@ -35,9 +35,7 @@ LIMITS = {"of_sopa_after_two_leases": 0.95, "slots_again_seconds": 1.0, "of_good
 def measure() -> dict[str, Any]:
     """Kill the arbiter under a permutation and start it again; run the same with 5% of the grants lost.
 
-    Returns
-    -------
-    dict
+    Returns:
         Mbit/s of a flow in the parts of each run, connections that moved nothing in a part, and their ``limits``.
     """
     return measured_in_lab(_inside)

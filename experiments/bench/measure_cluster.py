@@ -35,21 +35,14 @@ LIMIT_LEADER_MS, LIMIT_IN_FORCE_MS = 2500, 1000
 class Round(NamedTuple):
     """What one end of a leader cost.
 
-    Attributes
-    ----------
-    leader_ms : float
-        Until another member led.
-    in_force_ms : float
-        From the link's failure until it was in force at all agents.
-    after_leader_ms : float
-        The same from when there was a leader, if that was later.
-    lost : int
-        Datagrams of a stream whose paths had no failure.
-    claims, sent, refused : int
-        Role requests and commands that the old leader has sent since it went on, and those of its messages that switches have
-        refused since then.
-    taken : int
-        Entries that switches have taken from it since another member led.
+    Attributes:
+        leader_ms: Until another member led.
+        in_force_ms: From the link's failure until it was in force at all agents.
+        after_leader_ms: The same from when there was a leader, if that was later.
+        lost: Datagrams of a stream whose paths had no failure.
+        claims, sent, refused: Role requests and commands that the old leader has sent since it went on, and those of its
+            messages that switches have refused since then.
+        taken: Entries that switches have taken from it since another member led.
     """
 
     leader_ms: float
@@ -65,13 +58,11 @@ class Round(NamedTuple):
 def measure() -> dict[str, Any]:
     """Kill, stop and cut off the leader from etcd, under 1,000 datagrams a second, with a link that fails a second later.
 
-    Returns
-    -------
-    dict
+    Returns:
         Of each kind of end: ``*_leader_ms`` until a standby leads, ``*_in_force_ms`` from the link's failure, and
-        ``*_after_leader_ms`` from when there was a leader, until the failure is in force at all 16 agents (medians and worst of 5),
-        ``*_lost`` datagrams of a stream on paths without failure. Of the old leader when it goes on: ``*_role_requests_sent``,
-        ``*_commands_sent``, ``*_refused`` messages, and ``*_entries_taken`` by switches.
+        ``*_after_leader_ms`` from when there was a leader, until the failure is in force at all 16 agents (medians and worst of
+        5), ``*_lost`` datagrams of a stream on paths without failure. Of the old leader when it goes on:
+        ``*_role_requests_sent``, ``*_commands_sent``, ``*_refused`` messages, and ``*_entries_taken`` by switches.
     """
     return measured_in_lab(_inside)
 

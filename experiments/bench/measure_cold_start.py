@@ -23,11 +23,10 @@ _SUMMARY = re.compile(
 def measure() -> dict[str, Any]:
     """Start the controller, then all switches, and read the time of the last barrier reply from its log.
 
-    Returns
-    -------
-    dict
-        ``seconds`` from the last connect to the last barrier, the number of ``messages``, and their rate since the first connect.
-        ``encode_per_second`` is the baseline: the rate at which Ryu builds and serialises these messages without a switch.
+    Returns:
+        ``seconds`` from the last connect to the last barrier, the number of ``messages``, and their rate since the first
+        connect. ``encode_per_second`` is the baseline: the rate at which Ryu builds and serialises these messages without a
+        switch.
     """
     tree = FatTree(K)
     return {"k": K, **cold_start(tree), "limit_seconds": 5.0, "encode_per_second": _encode_rate(tree)}

@@ -28,13 +28,12 @@ HOLD_DOWN = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
 def measure() -> dict[str, Any]:
     """Cut and silence links of an idle lab, then under a stream of 1,000 datagrams per second over the link.
 
-    Returns
-    -------
-    dict
-        ``told_*_ms``: from PORT_STATUS at the controller until the last of 16 agents has swapped its maps; ``cut_told_*_ms``: from
-        the failure until then. ``silent_*_ms``: from silent loss until the version of its detection by BFD. ``uplink_lost`` and
-        ``remote_lost``: datagrams lost when an uplink of the source's edge switch, or a link of the destination's pod, goes down;
-        ``lost_after_told``: those sent after the last acknowledgement. ``baseline_lost``: losses without a failure.
+    Returns:
+        ``told_*_ms``: from PORT_STATUS at the controller until the last of 16 agents has swapped its maps; ``cut_told_*_ms``:
+        from the failure until then. ``silent_*_ms``: from silent loss until the version of its detection by BFD.
+        ``uplink_lost`` and ``remote_lost``: datagrams lost when an uplink of the source's edge switch, or a link of the
+        destination's pod, goes down; ``lost_after_told``: those sent after the last acknowledgement. ``baseline_lost``: losses
+        without a failure.
     """
     return measured_in_lab(_inside)
 

@@ -35,9 +35,7 @@ Execute = Callable[[str, str, int], RunRecord]
 def measure() -> dict[str, Any]:
     """Run ``grey-link`` at each loss with each scheme, and the permutation in pairs with and without probes.
 
-    Returns
-    -------
-    dict
+    Returns:
         By scheme and percentage of loss, the mean throughput of all flows after the link has become grey in percent of the same
         runs with a healthy link; ``..., crossing`` of the flows with a candidate path over it. ``pairs_throughput_percent`` and
         ``pairs_switches_processor_percent``: with probes by without, medians of pairs of runs one after the other, with their
@@ -55,12 +53,8 @@ def compared(
 ) -> dict[str, Any]:
     """Return what a grey link leaves to a scheme, in percent of a healthy one: of all flows, and of those that may cross it.
 
-    Parameters
-    ----------
-    scheme : str
-    execute : callable
-    seeds, losses : tuple
-        Losses in percent.
+    Args:
+        seeds, losses: Losses in percent.
     """
     every: dict[str, list[float]] = {f"{loss:g}%": [] for loss in losses}
     crossing: dict[str, list[float]] = {name: [] for name in every}

@@ -21,9 +21,7 @@ SEEDS = (1,)
 def measure() -> dict[str, Any]:
     """Simulate ``grey-link`` at each loss with each scheme, as many runs at a time as there are processors.
 
-    Returns
-    -------
-    dict
+    Returns:
         As of ``measure_grey``, by the size of the fat-tree.
     """
     parts = [(k, name) for k in ((4,) if SHORT else SIZES) for name in SIZES[k][1]]

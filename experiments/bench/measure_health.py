@@ -29,12 +29,8 @@ TRIALS = int(os.environ.get("SOPA_HEALTH_TRIALS", "200"))
 class World:
     """A fabric whose links and hosts lose what is said, and the reports that its agents then send.
 
-    Parameters
-    ----------
-    k : int
-    seed : int
-    bad_hosts : float
-        The share of hosts that drop one in fifty of what they receive, as loaded ones do.
+    Args:
+        bad_hosts: The share of hosts that drop one in fifty of what they receive, as loaded ones do.
     """
 
     def __init__(self, k: int, seed: int, bad_hosts: float = 0.01) -> None:

@@ -60,12 +60,10 @@ BASELINES = {"mac": "no_segmentation", "option": "no_segmentation", "mac_44": "o
 def measure() -> dict[str, Any]:
     """Measure all setups in turn, several rounds of them.
 
-    Returns
-    -------
-    dict
-        By setup, medians of the rounds: ``tcp_1_gbit`` and ``tcp_16_gbit`` of so many flows, ``cpu_1`` and ``cpu_16``
-        seconds of all processors per Gbit, ``udp_kpps`` datagrams of 64 bytes a second in thousands, ``requests`` of one
-        byte a second over TCP. As ``*_percent_of_*`` the medians of the shares that an agent has of the same round's baseline.
+    Returns:
+        By setup, medians of the rounds: ``tcp_1_gbit`` and ``tcp_16_gbit`` of so many flows, ``cpu_1`` and ``cpu_16`` seconds
+        of all processors per Gbit, ``udp_kpps`` datagrams of 64 bytes a second in thousands, ``requests`` of one byte a second
+        over TCP. As ``*_percent_of_*`` the medians of the shares that an agent has of the same round's baseline.
     """
     build()
     return measured_in_lab(_measure)

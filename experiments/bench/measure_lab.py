@@ -17,9 +17,7 @@ K = 8
 def measure() -> dict[str, Any]:
     """Start the lab with controller and agents in namespaces of its own, and stop it.
 
-    Returns
-    -------
-    dict
+    Returns:
         ``up_seconds`` until every agent has acknowledged, ``down_seconds``, and ``mib``: the decrease of the available memory.
     """
     return measured_in_lab(_inside)

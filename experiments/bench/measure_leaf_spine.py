@@ -26,11 +26,9 @@ SEED = 1
 def measure() -> dict[str, Any]:
     """Measure both fabrics in the same way.
 
-    Returns
-    -------
-    dict
-        ``rules_seconds``, ``cold_start_seconds`` (last connect to last barrier, dummy datapath), ``paths_median_ms`` of
-        ``GET /paths`` over one connection; with the prefix ``k16_`` those of the baseline.
+    Returns:
+        ``rules_seconds``, ``cold_start_seconds`` (last connect to last barrier, dummy datapath), ``paths_median_ms`` of ``GET
+        /paths`` over one connection; with the prefix ``k16_`` those of the baseline.
     """
     ours, baseline = _measured(LEAF_SPINE), _measured(BASELINE)
     limits = {"limit_rules_seconds": 1.0, "limit_cold_start_seconds": 2.0, "limit_paths_ms": 1.0}

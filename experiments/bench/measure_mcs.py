@@ -37,15 +37,13 @@ _RUN_TIME, _RUNS = re.compile(r"run_time_ns:\s+(\d+)"), re.compile(r"run_cnt:\s+
 def measure() -> dict[str, Any]:
     """Measure both kinds of channels, in turn with a host without MCS.
 
-    Returns
-    -------
-    dict
-        By setup, medians of the rounds: ``tcp_1_gbit`` and ``tcp_16_gbit`` of so many flows, ``cpu_1`` and ``cpu_16``
-        seconds of all processors per Gbit, ``tcp_1_large_gbit`` of one flow that writes `LARGE_WRITE` at a time; as
-        ``*_percent`` the medians of the shares of the same round's baseline. The nanoseconds of the programs by the kernel's
-        statistics (`bpf_enable_stats`), above those of an empty program at the same place: ``put_burst_ns`` and
-        ``put_packet_ns`` at the sender's egress, ``ack_ns`` at the receiver's, ``take_ns`` at the receiver's ingress;
-        ``stack_ns`` of the program that reserves room, per packet of both hosts.
+    Returns:
+        By setup, medians of the rounds: ``tcp_1_gbit`` and ``tcp_16_gbit`` of so many flows, ``cpu_1`` and ``cpu_16`` seconds
+        of all processors per Gbit, ``tcp_1_large_gbit`` of one flow that writes `LARGE_WRITE` at a time; as ``*_percent`` the
+        medians of the shares of the same round's baseline. The nanoseconds of the programs by the kernel's statistics
+        (`bpf_enable_stats`), above those of an empty program at the same place: ``put_burst_ns`` and ``put_packet_ns`` at the
+        sender's egress, ``ack_ns`` at the receiver's, ``take_ns`` at the receiver's ingress; ``stack_ns`` of the program that
+        reserves room, per packet of both hosts.
     """
     build()
     return measured_in_lab(_measure)

@@ -39,18 +39,14 @@ def measure(k: int = K) -> dict[str, Any]:
     The controller is a real one, the relays are real, agents are light clients (`relay_crowd`). There are no switches: the bench
     commits the view in the place of the leader, which has none.
 
-    Parameters
-    ----------
-    k : int
-        Of the fat-tree.
+    Args:
+        k: Of the fat-tree.
 
-    Returns
-    -------
-    dict
-        ``connected_s``: until relays had all agents; ``all_know_all_s``: from the first connection until every agent has been told
-        of every host; ``one_ends_s``: from the end of an agent until the last other has been told; ``fewest_after_restart``: the
-        least number of hosts that any agent knew while the controller was away, began again and had its lists complete; ``mib``:
-        peak memory of relays, then of the controller.
+    Returns:
+        ``connected_s``: until relays had all agents; ``all_know_all_s``: from the first connection until every agent has been
+        told of every host; ``one_ends_s``: from the end of an agent until the last other has been told;
+        ``fewest_after_restart``: the least number of hosts that any agent knew while the controller was away, began again and
+        had its lists complete; ``mib``: peak memory of relays, then of the controller.
     """
     allow_files()
     tree = FatTree(k)

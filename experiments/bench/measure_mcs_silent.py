@@ -45,13 +45,9 @@ def arrived(samples: Sequence[Sample], begin: float, end: float) -> int:
 def back_after(samples: Sequence[Sample], fault: float, width: float = WIDTH_SECONDS) -> float | None:
     """Return the seconds from a fault until a flow has `BACK_SHARE` of its rate again; 0 if it never had less, None if it has not.
 
-    Parameters
-    ----------
-    samples : sequence of Sample
-        In order, from before ``fault - width`` on.
-    fault : float
-    width : float
-        Seconds over which rates are means.
+    Args:
+        samples: In order, from before ``fault - width`` on.
+        width: Seconds over which rates are means.
     """
     wanted = BACK_SHARE * arrived(samples, fault - width, fault)
     begins = [fault, *(at for at, _ in samples if fault < at <= samples[-1][0] - width)]
@@ -75,9 +71,7 @@ def longest_silence(samples: Sequence[Sample], since: float) -> float:
 def measure() -> dict[str, Any]:
     """Silence a link of each of the four paths of one flow, one after the other, with each scheme.
 
-    Returns
-    -------
-    dict
+    Returns:
         By scheme: the seconds from each fault until the flow had 90% of its rate again (None: not within the silence), the
         longest silence after each, TCP's retransmission timeout before each, and ``within``, the trials that were back within
         `LIMIT_TIMEOUTS` of those.

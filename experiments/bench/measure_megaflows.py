@@ -41,9 +41,7 @@ def measure() -> dict[str, Any]:
 
     Half of the flows go up through an edge or aggregation switch, the others down; all are between pods.
 
-    Returns
-    -------
-    dict
+    Returns:
         Megaflows by size, switch and kinds of flows, and Open vSwitch's ``flow_limit``.
     """
     found: dict[str, Any] = {}

@@ -27,16 +27,12 @@ Run = Callable[[int, bytes, int], int]
 def measure() -> dict[str, Any]:
     """Time every golden packet.
 
-    Returns
-    -------
-    dict
-        For each of ``write``, ``strip`` and ``parse``: ``*_ns``, the median of the time added to that of an empty program over the
-        packets that it changes, ``*_worst_ns`` with the sentence of that packet, and ``*_left_ns`` for unchanged packets.
+    Returns:
+        For each of ``write``, ``strip`` and ``parse``: ``*_ns``, the median of the time added to that of an empty program over
+        the packets that it changes, ``*_worst_ns`` with the sentence of that packet, and ``*_left_ns`` for unchanged packets.
 
-    Raises
-    ------
-    sopa_ryu.agent.kernel.libbpf.BpfError
-        If BPF cannot be used here.
+    Raises:
+        sopa_ryu.agent.kernel.libbpf.BpfError: If BPF cannot be used here.
     """
     build()
     with (

@@ -18,9 +18,7 @@ ROUNDS = 50
 def measure() -> dict[str, Any]:
     """Compute all 576 candidate paths of one inter-pod pair from the structure, and by a search of networkx.
 
-    Returns
-    -------
-    dict
+    Returns:
         ``structure_ms``, the median of `ROUNDS`; ``search_ms``, the median of 3; and ``paths``.
     """
     tree = FatTree(K)

@@ -26,12 +26,10 @@ SPACING_SECONDS = 0.002
 def measure() -> dict[str, Any]:
     """Connect an agent per host, and compare the controller's processor time with and without pings.
 
-    Returns
-    -------
-    dict
+    Returns:
         Processor time in cores while nothing happens (``idle_cores``) and with pings at the rate that all agents of this fabric
-        have together; the microseconds of a ping; and after how many seconds an agent leaves a controller that is stopped,
-        at the most.
+        have together; the microseconds of a ping; and after how many seconds an agent leaves a controller that is stopped, at
+        the most.
     """
     tree = FatTree(K)
     allow_files()

@@ -31,9 +31,7 @@ _SERVER = Path(__file__).with_name("bare_server.py")
 def measure() -> dict[str, Any]:
     """Connect an agent per host, then drain and restore a link repeatedly. Agents are informed as of a failure.
 
-    Returns
-    -------
-    dict
+    Returns:
         Milliseconds from the request to the last acknowledgement, over twice ``ROUNDS``: the ``first`` one, median and maximum;
         likewise for a bare eventlet WebSocket server with messages of the same size (``bare_*``); and peak memory in MiB.
     """

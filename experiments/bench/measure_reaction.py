@@ -80,11 +80,9 @@ def faults(its: SopaLab, count: int) -> Iterator[Fault]:
 def left_after(its: SopaLab, fault: Fault, wire: LabelWire) -> tuple[float, float, float | None]:
     """Silence a link and heal it.
 
-    Returns
-    -------
-    tuple
-        When it was silenced, how many seconds after that the last packet has named it, and how many seconds after it was healed a
-        packet has named it again; None if none did for `BACK_SECONDS`.
+    Returns:
+        When it was silenced, how many seconds after that the last packet has named it, and how many seconds after it was healed
+        a packet has named it again; None if none did for `BACK_SECONDS`.
     """
     began = time.time()
     fault.set(True)
@@ -170,17 +168,11 @@ def scattered(its: SopaLab, policy: str) -> None:
 class TcpFlow:
     """A TCP flow between two hosts, from entering until leaving the context.
 
-    Parameters
-    ----------
-    its : SopaLab
-    src, dst : Host
-    pace : int or None
-        Bytes per second; None for as many as TCP sends.
+    Args:
+        pace: Bytes per second; None for as many as TCP sends.
 
-    Attributes
-    ----------
-    received : int
-        Bytes that the receiving application has so far.
+    Attributes:
+        received: Bytes that the receiving application has so far.
     """
 
     def __init__(self, its: SopaLab, src: Host, dst: Host, pace: int | None = TCP_BYTES_PER_SECOND) -> None:
@@ -261,9 +253,7 @@ def _tcp(trials: int, policy: str = "round-robin") -> dict[str, Any]:
 def measure() -> dict[str, Any]:
     """Silence links of the k=4 lab in one direction, one after the other.
 
-    Returns
-    -------
-    dict
+    Returns:
         ``stopped_*``: under 1,000 datagrams/s, the controller stopped (SIGSTOP): the time until the sending host has left the
         paths, the datagrams lost in the 1.5 s of silence, and the time after healing until it takes them again; ``tcp_*``: the
         same under a TCP flow, with its retransmission timeout; ``mcs_*``, ``cfr_*``: so with these policies. ``running_*``: the

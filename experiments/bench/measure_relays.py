@@ -41,19 +41,14 @@ def measure(k: int = K, rounds: int = ROUNDS) -> dict[str, Any]:
 
     Agents are light clients (`relay_crowd`) with real WebSockets. The bench writes views to the engine as a leader does.
 
-    Parameters
-    ----------
-    k : int
-        Of the fat-tree.
-    rounds : int
-        Versions that are measured.
+    Args:
+        k: Of the fat-tree.
+        rounds: Versions that are measured.
 
-    Returns
-    -------
-    dict
-        ``acknowledged_*_s``: from the write's beginning until the engine has of every relay that all its agents have acknowledged;
-        ``agents_*_s``: until the last agent has sent its acknowledgement; ``elsewhere_s``: from SIGKILL of a relay until the last
-        agent has acknowledged the view to another; ``mib``: peak memory of each relay.
+    Returns:
+        ``acknowledged_*_s``: from the write's beginning until the engine has of every relay that all its agents have
+        acknowledged; ``agents_*_s``: until the last agent has sent its acknowledgement; ``elsewhere_s``: from SIGKILL of a
+        relay until the last agent has acknowledged the view to another; ``mib``: peak memory of each relay.
     """
     allow_files()
     tree = FatTree(k)

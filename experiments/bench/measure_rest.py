@@ -40,9 +40,7 @@ BAD = (
 def measure() -> dict[str, Any]:
     """Request candidate paths of a k=24 fabric, and cut ports of a k=4 fabric with and without a crowd of bad clients.
 
-    Returns
-    -------
-    dict
+    Returns:
         ``paths_*_ms``: from the due time of a request to its answer, at a constant rate, with the controller on one processor.
         ``told_*_ms``: from cutting a port to the acknowledgement of the last of 16 agents, alone and (``crowded_*``) with stuck
         clients and bad requests; ``bad_a_second``: the rate of answers to bad requests.

@@ -18,9 +18,7 @@ K = 48
 def measure() -> dict[str, Any]:
     """Compute all rules in a process of their own, so that its memory is theirs.
 
-    Returns
-    -------
-    dict
+    Returns:
         ``seconds`` and ``mib`` (peak of the process; ``python_mib`` before the computation), and the number of ``switches``,
         ``flows`` and ``groups``.
     """

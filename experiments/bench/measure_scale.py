@@ -40,13 +40,11 @@ LIMITS = {
 def measure() -> dict[str, Any]:
     """Connect all switches of a fabric at once, and fail a link.
 
-    Returns
-    -------
-    dict
+    Returns:
         By fabric: seconds until all switches had their rules, and of the controller's processor in them (which a busy machine
-        changes little), versions made by then, lost channels, peak memory of the controller, the 99th percentile of ``GET /paths``
-        meanwhile, its processor time when idle, and the seconds until a failed link's rules were installed. ``limits``: what is
-        asked at k=48, where the controller has one processor to itself.
+        changes little), versions made by then, lost channels, peak memory of the controller, the 99th percentile of ``GET
+        /paths`` meanwhile, its processor time when idle, and the seconds until a failed link's rules were installed.
+        ``limits``: what is asked at k=48, where the controller has one processor to itself.
     """
     with tempfile.TemporaryDirectory() as name:
         return {"limits": LIMITS, **{f"k={k}": _measure(k, Path(name) / str(k)) for k in FABRICS}}

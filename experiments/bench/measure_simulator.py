@@ -26,9 +26,7 @@ SCALE = Scale(1000.0, 1.0)
 def measure() -> dict[str, Any]:
     """Simulate permutations.
 
-    Returns
-    -------
-    dict
+    Returns:
         For each k the hops, ``hops_per_second`` of both event lists, and ``ratio``; ``most_mib`` of all runs. Without ns-3, the
         reason why nothing was measured.
     """

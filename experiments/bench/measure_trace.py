@@ -27,13 +27,11 @@ COUNTS = (20, 100, 1000)
 def measure() -> dict[str, Any]:
     """Measure the answer about the longest trace, the way of a hashed flow, and links named by difference at k=6.
 
-    Returns
-    -------
-    dict
-        ``answer_ms``, the controller's time for one answer about a trace of `MAX_PROBES` probes at k=48; ``hashed_ms`` that of a
-        flow while a link has failed; ``named`` by the loss and the probes of each of nine paths: how often exactly the right
-        group was named, and ``wrong`` how often another one; ``false`` how often one was named while all paths lost 4% alike; all
-        out of `TRIALS`.
+    Returns:
+        ``answer_ms``, the controller's time for one answer about a trace of `MAX_PROBES` probes at k=48; ``hashed_ms`` that of
+        a flow while a link has failed; ``named`` by the loss and the probes of each of nine paths: how often exactly the right
+        group was named, and ``wrong`` how often another one; ``false`` how often one was named while all paths lost 4% alike;
+        all out of `TRIALS`.
     """
     tree = FatTree(K)
     src, dst = Host(0, 0, 2), Host(K - 1, K // 2 - 1, 2)

@@ -36,12 +36,9 @@ def say(text: str) -> None:
 def measured_in_lab(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the results of a function that runs in the namespaces of a lab, in a child process.
 
-    Raises
-    ------
-    RuntimeError
-        If the function fails. The traceback is on standard error.
-    KeyboardInterrupt
-        If it was interrupted.
+    Raises:
+        RuntimeError: If the function fails. The traceback is on standard error.
+        KeyboardInterrupt: If it was interrupted.
     """
     with tempfile.TemporaryDirectory() as directory:
         answer = Path(directory) / "answer.json"
@@ -62,13 +59,9 @@ def measured_in_lab(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def link_seconds(controller: ControllerProcess, set_link: Callable[[bool], object], times: int = 3) -> float:
     """Fail and heal a link that many times; return the median of the seconds until all switches have its rules.
 
-    Parameters
-    ----------
-    controller : ControllerProcess
-        Its ``GET /changes`` says how long each version took.
-    set_link : callable
-        Called with False to fail the link, with True to heal it.
-    times : int
+    Args:
+        controller: Its ``GET /changes`` says how long each version took.
+        set_link: Called with False to fail the link, with True to heal it.
     """
     took: list[float] = []
     for up in (False, True) * times:

@@ -23,15 +23,10 @@ def max_min(tree: Clos, pairs: Sequence[tuple[Host, Host]]) -> list[float]:
     Rates rise together until no split lets all rise further; those that cannot rise alone are settled, and the others go on
     (Nace, Pioro: Max-Min Fairness and Its Applications to Routing and Load-Balancing. IEEE Communications Surveys 10, 2008).
 
-    Parameters
-    ----------
-    tree : Clos
-    pairs : sequence of (Host, Host)
-        Senders and receivers.
+    Args:
+        pairs: Senders and receivers.
 
-    Returns
-    -------
-    list of float
+    Returns:
         The first pair's rate, and so on; 0 for one without a path.
     """
     program = _Program(tree, pairs)

@@ -63,17 +63,11 @@ class Agent:
 class Crowd:
     """All agents of the process.
 
-    Parameters
-    ----------
-    relays : list of int
-        Ports on loopback.
-    addresses : list of str
-        Of the hosts.
-    offset : int
-        Number of the first host, from which source addresses follow.
-    token : str
-    query : str
-        Of the agents' requests.
+    Args:
+        relays: Ports on loopback.
+        addresses: Of the hosts.
+        offset: Number of the first host, from which source addresses follow.
+        query: Of the agents' requests.
     """
 
     def __init__(self, relays: list[int], addresses: list[str], offset: int, token: str, query: str = "") -> None:

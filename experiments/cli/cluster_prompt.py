@@ -29,14 +29,8 @@ _DOES = {
 class ClusterPrompt(Prompt):
     """The lab's prompt, with commands for controllers, etcd's nodes and relays.
 
-    Parameters
-    ----------
-    lab : Lab
-    bad : BadLinks
-    seed : int
-    cluster : ClusterParts
-    script : str, optional
-        As of `Prompt`.
+    Args:
+        script: As of `Prompt`.
     """
 
     def __init__(self, lab: Lab, bad: BadLinks, seed: int, cluster: ClusterParts, script: str | None = None) -> None:

@@ -25,24 +25,16 @@ def play(lab: SopaLab, seed: int, say: Callable[[str], None], progress: Callable
 
     Two streams of datagrams run meanwhile: one over paths with the links that fail, one over others.
 
-    Parameters
-    ----------
-    lab : SopaLab
-        With a cluster.
-    seed : int
-        Chooses the links.
-    say, progress : callable
-        Receive lines of results, and progress messages.
+    Args:
+        lab: With a cluster.
+        seed: Chooses the links.
+        say, progress: Receive lines of results, and progress messages.
 
-    Returns
-    -------
-    dict
+    Returns:
         All results, for ``--json``.
 
-    Raises
-    ------
-    NotSeenError
-        If nobody leads, or the agents have not followed, within a minute.
+    Raises:
+        NotSeenError: If nobody leads, or the agents have not followed, within a minute.
     """
     assert lab.cluster is not None
     assert lab.agent is not None

@@ -61,20 +61,12 @@ def play(
 ) -> dict[str, Any]:
     """Take one link to a core switch, or to a spine, down and up again under traffic; then let another drop packets silently.
 
-    Parameters
-    ----------
-    settings : dict
-        Settings of the demo.
-    transfers : sequence of Transfer
-    lab : SopaLab
-    flows : callable
-        Runs the traffic for a number of seconds, and calls a function with the elapsed seconds.
-    say, progress : callable
-        Receive lines of results, and progress messages.
+    Args:
+        settings: Settings of the demo.
+        flows: Runs the traffic for a number of seconds, and calls a function with the elapsed seconds.
+        say, progress: Receive lines of results, and progress messages.
 
-    Returns
-    -------
-    dict
+    Returns:
         All results, for ``--json``.
     """
     tree = lab.tree

@@ -16,14 +16,9 @@ from topologies.structure import TopologyError
 class Prompt(CLI):
     """Mininet's prompt, with ``loss``, ``corrupt``, ``slow``, ``silent`` and ``bad``.
 
-    Parameters
-    ----------
-    lab : Lab
-    bad : BadLinks
-    seed : int
-        Decides which packets are lost or corrupted.
-    script : str, optional
-        A file of commands to run instead of opening a prompt.
+    Args:
+        seed: Decides which packets are lost or corrupted.
+        script: A file of commands to run instead of opening a prompt.
     """
 
     def __init__(self, lab: Lab, bad: BadLinks, seed: int, script: str | None = None) -> None:

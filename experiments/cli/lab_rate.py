@@ -14,14 +14,10 @@ from topologies.lab.links import HOPS, bfd_interval_ms, calibrated_rate
 class Rate(NamedTuple):
     """The links of a lab.
 
-    Parameters
-    ----------
-    mbit : float
-        Rate of every link in Mbit/s.
-    bfd_ms : int
-        Interval of BFD in ms.
-    why : str
-        The reason for the rate, for the operator.
+    Args:
+        mbit: Rate of every link in Mbit/s.
+        bfd_ms: Interval of BFD in ms.
+        why: The reason for the rate, for the operator.
     """
 
     mbit: float

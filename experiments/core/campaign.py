@@ -21,19 +21,9 @@ from topologies import Clos, FatTree
 class Campaign:
     """The runs of one ``sopa experiment run``.
 
-    Attributes
-    ----------
-    results : Results
-    workload : str
-    schemes : sequence of Scheme
-    plans : mapping
-        From each seed to the plan of its runs.
-    tree : Clos
-    scale : Scale
-    queue_packets : int
-    carrier : Carrier
-    options : mapping
-        Options of the simulator that differ from their defaults, by name.
+    Attributes:
+        plans: From each seed to the plan of its runs.
+        options: Options of the simulator that differ from their defaults, by name.
     """
 
     results: Results
@@ -49,10 +39,8 @@ class Campaign:
     def missing(self) -> list[Run]:
         """Return the missing runs, scheme by scheme.
 
-        Raises
-        ------
-        ResultsError
-            If a file of a run is damaged.
+        Raises:
+            ResultsError: If a file of a run is damaged.
         """
         return [
             Run(self.tree, plan, self.workload, scheme, seed, self.scale, self.queue_packets, self.options)
@@ -78,10 +66,8 @@ class Campaign:
 def count_missing(campaigns: Sequence[Campaign]) -> int:
     """Return the number of missing runs, and report how many are complete.
 
-    Raises
-    ------
-    ResultsError
-        If a file of a run is damaged.
+    Raises:
+        ResultsError: If a file of a run is damaged.
     """
     missing, count = sum(len(one.missing()) for one in campaigns), sum(one.count for one in campaigns)
     if missing < count:

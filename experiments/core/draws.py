@@ -21,8 +21,6 @@ class Kind(IntEnum):
 def drawn(seed: int, number: int) -> int:
     """Return the draw of that number from the sequence of a seed, 64 bits: splitmix64, as the program computes it.
 
-    Examples
-    --------
     >>> f"{drawn(1234567, 0):016x}"
     '599ed017fb08fc85'
     """
@@ -41,10 +39,8 @@ def stream(seed: int, name: str, towards: str, kind: Kind) -> int:
 def threshold(probability: float) -> int:
     """Return the value below which the upper 32 bits of a draw hit.
 
-    Raises
-    ------
-    ValueError
-        If the probability is not from 0 to 1.
+    Raises:
+        ValueError: If the probability is not from 0 to 1.
     """
     if not 0 <= probability <= 1:
         raise ValueError(f"a probability is from 0 to 1, not {probability:g}")

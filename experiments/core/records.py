@@ -27,17 +27,12 @@ class ResultsError(RuntimeError):
 class Settings:
     """Settings shared by all runs of a directory. A directory contains the results of one experiment only.
 
-    Attributes
-    ----------
-    workload, backend : str
-    k : int or None
-        None for a fabric that is no fat-tree.
-    rate_mbit, seconds : float
-        Rate of hosts' links, to which all others of the fabric are in proportion; duration of a run.
-    parameters : mapping
-        Everything else that affects results: queue, carrier, parameters of the workload.
-    fabric : mapping or None
-        The fabric as `Clos.document` returns it; None for a fat-tree without rates and absent links, which `k` describes.
+    Attributes:
+        k: None for a fabric that is no fat-tree.
+        rate_mbit, seconds: Rate of hosts' links, to which all others of the fabric are in proportion; duration of a run.
+        parameters: Everything else that affects results: queue, carrier, parameters of the workload.
+        fabric: The fabric as `Clos.document` returns it; None for a fat-tree without rates and absent links, which `k`
+            describes.
     """
 
     workload: str
@@ -58,42 +53,24 @@ class Settings:
 class FlowRecord:
     """The result of one flow of one run. Together with `Settings` it is sufficient to repeat the run.
 
-    Attributes
-    ----------
-    workload, backend, scheme : str
-    k : int or None
-        None for a fabric that is no fat-tree.
-    seed : int
-    rate_mbit : float
-        Rate of the links in Mbit/s.
-    flow : int
-        Index of the transfer in the plan.
-    kind : str
-        Kind of the transfer in the plan; empty if all are of one kind.
-    src, dst : str
-        Names of the hosts.
-    bytes : int
-        Received payload.
-    seconds : float
-        Time from opening the connection to the last received byte.
-    mbit : float
-        Received payload over that time, in Mbit/s.
-    size : int or None
-        Payload to send, in bytes; None for a transfer that lasts until the end of the run.
-    completed : bool
-        True if all of it was received in time; always true without a size.
-    start : float
-        Seconds after the start of the run.
-    packets, reordered : int
-        Data segments received by TCP, and those received after a later one (TCP_INFO).
-    retransmits, spurious : int
-        Retransmitted segments, and those that the receiver reported as duplicates (DSACK, RFC 2883).
-    fast_retransmits, timeouts : int
-        Number of times the sender entered fast retransmit, and of expirations of its retransmission timer.
-    rtt_ms : float
-        Smoothed round-trip time of the sender at the end, in milliseconds.
-    valid : bool
-        False if the processors were too busy, so that the figures are limited by the machine.
+    Attributes:
+        k: None for a fabric that is no fat-tree.
+        rate_mbit: Rate of the links in Mbit/s.
+        flow: Index of the transfer in the plan.
+        kind: Kind of the transfer in the plan; empty if all are of one kind.
+        src, dst: Names of the hosts.
+        bytes: Received payload.
+        seconds: Time from opening the connection to the last received byte.
+        mbit: Received payload over that time, in Mbit/s.
+        size: Payload to send, in bytes; None for a transfer that lasts until the end of the run.
+        completed: True if all of it was received in time; always true without a size.
+        start: Seconds after the start of the run.
+        packets, reordered: Data segments received by TCP, and those received after a later one (TCP_INFO).
+        retransmits, spurious: Retransmitted segments, and those that the receiver reported as duplicates (DSACK, RFC 2883).
+        fast_retransmits, timeouts: Number of times the sender entered fast retransmit, and of expirations of its retransmission
+            timer.
+        rtt_ms: Smoothed round-trip time of the sender at the end, in milliseconds.
+        valid: False if the processors were too busy, so that the figures are limited by the machine.
     """
 
     workload: str
@@ -126,51 +103,31 @@ class FlowRecord:
 class RunRecord:
     """Data of one run as a whole.
 
-    Attributes
-    ----------
-    scheme : str
-    seed : int
-    valid : bool
-    cpu_idle_percent : float
-    machine : mapping
-        Processor, kernel and program versions; see `experiments.core.machine.describe`.
-    command : str
-        The command line.
-    options : mapping
-        Policy, threshold and other settings of the scheme, as in force during the run.
-    counters : mapping
-        Kernel counters (nstat's names) over the run, summed over hosts: ``TCPFastRetrans``, ``TCPTimeouts``, ``TCPDSACKRecv``, ...
-        With MCS, also what agents counted, from their start on: ``McsScattered``, ``McsAckFiltered``, ...
-    core_packets : mapping
-        From each core switch to the number of packets that it received.
-    marked : mapping
-        From each switch port that set the ECN mark of packets to their number.
-    queue_ms : float
-        Milliseconds between samples of `queues`.
-    queues : mapping
-        From each switch port, ``e0_0-eth3``, to the length of its queue in packets at each sample.
-    cwnd : mapping
-        From the number of a flow to pairs of seconds and congestion window in packets.
-    arrivals : mapping
-        From the number of a traced flow to ``[seconds, packet, up1, up2, delay_ms]`` of each data packet in order of arrival:
-        packet number by sequence, path (255 for an unused hop), and one-way delay.
-    series_ms : float
-        Length of an interval of `series` in milliseconds.
-    series : mapping
-        From the number of a flow to the received payload in each interval, in Mbit/s.
-    failed_at : float or None
-        Time of the failure during the run, in seconds; None without one.
-    events : sequence
-        ``[seconds, text]`` of each change of the fabric, caused or observed.
-    collective : mapping
-        Of a collective operation: ``transfers``, those that ``completed``, and ``seconds`` from the start of the run to the end of
-        the last transfer, or null if one did not end in time. Empty of other workloads.
-    round_trips : sequence of float
-        Round-trip times of pings in milliseconds, in the order of their answers; ``counters`` has the number of ``pings`` sent.
-    bad : sequence of mapping
-        The truth of each bad link: ``link``, ``towards``, ``at`` in seconds, ``loss``, ``corruption`` and ``rate`` as planned,
-        ``transfers`` that may cross it, and the ``packets`` that it carried since then, ``lost`` and ``corrupted``; null where
-        nothing counts them.
+    Attributes:
+        machine: Processor, kernel and program versions; see `experiments.core.machine.describe`.
+        command: The command line.
+        options: Policy, threshold and other settings of the scheme, as in force during the run.
+        counters: Kernel counters (nstat's names) over the run, summed over hosts: ``TCPFastRetrans``, ``TCPTimeouts``,
+            ``TCPDSACKRecv``, ... With MCS, also what agents counted, from their start on: ``McsScattered``, ``McsAckFiltered``,
+            ...
+        core_packets: From each core switch to the number of packets that it received.
+        marked: From each switch port that set the ECN mark of packets to their number.
+        queue_ms: Milliseconds between samples of `queues`.
+        queues: From each switch port, ``e0_0-eth3``, to the length of its queue in packets at each sample.
+        cwnd: From the number of a flow to pairs of seconds and congestion window in packets.
+        arrivals: From the number of a traced flow to ``[seconds, packet, up1, up2, delay_ms]`` of each data packet in order of
+            arrival: packet number by sequence, path (255 for an unused hop), and one-way delay.
+        series_ms: Length of an interval of `series` in milliseconds.
+        series: From the number of a flow to the received payload in each interval, in Mbit/s.
+        failed_at: Time of the failure during the run, in seconds; None without one.
+        events: ``[seconds, text]`` of each change of the fabric, caused or observed.
+        collective: Of a collective operation: ``transfers``, those that ``completed``, and ``seconds`` from the start of the
+            run to the end of the last transfer, or null if one did not end in time. Empty of other workloads.
+        round_trips: Round-trip times of pings in milliseconds, in the order of their answers; ``counters`` has the number of
+            ``pings`` sent.
+        bad: The truth of each bad link: ``link``, ``towards``, ``at`` in seconds, ``loss``, ``corruption`` and ``rate`` as
+            planned, ``transfers`` that may cross it, and the ``packets`` that it carried since then, ``lost`` and
+            ``corrupted``; null where nothing counts them.
     """
 
     scheme: str
@@ -197,12 +154,7 @@ class RunRecord:
 
 
 class Results:
-    """A directory of results.
-
-    Parameters
-    ----------
-    directory : Path
-    """
+    """A directory of results."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -210,10 +162,8 @@ class Results:
     def open(self, settings: Settings) -> None:
         """Create the directory for an experiment, or check that it contains results of the same experiment.
 
-        Raises
-        ------
-        ResultsError
-            If the directory contains results of another experiment or other files, or is not writable.
+        Raises:
+            ResultsError: If the directory contains results of another experiment or other files, or is not writable.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -263,10 +213,8 @@ class Results:
     def add(self, run: RunRecord, flows: Sequence[FlowRecord]) -> None:
         """Write the records of a run. Readers see all of them or none, also after a crash.
 
-        Raises
-        ------
-        ResultsError
-            If the files cannot be written. No part of them remains.
+        Raises:
+            ResultsError: If the files cannot be written. No part of them remains.
         """
         try:
             write_atomically(self._run(run.scheme, run.seed), (json.dumps(asdict(run)) + "\n").encode())

@@ -16,21 +16,12 @@ from topologies import Clos
 class Run:
     """A plan, and everything else that affects its results.
 
-    Attributes
-    ----------
-    tree : Clos
-    plan : Plan
-    workload : str
-        Name of the workload, for the records.
-    scheme : Scheme
-    seed : int
-        Seed of ports, random path selection and first paths.
-    scale : Scale
-        Link rate, in `Scale.rate_mbit`.
-    queue_packets : int
-        Capacity of the queue of a link in full frames.
-    options : mapping
-        Options of the simulator that differ from their defaults, by name; see `ns3.OPTIONS`.
+    Attributes:
+        workload: Name of the workload, for the records.
+        seed: Seed of ports, random path selection and first paths.
+        scale: Link rate, in `Scale.rate_mbit`.
+        queue_packets: Capacity of the queue of a link in full frames.
+        options: Options of the simulator that differ from their defaults, by name; see `ns3.OPTIONS`.
     """
 
     tree: Clos

@@ -14,15 +14,10 @@ _IN_FORCE = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): version (\d+)(?: of term (\d+))
 class InForce(NamedTuple):
     """A version that an agent has put in force.
 
-    Attributes
-    ----------
-    at : float
-        Seconds since 1970, to a millisecond.
-    agent : str
-        Address of its host.
-    term : int
-        0 without a cluster.
-    version : int
+    Attributes:
+        at: Seconds since 1970, to a millisecond.
+        agent: Address of its host.
+        term: 0 without a cluster.
     """
 
     at: float
@@ -32,12 +27,7 @@ class InForce(NamedTuple):
 
 
 class AgentsLog:
-    """What the agents of a process have put in force so far. Each agent logs a version that changes its paths.
-
-    Parameters
-    ----------
-    file : Path
-    """
+    """What the agents of a process have put in force so far. Each agent logs a version that changes its paths."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -33,12 +33,9 @@ _COUNT = struct.Struct("=QQ")  # struct count
 class Count(NamedTuple):
     """Packets of a direction of a link since a fault began there, and those that it hit: the truth of a measurement.
 
-    Parameters
-    ----------
-    packets : int
-        Of every kind, BFD included. Of a corrupting link those that it did not lose.
-    hit : int
-        Those that were lost, or in which one bit was flipped.
+    Args:
+        packets: Of every kind, BFD included. Of a corrupting link those that it did not lose.
+        hit: Those that were lost, or in which one bit was flipped.
     """
 
     packets: int
@@ -62,14 +59,9 @@ class BadLinks:
 
     The program is compiled and loaded when the first link becomes bad.
 
-    Parameters
-    ----------
-    lab : Links
-    netns : callable
-        Maps a switch to the path of its network namespace; None for that of the caller.
+    Args:
+        netns: Maps a switch to the path of its network namespace; None for that of the caller.
 
-    Examples
-    --------
     ::
 
         with BadLinks(lab) as bad:
@@ -107,24 +99,15 @@ class BadLinks:
 
         Packets are counted from 0 again, unless the probability is 0.
 
-        Parameters
-        ----------
-        name : str
-            A link between switches.
-        towards : str
-            The end that does not receive them all, ``c0_1``.
-        probability : float
-        seed : int
-            Decides which packets of the direction, by their numbers.
+        Args:
+            name: A link between switches.
+            towards: The end that does not receive them all, ``c0_1``.
+            seed: Decides which packets of the direction, by their numbers.
 
-        Raises
-        ------
-        ValueError
-            If the probability is not from 0 to 1.
-        TopologyError
-            If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
-        BpfError, BuildError
-            If the program cannot be compiled, loaded or attached.
+        Raises:
+            ValueError: If the probability is not from 0 to 1.
+            TopologyError: If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
+            BpfError, BuildError: If the program cannot be compiled, loaded or attached.
         """
         self._set(Kind.LOSS, name, towards, probability, seed)
 
@@ -135,12 +118,9 @@ class BadLinks:
     def set_rate(self, name: str, towards: str, share: float) -> None:
         """Let one direction of a link have a share of its rate; 1 for all of it.
 
-        Raises
-        ------
-        ValueError
-            If the share is not above 0 and at most 1, or the links have no rate.
-        TopologyError
-            As of `set_loss`.
+        Raises:
+            ValueError: If the share is not above 0 and at most 1, or the links have no rate.
+            TopologyError: As of `set_loss`.
         """
         interface = self._interface(name, towards)[1]
         self._lab.set_share(interface, share)

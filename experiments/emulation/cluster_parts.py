@@ -69,25 +69,14 @@ class PartError(ValueError):
 class ClusterParts(Startable, ControllerRest):
     """Three nodes of etcd, controllers, and relays, as a context manager; their REST interface is that of the leader.
 
-    Parameters
-    ----------
-    tree : Clos
-    directory : Path
-        Of logs, state and the engine's data.
-    controllers : int
-    options : sequence of str
-        Further options of each controller.
-    relays : int
-        Agents connect to controllers where there is none.
+    Args:
+        directory: Of logs, state and the engine's data.
+        options: Further options of each controller.
+        relays: Agents connect to controllers where there is none.
 
-    Attributes
-    ----------
-    network : ManagementNetwork
-    parts : dict of str to ChildProcess
-        All processes by name, in the order of their start.
-    etcd : PrivateEtcd
-        How its nodes are started and asked; they run as ``parts``.
-    address : EngineAddress
+    Attributes:
+        parts: All processes by name, in the order of their start.
+        etcd: How its nodes are started and asked; they run as ``parts``.
     """
 
     answer_seconds = 5.0
@@ -294,10 +283,8 @@ class ClusterParts(Startable, ControllerRest):
     def partition(self, name: str, groups: Collection[Group] | None = None, ways: Collection[Way] = BOTH) -> None:
         """Lose what a part sends to, and receives from, whole groups of others; all by default, but not the lab's own readers.
 
-        Raises
-        ------
-        PartError
-            If a part of this kind has nothing to do with a group.
+        Raises:
+            PartError: If a part of this kind has nothing to do with a group.
         """
         its = _PEERS[kind_of(name)]
         for group in groups if groups is not None else its:

@@ -27,14 +27,10 @@ class ProcessError(RuntimeError):
 class ControllerRest(ABC):
     """Requests to a controller, and waiting for what it says.
 
-    Attributes
-    ----------
-    state_dir : Path
-        With the token files.
-    verify : ssl.SSLContext or bool
-        How its certificate is checked, if it has one.
-    answer_seconds : float
-        How long an answer may take.
+    Attributes:
+        state_dir: With the token files.
+        verify: How its certificate is checked, if it has one.
+        answer_seconds: How long an answer may take.
     """
 
     state_dir: Path
@@ -106,18 +102,12 @@ class ControllerRest(ABC):
     ) -> dict[str, Any]:
         """Wait for a change after version ``since`` that all agents have acknowledged, and return it.
 
-        Parameters
-        ----------
-        since : int
-        wanted : callable
-            Selects changes; default: any.
-        pause : float
-            Seconds between requests.
+        Args:
+            wanted: Selects changes; default: any.
+            pause: Seconds between requests.
 
-        Raises
-        ------
-        ProcessError
-            After 20 s.
+        Raises:
+            ProcessError: After 20 s.
         """
         deadline = time.monotonic() + CHANGE_SECONDS
         while time.monotonic() < deadline:

@@ -15,24 +15,15 @@ POLL_SECONDS = 0.2
 class DatagramRelay:
     """Passes clients' datagrams to a server and its answers back, from a thread of its own, while the context lasts.
 
-    Parameters
-    ----------
-    server : tuple of str and int
-        Address and UDP port.
-    loss : float
-        Share of the answers that are lost, 0 to 1.
-    seed : int
-        Decides which.
+    Args:
+        server: Address and UDP port.
+        loss: Share of the answers that are lost, 0 to 1.
+        seed: Decides which.
 
-    Attributes
-    ----------
-    address : tuple of str and int
-        Where clients send to.
-    answers, lost : int
-        Answers of the server so far, and those of them that were lost.
+    Attributes:
+        address: Where clients send to.
+        answers, lost: Answers of the server so far, and those of them that were lost.
 
-    Examples
-    --------
     >>> with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
     ...     server.bind(("127.0.0.1", 0))
     ...     with DatagramRelay(server.getsockname(), 0.0, 1) as relay, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:

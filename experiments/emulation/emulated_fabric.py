@@ -69,33 +69,19 @@ class Forwarding(Protocol):
 class EmulatedFabric:
     """The fabric of one scheme for several successive runs, as a context manager.
 
-    Parameters
-    ----------
-    tree : Clos
-    scheme : Scheme
-    rate_mbit : float
-        Rate of hosts' links in Mbit/s; all others are in proportion.
-    queue_packets : int
-        Capacity of the queue of a link in full frames.
-    carrier : Carrier
-        Where hosts write the label.
-    say : callable
-        Receives progress messages.
+    Args:
+        rate_mbit: Rate of hosts' links in Mbit/s; all others are in proportion.
+        queue_packets: Capacity of the queue of a link in full frames.
+        carrier: Where hosts write the label.
+        say: Receives progress messages.
 
-    Attributes
-    ----------
-    lab : Forwarding
-        Available after entering.
-    bad_links : PlannedBadLinks
-        Available after entering.
-    controller : ControllerProcess or None
-        Available after entering, if switches or agents have one.
-    arbiter : ArbiterProcess or None
-        Available after `prepare`, for that run, if hosts send in slots.
-    arbiter_at : str
-        ADDRESS:PORT where agents look for the arbiter; may be changed to something between them.
-    recoveries : FastRecoveries
-        Available after `prepare`, for that run.
+    Attributes:
+        lab: Available after entering.
+        bad_links: Available after entering.
+        controller: Available after entering, if switches or agents have one.
+        arbiter: Available after `prepare`, for that run, if hosts send in slots.
+        arbiter_at: ADDRESS:PORT where agents look for the arbiter; may be changed to something between them.
+        recoveries: Available after `prepare`, for that run.
     """
 
     def __init__(
@@ -173,12 +159,9 @@ class EmulatedFabric:
     def prepare(self, seed: int, core_rate: float = 1.0) -> None:
         """Configure all hosts for a run, and start agents if the scheme uses any.
 
-        Parameters
-        ----------
-        seed : int
-            Seed of the agents: first path of each flow.
-        core_rate : float
-            Rate of the aggregation-core links as a share of that of the other links.
+        Args:
+            seed: Seed of the agents: first path of each flow.
+            core_rate: Rate of the aggregation-core links as a share of that of the other links.
         """
         self._run.close()
         self._run = ExitStack()
@@ -215,10 +198,8 @@ class EmulatedFabric:
     def await_settled(self, failed: Sequence[str] = ()) -> None:
         """Wait until the failure of these links and switches, or of none, is in force everywhere.
 
-        Raises
-        ------
-        ProcessError, LabError
-            After a time limit.
+        Raises:
+            ProcessError, LabError: After a time limit.
         """
         if isinstance(self.lab, RouterLab):
             self.lab.await_settled()

@@ -56,12 +56,8 @@ RETRY_SECONDS = 1.0
 class FalseSwitch(asyncio.Protocol):
     """One channel.
 
-    Parameters
-    ----------
-    tree : Clos
-    switch : Switch
-    seen : Counter
-        Counts what all switches are sent and lose.
+    Args:
+        seen: Counts what all switches are sent and lose.
     """
 
     def __init__(self, tree: Clos, switch: Switch, seen: Counter[str]) -> None:

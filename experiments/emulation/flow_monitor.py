@@ -21,12 +21,9 @@ _BEGUN = "FLOW_MONITOR reply"
 class FlowMonitors(Startable):
     """A monitor of each switch, as a context manager.
 
-    Parameters
-    ----------
-    names : iterable of str
-        The switches.
-    directory : Path
-        Of what they say. What earlier monitors of the same switches have said stays.
+    Args:
+        names: The switches.
+        directory: Of what they say. What earlier monitors of the same switches have said stays.
     """
 
     def __init__(self, names: Iterable[str], directory: Path) -> None:

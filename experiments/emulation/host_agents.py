@@ -45,19 +45,11 @@ def agent_process(
 ) -> AgentProcess:
     """Return an agent process, not started, for some hosts.
 
-    Parameters
-    ----------
-    lab : Hosts
-    hosts : iterable of Host
-    controller : str or sequence of str
-        Its URL, or those of relays and controllers.
-    token_file : Path
-    directory : Path
-        That of its state; its log is beside it.
-    options : sequence of str
-        Further ones of ``sopa agent``.
-    enter : sequence of str
-        As of `AgentProcess`.
+    Args:
+        controller: Its URL, or those of relays and controllers.
+        directory: That of its state; its log is beside it.
+        options: Further ones of ``sopa agent``.
+        enter: As of `AgentProcess`.
     """
     interfaces = [f"{lab.interface(host, 0)}@{lab.netns(host)}" for host in hosts]
     every = [f"--flows={FLOWS}", f"--state-dir={directory}", f"--token-file={token_file}", *options]
@@ -67,12 +59,9 @@ def agent_process(
 def patience_ms(rate_mbit: float, packets: int) -> float:
     """Return what the delays of two paths of a lab may differ by, in milliseconds.
 
-    Parameters
-    ----------
-    rate_mbit : float
-        Rate of links in Mbit/s.
-    packets : int
-        Length of a queue that is not exceeded for long.
+    Args:
+        rate_mbit: Rate of links in Mbit/s.
+        packets: Length of a queue that is not exceeded for long.
     """
     return max(20.0, LONG_QUEUES * packets * FRAME_BYTES * 8 / (1000 * rate_mbit))
 
@@ -80,13 +69,9 @@ def patience_ms(rate_mbit: float, packets: int) -> float:
 def agent_options(scheme: Scheme, seed: int, patience: float) -> list[str]:
     """Return the options of ``sopa agent`` for a scheme whose hosts have agents.
 
-    Parameters
-    ----------
-    scheme : Scheme
-    seed : int
-        Decides the first path of each flow.
-    patience : float
-        Milliseconds after which MCS takes for lost what is missing.
+    Args:
+        seed: Decides the first path of each flow.
+        patience: Milliseconds after which MCS takes for lost what is missing.
     """
     of_mcs = [
         f"--channels={scheme.channels}",
@@ -126,12 +111,9 @@ def paths_left(log: Path, begin: float) -> list[tuple[float, str]]:
 class McsMetrics:
     """What agents with the policy ``mcs`` say of themselves.
 
-    Parameters
-    ----------
-    port : int
-        Port of ``--metrics-port`` of their process.
-    host : str
-        Its ``--metrics-host``.
+    Args:
+        port: Port of ``--metrics-port`` of their process.
+        host: Its ``--metrics-host``.
     """
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:

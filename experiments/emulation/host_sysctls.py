@@ -54,10 +54,8 @@ def host_settings(
 ) -> Iterator[None]:
     """Apply the settings of a scheme to all hosts within a ``with`` block, and restore them afterwards.
 
-    Raises
-    ------
-    LabError
-        If multipath TCP cannot be configured.
+    Raises:
+        LabError: If multipath TCP cannot be configured.
     """
     wanted = sysctls(scheme)
     before: dict[Host, dict[str, str]] = {}

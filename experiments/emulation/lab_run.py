@@ -33,18 +33,12 @@ def perform(
 ) -> tuple[RunRecord, list[FlowRecord]]:
     """Configure the hosts, execute a run, and restore the hosts.
 
-    Parameters
-    ----------
-    fabric : EmulatedFabric
-        The fabric of the run's scheme.
-    run : Run
-    tick : callable
-        Called several times a second with the elapsed seconds of the run.
+    Args:
+        fabric: The fabric of the run's scheme.
+        tick: Called several times a second with the elapsed seconds of the run.
 
-    Raises
-    ------
-    TransferError, ProcessError, LabError
-        If something does not start.
+    Raises:
+        TransferError, ProcessError, LabError: If something does not start.
     """
     fabric.prepare(run.seed, run.plan.core_rate)
     try:

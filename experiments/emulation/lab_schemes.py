@@ -9,18 +9,12 @@ from flowrules.label import Carrier
 def check(scheme: Scheme, carrier: Carrier, queue_packets: int) -> None:
     """Check that the lab can run a scheme.
 
-    Parameters
-    ----------
-    scheme : Scheme
-    carrier : Carrier
-        Where hosts write the label.
-    queue_packets : int
-        Capacity of the queue of a link in full frames.
+    Args:
+        carrier: Where hosts write the label.
+        queue_packets: Capacity of the queue of a link in full frames.
 
-    Raises
-    ------
-    SchemeError
-        If it cannot. The message says what to change.
+    Raises:
+        SchemeError: If it cannot. The message says what to change.
     """
     if scheme.fabric is Fabric.SIMULATOR:
         raise SchemeError(f"{scheme.name} exists in the simulator only: add --backend ns3")

@@ -22,15 +22,11 @@ _SO_RCVBUFFORCE = 33
 class OpenFlowCapture:
     """Counts commands and refusals while it is entered.
 
-    Parameters
-    ----------
-    netns, interface : str
-        Of the controller's machine.
+    Args:
+        netns, interface: Of the controller's machine.
 
-    Attributes
-    ----------
-    sent, refused : Counter of str
-        Commands and role requests that the controller has sent, and errors by which switches refused some.
+    Attributes:
+        sent, refused: Commands and role requests that the controller has sent, and errors by which switches refused some.
     """
 
     def __init__(self, netns: str, interface: str) -> None:

@@ -34,18 +34,12 @@ _NSEC = 10**9
 class PortCounts(NamedTuple):
     """Packets of a port so far.
 
-    Parameters
-    ----------
-    packets : int
-        All of them, also those that the real queue had no room for.
-    full : int
-        Those for which the phantom queue had no room.
-    marked : int
-        Those that it marked.
-    marked_before : int
-        Those above the threshold that an earlier switch had marked.
-    incapable : int
-        Those above the threshold that are not ECN-capable, or no IPv4.
+    Args:
+        packets: All of them, also those that the real queue had no room for.
+        full: Those for which the phantom queue had no room.
+        marked: Those that it marked.
+        marked_before: Those above the threshold that an earlier switch had marked.
+        incapable: Those above the threshold that are not ECN-capable, or no IPv4.
     """
 
     packets: int
@@ -82,20 +76,15 @@ def port_value(rate_mbit: float, queue_packets: int, threshold: int) -> bytes:
 class PhantomQueues:
     """Phantom queues at ports of switches, as a context manager.
 
-    Parameters
-    ----------
-    ports : mapping
-        From the path of a network namespace (None for that of the caller) to the names of interfaces there, with their rates in
-        Mbit/s.
-    queue_packets : int
-        Capacity of the queue of a port in full frames.
-    threshold : int
-        Full frames in the queue above which packets are marked.
+    Args:
+        ports: From the path of a network namespace (None for that of the caller) to the names of interfaces there, with their
+            rates in Mbit/s.
+        queue_packets: Capacity of the queue of a port in full frames.
+        threshold: Full frames in the queue above which packets are marked.
 
-    Raises
-    ------
-    BpfError, BuildError, NetnsError
-        On entering, if the program cannot be compiled, loaded or attached; nothing stays attached then.
+    Raises:
+        BpfError, BuildError, NetnsError: On entering, if the program cannot be compiled, loaded or attached; nothing stays
+            attached then.
     """
 
     def __init__(self, ports: Mapping[str | None, Mapping[str, float]], queue_packets: int, threshold: int) -> None:

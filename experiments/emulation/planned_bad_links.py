@@ -14,15 +14,10 @@ from topologies.lab.faults import sending_port
 class PlannedBadLinks:
     """The bad links of the runs over one fabric.
 
-    Parameters
-    ----------
-    bad : BadLinks
-    rated : Clos
-        The fabric with the rates of the lab.
-    interface : callable
-        Maps a switch and a port to the name of the interface.
-    phantom : PhantomQueues or None
-        What marks packets by the rates of links; it follows a slow one.
+    Args:
+        rated: The fabric with the rates of the lab.
+        interface: Maps a switch and a port to the name of the interface.
+        phantom: What marks packets by the rates of links; it follows a slow one.
     """
 
     def __init__(

@@ -46,13 +46,9 @@ def free_ports(count: int) -> list[int]:
 class ChildProcess(Startable):
     """A child process with its output in a file, as a context manager.
 
-    Parameters
-    ----------
-    command : sequence of str
-    log : Path
-        File of its output.
-    environment : mapping of str to str, optional
-        Variables in addition to the environment of this process.
+    Args:
+        log: File of its output.
+        environment: Variables in addition to the environment of this process.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -117,24 +113,15 @@ class ChildProcess(Startable):
 class ControllerProcess(ChildProcess, ControllerRest):
     """``ryu-manager sopa_ryu.app`` as a child process.
 
-    Parameters
-    ----------
-    fabric : Clos or int
-        The fabric, or k of a fat-tree.
-    log : Path
-    openflow_port, rest_port : int
-        TCP ports to listen on.
-    rest_host : str
-        Address that REST and the push channel listen on.
-    options : sequence of str
-        Further options of ``ryu-manager``.
-    ca_file : Path, optional
-        CA of its certificate, if the options name one: requests then use TLS.
-    environment : mapping of str to str, optional
-    reached_at : str
-        Address at which REST is reached from here.
-    enter : sequence of str
-        The words before the command that run it elsewhere, with the same process id: on a machine of `ManagementNetwork`.
+    Args:
+        fabric: The fabric, or k of a fat-tree.
+        openflow_port, rest_port: TCP ports to listen on.
+        rest_host: Address that REST and the push channel listen on.
+        options: Further options of ``ryu-manager``.
+        ca_file: CA of its certificate, if the options name one: requests then use TLS.
+        reached_at: Address at which REST is reached from here.
+        enter: The words before the command that run it elsewhere, with the same process id: on a machine of
+            `ManagementNetwork`.
     """
 
     def __init__(
@@ -184,23 +171,14 @@ class ControllerProcess(ChildProcess, ControllerRest):
 class RelayProcess(ChildProcess):
     """``sopa relay`` as a child process; its name is that of the log's file.
 
-    Parameters
-    ----------
-    cluster : str
-        The engine's address, ``etcd://HOST:PORT/NAME``.
-    log : Path
-    port : int
-        TCP port to listen on.
-    state_dir : Path
-        With the files of tokens.
-    host : str
-        Address to listen on.
-    options : sequence of str
-        Further options of ``sopa relay``.
-    ca_file : Path, optional
-        CA of its certificate, if the options name one: requests then use TLS.
-    enter : sequence of str
-        As of `ControllerProcess`.
+    Args:
+        cluster: The engine's address, ``etcd://HOST:PORT/NAME``.
+        port: TCP port to listen on.
+        state_dir: With the files of tokens.
+        host: Address to listen on.
+        options: Further options of ``sopa relay``.
+        ca_file: CA of its certificate, if the options name one: requests then use TLS.
+        enter: As of `ControllerProcess`.
     """
 
     def __init__(
@@ -249,17 +227,11 @@ class RelayProcess(ChildProcess):
 class AgentProcess(ChildProcess):
     """``sopa agent`` as a child process.
 
-    Parameters
-    ----------
-    interfaces : sequence of str
-        Values of ``--iface``: ``eth0``, or ``eth0@/proc/PID/ns/net``.
-    controller : str or sequence of str
-        URL of the controller, or those of relays and controllers.
-    log : Path
-    options : sequence of str
-        Further options of ``sopa agent``.
-    enter : sequence of str
-        As of `ControllerProcess`.
+    Args:
+        interfaces: Values of ``--iface``: ``eth0``, or ``eth0@/proc/PID/ns/net``.
+        controller: URL of the controller, or those of relays and controllers.
+        options: Further options of ``sopa agent``.
+        enter: As of `ControllerProcess`.
     """
 
     def __init__(

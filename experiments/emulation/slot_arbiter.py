@@ -27,14 +27,9 @@ PACKETS = 4
 def slot_ms(slots: Slots, rate_mbit: float) -> float:
     """Return the length of a slot in milliseconds, in which a link carries its packets and leaves the arbiter's guard.
 
-    Parameters
-    ----------
-    slots : Slots
-    rate_mbit : float
-        Rate of hosts' links in Mbit/s.
+    Args:
+        rate_mbit: Rate of hosts' links in Mbit/s.
 
-    Examples
-    --------
     >>> slot_ms(Slots(), 4.0), slot_ms(Slots(packets=1), 4.0), slot_ms(Slots(packets=1), 20.0)
     (12.8, 3.2, 3.0)
     """
@@ -44,28 +39,16 @@ def slot_ms(slots: Slots, rate_mbit: float) -> float:
 class ArbiterProcess(ChildProcess):
     """``sopa arbiter`` as a child process, whose datagrams are authenticated.
 
-    Parameters
-    ----------
-    tree : Clos
-    controllers : sequence of str
-        The controllers' URLs. They run when this is started.
-    state_dir : Path
-        Of a controller, with the fabric's secret.
-    slots : Slots
-    rate_mbit : float
-        Rate of hosts' links in Mbit/s.
-    directory : Path
-        Directory of its log and of the tokens.
-    seed : int
-    enter : sequence of str
-        As of `ControllerProcess`.
-    host : str
-        Address on which it serves metrics, and other namespaces reach it.
+    Args:
+        controllers: The controllers' URLs. They run when this is started.
+        state_dir: Of a controller, with the fabric's secret.
+        rate_mbit: Rate of hosts' links in Mbit/s.
+        directory: Directory of its log and of the tokens.
+        enter: As of `ControllerProcess`.
+        host: Address on which it serves metrics, and other namespaces reach it.
 
-    Attributes
-    ----------
-    token_file : Path
-        The tokens of all hosts.
+    Attributes:
+        token_file: The tokens of all hosts.
     """
 
     def __init__(

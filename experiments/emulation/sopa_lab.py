@@ -33,45 +33,24 @@ AGENTS_SECONDS = 300.0
 class SopaLab:
     """A fabric with controller and agents, ready for traffic, as a context manager inside `topologies.lab.isolation.isolated`.
 
-    Parameters
-    ----------
-    tree : Clos
-    rate_mbit : float or None
-        Rate of hosts' links in Mbit/s, as of `Lab`; None for no limit.
-    queue_packets : int
-        Capacity of the queue of a link in full frames.
-    say : callable
-        Receives progress messages.
-    agents : bool
-        Start an agent for every host that may label. Without one, packets are unlabelled.
-    agent_options, controller_options : sequence of str
-        Further options of ``sopa agent`` and of ``ryu-manager``.
-    bfd : bool
-        Enable BFD from the start; otherwise the controller enables it.
-    directory : Path
-        Directory of logs and of state files of agents.
-    carrier : Carrier
-        Where hosts write the label. With `Carrier.OPTION` the parser is attached to host ports of edge switches.
-    datapath : Datapath
-        What forwards the packets.
-    slots : Slots, optional
-        Start an arbiter that grants them to the agents, whose policy is ``cfr``. Links have a rate then.
-    controllers : int
-        With more than one they are a cluster (`ClusterParts`), and agents connect to it from a machine of its own.
-    relays : int, optional
-        Relays of the cluster; by default as many as `ClusterParts` has.
+    Args:
+        rate_mbit: Rate of hosts' links in Mbit/s, as of `Lab`; None for no limit.
+        queue_packets: Capacity of the queue of a link in full frames.
+        say: Receives progress messages.
+        agents: Start an agent for every host that may label. Without one, packets are unlabelled.
+        agent_options, controller_options: Further options of ``sopa agent`` and of ``ryu-manager``.
+        bfd: Enable BFD from the start; otherwise the controller enables it.
+        directory: Directory of logs and of state files of agents.
+        carrier: Where hosts write the label. With `Carrier.OPTION` the parser is attached to host ports of edge switches.
+        datapath: What forwards the packets.
+        slots: Start an arbiter that grants them to the agents, whose policy is ``cfr``. Links have a rate then.
+        controllers: With more than one they are a cluster (`ClusterParts`), and agents connect to it from a machine of its own.
+        relays: Relays of the cluster; by default as many as `ClusterParts` has.
 
-    Attributes
-    ----------
-    lab : Lab
-    rest : ControllerRest
-        The controller's REST interface; of a cluster, that of its leader.
-    cluster : ClusterParts or None
-    agent : AgentProcess or None
-        One process for the namespaces of all hosts that have one.
-    arbiter : ArbiterProcess or None
-    labelling : list of Host
-        The hosts that may choose paths, and have an agent.
+    Attributes:
+        rest: The controller's REST interface; of a cluster, that of its leader.
+        agent: One process for the namespaces of all hosts that have one.
+        labelling: The hosts that may choose paths, and have an agent.
     """
 
     def __init__(

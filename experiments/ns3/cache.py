@@ -23,28 +23,18 @@ def directory() -> Path:
 def key(program: str, text: str) -> str:
     """Return the name of a run in the cache.
 
-    Parameters
-    ----------
-    program : str
-        Digest of the source of the program.
-    text : str
-        All settings of the run.
+    Args:
+        program: Digest of the source of the program.
+        text: All settings of the run.
 
-    Returns
-    -------
-    str
+    Returns:
         SHA-256 of both, in hexadecimal.
     """
     return hashlib.sha256(f"{program}\n{text}".encode()).hexdigest()
 
 
 class Cache:
-    """A directory of outputs. Its files may be deleted at any time.
-
-    Parameters
-    ----------
-    where : Path
-    """
+    """A directory of outputs. Its files may be deleted at any time."""
 
     def __init__(self, where: Path) -> None:
         self.where = where
@@ -65,10 +55,8 @@ class Cache:
     def put(self, name: str, output: str) -> None:
         """Write an output atomically.
 
-        Raises
-        ------
-        OSError
-            If it cannot be written. No part of it remains.
+        Raises:
+            OSError: If it cannot be written. No part of it remains.
         """
         self.where.mkdir(parents=True, exist_ok=True)
         part = f".{name}.{os.getpid()}.{threading.get_ident()}.part"

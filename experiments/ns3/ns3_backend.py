@@ -22,10 +22,8 @@ from experiments.ns3.simulate import simulate
 def run_simulations(campaigns: Sequence[Campaign]) -> int:
     """Run every missing simulation, and return the exit status.
 
-    Parameters
-    ----------
-    campaigns : sequence of Campaign
-        Their runs start in this order, as processors become free.
+    Args:
+        campaigns: Their runs start in this order, as processors become free.
     """
     missing = [(campaign, run) for campaign in campaigns for run in campaign.missing()]
     say, bar = progress_bar()

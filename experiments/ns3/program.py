@@ -46,18 +46,12 @@ def optimised() -> Path | None:
 def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUILD, packaged: bool = False) -> Path:
     """Build the program if it is missing or outdated, and return its path.
 
-    Parameters
-    ----------
-    say : callable
-        Receives progress messages.
-    directory : Path
-    packaged : bool
-        Use Debian's ns-3 even if an optimised build exists.
+    Args:
+        say: Receives progress messages.
+        packaged: Use Debian's ns-3 even if an optimised build exists.
 
-    Raises
-    ------
-    SimulatorError
-        If ns-3 or a compiler is missing, or compilation fails.
+    Raises:
+        SimulatorError: If ns-3 or a compiler is missing, or compilation fails.
     """
     program, stamp, own = directory / _NAME, directory / _STAMP, None if packaged else optimised()
     wanted = f"{digest()} {own or 'Debian'}\n"

@@ -95,27 +95,15 @@ def simulate(
 ) -> tuple[RunRecord, list[FlowRecord]]:
     """Simulate a run.
 
-    Parameters
-    ----------
-    run : Run
-        Its scheme is one of `SIMULATED`; see `check`.
-    cache : Cache or None
-        Cache of outputs.
-    tick : callable
-        Called repeatedly, in another thread, with the simulated seconds.
-    started : callable
-        Called with the process of the simulator, so that the caller can kill it.
+    Args:
+        run: Its scheme is one of `SIMULATED`; see `check`.
+        cache: Cache of outputs.
+        tick: Called repeatedly, in another thread, with the simulated seconds.
+        started: Called with the process of the simulator, so that the caller can kill it.
 
-    Returns
-    -------
-    RunRecord, list of FlowRecord
-
-    Raises
-    ------
-    SchemeError
-        For an unsupported scheme.
-    SimulatorError
-        If the build fails or the program ends with an error.
+    Raises:
+        SchemeError: For an unsupported scheme.
+        SimulatorError: If the build fails or the program ends with an error.
     """
     check(run.scheme)
     program, plan = build(), run.plan

@@ -22,18 +22,12 @@ class OptionError(ValueError):
 class Option:
     """One option.
 
-    Attributes
-    ----------
-    default : str
-        As written by a user.
-    description : str
-        One line for ``sopa experiment list``.
-    minimum, maximum : int
-        Range of a whole number, or of a time in nanoseconds.
-    time : bool
-        True for a time with a unit.
-    words : tuple of str
-        Possible values, if it is not a number.
+    Attributes:
+        default: As written by a user.
+        description: One line for ``sopa experiment list``.
+        minimum, maximum: Range of a whole number, or of a time in nanoseconds.
+        time: True for a time with a unit.
+        words: Possible values, if it is not a number.
     """
 
     default: str
@@ -143,10 +137,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
 def parse(words: Iterable[str]) -> dict[str, int | str]:
     """Return the values of ``NAME=VALUE`` words.
 
-    Raises
-    ------
-    OptionError
-        For an unknown or repeated name, or an invalid value.
+    Raises:
+        OptionError: For an unknown or repeated name, or an invalid value.
     """
     found: dict[str, int | str] = {}
     for word in words:

@@ -17,12 +17,9 @@ WIDTH = 0.8
 def measure_bars(its: Figure, kept: Mapping[str, Sequence[RunData]]) -> Plot:
     """Draw the measures of a figure's bars: means over seeds, of the first variant.
 
-    Parameters
-    ----------
-    its : Figure
-        A figure with bars.
-    kept : mapping
-        From the name of each part to the data of its runs. Missing ones have no bar.
+    Args:
+        its: A figure with bars.
+        kept: From the name of each part to the data of its runs. Missing ones have no bar.
     """
     bars = its.bars
     assert bars is not None

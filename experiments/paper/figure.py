@@ -12,25 +12,14 @@ from topologies import Clos, FatTree
 class Part:
     """Runs of one workload in one fabric, as of one ``sopa experiment run --backend ns3``.
 
-    Attributes
-    ----------
-    name : str
-        Name of its directory.
-    workload : str
-    k : int
-        Size of the fat-tree; 0 of another fabric.
-    schemes : tuple of str
-    seconds : float
-        Scale of the workload; see `Scale.seconds`.
-    seeds : int
-    options : tuple of str
-        Options of the simulator, ``NAME=VALUE``.
-    fabric : Clos or None
-        The fabric if it is not the fat-tree of size `k`.
-    rate_mbit : float
-        Rate of hosts' links.
-    queue_packets : int
-        Capacity of the queue of a link in packets.
+    Attributes:
+        name: Name of its directory.
+        k: Size of the fat-tree; 0 of another fabric.
+        seconds: Scale of the workload; see `Scale.seconds`.
+        options: Options of the simulator, ``NAME=VALUE``.
+        fabric: The fabric if it is not the fat-tree of size `k`.
+        rate_mbit: Rate of hosts' links.
+        queue_packets: Capacity of the queue of a link in packets.
     """
 
     name: str
@@ -62,17 +51,11 @@ class Part:
 class Row:
     """A row of a table: one number of a paper, or a measure without one.
 
-    Attributes
-    ----------
-    title : str
-    part, scheme : str
-        The runs.
-    measure : str
-        Name in `measures.measure`; the table has the mean over seeds.
-    paper : float or None
-        Number in the paper, if any.
-    over : str or None
-        Scheme by whose measure that of `scheme` is divided, seed by seed.
+    Attributes:
+        part, scheme: The runs.
+        measure: Name in `measures.measure`; the table has the mean over seeds.
+        paper: Number in the paper, if any.
+        over: Scheme by whose measure that of `scheme` is divided, seed by seed.
     """
 
     title: str
@@ -88,21 +71,13 @@ class Bars:
     """A plot of one measure over all parts, as the MCS paper has completion times: the height of a bar is the longest, its
     hatched part the mean.
 
-    Attributes
-    ----------
-    across : str
-        Title of the axis of the groups.
-    groups : mapping
-        From the label of each group of bars to the name of its part.
-    schemes : tuple of str
-        A bar each in every group.
-    measure : str
-        Height of the hatched part.
-    most : str or None
-        Height of the whole bar; None for `measure`.
-    title : str
-        Of the axis of both.
-    caption : str
+    Attributes:
+        across: Title of the axis of the groups.
+        groups: From the label of each group of bars to the name of its part.
+        schemes: A bar each in every group.
+        measure: Height of the hatched part.
+        most: Height of the whole bar; None for `measure`.
+        title: Of the axis of both.
     """
 
     across: str
@@ -118,14 +93,10 @@ class Bars:
 class Variant:
     """Further options of the simulator for all parts of a figure.
 
-    Attributes
-    ----------
-    name : str
-        Suffix of the directories of its parts; empty for the first one.
-    title : str
-        Title of its column.
-    options : tuple of str
-        ``NAME=VALUE``.
+    Attributes:
+        name: Suffix of the directories of its parts; empty for the first one.
+        title: Title of its column.
+        options: ``NAME=VALUE``.
     """
 
     name: str
@@ -142,20 +113,12 @@ class Variant:
 class Figure:
     """A figure, an example or a section of a paper.
 
-    Attributes
-    ----------
-    name : str
-        Name on the command line.
-    source : str
-        Its place in the paper.
-    parts : tuple of Part
-    rows : tuple of Row
-    variants : tuple of Variant
-        Each has all parts, and a column in the table.
-    notes : tuple of str
-        What the paper leaves open, and the choices made.
-    bars : Bars or None
-        A plot of all parts together, besides the report of each.
+    Attributes:
+        name: Name on the command line.
+        source: Its place in the paper.
+        variants: Each has all parts, and a column in the table.
+        notes: What the paper leaves open, and the choices made.
+        bars: A plot of all parts together, besides the report of each.
     """
 
     name: str
@@ -176,13 +139,9 @@ class Figure:
 class TableCell:
     """The measured value of a row in one variant.
 
-    Attributes
-    ----------
-    here : float
-        Mean over seeds.
-    spread : float or None
-        Half width of the 95% interval; None for one seed.
-    seeds : int
+    Attributes:
+        here: Mean over seeds.
+        spread: Half width of the 95% interval; None for one seed.
     """
 
     here: float
@@ -194,16 +153,10 @@ class TableCell:
 class RunData:
     """The data that are kept of a run: enough for every table, without its traces.
 
-    Attributes
-    ----------
-    scheme : str
-    seed : int
-    measures : mapping
-        Measures by name; see `measures.measure`.
-    mbit : tuple of float
-        Throughput of each flow in the order of the plan, with one decimal.
-    record : mapping
-        Command, options, digest of the program, and packet-hops.
+    Attributes:
+        measures: Measures by name; see `measures.measure`.
+        mbit: Throughput of each flow in the order of the plan, with one decimal.
+        record: Command, options, digest of the program, and packet-hops.
     """
 
     scheme: str

@@ -32,10 +32,8 @@ FAILED = "asymmetric"
 def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
     """Return a figure with another fabric or number of seeds.
 
-    Raises
-    ------
-    WorkloadError
-        If a workload is impossible in the fabric.
+    Raises:
+        WorkloadError: If a workload is impossible in the fabric.
     """
     parts = tuple(
         replace(part, k=part.k if part.fabric else k or part.k, seeds=seeds or part.seeds) for part in figure.parts
@@ -49,10 +47,8 @@ def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
 def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
     """Return the campaigns of some figures. Parts that figures share occur once.
 
-    Raises
-    ------
-    ResultsError
-        If a directory contains something else.
+    Raises:
+        ResultsError: If a directory contains something else.
     """
     found = []
     for part in _parts(figures):
@@ -72,17 +68,11 @@ def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
 def collect(part: Part, out: Path, partial: bool = False) -> list[RunData]:
     """Return the data of the runs of a part.
 
-    Parameters
-    ----------
-    part : Part
-    out : Path
-    partial : bool
-        Accept missing runs.
+    Args:
+        partial: Accept missing runs.
 
-    Raises
-    ------
-    ResultsError
-        If a run is missing or damaged.
+    Raises:
+        ResultsError: If a run is missing or damaged.
     """
     results = Results(out / part.name)
     payload = part.rate_mbit * (PACKET_BYTES - HEADER_BYTES) / PACKET_BYTES
@@ -104,13 +94,8 @@ def collect(part: Part, out: Path, partial: bool = False) -> list[RunData]:
 def table_cell(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Sequence[RunData]]) -> TableCell | None:
     """Return the measured value of a row in a variant; None if no run has it.
 
-    Parameters
-    ----------
-    figure : Figure
-    row : Row
-    variant : Variant
-    kept : mapping
-        From the name of each part, in its variant, to the data of its runs.
+    Args:
+        kept: From the name of each part, in its variant, to the data of its runs.
     """
     [part] = [variant.of(part) for part in figure.parts if part.name == row.part]
     its = [run for run in kept.get(part.name, ()) if run.seed <= part.seeds and row.measure in run.measures]
@@ -129,20 +114,13 @@ def table_cell(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Se
 def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], partial: bool = False) -> None:
     """Write tables, figures and data of the complete runs.
 
-    Parameters
-    ----------
-    figures : sequence of Figure
-    out : Path
-        Directory of ``tables.md``, and of ``data/PART.json`` per part. The report of a part is written to its directory.
-    say : callable
-        Receives the table of each figure for a terminal.
-    partial : bool
-        Accept missing runs, and omit figures without any run.
+    Args:
+        out: Directory of ``tables.md``, and of ``data/PART.json`` per part. The report of a part is written to its directory.
+        say: Receives the table of each figure for a terminal.
+        partial: Accept missing runs, and omit figures without any run.
 
-    Raises
-    ------
-    ResultsError
-        If a run is missing or damaged, or a file cannot be written.
+    Raises:
+        ResultsError: If a run is missing or damaged, or a file cannot be written.
     """
     kept = {}
     for part in _parts(figures):

@@ -22,26 +22,18 @@ MIN_PACKETS = 50
 def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bool = False) -> dict[str, float]:
     """Return the measures of a run by name.
 
-    Parameters
-    ----------
-    run : RunRecord
-    flows : sequence of FlowRecord
-    payload : float
-        Maximum payload rate of a link in Mbit/s.
-    failed : bool
-        Flows 0 and 1 are those of figure 7 of the SOPA paper, of which the first has half of the paths.
+    Args:
+        payload: Maximum payload rate of a link in Mbit/s.
+        failed: Flows 0 and 1 are those of figure 7 of the SOPA paper, of which the first has half of the paths.
 
-    Returns
-    -------
-    dict
+    Returns:
         ``mean``, ``minimum``, ``maximum`` (Mbit/s of a flow), ``link_percent``; ``fast_retransmits``, ``retransmits``,
         ``timeouts``, ``dropped`` (of the run), ``fast_retransmits_of_a_flow`` (mean), ``reordered_percent``; ``host_mean``,
         ``host_minimum``, ``host_maximum`` (Mbit/s of all flows of a host together); ``KIND_mean`` and ``KIND_timeouts``;
         ``completion_mean``, ``completion_median``, ``completion_p99``, ``completion_most`` (ms, also by kind); those of
-        `series_measures.of_series` and of `queue_measures.of_queues`;
-        of traced flows ``delay_least``, ``delay_most``, ``delay_p99`` (us), ``deviation`` (percent),
-        ``path UP1.UP2`` (percent);
-        ``queue_most`` (packets); with `failed` what concerns the two.
+        `series_measures.of_series` and of `queue_measures.of_queues`; of traced flows ``delay_least``, ``delay_most``,
+        ``delay_p99`` (us), ``deviation`` (percent), ``path UP1.UP2`` (percent); ``queue_most`` (packets); with `failed` what
+        concerns the two.
     """
     mbit = [flow.mbit for flow in flows]
     hosts = host_mbit(flows)

@@ -24,21 +24,14 @@ def port_of(host: str) -> str:
 def of_queues(run: RunRecord, flows: Sequence[FlowRecord], payload: float = math.inf) -> dict[str, float]:
     """Return measures of queues and round trips.
 
-    Parameters
-    ----------
-    run : RunRecord
-    flows : sequence of FlowRecord
-    payload : float
-        Maximum payload rate of a link in Mbit/s.
+    Args:
+        payload: Maximum payload rate of a link in Mbit/s.
 
-    Returns
-    -------
-    dict
+    Returns:
         ``queue_longest`` (packets, of any port at any time). If all flows have one receiver: ``receiver_mbit`` (all flows
         together), ``receiver_percent`` (of `payload`), and of the samples of the queue in front of it ``receiver_queue_mean``,
-        ``receiver_queue_p50`` to ``_p999``,
-        ``receiver_queue_most`` and ``receiver_queue_short`` (percent of the samples with at most two packets). Of pings
-        ``rtt_p50``, ``rtt_p95``, ``rtt_p99``, ``rtt_p999`` (us) and ``pings_lost`` (percent).
+        ``receiver_queue_p50`` to ``_p999``, ``receiver_queue_most`` and ``receiver_queue_short`` (percent of the samples with
+        at most two packets). Of pings ``rtt_p50``, ``rtt_p95``, ``rtt_p99``, ``rtt_p999`` (us) and ``pings_lost`` (percent).
     """
     found = {}
     if "longest_queue" in run.counters:

@@ -22,13 +22,11 @@ WINDOW = 3
 def of_series(run: RunRecord) -> dict[str, float]:
     """Return measures of a run with series; without them, none.
 
-    Returns
-    -------
-    dict
-        While all flows send, after slow start: ``steady_minimum`` and ``steady_maximum`` (Mbit/s of a flow, its mean over time),
-        ``steady_spread`` (their difference, in percent of the mean). With a failure instead ``before`` and ``after`` (Mbit/s of
-        the first flow), ``least`` (in an interval after the failure), ``back_ms``: from the failure until the next intervals
-        have 90% of the later rate; all of the rest if that is below half of the rate before.
+    Returns:
+        While all flows send, after slow start: ``steady_minimum`` and ``steady_maximum`` (Mbit/s of a flow, its mean over
+        time), ``steady_spread`` (their difference, in percent of the mean). With a failure instead ``before`` and ``after``
+        (Mbit/s of the first flow), ``least`` (in an interval after the failure), ``back_ms``: from the failure until the next
+        intervals have 90% of the later rate; all of the rest if that is below half of the rate before.
     """
     if not run.series or not run.series_ms:
         return {}

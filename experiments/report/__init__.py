@@ -13,23 +13,15 @@ __all__ = ["report"]
 def report(directory: Path, base: str = "sopa", say: Callable[[str], object] = print) -> Path:
     """Write ``DIRECTORY/report``: a page with tables and figures, and all numbers as CSV and JSON.
 
-    Parameters
-    ----------
-    directory : Path
-    base : str
-        Scheme to compare with. Without a valid run of it, the scheme with the best mean is used.
-    say : callable
-        Receives tables and notes as text.
+    Args:
+        base: Scheme to compare with. Without a valid run of it, the scheme with the best mean is used.
+        say: Receives tables and notes as text.
 
-    Returns
-    -------
-    Path
+    Returns:
         The folder of the report.
 
-    Raises
-    ------
-    ResultsError
-        If results are missing, damaged or all invalid, or if the report cannot be written.
+    Raises:
+        ResultsError: If results are missing, damaged or all invalid, or if the report cannot be written.
     """
     # Imported here because matplotlib takes a second to load.
     from experiments.report import page, plots, tables

@@ -16,16 +16,11 @@ SETTLED = 0.5
 class Effect:
     """Mean throughput of flows in Mbit/s beside a bad link, in one run or as the mean over several.
 
-    Attributes
-    ----------
-    before, after : float
-        Of all flows.
-    crossing_before, crossing_after : float
-        Of those with a candidate path over the bad direction.
-    lost, corrupted : int
-        Packets that the link lost, or flipped a bit in, until the end.
-    packets : int or None
-        Those that it was given meanwhile; None where nothing counts them.
+    Attributes:
+        before, after: Of all flows.
+        crossing_before, crossing_after: Of those with a candidate path over the bad direction.
+        lost, corrupted: Packets that the link lost, or flipped a bit in, until the end.
+        packets: Those that it was given meanwhile; None where nothing counts them.
     """
 
     before: float

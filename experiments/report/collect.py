@@ -15,14 +15,7 @@ from experiments.report.recovery import Recovery, recovery
 
 @dataclass(frozen=True)
 class Excluded:
-    """A run that is excluded from the report.
-
-    Attributes
-    ----------
-    scheme : str
-    seed : int
-    why : str
-    """
+    """A run that is excluded from the report."""
 
     scheme: str
     seed: int
@@ -33,21 +26,13 @@ class Excluded:
 class Collected:
     """The contents of a directory of results.
 
-    Attributes
-    ----------
-    settings : Settings
-    runs : dict
-        From scheme and seed to the flows of each valid run.
-    excluded : sequence of Excluded
-    shown : dict
-        From each scheme to the run that is drawn over time: the valid run with the lowest seed.
-    recoveries : dict
-        From each scheme to the recoveries of its valid runs with a failure.
-    effects : dict
-        From each scheme to what a bad link cost in its valid runs with one.
-    collectives : dict
-        From scheme and seed to the completion time of each valid run that is a collective operation, in seconds; None if it was not
-        complete in time.
+    Attributes:
+        runs: From scheme and seed to the flows of each valid run.
+        shown: From each scheme to the run that is drawn over time: the valid run with the lowest seed.
+        recoveries: From each scheme to the recoveries of its valid runs with a failure.
+        effects: From each scheme to what a bad link cost in its valid runs with one.
+        collectives: From scheme and seed to the completion time of each valid run that is a collective operation, in seconds;
+            None if it was not complete in time.
     """
 
     settings: Settings
@@ -70,10 +55,8 @@ class Collected:
 def collect(directory: Path) -> Collected:
     """Read a directory of results.
 
-    Raises
-    ------
-    ResultsError
-        If results are missing, damaged or all invalid. The message says what to do.
+    Raises:
+        ResultsError: If results are missing, damaged or all invalid. The message says what to do.
     """
     results = Results(directory)
     settings = results.settings()

@@ -20,10 +20,8 @@ FILES = ("schemes.csv", "kinds.csv", "excluded.csv", "summary.json")
 def write(folder: Path, summary: Summary, drawn: Sequence[Plot]) -> None:
     """Write or replace all files of a report. Other files in the folder are unchanged.
 
-    Raises
-    ------
-    OSError
-        If a file cannot be written.
+    Raises:
+        OSError: If a file cannot be written.
     """
     folder.mkdir(exist_ok=True)
     figures = {plot.name: plot.numbers for plot in drawn}

@@ -20,14 +20,10 @@ LATER = 1 / 3
 class Recovery:
     """The recovery of the flows of one run, in seconds. Flows without traffic at the end are excluded.
 
-    Attributes
-    ----------
-    flows : int
-    silence : float
-        Longest time in which any flow received nothing.
-    mean, longest : float
-        Time from the failure until the rate of a flow over the next second is at least 90% of its later rate: mean and maximum
-        over all flows.
+    Attributes:
+        silence: Longest time in which any flow received nothing.
+        mean, longest: Time from the failure until the rate of a flow over the next second is at least 90% of its later rate:
+            mean and maximum over all flows.
     """
 
     flows: int
@@ -40,13 +36,9 @@ class Recovery:
 class Recoveries:
     """The recoveries of all runs of a scheme.
 
-    Attributes
-    ----------
-    runs : int
-    silence, mean, longest : float
-        Means over runs.
-    worst_silence, worst : float
-        Maxima over runs.
+    Attributes:
+        silence, mean, longest: Means over runs.
+        worst_silence, worst: Maxima over runs.
     """
 
     runs: int

@@ -23,13 +23,9 @@ UpPath = tuple[int, int]
 class Distribution:
     """The distribution of values.
 
-    Attributes
-    ----------
-    count : int
-    mean, minimum, p1, p5, p50, p95, p99, maximum : float
-        Percentiles with linear interpolation.
-    deviation : float or None
-        Sample standard deviation; None for a single value.
+    Attributes:
+        mean, minimum, p1, p5, p50, p95, p99, maximum: Percentiles with linear interpolation.
+        deviation: Sample standard deviation; None for a single value.
     """
 
     count: int
@@ -56,13 +52,9 @@ class Interval:
 class Ratio:
     """The ratio of the mean of one scheme to that of another.
 
-    Attributes
-    ----------
-    value : float
-        Mean of the ratios for each common seed: the same seed means the same traffic.
-    interval : Interval or None
-        Interval of those ratios; None for one seed.
-    seeds : int
+    Attributes:
+        value: Mean of the ratios for each common seed: the same seed means the same traffic.
+        interval: Interval of those ratios; None for one seed.
     """
 
     value: float
@@ -74,14 +66,10 @@ class Ratio:
 class Completion:
     """Completion times of transfers with a size, in seconds.
 
-    Attributes
-    ----------
-    count, completed : int
-        Number of transfers, and of those that ended in time.
-    mean : float or None
-        Of the transfers that ended in time.
-    median, p99 : float or None
-        Of all transfers; None if that transfer did not end in time.
+    Attributes:
+        count, completed: Number of transfers, and of those that ended in time.
+        mean: Of the transfers that ended in time.
+        median, p99: Of all transfers; None if that transfer did not end in time.
     """
 
     count: int
@@ -95,11 +83,8 @@ class Completion:
 class Losses:
     """Reordering and retransmission, summed over flows.
 
-    Attributes
-    ----------
-    packets, reordered, retransmits, fast_retransmits, timeouts, spurious : int
-    reordered_share, retransmitted_share : float or None
-        As a share of the packets; None without packets.
+    Attributes:
+        reordered_share, retransmitted_share: As a share of the packets; None without packets.
     """
 
     packets: int
@@ -175,11 +160,8 @@ def losses(flows: Sequence[FlowRecord]) -> Losses:
 def path_windows(arrivals: Sequence[Sequence[float]], size: int = WINDOW) -> list[Counter[UpPath]]:
     """Return the number of packets per path for each window of packets in sending order. An incomplete last window is omitted.
 
-    Parameters
-    ----------
-    arrivals : sequence
-        As in `experiments.core.records.RunRecord`.
-    size : int
+    Args:
+        arrivals: As in `experiments.core.records.RunRecord`.
     """
     paths = [(int(up1), int(up2)) for _, _, up1, up2, _ in sorted(arrivals, key=lambda packet: packet[1])]
     return [Counter(paths[start : start + size]) for start in range(0, len(paths) - size + 1, size)]

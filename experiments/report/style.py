@@ -55,14 +55,9 @@ _SETTINGS: dict[Any, Any] = {
 class Plot:
     """A figure as PNG and SVG.
 
-    Attributes
-    ----------
-    name : str
-        Name of its files, without suffix.
-    title, caption : str
-    png, svg : bytes
-    numbers : mapping
-        Numbers of the figure that the tables lack.
+    Attributes:
+        name: Name of its files, without suffix.
+        numbers: Numbers of the figure that the tables lack.
     """
 
     name: str
@@ -94,14 +89,9 @@ def stack(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with a panel per title. All panels have the same axes.
 
-    Parameters
-    ----------
-    titles : sequence of str
-    across, up : str
-        Labels of the axes.
-    height : float
-        Height of a panel in inches.
-    columns : int
+    Args:
+        across, up: Labels of the axes.
+        height: Height of a panel in inches.
     """
     columns = min(columns, len(titles))
     rows = -(-len(titles) // columns)

@@ -30,16 +30,11 @@ from experiments.report.statistics import (
 class Collective:
     """Completion times of a collective operation, in seconds.
 
-    Attributes
-    ----------
-    runs, completed : int
-        Number of runs, and of those that were complete in time.
-    mean, longest : float or None
-        Of the complete runs.
-    interval : Interval or None
-        Interval of the mean.
-    ratio : Ratio or None
-        Ratio to the times of the base scheme.
+    Attributes:
+        runs, completed: Number of runs, and of those that were complete in time.
+        mean, longest: Of the complete runs.
+        interval: Interval of the mean.
+        ratio: Ratio to the times of the base scheme.
     """
 
     runs: int
@@ -54,32 +49,18 @@ class Collective:
 class SchemeSummary:
     """One scheme, over all flows of its valid runs.
 
-    Attributes
-    ----------
-    scheme : str
-    seeds : tuple of int
-        Seeds of its valid runs.
-    invalid_share : float
-        Share of invalid runs.
-    mbit : Distribution
-        Throughput of flows in Mbit/s.
-    interval : Interval or None
-        Interval of the mean of the means of runs; None for one run.
-    ratio : Ratio or None
-        Ratio to the mean of the base scheme.
-    fairness : float or None
-        Mean of the Jain indices of runs: only concurrent flows share capacity.
-    losses : Losses
-    kinds : dict
-        Throughput by kind of flow.
-    completion : dict
-        Completion times by kind of transfer with a size.
-    recoveries : Recoveries or None
-        Recovery of flows after a failure, if there was one.
-    bad_link : Effect or None
-        What a bad link cost, if there was one.
-    collective : Collective or None
-        Completion of the collective operation, if the workload is one.
+    Attributes:
+        seeds: Seeds of its valid runs.
+        invalid_share: Share of invalid runs.
+        mbit: Throughput of flows in Mbit/s.
+        interval: Interval of the mean of the means of runs; None for one run.
+        ratio: Ratio to the mean of the base scheme.
+        fairness: Mean of the Jain indices of runs: only concurrent flows share capacity.
+        kinds: Throughput by kind of flow.
+        completion: Completion times by kind of transfer with a size.
+        recoveries: Recovery of flows after a failure, if there was one.
+        bad_link: What a bad link cost, if there was one.
+        collective: Completion of the collective operation, if the workload is one.
     """
 
     scheme: str
@@ -101,17 +82,11 @@ class SchemeSummary:
 class Summary:
     """All schemes of a directory.
 
-    Attributes
-    ----------
-    settings : Settings
-    base : str
-        Scheme that the others are compared with.
-    schemes : sequence of SchemeSummary
-        The base scheme, then the others by descending mean.
-    excluded : sequence of Excluded
-        Runs that are excluded.
-    notes : sequence of str
-        Remarks for the reader.
+    Attributes:
+        base: Scheme that the others are compared with.
+        schemes: The base scheme, then the others by descending mean.
+        excluded: Runs that are excluded.
+        notes: Remarks for the reader.
     """
 
     settings: Settings

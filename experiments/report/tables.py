@@ -24,13 +24,8 @@ CONSOLE_WIDTH = 120
 class Grid:
     """A table independent of its format.
 
-    Attributes
-    ----------
-    title : str
-    labels : int
-        Number of text columns at the beginning; the others are numbers.
-    columns : tuple of str
-    rows : sequence of tuple of str
+    Attributes:
+        labels: Number of text columns at the beginning; the others are numbers.
     """
 
     title: str
@@ -170,11 +165,8 @@ def excluded_csv(summary: Summary) -> str:
 def as_json(summary: Summary, figures: dict[str, Any]) -> str:
     """Return everything as JSON.
 
-    Parameters
-    ----------
-    summary : Summary
-    figures : dict
-        Numbers of the figures.
+    Args:
+        figures: Numbers of the figures.
     """
     return json.dumps({**asdict(summary), "figures": figures}, indent=1, allow_nan=False) + "\n"
 

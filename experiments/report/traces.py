@@ -39,12 +39,8 @@ NO_PATH = (255, 255)
 class Trace:
     """The packets of one traced flow.
 
-    Attributes
-    ----------
-    scheme : str
-    title : str
-    packets : numpy.ndarray
-        A row per packet in order of arrival: seconds, number by sequence, two uplinks, delay in ms.
+    Attributes:
+        packets: A row per packet in order of arrival: seconds, number by sequence, two uplinks, delay in ms.
     """
 
     scheme: str

@@ -35,52 +35,30 @@ class Fabric(Enum):
 class Scheme:
     """A way to spread traffic over the paths of the fabric.
 
-    Attributes
-    ----------
-    name : str
-    summary : str
-        One line for ``--help``.
-    policy : str or None
-        ``--policy`` of the host agents. None: hosts have no agent, and switches hash each flow.
-    policy_options : tuple of str
-        Further options of ``sopa agent``.
-    segments : int
-        Packets of a TCP burst that share a label (``sopa agent --segments``).
-    weights : bool
-        Senders use candidate paths in proportion to their weights; if not, each in turn, whatever it carries.
-    fr_threshold : int
-        Fast-retransmit threshold of TCP on all hosts.
-    min_rtt_window : int
-        Seconds for which TCP on all hosts remembers the shortest round trip: RACK waits a quarter of it for a packet
-        that others have overtaken.
-    recovery : int
-        ``net.ipv4.tcp_recovery``: 1 with RACK (loss detection by time, RFC 8985), 0 without.
-    subflows : int
-        0: TCP. Otherwise the number of subflows of multipath TCP.
-    channels : int
-        0: TCP. Otherwise the number of channels over which MCS at the hosts scatters a connection.
-    channel_kind : ChannelKind
-        With MCS, what is different between channels.
-    ecn : bool
-        Switch ports mark ECN-capable packets that find a long queue.
-    ecn_threshold : int or None
-        Length in packets above which a queue is long; None for the default, which depends on the queue's capacity.
-    ecn_bytes : int or None
-        Length in bytes above which a queue is long; None for one in packets.
-    slots : Slots or None
-        With congestion-free routing, its slots.
-    probes : bool or None
-        Hosts probe paths, and leave bad ones by themselves (docs/probes.md); None as the backend does it: the lab's agents probe,
-        hosts of the simulator do not.
-    fabric : Fabric
-    applications : tuple of str
-        Ryu applications that run with the SOPA controller.
-    controller_options : tuple of str
-        Further options of ``ryu-manager``.
-    sysctls : mapping
-        Further settings under ``/proc/sys/net`` of every host, by ``/``-separated name.
-    router_sysctls : mapping
-        Settings of every router, likewise.
+    Attributes:
+        summary: One line for ``--help``.
+        policy: ``--policy`` of the host agents. None: hosts have no agent, and switches hash each flow.
+        policy_options: Further options of ``sopa agent``.
+        segments: Packets of a TCP burst that share a label (``sopa agent --segments``).
+        weights: Senders use candidate paths in proportion to their weights; if not, each in turn, whatever it carries.
+        fr_threshold: Fast-retransmit threshold of TCP on all hosts.
+        min_rtt_window: Seconds for which TCP on all hosts remembers the shortest round trip: RACK waits a quarter of it for a
+            packet that others have overtaken.
+        recovery: ``net.ipv4.tcp_recovery``: 1 with RACK (loss detection by time, RFC 8985), 0 without.
+        subflows: 0: TCP. Otherwise the number of subflows of multipath TCP.
+        channels: 0: TCP. Otherwise the number of channels over which MCS at the hosts scatters a connection.
+        channel_kind: With MCS, what is different between channels.
+        ecn: Switch ports mark ECN-capable packets that find a long queue.
+        ecn_threshold: Length in packets above which a queue is long; None for the default, which depends on the queue's
+            capacity.
+        ecn_bytes: Length in bytes above which a queue is long; None for one in packets.
+        slots: With congestion-free routing, its slots.
+        probes: Hosts probe paths, and leave bad ones by themselves (docs/probes.md); None as the backend does it: the lab's
+            agents probe, hosts of the simulator do not.
+        applications: Ryu applications that run with the SOPA controller.
+        controller_options: Further options of ``ryu-manager``.
+        sysctls: Further settings under ``/proc/sys/net`` of every host, by ``/``-separated name.
+        router_sysctls: Settings of every router, likewise.
     """
 
     name: str
@@ -120,10 +98,8 @@ class Scheme:
         ``mcs+channels=4+ecn=10``,
         ``sopa+segments=4+weights=off+fr=6+minrtt=300+rack=off+adapt=off+sack=off``.
 
-        Raises
-        ------
-        SchemeError
-            For an unknown setting or an invalid value.
+        Raises:
+            SchemeError: For an unknown setting or an invalid value.
         """
         changed = self
         for name, value in settings.items():

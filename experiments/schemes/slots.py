@@ -25,21 +25,15 @@ _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000}
 class Slots:
     """Slots of `cfr` and their arbiter.
 
-    Attributes
-    ----------
-    packets : int or None
-        Packets of the full size that a host sends in a slot. None: 1 in the simulator, in the lab what a machine keeps up with.
-    delay_ns : int
-        Time from a host to the arbiter, and from the arbiter to a host.
-    guard_percent : int
-        Share of a slot for packets that need none: acknowledgements, and what opens and closes connections.
-    order : str
-        In which order demands get slots: one of `ORDERS`.
-    paths : str
-        How paths are found: one of `PATHS`.
-    demand : str
-        What the arbiter learns of: the size of a flow when it begins, what an application has passed to its socket, or packets that
-        TCP would send now.
+    Attributes:
+        packets: Packets of the full size that a host sends in a slot. None: 1 in the simulator, in the lab what a machine keeps
+            up with.
+        delay_ns: Time from a host to the arbiter, and from the arbiter to a host.
+        guard_percent: Share of a slot for packets that need none: acknowledgements, and what opens and closes connections.
+        order: In which order demands get slots: one of `ORDERS`.
+        paths: How paths are found: one of `PATHS`.
+        demand: What the arbiter learns of: the size of a flow when it begins, what an application has passed to its socket, or
+            packets that TCP would send now.
     """
 
     packets: int | None = None

@@ -43,10 +43,8 @@ def named(name: str) -> Workload:
     """Return the workload with a name: ``permutation``, a collective operation of 8 hosts, ``all-to-all+8``, or with another number
     ``incast+8`` and ``uniform-load+30``, or with a percentage ``grey-link+loss=0.1``.
 
-    Raises
-    ------
-    WorkloadError
-        If the name is unknown. The message lists the workloads.
+    Raises:
+        WorkloadError: If the name is unknown. The message lists the workloads.
     """
     for module in (collectives, many_to_one, bad_links):
         found = module.named(name)

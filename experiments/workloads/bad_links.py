@@ -45,21 +45,13 @@ def with_bad_link(
 ) -> Plan:
     """Return the plan with one direction of a link between switches bad from a third of the run on.
 
-    Parameters
-    ----------
-    plan : Plan
-    tree : Clos
-    seed : int
-        Decides which, of those that transfers' data may cross.
-    loss, corruption : float
-        Probability that a packet is lost, or gets a flipped bit.
-    rate : float
-        What is left of the link's rate.
+    Args:
+        seed: Decides which, of those that transfers' data may cross.
+        loss, corruption: Probability that a packet is lost, or gets a flipped bit.
+        rate: What is left of the link's rate.
 
-    Raises
-    ------
-    WorkloadError
-        If no transfer leaves its rack.
+    Raises:
+        WorkloadError: If no transfer leaves its rack.
     """
     directions = crossed(tree, plan.transfers)
     if not directions:
@@ -109,10 +101,8 @@ def named(name: str) -> Workload | None:
 
     ``grey-link+loss=0`` is the healthy fabric with the same records.
 
-    Raises
-    ------
-    WorkloadError
-        For an unknown setting, or a percentage that is not from 0 to 100; a rate is above 0.
+    Raises:
+        WorkloadError: For an unknown setting, or a percentage that is not from 0 to 100; a rate is above 0.
     """
     base, plus, setting = name.partition("+")
     if base not in _VARIANTS or not plus:

@@ -16,19 +16,12 @@ def with_failed_links(plan: Plan, tree: Clos, seed: int, percent: float) -> Plan
 
     Controller, hosts and switches know of these failures when the first packet is sent.
 
-    Parameters
-    ----------
-    plan : Plan
-    tree : Clos
-    seed : int
-        The same seed gives the same links.
-    percent : float
-        Percent of the links between switches; at least one link fails.
+    Args:
+        seed: The same seed gives the same links.
+        percent: Percent of the links between switches; at least one link fails.
 
-    Raises
-    ------
-    WorkloadError
-        If elements of the plan fail later, or no such number of links leaves a path between all racks.
+    Raises:
+        WorkloadError: If elements of the plan fail later, or no such number of links leaves a path between all racks.
     """
     if plan.fail_after is not None:
         raise WorkloadError(f"{', '.join(plan.failed)} fails during the run: failed links are for other workloads")

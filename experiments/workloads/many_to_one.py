@@ -21,18 +21,11 @@ MIN_BYTES, MAX_BYTES = 2_000, 198_000
 def incast(senders: int, tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan in which hosts drawn from the seed send to one host until the run is over (sections 5.2 and 5.3).
 
-    Parameters
-    ----------
-    senders : int
-        Their number.
-    tree : Clos
-    seed : int
-    scale : Scale
+    Args:
+        senders: Their number.
 
-    Raises
-    ------
-    WorkloadError
-        If the fabric has fewer hosts.
+    Raises:
+        WorkloadError: If the fabric has fewer hosts.
     """
     need_scale(scale)
     hosts = list(tree.hosts())
@@ -58,13 +51,8 @@ def _size_for(hosts: int) -> int:
 def uniform_load(percent: int, tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan with flows of uniform sizes between random hosts, whose starts are a Poisson process (section 5.1).
 
-    Parameters
-    ----------
-    percent : int
-        What the flows together have of what the hosts' links carry.
-    tree : Clos
-    seed : int
-    scale : Scale
+    Args:
+        percent: What the flows together have of what the hosts' links carry.
     """
     need_scale(scale)
     need_two_hosts(tree, "uniform-load")
@@ -86,10 +74,8 @@ def uniform_load(percent: int, tree: Clos, seed: int, scale: Scale) -> Plan:
 def named(name: str) -> Workload | None:
     """Return ``incast+N`` of N senders, or ``uniform-load+N`` of N percent; None for any other name.
 
-    Raises
-    ------
-    WorkloadError
-        If N is out of range.
+    Raises:
+        WorkloadError: If N is out of range.
     """
     base, plus, text = name.partition("+")
     if base not in _VARIANTS or not plus:

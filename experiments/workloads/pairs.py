@@ -18,21 +18,14 @@ def inter_pod_permutation(tree: Clos, seed: int) -> list[tuple[Host, Host]]:
     It is the permutation of the SOPA paper (section 4.3), confined to pairs with (k/2)² candidate paths. In a fabric of one pod
     they are in different racks instead.
 
-    Parameters
-    ----------
-    tree : Clos
-    seed : int
-        The same seed gives the same pairs.
+    Args:
+        seed: The same seed gives the same pairs.
 
-    Returns
-    -------
-    list of (Host, Host)
+    Returns:
         Senders ordered by address, each with its receiver.
 
-    Raises
-    ------
-    WorkloadError
-        If there is only one rack.
+    Raises:
+        WorkloadError: If there is only one rack.
     """
     choose = random.Random(seed)
     senders = list(tree.hosts())

@@ -16,17 +16,11 @@ class WorkloadError(ValueError):
 class Transfer:
     """One TCP connection and the payload that it carries in one direction.
 
-    Attributes
-    ----------
-    src, dst : Host
-    bytes : int or None
-        Payload; None to send until the end of the plan.
-    start : float
-        Seconds after the start of the run, or after the end of the last of `after`.
-    after : tuple of int
-        Indices of the transfers that have to end before this one starts, all of them lower than its own.
-    kind : str
-        Name of its kind in results if the workload has several: ``short``, ``long``.
+    Attributes:
+        bytes: Payload; None to send until the end of the plan.
+        start: Seconds after the start of the run, or after the end of the last of `after`.
+        after: Indices of the transfers that have to end before this one starts, all of them lower than its own.
+        kind: Name of its kind in results if the workload has several: ``short``, ``long``.
     """
 
     src: Host
@@ -41,20 +35,13 @@ class Transfer:
 class BadLink:
     """One direction of a link between switches that is bad from a time on, while both of its ports stay up.
 
-    Attributes
-    ----------
-    link : str
-        ``a0_0-c0_1``.
-    towards : str
-        The switch that it leads to.
-    after : float
-        Seconds after the start of the run.
-    loss, corruption : float
-        Probability that a packet is lost, or that one of its bits is flipped.
-    rate : float
-        What is left of the link's rate, as a share.
-    transfers : tuple of int
-        Indices of the transfers with data on a candidate path over it.
+    Attributes:
+        link: ``a0_0-c0_1``.
+        towards: The switch that it leads to.
+        after: Seconds after the start of the run.
+        loss, corruption: Probability that a packet is lost, or that one of its bits is flipped.
+        rate: What is left of the link's rate, as a share.
+        transfers: Indices of the transfers with data on a candidate path over it.
     """
 
     link: str
@@ -90,25 +77,17 @@ class BadLink:
 class Plan:
     """All transfers and failures of one run.
 
-    Attributes
-    ----------
-    transfers : tuple of Transfer
-        Ordered by the seed alone; the index is the number of the flow in results.
-    seconds : float
-        Sending time of transfers without a size. Transfers with a size may take twice as long.
-    core_rate : float
-        Rate of the aggregation-core links as a share of that of the other links (SOPA paper, section 3.1).
-    failed : tuple of str
-        Links and switches that fail, by name.
-    fail_after : float or None
-        Time of the failures in seconds after the start of the run; None for before the start.
-    bad : tuple of BadLink
-        Links that become bad. Nobody is told: hosts and switches find out, or do not.
-    traced : tuple of int
-        Indices of the transfers whose packets are recorded one by one, for the figures.
-    collective : bool
-        True if the transfers are the steps of one collective operation. Its completion time is recorded, which is the end of its
-        last transfer; so transfers that follow others start after `seconds`, too, up to the end of those with a size.
+    Attributes:
+        transfers: Ordered by the seed alone; the index is the number of the flow in results.
+        seconds: Sending time of transfers without a size. Transfers with a size may take twice as long.
+        core_rate: Rate of the aggregation-core links as a share of that of the other links (SOPA paper, section 3.1).
+        failed: Links and switches that fail, by name.
+        fail_after: Time of the failures in seconds after the start of the run; None for before the start.
+        bad: Links that become bad. Nobody is told: hosts and switches find out, or do not.
+        traced: Indices of the transfers whose packets are recorded one by one, for the figures.
+        collective: True if the transfers are the steps of one collective operation. Its completion time is recorded, which is
+            the end of its last transfer; so transfers that follow others start after `seconds`, too, up to the end of those
+            with a size.
     """
 
     transfers: tuple[Transfer, ...]
@@ -136,12 +115,9 @@ class Plan:
 class Scale:
     """The scale of a run: the same workload at a link rate that the machine can forward.
 
-    Attributes
-    ----------
-    rate_mbit : float
-        Rate of the links, in Mbit/s.
-    seconds : float
-        Intended duration of a run.
+    Attributes:
+        rate_mbit: Rate of the links, in Mbit/s.
+        seconds: Intended duration of a run.
     """
 
     rate_mbit: float
@@ -160,17 +136,11 @@ Build = Callable[[Clos, int, Scale], Plan]
 class Workload:
     """A named workload.
 
-    Attributes
-    ----------
-    name : str
-    summary : str
-        One line for ``--help``, with the paper's section.
-    build : callable
-        Builds a plan; raises `WorkloadError` if that is impossible in the fabric.
-    seconds : float
-        Default duration of a run.
-    parameters : mapping
-        Constants of ``build`` that are written to results.
+    Attributes:
+        summary: One line for ``--help``, with the paper's section.
+        build: Builds a plan; raises `WorkloadError` if that is impossible in the fabric.
+        seconds: Default duration of a run.
+        parameters: Constants of ``build`` that are written to results.
     """
 
     name: str

@@ -16,10 +16,8 @@ FAIL_AT = 1 / 3
 def failing(plan: Plan, tree: Clos) -> Plan:
     """Return the plan with "the leftmost aggregation switch in the first pod" failing after a third of the run.
 
-    Raises
-    ------
-    WorkloadError
-        If the pod has no other aggregation switch.
+    Raises:
+        WorkloadError: If the pod has no other aggregation switch.
     """
     leftmost = tree.name(Switch(Level.AGGREGATION, 0, 0))
     if tree.aggregations < 2:

@@ -46,12 +46,7 @@ OF_MCS = (
 
 
 class AgentMetrics:
-    """A collector that reads the agents' counters at each scrape, in the scraping thread.
-
-    Parameters
-    ----------
-    agents : sequence of Supervisor
-    """
+    """A collector that reads the agents' counters at each scrape, in the scraping thread."""
 
     def __init__(self, agents: Sequence[Supervisor]) -> None:
         self._agents = list(agents)
@@ -152,10 +147,8 @@ class AgentMetrics:
 def metrics_served(agents: Sequence[Supervisor], host: str, port: int) -> Iterator[None]:
     """Answer ``GET /metrics`` on a port, from a thread, until the context ends.
 
-    Raises
-    ------
-    AgentError
-        If the port is in use, or the address is not this machine's.
+    Raises:
+        AgentError: If the port is in use, or the address is not this machine's.
     """
     registry = CollectorRegistry()
     metrics = AgentMetrics(agents)

@@ -29,45 +29,28 @@ class AgentError(RuntimeError):
 class Options:
     """The options of an agent, of all its interfaces.
 
-    Parameters
-    ----------
-    controllers : tuple of str
-        The controller's URL, ``http://192.0.2.1:8080``; of a cluster those of relays, or of the controllers.
-    policy : Policy
-    fr_threshold : int
-        TCP's fast-retransmit threshold in packets.
-    seed : int
-        32 bits that decide every flow's start and every random choice.
-    flows : int
-        The number of flows whose position is kept for each interface.
-    state_dir : Path
-        The directory of saved host settings.
-    carrier : Carrier
-        Where the label is written.
-    token_file : Path, optional
-        The token for the controller's channel, or lines of addresses and tokens; read at each connection.
-    ca_file : Path, optional
-        The authorities, in PEM, that may have signed the certificate of a controller with an https URL; the system's by default.
-    parameter : int
-        The policy's, in nanoseconds or bytes (`PathTable.parameter`); 0 for its default.
-    wait : bool
-        At the start, wait for an interface that is away, which is otherwise an error. One that goes later is always waited for.
-    segments : int
-        The packets of a TCP burst that share a label; `bursts.AUTO` lets the speed of each interface's link decide.
-    min_rtt_window : int
-        The seconds over which TCP remembers the shortest round trip.
-    weighted : bool
-        Whether packets use candidate paths in proportion to their weights; if not, all alike.
-    metrics : (str, int), optional
-        The address and port where ``/metrics`` is served; nowhere by default.
-    mcs : McsOptions, optional
-        Scatter TCP connections over channels instead of labelling packets by the policy; the host's settings stay as they are then.
-    arbiter : (str, int), optional
-        Address or name, and UDP port: send TCP's data in slots that it grants, and label the rest by the policy.
-    probes : bool
-        Probe paths, and answer other hosts' probes.
-    keep_paths : bool
-        Leave no path that probes find bad; log it only.
+    Args:
+        controllers: The controller's URL, ``http://192.0.2.1:8080``; of a cluster those of relays, or of the controllers.
+        fr_threshold: TCP's fast-retransmit threshold in packets.
+        seed: 32 bits that decide every flow's start and every random choice.
+        flows: The number of flows whose position is kept for each interface.
+        state_dir: The directory of saved host settings.
+        carrier: Where the label is written.
+        token_file: The token for the controller's channel, or lines of addresses and tokens; read at each connection.
+        ca_file: The authorities, in PEM, that may have signed the certificate of a controller with an https URL; the system's
+            by default.
+        parameter: The policy's, in nanoseconds or bytes (`PathTable.parameter`); 0 for its default.
+        wait: At the start, wait for an interface that is away, which is otherwise an error. One that goes later is always
+            waited for.
+        segments: The packets of a TCP burst that share a label; `bursts.AUTO` lets the speed of each interface's link decide.
+        min_rtt_window: The seconds over which TCP remembers the shortest round trip.
+        weighted: Whether packets use candidate paths in proportion to their weights; if not, all alike.
+        metrics: The address and port where ``/metrics`` is served; nowhere by default.
+        mcs: Scatter TCP connections over channels instead of labelling packets by the policy; the host's settings stay as they
+            are then.
+        arbiter: Address or name, and UDP port: send TCP's data in slots that it grants, and label the rest by the policy.
+        probes: Probe paths, and answer other hosts' probes.
+        keep_paths: Leave no path that probes find bad; log it only.
     """
 
     controllers: tuple[str, ...]
@@ -149,18 +132,12 @@ class Options:
     def channel(self, address: IPv4Address, url: str, first: str = "") -> str:
         """Return the WebSocket URL of a host's push channel at a controller.
 
-        Parameters
-        ----------
-        address : IPv4Address
-        url : str
-            The controller's.
-        first : str, optional
-            The URL that comes first for the host, if it is another one.
+        Args:
+            url: The controller's.
+            first: The URL that comes first for the host, if it is another one.
 
-        Raises
-        ------
-        AgentError
-            If the controller's URL is malformed.
+        Raises:
+            AgentError: If the controller's URL is malformed.
         """
         query = f"carrier={self.carrier}&" + mcs.request(self.policy_name, self.mcs and self.mcs.variant)
         if self.probes:
@@ -176,13 +153,9 @@ class Options:
 def parse_arbiter(text: str) -> tuple[str, int]:
     """Return the address and the port of an arbiter.
 
-    Raises
-    ------
-    ValueError
-        If it is malformed.
+    Raises:
+        ValueError: If it is malformed.
 
-    Examples
-    --------
     >>> parse_arbiter("192.0.2.1:9160"), parse_arbiter("arbiter.example"), parse_arbiter("[2001:db8::1]:9161")
     (('192.0.2.1', 9160), ('arbiter.example', 9160), ('2001:db8::1', 9161))
     """

@@ -15,8 +15,6 @@ def segments_for(mbit: int | None) -> int:
 
     The fewest with which two processors fill the link: the longer a burst, the more it collides with others in the fabric.
 
-    Examples
-    --------
     >>> [segments_for(mbit) for mbit in (None, 1_000, 10_000, 25_000, 40_000, 100_000)]
     [1, 1, 1, 1, 16, 44]
     """
@@ -33,8 +31,6 @@ _BURSTS_IN_SLOT = 8
 def segments_in(budget: int) -> int:
     """Return the packets of a burst for slots of so many bytes of frames.
 
-    Examples
-    --------
     >>> [segments_in(budget) for budget in (1514, 15_140, 121_120, 1_000_000)]
     [1, 1, 10, 44]
     """

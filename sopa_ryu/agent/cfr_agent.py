@@ -63,34 +63,19 @@ class GatePrograms(Programs, Protocol):
 class CfrAgent:
     """The agent's part in CFR, for one host.
 
-    Parameters
-    ----------
-    host : IPv4Address
-    arbiter : (str, int)
-        Its address and port.
-    token : callable
-        Returns the host's token; called once a connection.
-    programs : GatePrograms
-    sender : SlotSender
-    limit_bursts : callable, optional
-        Called with the packets that a burst of TCP may have, when that changes.
-    instead : callable, optional
-        Returns the label to use for a destination, that of a granted path, and a number by which others are taken in turn if the
-        host avoids that path.
+    Args:
+        arbiter: Its address and port.
+        token: Returns the host's token; called once a connection.
+        limit_bursts: Called with the packets that a burst of TCP may have, when that changes.
+        instead: Returns the label to use for a destination, that of a granted path, and a number by which others are taken in
+            turn if the host avoids that path.
 
-    Attributes
-    ----------
-    programs : GatePrograms
-    grants : Grants
-    pace_probes : callable
-        Called with the bytes a second that slots bear, on the fastest links, when that changes; with None once the lease has ended
-        and data waits for no slots. May be set at any time.
-    slots_used : int
-        Granted slots in which anything was sent.
-    slots_rerouted : int
-        Granted slots whose path the host avoids: they have another one.
-    pass_ns : int
-        The time that the last iteration over all sockets took.
+    Attributes:
+        pace_probes: Called with the bytes a second that slots bear, on the fastest links, when that changes; with None once the
+            lease has ended and data waits for no slots. May be set at any time.
+        slots_used: Granted slots in which anything was sent.
+        slots_rerouted: Granted slots whose path the host avoids: they have another one.
+        pass_ns: The time that the last iteration over all sockets took.
     """
 
     def __init__(

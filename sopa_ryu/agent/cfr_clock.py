@@ -35,13 +35,9 @@ class Clock:
     An answer that contradicts what is known by more than both round trips allow is ignored. If several in a row contradict it, a
     clock has jumped, and they are believed.
 
-    Attributes
-    ----------
-    jumps : int
-        How often that was so.
+    Attributes:
+        jumps: How often that was so.
 
-    Examples
-    --------
     >>> clock = Clock()
     >>> clock.note(asked_at=1_000, received_at=500_400, answered_at=500_500, now=1_900), clock.offset, clock.round_trip
     (True, 499000, 800)
@@ -74,12 +70,9 @@ class Clock:
     def note(self, *, asked_at: int, received_at: int, answered_at: int, now: int) -> bool:
         """Note an answer of the arbiter; return False if it is ignored.
 
-        Parameters
-        ----------
-        asked_at, now : int
-            The host's monotonic clock in nanoseconds.
-        received_at, answered_at : int
-            The arbiter's.
+        Args:
+            asked_at, now: The host's monotonic clock in nanoseconds.
+            received_at, answered_at: The arbiter's.
         """
         round_trip = (now - asked_at) - (answered_at - received_at)
         if asked_at > now or answered_at < received_at or round_trip < 0:

@@ -19,12 +19,9 @@ REPEATS = 4
 class Unsent(NamedTuple):
     """What a connection to a host of the fabric has not sent.
 
-    Parameters
-    ----------
-    destination : int
-        Its address.
-    bytes : int
-        Of frames.
+    Args:
+        destination: Its address.
+        bytes: Of frames.
     """
 
     destination: int
@@ -34,8 +31,6 @@ class Unsent(NamedTuple):
 class Demands:
     """The counters of one host.
 
-    Examples
-    --------
     >>> peer = IPv4Address("10.1.0.2")
     >>> its = Demands()
     >>> its.note({peer: 3000}, {}); its.note({peer: 1500}, {peer: 1500}); next(its.datagrams())
@@ -62,12 +57,9 @@ class Demands:
     def note(self, unsent: Mapping[IPv4Address, int], sent: Mapping[IPv4Address, int]) -> None:
         """Note what the sockets have not sent, and what has been sent in all since the start.
 
-        Parameters
-        ----------
-        unsent : mapping
-            Destinations that are missing have nothing to be sent.
-        sent : mapping
-            Of all destinations in `unsent` and `active` that have been sent anything.
+        Args:
+            unsent: Destinations that are missing have nothing to be sent.
+            sent: Of all destinations in `unsent` and `active` that have been sent anything.
         """
         for destination in unsent.keys() | self.active:
             waiting = unsent.get(destination, 0)

@@ -61,20 +61,13 @@ class Rejected(ValueError):
 class Gate(NamedTuple):
     """What the gate goes by: `CfrPrograms.set_gate` writes it for the programs.
 
-    Parameters
-    ----------
-    slot_ns : int
-        The length of a slot in nanoseconds.
-    offset_ns : int
-        The nanoseconds to add to the host's monotonic clock for the arbiter's.
-    open_after : int
-        The end of the lease, on the host's clock.
-    first_slot : int
-        Before it nothing is held.
-    late_ns : int
-        A packet may end so long after its slot.
-    ahead_ns : int
-        So long before its slot data goes to the qdisc, which keeps it until then; 0 without departure times.
+    Args:
+        slot_ns: The length of a slot in nanoseconds.
+        offset_ns: The nanoseconds to add to the host's monotonic clock for the arbiter's.
+        open_after: The end of the lease, on the host's clock.
+        first_slot: Before it nothing is held.
+        late_ns: A packet may end so long after its slot.
+        ahead_ns: So long before its slot data goes to the qdisc, which keeps it until then; 0 without departure times.
     """
 
     slot_ns: int
@@ -100,8 +93,6 @@ class Gate(NamedTuple):
 def ahead_of(slot_ns: int) -> int:
     """Return `Gate.ahead_ns` with departure times, for slots of that length.
 
-    Examples
-    --------
     >>> [ahead_of(slot_ns) for slot_ns in (100_000, 3_200_000, 60_000_000_000)]
     [25000, 800000, 1000000]
     """
@@ -111,15 +102,10 @@ def ahead_of(slot_ns: int) -> int:
 def used_through(gate: Gate, now: int, pending: Iterable[Granted], used: Callable[[int], int]) -> int:
     """Return the last slot whose grants are used or over: of one that has begun, or whose data goes to the qdisc, if half is used.
 
-    Parameters
-    ----------
-    gate : Gate
-    now : int
-        The host's clock.
-    pending : iterable of Granted
-        The granted slots that are not over, in order.
-    used : callable
-        Returns the bytes that were sent in a slot.
+    Args:
+        now: The host's clock.
+        pending: The granted slots that are not over, in order.
+        used: Returns the bytes that were sent in a slot.
     """
     last, begun = gate.slot_at(now), gate.slot_at(now + gate.ahead_ns)
     for its in pending:
@@ -134,16 +120,11 @@ def used_through(gate: Gate, now: int, pending: Iterable[Granted], used: Callabl
 class Orders(NamedTuple):
     """What a grant leads to.
 
-    Parameters
-    ----------
-    gate : Gate
-        To be put in force.
-    slots : sequence of Granted
-        To be written; none has begun.
-    forget : bool
-        Remove what was granted before: it was of another term.
-    closes : bool
-        The gate was open, and closes from `Gate.first_slot` on.
+    Args:
+        gate: To be put in force.
+        slots: To be written; none has begun.
+        forget: Remove what was granted before: it was of another term.
+        closes: The gate was open, and closes from `Gate.first_slot` on.
     """
 
     gate: Gate
@@ -155,28 +136,15 @@ class Orders(NamedTuple):
 class Grants:
     """The state of one host.
 
-    Parameters
-    ----------
-    host : IPv4Address
-
-    Attributes
-    ----------
-    departure_times : bool
-        Whether the interface's qdisc keeps packets until their departure times; to be set, and False at first.
-    clock : Clock
-        The arbiter's.
-    term : int
-        The highest seen; 0 before the first grant.
-    gate : Gate or None
-        In force.
-    batch_ns : int
-        The length of the arbiter's batches in nanoseconds; 0 before the first grant.
-    lease_ns : int
-        The length of its leases.
-    granted, late : int
-        Slots that were granted, and of them those that had begun when the datagram came.
-    rejected : Counter of Rejection
-        Datagrams that were ignored.
+    Attributes:
+        departure_times: Whether the interface's qdisc keeps packets until their departure times; to be set, and False at first.
+        clock: The arbiter's.
+        term: The highest seen; 0 before the first grant.
+        gate: In force.
+        batch_ns: The length of the arbiter's batches in nanoseconds; 0 before the first grant.
+        lease_ns: The length of its leases.
+        granted, late: Slots that were granted, and of them those that had begun when the datagram came.
+        rejected: Datagrams that were ignored.
     """
 
     def __init__(self, host: IPv4Address) -> None:
@@ -199,16 +167,11 @@ class Grants:
     def receive(self, grant: Grant, now: int) -> Orders:
         """Return what a grant leads to.
 
-        Parameters
-        ----------
-        grant : Grant
-        now : int
-            The host's monotonic clock in nanoseconds, when it arrived.
+        Args:
+            now: The host's monotonic clock in nanoseconds, when it arrived.
 
-        Raises
-        ------
-        Rejected
-            If it is ignored; that is counted.
+        Raises:
+            Rejected: If it is ignored; that is counted.
         """
         try:
             return self._receive(grant, now)

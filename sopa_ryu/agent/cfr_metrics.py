@@ -15,12 +15,7 @@ OF_CFR = (Reason.GRANTED, Reason.HELD, Reason.PASSED_IN_GUARD, Reason.GATE_OPEN)
 
 
 class CfrMetrics:
-    """The families of one scrape.
-
-    Attributes
-    ----------
-    families : list of Metric
-    """
+    """The families of one scrape."""
 
     def __init__(self) -> None:
         with_cfr = "With --policy cfr: "

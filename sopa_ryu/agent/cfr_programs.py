@@ -26,14 +26,10 @@ _UNSENT = struct.Struct("=II")  # struct cfr_unsent
 class CfrPrograms:
     """The programs of an object that is loaded, apart from the one at tc.
 
-    Parameters
-    ----------
-    loaded : Object
-        Its descriptors stay the caller's.
-    netns : str, optional
-        Path of the interface's network namespace, whose sockets alone are gated.
-    every_socket : bool
-        Gate the packets of all namespaces: for tests that run the program on frames, which have no socket.
+    Args:
+        loaded: Its descriptors stay the caller's.
+        netns: Path of the interface's network namespace, whose sockets alone are gated.
+        every_socket: Gate the packets of all namespaces: for tests that run the program on frames, which have no socket.
     """
 
     def __init__(self, loaded: libbpf.Object, netns: str | None, *, every_socket: bool = False) -> None:
@@ -66,10 +62,8 @@ class CfrPrograms:
     def set_gate(self, host: IPv4Address, gate: Gate) -> None:
         """Put a clock, a lease and the first slot of the grants in force.
 
-        Raises
-        ------
-        BpfMapError
-            If the kernel refuses.
+        Raises:
+            BpfMapError: If the kernel refuses.
         """
         libbpf.update(self._settings, _ONLY, _SETTINGS.pack(*gate, self._cookie, int(host), 0))
 
@@ -101,10 +95,8 @@ class CfrPrograms:
     def unsent(self) -> list[Unsent]:
         """Return the connections to hosts of the fabric that have something to send.
 
-        Raises
-        ------
-        BpfError, NetnsError
-            If the kernel refuses.
+        Raises:
+            BpfError, NetnsError: If the kernel refuses.
         """
         with inside(self.netns):
             prepared = self._unsent.prepare()

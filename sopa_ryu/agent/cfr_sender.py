@@ -74,12 +74,9 @@ class _Timespec(Structure):
 class SlotSender:
     """The thread, which starts with the first slots and ends with `close`.
 
-    Attributes
-    ----------
-    begun : int
-        Slots that were begun.
-    late_ns : int
-        By how much the last one was begun after its time, when the thread woke for it.
+    Attributes:
+        begun: Slots that were begun.
+        late_ns: By how much the last one was begun after its time, when the thread woke for it.
     """
 
     def __init__(self) -> None:

@@ -21,8 +21,6 @@ _NUMBER = 0xFFFF0000
 def instead_of_fq(tree: Sequence[Qdisc]) -> str:
     """Return a qdisc of an interface that is not fq and that packets leave by; empty if all leave by fq.
 
-    Examples
-    --------
     >>> instead_of_fq([Qdisc("fq", 0x8001_0000, ROOT)]), instead_of_fq([Qdisc("noqueue", 0, ROOT)])
     ('', 'noqueue')
     >>> instead_of_fq([Qdisc("mq", 0, ROOT), Qdisc("fq", 0, 1), Qdisc("fq", 0, 2)])
@@ -46,17 +44,10 @@ def _other(qdisc: Qdisc, tree: Sequence[Qdisc]) -> str:
 class DepartureTimes:
     """What is known of one interface; told to the grants of its host.
 
-    Parameters
-    ----------
-    address : IPv4Address
-        Of the host, for log lines.
-    ifname : str
-    ifindex : int
-    netns : str, optional
-        Path of the interface's network namespace.
-    grants : Grants
-    read : callable, optional
-        Returns the qdiscs of an interface in the thread's network namespace.
+    Args:
+        address: Of the host, for log lines.
+        netns: Path of the interface's network namespace.
+        read: Returns the qdiscs of an interface in the thread's network namespace.
     """
 
     def __init__(

@@ -52,10 +52,8 @@ class Parser:
 
     It may be attached to any number of interfaces: its counters then count all of them.
 
-    Raises
-    ------
-    BpfUnavailable, BpfLoadError
-        On entering, if it cannot be loaded.
+    Raises:
+        BpfUnavailable, BpfLoadError: On entering, if it cannot be loaded.
     """
 
     def __init__(self) -> None:
@@ -85,23 +83,16 @@ class Parser:
 def attach(interface: Interface, mode: Mode | None = None) -> Mode:
     """Attach a parser to an interface; a parser that is there already is replaced without a gap.
 
-    Parameters
-    ----------
-    interface : Interface
-        The switch's interface towards a host.
-    mode : Mode, optional
-        By default native where the driver can, generic elsewhere.
+    Args:
+        interface: The switch's interface towards a host.
+        mode: By default native where the driver can, generic elsewhere.
 
-    Returns
-    -------
-    Mode
+    Returns:
         The mode in which it runs now.
 
-    Raises
-    ------
-    AttachError
-        If there is no such interface, another program is there, or the kernel refuses.
-    BpfUnavailable, BpfLoadError, NetnsError
+    Raises:
+        AttachError: If there is no such interface, another program is there, or the kernel refuses.
+        BpfUnavailable, BpfLoadError, NetnsError
     """
     with Parser() as parser, inside(interface.netns):
         ifindex = _index(interface)
@@ -126,11 +117,9 @@ def attach(interface: Interface, mode: Mode | None = None) -> Mode:
 def detach(interface: Interface) -> bool:
     """Remove the parser from an interface; return False if there was none.
 
-    Raises
-    ------
-    AttachError
-        If there is no such interface, or another program is there.
-    NetnsError
+    Raises:
+        AttachError: If there is no such interface, or another program is there.
+        NetnsError
     """
     with inside(interface.netns):
         ifindex = _index(interface)
@@ -144,10 +133,8 @@ def detach(interface: Interface) -> bool:
 def status(interface: Interface) -> Status | None:
     """Return the parser of an interface; None if it has none.
 
-    Raises
-    ------
-    AttachError, BpfMapError, NetnsError
-        If there is no such interface, or it cannot be read.
+    Raises:
+        AttachError, BpfMapError, NetnsError: If there is no such interface, or it cannot be read.
     """
     with inside(interface.netns):
         there = xdp.attached(_index(interface))

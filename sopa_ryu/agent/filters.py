@@ -35,15 +35,10 @@ class Place(Enum):
 class Filters:
     """The filters of one interface.
 
-    Parameters
-    ----------
-    ifname : str
-    netns : str, optional
-        Path of the interface's network namespace; the caller's own by default.
-    owns_clsact : bool
-        True if a predecessor that could not clean up is known to have added the interface's clsact qdisc.
-    on_clsact : callable
-        Called with True before clsact is added and with False after it is removed.
+    Args:
+        netns: Path of the interface's network namespace; the caller's own by default.
+        owns_clsact: True if a predecessor that could not clean up is known to have added the interface's clsact qdisc.
+        on_clsact: Called with True before clsact is added and with False after it is removed.
     """
 
     def __init__(self, ifname: str, netns: str | None, owns_clsact: bool, on_clsact: Callable[[bool], None]) -> None:
@@ -68,10 +63,8 @@ class Filters:
     def attach(self, wanted: Mapping[Place, int | None]) -> None:
         """Put programs into their places, each without a gap where a predecessor's is, and remove those of places without one.
 
-        Raises
-        ------
-        AttachError
-            If another program has one of the places, or the kernel refuses.
+        Raises:
+            AttachError: If another program has one of the places, or the kernel refuses.
         """
         with inside(self.netns):
             there = {place: self._own(place) for place in wanted}
@@ -97,10 +90,8 @@ class Filters:
     def are_attached(self, *places: Place) -> bool:
         """Return False if another program has removed or replaced what `attach` has put there.
 
-        Raises
-        ------
-        AttachError
-            If the kernel refuses the question.
+        Raises:
+            AttachError: If the kernel refuses the question.
         """
         with inside(self.netns):
             return all(self._there_id(place) == self._attached[place] for place in places if place in self._attached)

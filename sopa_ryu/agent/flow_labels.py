@@ -13,15 +13,9 @@ _BY_LOAD = (Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL)
 def flow_labels(table: PathTable, key: FlowKey, policy_name: str) -> FlowLabels:
     """Return how an agent labels a flow's packets: by the table in force, from the flow's first packet on.
 
-    Parameters
-    ----------
-    table : PathTable
-    key : FlowKey
-    policy_name : str
-        The policy as on the command line: of MCS and CFR, which choose otherwise, it is not the table's.
+    Args:
+        policy_name: The policy as on the command line: of MCS and CFR, which choose otherwise, it is not the table's.
 
-    Examples
-    --------
     >>> from topologies import Failures, FatTree
     >>> from sopa_ryu.agent.paths.path_sets import path_table
     >>> tree = FatTree(4)

@@ -97,40 +97,23 @@ class Probe(NamedTuple):
 class Follower:
     """The state of one agent that follows the controller.
 
-    Parameters
-    ----------
-    address : IPv4Address
-        The host's, in the fabric.
-    controllers : tuple of str
-        The URLs of the controller, or of a cluster's relays or controllers.
-    seed : int
-        32 bits that decide every flow's start, every random choice and the jitter of retries.
-    policy : Policy
-    parameter : int
-        The policy's (`PathTable.parameter`); 0 for its default.
-    weighted : bool
-        Whether packets use candidate paths in proportion to their weights.
-    peers : McsPeers, optional
-        The hosts that run MCS, if this one does.
-    policy_name : str, optional
-        The policy as on the command line, if that is not the name of `policy`.
-    probes : bool
-        Whether the agent probes paths.
+    Args:
+        address: The host's, in the fabric.
+        controllers: The URLs of the controller, or of a cluster's relays or controllers.
+        seed: 32 bits that decide every flow's start, every random choice and the jitter of retries.
+        parameter: The policy's (`PathTable.parameter`); 0 for its default.
+        weighted: Whether packets use candidate paths in proportion to their weights.
+        peers: The hosts that run MCS, if this one does.
+        policy_name: The policy as on the command line, if that is not the name of `policy`.
+        probes: Whether the agent probes paths.
 
-    Attributes
-    ----------
-    controllers : Addresses
-        Which URL is in use, or asked next.
-    view : View or None
-        The state of the fabric whose path table is in force; None before the first.
-    connected : bool
-        True while the channel to the controller is open.
-    swaps, refused : int
-        Path tables put in force, and messages refused, so far.
-    cut_off : int
-        Racks to which no path is left.
-    avoided : Avoided
-        What the host avoids by itself, besides what the controller excludes.
+    Attributes:
+        controllers: Which URL is in use, or asked next.
+        view: The state of the fabric whose path table is in force; None before the first.
+        connected: True while the channel to the controller is open.
+        swaps, refused: Path tables put in force, and messages refused, so far.
+        cut_off: Racks to which no path is left.
+        avoided: What the host avoids by itself, besides what the controller excludes.
     """
 
     def __init__(
@@ -164,10 +147,9 @@ class Follower:
     def start(self, inherited: bool) -> bool:
         """Return True if the program is to be attached now.
 
-        Parameters
-        ----------
-        inherited : bool
-            A killed agent's program is on the interface: it goes on labelling until there is a table to take its place.
+        Args:
+            inherited: A killed agent's program is on the interface: it goes on labelling until there is a table to take its
+                place.
         """
         self._attached = not inherited
         return self._attached

@@ -84,28 +84,16 @@ class LoadedPrograms(Protocol):
 class HostAgent:
     """The agent of one interface, whose program is loaded.
 
-    Parameters
-    ----------
-    interface : Interface
-    options : Options
-    follower : Follower
-        Decides what to do.
-    labeller : LoadedPrograms
-    keeper : Keeper
-        Knows whether what the labeller has loaded is in force.
-    timed : CfrAgent, optional
-        With CFR: follows the arbiter.
-    prober : Prober, optional
-        Probes paths.
-    drops : callable, optional
-        Returns the packets that this host itself has dropped so far, as far as it counts them.
+    Args:
+        follower: Decides what to do.
+        keeper: Knows whether what the labeller has loaded is in force.
+        timed: With CFR: follows the arbiter.
+        prober: Probes paths.
+        drops: Returns the packets that this host itself has dropped so far, as far as it counts them.
 
-    Attributes
-    ----------
-    reaction : Reaction or None
-        Leaves bad paths; set before it runs.
-    tracer : Tracer
-        Its traces; without a prober it answers that it sends no probes.
+    Attributes:
+        reaction: Leaves bad paths; set before it runs.
+        tracer: Its traces; without a prober it answers that it sends no probes.
     """
 
     def __init__(
@@ -133,10 +121,8 @@ class HostAgent:
     def start(self) -> None:
         """Attach the program, unless a killed agent's labels there until this one has a table.
 
-        Raises
-        ------
-        AttachError
-            If another program has its place, or the kernel refuses.
+        Raises:
+            AttachError: If another program has its place, or the kernel refuses.
         """
         if self.follower.start(inherited=self.labeller.inherits()):
             self.labeller.attach()
@@ -144,10 +130,8 @@ class HostAgent:
     async def run(self) -> NoReturn:
         """Keep the interface and follow the controller until cancelled, through every loss of the connection.
 
-        Raises
-        ------
-        InterfaceAway
-            If the interface is not there any more. Nothing that was taken is in use any more then.
+        Raises:
+            InterfaceAway: If the interface is not there any more. Nothing that was taken is in use any more then.
         """
         tasks = [asyncio.create_task(self.keeper.run()), asyncio.create_task(self._follow())]
         if self.labeller.mcs is not None:
@@ -222,13 +206,7 @@ class HostAgent:
 
         Nothing is answered while the program is not on the interface: the channel is closed instead.
 
-        Parameters
-        ----------
-        channel : ClientConnection
-
-        Returns
-        -------
-        str
+        Returns:
             Why the agent has closed it; empty if it has not, or for its program.
         """
         leaving = asyncio.create_task(self._leave(channel))

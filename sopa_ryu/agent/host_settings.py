@@ -49,34 +49,21 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class HostSettings:
     """The settings of one interface and its namespace, for the time that an agent needs them.
 
-    Parameters
-    ----------
-    ifname : str
-        The interface.
-    fr_threshold : int
-        TCP's fast-retransmit threshold in duplicate ACKs (or packets SACKed above a hole), 1 to 300 and at most the
-        namespace's ``tcp_max_reordering``.
-    state_dir : Path
-        The directory of saved settings; made if it is missing. It should not outlive a boot.
-    netns : str, optional
-        Path of the interface's network namespace; the caller's own by default.
-    min_rtt_window : int
-        The seconds over which TCP remembers the shortest round trip.
-    overhead : int
-        Bytes that a packet grows by below the IP layer: the MTU is lowered by as many.
-    segments : int
-        The packets of a burst that share a label.
-    cuts : bool
-        Whether bursts of one packet are cut by a segmentation device; if not, TCP makes them no longer.
-    changes : bool
-        False to change none of the settings: only the lock is taken, and what is known of clsact is kept.
+    Args:
+        ifname: The interface.
+        fr_threshold: TCP's fast-retransmit threshold in duplicate ACKs (or packets SACKed above a hole), 1 to 300 and at most
+            the namespace's ``tcp_max_reordering``.
+        state_dir: The directory of saved settings; made if it is missing. It should not outlive a boot.
+        netns: Path of the interface's network namespace; the caller's own by default.
+        min_rtt_window: The seconds over which TCP remembers the shortest round trip.
+        overhead: Bytes that a packet grows by below the IP layer: the MTU is lowered by as many.
+        segments: The packets of a burst that share a label.
+        cuts: Whether bursts of one packet are cut by a segmentation device; if not, TCP makes them no longer.
+        changes: False to change none of the settings: only the lock is taken, and what is known of clsact is kept.
 
-    Attributes
-    ----------
-    fabric_mtu : int
-        Since `apply`: the interface's own MTU, in bytes.
-    cut_by : int
-        Since `apply`: the index of the segmentation device; 0 if bursts are not cut before they are labelled.
+    Attributes:
+        fabric_mtu: Since `apply`: the interface's own MTU, in bytes.
+        cut_by: Since `apply`: the index of the segmentation device; 0 if bursts are not cut before they are labelled.
     """
 
     def __init__(
@@ -115,12 +102,10 @@ class HostSettings:
     def apply(self) -> None:
         """Lock the interface, save its settings, then change them.
 
-        Raises
-        ------
-        SettingsError
-            For a threshold out of range, an unknown interface, a state directory that cannot be written, or a refusal.
-        InterfaceBusy
-            If another agent has the interface; the message has its pid.
+        Raises:
+            SettingsError: For a threshold out of range, an unknown interface, a state directory that cannot be written, or a
+                refusal.
+            InterfaceBusy: If another agent has the interface; the message has its pid.
         """
         with inside(self.netns):
             try:
@@ -164,10 +149,8 @@ class HostSettings:
     def changed(self) -> dict[Part, str]:
         """Return what another program has changed since it was set: for each part, what it is now and what it has to be.
 
-        Raises
-        ------
-        SettingsError
-            If the interface or the saved settings cannot be read.
+        Raises:
+            SettingsError: If the interface or the saved settings cannot be read.
         """
         found: dict[Part, str] = {}
         if not self.changes:
@@ -201,10 +184,8 @@ class HostSettings:
     def mend(self) -> None:
         """Save what another program has set meanwhile, as that which is to be put back, and set again what labelling needs.
 
-        Raises
-        ------
-        SettingsError
-            If it cannot be saved or changed.
+        Raises:
+            SettingsError: If it cannot be saved or changed.
         """
         try:
             with inside(self.netns):
@@ -217,10 +198,8 @@ class HostSettings:
     def limit_bursts(self, segments: int) -> None:
         """Limit bursts to so many packets, also those of connections that are open.
 
-        Raises
-        ------
-        SettingsError
-            If it cannot be saved or changed.
+        Raises:
+            SettingsError: If it cannot be saved or changed.
         """
         self.segments = segments
         self.mend()

@@ -104,26 +104,15 @@ class Settings(Protocol):
 class Keeper:
     """The keeper of one taken interface.
 
-    Parameters
-    ----------
-    place : Taken
-    programs : Programs
-    settings : Settings
-    changes : Notifications
-        Opened before settings and programs were put in place.
-    mended : Counter of Part
-        What was put right so far; it is counted on.
+    Args:
+        changes: Opened before settings and programs were put in place.
+        mended: What was put right so far; it is counted on.
 
-    Attributes
-    ----------
-    wrong : dict of Part to str
-        What is not as it has to be, and is not put right now.
-    lost : asyncio.Event
-        Set while a version cannot be in force.
-    found : asyncio.Event
-        Set while it can.
-    looks : list of callable
-        Called, in a thread, whenever the settings are read.
+    Attributes:
+        wrong: What is not as it has to be, and is not put right now.
+        lost: Set while a version cannot be in force.
+        found: Set while it can.
+        looks: Called, in a thread, whenever the settings are read.
     """
 
     def __init__(
@@ -147,10 +136,8 @@ class Keeper:
     async def confirm(self) -> bool:
         """Return True if what the interface's programs are to do is in force at this moment.
 
-        Raises
-        ------
-        InterfaceAway
-            If the interface is not the one that was taken.
+        Raises:
+            InterfaceAway: If the interface is not the one that was taken.
         """
         self._take()
         if self._unread or self._looking.locked() or self.lost.is_set():
@@ -160,10 +147,8 @@ class Keeper:
     async def run(self) -> NoReturn:
         """Keep the interface until cancelled.
 
-        Raises
-        ------
-        InterfaceAway
-            If the interface is not the one that was taken.
+        Raises:
+            InterfaceAway: If the interface is not the one that was taken.
         """
         loop = asyncio.get_running_loop()
         self._settings_due = loop.time() + SETTINGS_SECONDS

@@ -36,52 +36,32 @@ class Labeller:
 
     Nothing changes on the interface before `attach`.
 
-    Parameters
-    ----------
-    ifname : str
-        The interface.
-    flows : int
-        Flows whose position is kept; beyond that the least recently used start anew. Some 100 bytes each.
-    object_file : Path, optional
-        The compiled program.
-    netns : str, optional
-        Path of the interface's network namespace, such as ``/proc/PID/ns/net``; the caller's own by default.
-    owns_clsact : bool
-        True if a predecessor that could not clean up is known to have added the interface's clsact qdisc.
-    on_clsact : callable, optional
-        Called with True before clsact is added and with False after it is removed, for keeping that knowledge.
-    carrier : Carrier
-        Where the label is written. With `Carrier.OPTION` options that come in are taken out, too.
-    fabric_mtu : int
-        For `Carrier.OPTION`: the largest IPv4 packet, in bytes, that fits through the fabric; larger ones go unlabelled.
-    cut_by : int
-        The index of the segmentation device, which cuts bursts into packets; 0 if each burst has one label.
-    mcs : McsOptions, optional
-        Scatter TCP connections instead of labelling each packet in turn.
-    cfr : bool
-        Send TCP's data in granted slots, on the paths granted with them.
-    probes : Ends, optional
-        Answer probes, and take the answers to those of this host.
+    Args:
+        ifname: The interface.
+        flows: Flows whose position is kept; beyond that the least recently used start anew. Some 100 bytes each.
+        object_file: The compiled program.
+        netns: Path of the interface's network namespace, such as ``/proc/PID/ns/net``; the caller's own by default.
+        owns_clsact: True if a predecessor that could not clean up is known to have added the interface's clsact qdisc.
+        on_clsact: Called with True before clsact is added and with False after it is removed, for keeping that knowledge.
+        carrier: Where the label is written. With `Carrier.OPTION` options that come in are taken out, too.
+        fabric_mtu: For `Carrier.OPTION`: the largest IPv4 packet, in bytes, that fits through the fabric; larger ones go
+            unlabelled.
+        cut_by: The index of the segmentation device, which cuts bursts into packets; 0 if each burst has one label.
+        mcs: Scatter TCP connections instead of labelling each packet in turn.
+        cfr: Send TCP's data in granted slots, on the paths granted with them.
+        probes: Answer probes, and take the answers to those of this host.
 
-    Raises
-    ------
-    ValueError
-        For fewer flows than 1.
+    Raises:
+        ValueError: For fewer flows than 1.
 
-    Attributes
-    ----------
-    tables : PathTables
-        While it is loaded: the two path tables, of which one is in force.
-    counted : Counters
-        While it is loaded: what the program has counted.
-    mcs : McsPrograms or None
-        While it is loaded: what MCS needs besides.
-    cfr : CfrPrograms or None
-        While it is loaded: what CFR needs besides.
-    probes : ProbeProgram or None
-        While it is loaded: the program that answers probes.
-    own : OwnTraffic or None
-        While it is loaded: what it has seen of the host's own packets: with MCS racks only, and None with channels of ports.
+    Attributes:
+        tables: While it is loaded: the two path tables, of which one is in force.
+        counted: While it is loaded: what the program has counted.
+        mcs: While it is loaded: what MCS needs besides.
+        cfr: While it is loaded: what CFR needs besides.
+        probes: While it is loaded: the program that answers probes.
+        own: While it is loaded: what it has seen of the host's own packets: with MCS racks only, and None with channels of
+            ports.
     """
 
     tables: PathTables
@@ -131,12 +111,9 @@ class Labeller:
     def load(self) -> None:
         """Load the program.
 
-        Raises
-        ------
-        AttachError
-            If there is no such interface.
-        BpfUnavailable, BpfLoadError
-            If the program cannot be loaded.
+        Raises:
+            AttachError: If there is no such interface.
+            BpfUnavailable, BpfLoadError: If the program cannot be loaded.
         """
         self._filters.find()
         self._object.load()
@@ -194,10 +171,8 @@ class Labeller:
 
         With a table swapped in before, no packet goes unlabelled in between.
 
-        Raises
-        ------
-        AttachError
-            If another program has our place, or the kernel refuses.
+        Raises:
+            AttachError: If another program has our place, or the kernel refuses.
         """
         self._filters.attach(
             {
@@ -214,10 +189,8 @@ class Labeller:
     def is_attached(self) -> bool:
         """Return True if what `attach` has attached is still there, and False if another program has removed or replaced it.
 
-        Raises
-        ------
-        AttachError
-            If the kernel refuses the question.
+        Raises:
+            AttachError: If the kernel refuses the question.
         """
         return self._filters.are_attached(Place.INGRESS, Place.EGRESS) and (self.mcs is None or self.mcs.is_attached())
 

@@ -38,15 +38,10 @@ class Without(IntFlag):
 class McsOptions(NamedTuple):
     """The options of the policy ``mcs``.
 
-    Parameters
-    ----------
-    channels : int
-    kind : ChannelKind
-        What is different between channels.
-    without : Without
-        What is left out.
-    patience_us : int
-        Microseconds after which data that is missing before later data counts as lost.
+    Args:
+        kind: What is different between channels.
+        without: What is left out.
+        patience_us: Microseconds after which data that is missing before later data counts as lost.
     """
 
     channels: int = mcs.DEFAULT_CHANNELS
@@ -63,18 +58,12 @@ class McsOptions(NamedTuple):
 class McsPrograms:
     """The programs of an object that is loaded, apart from those at tc.
 
-    Parameters
-    ----------
-    loaded : Object
-        Its descriptors stay the caller's.
-    options : McsOptions
-    netns : str, optional
-        Path of the interface's network namespace, whose sockets alone get room for the option.
+    Args:
+        loaded: Its descriptors stay the caller's.
+        netns: Path of the interface's network namespace, whose sockets alone get room for the option.
 
-    Attributes
-    ----------
-    connections : int
-        The connections that had a state at the last clean-up.
+    Attributes:
+        connections: The connections that had a state at the last clean-up.
     """
 
     def __init__(self, loaded: libbpf.Object, options: McsOptions, netns: str | None) -> None:
@@ -89,10 +78,8 @@ class McsPrograms:
     def attach(self) -> None:
         """Let TCP leave room for the option in headers. The kernel ends this with the process. May be repeated.
 
-        Raises
-        ------
-        AttachError
-            If another interface in the network namespace has MCS, or the kernel refuses.
+        Raises:
+            AttachError: If another interface in the network namespace has MCS, or the kernel refuses.
         """
         ROOM.leave(self._namespace, self._object.map_fd("mcs_hosts"))
         self._leaves_room = True
@@ -110,10 +97,8 @@ class McsPrograms:
     def note(self, uses: Mapping[IPv4Address, Use]) -> None:
         """Write what may be done with which host; those that are not named are unknown.
 
-        Raises
-        ------
-        BpfMapError
-            If the kernel has no room.
+        Raises:
+            BpfMapError: If the kernel has no room.
         """
         hosts = self._object.map_fd("mcs_hosts")
         for host in self._noted.keys() - uses.keys():
@@ -137,10 +122,8 @@ class McsPrograms:
     def sweep(self) -> None:
         """Remove the state of connections that have been idle.
 
-        Raises
-        ------
-        BpfError
-            If the kernel refuses.
+        Raises:
+            BpfError: If the kernel refuses.
         """
         _, self.connections = sweep(self._object.program_fd("sopa_mcs_sweep"), max(0, time.monotonic_ns() - IDLE_NS))
 
@@ -148,10 +131,8 @@ class McsPrograms:
 def sweep(program: int, before_ns: int) -> tuple[int, int]:
     """Remove the connections without a packet since a time of CLOCK_MONOTONIC; return how many, and how many are left.
 
-    Raises
-    ------
-    BpfError
-        If the kernel refuses.
+    Raises:
+        BpfError: If the kernel refuses.
     """
     done = libbpf.run_program(program, bytes(_ETHERNET) + _SWEEP.pack(before_ns, 0, 0))
     _, removed, left = _SWEEP.unpack(done.data[_ETHERNET:])

@@ -24,16 +24,11 @@ class Use(IntEnum):
 class McsPeers:
     """The state of one agent.
 
-    Parameters
-    ----------
-    address : IPv4Address
-        The agent's host.
-    kind : ChannelKind
+    Args:
+        address: The agent's host.
 
-    Attributes
-    ----------
-    number : int
-        The number of the controller's list that is in force; 0 before the first.
+    Attributes:
+        number: The number of the controller's list that is in force; 0 before the first.
     """
 
     def __init__(self, address: IPv4Address, kind: ChannelKind) -> None:

@@ -33,19 +33,13 @@ class Room:
     def leave(self, namespace: int, hosts: int) -> None:
         """Have the sockets of a network namespace leave room in the headers of connections to some hosts.
 
-        Parameters
-        ----------
-        namespace : int
-            Its cookie.
-        hosts : int
-            Descriptor of the map ``mcs_hosts`` of its interface's programs.
+        Args:
+            namespace: Its cookie.
+            hosts: Descriptor of the map ``mcs_hosts`` of its interface's programs.
 
-        Raises
-        ------
-        AttachError
-            If another interface in this namespace has MCS, or the kernel refuses.
-        BpfLoadError, BpfMapError
-            If the kernel refuses the program, or has no room.
+        Raises:
+            AttachError: If another interface in this namespace has MCS, or the kernel refuses.
+            BpfLoadError, BpfMapError: If the kernel refuses the program, or has no room.
         """
         with self._lock:
             if self._hosts.get(namespace, hosts) != hosts:
@@ -72,10 +66,8 @@ class Room:
     def is_left(self) -> bool:
         """Return False if another program has detached the one that leaves room.
 
-        Raises
-        ------
-        AttachError
-            If the kernel refuses the question.
+        Raises:
+            AttachError: If the kernel refuses the question.
         """
         with self._lock:
             return self._attached()

@@ -37,8 +37,6 @@ class InterfaceAway(Exception):
 class Pace:
     """The times at which one part may be put right.
 
-    Examples
-    --------
     >>> pace = Pace()
     >>> for now in (0.0, 1.0, 3.0, 7.0):
     ...     assert pace.due(now)

@@ -24,19 +24,12 @@ class Plan(NamedTuple):
 def plan(ifindex: int, ifname: str, overhead: int, left: Mtus) -> Plan:
     """Plan the MTUs of an interface and of those on top of it.
 
-    Parameters
-    ----------
-    ifindex : int
-    ifname : str
-    overhead : int
-        Bytes that a packet grows by.
-    left : Mtus
-        What an agent has set already.
+    Args:
+        overhead: Bytes that a packet grows by.
+        left: What an agent has set already.
 
-    Raises
-    ------
-    SettingsError
-        If too few bytes are left for IPv4.
+    Raises:
+        SettingsError: If too few bytes are left for IPv4.
     """
     now = link_attributes.mtus(ifindex)
     now.pop(segmentation.index_of(ifindex), None)  # through it only packets go that the interface's MTU has limited

@@ -15,23 +15,15 @@ from topologies.structure import FABRIC_NETWORK
 class Place:
     """The interface that was taken: its index and address, in a namespace.
 
-    Parameters
-    ----------
-    interface : Interface
-        As it was given.
-    namespace : Namespace
-        Where it is.
+    Args:
+        interface: As it was given.
+        namespace: Where it is.
 
-    Raises
-    ------
-    InterfaceAway
-        If it is not there, or has no address of the fabric's network.
+    Raises:
+        InterfaceAway: If it is not there, or has no address of the fabric's network.
 
-    Attributes
-    ----------
-    ifindex : int
-    address : IPv4Address
-        Its first address of the fabric's network.
+    Attributes:
+        address: Its first address of the fabric's network.
     """
 
     def __init__(self, interface: Interface, namespace: Namespace) -> None:

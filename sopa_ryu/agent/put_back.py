@@ -23,10 +23,8 @@ LOG = logging.getLogger("sopa.agent")
 def put_back(state_dir: Path = STATE_DIR) -> bool:
     """Put the settings of all interfaces back whose agent was killed; return False if one could not be.
 
-    Parameters
-    ----------
-    state_dir : Path
-        The directory of the agents' saved settings.
+    Args:
+        state_dir: The directory of the agents' saved settings.
     """
     try:
         saved = json.loads((state_dir / f"netns-{cookie()}.json").read_text())

@@ -78,26 +78,15 @@ class Probing(Protocol):
 class Reaction:
     """The reaction of one host to bad paths, a judge of the prober.
 
-    Parameters
-    ----------
-    follower : Follower
-        Knows the fabric and its candidate paths.
-    swaps : Swaps
-    probing : Probing
-    traffic : Traffic, optional
-        None with policies whose packets are not remembered.
-    counted : Counted, optional
-    drops : callable
-        Returns the packets that this host itself has dropped so far.
-    keep : bool
-        Leave no path: what would be left is logged only.
+    Args:
+        follower: Knows the fabric and its candidate paths.
+        traffic: None with policies whose packets are not remembered.
+        drops: Returns the packets that this host itself has dropped so far.
+        keep: Leave no path: what would be left is logged only.
 
-    Attributes
-    ----------
-    left : Counter of str
-        Sections that were left so far, by cause.
-    returned, retransmissions : int
-        Sections put back so far; segments sent again whose path is known.
+    Attributes:
+        left: Sections that were left so far, by cause.
+        returned, retransmissions: Sections put back so far; segments sent again whose path is known.
     """
 
     def __init__(

@@ -27,22 +27,15 @@ MAX_THREADS = 64
 def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
     """Label interfaces until SIGTERM, SIGINT or SIGHUP, then put everything back. One that goes meanwhile is waited for.
 
-    Parameters
-    ----------
-    interfaces : sequence of Interface
-    options : Options
-        With `Options.metrics` their metrics are served meanwhile.
+    Args:
+        options: With `Options.metrics` their metrics are served meanwhile.
 
-    Returns
-    -------
-    int
+    Returns:
         The exit status: 0 after SIGINT, 128 + n after another signal n.
 
-    Raises
-    ------
-    AgentError, SettingsError, BpfError
-        If an interface cannot be taken (unless it is away, with `Options.wait`), or the metrics' port; what was changed is put
-        back first.
+    Raises:
+        AgentError, SettingsError, BpfError: If an interface cannot be taken (unless it is away, with `Options.wait`), or the
+            metrics' port; what was changed is put back first.
     """
     allow_files()  # a host's maps and programs are some twenty
     supervisors: list[Supervisor] = []

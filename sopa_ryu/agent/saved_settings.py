@@ -26,16 +26,11 @@ class InterfaceBusy(SettingsError):
 class SavedSettings:
     """The state file of one network namespace, and the lock on one of its interfaces.
 
-    Parameters
-    ----------
-    directory : Path
-        Made by `state` if it is missing.
-    namespace : str
-        The namespace's number.
-    boot : str
-        The id of this boot: a file of another boot is ignored.
-    ifname : str
-        The interface.
+    Args:
+        directory: Made by `state` if it is missing.
+        namespace: The namespace's number.
+        boot: The id of this boot: a file of another boot is ignored.
+        ifname: The interface.
     """
 
     def __init__(self, directory: Path, namespace: str, boot: str, ifname: str) -> None:

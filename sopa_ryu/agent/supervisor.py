@@ -54,25 +54,15 @@ REFUSED_SECONDS = 10.0
 class Supervisor:
     """The agent of one interface, as long as the process runs.
 
-    Parameters
-    ----------
-    interface : Interface
-    options : Options
-    sender : SlotSender, optional
-        With CFR: what begins granted slots.
+    Args:
+        sender: With CFR: what begins granted slots.
 
-    Attributes
-    ----------
-    agent : HostAgent or None
-        The agent at work; None while the interface is away. Others read it with `reading` locked.
-    labeller : Labeller or None
-        Its programs, with their counters.
-    away : str
-        Why the interface is not taken; empty if it is.
-    mended : Counter of Part
-        What was put right after another program had changed it.
-    reading : threading.Lock
-        While it is locked, the agent is not given back.
+    Attributes:
+        agent: The agent at work; None while the interface is away. Others read it with `reading` locked.
+        labeller: Its programs, with their counters.
+        away: Why the interface is not taken; empty if it is.
+        mended: What was put right after another program had changed it.
+        reading: While it is locked, the agent is not given back.
     """
 
     def __init__(self, interface: Interface, options: Options, sender: SlotSender | None = None) -> None:
@@ -88,12 +78,9 @@ class Supervisor:
     def take(self) -> bool:
         """Take the interface: its settings, and its place for the program; return False if it is away, which is logged once.
 
-        Raises
-        ------
-        AgentError
-            If the options contradict the machine.
-        SettingsError, BpfError
-            If the host's settings or BPF refuse; whatever was changed is put back.
+        Raises:
+            AgentError: If the options contradict the machine.
+            SettingsError, BpfError: If the host's settings or BPF refuse; whatever was changed is put back.
         """
         try:
             with ExitStack() as taken:

@@ -33,12 +33,9 @@ def maximum_threshold() -> int:
 class TcpSettings:
     """The settings that one agent wants in its namespace; all methods work in that of the calling thread.
 
-    Parameters
-    ----------
-    fr_threshold : int
-        Packets.
-    min_rtt_window : int
-        Seconds.
+    Args:
+        fr_threshold: Packets.
+        min_rtt_window: Seconds.
     """
 
     def __init__(self, fr_threshold: int, min_rtt_window: int) -> None:

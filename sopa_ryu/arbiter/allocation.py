@@ -45,14 +45,10 @@ class Paths(StrEnum):
 class Cell(NamedTuple):
     """A cell that may be sent in a slot.
 
-    Parameters
-    ----------
-    source, destination : int
-        Hosts, in the order of addresses (`sopa_ryu.arbiter.capacities.host_index`).
-    slot : int
-        Of the batch, from 0 on.
-    up1, up2 : int
-        The path as in a label; `NO_HOP` for a hop that is not taken.
+    Args:
+        source, destination: Hosts, in the order of addresses (`sopa_ryu.arbiter.capacities.host_index`).
+        slot: Of the batch, from 0 on.
+        up1, up2: The path as in a label; `NO_HOP` for a hop that is not taken.
     """
 
     source: int
@@ -65,13 +61,9 @@ class Cell(NamedTuple):
 class Statistics(NamedTuple):
     """What has been allocated so far.
 
-    Parameters
-    ----------
-    slots : int
-    granted : int
-        Cells.
-    unplaced : int
-        Cells that had a slot, but no path: they stay demanded.
+    Args:
+        granted: Cells.
+        unplaced: Cells that had a slot, but no path: they stay demanded.
     """
 
     slots: int
@@ -86,24 +78,14 @@ class AllocationError(ValueError):
 class Allocation:
     """Demands of hosts, and the slots and paths that they get.
 
-    Parameters
-    ----------
-    capacities : Capacities
-        What links carry, as of `sopa_ryu.arbiter.capacities.capacities`.
-    order : Order
-    paths : Paths
-    batch : int
-        Slots that are allocated at a time, 1 to `MAX_BATCH`.
-    seed : int
-        Decides what is left to chance; the same calls with the same seed have the same results.
+    Args:
+        capacities: What links carry, as of `sopa_ryu.arbiter.capacities.capacities`.
+        batch: Slots that are allocated at a time, 1 to `MAX_BATCH`.
+        seed: Decides what is left to chance; the same calls with the same seed have the same results.
 
-    Raises
-    ------
-    AllocationError
-        If the capacities or the batch are not possible, or the library is not built.
+    Raises:
+        AllocationError: If the capacities or the batch are not possible, or the library is not built.
 
-    Examples
-    --------
     >>> from sopa_ryu.arbiter.capacities import capacities
     >>> from topologies import FatTree, Failures
     >>> its = Allocation(capacities(Failures(FatTree(4))), batch=2)
@@ -139,10 +121,8 @@ class Allocation:
     def demand(self, demands: Iterable[tuple[int, int, int]]) -> None:
         """Set what is left to send, from the next batch on.
 
-        Parameters
-        ----------
-        demands : iterable of tuple
-            Source, destination and cells; 0 cells removes the demand. Those before one that is refused are set.
+        Args:
+            demands: Source, destination and cells; 0 cells removes the demand. Those before one that is refused are set.
         """
         try:
             entries = b"".join(_DEMAND.pack(*pair, min(cells, MAX_CELLS)) for *pair, cells in demands)

@@ -20,13 +20,7 @@ TURN_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
 class ArbiterMetrics:
-    """A collector that reads the arbiter's counters at each scrape, in the scraping thread.
-
-    Parameters
-    ----------
-    service : Service
-    link : ControllerLink
-    """
+    """A collector that reads the arbiter's counters at each scrape, in the scraping thread."""
 
     def __init__(self, service: Service, link: ControllerLink) -> None:
         self._service, self._link = service, link
@@ -69,10 +63,8 @@ class ArbiterMetrics:
 def metrics_served(service: Service, link: ControllerLink, host: str, port: int) -> Iterator[None]:
     """Answer ``GET /metrics`` on a port, from a thread, until the context ends.
 
-    Raises
-    ------
-    ArbiterError
-        If the port is in use, or the address is not this machine's.
+    Raises:
+        ArbiterError: If the port is in use, or the address is not this machine's.
     """
     registry = CollectorRegistry()
     registry.register(ArbiterMetrics(service, link))

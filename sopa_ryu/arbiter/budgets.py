@@ -25,21 +25,13 @@ _MEGA = 1_000_000
 class Budgets:
     """The budgets of a fabric with these failures.
 
-    Parameters
-    ----------
-    failures : Failures
-    host_mbit : float
-        The rate of a host's link in Mbit/s; those of other links are relative to it.
-    slot_ns : int
-        The length of a slot.
+    Args:
+        host_mbit: The rate of a host's link in Mbit/s; those of other links are relative to it.
+        slot_ns: The length of a slot.
 
-    Attributes
-    ----------
-    tree : Clos
-    capacities : Capacities
-        The cells that each link carries, for the library.
-    cell_bytes : int
-        Bytes of frames that a host's link of that rate carries in a slot, less the guard.
+    Attributes:
+        capacities: The cells that each link carries, for the library.
+        cell_bytes: Bytes of frames that a host's link of that rate carries in a slot, less the guard.
     """
 
     def __init__(self, failures: Failures, host_mbit: float, slot_ns: int) -> None:
@@ -86,8 +78,6 @@ class Budgets:
 def cell_bytes(host_mbit: float, slot_ns: int) -> int:
     """Return the bytes of a cell.
 
-    Examples
-    --------
     >>> cell_bytes(4, 3_200_000)
     1520
     """
@@ -97,8 +87,6 @@ def cell_bytes(host_mbit: float, slot_ns: int) -> int:
 def min_slot_ms(host_mbit: float) -> float:
     """Return the length of the shortest slot that carries a frame, in milliseconds, rounded up to a tenth.
 
-    Examples
-    --------
     >>> min_slot_ms(4)
     3.2
     """

@@ -23,15 +23,11 @@ class BuildError(RuntimeError):
 def build(*, force: bool = False) -> list[Path]:
     """Compile the library if it is older than a source, or in any case.
 
-    Returns
-    -------
-    list of Path
+    Returns:
         The library, if it was compiled.
 
-    Raises
-    ------
-    BuildError
-        If g++ is missing, or the sources do not compile.
+    Raises:
+        BuildError: If g++ is missing, or the sources do not compile.
     """
     return build_program(LIBRARY, sorted(SOURCES.glob("*.cc")), _SHARED, force=force)
 

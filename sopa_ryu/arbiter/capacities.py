@@ -18,15 +18,10 @@ MAX_CELLS = 255
 class Capacities(NamedTuple):
     """The cells that each link carries in a slot, a byte each.
 
-    Parameters
-    ----------
-    shape : Shape
-    host : bytes
-        Of hosts' links, in the order of addresses.
-    edge_uplink : bytes
-        ``[(pod * edges + edge) * aggregations + up1]``.
-    aggregation_uplink : bytes
-        ``[(pod * aggregations + up1) * cores of a group + up2]``.
+    Args:
+        host: Of hosts' links, in the order of addresses.
+        edge_uplink: ``[(pod * edges + edge) * aggregations + up1]``.
+        aggregation_uplink: ``[(pod * aggregations + up1) * cores of a group + up2]``.
     """
 
     shape: Shape
@@ -38,8 +33,6 @@ class Capacities(NamedTuple):
 def capacities(failures: Failures) -> Capacities:
     """Return the cells that the links of a fabric carry where something may have failed.
 
-    Examples
-    --------
     >>> fabric = Clos(1, 2, 2, 0, 3, mbit={"host": 10, "edge": 25}, links={"e0_1-a0_0": 5})
     >>> its = capacities(Failures(fabric, {"e0_0-a0_1": "down", "h0_1_3-e0_1": "down"}))
     >>> list(its.host), list(its.edge_uplink)

@@ -32,31 +32,19 @@ MAX_REPORTED = 5  # problems of one absence of the controller
 class ControllerLink:
     """The connection to the controller.
 
-    Parameters
-    ----------
-    controllers : sequence of ControllerAddress
-        The controller; of a cluster, its controllers, of which the leader takes an arbiter.
-    followed : callable
-        Called with each version of the fabric and the term.
-    superseded : callable
-        Called when the controller has accepted another arbiter.
-    report : callable
-        Returns what the controller shows of this arbiter.
-    seed : int
-        For the jitter of retries.
+    Args:
+        controllers: The controller; of a cluster, its controllers, of which the leader takes an arbiter.
+        followed: Called with each version of the fabric and the term.
+        superseded: Called when the controller has accepted another arbiter.
+        report: Returns what the controller shows of this arbiter.
+        seed: For the jitter of retries.
 
-    Attributes
-    ----------
-    urls : Addresses
-        Which controller is in use, or asked next.
-    connected : bool
-        True while the channel is open.
-    term : int
-        The last that the controller has given; 0 before the first.
-    view : View or None
-        What is in force.
-    refused : int
-        Messages of the controller that were rejected.
+    Attributes:
+        urls: Which controller is in use, or asked next.
+        connected: True while the channel is open.
+        term: The last that the controller has given; 0 before the first.
+        view: What is in force.
+        refused: Messages of the controller that were rejected.
     """
 
     def __init__(

@@ -39,22 +39,14 @@ class Need:
 class HostDemands:
     """What one host has asked for.
 
-    Attributes
-    ----------
-    index : int
-        Its number, in the order of addresses.
-    peer : object
-        Where its last demand came from; opaque here.
-    run, sequence : int
-        Of its last demand; -1 before the first.
-    sent_at, received_at : int
-        The host's clock in its last demand, and the arbiter's when that arrived.
-    takes_part : bool
-        Whether it was heard within a lease.
-    needs : dict of int to Need
-        By the destination's number.
-    answered_at : int
-        When it was sent its last datagram.
+    Attributes:
+        index: Its number, in the order of addresses.
+        peer: Where its last demand came from; opaque here.
+        run, sequence: Of its last demand; -1 before the first.
+        sent_at, received_at: The host's clock in its last demand, and the arbiter's when that arrived.
+        takes_part: Whether it was heard within a lease.
+        needs: By the destination's number.
+        answered_at: When it was sent its last datagram.
     """
 
     index: int
@@ -78,17 +70,11 @@ class HostDemands:
     def follow(self, demand: Demand, wanted: list[tuple[int, int, int]], over: int) -> set[int]:
         """Take over a demand that was checked.
 
-        Parameters
-        ----------
-        demand : Demand
-        wanted : list of (int, int, int)
-            Its entries: the destination's number, bytes wanted and bytes sent.
-        over : int
-            The last slot whose grants do not count any more.
+        Args:
+            wanted: Its entries: the destination's number, bytes wanted and bytes sent.
+            over: The last slot whose grants do not count any more.
 
-        Returns
-        -------
-        set of int
+        Returns:
             The destinations for which something may have changed.
         """
         changed = {destination for destination, _, _ in wanted}

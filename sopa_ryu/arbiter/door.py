@@ -22,19 +22,14 @@ LOG_NS = 10_000_000_000
 class Door:
     """The check of every datagram that arrives.
 
-    Parameters
-    ----------
-    secret : str or None
-        The fabric's, from which the hosts' tokens are derived; None if nothing is authenticated.
-    knows : callable
-        Whether an address is that of a host of the fabric.
+    Args:
+        secret: The fabric's, from which the hosts' tokens are derived; None if nothing is authenticated.
+        knows: Whether an address is that of a host of the fabric.
 
-    Attributes
-    ----------
-    rejected : Counter
-        Datagrams rejected, by reason.
-    strayed : int
-        Demands of hosts whose clock is off by more than a batch ahead, or a lease behind. They are followed nevertheless.
+    Attributes:
+        rejected: Datagrams rejected, by reason.
+        strayed: Demands of hosts whose clock is off by more than a batch ahead, or a lease behind. They are followed
+            nevertheless.
     """
 
     def __init__(self, secret: str | None, knows: Callable[[IPv4Address], bool]) -> None:
@@ -49,16 +44,11 @@ class Door:
     def read(self, datagram: bytes, sender: str) -> Demand:
         """Return the demand in a datagram.
 
-        Parameters
-        ----------
-        datagram : bytes
-        sender : str
-            The address that it came from.
+        Args:
+            sender: The address that it came from.
 
-        Raises
-        ------
-        RejectedError
-            If it is none, of no host of the fabric, from another host, or without the host's token.
+        Raises:
+            RejectedError: If it is none, of no host of the fabric, from another host, or without the host's token.
         """
         try:
             host = slots.host_of(datagram)

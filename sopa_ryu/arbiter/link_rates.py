@@ -28,12 +28,9 @@ _MEGA = 1e6
 class HostLinks(NamedTuple):
     """What is known of the hosts' links.
 
-    Attributes
-    ----------
-    mbit : float or None
-        The capacity of the slowest; None if none is known.
-    loads : mapping of int to Load
-        The loads that are not negligible, by the host's number.
+    Attributes:
+        mbit: The capacity of the slowest; None if none is known.
+        loads: The loads that are not negligible, by the host's number.
     """
 
     mbit: float | None
@@ -43,14 +40,9 @@ class HostLinks(NamedTuple):
 def read_links(links: Sequence[Mapping[str, Any]], mbit: float | None = None) -> HostLinks:
     """Read the hosts' links of ``GET /links``, in the order of addresses.
 
-    Parameters
-    ----------
-    links : sequence of mapping
-    mbit : float, optional
-        The capacity to reckon with, if it is not that of the ports.
+    Args:
+        mbit: The capacity to reckon with, if it is not that of the ports.
 
-    Examples
-    --------
     >>> up = {"up_bits_per_second": 1e6, "down_bits_per_second": 0.0, "capacity_bits_per_second": 4e6}
     >>> read_links([up, {**up, "up_bits_per_second": None}])
     HostLinks(mbit=4.0, loads={0: Load(sending=0.25, receiving=0.0)})
@@ -69,16 +61,11 @@ def read_links(links: Sequence[Mapping[str, Any]], mbit: float | None = None) ->
 class LinkRates:
     """The poll of the controller's link rates.
 
-    Parameters
-    ----------
-    address : callable
-        Returns the controller that is in use.
-    hosts : callable
-        Returns how many hosts the fabric has; 0 if that is not known yet.
-    mbit : float or None
-        The capacity of hosts' links, if it is not that of the ports.
-    read : callable
-        Called with what was found, in each round.
+    Args:
+        address: Returns the controller that is in use.
+        hosts: Returns how many hosts the fabric has; 0 if that is not known yet.
+        mbit: The capacity of hosts' links, if it is not that of the ports.
+        read: Called with what was found, in each round.
     """
 
     def __init__(

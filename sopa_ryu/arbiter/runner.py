@@ -30,22 +30,12 @@ LOG = logging.getLogger("sopa.arbiter")
 class Options:
     """The options of an arbiter.
 
-    Parameters
-    ----------
-    controllers : tuple of str
-        The controller's URL; of a cluster, those of its controllers.
-    listen : Listen
-    timing : Timing
-    secret_file : Path, optional
-        The fabric's secret; without it nothing is authenticated.
-    token_file : Path, optional
-        The arbiter's token for the controller's channel; by default it is derived from the secret.
-    ca_file : Path, optional
-    metrics : (str, int), optional
-        The address and port where ``/metrics`` is served; nowhere by default.
-    host_mbit : float, optional
-        The rate of hosts' links, if it is not that of the fabric file or of their ports.
-    seed : int
+    Args:
+        controllers: The controller's URL; of a cluster, those of its controllers.
+        secret_file: The fabric's secret; without it nothing is authenticated.
+        token_file: The arbiter's token for the controller's channel; by default it is derived from the secret.
+        metrics: The address and port where ``/metrics`` is served; nowhere by default.
+        host_mbit: The rate of hosts' links, if it is not that of the fabric file or of their ports.
     """
 
     controllers: tuple[str, ...]
@@ -86,19 +76,12 @@ def _read(file: Path, what: str) -> str:
 def run_arbiter(options: Options) -> int:
     """Grant slots until SIGTERM, SIGINT or SIGHUP.
 
-    Parameters
-    ----------
-    options : Options
-
-    Returns
-    -------
-    int
+    Returns:
         The exit status: 0 after SIGINT, 128 + n after another signal n.
 
-    Raises
-    ------
-    AllocationError, ArbiterError, ClientOptionError
-        If the arbiter cannot work with its options on this machine, or the library is not built.
+    Raises:
+        AllocationError, ArbiterError, ClientOptionError: If the arbiter cannot work with its options on this machine, or the
+            library is not built.
     """
     controllers = [ControllerAddress(url, options.token, options.ca_file) for url in options.controllers]
     for address in controllers:

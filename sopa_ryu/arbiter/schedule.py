@@ -36,11 +36,8 @@ _SEQUENCES = 1 << 32
 class RejectedError(ValueError):
     """A demand that is rejected.
 
-    Parameters
-    ----------
-    reason : str
-        For the counter.
-    detail : str
+    Args:
+        reason: For the counter.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -92,8 +89,6 @@ class Timing(NamedTuple):
     def of(cls, slot_ms: float, lease_ms: int | None = None) -> Timing:
         """Return the timing of a slot length; by default the lease is 8 batches, at least 100 ms.
 
-        Examples
-        --------
         >>> Timing.of(3.2)
         Timing(slot_ns=3200000, lease_ms=103)
         """
@@ -138,23 +133,15 @@ class _Reserved:
 class Schedule:
     """The state of the arbiter.
 
-    Parameters
-    ----------
-    timing : Timing
-    make : callable
-        Makes the allocator of a fabric.
+    Args:
+        make: Makes the allocator of a fabric.
 
-    Attributes
-    ----------
-    term : int
-        The controller's number for this arbiter; 0 while there is none, and nothing is granted.
-    hosts : dict of int to HostDemands
-        The hosts that have sent demands, by number.
-    counted : Counter
-        ``batches``, ``late`` batches, ``cells`` granted, ``reserved`` cells of hosts that do not take part, ``forgotten`` hosts,
-        ``clock`` for a clock that was set back.
-    granted_share : float
-        What of the slots of all hosts' links was granted in the last seconds.
+    Attributes:
+        term: The controller's number for this arbiter; 0 while there is none, and nothing is granted.
+        hosts: The hosts that have sent demands, by number.
+        counted: ``batches``, ``late`` batches, ``cells`` granted, ``reserved`` cells of hosts that do not take part,
+            ``forgotten`` hosts, ``clock`` for a clock that was set back.
+        granted_share: What of the slots of all hosts' links was granted in the last seconds.
     """
 
     def __init__(self, timing: Timing, make: Callable[[Capacities], Allocator]) -> None:
@@ -244,18 +231,13 @@ class Schedule:
 
         A clock that is off is not rejected: it is by the answers that it comes right. What counts is the arbiter's own clock.
 
-        Parameters
-        ----------
-        demand : Demand
-        peer : object
-            Where it came from.
-        now : int
-            Monotonic nanoseconds.
+        Args:
+            peer: Where it came from.
+            now: Monotonic nanoseconds.
 
-        Raises
-        ------
-        RejectedError
-            If it is old, of no host of the fabric, names another destination than a host, or follows a later arbiter.
+        Raises:
+            RejectedError: If it is old, of no host of the fabric, names another destination than a host, or follows a later
+                arbiter.
         """
         index = self._indices.get(demand.host)
         if index is None:

@@ -73,23 +73,15 @@ def _make_room(bound: socket.socket) -> None:
 class Service:
     """The arbiter's sockets and clock.
 
-    Parameters
-    ----------
-    bound : socket
-        Of UDP, non-blocking.
-    schedule : Schedule
-        Decides what is granted.
-    door : Door
-        Decides which datagrams are demands.
-    host_mbit : float, optional
-        The rate of hosts' links, if it is not that of the fabric file or of their ports.
+    Args:
+        bound: Of UDP, non-blocking.
+        schedule: Decides what is granted.
+        door: Decides which datagrams are demands.
+        host_mbit: The rate of hosts' links, if it is not that of the fabric file or of their ports.
 
-    Attributes
-    ----------
-    counted : Counter
-        ``received`` and ``sent`` datagrams, ``unsent`` ones, which the kernel has refused.
-    observe : callable
-        Called with the seconds that each turn took.
+    Attributes:
+        counted: ``received`` and ``sent`` datagrams, ``unsent`` ones, which the kernel has refused.
+        observe: Called with the seconds that each turn took.
     """
 
     def __init__(

@@ -34,8 +34,6 @@ MIN_PATIENCE_SECONDS = 1.5
 def ordered(urls: Sequence[str], client: str) -> list[str]:
     """Return URLs in the order in which a client asks them: by the hash of client and URL, whatever their order is.
 
-    Examples
-    --------
     >>> ordered(["http://r1", "http://r2", "http://r3"], "10.0.0.2") == ordered(["http://r3", "http://r1", "http://r2"], "10.0.0.2")
     True
     """
@@ -45,8 +43,6 @@ def ordered(urls: Sequence[str], client: str) -> list[str]:
 def ping_seconds(hosts: int) -> float:
     """Return how often the agents of a fabric of so many hosts ping: twice a second, or as seldom as `PINGS_A_SECOND` demands.
 
-    Examples
-    --------
     >>> ping_seconds(16), ping_seconds(3456), ping_seconds(27648)
     (0.5, 1.728, 5.0)
     """
@@ -61,8 +57,6 @@ def patience_seconds(hosts: int) -> float:
 def longest_pause(hosts: int) -> float:
     """Return to how many seconds the pauses of agents with several URLs grow: with few agents they find the next leader soon.
 
-    Examples
-    --------
     >>> longest_pause(16), longest_pause(1024), longest_pause(27648), longest_pause(0)
     (0.5, 2.048, 5.0, 5.0)
     """
@@ -72,19 +66,13 @@ def longest_pause(hosts: int) -> float:
 class Addresses:
     """The URLs of one client, and its way through them.
 
-    Parameters
-    ----------
-    urls : sequence of str
-        At least one; their order is of no importance.
-    client : str
-        What decides the order: an agent's address in the fabric.
-    jitter : random.Random
-        For the pauses.
+    Args:
+        urls: At least one; their order is of no importance.
+        client: What decides the order: an agent's address in the fabric.
+        jitter: For the pauses.
 
-    Attributes
-    ----------
-    urls : list of str
-        In the order in which they are asked.
+    Attributes:
+        urls: In the order in which they are asked.
     """
 
     def __init__(self, urls: Sequence[str], client: str, jitter: random.Random) -> None:
@@ -134,16 +122,11 @@ class Addresses:
     def next(self, served: bool, hosts: int = 0, *, silent: bool = False, over: bool = False) -> float:
         """Go on to the next URL; return the seconds until it is asked.
 
-        Parameters
-        ----------
-        served : bool
-            Whether a channel was lost (`has_served`); if not, one could not be opened.
-        hosts : int
-            How many hosts the fabric has; 0 if that is not known.
-        silent : bool
-            Whether the present one has not answered in time, instead of ending or rejecting the channel.
-        over : bool
-            Whether the client is sent to the first of all.
+        Args:
+            served: Whether a channel was lost (`has_served`); if not, one could not be opened.
+            hosts: How many hosts the fabric has; 0 if that is not known.
+            silent: Whether the present one has not answered in time, instead of ending or rejecting the channel.
+            over: Whether the client is sent to the first of all.
         """
         self._sent_on = over or (self._sent_on and not (served and self._at == 0))
         if served:

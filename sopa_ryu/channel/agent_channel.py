@@ -29,16 +29,11 @@ LOOK_SECONDS = 1.0
 class AgentChannel:
     """The connections of all agents, on eventlet: takes observations to the notifier and carries out its effects.
 
-    Parameters
-    ----------
-    notifier : Notifier
-    completed : callable
-        Called with each version that every agent has acknowledged.
+    Args:
+        completed: Called with each version that every agent has acknowledged.
 
-    Attributes
-    ----------
-    hand : callable
-        Has a relay hand a message to the agent of a host.
+    Attributes:
+        hand: Has a relay hand a message to the agent of a host.
     """
 
     def __init__(self, notifier: Notifier, completed: Callable[[int], None]) -> None:
@@ -115,12 +110,9 @@ class AgentChannel:
     def serve(self, environ: dict[str, Any], start_response: Any, host: Host) -> Iterable[bytes]:
         """Answer a WebSocket request of a host's agent and follow the agent until it leaves.
 
-        Raises
-        ------
-        HandshakeError
-            If it is no WebSocket request of version 13.
-        ClaimError
-            If the request comes from another host of the fabric, or the host's agent is connected and answers.
+        Raises:
+            HandshakeError: If it is no WebSocket request of version 13.
+            ClaimError: If the request comes from another host of the fabric, or the host's agent is connected and answers.
         """
         peer = environ.get("REMOTE_ADDR", "")
         self._claim(host, peer)
@@ -157,12 +149,7 @@ class AgentChannel:
 
 
 class ArbiterChannel(AgentChannel):
-    """The connection of the arbiter.
-
-    Parameters
-    ----------
-    notifier : ArbiterNotifier
-    """
+    """The connection of the arbiter."""
 
     def __init__(self, notifier: ArbiterNotifier) -> None:
         super().__init__(notifier, lambda version: None)

@@ -30,48 +30,27 @@ class Phase(Enum):
 class AgentSession:
     """One connected agent.
 
-    Attributes
-    ----------
-    host : Host
-    name : str
-        The host's.
-    peer : str
-        The address that it connected from.
-    first : str
-        The URL that comes first for its host, by its own account; empty if it is there.
-    carrier : str or None
-        Where it writes the label, by its own account; None if it does not say.
-    policy : str or None
-        Its policy, by its own account; None if it does not say.
-    variant : Variant or None
-        The MCS that it runs; None if it does not.
-    connection : object
-        What its messages are written to; opaque here.
-    heard, pinged : float
-        When its last message arrived, and when it was last asked for one (monotonic seconds).
-    phase : Phase
-    ping_due : bool
-        Whether the next message is a ping, if no version is due.
-    sent : View or None
-        What was sent last; None if it needs a snapshot.
-    acknowledged : int
-        The version that it acknowledged last; 0 before the first.
-    acknowledged_ms : float or None
-        How long after it was sent that version was acknowledged.
-    refused, refuses : int
-        Messages of the agent that were rejected here, and messages that it says it has rejected.
-    mcs_sent : HostList or None
-        The list of hosts that run MCS that was sent last.
-    mcs_sent_at : float
-        When that was.
-    mcs_acknowledged : int
-        The number of the list that it acknowledged last.
-    probes : bool
-        Whether it probes paths and answers probes, by its own account.
-    list_sent, list_reported : int
-        The number of the list of streams that was sent last, and of the one that it reported by last; 0 before the first.
-    reported_at, reports_left : float
-        When its last report came, and how many more are taken now.
+    Attributes:
+        name: The host's.
+        peer: The address that it connected from.
+        first: The URL that comes first for its host, by its own account; empty if it is there.
+        carrier: Where it writes the label, by its own account; None if it does not say.
+        policy: Its policy, by its own account; None if it does not say.
+        variant: The MCS that it runs; None if it does not.
+        connection: What its messages are written to; opaque here.
+        heard, pinged: When its last message arrived, and when it was last asked for one (monotonic seconds).
+        ping_due: Whether the next message is a ping, if no version is due.
+        sent: What was sent last; None if it needs a snapshot.
+        acknowledged: The version that it acknowledged last; 0 before the first.
+        acknowledged_ms: How long after it was sent that version was acknowledged.
+        refused, refuses: Messages of the agent that were rejected here, and messages that it says it has rejected.
+        mcs_sent: The list of hosts that run MCS that was sent last.
+        mcs_sent_at: When that was.
+        mcs_acknowledged: The number of the list that it acknowledged last.
+        probes: Whether it probes paths and answers probes, by its own account.
+        list_sent, list_reported: The number of the list of streams that was sent last, and of the one that it reported by last;
+            0 before the first.
+        reported_at, reports_left: When its last report came, and how many more are taken now.
     """
 
     host: Host
@@ -130,14 +109,10 @@ class AgentSession:
     def row(self, address: IPv4Address, version: int, now: float) -> dict[str, Any]:
         """Return what it has in force, and how far behind a version it is, as in ``GET /agents``.
 
-        Parameters
-        ----------
-        address : IPv4Address
-            Its host's.
-        version : int
-            The fabric's.
-        now : float
-            Monotonic seconds.
+        Args:
+            address: Its host's.
+            version: The fabric's.
+            now: Monotonic seconds.
         """
         behind = self.behind_since()
         return {

@@ -38,15 +38,10 @@ _MAX_NUMBER = 1 << 63
 def next_term(epoch: int, last: int) -> int:
     """Return the term of the arbiter that is accepted next.
 
-    Parameters
-    ----------
-    epoch : int
-        The controller's.
-    last : int
-        The highest term that the controller knows of; 0 if none.
+    Args:
+        epoch: The controller's.
+        last: The highest term that the controller knows of; 0 if none.
 
-    Examples
-    --------
     >>> next_term(2, 0), next_term(2, 8193), next_term(1, 8194)
     (8193, 8194, 8195)
     """

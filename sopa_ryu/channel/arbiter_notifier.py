@@ -20,20 +20,13 @@ ARBITER = Host(-1, -1, -1)
 class ArbiterNotifier(Notifier):
     """The session of the arbiter: one at a time, each with a higher term.
 
-    Parameters
-    ----------
-    tree : Clos
-    view : callable
-        Return what it has to know now; None while it is not known what has failed.
-    epoch : int
-        The controller's, from which terms begin; in a cluster it is the leader's term.
-    wall : callable
-        Return the time of day in seconds.
+    Args:
+        view: Return what it has to know now; None while it is not known what has failed.
+        epoch: The controller's, from which terms begin; in a cluster it is the leader's term.
+        wall: Return the time of day in seconds.
 
-    Attributes
-    ----------
-    term : int
-        Of the last arbiter that was accepted; 0 before the first.
+    Attributes:
+        term: Of the last arbiter that was accepted; 0 before the first.
     """
 
     texts = texts.ARBITER

@@ -19,13 +19,9 @@ class ClientOptionError(RuntimeError):
 def channel_url(controller: str, path: str, query: str = "") -> str:
     """Return the WebSocket URL of a controller's channel.
 
-    Raises
-    ------
-    ClientOptionError
-        If the controller's URL is malformed.
+    Raises:
+        ClientOptionError: If the controller's URL is malformed.
 
-    Examples
-    --------
     >>> channel_url("https://192.0.2.1:8443/", "/sopa/v1/arbiter")
     'wss://192.0.2.1:8443/sopa/v1/arbiter'
     """
@@ -67,14 +63,10 @@ def refusal(error: InvalidStatus) -> str:
 class ControllerAddress:
     """A controller, and how its channels are opened.
 
-    Parameters
-    ----------
-    url : str
-        ``http://192.0.2.1:8080``.
-    token : callable
-        Return the token, read anew for each connection; None for none.
-    ca_file : Path, optional
-        The authorities, in PEM, that may have signed the certificate of an https URL; the system's by default.
+    Args:
+        url: ``http://192.0.2.1:8080``.
+        token: Return the token, read anew for each connection; None for none.
+        ca_file: The authorities, in PEM, that may have signed the certificate of an https URL; the system's by default.
     """
 
     url: str
@@ -88,8 +80,6 @@ class ControllerAddress:
     def resource(self, path: str) -> str:
         """Return the URL of a resource.
 
-        Examples
-        --------
         >>> ControllerAddress("wss://192.0.2.1", lambda: None).resource("/sopa/v1/links")
         'https://192.0.2.1/sopa/v1/links'
         """

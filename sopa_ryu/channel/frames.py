@@ -20,12 +20,9 @@ FRAMES_AT_ONCE = 16
 class Pace(NamedTuple):
     """How many frames are read from one connection.
 
-    Attributes
-    ----------
-    burst : int
-        So many without a pause.
-    rate : float
-        So many a second afterwards.
+    Attributes:
+        burst: So many without a pause.
+        rate: So many a second afterwards.
     """
 
     burst: int

@@ -47,12 +47,7 @@ class _Event:
 
 
 class HandedMcsHosts(McsHosts):
-    """In the place of a controller's lists.
-
-    Parameters
-    ----------
-    tree : Clos
-    """
+    """In the place of a controller's lists."""
 
     def __init__(self, tree: Clos) -> None:
         super().__init__()

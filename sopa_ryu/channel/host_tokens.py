@@ -19,15 +19,10 @@ _RELAYS_PURPOSE = b"sopa relay"
 def host_token(secret: str, address: IPv4Address) -> str:
     """Return the token of a host.
 
-    Parameters
-    ----------
-    secret : str
-        The fabric's.
-    address : IPv4Address
-        The host's, in the fabric.
+    Args:
+        secret: The fabric's.
+        address: The host's, in the fabric.
 
-    Examples
-    --------
     >>> host_token("a secret", IPv4Address("10.0.0.2"))
     'SKeih29xjgYKixWvyVZ5EDRjjWrzhhwU8LsT2vmZ6N4'
     """
@@ -57,13 +52,9 @@ def token_line(secret: str, address: IPv4Address) -> str:
 def token_of(text: str, address: IPv4Address) -> str:
     """Return the token for a host in the text of a token file.
 
-    Raises
-    ------
-    ValueError
-        If the file has none for that host, or is of another form.
+    Raises:
+        ValueError: If the file has none for that host, or is of another form.
 
-    Examples
-    --------
     >>> token_of("abc", IPv4Address("10.0.0.2"))
     'abc'
     >>> token_of("10.0.0.2 abc\\n10.0.0.3 def", IPv4Address("10.0.0.3"))

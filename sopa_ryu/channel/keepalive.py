@@ -17,12 +17,9 @@ CUT_SECONDS = 30.0
 class Silent(NamedTuple):
     """Sessions that have been silent.
 
-    Attributes
-    ----------
-    pinged : list of AgentSession
-        For so long that they have to answer a ping.
-    dead : list of AgentSession
-        Although they were pinged: they are cut off.
+    Attributes:
+        pinged: For so long that they have to answer a ping.
+        dead: Although they were pinged: they are cut off.
     """
 
     pinged: list[AgentSession]
@@ -34,10 +31,8 @@ class Keepalive:
 
     Pings are spread: thousands of agents that received a version at the same moment also fall silent at the same moment.
 
-    Attributes
-    ----------
-    next_look : float
-        When `look` has something to do.
+    Attributes:
+        next_look: When `look` has something to do.
     """
 
     def __init__(self) -> None:

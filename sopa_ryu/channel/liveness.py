@@ -24,16 +24,11 @@ class SilentError(TimeoutError):
 async def watched(channel: ClientConnection, hosts: Callable[[], int]) -> AsyncIterator[None]:
     """Ping the other end of a channel while the context lasts, and break the channel off once it does not answer.
 
-    Parameters
-    ----------
-    channel : ClientConnection
-    hosts : callable
-        Returns how many hosts the fabric has, which decides how often (`addresses.ping_seconds`).
+    Args:
+        hosts: Returns how many hosts the fabric has, which decides how often (`addresses.ping_seconds`).
 
-    Raises
-    ------
-    SilentError
-        If the channel was broken off; the context meets `ConnectionClosed` then.
+    Raises:
+        SilentError: If the channel was broken off; the context meets `ConnectionClosed` then.
     """
     pinging = asyncio.create_task(_ping(channel, hosts))
     try:

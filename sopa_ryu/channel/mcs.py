@@ -47,15 +47,10 @@ class Variant(NamedTuple):
 class HostList(NamedTuple):
     """The hosts that run one variant.
 
-    Attributes
-    ----------
-    number : int
-        It rises with each change, while the controller runs.
-    hosts : frozenset of IPv4Address
-    known : int
-        The latest number that every host of the list has acknowledged.
-    complete : bool
-        Whether a host that is missing does not run it any more, rather than has not come back yet.
+    Attributes:
+        number: It rises with each change, while the controller runs.
+        known: The latest number that every host of the list has acknowledged.
+        complete: Whether a host that is missing does not run it any more, rather than has not come back yet.
     """
 
     number: int
@@ -67,14 +62,8 @@ class HostList(NamedTuple):
 class HostChange(NamedTuple):
     """A change of the list, or a whole one.
 
-    Attributes
-    ----------
-    number : int
-    whole : bool
-        Whether ``added`` is the whole list.
-    added, removed : frozenset of IPv4Address
-    known : int
-    complete : bool
+    Attributes:
+        whole: Whether ``added`` is the whole list.
     """
 
     number: int
@@ -91,8 +80,6 @@ class HostChange(NamedTuple):
 def request(policy: str, variant: Variant | None) -> str:
     """Return the part of the channel's query that names an agent's policy.
 
-    Examples
-    --------
     >>> request("mcs", Variant(1, "paths"))
     'policy=mcs&mcs=1&channel-kind=paths'
     >>> request("round-robin", None)
@@ -105,8 +92,6 @@ def request(policy: str, variant: Variant | None) -> str:
 def requested(query: Mapping[str, Sequence[str]]) -> tuple[str | None, Variant | None]:
     """Return the policy and the variant of MCS that a channel's query names; None for what it does not, or not properly.
 
-    Examples
-    --------
     >>> requested({"policy": ["mcs"], "mcs": ["1"], "channel-kind": ["ports"]})
     ('mcs', Variant(version=1, kind='ports'))
     >>> requested({"policy": ["mcs"], "mcs": ["many"], "channel-kind": ["ports"]})
@@ -135,8 +120,6 @@ def fields(its: HostList) -> dict[str, Any]:
 def change(before: HostList, after: HostList) -> str:
     """Return the message that leads from one list to a later one.
 
-    Examples
-    --------
     >>> one, two = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.3")
     >>> first, second = HostList(1, frozenset([one]), 1, True), HostList(2, frozenset([two]), 1, True)
     >>> news = read(json.loads(change(first, second)))
@@ -158,10 +141,8 @@ def change(before: HostList, after: HostList) -> str:
 def read(message: Mapping[str, Any]) -> HostChange | None:
     """Return what a message of the controller says about the hosts that run MCS; None if it says nothing.
 
-    Raises
-    ------
-    ValueError
-        If it is malformed.
+    Raises:
+        ValueError: If it is malformed.
     """
     if message.get("type") == "mcs":
         added, removed = (_addresses(message, name) for name in ("added", "removed"))

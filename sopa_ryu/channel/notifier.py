@@ -43,34 +43,20 @@ DEPOSED = "another controller is the switches' master: ask that one"
 class Notifier:
     """The sessions of all connected agents.
 
-    Parameters
-    ----------
-    tree : Clos
-    view : callable
-        Return what agents have to know now; None while it is not known what has failed.
-    carrier : str
-        The carrier of the fabric; an agent that writes the label elsewhere is a warning in the log.
-    relays : bool
-        Whether this is a relay's: the leader then has the traces, and the hosts of other relays that run MCS.
+    Args:
+        view: Return what agents have to know now; None while it is not known what has failed.
+        carrier: The carrier of the fabric; an agent that writes the label elsewhere is a warning in the log.
+        relays: Whether this is a relay's: the leader then has the traces, and the hosts of other relays that run MCS.
 
-    Attributes
-    ----------
-    sessions : dict of Host to AgentSession
-        The connected agents.
-    refused : Counter
-        ``claims`` and ``messages`` that were rejected.
-    traces : TraceDesk
-        What agents are asked to trace; at a relay, by the leader.
-    tracing : Tracing
-        The way between traces and agents.
-    is_deposed : bool
-        Whether another controller is the switches' master, or leads the cluster: agents are sent away to find it.
-    deposed_text : str
-        The error that claimants get meanwhile.
-    probe_lists : ProbeLists
-        Who probes what, and what is reported.
-    mcs_hosts : McsHosts
-        Who runs MCS.
+    Attributes:
+        sessions: The connected agents.
+        refused: ``claims`` and ``messages`` that were rejected.
+        traces: What agents are asked to trace; at a relay, by the leader.
+        tracing: The way between traces and agents.
+        is_deposed: Whether another controller is the switches' master, or leads the cluster: agents are sent away to find it.
+        deposed_text: The error that claimants get meanwhile.
+        probe_lists: Who probes what, and what is reported.
+        mcs_hosts: Who runs MCS.
     """
 
     texts = Texts()
@@ -106,9 +92,7 @@ class Notifier:
     def broadcast(self) -> tuple[int, list[Effect]]:
         """Bring every agent to the version that was just made.
 
-        Returns
-        -------
-        tuple of int and list of Effect
+        Returns:
             How many agents have to acknowledge it, and what has to be done.
         """
         view = self._view()
@@ -164,9 +148,7 @@ class Notifier:
 
         If the host's agent is connected already, it is asked whether it is still there; `received`, `closed` or `tick` then decide.
 
-        Returns
-        -------
-        list of Effect
+        Returns:
             `Accept` or `Reject` with `ForeignClaimError`, unless the decision waits.
         """
         foreign = self._foreign(host, peer)
@@ -293,11 +275,8 @@ class Notifier:
     def depose(self, deposed: bool, leader: str | None = None) -> list[Effect]:
         """Send all agents away and accept no other while another controller is the switches' master; they keep their path sets.
 
-        Parameters
-        ----------
-        deposed : bool
-        leader : str, optional
-            In a cluster: who leads it, for those who are sent away. A member that stands by is no error.
+        Args:
+            leader: In a cluster: who leads it, for those who are sent away. A member that stands by is no error.
         """
         self.is_deposed = deposed
         self.deposed_text = DEPOSED if leader is None else leader

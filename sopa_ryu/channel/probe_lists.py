@@ -31,14 +31,11 @@ Holder = object
 class ProbeLists:
     """The lists of all agents, and the reports that have come in.
 
-    Attributes
-    ----------
-    answering : dict of Host to AgentSession, relay or None
-        The hosts whose agents probe and answer; None while the agent is away without having left: its program goes on.
-    changes : int
-        How often that has changed.
-    counts : Counter
-        ``taken``, ``excess`` and ``unfit`` reports, the last two dropped.
+    Attributes:
+        answering: The hosts whose agents probe and answer; None while the agent is away without having left: its program goes
+            on.
+        changes: How often that has changed.
+        counts: ``taken``, ``excess`` and ``unfit`` reports, the last two dropped.
     """
 
     def __init__(self) -> None:
@@ -112,10 +109,8 @@ class ProbeLists:
     def take(self, session: AgentSession, report: Reported, place: int, now: float) -> None:
         """Take a report of the host of that number.
 
-        Raises
-        ------
-        ProtocolError
-            If the agent was given nothing to probe, or its numbers go back or are ahead.
+        Raises:
+            ProtocolError: If the agent was given nothing to probe, or its numbers go back or are ahead.
         """
         if not session.list_sent:
             raise ProtocolError("it reports probes, but was given none")

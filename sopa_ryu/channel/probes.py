@@ -44,15 +44,10 @@ class Assignment(NamedTuple):
 class Counts(NamedTuple):
     """What an agent has found of one stream since its last report.
 
-    Attributes
-    ----------
-    stream : Stream
-    probes : int
-        Probes whose fate was decided.
-    lost_out, lost_back, lost : int
-        Those of them lost on the way out, on the way back, and on a way that is not known.
-    smallest_us, mean_us : int
-        Delay there and back in microseconds; 0 if none came back.
+    Attributes:
+        probes: Probes whose fate was decided.
+        lost_out, lost_back, lost: Those of them lost on the way out, on the way back, and on a way that is not known.
+        smallest_us, mean_us: Delay there and back in microseconds; 0 if none came back.
     """
 
     stream: Stream
@@ -82,13 +77,9 @@ def assignment_text(assignment: Assignment) -> str:
 def read_assignment(message: dict[str, Any]) -> Assignment | None:
     """Return what a message of the controller, which is JSON already, gives an agent to probe; None if it is another message.
 
-    Raises
-    ------
-    ValueError
-        If it is malformed.
+    Raises:
+        ValueError: If it is malformed.
 
-    Examples
-    --------
     >>> its = Assignment(7, 20.0, (Stream(IPv4Address("10.2.1.3"), 0, 1),))
     >>> read_assignment(json.loads(assignment_text(its))) == its
     True
@@ -115,13 +106,9 @@ def read_report(message: dict[str, Any]) -> tuple[int, bytes, int] | None:
 
     The records stay bytes: the controller hands those of thousands of agents to its estimator as they are.
 
-    Raises
-    ------
-    ValueError
-        If it is malformed.
+    Raises:
+        ValueError: If it is malformed.
 
-    Examples
-    --------
     >>> counts = Counts(Stream(IPv4Address("10.2.1.3"), 0, 1), 50, 1, smallest_us=80, mean_us=120)
     >>> number, records, dropped = read_report(json.loads(report_text(Report(7, (counts,)))))
     >>> list(unpacked(records)) == [counts]

@@ -76,15 +76,10 @@ class Reported(NamedTuple):
 def snapshot(view: View, address: IPv4Address | None, hosts: HostList | None = None, term: int | None = None) -> str:
     """Return the message that brings the agent of one host, or the arbiter, to a version from any other or from none.
 
-    Parameters
-    ----------
-    view : View
-    address : IPv4Address or None
-        The host's; None for the arbiter.
-    hosts : HostList, optional
-        The hosts that run the same MCS.
-    term : int, optional
-        The arbiter's.
+    Args:
+        address: The host's; None for the arbiter.
+        hosts: The hosts that run the same MCS.
+        term: The arbiter's.
     """
     return json.dumps(
         {
@@ -128,21 +123,15 @@ PING = json.dumps({"type": "ping"})
 def answer(text: str | bytes, now: View) -> Ack | Reported | None:
     """Read an agent's message.
 
-    Parameters
-    ----------
-    text : str or bytes
-    now : View
-        What the controller knows now.
+    Args:
+        now: What the controller knows now.
 
-    Returns
-    -------
-    Ack, Reported or None
+    Returns:
         An acknowledgement, a report of probes, or None if the agent asks for a snapshot.
 
-    Raises
-    ------
-    ProtocolError
-        If it is none of these, or acknowledges a version that does not exist yet: in a cluster it does, if this relay is behind.
+    Raises:
+        ProtocolError: If it is none of these, or acknowledges a version that does not exist yet: in a cluster it does, if this
+            relay is behind.
     """
     message = _read(text)
     kind = message.get("type")
@@ -195,31 +184,19 @@ RESYNC = json.dumps({"type": "resync"})
 def receive(text: str | bytes, view: View | None, address: IPv4Address | None) -> View | None:
     """Read a message of the controller.
 
-    Parameters
-    ----------
-    text : str or bytes
-    view : View or None
-        What the agent has in force; None before its first snapshot.
-    address : IPv4Address or None
-        The agent's own host; None for the arbiter.
+    Args:
+        view: What the agent has in force; None before its first snapshot.
+        address: The agent's own host; None for the arbiter.
 
-    Returns
-    -------
-    View or None
+    Returns:
         What the agent has to put in force, or ``view`` itself if nothing changes.
 
-    Raises
-    ------
-    GapError
-        If it is a delta of another version or epoch than the agent's, or of a type that only a later controller knows: a
-        snapshot is always understood.
-    LowerTermError
-        If it is a snapshot of the cluster of the agent's view, with a lower epoch.
-    ProtocolError
-        If it is malformed, contradicts itself, or is meant for another host.
+    Raises:
+        GapError: If it is a delta of another version or epoch than the agent's, or of a type that only a later controller
+            knows: a snapshot is always understood.
+        LowerTermError: If it is a snapshot of the cluster of the agent's view, with a lower epoch.
+        ProtocolError: If it is malformed, contradicts itself, or is meant for another host.
 
-    Examples
-    --------
     >>> tree, address = FatTree(4), IPv4Address("10.0.0.2")
     >>> healthy, failed = View(1, 1, Failures(tree)), View(1, 2, Failures(tree, {"a0_0-c0_1": "down"}))
     >>> view = receive(snapshot(healthy, address), None, address)

@@ -23,12 +23,7 @@ LOOK_SECONDS = 0.5
 
 
 class RelayChannel:
-    """The connections of all relays, on eventlet.
-
-    Parameters
-    ----------
-    desk : RelayDesk
-    """
+    """The connections of all relays, on eventlet."""
 
     def __init__(self, desk: RelayDesk) -> None:
         self.desk = desk

@@ -23,21 +23,13 @@ LOG = logging.getLogger("sopa.notify")
 class RelayDesk:
     """The relays that are connected.
 
-    Parameters
-    ----------
-    tree : Clos
-    lists : ProbeLists
-        Of all agents, whose reports those of relays are added to.
-    traced : callable, optional
-        Takes what a host's agent answers to a trace; raises `ProtocolError`.
-    mcs : McsHosts, optional
-        The lists of all hosts that run MCS, to which those of relays are added.
+    Args:
+        lists: Of all agents, whose reports those of relays are added to.
+        traced: Takes what a host's agent answers to a trace; raises `ProtocolError`.
+        mcs: The lists of all hosts that run MCS, to which those of relays are added.
 
-    Attributes
-    ----------
-    relays : dict of str to Relayed
-    counts : Counter
-        ``foreign`` reports and answers: of hosts that are none of the relay's; they are dropped.
+    Attributes:
+        counts: ``foreign`` reports and answers: of hosts that are none of the relay's; they are dropped.
     """
 
     def __init__(

@@ -51,24 +51,15 @@ class Asked(NamedTuple):
 class Relayed:
     """One relay's channel at the leader: its hosts, and the lists that are due to them.
 
-    Parameters
-    ----------
-    name : str
-    peer : str
-        The address that it connects from.
-    connection : object
-        Of the edge.
+    Args:
+        peer: The address that it connects from.
+        connection: Of the edge.
 
-    Attributes
-    ----------
-    places : frozenset of int
-        Its hosts that probe and answer.
-    traces : bool
-        Whether it hands on what its agents are asked to trace: one of an earlier release does not.
-    mcs : Feed or None
-        What it is sent of the hosts that run MCS; None for one of an earlier release.
-    is_writing : bool
-        Whether the edge writes what is due.
+    Attributes:
+        places: Its hosts that probe and answer.
+        traces: Whether it hands on what its agents are asked to trace: one of an earlier release does not.
+        mcs: What it is sent of the hosts that run MCS; None for one of an earlier release.
+        is_writing: Whether the edge writes what is due.
     """
 
     def __init__(self, name: str, peer: str, connection: Any) -> None:
@@ -141,8 +132,6 @@ class Traced(NamedTuple):
 def read_up(text: str, count: int) -> Named | Traced | Told:
     """Return what a relay says in text; ``count`` is how many hosts the fabric has. Raises `RelayedError`.
 
-    Examples
-    --------
     >>> read_up(hosts({3, 1}), 16)
     Named(places=[1, 3], traces=True, mcs=True)
     >>> read_up(traced([(3, "{}")]), 16)

@@ -24,18 +24,12 @@ MAX_HOSTS = 4096
 class Told(NamedTuple):
     """What a relay says of its hosts since its message before.
 
-    Attributes
-    ----------
-    number : int
-        It rises with each message of a channel.
-    here : dict of int to list of int
-        The hosts whose agents have begun to run MCS, by its version.
-    lost : list of int
-        Those whose channel is lost.
-    left : list of int
-        Those whose agents have ended, and said so.
-    none : list of int
-        Those whose agents are connected and run none of it by now.
+    Attributes:
+        number: It rises with each message of a channel.
+        here: The hosts whose agents have begun to run MCS, by its version.
+        lost: Those whose channel is lost.
+        left: Those whose agents have ended, and said so.
+        none: Those whose agents are connected and run none of it by now.
     """
 
     number: int
@@ -48,14 +42,11 @@ class Told(NamedTuple):
 class News(NamedTuple):
     """What leads from the leader's lists before to the present ones, or a part of it, on one channel; it begins with empty lists.
 
-    Attributes
-    ----------
-    heard : int
-        The lists contain what the relay has said up to its message of this number; in a part that is not the last, that of before.
-    complete : bool
-        Whether a host that is missing does not run MCS, rather than has not come back to this leader yet; likewise.
-    added, removed : dict of int to list of int
-        By version.
+    Attributes:
+        heard: The lists contain what the relay has said up to its message of this number; in a part that is not the last, that
+            of before.
+        complete: Whether a host that is missing does not run MCS, rather than has not come back to this leader yet; likewise.
+        added, removed: By version.
     """
 
     heard: int
@@ -70,8 +61,6 @@ def may_be_handed(variant: Variant | None) -> bool:
     By ports they are not: a host may scatter only while every receiver is known to know of it, which nobody waits for across
     relays.
 
-    Examples
-    --------
     >>> may_be_handed(Variant(1, "paths")), may_be_handed(Variant(1, "ports")), may_be_handed(None)
     (True, False, False)
     """
@@ -81,8 +70,6 @@ def may_be_handed(variant: Variant | None) -> bool:
 def told_text(told: Told) -> str:
     """Return a relay's message.
 
-    Examples
-    --------
     >>> its = Told(3, {1: [0, 2]}, [4], [], [])
     >>> read_told(json.loads(told_text(its)), 16) == its
     True
@@ -101,8 +88,6 @@ def read_told(message: Mapping[str, Any], count: int) -> Told:
 def news_text(news: News) -> str:
     """Return the leader's message.
 
-    Examples
-    --------
     >>> its = News(3, True, {1: [0, 2]}, {1: []})
     >>> read_news(json.loads(news_text(its)), 16) == its
     True
@@ -124,10 +109,8 @@ def read_news(message: Mapping[str, Any], count: int) -> News:
 class Feed:
     """What one relay is sent of the leader's lists.
 
-    Attributes
-    ----------
-    heard : int
-        The number of its latest message.
+    Attributes:
+        heard: The number of its latest message.
     """
 
     def __init__(self) -> None:

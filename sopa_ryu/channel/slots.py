@@ -46,13 +46,9 @@ class TokenError(DatagramError):
 class Wanted(NamedTuple):
     """What a host has to send to another one, in bytes since its agent started.
 
-    Parameters
-    ----------
-    destination : IPv4Address
-    wanted : int
-        What its sockets have been given to send.
-    sent : int
-        What of that has left the host by the end of slot `Demand.through`.
+    Args:
+        wanted: What its sockets have been given to send.
+        sent: What of that has left the host by the end of slot `Demand.through`.
     """
 
     destination: IPv4Address
@@ -63,20 +59,12 @@ class Wanted(NamedTuple):
 class Demand(NamedTuple):
     """A host's demand. What it does not name is as it was.
 
-    Parameters
-    ----------
-    host : IPv4Address
-    sequence : int
-        32 bits, one more than in the datagram before.
-    term : int
-        That of the last grant; 0 if there was none.
-    run : int
-        64 bits that name the agent's run; the counters start from 0 in a new one, which has a higher number.
-    sent_at : int
-        The agent's monotonic clock, in nanoseconds.
-    through : int
-        The last slot whose grants are used or over: later ones are still counted on. 0 if there was none.
-    entries : sequence of Wanted
+    Args:
+        sequence: 32 bits, one more than in the datagram before.
+        term: That of the last grant; 0 if there was none.
+        run: 64 bits that name the agent's run; the counters start from 0 in a new one, which has a higher number.
+        sent_at: The agent's monotonic clock, in nanoseconds.
+        through: The last slot whose grants are used or over: later ones are still counted on. 0 if there was none.
     """
 
     host: IPv4Address
@@ -91,15 +79,10 @@ class Demand(NamedTuple):
 class Granted(NamedTuple):
     """A slot in which a host may send to another one.
 
-    Parameters
-    ----------
-    slot : int
-        From `Grant.first_slot` on.
-    up1, up2 : int
-        The path as in a label; 0xff for a hop that is not taken.
-    destination : IPv4Address
-    budget : int
-        Bytes of Ethernet frames, without preamble, checksum and gap.
+    Args:
+        slot: From `Grant.first_slot` on.
+        up1, up2: The path as in a label; 0xff for a hop that is not taken.
+        budget: Bytes of Ethernet frames, without preamble, checksum and gap.
     """
 
     slot: int
@@ -112,23 +95,13 @@ class Granted(NamedTuple):
 class Grant(NamedTuple):
     """The slots of a batch that are granted to a host, maybe none.
 
-    Parameters
-    ----------
-    host : IPv4Address
-    sequence : int
-        32 bits, more than in the datagram before of this term.
-    term : int
-    slot_ns : int
-        The length of a slot in nanoseconds.
-    lease_ms : int
-        The milliseconds after which the host stops waiting for slots, if no further datagram arrives.
-    first_slot, slots : int
-        The batch.
-    demand_sent_at : int
-        `Demand.sent_at` of the last demand that arrived; 0 if there was none.
-    demand_received_at, sent_at : int
-        The arbiter's monotonic clock, in nanoseconds, when that arrived and when this was sent.
-    entries : sequence of Granted
+    Args:
+        sequence: 32 bits, more than in the datagram before of this term.
+        slot_ns: The length of a slot in nanoseconds.
+        lease_ms: The milliseconds after which the host stops waiting for slots, if no further datagram arrives.
+        first_slot, slots: The batch.
+        demand_sent_at: `Demand.sent_at` of the last demand that arrived; 0 if there was none.
+        demand_received_at, sent_at: The arbiter's monotonic clock, in nanoseconds, when that arrived and when this was sent.
     """
 
     host: IPv4Address
@@ -147,8 +120,6 @@ class Grant(NamedTuple):
 def write_demand(demand: Demand, token: str) -> bytes:
     """Return the datagram of a demand, under the host's token.
 
-    Examples
-    --------
     >>> its = Demand(IPv4Address("10.0.0.2"), 7, 3, 1, 5000, 40, (Wanted(IPv4Address("10.1.0.2"), 3000, 1500),))
     >>> read_demand(write_demand(its, "token"), "token") == its
     True
@@ -179,10 +150,8 @@ def write_grant(grant: Grant, token: str) -> bytes:
 def host_of(datagram: bytes) -> IPv4Address:
     """Return the host that a datagram names, to look for its token.
 
-    Raises
-    ------
-    DatagramError
-        If it is no datagram of this protocol and version.
+    Raises:
+        DatagramError: If it is no datagram of this protocol and version.
     """
     return IPv4Address(_header(datagram)[1])
 
@@ -190,10 +159,8 @@ def host_of(datagram: bytes) -> IPv4Address:
 def read_demand(datagram: bytes, token: str) -> Demand:
     """Read a host's demand.
 
-    Raises
-    ------
-    DatagramError
-        If it is malformed, no demand, or not made with the host's token.
+    Raises:
+        DatagramError: If it is malformed, no demand, or not made with the host's token.
     """
     kind, host, sequence, term, count = _checked(datagram, token)
     body = _body(datagram, kind, _DEMAND, _DEMAND_BODY, _WANTED, count)
@@ -211,10 +178,8 @@ def read_demand(datagram: bytes, token: str) -> Demand:
 def read_grant(datagram: bytes, token: str) -> Grant:
     """Read the slots granted to a host.
 
-    Raises
-    ------
-    DatagramError
-        If it is malformed, no grant, not made with the host's token, or grants what is not in its batch.
+    Raises:
+        DatagramError: If it is malformed, no grant, not made with the host's token, or grants what is not in its batch.
     """
     kind, host, sequence, term, count = _checked(datagram, token)
     body = _body(datagram, kind, _GRANT, _GRANT_BODY, _GRANTED, count)

@@ -52,16 +52,11 @@ class BusyError(TraceError):
 class Asked(NamedTuple):
     """What a trace asks for: probes on paths, or how a flow is labelled.
 
-    Attributes
-    ----------
-    ups : tuple of tuple of int
-        The paths, in the order of the candidate paths.
-    probes : int
-        Of each path.
-    interval_ms : float
-        From one probe to the next.
-    flow : FlowOf or None
-        The flow, if that is what is asked for.
+    Attributes:
+        ups: The paths, in the order of the candidate paths.
+        probes: Of each path.
+        interval_ms: From one probe to the next.
+        flow: The flow, if that is what is asked for.
     """
 
     ups: tuple[tuple[int, ...], ...] = ()
@@ -87,24 +82,13 @@ class Found:
 class Trace:
     """One trace.
 
-    Attributes
-    ----------
-    number : int
-    src, dst : Host
-    asked : Asked
-    version : int
-        The version of the fabric when it began.
-    read_at, heard_at : float
-        When it was read last, and when its agent has answered last.
-    state : State
-    problem : str
-        Why it has failed, or was cancelled.
-    found : list of Found
-        By path.
-    labels : FlowLabels or None
-        How the agent labels the flow, once it has said so.
-    asked_agent : bool
-        Whether the host's agent is asked; of a flow that switches hash it is not.
+    Attributes:
+        version: The version of the fabric when it began.
+        read_at, heard_at: When it was read last, and when its agent has answered last.
+        problem: Why it has failed, or was cancelled.
+        found: By path.
+        labels: How the agent labels the flow, once it has said so.
+        asked_agent: Whether the host's agent is asked; of a flow that switches hash it is not.
     """
 
     number: int
@@ -152,23 +136,14 @@ class TraceDesk:
     ) -> Trace:
         """Begin a trace by a host's agent, for which something is `due` then.
 
-        Parameters
-        ----------
-        tracer : AgentSession, Relayed or None
-            The source's session, or the relay that has it; None if it has none.
-        ends : (Host, Host)
-            Source and destination.
-        address : IPv4Address
-            The destination's.
-        asked : Asked
-        version : int
-            Of the fabric.
-        now : float
+        Args:
+            tracer: The source's session, or the relay that has it; None if it has none.
+            ends: Source and destination.
+            address: The destination's.
+            version: Of the fabric.
 
-        Raises
-        ------
-        UnableError, BusyError
-            If it cannot be.
+        Raises:
+            UnableError, BusyError: If it cannot be.
         """
         src, dst = ends
         if tracer is None:
@@ -230,10 +205,8 @@ class TraceDesk:
     def answered(self, host: Host, answer: Answer, now: float) -> None:
         """Take what a host's agent answers.
 
-        Raises
-        ------
-        ValueError
-            If it has not been asked that: nothing has changed.
+        Raises:
+            ValueError: If it has not been asked that: nothing has changed.
         """
         trace = self._by_number.get(answer.number)
         if trace is None or trace.src != host:

@@ -39,18 +39,11 @@ class FlowOf(NamedTuple):
 class Request(NamedTuple):
     """What an agent is asked: to send probes on each of some paths, or how it labels a flow.
 
-    Attributes
-    ----------
-    number : int
-        Of the trace.
-    streams : tuple of Stream
-        In turn, one probe each ``interval_ms`` milliseconds.
-    probes : int
-        Of each.
-    interval_ms : float
-    destination : IPv4Address or None
-        With a flow: where it leads.
-    flow : FlowOf or None
+    Attributes:
+        number: Of the trace.
+        streams: In turn, one probe each ``interval_ms`` milliseconds.
+        probes: Of each.
+        destination: With a flow: where it leads.
     """
 
     number: int
@@ -78,16 +71,12 @@ class Outcome(NamedTuple):
 class FlowLabels(NamedTuple):
     """How an agent labels a flow.
 
-    Attributes
-    ----------
-    policy : str
-        As on the command line.
-    exact : bool
-        Whether ``labels`` are those of the flow's packets in turn, from its first on; otherwise only that they are among them.
-    length : int
-        After how many packets the order repeats; 0 if it does not.
-    labels : tuple of (int, int)
-        Both hops of each, 255 for one that is not taken; the first `MAX_LABELS`.
+    Attributes:
+        policy: As on the command line.
+        exact: Whether ``labels`` are those of the flow's packets in turn, from its first on; otherwise only that they are among
+            them.
+        length: After how many packets the order repeats; 0 if it does not.
+        labels: Both hops of each, 255 for one that is not taken; the first `MAX_LABELS`.
     """
 
     policy: str
@@ -122,13 +111,9 @@ def request_text(request: Request | Cancel) -> str:
 def read_request(message: dict[str, Any]) -> Request | Cancel | None:
     """Return what a message of the controller, which is JSON already, asks for; None if it is another message.
 
-    Raises
-    ------
-    ValueError
-        If it is malformed.
+    Raises:
+        ValueError: If it is malformed.
 
-    Examples
-    --------
     >>> its = Request(3, (Stream(IPv4Address("10.2.1.3"), 0, 1),), 20, 10.0)
     >>> read_request(json.loads(request_text(its))) == its
     True
@@ -179,13 +164,9 @@ def answer_text(answer: Answer) -> str:
 def read_answer(message: dict[str, Any]) -> Answer | None:
     """Return what a message of an agent, which is JSON already, answers; None if it is another message.
 
-    Raises
-    ------
-    ValueError
-        If it is malformed.
+    Raises:
+        ValueError: If it is malformed.
 
-    Examples
-    --------
     >>> its = Answer(3, (Outcome(0, BACK, 81_000), Outcome(0, LOST_OUT)), done=True)
     >>> read_answer(json.loads(answer_text(its))) == its
     True

@@ -19,17 +19,11 @@ from topologies import Clos, Host
 class Tracing:
     """The way between the traces of a controller or relay and the agents.
 
-    Parameters
-    ----------
-    tree : Clos
-    desk : TraceDesk
-        `HandedTraces` at a relay: the leader has the traces.
-    sessions : mapping of Host to AgentSession
-        The agents that are connected here.
-    lists : ProbeLists
-        They know which relay has which agent.
-    effects : Effects
-        What has to be done is added to them.
+    Args:
+        desk: `HandedTraces` at a relay: the leader has the traces.
+        sessions: The agents that are connected here.
+        lists: They know which relay has which agent.
+        effects: What has to be done is added to them.
     """
 
     def __init__(

@@ -37,11 +37,8 @@ _LOG.setLevel(logging.ERROR)
 class HandshakeError(Exception):
     """A request that does not open a WebSocket of version 13.
 
-    Parameters
-    ----------
-    status : int
-        The HTTP status of the answer.
-    detail : str
+    Args:
+        status: The HTTP status of the answer.
     """
 
     def __init__(self, status: int, detail: str) -> None:
@@ -52,18 +49,12 @@ class HandshakeError(Exception):
 class Handshake:
     """A WebSocket request that may be accepted.
 
-    Parameters
-    ----------
-    environ : dict
-        The WSGI environment of a request on `sopa_ryu.rest.http_protocol.Protocol`.
-    max_bytes : int
-        The maximum of a message.
-    pace : Pace
+    Args:
+        environ: The WSGI environment of a request on `sopa_ryu.rest.http_protocol.Protocol`.
+        max_bytes: The maximum of a message.
 
-    Raises
-    ------
-    HandshakeError
-        If it is no WebSocket request of version 13.
+    Raises:
+        HandshakeError: If it is no WebSocket request of version 13.
     """
 
     def __init__(self, environ: dict[str, Any], max_bytes: int, pace: Pace) -> None:
@@ -99,12 +90,8 @@ def served() -> Iterable[bytes]:
 class WebSocket:
     """An open WebSocket.
 
-    Parameters
-    ----------
-    socket : GreenSocket or GreenSSLSocket
-    protocol : ServerProtocol
-        After its handshake.
-    pace : Pace
+    Args:
+        protocol: After its handshake.
     """
 
     __slots__ = (

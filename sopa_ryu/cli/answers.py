@@ -25,15 +25,10 @@ def print_json(body: Body) -> None:
 def present(body: Body, as_json: bool, wrong: object, show_text: Callable[[Body], object]) -> NoReturn:
     """Print an answer, and end with the exit status.
 
-    Parameters
-    ----------
-    body : dict
-    as_json : bool
-        Print it as JSON, instead of by ``show_text``.
-    wrong : object
-        True, or not empty, if something has failed or differs from the plan: the exit status is `NOT_RIGHT`.
-    show_text : callable
-        Prints the answer for a reader.
+    Args:
+        as_json: Print it as JSON, instead of by ``show_text``.
+        wrong: True, or not empty, if something has failed or differs from the plan: the exit status is `NOT_RIGHT`.
+        show_text: Prints the answer for a reader.
     """
     (print_json if as_json else show_text)(body)
     sys.exit(NOT_RIGHT if wrong else 0)

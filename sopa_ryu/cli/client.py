@@ -36,10 +36,8 @@ class NoAnswer(click.ClickException):
 class Refused(click.ClickException):
     """The controller has rejected the request by a problem document; exit status 1.
 
-    Attributes
-    ----------
-    status : int
-        Of the HTTP response.
+    Attributes:
+        status: Of the HTTP response.
     """
 
     def __init__(self, text: str, status: int) -> None:
@@ -50,21 +48,14 @@ class Refused(click.ClickException):
 class Controller:
     """A controller's answers; errors end the command with a message.
 
-    Parameters
-    ----------
-    url : str or sequence of str
-        Where controllers, or relays, may be reached; the first that answers is asked from then on.
-    token_file : Path, optional
-        The operator token, sent with write requests only.
-    ca_file : Path, optional
-        The authorities, in PEM, that are trusted to sign an https URL's certificate; the system's by default.
-    timeout : float
-        Seconds to wait for a connection and for each part of an answer.
+    Args:
+        url: Where controllers, or relays, may be reached; the first that answers is asked from then on.
+        token_file: The operator token, sent with write requests only.
+        ca_file: The authorities, in PEM, that are trusted to sign an https URL's certificate; the system's by default.
+        timeout: Seconds to wait for a connection and for each part of an answer.
 
-    Attributes
-    ----------
-    url : str
-        The one that is asked now; after a change in a cluster, the leader's.
+    Attributes:
+        url: The one that is asked now; after a change in a cluster, the leader's.
     """
 
     def __init__(
@@ -92,12 +83,9 @@ class Controller:
     def listing(self, path: str, key: str) -> Body:
         """Return the answer with a whole list in it, read page by page.
 
-        Parameters
-        ----------
-        path : str
-            Below ``/sopa/v1``.
-        key : str
-            The list's name in the answer.
+        Args:
+            path: Below ``/sopa/v1``.
+            key: The list's name in the answer.
         """
         for _ in range(TRIES):
             whole, same = self._pages(path, key)

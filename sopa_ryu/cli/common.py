@@ -69,8 +69,6 @@ class Segments(click.IntRange):
 def urls(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     """Return the URLs of an option that may be repeated, or name several, separated by spaces, as a line of an environment file.
 
-    Examples
-    --------
     >>> urls(None, None, ["http://r1:8080 http://r2:8080", "http://r1:8080"])
     ('http://r1:8080', 'http://r2:8080')
     """
@@ -151,10 +149,8 @@ def labelling_options(command: Command) -> Command:
 def fabric_of(body: dict[str, Any]) -> Clos:
     """Return the fabric of ``GET /sopa/v1/fabric``, without rates, gateways and absent links.
 
-    Raises
-    ------
-    TopologyError
-        If the answer is that of no fabric.
+    Raises:
+        TopologyError: If the answer is that of no fabric.
     """
     if body.get("k") is not None:
         return FatTree(body["k"])

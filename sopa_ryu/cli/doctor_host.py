@@ -132,11 +132,8 @@ def _probes_are_off(environment: Path) -> bool:
 def check_probes(interface: str, others: bool) -> Finding:
     """Return whether probes are turned round at an interface, and answered by other hosts.
 
-    Parameters
-    ----------
-    interface : str
-    others : bool
-        Whether there are agents in other racks, which would answer.
+    Args:
+        others: Whether there are agents in other racks, which would answer.
     """
     from sopa_ryu.agent.filters import HANDLE, PROBE_PRIORITY
     from sopa_ryu.agent.kernel import tc

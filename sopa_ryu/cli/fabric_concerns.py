@@ -17,13 +17,9 @@ SHOWN = 5
 class Concern(NamedTuple):
     """A concern about a fabric.
 
-    Attributes
-    ----------
-    wrong : bool
-        False for what is legal.
-    line : int
-        Where the file says it.
-    text, mend : str
+    Attributes:
+        wrong: False for what is legal.
+        line: Where the file says it.
     """
 
     wrong: bool

@@ -37,8 +37,6 @@ def drawing(summary: Summary) -> Iterator[str]:
 def rate(mbit: float) -> str:
     """Format a rate for people.
 
-    Examples
-    --------
     >>> rate(40000), rate(2500), rate(12.5)
     ('40 Gbit/s', '2.5 Gbit/s', '12.5 Mbit/s')
     """

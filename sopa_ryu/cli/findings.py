@@ -47,15 +47,10 @@ def unit(name: str) -> Path:
 def check_secret(file: Path, missing: Finding, user: int, renew: str) -> Iterator[Finding]:
     """Yield whether a file with a secret has one, its user can read it, and no other can.
 
-    Parameters
-    ----------
-    file : Path
-    missing : Finding
-        What it means that the file does not exist.
-    user : int
-        User id of the program that reads it.
-    renew : str
-        What makes a new one.
+    Args:
+        missing: What it means that the file does not exist.
+        user: User id of the program that reads it.
+        renew: What makes a new one.
     """
     try:
         found = file.stat()

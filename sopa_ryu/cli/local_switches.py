@@ -22,10 +22,8 @@ def way_of(tree: Clos, src: Host, dst: Host, protocol: int, sport: int, dport: i
 
     The environment's OVS_RUNDIR says which Open vSwitch is asked.
 
-    Raises
-    ------
-    NotHereError
-        If one of the switches is not on this machine.
+    Raises:
+        NotHereError: If one of the switches is not on this machine.
     """
     flow = _flow(tree, src, dst, protocol, sport, dport)
     ports = _ports()

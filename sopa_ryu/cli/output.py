@@ -16,14 +16,10 @@ BAD, PENDING, GOOD = "red", "yellow", "green"
 def new_table(*columns: str, right: tuple[str, ...] = (), wrap: tuple[str, ...] = ()) -> Table:
     """Return an empty table.
 
-    Parameters
-    ----------
-    *columns : str
-        The headings.
-    right : tuple of str
-        The headings of numeric columns, which are aligned right.
-    wrap : tuple of str
-        The headings of columns that may be wrapped on a narrow terminal.
+    Args:
+        *columns: The headings.
+        right: The headings of numeric columns, which are aligned right.
+        wrap: The headings of columns that may be wrapped on a narrow terminal.
     """
     table = Table(box=box.SIMPLE, pad_edge=False)
     for column in columns:

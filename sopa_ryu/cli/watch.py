@@ -60,13 +60,9 @@ def watch(controller: Controller, last: int, as_json: bool) -> None:
 class Follower:
     """The events of a controller: compares each answer with the one before.
 
-    Parameters
-    ----------
-    controller : Controller
-    report : callable
-        Called with each event: its name and its body.
-    last : int
-        The number of earlier versions with which it begins.
+    Args:
+        report: Called with each event: its name and its body.
+        last: The number of earlier versions with which it begins.
     """
 
     def __init__(self, controller: Controller, report: Callable[[str, Body], None], last: int) -> None:

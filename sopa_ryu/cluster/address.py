@@ -44,17 +44,12 @@ class EngineAddress(NamedTuple):
 class Access(NamedTuple):
     """How a client is let in by the engine.
 
-    Attributes
-    ----------
-    ca : Path or None
-        The authorities, in PEM, that may have signed the nodes' certificates. With it, or with a certificate, the nodes are reached
-        by TLS.
-    cert, key : Path or None
-        The client's certificate and key.
-    user : str or None
-        A user of the engine.
-    password_file : Path or None
-        Its password: the first line. Read anew at each sign-in.
+    Attributes:
+        ca: The authorities, in PEM, that may have signed the nodes' certificates. With it, or with a certificate, the nodes are
+            reached by TLS.
+        cert, key: The client's certificate and key.
+        user: A user of the engine.
+        password_file: Its password: the first line. Read anew at each sign-in.
     """
 
     ca: Path | None = None
@@ -76,13 +71,9 @@ NO_ACCESS = Access()
 def parse(text: str) -> EngineAddress:
     """Return the engine's address.
 
-    Raises
-    ------
-    AddressError
-        If it is malformed.
+    Raises:
+        AddressError: If it is malformed.
 
-    Examples
-    --------
     >>> address = parse("etcd://192.0.2.1:2379,[2001:db8::2]/fabric-b")
     >>> [str(endpoint) for endpoint in address.endpoints], address.name
     (['192.0.2.1:2379', '[2001:db8::2]:2379'], 'fabric-b')

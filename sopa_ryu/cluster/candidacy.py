@@ -21,19 +21,13 @@ REST_LEASES = 5
 class Candidacy:
     """One member's lease and leadership.
 
-    Parameters
-    ----------
-    name : str
-        The member's.
+    Args:
+        name: The member's.
 
-    Attributes
-    ----------
-    lease : int
-        The engine's id of the lease that holds the member's keys; 0 without one.
-    term : int
-        Of the own leadership; 0 while this member does not lead.
-    created : int
-        The revision at which the own leadership began, which each of its writes is fenced by.
+    Attributes:
+        lease: The engine's id of the lease that holds the member's keys; 0 without one.
+        term: Of the own leadership; 0 while this member does not lead.
+        created: The revision at which the own leadership began, which each of its writes is fenced by.
     """
 
     def __init__(self, name: str) -> None:
@@ -96,11 +90,8 @@ class Candidacy:
     def is_cut_off(self, own: int, best: int, now: float) -> bool:
         """Tell whether a leader should leave the leadership to a standby that has more switches.
 
-        Parameters
-        ----------
-        own, best : int
-            The switches that are connected to this member, and the most that are connected to another one.
-        now : float
+        Args:
+            own, best: The switches that are connected to this member, and the most that are connected to another one.
         """
         if 2 * own >= best:
             self._cut_off_since = None
@@ -121,17 +112,11 @@ class Candidacy:
     def next_term(last: int, milliseconds: int, generation: int) -> int:
         """Return the term of the next leadership.
 
-        Parameters
-        ----------
-        last : int
-            The term of the last one, 0 if the engine knows none.
-        milliseconds : int
-            Since 1970, by this machine's clock.
-        generation : int
-            The highest generation id that a switch knows, as far as is known.
+        Args:
+            last: The term of the last one, 0 if the engine knows none.
+            milliseconds: Since 1970, by this machine's clock.
+            generation: The highest generation id that a switch knows, as far as is known.
 
-        Examples
-        --------
         >>> Candidacy.next_term(0, 1000, 0), Candidacy.next_term(2000, 1000, 0), Candidacy.next_term(2000, 1000, 3000)
         (1000, 2001, 3001)
         """

@@ -26,20 +26,12 @@ class DeposedError(Exception):
 class Commits:
     """The writes of one member while it leads.
 
-    Parameters
-    ----------
-    engine : Engine
-    mirror : Mirror
-    candidacy : Candidacy
-        Whose leadership fences the writes.
-    patience : Patience
-    changed : callable
-        Called when what was read beside the watch has changed the mirror.
+    Args:
+        candidacy: Whose leadership fences the writes.
+        changed: Called when what was read beside the watch has changed the mirror.
 
-    Attributes
-    ----------
-    seconds : callable
-        Called with the seconds that a version has waited for the engine.
+    Attributes:
+        seconds: Called with the seconds that a version has waited for the engine.
     """
 
     def __init__(
@@ -60,11 +52,9 @@ class Commits:
     def commit(self, proposal: Proposal) -> bool:
         """Commit a version; return False if another attempt has to be made, under another number.
 
-        Raises
-        ------
-        DeposedError
-        EngineError
-            If `EngineError.unknown`, it may be committed all the same.
+        Raises:
+            EngineError: If `EngineError.unknown`, it may be committed all the same.
+            DeposedError
         """
         began = time.monotonic()
         since = self._waits_since = began if self._waits_since is None else self._waits_since

@@ -26,12 +26,7 @@ class Response(NamedTuple):
 
 
 class Connections:
-    """Connections to nodes, kept for further requests. Several threads may use them.
-
-    Parameters
-    ----------
-    tls : ssl.SSLContext or None
-    """
+    """Connections to nodes, kept for further requests. Several threads may use them."""
 
     def __init__(self, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
@@ -41,15 +36,10 @@ class Connections:
     def post(self, node: Endpoint, request: Request, headers: dict[str, str], seconds: float) -> Response | Trouble:
         """Ask a node.
 
-        Parameters
-        ----------
-        node : Endpoint
-        request : Request
-            One that may not be repeated gets a connection of its own: if one that was kept breaks, it is not known whether the node
-            had received the request.
-        headers : dict of str to str
-        seconds : float
-            Limit for the connection, and for each part of the answer.
+        Args:
+            request: One that may not be repeated gets a connection of its own: if one that was kept breaks, it is not known
+                whether the node had received the request.
+            seconds: Limit for the connection, and for each part of the answer.
         """
         if request.repeatable:
             try:

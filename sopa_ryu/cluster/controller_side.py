@@ -31,8 +31,6 @@ LOG = logging.getLogger("sopa.cluster")
 def is_loopback(host: str) -> bool:
     """Tell whether a host is this machine under whatever name.
 
-    Examples
-    --------
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("192.0.2.1"), is_loopback("m1.example")
     (True, True, False, False)
     """
@@ -73,16 +71,11 @@ def secrets_digest(directory: Path) -> str:
 class ControllerSide:
     """The hands of a member.
 
-    Parameters
-    ----------
-    core : Coordinator
-    arbiter : ArbiterNotifier
-    carry_out : callable
-        Carries out what follows from an observation.
-    now : callable
-        Return the core's time.
-    acknowledged : callable
-        Called with the version that all agents of relays have acknowledged, None without such agents, and how many these are.
+    Args:
+        carry_out: Carries out what follows from an observation.
+        now: Return the core's time.
+        acknowledged: Called with the version that all agents of relays have acknowledged, None without such agents, and how
+            many these are.
     """
 
     def __init__(
@@ -176,13 +169,7 @@ class ControllerSide:
 
 
 class ClusterDrains:
-    """The drained elements, kept in the engine by the leader.
-
-    Parameters
-    ----------
-    member : Member
-    core : Coordinator
-    """
+    """The drained elements, kept in the engine by the leader."""
 
     def __init__(self, member: Member, core: Coordinator) -> None:
         self._member = member

@@ -29,25 +29,16 @@ class Engine:
 
     All methods raise `EngineError`. Several threads may use one client.
 
-    Parameters
-    ----------
-    address : EngineAddress
-    access : Access
-    timeout : float
-        Seconds in which a node has to answer. What may be repeated is asked of each node once, so that a call takes at most as many
-        times as long as there are nodes; renewals of leases wait half as long for each.
+    Args:
+        timeout: Seconds in which a node has to answer. What may be repeated is asked of each node once, so that a call takes at
+            most as many times as long as there are nodes; renewals of leases wait half as long for each.
 
-    Attributes
-    ----------
-    granted : int
-        Seconds for which the last lease was granted; etcd's least is a bit more than its election timeout.
+    Attributes:
+        granted: Seconds for which the last lease was granted; etcd's least is a bit more than its election timeout.
 
-    Raises
-    ------
-    AddressError
-        If a certificate is given without its key, or a user without a password.
-    EngineError
-        If files for TLS cannot be read.
+    Raises:
+        AddressError: If a certificate is given without its key, or a user without a password.
+        EngineError: If files for TLS cannot be read.
     """
 
     def __init__(self, address: EngineAddress, access: Access = NO_ACCESS, timeout: float = 1.0) -> None:
@@ -92,27 +83,17 @@ class Engine:
     ) -> Written | None:
         """Write and delete keys together.
 
-        Parameters
-        ----------
-        puts : mapping of str to str
-        unless : sequence of Condition
-            All must hold.
-        lease : int
-            For those of the keys that end with their writer (`records.leased`).
-        deletes : sequence of str
-        seconds : float, optional
-            How long a node may take, if not as long as for other requests: a slow disk makes writes slow.
+        Args:
+            unless: All must hold.
+            lease: For those of the keys that end with their writer (`records.leased`).
+            seconds: How long a node may take, if not as long as for other requests: a slow disk makes writes slow.
 
-        Returns
-        -------
-        Written or None
+        Returns:
             None if a condition did not hold or the lease is gone: nothing was written.
 
-        Raises
-        ------
-        EngineError
-            If `EngineError.unknown`, it may have been written, or may still be, also after a later write: one that must not be
-            undone like that compares the key's revision (`Condition.modified`).
+        Raises:
+            EngineError: If `EngineError.unknown`, it may have been written, or may still be, also after a later write: one that
+                must not be undone like that compares the key's revision (`Condition.modified`).
         """
         request = gateway.transaction(self._name, puts, unless, lease, deletes)
         answer = self._nodes.ask_any(request, seconds or self._timeout, absent=True)
@@ -124,10 +105,8 @@ class Engine:
         An empty one comes first, and whenever nothing has changed for `MAX_QUIET_SECONDS`: then the node has just shown that it has
         a quorum. Where the engine has no history back to the revision, or went back behind it, all keys come (`Contents.whole`).
 
-        Raises
-        ------
-        EngineError
-            If no node serves the watch.
+        Raises:
+            EngineError: If no node serves the watch.
         """
         troubles: Troubles = []
         signed_in_anew = False

@@ -23,21 +23,12 @@ LEADER, STANDBY = "leader", "standby"
 class Enlistment:
     """The lease and the record of one member.
 
-    Parameters
-    ----------
-    engine : Engine
-    mirror : Mirror
-    candidacy : Candidacy
-        Whose lease this is.
-    identity : Identity
-    seconds : int
-        For which a lease is asked.
-    patience : Patience
-        Of the member's writes; a new lease is one, too.
-    clock : callable
-        Returns the seconds that leases are measured by.
-    standing : callable
-        Return the version that this member follows, and how many switches are connected.
+    Args:
+        candidacy: Whose lease this is.
+        seconds: For which a lease is asked.
+        patience: Of the member's writes; a new lease is one, too.
+        clock: Returns the seconds that leases are measured by.
+        standing: Return the version that this member follows, and how many switches are connected.
     """
 
     def __init__(

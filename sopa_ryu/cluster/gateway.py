@@ -101,17 +101,11 @@ def transaction(
 ) -> Request:
     """Return the request for a write.
 
-    Parameters
-    ----------
-    name : str
-        The cluster's.
-    puts : mapping of str to str
-        Values by key, without the cluster's name.
-    unless : sequence of Condition
-        All must hold, or nothing is written.
-    lease : int
-        Of those keys that end with their writer (`records.leased`); others, such as the term, are never bound to it.
-    deletes : sequence of str
+    Args:
+        name: The cluster's.
+        puts: Values by key, without the cluster's name.
+        unless: All must hold, or nothing is written.
+        lease: Of those keys that end with their writer (`records.leased`); others, such as the term, are never bound to it.
     """
     compares = [compare for condition in unless for compare in _compares(name, condition)]
     done: list[dict[str, Any]] = [
@@ -159,14 +153,10 @@ def sign_in(user: str, password: str) -> Request:
 class Answer(NamedTuple):
     """An answer of the gateway.
 
-    Attributes
-    ----------
-    cluster : int
-        The identity of the engine, which another engine does not have.
-    revision : int
-        At which the node that answers is.
-    body : dict
-        The answer; of a stream, its first message.
+    Attributes:
+        cluster: The identity of the engine, which another engine does not have.
+        revision: At which the node that answers is.
+        body: The answer; of a stream, its first message.
     """
 
     cluster: int
@@ -177,11 +167,8 @@ class Answer(NamedTuple):
 def answer(status: int, content: bytes) -> Answer | Trouble:
     """Read an answer, or what it says went wrong.
 
-    Parameters
-    ----------
-    status : int
-        Of the HTTP response.
-    content : bytes
+    Args:
+        status: Of the HTTP response.
     """
     try:
         body, _ = _DECODER.raw_decode(content.decode().lstrip())
@@ -226,22 +213,15 @@ class HistoryGone(Exception):
 class WatchReader:
     """What a watch says, as its bytes come in.
 
-    Parameters
-    ----------
-    name : str
-        The cluster's.
-    revision : int
-        The one that was given to `watch`.
+    Args:
+        name: The cluster's.
+        revision: The one that was given to `watch`.
 
-    Attributes
-    ----------
-    created : bool
-        True when the node has accepted the watch.
-    cluster : int
-        The identity of the engine; 0 before the first message.
-    revision : int
-        That of the last change that was read: where another watch has to go on. What etcd names in each message is the node's own
-        revision, to which changes may still come.
+    Attributes:
+        created: True when the node has accepted the watch.
+        cluster: The identity of the engine; 0 before the first message.
+        revision: That of the last change that was read: where another watch has to go on. What etcd names in each message is
+            the node's own revision, to which changes may still come.
     """
 
     def __init__(self, name: str, revision: int) -> None:
@@ -254,12 +234,9 @@ class WatchReader:
     def feed(self, data: bytes) -> Iterator[Contents]:
         """Yield the changes; an empty one for a message without any.
 
-        Raises
-        ------
-        HistoryGone
-            If the changes after the revision have been compacted.
-        TroubleError
-            If the node ends the watch, or what it says is no message of a watch.
+        Raises:
+            HistoryGone: If the changes after the revision have been compacted.
+            TroubleError: If the node ends the watch, or what it says is no message of a watch.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE:

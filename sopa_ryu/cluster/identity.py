@@ -14,15 +14,10 @@ DIFFERENCES_SHOWN = 5
 class Identity(NamedTuple):
     """A member as the others see it.
 
-    Attributes
-    ----------
-    name : str
-    url : str
-        Of its REST API.
-    program : str
-        The version of the program.
-    secrets : str
-        A digest of its token files.
+    Attributes:
+        url: Of its REST API.
+        program: The version of the program.
+        secrets: A digest of its token files.
     """
 
     name: str
@@ -34,8 +29,6 @@ class Identity(NamedTuple):
 def difference(own: Charter, clusters: Charter) -> str:
     """Return what a member does not share with its cluster, in words; nothing if it agrees.
 
-    Examples
-    --------
     >>> difference(Charter(1, {"pods": 4}, "mac"), Charter(1, {"pods": 4}, "option"))
     "the cluster's carrier is option, and this controller's is mac"
     """

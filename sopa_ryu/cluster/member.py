@@ -78,23 +78,12 @@ def uptime() -> float:
 class Member:
     """A controller among others.
 
-    Parameters
-    ----------
-    engine : Engine
-    identity : Identity
-    charter : Charter
-        The fabric that this member serves.
-    lease_seconds : int
-    hands : Hands
-    clock : callable
-        Returns the seconds that leases are measured by.
+    Args:
+        charter: The fabric that this member serves.
+        clock: Returns the seconds that leases are measured by.
 
-    Attributes
-    ----------
-    mirror : Mirror
-        The engine's keys as this member knows them.
-    candidacy : Candidacy
-    roll : Roll
+    Attributes:
+        mirror: The engine's keys as this member knows them.
     """
 
     def __init__(

@@ -24,12 +24,9 @@ R = TypeVar("R", bound=Record)
 class Mirror:
     """What the engine has, fed with what `Engine.read` and `Engine.watch` return.
 
-    Attributes
-    ----------
-    revision : int
-        The engine's; 0 before the first contents.
-    problems : dict of str to str
-        From a key whose value SOPA did not write to what is wrong and what to do. Its record counts as missing.
+    Attributes:
+        revision: The engine's; 0 before the first contents.
+        problems: From a key whose value SOPA did not write to what is wrong and what to do. Its record counts as missing.
     """
 
     def __init__(self) -> None:
@@ -43,9 +40,7 @@ class Mirror:
 
         Changes that came before what `refresh` has read are in that already.
 
-        Returns
-        -------
-        frozenset of str
+        Returns:
             The keys whose value, revisions or lease have changed.
         """
         if not contents.whole and contents.revision < self.revision:
@@ -63,9 +58,7 @@ class Mirror:
     def refresh(self, contents: Contents) -> frozenset[str]:
         """Take in all keys as they were read beside a watch, which may have been faster: then they are old, and nothing changes.
 
-        Returns
-        -------
-        frozenset of str
+        Returns:
             As of `apply`.
         """
         return self.apply(contents) if contents.revision >= self.revision else frozenset()

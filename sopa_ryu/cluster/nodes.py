@@ -25,17 +25,11 @@ Troubles = list[tuple[Endpoint, Trouble]]
 class Nodes:
     """The nodes of the engine. One of them is asked as long as it answers.
 
-    Parameters
-    ----------
-    address : EngineAddress
-    access : Access
-    timeout : float
-        Seconds to connect, and to sign in.
+    Args:
+        timeout: Seconds to connect, and to sign in.
 
-    Raises
-    ------
-    EngineError
-        If files for TLS cannot be read.
+    Raises:
+        EngineError: If files for TLS cannot be read.
     """
 
     def __init__(self, address: EngineAddress, access: Access, timeout: float) -> None:
@@ -79,18 +73,12 @@ class Nodes:
     def ask_any(self, request: Request, seconds: float, absent: bool = False) -> Answer | None:
         """Ask one node after another.
 
-        Parameters
-        ----------
-        request : Request
-        seconds : float
-            Limit for each node.
-        absent : bool
-            Return None if the request's lease does not exist.
+        Args:
+            seconds: Limit for each node.
+            absent: Return None if the request's lease does not exist.
 
-        Raises
-        ------
-        EngineError
-            If none answers, or one may have done what must not be done twice.
+        Raises:
+            EngineError: If none answers, or one may have done what must not be done twice.
         """
         troubles: Troubles = []
         first = self._present

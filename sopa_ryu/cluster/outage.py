@@ -17,10 +17,8 @@ REMIND_SECONDS = 60.0
 class Outage:
     """What of a client's work with the engine fails.
 
-    Attributes
-    ----------
-    problem : str or None
-        What is wrong now; None if all works.
+    Attributes:
+        problem: What is wrong now; None if all works.
     """
 
     def __init__(self) -> None:
@@ -39,8 +37,6 @@ class Outage:
         It has to be if its cause was not said in this outage, or not for `REMIND_SECONDS`: which nodes have not answered, and in
         which order, changes from one attempt to the next.
 
-        Examples
-        --------
         >>> from sopa_ryu.cluster.troubles import Kind
         >>> late = EngineError("engine: unreachable: n1: it does not answer in time", Kind.UNREACHABLE, cause="late")
         >>> outage = Outage()

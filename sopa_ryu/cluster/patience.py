@@ -12,10 +12,8 @@ class Patience:
 
     A node that has stopped is left for the next one; an engine whose disks are slow needs more time.
 
-    Attributes
-    ----------
-    seconds : float
-        For the next write.
+    Attributes:
+        seconds: For the next write.
     """
 
     def __init__(self) -> None:
@@ -24,8 +22,6 @@ class Patience:
     def late(self) -> None:
         """Note that a write did not end in time.
 
-        Examples
-        --------
         >>> patience = Patience()
         >>> patience.late(), patience.late(), patience.seconds
         (None, None, 4.0)

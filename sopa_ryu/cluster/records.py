@@ -73,22 +73,13 @@ class Drains(NamedTuple):
 class MemberRecord(NamedTuple):
     """A member as it describes itself.
 
-    Attributes
-    ----------
-    name, url : str
-    program : str
-        Its version.
-    format : int
-    role : str
-        ``leader`` or ``standby``.
-    term, version : int
-        Of the view that it follows.
-    switches : int
-        How many are connected to it.
-    since : int
-        Seconds since 1970 at which it started.
-    secrets : str
-        Digest of its files of tokens.
+    Attributes:
+        program: Its version.
+        role: ``leader`` or ``standby``.
+        term, version: Of the view that it follows.
+        switches: How many are connected to it.
+        since: Seconds since 1970 at which it started.
+        secrets: Digest of its files of tokens.
     """
 
     name: str
@@ -106,17 +97,11 @@ class MemberRecord(NamedTuple):
 class RelayRecord(NamedTuple):
     """A relay as it describes itself.
 
-    Attributes
-    ----------
-    name, url : str
-    program : str
-        Its version.
-    agents : int
-        How many are connected to it.
-    term, version : int
-        Of the latest view that all its agents have acknowledged.
-    waiting : int
-        Agents that have not acknowledged the view that the relay has.
+    Attributes:
+        program: Its version.
+        agents: How many are connected to it.
+        term, version: Of the latest view that all its agents have acknowledged.
+        waiting: Agents that have not acknowledged the view that the relay has.
     """
 
     name: str
@@ -152,8 +137,6 @@ _MENDS = {
 def kind_of(key: str) -> type[Record] | None:
     """Return the type of a key's value; None for a key that SOPA does not write.
 
-    Examples
-    --------
     >>> kind_of("relays/r1").__name__, kind_of("notes")
     ('RelayRecord', None)
     """
@@ -166,8 +149,6 @@ def kind_of(key: str) -> type[Record] | None:
 def leased(key: str) -> bool:
     """Tell whether a key is bound to its writer's lease; what others go on from (term, view, drains, charter) never is.
 
-    Examples
-    --------
     >>> leased("leader"), leased("members/m1"), leased("term")
     (True, True, False)
     """
@@ -177,8 +158,6 @@ def leased(key: str) -> bool:
 def write(record: Record) -> str:
     """Return a record as a key's value.
 
-    Examples
-    --------
     >>> write(Leader("m1", 7, "http://192.0.2.1:8080"))
     '{"name":"m1","term":7,"url":"http://192.0.2.1:8080"}'
     """
@@ -188,19 +167,12 @@ def write(record: Record) -> str:
 def read(key: str, value: str) -> Record:
     """Return the record that is a key's value.
 
-    Parameters
-    ----------
-    key : str
-        Without the cluster's name.
-    value : str
+    Args:
+        key: Without the cluster's name.
 
-    Raises
-    ------
-    RecordError
-        If SOPA did not write it.
+    Raises:
+        RecordError: If SOPA did not write it.
 
-    Examples
-    --------
     >>> read("term", '{"term": 7}')
     Term(term=7)
     >>> read("term", '{"term": "7"}')  # doctest: +ELLIPSIS

@@ -18,17 +18,11 @@ AWAY_SECONDS = 3600.0
 class Roll:
     """The members and relays as one member knows them.
 
-    Parameters
-    ----------
-    cluster : str
-        The cluster's name.
-    identity : Identity
-    mirror : Mirror
+    Args:
+        cluster: The cluster's name.
 
-    Attributes
-    ----------
-    leader : str or None
-        The name that was logged last.
+    Attributes:
+        leader: The name that was logged last.
     """
 
     def __init__(self, cluster: str, identity: Identity, mirror: Mirror) -> None:

@@ -20,19 +20,11 @@ _OK = 200
 class Stream:
     """A request whose answer goes on.
 
-    Parameters
-    ----------
-    endpoint : Endpoint
-    request : Request
-    headers : dict of str to str
-    tls : ssl.SSLContext or None
-    timeout : float
-        Seconds for the connection.
+    Args:
+        timeout: Seconds for the connection.
 
-    Raises
-    ------
-    TroubleError
-        If the node cannot be reached.
+    Raises:
+        TroubleError: If the node cannot be reached.
     """
 
     def __init__(
@@ -69,10 +61,8 @@ class Stream:
     def receive(self, seconds: float) -> bytes | None:
         """Return what comes next of the answer; None if nothing comes within some seconds.
 
-        Raises
-        ------
-        TroubleError
-            If the answer is an error, or the connection ends.
+        Raises:
+            TroubleError: If the answer is an error, or the connection ends.
         """
         try:
             while True:

@@ -40,15 +40,10 @@ HINTS = {
 class EngineError(RuntimeError):
     """A request of the engine failed; the text is for the operator.
 
-    Attributes
-    ----------
-    kind : Kind
-    unknown : bool
-        True if it was a write that may have been done all the same.
-    late : bool
-        True if a node has not answered in time: it may need more.
-    cause : str
-        What is wrong, whichever nodes say so: the same in all errors of one cause.
+    Attributes:
+        unknown: True if it was a write that may have been done all the same.
+        late: True if a node has not answered in time: it may need more.
+        cause: What is wrong, whichever nodes say so: the same in all errors of one cause.
     """
 
     def __init__(self, text: str, kind: Kind, unknown: bool = False, late: bool = False, cause: str = "") -> None:
@@ -62,22 +57,13 @@ class EngineError(RuntimeError):
 class Trouble(NamedTuple):
     """What a node's answer says went wrong.
 
-    Attributes
-    ----------
-    kind : Kind
-    text : str
-    perhaps_done : bool
-        Whether a write may have been done all the same.
-    sign_in : bool
-        Whether a new token may help.
-    no_lease : bool
-        Whether it is that a lease does not exist.
-    no_users : bool
-        Whether it is that the engine has no users enabled.
-    late : bool
-        Whether it is that the node did not answer in time.
-    hint : str
-        What an operator does about it, if it is not what `HINTS` says.
+    Attributes:
+        perhaps_done: Whether a write may have been done all the same.
+        sign_in: Whether a new token may help.
+        no_lease: Whether it is that a lease does not exist.
+        no_users: Whether it is that the engine has no users enabled.
+        late: Whether it is that the node did not answer in time.
+        hint: What an operator does about it, if it is not what `HINTS` says.
     """
 
     kind: Kind
@@ -119,19 +105,12 @@ _OK, _HTTP_NOT_FOUND = 200, 404
 def trouble(status: int, text: str, code: int, otherwise: str) -> Trouble:
     """Tell what an answer means.
 
-    Parameters
-    ----------
-    status : int
-        Of HTTP; 0 within a stream.
-    text : str
-        What etcd says (rpctypes/error.go).
-    code : int
-        Of gRPC; 0 if the answer has none.
-    otherwise : str
-        What to show if it is no message of etcd's.
+    Args:
+        status: Of HTTP; 0 within a stream.
+        text: What etcd says (rpctypes/error.go).
+        code: Of gRPC; 0 if the answer has none.
+        otherwise: What to show if it is no message of etcd's.
 
-    Examples
-    --------
     >>> trouble(503, "etcdserver: no leader", 14, "").kind
     <Kind.NO_QUORUM: 'no quorum'>
     >>> trouble(503, "etcdserver: request timed out", 14, "").perhaps_done
@@ -168,8 +147,6 @@ def trouble(status: int, text: str, code: int, otherwise: str) -> Trouble:
 def shortened(text: str) -> str:
     """Return a message without what says only where in etcd it comes from.
 
-    Examples
-    --------
     >>> shortened("etcdserver: mvcc: database space exceeded")
     'database space exceeded'
     """

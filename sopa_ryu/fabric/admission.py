@@ -20,10 +20,8 @@ _IN_TURN = frozenset({Phase.CLAIMING, Phase.READING, Phase.WAITING, Phase.INSTAL
 class Admission:
     """The turns of the switches that have connected, in the order in which they have asked for one.
 
-    Parameters
-    ----------
-    has_to_wait : callable
-        Whether a session in `Phase.WAITING` cannot get its rules yet: it gives its turn to others meanwhile.
+    Args:
+        has_to_wait: Whether a session in `Phase.WAITING` cannot get its rules yet: it gives its turn to others meanwhile.
     """
 
     def __init__(self, has_to_wait: Callable[[SwitchSession], bool]) -> None:

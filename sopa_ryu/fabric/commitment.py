@@ -15,13 +15,8 @@ from topologies import Failures
 class Proposal(NamedTuple):
     """What the next version has to be.
 
-    Attributes
-    ----------
-    term : int
-    version : int
-    failures : Failures
-    observed : float
-        When the first cause was observed that no version has yet, in monotonic seconds.
+    Attributes:
+        observed: When the first cause was observed that no version has yet, in monotonic seconds.
     """
 
     term: int
@@ -33,19 +28,13 @@ class Proposal(NamedTuple):
 class Commitment:
     """What a member of a cluster has to have committed, or follows.
 
-    Parameters
-    ----------
-    cluster : str
-        The cluster's name.
+    Args:
+        cluster: The cluster's name.
 
-    Attributes
-    ----------
-    term : int
-        Of the leader that is followed, or the own one; 0 before the first.
-    leads : bool
-        Whether this member is the leader.
-    is_known : bool
-        Whether the fabric's version is one of the present term, or one that is followed: agents may be sent it.
+    Attributes:
+        term: Of the leader that is followed, or the own one; 0 before the first.
+        leads: Whether this member is the leader.
+        is_known: Whether the fabric's version is one of the present term, or one that is followed: agents may be sent it.
     """
 
     def __init__(self, cluster: str) -> None:
@@ -84,10 +73,8 @@ class Commitment:
     def propose(self, version: int) -> Proposal | None:
         """Return what has to be committed now, under a number of its own; None if nothing has.
 
-        Parameters
-        ----------
-        version : int
-            The fabric's present version.
+        Args:
+            version: The fabric's present version.
         """
         if not self.leads or self._wanted is None:
             return None

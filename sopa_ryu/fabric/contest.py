@@ -33,10 +33,8 @@ class Contest(NamedTuple):
 class Contests:
     """The connections that wait.
 
-    Attributes
-    ----------
-    decided : Counter of str
-        Second connections that were closed because the ``older`` one lives, and those that took its place (``newer``).
+    Attributes:
+        decided: Second connections that were closed because the ``older`` one lives, and those that took its place (``newer``).
     """
 
     def __init__(self) -> None:

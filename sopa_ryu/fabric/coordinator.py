@@ -32,23 +32,12 @@ FAILURES_SHOWN = 8
 class Coordinator:
     """Keeps the switches at the rules of what has failed, and tells when agents have to hear of a new version.
 
-    Parameters
-    ----------
-    state : FabricState
-    settle_seconds : float
-        After a start, how long switches that have not connected yet are waited for, since the last one that has, before they count
-        as failed.
-    probe_seconds : float
-        From a port's LLDP probe to its next; 0 for none.
-    no_label : collection of Host
-        Hosts that may not choose paths.
-    bind_certificates : bool
-        Whether a switch has to show a certificate with its name or datapath id.
-
-    Attributes
-    ----------
-    switches : SwitchManager
-    discovery : LinkDiscovery
+    Args:
+        settle_seconds: After a start, how long switches that have not connected yet are waited for, since the last one that
+            has, before they count as failed.
+        probe_seconds: From a port's LLDP probe to its next; 0 for none.
+        no_label: Hosts that may not choose paths.
+        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
     """
 
     def __init__(
@@ -148,12 +137,9 @@ class Coordinator:
     def together(self, observations: Iterable[Callable[[], Effects]], since: float) -> Effects:
         """Take what was observed at one moment: a switch that fails is one version, though each of its neighbours reports a link.
 
-        Parameters
-        ----------
-        observations : iterable of callable
-            Each calls one of the methods above.
-        since : float
-            When the first was made.
+        Args:
+            observations: Each calls one of the methods above.
+            since: When the first was made.
         """
         effects = Effects()
         with self.state.together(since):

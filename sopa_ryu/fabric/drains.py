@@ -26,19 +26,13 @@ class StateError(RuntimeError):
 class Drains:
     """The drained links and switches of one fabric.
 
-    Parameters
-    ----------
-    directory : Path
-        Where they are stored; created if missing, and locked while the controller runs.
-    tree : Clos
-    drainable : callable
-        Returns a name that may be drained, or raises `ValueError`.
+    Args:
+        directory: Where they are stored; created if missing, and locked while the controller runs.
+        drainable: Returns a name that may be drained, or raises `ValueError`.
 
-    Raises
-    ------
-    StateError
-        If another controller uses the directory. A directory that cannot be written is an error in the log now and of the first
-        drain: a controller has to start on a full disk, too.
+    Raises:
+        StateError: If another controller uses the directory. A directory that cannot be written is an error in the log now and
+            of the first drain: a controller has to start on a full disk, too.
     """
 
     def __init__(self, directory: Path, tree: Clos, drainable: Callable[[str], str]) -> None:
@@ -73,12 +67,9 @@ class Drains:
     def add(self, name: str) -> frozenset[str]:
         """Add a link or switch and return all drains; they are safe on disk when this returns.
 
-        Raises
-        ------
-        TopologyError, ValueError
-            If it cannot be drained.
-        StateError
-            If the drains cannot be stored.
+        Raises:
+            TopologyError, ValueError: If it cannot be drained.
+            StateError: If the drains cannot be stored.
         """
         return self._keep(self.names | {self._drainable(name)})
 

@@ -13,24 +13,15 @@ from sopa_ryu.fabric.switch_session import SwitchSession
 class Effects:
     """What follows from an observation.
 
-    Attributes
-    ----------
-    due : dict with SwitchSession as keys
-        Sessions that have messages due.
-    begun : list of SwitchSession
-        Sessions that have begun just now.
-    close : list of Connection
-        Connections to be closed.
-    admitted : list of SwitchSession
-        Switches that have confirmed their rules just now, for the first time over their connection.
-    tell_agents : bool
-        Whether agents have to be sent the fabric's version: it is new, or the first that is known.
-    visible : bool
-        Whether the state that the page shows may have changed.
-    in_force : list of Change
-        Versions whose rules every connected switch has confirmed.
-    outranked : str
-        In a cluster: why this controller leads no longer, in words; nothing while no switch says so.
+    Attributes:
+        due: Sessions that have messages due.
+        begun: Sessions that have begun just now.
+        close: Connections to be closed.
+        admitted: Switches that have confirmed their rules just now, for the first time over their connection.
+        tell_agents: Whether agents have to be sent the fabric's version: it is new, or the first that is known.
+        visible: Whether the state that the page shows may have changed.
+        in_force: Versions whose rules every connected switch has confirmed.
+        outranked: In a cluster: why this controller leads no longer, in words; nothing while no switch says so.
     """
 
     due: dict[SwitchSession, None] = field(default_factory=dict)

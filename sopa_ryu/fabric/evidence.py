@@ -31,19 +31,10 @@ End = tuple[Switch, int]
 class Evidence:
     """Everything that switches have reported.
 
-    Parameters
-    ----------
-    tree : Clos
-    management : Management
-
-    Attributes
-    ----------
-    heard : set of Switch
-        The switches with a channel.
-    operating : bool
-        Whether a switch has connected with rules of an earlier controller.
-    out : dict of Switch to Reason
-        Switches that are excluded until they have confirmed their rules.
+    Attributes:
+        heard: The switches with a channel.
+        operating: Whether a switch has connected with rules of an earlier controller.
+        out: Switches that are excluded until they have confirmed their rules.
     """
 
     def __init__(self, tree: Clos, management: Management) -> None:

@@ -12,13 +12,9 @@ _NUMBERS = 1 << 64
 class Generation:
     """The id that switches are claimed with.
 
-    Parameters
-    ----------
-    first : int
-        Where to begin: the epoch, so that of two controllers the one that was started later is the master.
+    Args:
+        first: Where to begin: the epoch, so that of two controllers the one that was started later is the master.
 
-    Examples
-    --------
     >>> own = Generation(7)
     >>> own.is_behind(7), own.is_behind(8), own.is_behind((1 << 64) - 1)
     (False, True, False)

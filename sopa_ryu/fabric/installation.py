@@ -14,13 +14,9 @@ from sopa_ryu.fabric.messages import AddFlow, DeleteFlow, Installed, InstalledSt
 class Sent:
     """What a switch was sent, and refused, since the controller started, over all its connections.
 
-    Attributes
-    ----------
-    flow_mods, group_mods : int
-    errors : Counter of str
-        Its error messages by type.
-    mended : int
-        Entries and groups that another program had changed, and that were put right.
+    Attributes:
+        errors: Its error messages by type.
+        mended: Entries and groups that another program had changed, and that were put right.
     """
 
     flow_mods: int = 0
@@ -32,24 +28,15 @@ class Sent:
 class Installation:
     """The way of a switch from the entries that were read of it to confirmed rules, and from one version's rules to the next.
 
-    Parameters
-    ----------
-    sent : Sent
-        Goes on counting from there.
+    Args:
+        sent: Goes on counting from there.
 
-    Attributes
-    ----------
-    rules : SwitchRules or None
-        The rules that the switch has confirmed by a barrier; None while that is not known.
-    version : int
-        The fabric's version of these rules; 0 before the first.
-    messages_sent : int
-        Modifications sent over this connection.
-    changed : Counter
-        The modifications that were sent last, by type.
-    flows : list of Installed
-    groups : dict of int to tuple of int
-        What was read of the switch; nothing once it has confirmed rules.
+    Attributes:
+        rules: The rules that the switch has confirmed by a barrier; None while that is not known.
+        version: The fabric's version of these rules; 0 before the first.
+        messages_sent: Modifications sent over this connection.
+        changed: The modifications that were sent last, by type.
+        groups: What was read of the switch; nothing once it has confirmed rules.
     """
 
     def __init__(self, sent: Sent) -> None:
@@ -92,10 +79,8 @@ class Installation:
     def mend(self, wanted: SwitchRules, version: int) -> list[Modification]:
         """Return what leads from the entries that differ to the wanted rules.
 
-        Raises
-        ------
-        ValueError
-            If none differ.
+        Raises:
+            ValueError: If none differ.
         """
         if self._to_mend is None:
             raise ValueError("the switch does not differ from its rules")

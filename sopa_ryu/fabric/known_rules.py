@@ -15,12 +15,7 @@ from topologies import Clos, Failures, Level, Link, Switch
 
 
 class KnownRules:
-    """The failures that each switch's rules are made for, or others for which they are the same.
-
-    Parameters
-    ----------
-    tree : Clos
-    """
+    """The failures that each switch's rules are made for, or others for which they are the same."""
 
     def __init__(self, tree: Clos) -> None:
         self._tree = tree
@@ -56,12 +51,9 @@ class KnownRules:
     def unfollowed(self, may_change: Callable[[Switch], bool], failures: Failures) -> Iterator[Link]:
         """Yield the uplinks that switches may not send packets by although their labels name them.
 
-        Parameters
-        ----------
-        may_change : callable
-            Whether the rules of a switch can be changed, or do not count.
-        failures : Failures
-            What has failed now.
+        Args:
+            may_change: Whether the rules of a switch can be changed, or do not count.
+            failures: What has failed now.
         """
         if dict(failures) != self._found_for:
             self._found, self._found_for = {}, dict(failures)

@@ -22,12 +22,9 @@ SHOWN = 20
 def note(directory: Path, tree: Clos) -> None:
     """Log what differs from the fabric that was used last, and keep this one for the next start.
 
-    Parameters
-    ----------
-    directory : Path
-        The state directory.
-    tree : Clos
-        The fabric that the controller is about to use.
+    Args:
+        directory: The state directory.
+        tree: The fabric that the controller is about to use.
     """
     file, document = directory / FILE, tree.document()
     try:
@@ -55,8 +52,6 @@ def note(directory: Path, tree: Clos) -> None:
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     """Yield what differs between two fabrics as plain data (`Clos.document`), in words.
 
-    Examples
-    --------
     >>> before = {"pods": 1, "edges": 3, "links": {"e0_0-a0_0": 10}, "gateways": ["h0_0_2"]}
     >>> list(differences(before, {"pods": 1, "edges": 4, "links": {"e0_0-a0_0": "absent"}}))
     ['edges 4 instead of 3', 'links.e0_0-a0_0 absent instead of 10', 'gateways without h0_0_2']

@@ -23,13 +23,9 @@ PROBES_PER_SECOND = 500
 class LinkDiscovery:
     """Checks the cabling.
 
-    Parameters
-    ----------
-    tree : Clos
-    sessions : mapping from Switch to SwitchSession
-        The connected switches.
-    interval : float
-        Seconds from a port's probe to its next; 0 for none at all.
+    Args:
+        sessions: The connected switches.
+        interval: Seconds from a port's probe to its next; 0 for none at all.
     """
 
     def __init__(self, tree: Clos, sessions: Mapping[Switch, SwitchSession], interval: float) -> None:

@@ -25,16 +25,9 @@ GRACE_SECONDS = 10.0
 class Management:
     """The management network as the controller sees it.
 
-    Parameters
-    ----------
-    tree : Clos
-
-    Attributes
-    ----------
-    faults : Counter of str
-        How many there were: ``channels`` (many lost together) and ``pauses`` (of the controller).
-    unheard : set of Switch
-        Switches that have not answered since the fault began.
+    Attributes:
+        faults: How many there were: ``channels`` (many lost together) and ``pauses`` (of the controller).
+        unheard: Switches that have not answered since the fault began.
     """
 
     def __init__(self, tree: Clos) -> None:

@@ -26,18 +26,12 @@ MASTERED = frozenset({Phase.READING, Phase.WAITING, Phase.INSTALLING, Phase.IN_F
 class Mastership:
     """The switches that are this controller's, and those that are another's.
 
-    Parameters
-    ----------
-    state : FabricState
-    sessions : mapping from Switch to SwitchSession
-        Those of the connected switches, kept by `SwitchManager`.
-    generation : Generation
-        What switches are claimed with.
+    Args:
+        sessions: Those of the connected switches, kept by `SwitchManager`.
+        generation: What switches are claimed with.
 
-    Attributes
-    ----------
-    mastered_elsewhere : dict from Switch to Connection
-        The connected switches whose master is another controller.
+    Attributes:
+        mastered_elsewhere: The connected switches whose master is another controller.
     """
 
     def __init__(self, state: FabricState, sessions: Mapping[Switch, SwitchSession], generation: Generation) -> None:
@@ -73,15 +67,11 @@ class Mastership:
         One that is ahead is of a controller that was started later, or of an earlier one whose clock was ahead. In the first case
         other switches are that controller's, too: they are asked first. In the second the own id continues after it.
 
-        Returns
-        -------
-        list of SwitchSession
+        Returns:
             The switches that are asked first; the claim has to wait for them.
 
-        Raises
-        ------
-        AnotherMasterError
-            If another controller has switches already.
+        Raises:
+            AnotherMasterError: If another controller has switches already.
         """
         theirs = session.generation
         if theirs is None or not self.generation.is_behind(theirs):

@@ -15,15 +15,11 @@ class Pacer(Generic[Thing]):
     A controller has other work: a burst of hundreds of answers would delay the word of a failure. Turns that were missed in a
     pause are not made up.
 
-    Parameters
-    ----------
-    interval : float
-        Seconds from one turn of a thing to its next; 0 if nothing ever has a turn.
+    Args:
+        interval: Seconds from one turn of a thing to its next; 0 if nothing ever has a turn.
 
-    Attributes
-    ----------
-    at : float
-        When the next turn comes, in monotonic seconds.
+    Attributes:
+        at: When the next turn comes, in monotonic seconds.
     """
 
     def __init__(self, interval: float) -> None:

@@ -15,19 +15,12 @@ LOG = logging.getLogger("sopa")
 class Rejections:
     """The connections that are not used, by datapath id; `FabricState.rejected` has the reasons.
 
-    Parameters
-    ----------
-    state : FabricState
-    bind_certificates : bool
-        Whether a switch has to show a certificate with its name or datapath id.
+    Args:
+        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
 
-    Attributes
-    ----------
-    bind_certificates : bool
-    misnamed : int
-        Connections that were rejected for their certificates.
-    fabric_file : Path or None
-        The file that describes the fabric, for messages; None for a fat-tree of the option k.
+    Attributes:
+        misnamed: Connections that were rejected for their certificates.
+        fabric_file: The file that describes the fabric, for messages; None for a fat-tree of the option k.
     """
 
     def __init__(self, state: FabricState, bind_certificates: bool) -> None:

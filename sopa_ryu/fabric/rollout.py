@@ -22,13 +22,9 @@ from topologies import Host, Switch
 class Rollout:
     """Brings each switch to the rules of the fabric's version, independently of the others.
 
-    Parameters
-    ----------
-    state : FabricState
-    sessions : mapping from Switch to SwitchSession
-        Those of the connected switches, kept by `SwitchManager`.
-    no_label : collection of Host
-        Hosts that may not choose paths.
+    Args:
+        sessions: Those of the connected switches, kept by `SwitchManager`.
+        no_label: Hosts that may not choose paths.
     """
 
     def __init__(

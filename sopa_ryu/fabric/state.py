@@ -33,22 +33,13 @@ INHERITED_SECONDS = {Reason.MISWIRED: 20.0, Reason.NO_CHANNEL: 20.0}
 class Change:
     """One version of the fabric: what failed and healed with it, and how long it took to take effect.
 
-    Attributes
-    ----------
-    version : int
-    at : float
-        When, in seconds since 1970.
-    observed : float
-        When the cause was observed, in monotonic seconds.
-    failed : dict of str to str
-        What failed, or has another reason now.
-    healed : list of str
-    agents : int
-        How many agents were connected and had to be sent it.
-    acknowledged_ms : float or None
-        From ``observed`` until the last of them had it in force; None while one has not.
-    installed_ms : float or None
-        From ``observed`` until the last switch confirmed its rules; None until then.
+    Attributes:
+        at: When, in seconds since 1970.
+        observed: When the cause was observed, in monotonic seconds.
+        failed: What failed, or has another reason now.
+        agents: How many agents were connected and had to be sent it.
+        acknowledged_ms: From ``observed`` until the last of them had it in force; None while one has not.
+        installed_ms: From ``observed`` until the last switch confirmed its rules; None until then.
     """
 
     version: int
@@ -69,29 +60,17 @@ class Change:
 class FabricState:
     """One versioned view of one fabric.
 
-    Parameters
-    ----------
-    tree : Clos
-    epoch : int
-        Tells this controller's versions from those of one that ran before it: milliseconds since 1970 at its start.
-    damping : HoldDown
-        How long an element that has come back stays excluded.
+    Args:
+        epoch: Tells this controller's versions from those of one that ran before it: milliseconds since 1970 at its start.
+        damping: How long an element that has come back stays excluded.
 
-    Attributes
-    ----------
-    settled : bool
-        Whether enough switches have connected to tell what has failed. A controller that has just started knows nothing yet:
-        until then agents and switches keep what an earlier one sent them.
-    connected : set of Switch
-        The switches that have confirmed their rules over their present connection.
-    management : Management
-        Faults of the management network, during which nothing is withdrawn.
-    evidence : Evidence
-    known_rules : KnownRules
-    rejected : dict of int to str
-        Datapath ids that are not used, each with the reason in words.
-    commitment : Commitment or None
-        Where several controllers share the fabric: what has to be committed before it is a version.
+    Attributes:
+        settled: Whether enough switches have connected to tell what has failed. A controller that has just started knows
+            nothing yet: until then agents and switches keep what an earlier one sent them.
+        connected: The switches that have confirmed their rules over their present connection.
+        management: Faults of the management network, during which nothing is withdrawn.
+        rejected: Datapath ids that are not used, each with the reason in words.
+        commitment: Where several controllers share the fabric: what has to be committed before it is a version.
     """
 
     tree: Clos
@@ -206,12 +185,10 @@ class FabricState:
     def drainable(self, name: str) -> str:
         """Return the name of a link or switch that may be drained.
 
-        Raises
-        ------
-        TopologyError
-            If there is none of that name.
-        ValueError
-            If it is a host's link, which has no replacement. That of a gateway may be drained: others lead out, too.
+        Raises:
+            TopologyError: If there is none of that name.
+            ValueError: If it is a host's link, which has no replacement. That of a gateway may be drained: others lead out,
+                too.
         """
         element = self.tree.element(name)
         host = element.lower if isinstance(element, Link) else None

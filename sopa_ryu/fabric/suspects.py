@@ -61,11 +61,8 @@ class Line(NamedTuple):
 class Decision(NamedTuple):
     """What is to be done now.
 
-    Attributes
-    ----------
-    drain : list of str
-        Links to be drained.
-    lines : list of Line
+    Attributes:
+        drain: Links to be drained.
     """
 
     drain: list[str]
@@ -73,13 +70,7 @@ class Decision(NamedTuple):
 
 
 class Caretaker:
-    """Follows what the estimator says.
-
-    Parameters
-    ----------
-    tree : Clos
-    policy : Policy
-    """
+    """Follows what the estimator says."""
 
     def __init__(self, tree: Clos, policy: Policy) -> None:
         self.tree, self.policy = tree, policy
@@ -156,8 +147,6 @@ class Caretaker:
 def certainty(value: float) -> str:
     """Return a probability as a text that never says that something is sure.
 
-    Examples
-    --------
     >>> certainty(0.97312), certainty(0.9999999)
     ('97.3%', 'above 99.9%')
     """

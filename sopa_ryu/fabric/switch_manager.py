@@ -46,32 +46,19 @@ LOG = logging.getLogger("sopa")
 class SwitchManager:
     """Every connected switch, its session and its rules.
 
-    Parameters
-    ----------
-    state : FabricState
-    no_label : collection of Host
-        Hosts that may not choose paths.
-    bind_certificates : bool
-        Whether a switch has to show a certificate with its name or datapath id.
+    Args:
+        no_label: Hosts that may not choose paths.
+        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
 
-    Attributes
-    ----------
-    sessions : dict from Switch to SwitchSession
-    sent : dict from Switch to Sent
-        What each switch was sent since the controller started.
-    rejections : Rejections
-        Connections that are not used.
-    contests : Contests
-        Second connections of a datapath id.
-    generation : Generation
-    mastership : Mastership
-        Which switches are this controller's.
-    rollout : Rollout
-        The rules of the fabric's version, on their way to the switches.
-    leads : bool
-        Whether this controller commands the switches. A standby of a cluster does not: it is their slave.
-    highest_generation : int
-        In a cluster: the highest generation id that a switch knew and that was ahead of this controller's; 0 for none.
+    Attributes:
+        sent: What each switch was sent since the controller started.
+        rejections: Connections that are not used.
+        contests: Second connections of a datapath id.
+        mastership: Which switches are this controller's.
+        rollout: The rules of the fabric's version, on their way to the switches.
+        leads: Whether this controller commands the switches. A standby of a cluster does not: it is their slave.
+        highest_generation: In a cluster: the highest generation id that a switch knew and that was ahead of this controller's;
+            0 for none.
     """
 
     def __init__(self, state: FabricState, no_label: Collection[Host] = (), bind_certificates: bool = False) -> None:

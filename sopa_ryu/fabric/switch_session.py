@@ -33,25 +33,14 @@ FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 2.0, 60.0
 class SwitchSession:
     """A connected switch.
 
-    Parameters
-    ----------
-    connection : Connection
-    switch : Switch
-        Which switch of the fabric it is.
-    name : str
-    sent : Sent
-    now : float
-        Monotonic seconds.
+    Args:
+        switch: Which switch of the fabric it is.
+        now: Monotonic seconds.
 
-    Attributes
-    ----------
-    phase : Phase
-    deadline : float or None
-        When an answer is overdue or a retry is due.
-    probes : set of int
-        Ports whose probes are still to be sent.
-    generation : int or None
-        The latest generation id that the switch knew before it was claimed, once `knows_generation`.
+    Attributes:
+        deadline: When an answer is overdue or a retry is due.
+        probes: Ports whose probes are still to be sent.
+        generation: The latest generation id that the switch knew before it was claimed, once `knows_generation`.
     """
 
     def __init__(self, connection: Connection, switch: Switch, name: str, sent: Sent, now: float) -> None:
@@ -191,12 +180,9 @@ class SwitchSession:
     def answered(self, request: Request, answer: Answer) -> bool:
         """Take an answer; return False if nothing is waiting for it any more.
 
-        Raises
-        ------
-        AnotherMasterError
-            If another controller is the switch's master.
-        RefusedError
-            If the switch refused what came before the barrier.
+        Raises:
+            AnotherMasterError: If another controller is the switch's master.
+            RefusedError: If the switch refused what came before the barrier.
         """
         if not self._awaited.pop(request, False):
             return False
@@ -231,12 +217,10 @@ class SwitchSession:
     def refused(self, request: Request | None, refusal: Refusal) -> None:
         """Take an error message, with the request that it answers or None if it answers a flow-mod or group-mod.
 
-        Raises
-        ------
-        AnotherMasterError
-            If a claim was refused: another controller has claimed the switch meanwhile, with a later generation id.
-        RefusedError
-            If another request was refused.
+        Raises:
+            AnotherMasterError: If a claim was refused: another controller has claimed the switch meanwhile, with a later
+                generation id.
+            RefusedError: If another request was refused.
         """
         self.sent.errors[refusal.kind] += 1
         if request is None:
@@ -289,10 +273,9 @@ class SwitchSession:
     def expire(self) -> None:
         """The deadline has passed: retry, or give up an answer.
 
-        Raises
-        ------
-        SilentError
-            If an answer is missing without which the switch's state is not known. That to a mere role check is not.
+        Raises:
+            SilentError: If an answer is missing without which the switch's state is not known. That to a mere role check is
+                not.
         """
         self.deadline = None
         if self.phase is Phase.BACKING_OFF:

@@ -41,27 +41,16 @@ class Target(NamedTuple):
 class SwitchSetup:
     """A bridge of Open vSwitch as its database describes it.
 
-    Attributes
-    ----------
-    uuid, bridge : str
-        Its row and its name.
-    dpid : int or None
-        None while no datapath exists.
-    fail_mode : str
-        Empty if it is not set, which means standalone.
-    protocols : frozenset of str
-        The OpenFlow versions that it accepts; none if that is not set.
-    other_config : mapping
-    controllers : tuple of Target
-    interfaces : mapping of int to str
-        Its interfaces by OpenFlow port; the bridge's own is not among them.
-    bfd : mapping of int to mapping
-        The settings of BFD of each of these ports.
-    cfm : frozenset of int
-        Ports with connectivity fault management.
-    spanning_tree : bool
-    ca, bootstraps : str, bool
-        The file of the authority by which a controller's certificate is checked, and whether any is accepted at first.
+    Attributes:
+        uuid, bridge: Its row and its name.
+        dpid: None while no datapath exists.
+        fail_mode: Empty if it is not set, which means standalone.
+        protocols: The OpenFlow versions that it accepts; none if that is not set.
+        interfaces: Its interfaces by OpenFlow port; the bridge's own is not among them.
+        bfd: The settings of BFD of each of these ports.
+        cfm: Ports with connectivity fault management.
+        ca, bootstraps: The file of the authority by which a controller's certificate is checked, and whether any is accepted at
+            first.
     """
 
     uuid: str
@@ -107,13 +96,9 @@ def in_band_is_on(setup: SwitchSetup) -> bool:
 def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[Problem]:
     """Yield what is wrong with a bridge.
 
-    Parameters
-    ----------
-    tree : Clos
-        The plan.
-    setup : SwitchSetup
-    cluster : bool
-        Several controllers share the fabric.
+    Args:
+        tree: The plan.
+        cluster: Several controllers share the fabric.
     """
     switch, bridge = switch_of(tree, setup), shlex.quote(setup.bridge)
     name = setup.bridge if switch is None else tree.name(switch)

@@ -52,13 +52,9 @@ class _Sample(NamedTuple):
 class Traffic:
     """The last sample of every switch's port counters, and the rates between its last two.
 
-    Parameters
-    ----------
-    tree : Clos
-    fresh_seconds : float
-        How long a sample is valid.
-    clock : callable
-        Returns the time in seconds.
+    Args:
+        fresh_seconds: How long a sample is valid.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, tree: Clos, fresh_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,13 +69,9 @@ class Traffic:
         A missing sample makes the next rate one over a longer time. A counter that is lower than before, or a port that is younger,
         was reset: the port's rate is known again after the next sample.
 
-        Parameters
-        ----------
-        switch : Switch
-        counters : mapping
-            By port number.
-        at : float
-            The time of the sample, by the clock.
+        Args:
+            counters: By port number.
+            at: The time of the sample, by the clock.
         """
         before = self._fresh(switch, at)
         rates: dict[int, Rate] = {}
@@ -118,11 +110,9 @@ class Traffic:
         1 is perfectly even; the number of uplinks means that one carries everything. Uplinks that have failed, or lead to a
         failed switch, do not count.
 
-        Returns
-        -------
-        float or None
-            None for a core switch, with fewer than two uplinks in use, while a rate of theirs is not known, and while they carry
-            less than `MIN_BITS_PER_SECOND` on average.
+        Returns:
+            None for a core switch, with fewer than two uplinks in use, while a rate of theirs is not known, and while they
+            carry less than `MIN_BITS_PER_SECOND` on average.
         """
         if switch.level is Level.CORE:
             return None

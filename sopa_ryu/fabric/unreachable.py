@@ -30,14 +30,8 @@ _UNREACHABLE, _NETWORK = 3, 0
 class Unreachable:
     """Answers for undeliverable packets.
 
-    Parameters
-    ----------
-    tree : Clos
-
-    Attributes
-    ----------
-    outcomes : Counter of str
-        Packets so far, by `OUTCOMES`.
+    Attributes:
+        outcomes: Packets so far, by `OUTCOMES`.
     """
 
     def __init__(self, tree: Clos) -> None:
@@ -48,16 +42,11 @@ class Unreachable:
     def answer(self, switch: Switch, port: int, frame: bytes, now: float) -> bytes | None:
         """Return the frame that answers a packet; None if there is to be no answer.
 
-        Parameters
-        ----------
-        switch : Switch
-            The switch that has sent the packet to the controller.
-        port : int
-            The port that the packet came in by.
-        frame : bytes
-            The start of its frame.
-        now : float
-            Monotonic seconds.
+        Args:
+            switch: The switch that has sent the packet to the controller.
+            port: The port that the packet came in by.
+            frame: The start of its frame.
+            now: Monotonic seconds.
         """
         sender = self._sender(switch, port)
         packet = frame[_ETHERNET:]
@@ -90,12 +79,9 @@ class Unreachable:
 def is_answerable(packet: bytes, sender: IPv4Address) -> bool:
     """Return whether a packet that cannot be delivered may be answered (RFC 1122, section 3.2.2; RFC 1812, section 4.3.2.7).
 
-    Parameters
-    ----------
-    packet : bytes
-        Its start, from the IPv4 header on.
-    sender : IPv4Address
-        The host that it must be of.
+    Args:
+        packet: Its start, from the IPv4 header on.
+        sender: The host that it must be of.
     """
     if len(packet) < _HEADER.size:
         return False

@@ -8,10 +8,8 @@ from collections.abc import Callable, Hashable, Iterable
 class VersionTracker:
     """Counts for every version the followers that have not confirmed it yet.
 
-    Parameters
-    ----------
-    done : callable
-        Called with each version that every follower has confirmed, or that has no follower left.
+    Args:
+        done: Called with each version that every follower has confirmed, or that has no follower left.
     """
 
     def __init__(self, done: Callable[[int], None]) -> None:

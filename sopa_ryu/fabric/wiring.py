@@ -61,18 +61,13 @@ class Wiring:
     neighbour or instead of it. It only counts once the planned one has been silent for ``patience`` and the device was heard for a
     round; a probe of the planned one clears it immediately.
 
-    Parameters
-    ----------
-    tree : Clos
-        The plan.
-    patience : float
-        Seconds without a probe after which a link that is up counts as missing.
+    Args:
+        tree: The plan.
+        patience: Seconds without a probe after which a link that is up counts as missing.
 
-    Attributes
-    ----------
-    refused : int
-        How many times a link came up with another neighbour than the planned one, or one of its ends changed from one wrong
-        neighbour to another.
+    Attributes:
+        refused: How many times a link came up with another neighbour than the planned one, or one of its ends changed from one
+            wrong neighbour to another.
     """
 
     def __init__(self, tree: Clos, patience: float) -> None:
@@ -104,24 +99,15 @@ class Wiring:
     ) -> bool:
         """Note a probe. One that arrives where no link between switches is planned is ignored.
 
-        Parameters
-        ----------
-        switch : Switch
-            Where it arrived.
-        port : int
-            The port there.
-        dpid : int or None
-            The sender's datapath id; None for an LLDP frame that is not a SOPA probe.
-        sender_port : int or None
-            The port that it left by.
-        text : str
-            The name that a sender without a datapath id gives itself.
-        now : float
-            Monotonic seconds.
+        Args:
+            switch: Where it arrived.
+            port: The port there.
+            dpid: The sender's datapath id; None for an LLDP frame that is not a SOPA probe.
+            sender_port: The port that it left by.
+            text: The name that a sender without a datapath id gives itself.
+            now: Monotonic seconds.
 
-        Returns
-        -------
-        bool
+        Returns:
             Whether that changes `miswired`.
         """
         end = self._end(switch, port)
@@ -155,9 +141,7 @@ class Wiring:
     def forget(self, switch: Switch, port: int | None = None) -> bool:
         """Forget the probes of a port that went down, or with None of all ports of a switch.
 
-        Returns
-        -------
-        bool
+        Returns:
             Whether that changes `miswired`.
         """
         ports = range(1, self.tree.port_count(switch.level) + 1) if port is None else (port,)
@@ -220,22 +204,15 @@ class Wiring:
     ) -> dict[str, Any]:
         """Return the body of ``GET /sopa/v1/wiring``.
 
-        Parameters
-        ----------
-        down : mapping of str to str
-            The links that are known to carry nothing, by name, each with the reason.
-        connected : collection of Switch
-        since : mapping from Switch to float
-            Since when each of them has been connected, in monotonic seconds.
-        now : float
-            Monotonic seconds.
+        Args:
+            down: The links that are known to carry nothing, by name, each with the reason.
+            since: Since when each of them has been connected, in monotonic seconds.
+            now: Monotonic seconds.
 
-        Returns
-        -------
-        dict
-            ``links`` between switches are ``right`` (heard so at both ends), ``unchecked`` (not long enough connected to tell), or
-            one of ``problems``: "swapped" (another switch or port of the fat-tree was heard), "foreign" (somebody else was, at
-            either end) or "missing". What was heard outweighs what is known otherwise, so that the first two are `miswired`.
+        Returns:
+            ``links`` between switches are ``right`` (heard so at both ends), ``unchecked`` (not long enough connected to tell),
+            or one of ``problems``: "swapped" (another switch or port of the fat-tree was heard), "foreign" (somebody else was,
+            at either end) or "missing". What was heard outweighs what is known otherwise, so that the first two are `miswired`.
             ``also_heard`` are devices beside right neighbours, the first 1,000.
         """
         here = set(connected)

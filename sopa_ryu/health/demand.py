@@ -34,14 +34,9 @@ class Demand(NamedTuple):
 def demand(elements: Elements, failures: Failures, bits: Mapping[int, float], probe_bytes: int) -> Demand:
     """Return how many lanes are to cross each link: none where it is absent or has failed.
 
-    Parameters
-    ----------
-    elements : Elements
-    failures : Failures
-    bits : mapping of int to float
-        The bits per second of links, by number, as far as they are known: others bear what is wanted.
-    probe_bytes : int
-        Of a probe's frame.
+    Args:
+        bits: The bits per second of links, by number, as far as they are known: others bear what is wanted.
+        probe_bytes: Of a probe's frame.
     """
     full = round(CROSSINGS / RATE)
     wanted = np.zeros(elements.links, np.int64)

@@ -15,22 +15,11 @@ from topologies.identity import FIRST_HOST
 class Elements:
     """The numbers of one fabric.
 
-    Parameters
-    ----------
-    tree : Clos
+    Attributes:
+        links: Links between switches of the shape, absent ones included.
+        directed: Directions of links: elements from here on are hosts.
+        total: All elements. The number itself stands for nothing.
 
-    Attributes
-    ----------
-    links : int
-        Links between switches of the shape, absent ones included.
-    hosts : int
-    directed : int
-        Directions of links: elements from here on are hosts.
-    total : int
-        All elements. The number itself stands for nothing.
-
-    Examples
-    --------
     >>> its = Elements(Clos(pods=4, edges=2, aggregations=2, cores=4, hosts=2))
     >>> its.links, its.directed, its.total
     (32, 64, 96)

@@ -45,18 +45,12 @@ MAX_SHARE = 20.0
 class Suspect(NamedTuple):
     """A link that loses more than the background.
 
-    Attributes
-    ----------
-    link : int
-        Its number.
-    down : bool or None
-        The direction; None if the losses do not tell.
-    loss : float
-        The share lost.
-    confidence : float
-        The probability that it is this link and no other.
-    hosts : int
-        So many have reported losses.
+    Attributes:
+        link: Its number.
+        down: The direction; None if the losses do not tell.
+        loss: The share lost.
+        confidence: The probability that it is this link and no other.
+        hosts: So many have reported losses.
     """
 
     link: int
@@ -69,14 +63,10 @@ class Suspect(NamedTuple):
 class Estimate(NamedTuple):
     """What the losses of a window say.
 
-    Attributes
-    ----------
-    shares : array
-        Of each element, the share lost.
-    suspects : list of Suspect
-        The most certain first.
-    background : float
-        The share that healthy links lose.
+    Attributes:
+        shares: Of each element, the share lost.
+        suspects: The most certain first.
+        background: The share that healthy links lose.
     """
 
     shares: Floats
@@ -87,12 +77,9 @@ class Estimate(NamedTuple):
 def threshold(directed: int, evaluations: float) -> float:
     """Return the logarithm of the likelihood ratio from which an element explains losses.
 
-    Parameters
-    ----------
-    directed : int
-        Links, by direction.
-    evaluations : float
-        A day.
+    Args:
+        directed: Links, by direction.
+        evaluations: A day.
     """
     return math.log(max(2.0, directed * evaluations / FALSE_ALARMS))
 
@@ -187,9 +174,7 @@ class _Fit:
     def choose_sides(self, sides: list[tuple[list[int], list[int]]]) -> dict[int, float]:
         """Where all links of one side of a switch are active, take those of the other if they are likelier.
 
-        Returns
-        -------
-        dict
+        Returns:
             Of each element whose other side is nearly as likely, the probability that it is this side.
         """
         certain: dict[int, float] = {}
@@ -245,14 +230,9 @@ class _Fit:
 def estimate(elements: Elements, lost: Losses, crossings: Floats, least: float) -> Estimate:
     """Say which links lose more than others.
 
-    Parameters
-    ----------
-    elements : Elements
-    lost : Losses
-    crossings : array
-        Of each element in the same time.
-    least : float
-        The logarithm of the likelihood ratio, as of `threshold`.
+    Args:
+        crossings: Of each element in the same time.
+        least: The logarithm of the likelihood ratio, as of `threshold`.
     """
     its = _Fit(elements, lost, crossings)
     if not len(lost.counts):

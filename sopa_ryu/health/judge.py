@@ -23,10 +23,8 @@ LISTS_AT_ONCE = 64
 class Judge:
     """The estimator of one fabric.
 
-    Parameters
-    ----------
-    config : dict
-        ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
+    Args:
+        config: ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:

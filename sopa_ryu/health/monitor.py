@@ -58,24 +58,13 @@ class Hands(Protocol):
 class Monitor:
     """The health of the links.
 
-    Parameters
-    ----------
-    state : FabricState
-    lists : ProbeLists
-    hands : Hands
-    caretaker : Caretaker
-    least_loss : float
-        The least share that makes a link a suspect.
-    probe_bytes : int
-    rate : callable
-        Returns the bits per second of a link, or None.
+    Args:
+        least_loss: The least share that makes a link a suspect.
+        rate: Returns the bits per second of a link, or None.
 
-    Attributes
-    ----------
-    verdict : wire.Verdict or None
-        The last one.
-    restarts, unreadable : int
-        How often the process has ended, and messages of it that were none.
+    Attributes:
+        verdict: The last one.
+        restarts, unreadable: How often the process has ended, and messages of it that were none.
     """
 
     def __init__(

@@ -31,11 +31,8 @@ DEFAULT_LEAST_LOSS = 0.0005
 class Told(NamedTuple):
     """One report.
 
-    Attributes
-    ----------
-    host : int
-        The number of the reporting host.
-    records : bytes
+    Attributes:
+        host: The number of the reporting host.
     """
 
     host: int
@@ -45,15 +42,10 @@ class Told(NamedTuple):
 class Health(NamedTuple):
     """What is known of the links at one moment.
 
-    Attributes
-    ----------
-    loss : array
-        The share that each link loses, first all upwards and then all downwards; not a number where nothing was crossed.
-    delay_us : array
-        There and back; not a number where it is not known.
-    suspects : list of Suspect
-    background : float
-        The share that healthy links lose.
+    Attributes:
+        loss: The share that each link loses, first all upwards and then all downwards; not a number where nothing was crossed.
+        delay_us: There and back; not a number where it is not known.
+        background: The share that healthy links lose.
     """
 
     loss: Floats
@@ -65,11 +57,8 @@ class Health(NamedTuple):
 class Observer:
     """Counts and concludes.
 
-    Parameters
-    ----------
-    elements : Elements
-    least_loss : float
-        The least share lost that makes a link a suspect.
+    Args:
+        least_loss: The least share lost that makes a link a suspect.
     """
 
     def __init__(self, elements: Elements, least_loss: float = DEFAULT_LEAST_LOSS) -> None:

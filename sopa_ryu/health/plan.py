@@ -46,13 +46,8 @@ class Lanes(NamedTuple):
 def lanes(elements: Elements, failures: Failures, answering: Bools, needs: Demand) -> Lanes:
     """Return all lanes.
 
-    Parameters
-    ----------
-    elements : Elements
-    failures : Failures
-    answering : array of bool
-        Whether the host of each number has an agent that probes and answers.
-    needs : Demand
+    Args:
+        answering: Whether the host of each number has an agent that probes and answers.
     """
     tree = elements.tree
     racks = answering.reshape(tree.pods, tree.edges, tree.hosts_per_edge)

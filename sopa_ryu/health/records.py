@@ -28,13 +28,10 @@ RECORD = np.dtype(
 class Records(NamedTuple):
     """Valid records as columns.
 
-    Attributes
-    ----------
-    src, dst : array
-        Hosts' numbers.
-    links : array
-        Four rows: the links out of the source's rack, its pod, into the destination's pod and rack; `Elements.links` for none.
-    probes, out, back, lost, mean : array
+    Attributes:
+        src, dst: Hosts' numbers.
+        links: Four rows: the links out of the source's rack, its pod, into the destination's pod and rack; `Elements.links` for
+            none.
     """
 
     src: Ints
@@ -53,16 +50,10 @@ def read(elements: Elements, present: Bools, answering: Bools, src: Ints, record
     A record is forged if its destination is no host that answers probes, or is in the rack of the reporting host, if its hops
     are no candidate path, or if it has lost more probes than there were.
 
-    Parameters
-    ----------
-    elements : Elements
-    present : array of bool
-        Whether the fabric has the link of each number.
-    answering : array of bool
-        Whether each host answers probes, or did lately.
-    src : array
-        The reporting host of each record.
-    records : bytes
+    Args:
+        present: Whether the fabric has the link of each number.
+        answering: Whether each host answers probes, or did lately.
+        src: The reporting host of each record.
     """
     tree, none = elements.tree, elements.links
     its = np.frombuffer(records, RECORD)

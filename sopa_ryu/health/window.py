@@ -21,16 +21,11 @@ COLUMNS = 12
 class Losses(NamedTuple):
     """Lost probes by the way on which they were lost.
 
-    Attributes
-    ----------
-    ways : array
-        A row of `COLUMNS` elements for each; `Elements.total` for none.
-    counts : array
-        Lost probes.
-    hosts : array
-        Who has reported them.
-    slots : array
-        When: the number of the slot.
+    Attributes:
+        ways: A row of `COLUMNS` elements for each; `Elements.total` for none.
+        counts: Lost probes.
+        hosts: Who has reported them.
+        slots: When: the number of the slot.
     """
 
     ways: Ints
@@ -76,17 +71,11 @@ def merged(parts: list[Losses]) -> Losses:
 class Window:
     """The counts of so many slots of time.
 
-    Parameters
-    ----------
-    elements : Elements
-    slots : int
-    seconds : int
-        Of a slot.
+    Args:
+        seconds: Of a slot.
 
-    Attributes
-    ----------
-    crossings : array
-        How often each element was crossed, in all slots.
+    Attributes:
+        crossings: How often each element was crossed, in all slots.
     """
 
     def __init__(self, elements: Elements, slots: int, seconds: int) -> None:

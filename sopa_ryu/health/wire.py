@@ -38,8 +38,6 @@ def plain(kind: int, its: Any) -> bytes:
 class Messages:
     """The messages of a stream of bytes.
 
-    Examples
-    --------
     >>> its, text = Messages(), plain(STATE, {"a": 1})
     >>> list(its.take(text[:7])), list(its.take(text[7:]))
     ([], [(2, b'{"a": 1}')])
@@ -101,14 +99,10 @@ def read_lists(payload: bytes) -> Iterator[tuple[int, int, str]]:
 class Verdict(NamedTuple):
     """What the estimator says at one moment.
 
-    Attributes
-    ----------
-    about : dict
-        Suspects, forged records by host, and figures of the estimator itself.
-    loss : array of float
-        By link, first upwards and then downwards; not a number where nothing is known.
-    delay_us : array of float
-        By link.
+    Attributes:
+        about: Suspects, forged records by host, and figures of the estimator itself.
+        loss: By link, first upwards and then downwards; not a number where nothing is known.
+        delay_us: By link.
     """
 
     about: dict[str, Any]

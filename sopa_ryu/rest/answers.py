@@ -21,21 +21,13 @@ def answer(
 ) -> Response:
     """Return the answer to a request.
 
-    Parameters
-    ----------
-    request : Request
-    operation : Operation
-    route : mapping of str to str
-        The parameters in the path.
-    make : callable
-        Called with the parameters by name; returns the body or a `Listing`.
-    etag_of : callable
-        Returns the ETag of a body.
+    Args:
+        route: The parameters in the path.
+        make: Called with the parameters by name; returns the body or a `Listing`.
+        etag_of: Returns the ETag of a body.
 
-    Raises
-    ------
-    Problem
-        If a parameter is missing, unknown or malformed; and what ``make`` raises.
+    Raises:
+        Problem: If a parameter is missing, unknown or malformed; and what ``make`` raises.
     """
     values = values_of(request, operation, route)
     if operation.body:

@@ -43,22 +43,13 @@ Socket = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 class RestApplication:
     """The WSGI application.
 
-    Parameters
-    ----------
-    fabric : FabricControl
-    tokens : Tokens
-    agents : callable
-        Serves the WebSocket of a host's agent: called with the WSGI environment, ``start_response`` and the host.
-    pages : mapping of str to callable, optional
-        Further resources by path: each is called with a GET or HEAD request and returns the response.
-    sockets : mapping of str to callable, optional
-        WebSockets without a token, by path: each is called with the WSGI environment and ``start_response``.
-    origins : Origins, optional
-        The pages that may open those.
-    arbiter : callable, optional
-        Serves the WebSocket of an arbiter: called with the WSGI environment and ``start_response``.
-    relays : callable, optional
-        Serves the WebSocket of a cluster's relay: called with these and the relay's name.
+    Args:
+        agents: Serves the WebSocket of a host's agent: called with the WSGI environment, ``start_response`` and the host.
+        pages: Further resources by path: each is called with a GET or HEAD request and returns the response.
+        sockets: WebSockets without a token, by path: each is called with the WSGI environment and ``start_response``.
+        origins: The pages that may open those.
+        arbiter: Serves the WebSocket of an arbiter: called with the WSGI environment and ``start_response``.
+        relays: Serves the WebSocket of a cluster's relay: called with these and the relay's name.
     """
 
     def __init__(

@@ -56,11 +56,8 @@ def for_page(cluster: ClusterControl) -> dict[str, Any]:
 def check_leads(cluster: ClusterControl | None, request_path: str) -> None:
     """Raise `Problem` if another member has to answer a request that changes something: 307 to the leader, or 503 without one.
 
-    Parameters
-    ----------
-    cluster : ClusterControl or None
-    request_path : str
-        Path and query, as the client has sent them.
+    Args:
+        request_path: Path and query, as the client has sent them.
     """
     if cluster is None or cluster.is_leader:
         return

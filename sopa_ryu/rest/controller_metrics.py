@@ -70,24 +70,10 @@ def _place(at: int) -> Callable[[Switch, int, PortCounters], float | None]:
 class ControllerMetrics:
     """The metrics of the controller, collected for each scrape.
 
-    Parameters
-    ----------
-    state : FabricState
-    fleet : SwitchManager
-    notifier : Notifier
-    meter : PortStatsPoller
-    carrier : str
-    unreachable : Unreachable, optional
-    arbiter : ArbiterNotifier, optional
-    health : Monitor, optional
-    cluster : ClusterControl, optional
-
-    Attributes
-    ----------
-    acknowledged, installed : Histogram
-        Seconds until the last agent acknowledged a version, and until the last switch confirmed its rules.
-    committed : Histogram or None
-        In a cluster: the seconds that commits to the engine take.
+    Attributes:
+        acknowledged, installed: Seconds until the last agent acknowledged a version, and until the last switch confirmed its
+            rules.
+        committed: In a cluster: the seconds that commits to the engine take.
     """
 
     def __init__(

@@ -88,10 +88,8 @@ class Fairness:
     def costly(self, key: str, make: Callable[[], Any]) -> Any:
         """Make a costly answer, or take one that was begun after the request.
 
-        Raises
-        ------
-        Problem
-            503 if too many requests wait; and what ``make`` raises.
+        Raises:
+            Problem: 503 if too many requests wait; and what ``make`` raises.
         """
         if self._waiting >= MAX_WAITING:
             text = "too many requests wait for answers that cost much: try again later, or send the operator token"

@@ -51,14 +51,7 @@ class _LateError(Exception):
 
 
 class Protocol(eventlet.wsgi.HttpProtocol):
-    """The server's end of one connection; constructing it serves the connection to its end.
-
-    Parameters
-    ----------
-    visit : Visit
-    socket : GreenSocket or GreenSSLSocket
-    server : eventlet.wsgi.Server
-    """
+    """The server's end of one connection; constructing it serves the connection to its end."""
 
     def __init__(self, visit: Visit, socket: Any, server: Any) -> None:
         self._visit = visit
@@ -228,12 +221,9 @@ class Protocol(eventlet.wsgi.HttpProtocol):
 class _Incoming(io.RawIOBase):
     """The bytes of a connection as a file, counted.
 
-    Attributes
-    ----------
-    received : int
-        Bytes of this request, and of later ones that came with it.
-    ended : bool
-        True if nothing more is to be read from the socket.
+    Attributes:
+        received: Bytes of this request, and of later ones that came with it.
+        ended: True if nothing more is to be read from the socket.
     """
 
     def __init__(self, socket: Any) -> None:

@@ -40,10 +40,8 @@ def switch_tls_context(authorities: str | None, certificate: str | None, key: st
 
     Like Open vSwitch itself, it verifies who signed a switch's certificate but not the name in it.
 
-    Raises
-    ------
-    CertificateError
-        If they cannot be read, or do not belong together.
+    Raises:
+        CertificateError: If they cannot be read, or do not belong together.
     """
     if authorities is None:
         return None
@@ -74,17 +72,11 @@ def listen(
 ) -> HttpDoor:
     """Return a listening socket.
 
-    Parameters
-    ----------
-    host : str
-        An IPv4 or IPv6 address, or a name.
-    port : int
-    context : SSLContext, optional
-        For TLS. Each connection does its own handshake, so none delays others.
-    share : int
-        The maximum number of connections without a token from one address.
-    shared : iterable of network
-        Addresses of proxies, which have no share.
+    Args:
+        host: An IPv4 or IPv6 address, or a name.
+        context: For TLS. Each connection does its own handshake, so none delays others.
+        share: The maximum number of connections without a token from one address.
+        shared: Addresses of proxies, which have no share.
     """
     clients = Clients(share, file_share(MAX_CONNECTIONS), shared)
     return HttpDoor(listening(host, port, BACKLOG), clients, context)

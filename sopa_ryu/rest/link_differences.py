@@ -23,16 +23,11 @@ QUANTILES = {"min": 0.0, "median": 0.5, "p99": 0.99}
 class Traced(NamedTuple):
     """What the probes on one path found.
 
-    Attributes
-    ----------
-    links : tuple of str
-        The path's links, from the source on.
-    sent : int
-        Probes whose fate is known.
-    lost_out, lost_back, lost_unknown : int
-        Those of them lost on the way out, on the way back, and on one of both.
-    delays : sequence of int
-        Of those that came back, there and back.
+    Attributes:
+        links: The path's links, from the source on.
+        sent: Probes whose fate is known.
+        lost_out, lost_back, lost_unknown: Those of them lost on the way out, on the way back, and on one of both.
+        delays: Of those that came back, there and back.
     """
 
     links: tuple[str, ...]
@@ -52,16 +47,11 @@ class Traced(NamedTuple):
 class Group:
     """Links that the same paths cross.
 
-    Attributes
-    ----------
-    links : tuple of str
-    paths : tuple of int
-        Which of the traced paths cross them.
-    loss : float
-        The part of the probes that is lost here, there or back, beside the groups next to it.
-    delay : dict of str to float
-        By the names of `QUANTILES`: by how much the delay there and back is above that by the fastest group next to it; of the
-        group of all paths that delay itself. None of a group whose paths no probe has come back on.
+    Attributes:
+        paths: Which of the traced paths cross them.
+        loss: The part of the probes that is lost here, there or back, beside the groups next to it.
+        delay: By the names of `QUANTILES`: by how much the delay there and back is above that by the fastest group next to it;
+            of the group of all paths that delay itself. None of a group whose paths no probe has come back on.
     """
 
     links: tuple[str, ...]
@@ -81,8 +71,6 @@ class Differences(NamedTuple):
 def differences(paths: Sequence[Traced]) -> Differences:
     """Return what the differences between paths of the same two hosts say of their links.
 
-    Examples
-    --------
     >>> delays = [100, 101, 102]
     >>> good = Traced(("h-e", "e-a0", "a0-c"), 3, delays=delays), Traced(("h-e", "e-a1", "a1-c"), 3, delays=delays)
     >>> [(group.links, group.loss, group.delay["min"]) for group in differences(good).groups]
@@ -154,12 +142,9 @@ def _share_loss(group: Group, paths: Sequence[Traced], price: float) -> tuple[in
 def _alike(counts: Sequence[tuple[int, int]], price: float) -> int:
     """Return how many lost alike, from the one that lost the smallest part on.
 
-    Parameters
-    ----------
-    counts : sequence of (int, int)
-        Lost and sent probes, in the order of the parts lost.
-    price : float
-        The gain of the logarithm of the likelihood that an exception has to bring.
+    Args:
+        counts: Lost and sent probes, in the order of the parts lost.
+        price: The gain of the logarithm of the likelihood that an exception has to bring.
     """
     lost = sent = 0
     apart = sum(_likelihood(*each) - price for each in counts)

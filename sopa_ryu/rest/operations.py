@@ -17,13 +17,9 @@ MAX_ITEMS = 1000
 class Problem(Exception):
     """A rejected request: it is answered by a problem document (RFC 9457).
 
-    Parameters
-    ----------
-    status : HTTPStatus
-    detail : str
-        The reason, and what a correct request looks like.
-    headers : dict, optional
-        Further response headers, such as ``Allow``.
+    Args:
+        detail: The reason, and what a correct request looks like.
+        headers: Further response headers, such as ``Allow``.
     """
 
     def __init__(self, status: HTTPStatus, detail: str, headers: dict[str, str] | None = None) -> None:
@@ -47,18 +43,11 @@ def problem_body(problem: Problem) -> bytes:
 class Param(NamedTuple):
     """A parameter of an operation.
 
-    Attributes
-    ----------
-    name : str
-    where : str
-        ``query`` or ``path``.
-    schema : dict
-        JSON Schema of its values.
-    description : str
-        Its meaning and its default.
-    read : callable
-        Parses the text; raises `ValueError` with the expected form.
-    required : bool
+    Attributes:
+        where: ``query`` or ``path``.
+        schema: JSON Schema of its values.
+        description: Its meaning and its default.
+        read: Parses the text; raises `ValueError` with the expected form.
     """
 
     name: str
@@ -72,17 +61,11 @@ class Param(NamedTuple):
 class Listing(NamedTuple):
     """An answer that contains a list, of which a request gets a page.
 
-    Attributes
-    ----------
-    body : dict
-        The rest of the answer.
-    key : str
-        The list's name in the answer.
-    total : int
-        The number of all items.
-    items : iterable
-    describe : callable
-        Converts an item for the answer; called only for the items of the page.
+    Attributes:
+        body: The rest of the answer.
+        key: The list's name in the answer.
+        total: The number of all items.
+        describe: Converts an item for the answer; called only for the items of the page.
     """
 
     body: dict[str, Any]
@@ -100,31 +83,18 @@ class Listing(NamedTuple):
 class Operation(NamedTuple):
     """One method of one path.
 
-    Attributes
-    ----------
-    method, path : str
-        The path in OpenAPI's form, ``/sopa/v1/drains/{name}``.
-    name : str
-        OpenAPI's operationId.
-    summary : str
-    answer : callable
-        Called with the parameters by name; returns the body or a `Listing`.
-    schema : str
-        The answer's schema in `schemas.SCHEMAS`.
-    params : tuple of Param
-    problems : dict of HTTPStatus to str
-        The operation's own problems, each with its condition.
-    body : str
-        The schema in `schemas.SCHEMAS` of the JSON object that a request has, which ``answer`` gets as its argument ``body``;
-        none by default.
-    status : HTTPStatus
-        Of the answer.
-    token : bool
-        Whether it requires the operator token.
-    listed : bool
-        Whether the answer is a `Listing`.
-    costly : bool
-        Whether the answer costs so much that requests without the operator token share it (`sopa_ryu.rest.fairness`).
+    Attributes:
+        method, path: The path in OpenAPI's form, ``/sopa/v1/drains/{name}``.
+        name: OpenAPI's operationId.
+        answer: Called with the parameters by name; returns the body or a `Listing`.
+        schema: The answer's schema in `schemas.SCHEMAS`.
+        problems: The operation's own problems, each with its condition.
+        body: The schema in `schemas.SCHEMAS` of the JSON object that a request has, which ``answer`` gets as its argument
+            ``body``; none by default.
+        status: Of the answer.
+        token: Whether it requires the operator token.
+        listed: Whether the answer is a `Listing`.
+        costly: Whether the answer costs so much that requests without the operator token share it (`sopa_ryu.rest.fairness`).
     """
 
     method: str

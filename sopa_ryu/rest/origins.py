@@ -17,10 +17,8 @@ from sopa_ryu.runtime.clients import is_address, normal_origin
 class Origins:
     """The origins whose pages may open the feed.
 
-    Parameters
-    ----------
-    listed : iterable of str
-        Origins besides the controller's own, such as a proxy's.
+    Args:
+        listed: Origins besides the controller's own, such as a proxy's.
     """
 
     def __init__(self, listed: Iterable[str] = ()) -> None:
@@ -31,12 +29,9 @@ class Origins:
     def objection(self, scheme: str, host: str | None, origin: str | None) -> str | None:
         """Return why a request for the feed is rejected, or None.
 
-        Parameters
-        ----------
-        scheme : str
-            ``http`` or ``https``, as the request came.
-        host, origin : str or None
-            The headers. Without ``Origin`` it is no browser's.
+        Args:
+            scheme: ``http`` or ``https``, as the request came.
+            host, origin: The headers. Without ``Origin`` it is no browser's.
         """
         try:
             own = normal_origin(f"{scheme}://{host or ''}")

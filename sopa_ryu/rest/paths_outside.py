@@ -18,18 +18,11 @@ def paths_outside(
 ) -> dict[str, Any]:
     """Return the candidate paths from a host to an address outside.
 
-    Parameters
-    ----------
-    failures : Failures
-    source : Host
-        No gateway itself.
-    destination : IPv4Address
-    paths_to : callable
-        Returns the answer for a gateway as the destination.
+    Args:
+        source: No gateway itself.
+        paths_to: Returns the answer for a gateway as the destination.
 
-    Returns
-    -------
-    dict
+    Returns:
         As for a host, with the name of the gateway in each path. Paths to gateways that are away are excluded for that.
     """
     tree = failures.tree

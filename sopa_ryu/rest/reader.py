@@ -20,20 +20,13 @@ if TYPE_CHECKING:
 class FabricReader(Protocol):
     """The controller's view of the fabric, read-only.
 
-    Attributes
-    ----------
-    state : FabricState
-        Connections, failures, drains and versions.
-    notifier : Notifier
-        The agents' channel and its sessions.
-    arbiter : ArbiterNotifier
-        The arbiter's.
-    carrier : Carrier
-        The place of the label.
-    no_label : collection of Host
-        The hosts that may not choose paths.
-    health : Monitor
-        Which links lose packets.
+    Attributes:
+        state: Connections, failures, drains and versions.
+        notifier: The agents' channel and its sessions.
+        arbiter: The arbiter's.
+        carrier: The place of the label.
+        no_label: The hosts that may not choose paths.
+        health: Which links lose packets.
     """
 
     state: FabricState
@@ -62,10 +55,8 @@ class FabricReader(Protocol):
     def switch_rules(self, switch: Switch) -> dict[str, Any]:
         """Ask a switch for its rules and compare them with the intended ones, as `rule_audit.rules` does.
 
-        Raises
-        ------
-        SwitchError
-            If the switch is not connected, or does not answer.
+        Raises:
+            SwitchError: If the switch is not connected, or does not answer.
         """
 
 
@@ -75,23 +66,17 @@ class FabricControl(FabricReader, Protocol):
     def set_drained(self, name: str, drained: bool) -> None:
         """Drain (True) or restore (False) a link or switch.
 
-        Raises
-        ------
-        TopologyError, ValueError
-            If it cannot be drained.
-        StateError
-            If the drain cannot be stored; nothing has changed.
-        UndecidedError
-            In a cluster, if the drain cannot be committed; nothing has changed.
+        Raises:
+            TopologyError, ValueError: If it cannot be drained.
+            StateError: If the drain cannot be stored; nothing has changed.
+            UndecidedError: In a cluster, if the drain cannot be committed; nothing has changed.
         """
 
     def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:
         """Have the agent of the first host trace paths, or a flow, to the second one.
 
-        Raises
-        ------
-        TraceError
-            If it cannot now.
+        Raises:
+            TraceError: If it cannot now.
         """
 
     def cancel_trace(self, trace: Trace) -> None:

@@ -13,15 +13,11 @@ class CertificateError(RuntimeError):
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """Return the server's TLS context, for TLS 1.2 or later.
 
-    Parameters
-    ----------
-    certificate, key : Path
-        In PEM; the file may contain intermediate certificates after the server's own.
+    Args:
+        certificate, key: In PEM; the file may contain intermediate certificates after the server's own.
 
-    Raises
-    ------
-    CertificateError
-        If they cannot be read, or do not belong together.
+    Raises:
+        CertificateError: If they cannot be read, or do not belong together.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2

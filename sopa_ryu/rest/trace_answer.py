@@ -26,13 +26,9 @@ Body = dict[str, Any]
 def tell(trace: Trace, failures: Failures, no_label: Collection[Host]) -> Body:
     """Return a trace as REST has it.
 
-    Parameters
-    ----------
-    trace : Trace
-    failures : Failures
-        Of now: a trace of which the version is another one may name paths that are excluded meanwhile.
-    no_label : collection of Host
-        The hosts that may not choose paths.
+    Args:
+        failures: Of now: a trace of which the version is another one may name paths that are excluded meanwhile.
+        no_label: The hosts that may not choose paths.
     """
     tree, asked = failures.tree, trace.asked
     body: Body = {

@@ -24,8 +24,6 @@ Up = tuple[int, ...]
 def links_of(tree: Clos, src: Host, dst: Host, up: Up) -> tuple[str, ...]:
     """Return the names of the links of a path, from the source on.
 
-    Examples
-    --------
     >>> from topologies import FatTree
     >>> tree = FatTree(4)
     >>> links_of(tree, tree.host("h0_0_2"), tree.host("h0_1_2"), (1,))

@@ -9,17 +9,12 @@ from pathlib import Path
 def write_atomically(file: Path, content: bytes, part: str = "") -> None:
     """Write a file so that readers see all of it or its previous content, also after a crash.
 
-    Parameters
-    ----------
-    file : Path
-    content : bytes
-    part : str
-        Name of the temporary file; default: that of the file, as in ``.NAME.part``. Has to differ between concurrent writers.
+    Args:
+        part: Name of the temporary file; default: that of the file, as in ``.NAME.part``. Has to differ between concurrent
+            writers.
 
-    Raises
-    ------
-    OSError
-        If it cannot be written. No part of it remains.
+    Raises:
+        OSError: If it cannot be written. No part of it remains.
     """
     temporary = file.with_name(part or f".{file.name}.part")
     try:

@@ -31,17 +31,11 @@ class Excess(StrEnum):
 class Clients:
     """The connections without a token.
 
-    Parameters
-    ----------
-    share : int
-        The maximum number of connections of one address; of one prefix of 64 bits with IPv6.
-    most : int
-        The maximum number of connections in all.
-    shared : iterable of network
-        Addresses that stand for many clients, such as a proxy's: they have no share of their own, only the total.
+    Args:
+        share: The maximum number of connections of one address; of one prefix of 64 bits with IPv6.
+        most: The maximum number of connections in all.
+        shared: Addresses that stand for many clients, such as a proxy's: they have no share of their own, only the total.
 
-    Examples
-    --------
     >>> clients = Clients(share=1, most=2)
     >>> clients.enter("192.0.2.1"), clients.enter("192.0.2.1"), clients.enter("192.0.2.2"), clients.enter("192.0.2.3")
     (None, <Excess.SHARE: 'share'>, None, <Excess.TOTAL: 'total'>)
@@ -124,13 +118,10 @@ def is_address(host: str) -> bool:
 def normal_origin(origin: str) -> str:
     """Return an origin in lower case and without the scheme's own port.
 
-    Raises
-    ------
-    ValueError
-        If it is not ``http://HOST[:PORT]`` or ``https://HOST[:PORT]``.
-
-    >>> normal_origin("HTTP://Controller.example:80"), normal_origin("https://[2001:DB8::1]:8080")
-    ('http://controller.example', 'https://[2001:db8::1]:8080')
+    Raises:
+        ValueError: If it is not ``http://HOST[:PORT]`` or ``https://HOST[:PORT]``.
+        >>> normal_origin("HTTP://Controller.example:80"), normal_origin("https://[2001:DB8::1]:8080")
+        ('http://controller.example', 'https://[2001:db8::1]:8080')
     """
     parts = urlsplit(origin)
     host = parts.hostname

@@ -20,10 +20,8 @@ PAUSE_SECONDS = 2.0
 class SteadyClock:
     """A clock without the time of pauses.
 
-    Parameters
-    ----------
-    source : callable
-        Returns monotonic seconds.
+    Args:
+        source: Returns monotonic seconds.
     """
 
     def __init__(self, source: Callable[[], float] = time.monotonic) -> None:

@@ -42,13 +42,9 @@ def listening(host: str, port: int, backlog: int) -> Any:
 class Visit:
     """An accepted connection.
 
-    Attributes
-    ----------
-    socket : GreenSocket
-    address : tuple
-        IP address and port of the client; an IPv4 address is written as such.
-    excess : Excess or None
-        Why it has to be turned away.
+    Attributes:
+        address: IP address and port of the client; an IPv4 address is written as such.
+        excess: Why it has to be turned away.
     """
 
     __slots__ = ("_clients", "address", "excess", "socket")
@@ -69,12 +65,8 @@ class Visit:
 class Door:
     """A listening socket of the controller.
 
-    Parameters
-    ----------
-    name : str
-        For logs and metrics.
-    listener : GreenSocket
-    clients : Clients
+    Args:
+        name: For logs and metrics.
     """
 
     def __init__(self, name: str, listener: Any, clients: Clients) -> None:

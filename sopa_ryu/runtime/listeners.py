@@ -21,12 +21,7 @@ NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class SparingLog:
-    """Warnings of which the first of a kind is logged in `SAY_SECONDS`; the next one has the number of those left out.
-
-    Parameters
-    ----------
-    log : logging.Logger
-    """
+    """Warnings of which the first of a kind is logged in `SAY_SECONDS`; the next one has the number of those left out."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -55,13 +50,8 @@ def file_share(wanted: int) -> int:
 def listening(host: str, port: int, backlog: int, make: Callable[..., Any] = sockets.socket) -> Any:
     """Return a listening socket on an IPv4 or IPv6 address, or a name; ``::`` is every address of both.
 
-    Parameters
-    ----------
-    host : str
-    port : int
-    backlog : int
-    make : callable
-        The class of the socket.
+    Args:
+        make: The class of the socket.
     """
     host = host.strip("[]")
     family = sockets.AF_INET6 if ":" in host else sockets.AF_INET

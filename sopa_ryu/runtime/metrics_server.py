@@ -20,10 +20,8 @@ class MetricsError(RuntimeError):
 def served(registry: CollectorRegistry, host: str, port: int, log: logging.Logger) -> Iterator[None]:
     """Answer ``GET /metrics`` on a port with a registry's and the process' metrics, from a thread, until the context ends.
 
-    Raises
-    ------
-    MetricsError
-        If the port is in use, or the address is not this machine's.
+    Raises:
+        MetricsError: If the port is in use, or the address is not this machine's.
     """
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)

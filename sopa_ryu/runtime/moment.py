@@ -17,12 +17,9 @@ SPACING_SECONDS = 0.01
 class Moment(Generic[Thing]):
     """Gathers things until every green thread that can go on has had its turn, and for some milliseconds after the last time.
 
-    Parameters
-    ----------
-    take : callable
-        Called with what was gathered, in its order.
-    spacing : float
-        Seconds from one call to the next, at least, unless `end` is called.
+    Args:
+        take: Called with what was gathered, in its order.
+        spacing: Seconds from one call to the next, at least, unless `end` is called.
     """
 
     def __init__(self, take: Callable[[list[Thing]], object], spacing: float = SPACING_SECONDS) -> None:

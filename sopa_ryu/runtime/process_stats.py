@@ -13,11 +13,9 @@ import greenlet
 def process() -> dict[str, Any]:
     """Return the body of ``GET /sopa/v1/process``.
 
-    Returns
-    -------
-    dict
-        ``pid``, ``memory_mib`` (resident), ``open_files`` and ``greenlets`` (those that have not ended). It examines every object:
-        some 10 ms, and 0.1 s with thousands of agents.
+    Returns:
+        ``pid``, ``memory_mib`` (resident), ``open_files`` and ``greenlets`` (those that have not ended). It examines every
+        object: some 10 ms, and 0.1 s with thousands of agents.
     """
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     gc.unfreeze()  # include the objects that `collector` has frozen

@@ -13,10 +13,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 async def first_signal(tasks: Sequence[asyncio.Task[Any]]) -> int:
     """Wait for the first of `SIGNALS` while tasks run, which run until they are cancelled; return its number.
 
-    Raises
-    ------
-    Exception
-        The error by which a task has ended before.
+    Raises:
+        Exception: The error by which a task has ended before.
     """
     loop = asyncio.get_running_loop()
     received: asyncio.Future[int] = loop.create_future()

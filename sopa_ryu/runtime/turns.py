@@ -21,12 +21,9 @@ TURN_SECONDS = 0.01
 class Turns:
     """A line in which green threads wait once the time is used up, until the sockets have been looked at.
 
-    Parameters
-    ----------
-    seconds : float
-        The time of all of them together.
-    clock : callable
-        Monotonic seconds.
+    Args:
+        seconds: The time of all of them together.
+        clock: Monotonic seconds.
     """
 
     def __init__(self, seconds: float = TURN_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:

@@ -55,23 +55,15 @@ class End(NamedTuple):
 class Report:
     """The outcome of `enable`.
 
-    Attributes
-    ----------
-    switches : set of Switch
-        The switches found in the databases.
-    had : int
-        The number of requested ends of links on which BFD was enabled already; their intervals are unchanged.
-    enabled : int
-        The number of ends on which it was enabled.
-    addressed : int
-        The number of ends that had BFD already, and now require the fabric's address.
-    single : list of End
-        Ends without BFD because their other end was not found: a link with BFD at one end only is down.
-    postponed : list of End
-        Ends without BFD because the switch below has no other live uplink now.
-    problems : dict of str to str
-        From the address of a database that failed to its error. If it failed at the second request, links to its switches may
-        have BFD at their other ends only: call again.
+    Attributes:
+        switches: The switches found in the databases.
+        had: The number of requested ends of links on which BFD was enabled already; their intervals are unchanged.
+        enabled: The number of ends on which it was enabled.
+        addressed: The number of ends that had BFD already, and now require the fabric's address.
+        single: Ends without BFD because their other end was not found: a link with BFD at one end only is down.
+        postponed: Ends without BFD because the switch below has no other live uplink now.
+        problems: From the address of a database that failed to its error. If it failed at the second request, links to its
+            switches may have BFD at their other ends only: call again.
     """
 
     switches: set[Switch] = field(default_factory=set)
@@ -99,29 +91,16 @@ def enable(
 
     Bridges are identified by their datapath ids, ports by their OpenFlow numbers. A database that fails does not affect the others.
 
-    Parameters
-    ----------
-    addresses : iterable of str
-        The switches' databases, such as ``tcp:192.0.2.1:6640``; one may contain several switches.
-    tree : Clos
-    interval_ms : int
-        The transmit interval in ms; three missing packets take the link down.
-    dpids : collection of int, optional
-        Restricts it to links between these switches.
-    uplink : int, optional
-        Restricts it to links of this uplink index: ``up1`` between edge and aggregation, ``up2`` between aggregation and core.
-    timeout : float
-        Seconds for each request to a database.
-    tls : SSLContext, optional
-        For ``ssl:`` addresses, see `topologies.ovsdb.transact`.
-    change : bool
-        False to report what there is, and change nothing.
-    is_last : callable
-        Tell whether an uplink of a switch, by its index, is the last live one of several: it is left for later.
-
-    Returns
-    -------
-    Report
+    Args:
+        addresses: The switches' databases, such as ``tcp:192.0.2.1:6640``; one may contain several switches.
+        interval_ms: The transmit interval in ms; three missing packets take the link down.
+        dpids: Restricts it to links between these switches.
+        uplink: Restricts it to links of this uplink index: ``up1`` between edge and aggregation, ``up2`` between aggregation
+            and core.
+        timeout: Seconds for each request to a database.
+        tls: For ``ssl:`` addresses, see `topologies.ovsdb.transact`.
+        change: False to report what there is, and change nothing.
+        is_last: Tell whether an uplink of a switch, by its index, is the last live one of several: it is left for later.
     """
     report = Report()
     ends: list[End] = []

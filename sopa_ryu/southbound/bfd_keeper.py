@@ -31,20 +31,13 @@ OFF = "silent and one-way loss is not found: give Open vSwitch's database by --s
 class BfdKeeper:
     """A worker that enables BFD, one uplink index after the other, and writes the result to the fabric's state.
 
-    Parameters
-    ----------
-    state : FabricState
-    connections : mapping
-        The sessions of the connected switches.
-    addresses : sequence of str
-        OVSDB addresses; ``*`` as the host means the address from which each switch connects.
-    tls : SSLContext, optional
-        For ``ssl:`` addresses; by default the system's authorities and no client certificate.
-    answers : callable
-        Receives each gateway whose BFD session is up, with True, or which has shut it down, with False.
-    may_change : callable
-        Tell whether this controller commands the switches. One that does not only reads: two that enabled BFD side by side could
-        interrupt the links of two uplink indices at once.
+    Args:
+        connections: The sessions of the connected switches.
+        addresses: OVSDB addresses; ``*`` as the host means the address from which each switch connects.
+        tls: For ``ssl:`` addresses; by default the system's authorities and no client certificate.
+        answers: Receives each gateway whose BFD session is up, with True, or which has shut it down, with False.
+        may_change: Tell whether this controller commands the switches. One that does not only reads: two that enabled BFD side
+            by side could interrupt the links of two uplink indices at once.
     """
 
     def __init__(

@@ -43,10 +43,6 @@ class Connection:
 
     The core's questions are sent by `send` and answered by what `received` and `refused` return; anything else may ask by `ask`,
     which waits.
-
-    Parameters
-    ----------
-    datapath : ryu.controller.controller.Datapath
     """
 
     def __init__(self, datapath: Any) -> None:
@@ -168,15 +164,11 @@ class Connection:
     def ask(self, message: Any) -> list[Any]:
         """Send one of Ryu's request messages and wait for its whole answer.
 
-        Returns
-        -------
-        list
+        Returns:
             The bodies of the reply's messages.
 
-        Raises
-        ------
-        SwitchError
-            If the switch answers with an error, or not at all.
+        Raises:
+            SwitchError: If the switch answers with an error, or not at all.
         """
         xid = self.datapath.set_xid(message)
         answers: hub.Queue = hub.Queue()
@@ -217,12 +209,7 @@ class Connection:
 
 
 class Connections(Mapping[Switch, Connection]):
-    """The connections of the switches that the core knows, as they are at the time of each look.
-
-    Parameters
-    ----------
-    sessions : mapping from Switch to SwitchSession
-    """
+    """The connections of the switches that the core knows, as they are at the time of each look."""
 
     def __init__(self, sessions: Mapping[Switch, SwitchSession]) -> None:
         self._sessions = sessions
@@ -246,10 +233,8 @@ def connection_of(session: SwitchSession) -> Connection:
 class Writer:
     """Has messages sent to each switch in a green thread of its own: a switch that takes nothing delays no other.
 
-    Parameters
-    ----------
-    send_due : callable
-        Called with a session, in its green thread, whenever it may have messages due.
+    Args:
+        send_due: Called with a session, in its green thread, whenever it may have messages due.
     """
 
     def __init__(self, send_due: Callable[[SwitchSession], None]) -> None:

@@ -56,17 +56,9 @@ class _Ports(dict[int, Port]):
 class Datapath(controller.Datapath):
     """A connected switch.
 
-    Parameters
-    ----------
-    socket : SwitchSocket
-    address : tuple of str and int
-
-    Attributes
-    ----------
-    answered_at, unanswered
-        As of `sopa_ryu.southbound.keepalive.Asked`.
-    take_statistics : callable or None
-        Called with each `openflow.PortStatistics`, as soon as it has arrived.
+    Attributes:
+        answered_at, unanswered: As of `sopa_ryu.southbound.keepalive.Asked`.
+        take_statistics: Called with each `openflow.PortStatistics`, as soon as it has arrived.
     """
 
     keepalive: Keepalive | None = None
@@ -138,10 +130,8 @@ class Datapath(controller.Datapath):
     def take(self, kind: int, xid: int, message: bytes | bytearray) -> bool:
         """Note that a message has arrived; return whether that is all that has to be done with it.
 
-        Raises
-        ------
-        ValueError
-            If it is malformed.
+        Raises:
+            ValueError: If it is malformed.
         """
         if kind not in _ANSWERS:
             return False

@@ -24,16 +24,11 @@ UP, ADMIN_DOWN = "up", "admin_down"
 class Found:
     """The outcome of `enable`.
 
-    Attributes
-    ----------
-    enabled : int
-        The number of gateways at whose ports BFD was enabled now.
-    on : int
-        The number of gateways at whose ports it is enabled.
-    answers : dict of Host to bool
-        The gateways whose session is up, with True, and those that have shut it down deliberately, with False.
-    problems : dict of str to str
-        From the address of a database that failed to its error.
+    Attributes:
+        enabled: The number of gateways at whose ports BFD was enabled now.
+        on: The number of gateways at whose ports it is enabled.
+        answers: The gateways whose session is up, with True, and those that have shut it down deliberately, with False.
+        problems: From the address of a database that failed to its error.
     """
 
     enabled: int = 0
@@ -53,19 +48,12 @@ def enable(
 ) -> Found:
     """Enable BFD at the edge switches' ports to gateways where it is not enabled, and read which gateways answer.
 
-    Parameters
-    ----------
-    addresses : iterable of str
-        The switches' databases; one that fails does not affect the others.
-    tree : Clos
-    interval_ms : int
-        The transmit interval in ms.
-    timeout : float
-        Seconds for each request to a database.
-    tls : SSLContext, optional
-        For ``ssl:`` addresses.
-    change : bool
-        False to read only.
+    Args:
+        addresses: The switches' databases; one that fails does not affect the others.
+        interval_ms: The transmit interval in ms.
+        timeout: Seconds for each request to a database.
+        tls: For ``ssl:`` addresses.
+        change: False to read only.
     """
     found = Found()
     for address in dict.fromkeys(addresses):

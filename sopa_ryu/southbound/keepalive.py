@@ -35,22 +35,15 @@ class Pace(NamedTuple):
 def pace(interval: float, most: int, switches: int) -> Pace:
     """Return when switches are asked.
 
-    Parameters
-    ----------
-    interval : float
-        Seconds from an echo request to the next in a small fabric (``--echo-request-interval``).
-    most : int
-        How many requests may stay unanswered (``--maximum-unreplied-echo-requests``); the channel is closed after one more.
-    switches : int
-        How many are asked.
+    Args:
+        interval: Seconds from an echo request to the next in a small fabric (``--echo-request-interval``).
+        most: How many requests may stay unanswered (``--maximum-unreplied-echo-requests``); the channel is closed after one
+            more.
+        switches: How many are asked.
 
-    Returns
-    -------
-    Pace
+    Returns:
         The rest and ``most + 1`` steps are always ``most + 2`` intervals.
 
-    Examples
-    --------
     >>> pace(2.0, 3, 720)
     Pace(rest=2.0, step=2.0)
     >>> pace(2.0, 3, 2400)
@@ -63,12 +56,9 @@ def pace(interval: float, most: int, switches: int) -> Pace:
 class Asked(Protocol):
     """A channel to a switch.
 
-    Attributes
-    ----------
-    answered_at : float
-        When the switch has answered anything last, in monotonic seconds.
-    unanswered : int
-        Echo requests since then.
+    Attributes:
+        answered_at: When the switch has answered anything last, in monotonic seconds.
+        unanswered: Echo requests since then.
     """
 
     answered_at: float
@@ -88,13 +78,9 @@ class Asked(Protocol):
 class Keepalive:
     """The channels in the order in which they are due.
 
-    Parameters
-    ----------
-    interval : float
-    most : int
-        As of `pace`; with 0, nothing is asked.
-    clock, sleep : callable
-        Monotonic seconds; let other green threads work for some seconds.
+    Args:
+        most: As of `pace`; with 0, nothing is asked.
+        clock, sleep: Monotonic seconds; let other green threads work for some seconds.
     """
 
     def __init__(

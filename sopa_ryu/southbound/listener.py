@@ -67,14 +67,9 @@ def tls_context(certificate: str, key: str, authorities: str | None) -> ssl.SSLC
 class SwitchServer:
     """The server of OpenFlow, in the place of Ryu's ``StreamServer``.
 
-    Parameters
-    ----------
-    where : tuple of str and int
-        Address, or path of a Unix domain socket, and port.
-    handle : callable
-        Serves a switch: called with its socket and address.
-    context : SSLContext, optional
-    clients : Clients
+    Args:
+        where: Address, or path of a Unix domain socket, and port.
+        handle: Serves a switch: called with its socket and address.
     """
 
     def __init__(
@@ -135,10 +130,9 @@ class SwitchServer:
 class SwitchSocket:
     """A switch's socket that is read in turns and, until the switch is known, to a limit.
 
-    Attributes
-    ----------
-    waits_for_us : bool
-        Whether something that the switch has sent is handled, or waits for its turn: then its next answer may wait, too.
+    Attributes:
+        waits_for_us: Whether something that the switch has sent is handled, or waits for its turn: then its next answer may
+            wait, too.
     """
 
     def __init__(self, socket: Any) -> None:
@@ -201,10 +195,8 @@ class SwitchSocket:
 def watched(datapath: Any) -> Iterator[None]:
     """Close the connection of a datapath that is not known after `HANDSHAKE_SECONDS`.
 
-    Parameters
-    ----------
-    datapath : ryu.controller.controller.Datapath
-        On a `SwitchSocket`.
+    Args:
+        datapath: On a `SwitchSocket`.
     """
 
     hub = eventlet.hubs.get_hub()

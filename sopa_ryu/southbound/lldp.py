@@ -39,16 +39,11 @@ class Probe(NamedTuple):
 def frame(dpid: int, port: int) -> bytes:
     """Return the probe that a switch sends out of one of its ports.
 
-    Parameters
-    ----------
-    dpid : int
-        The switch's datapath id.
-    port : int
-        The port's OpenFlow number.
+    Args:
+        dpid: The switch's datapath id.
+        port: The port's OpenFlow number.
 
-    Returns
-    -------
-    bytes
+    Returns:
         The whole Ethernet frame.
     """
     return _BEFORE + _tlv(lldp.LLDP_TLV_CHASSIS_ID, _LOCAL + b"dpid:%016x" % dpid) + _port_tlv(port) + _AFTER
@@ -75,21 +70,15 @@ _AFTER = (
 def parse(data: bytes) -> Probe:
     """Parse an LLDP frame of any sender.
 
-    Parameters
-    ----------
-    data : bytes
-        An Ethernet frame.
+    Args:
+        data: An Ethernet frame.
 
-    Returns
-    -------
-    Probe
+    Returns:
         For a probe the sender's datapath id and port. For another LLDP frame None for both, and its system name, chassis id and
         port id in at most 80 printable ASCII characters.
 
-    Raises
-    ------
-    ValueError
-        If ``data`` is not an LLDP frame, or is malformed.
+    Raises:
+        ValueError: If ``data`` is not an LLDP frame, or is malformed.
     """
     if len(data) < _ETHERNET_SIZE:
         raise ValueError(f"not an Ethernet frame: {len(data)} bytes")

@@ -48,11 +48,8 @@ _NX_NAMES = {"eth_type": "eth_type_nxm", "ip_proto": "ip_proto_nxm"}
 def encode(datapath: Any, message: Message) -> Any:
     """Return a message of the core as Ryu's message object, without a transaction id.
 
-    Parameters
-    ----------
-    datapath : ryu.controller.controller.Datapath
-        The switch that it is for.
-    message : Message
+    Args:
+        datapath: The switch that it is for.
     """
     return _ENCODE[type(message)](datapath, message)
 
@@ -241,10 +238,8 @@ def port_statistics(xid: int, message: bytes | bytearray) -> PortStatistics | No
 
     Not by Ryu's parser: a large fabric's switches send tens of thousands of ports' counters each second.
 
-    Raises
-    ------
-    ValueError
-        If it is malformed.
+    Raises:
+        ValueError: If it is malformed.
     """
     try:
         kind, flags = _MULTIPART.unpack_from(message)

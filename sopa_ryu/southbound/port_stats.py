@@ -27,24 +27,16 @@ class PortStatsPoller:
     millisecond, so that a failure never waits behind 720 of them. A switch that has not answered yet is not polled again, and
     delays no other.
 
-    Parameters
-    ----------
-    state : FabricState
-        Only switches that have confirmed their rules are polled.
-    connections : mapping from Switch to Connection
-        The connected switches.
-    interval : float
-        Seconds from one poll of a switch to the next.
-    link_mbit : float or None
-        Capacity of every link in each direction in Mbit/s, of a fabric without rates of its own; None to take the ports'. A single
-        link of another capacity has so many times as much.
+    Args:
+        state: Only switches that have confirmed their rules are polled.
+        connections: The connected switches.
+        interval: Seconds from one poll of a switch to the next.
+        link_mbit: Capacity of every link in each direction in Mbit/s, of a fabric without rates of its own; None to take the
+            ports'. A single link of another capacity has so many times as much.
 
-    Attributes
-    ----------
-    traffic : Traffic
-        The samples.
-    asked, unanswered : int
-        Polls so far, and those that a switch refused, or did not answer.
+    Attributes:
+        traffic: The samples.
+        asked, unanswered: Polls so far, and those that a switch refused, or did not answer.
     """
 
     def __init__(

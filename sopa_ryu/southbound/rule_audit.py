@@ -66,18 +66,12 @@ def rules(
 ) -> dict[str, Any]:
     """Return the body of ``GET /sopa/v1/switches/{name}/rules``.
 
-    Parameters
-    ----------
-    name : str
-        The switch's name.
-    wanted : SwitchRules
-        The intended rules at the fabric's version.
-    version, rules_version : int
-        The fabric's version, and the version of the rules that the switch was sent last.
-    flows : iterable
-        Bodies of the switch's flow statistics.
-    groups : dict
-        From the id of each of the switch's groups to its ports.
+    Args:
+        name: The switch's name.
+        wanted: The intended rules at the fabric's version.
+        version, rules_version: The fabric's version, and the version of the rules that the switch was sent last.
+        flows: Bodies of the switch's flow statistics.
+        groups: From the id of each of the switch's groups to its ports.
     """
     missing = rule_changes.identities(wanted)
     entries = []

@@ -22,20 +22,13 @@ class RuleChecker:
     A switch says nothing when another program changes its entries. An update never waits for this: what was read while the rules
     changed is thrown away, and read again in the next round.
 
-    Parameters
-    ----------
-    sessions : mapping from Switch to SwitchSession
-    interval : float
-        Seconds from one check of a switch to the next; 0 for none.
-    found : callable
-        Called with a session and what is installed in its switch.
+    Args:
+        interval: Seconds from one check of a switch to the next; 0 for none.
+        found: Called with a session and what is installed in its switch.
 
-    Attributes
-    ----------
-    others : set of int
-        First bytes of the cookies of other applications in this controller; their entries are ignored.
-    unanswered : int
-        How many checks a switch refused, or did not answer.
+    Attributes:
+        others: First bytes of the cookies of other applications in this controller; their entries are ignored.
+        unanswered: How many checks a switch refused, or did not answer.
     """
 
     def __init__(

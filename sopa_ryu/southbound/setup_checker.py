@@ -49,21 +49,13 @@ def tls_problems(certificate: str | None, authorities: str | None) -> list[Probl
 class SetupChecker:
     """A worker that verifies the switches, mends what it may, and writes the result to the fabric's state.
 
-    Parameters
-    ----------
-    state : FabricState
-    connections : mapping
-        The connected switches.
-    addresses : sequence of str
-        OVSDB addresses, as of `BfdKeeper`.
-    tls : SSLContext, optional
-        For ``ssl:`` addresses.
-    own : sequence of Problem
-        Problems of the controller's own configuration, which are reported together with the switches'.
-    cluster : bool
-        Several controllers share the fabric.
-    may_change : callable
-        Tell whether this controller commands the switches: what may be mended is another's otherwise.
+    Args:
+        connections: The connected switches.
+        addresses: OVSDB addresses, as of `BfdKeeper`.
+        tls: For ``ssl:`` addresses.
+        own: Problems of the controller's own configuration, which are reported together with the switches'.
+        cluster: Several controllers share the fabric.
+        may_change: Tell whether this controller commands the switches: what may be mended is another's otherwise.
     """
 
     def __init__(

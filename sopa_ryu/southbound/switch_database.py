@@ -28,10 +28,8 @@ MENDED = {"in-band", "fail-mode"}
 def read(address: str, timeout: float = 5.0, tls: ssl.SSLContext | None = None) -> list[SwitchSetup]:
     """Return every bridge of a database.
 
-    Raises
-    ------
-    OvsdbError
-        If it cannot be read.
+    Raises:
+        OvsdbError: If it cannot be read.
     """
     operations = [
         {"op": "select", "table": name, "where": [], "columns": columns} for name, columns in _COLUMNS.items()
@@ -84,10 +82,8 @@ def mend(
 ) -> None:
     """Put right those problems of a bridge that are in `MENDED`.
 
-    Raises
-    ------
-    OvsdbError
-        If the database refuses it.
+    Raises:
+        OvsdbError: If the database refuses it.
     """
     where = [["_uuid", "==", ["uuid", setup.uuid]]]
     operations: list[dict[str, Any]] = []

@@ -17,14 +17,8 @@ MAX_ANSWERING = 16
 class UndeliverableAnswers:
     """Sends ICMP errors for undeliverable packets that switches hand to the controller.
 
-    Parameters
-    ----------
-    tree : Clos
-
-    Attributes
-    ----------
-    decided : Unreachable
-        Which packets are answered, with counts.
+    Attributes:
+        decided: Which packets are answered, with counts.
     """
 
     def __init__(self, tree: Clos) -> None:

@@ -34,12 +34,9 @@ TRY_AGAIN_LATER, POLICY_VIOLATION = 1013, 1008  # RFC 6455's registry of close c
 class Client:
     """One open page.
 
-    Attributes
-    ----------
-    sent : int
-        The last round whose message was sent to it.
-    writing_since : float or None
-        Start of the message that is being sent (`clock.now`); None while there is nothing to send.
+    Attributes:
+        sent: The last round whose message was sent to it.
+        writing_since: Start of the message that is being sent (`clock.now`); None while there is nothing to send.
     """
 
     def __init__(self, socket: WebSocket, peer: str) -> None:
@@ -63,12 +60,9 @@ class Live:
     Each round makes one text for all pages. A slow page skips rounds: it gets the latest text when it has read the one before, so
     that nothing is queued and no other page waits for it. Without a page no text is made.
 
-    Parameters
-    ----------
-    picture : Picture
-        Makes the message.
-    most : int
-        The maximum number of open pages.
+    Args:
+        picture: Makes the message.
+        most: The maximum number of open pages.
     """
 
     def __init__(self, picture: Picture, most: int = MAX_CLIENTS) -> None:

@@ -38,10 +38,9 @@ class Checker:
     def check(self, batch: Iterable[Cell], reserved: Mapping[int, tuple[int, int]] | None = None) -> None:
         """Verify a batch, and take it off the demands; a host's link has cells left, of those sent and of those received.
 
-        Raises
-        ------
-        Conflict
-            If a host or a link carries more than it can, a path is none of the fabric, or more was granted than demanded.
+        Raises:
+            Conflict: If a host or a link carries more than it can, a path is none of the fabric, or more was granted than
+                demanded.
         """
         last, used = 0, Counter[Direction]()
         sends, receives = Counter[tuple[int, int]](), Counter[tuple[int, int]]()

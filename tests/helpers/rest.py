@@ -21,13 +21,8 @@ from topologies import Clos, FatTree
 class Rest:
     """The interface of a fabric, all of whose switches have been heard or none, and requests to it.
 
-    Attributes
-    ----------
-    state : FabricState
-    fabric : StubFabric
-    application : RestApplication
-    directory : Path
-        The files with tokens.
+    Attributes:
+        directory: The files with tokens.
     """
 
     def __init__(

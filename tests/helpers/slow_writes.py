@@ -49,15 +49,19 @@ class SlowWrites:
         with contextlib.suppress(OSError), client, socket.create_connection((place.host, place.client_port)) as node:
             Thread(target=_answer, args=(node, client), daemon=True).start()
             stream = client.makefile("rb")
-            while head := stream.readline():
-                is_write = head.split()[1] in WRITES
-                while not head.endswith(b"\r\n\r\n"):
-                    head += stream.readline() or b"\r\n\r\n"
-                length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-                body = stream.read(int(length[1])) if length else b""
-                if is_write:
+            head = b""
+            for line in stream:
+                head += line
+                if line != b"\r\n":
+                    continue
+                found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+                body = stream.read(length := int(found[1]) if found else 0)
+                if len(body) < length:
+                    break  # the client was killed in the midst of it
+                if head.split()[1] in WRITES:
                     time.sleep(self.seconds)  # how slow the disk is
                 node.sendall(head + body)
+                head = b""
 
 
 def _answer(node: socket.socket, client: socket.socket) -> None:

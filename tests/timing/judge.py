@@ -23,23 +23,15 @@ class Timing:
     ) -> None:
         """Check that a value is at most ``bound``, as a rule.
 
-        Parameters
-        ----------
-        bound
-            In the unit of the value.
-        sample
-            Measures once. It is called 3 to 5 times, and again for each sample that is void.
-        what
-            Is measured, with its unit, for the record.
-        control
-            Runs beside each sample.
-        tolerated
-            By how many seconds the control may be late in a sample that counts.
+        Args:
+            bound: In the unit of the value.
+            sample: Measures once. It is called 3 to 5 times, and again for each sample that is void.
+            what: Is measured, with its unit, for the record.
+            control: Runs beside each sample.
+            tolerated: By how many seconds the control may be late in a sample that counts.
 
-        Raises
-        ------
-        AssertionError
-            Three samples that count miss the bound; or `MAX_VOID` samples were void, so that nothing is known.
+        Raises:
+            AssertionError: Three samples that count miss the bound; or `MAX_VOID` samples were void, so that nothing is known.
         """
         self._judge("at most", bound, sample, what, control, tolerated)
 

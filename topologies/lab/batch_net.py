@@ -67,14 +67,11 @@ class LabLink(Link):
 class LabSwitch(OVSSwitch):
     """An Open vSwitch bridge that needs no shell, reports failed commands, and can be restarted.
 
-    Parameters
-    ----------
-    name : str
-        The bridge's name.
-    interface_settings : callable
-        Maps an interface's name to further columns for ``ovs-vsctl set Interface``.
-    started : callable
-        Called with the name after this switch was started alone: Open vSwitch has cleared its interfaces' queueing disciplines.
+    Args:
+        name: The bridge's name.
+        interface_settings: Maps an interface's name to further columns for ``ovs-vsctl set Interface``.
+        started: Called with the name after this switch was started alone: Open vSwitch has cleared its interfaces' queueing
+            disciplines.
     """
 
     def __init__(
@@ -132,21 +129,13 @@ class LabController(RemoteController):
 class BatchNet(Mininet):
     """A Mininet network of a `ClosTopo`.
 
-    Parameters
-    ----------
-    topo : ClosTopo
-        The fabric.
-    controllers : sequence of (str, int)
-        Addresses and OpenFlow ports of the controllers, to each of which every switch connects.
-    more_links : list of str
-        Further lines for ``ip -batch``, in which ``{name}`` is the process id of the host of that name.
-    more_script : callable
-        Maps a host's name to further lines of the shell script that configures it.
-    interface_settings, started : callable
-        As of `LabSwitch`.
-    say : callable
-        Called with a line of progress.
-    datapath : Datapath
+    Args:
+        topo: The fabric.
+        controllers: Addresses and OpenFlow ports of the controllers, to each of which every switch connects.
+        more_links: Further lines for ``ip -batch``, in which ``{name}`` is the process id of the host of that name.
+        more_script: Maps a host's name to further lines of the shell script that configures it.
+        interface_settings, started: As of `LabSwitch`.
+        say: Called with a line of progress.
     """
 
     def __init__(
@@ -289,10 +278,8 @@ class _Pids(dict[str, int]):
 def run_batch(command: list[str], lines: list[str]) -> None:
     """Run a command that reads lines from stdin.
 
-    Raises
-    ------
-    LabError
-        If it fails, with the first lines of its output.
+    Raises:
+        LabError: If it fails, with the first lines of its output.
     """
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -32,10 +32,8 @@ def seconds_per_packet(datapath: Datapath) -> float:
 
     Processor time, and not the time that passes: what else runs on the machine hardly changes it.
 
-    Raises
-    ------
-    OvsError, LabError
-        If the switches do not start, or no packet arrives.
+    Raises:
+        OvsError, LabError: If the switches do not start, or no packet arrives.
     """
     with PrivateOvs(DIRECTORY) as ovs, _chain(ovs, datapath) as (first, last):
         _pass(first, last)  # fills the caches

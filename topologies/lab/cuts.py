@@ -24,11 +24,8 @@ class Way(Enum):
 class Peer(NamedTuple):
     """What a machine is cut off from.
 
-    Parameters
-    ----------
-    address : IPv4Address
-    port : int or None
-        The machine's own TCP port that the peer connects to; None for all packets between the two.
+    Args:
+        port: The machine's own TCP port that the peer connects to; None for all packets between the two.
     """
 
     address: IPv4Address
@@ -38,8 +35,6 @@ class Peer(NamedTuple):
 def cut_bytecode(peers: Collection[Peer], way: Way) -> str:
     """Return classic BPF, as of ``tc filter ... bpf bytecode``, that loses a machine's packets to or from its peers.
 
-    Examples
-    --------
     >>> cut_bytecode([], Way.SENT)
     '1,6 0 0 4294967295'
     >>> cut_bytecode([Peer(IPv4Address("192.0.2.1"))], Way.RECEIVED)

@@ -40,10 +40,8 @@ class NoDatapathError(RuntimeError):
 def choose(wanted: Datapath | None) -> Datapath:
     """Return the datapath that is wanted, or for None the kernel's if it is there, and else the one in user space.
 
-    Raises
-    ------
-    NoDatapathError
-        If the kernel lacks what it needs.
+    Raises:
+        NoDatapathError: If the kernel lacks what it needs.
     """
     chosen = wanted or (Datapath.KERNEL if kernel_has_it() else Datapath.USER)
     if wanted is Datapath.KERNEL and not kernel_has_it():

@@ -60,31 +60,19 @@ class PrivateEtcd(Startable):
 
     The nodes are killed if the thread that started them ends.
 
-    Parameters
-    ----------
-    directory : Path
-        For data and logs. It is created if it is missing; a memory file system makes writes fast.
-    places : sequence of Place or int
-        Where the nodes are; a number for so many on free ports of loopback.
-    tls : Tls, optional
-    quota : int
-        Bytes of the database; 0 for etcd's own 2 GiB.
-    options : sequence of str
-        Further options of each node.
+    Args:
+        directory: For data and logs. It is created if it is missing; a memory file system makes writes fast.
+        places: Where the nodes are; a number for so many on free ports of loopback.
+        quota: Bytes of the database; 0 for etcd's own 2 GiB.
+        options: Further options of each node.
 
-    Attributes
-    ----------
-    token : str
-        The ``--initial-cluster-token``; etcd's own if it is empty. With another one a new engine has another identity.
-    members : list of int
-        The nodes that are of the engine: all but those that were removed.
+    Attributes:
+        token: The ``--initial-cluster-token``; etcd's own if it is empty. With another one a new engine has another identity.
+        members: The nodes that are of the engine: all but those that were removed.
 
-    Raises
-    ------
-    MissingCommandError
-        On entering, if etcd is not installed.
-    EtcdError
-        On entering, if a node does not start; the text has the end of its log.
+    Raises:
+        MissingCommandError: On entering, if etcd is not installed.
+        EtcdError: On entering, if a node does not start; the text has the end of its log.
     """
 
     def __init__(
@@ -148,10 +136,8 @@ class PrivateEtcd(Startable):
     def remove(self, node: int) -> None:
         """Remove a node that was killed from the engine, as soon as the others agree: if it led, they choose another leader first.
 
-        Raises
-        ------
-        EtcdError
-            If it is not removed within `START_SECONDS`.
+        Raises:
+            EtcdError: If it is not removed within `START_SECONDS`.
         """
         self.members.remove(node)
         deadline = time.monotonic() + START_SECONDS
@@ -226,10 +212,8 @@ class PrivateEtcd(Startable):
     def wait(self, nodes: Sequence[int] | None = None) -> None:
         """Wait until nodes, all by default, answer with a quorum.
 
-        Raises
-        ------
-        EtcdError
-            If one has ended, or `START_SECONDS` have passed.
+        Raises:
+            EtcdError: If one has ended, or `START_SECONDS` have passed.
         """
         deadline = time.monotonic() + START_SECONDS
         for node in self.members if nodes is None else nodes:
@@ -267,17 +251,11 @@ class PrivateEtcd(Startable):
     def ctl(self, *words: str, endpoints: Sequence[int] | None = None, timeout: str = "20s") -> str:
         """Run etcdctl as an administrator, and return its output.
 
-        Parameters
-        ----------
-        *words : str
-        endpoints : sequence of int, optional
-            The nodes that it is sent to; all by default.
-        timeout : str
+        Args:
+            endpoints: The nodes that it is sent to; all by default.
 
-        Raises
-        ------
-        EtcdError
-            If it fails.
+        Raises:
+            EtcdError: If it fails.
         """
         nodes = self.members if endpoints is None else endpoints
         command = [

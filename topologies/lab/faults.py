@@ -14,10 +14,8 @@ from topologies.structure import Clos, Node, Switch, TopologyError
 def sending_port(tree: Clos, name: str, towards: str) -> tuple[Switch, int]:
     """Return the switch, and its port, that send what a link between switches carries towards one of its ends.
 
-    Raises
-    ------
-    TopologyError
-        If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
+    Raises:
+        TopologyError: If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
     """
     link = tree.link_by_name(name)
     if not isinstance(link.lower, Switch):
@@ -34,19 +32,12 @@ def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
 
     The carrier stays up at both ends, no counter counts a loss, and the other direction works unless it is silent too.
 
-    Parameters
-    ----------
-    lab : Lab
-    name : str
-        A link between switches.
-    towards : str
-        The end that receives nothing, ``c0_1``.
-    silent : bool
+    Args:
+        name: A link between switches.
+        towards: The end that receives nothing, ``c0_1``.
 
-    Raises
-    ------
-    TopologyError
-        If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
+    Raises:
+        TopologyError: If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
     """
     switch, port = sending_port(lab.tree, name, towards)
     run_batch(["tc", "-batch", "-"], [silence(lab.interface(switch, port), silent)])
@@ -55,12 +46,9 @@ def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
 def set_rate(lab: Lab, name: str, towards: str, share: float) -> None:
     """Let one direction of a link between switches have a share of its rate, or all of it again with 1.
 
-    Raises
-    ------
-    ValueError
-        If the share is not above 0 and at most 1, or the lab's links have no rate.
-    TopologyError
-        As of `set_silent`.
+    Raises:
+        ValueError: If the share is not above 0 and at most 1, or the lab's links have no rate.
+        TopologyError: As of `set_silent`.
     """
     switch, port = sending_port(lab.tree, name, towards)
     lab.set_share(lab.interface(switch, port), share)
@@ -71,17 +59,11 @@ def silence_switch(lab: Lab, name: str, silent: bool) -> None:
 
     No port loses its carrier and the OpenFlow channel stays open, so that only BFD detects it.
 
-    Parameters
-    ----------
-    lab : Lab
-    name : str
-        An aggregation or core switch: a host's link cannot be silent.
-    silent : bool
+    Args:
+        name: An aggregation or core switch: a host's link cannot be silent.
 
-    Raises
-    ------
-    TopologyError
-        If the fabric has no such switch.
+    Raises:
+        TopologyError: If the fabric has no such switch.
     """
     switch = lab.tree.switch(name)
     for neighbour in lab.tree.ports(switch).values():
@@ -95,10 +77,8 @@ def kill_switch(lab: Lab, name: str) -> None:
 
     The same as Mininet's ``switch NAME stop`` at the lab's prompt. For a dead switch it does nothing.
 
-    Raises
-    ------
-    TopologyError
-        If the fabric has no such switch.
+    Raises:
+        TopologyError: If the fabric has no such switch.
     """
     lab.node(lab.tree.switch(name)).stop(deleteIntfs=False)
 
@@ -108,10 +88,8 @@ def restore_switch(lab: Lab, name: str) -> None:
 
     It connects to the controller immediately, before BFD is up on its links.
 
-    Raises
-    ------
-    TopologyError
-        If the fabric has no such switch.
+    Raises:
+        TopologyError: If the fabric has no such switch.
     """
     if not _lives(lab, name):
         lab.node(lab.tree.switch(name)).start(lab.net.controllers)
@@ -125,16 +103,11 @@ def swap_cables(lab: Lab, first: str, second: str) -> None:
     `set_silent` a link's name still means the same cable. The switch reports both ports as removed and added, and their BFD
     sessions start anew.
 
-    Parameters
-    ----------
-    lab : Lab
-    first, second : str
-        Links of one level with one common end; if that is a core switch, they lead to different pods.
+    Args:
+        first, second: Links of one level with one common end; if that is a core switch, they lead to different pods.
 
-    Raises
-    ------
-    TopologyError
-        If the fabric has no such links, or they do not end at one switch.
+    Raises:
+        TopologyError: If the fabric has no such links, or they do not end at one switch.
     """
     links = [lab.tree.link_by_name(name) for name in (first, second)]
     one, other = links

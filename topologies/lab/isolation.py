@@ -83,10 +83,8 @@ class IsolationError(OSError):
 def require(*commands: str) -> None:
     """Check that programs are installed, in ``PATH`` or in an ``sbin`` directory.
 
-    Raises
-    ------
-    MissingCommandError
-        With every missing program, the Debian packages that contain them, and ``make install``.
+    Raises:
+        MissingCommandError: With every missing program, the Debian packages that contain them, and ``make install``.
     """
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN))
     missing = [command for command in commands if shutil.which(command, path=path) is None]
@@ -115,23 +113,16 @@ def isolated(main: Callable[[], int]) -> int:
     ``main``, which has `GRACE_SECONDS` to end; Ctrl-C at the terminal raises KeyboardInterrupt in ``main``. No process,
     interface, mount or file of ``/run`` remains, even if the caller is killed. Calls can be nested.
 
-    Parameters
-    ----------
-    main : callable
-        Runs in a child process, so that its changes in memory are lost. Returns an exit status.
+    Args:
+        main: Runs in a child process, so that its changes in memory are lost. Returns an exit status.
 
-    Returns
-    -------
-    int
+    Returns:
         The exit status of ``main``, or its ``SystemExit`` code; 1 after an exception (shown on stderr), 130 after
         KeyboardInterrupt, 128 + n after signal n.
 
-    Raises
-    ------
-    NotRootError
-        If the caller is not root.
-    IsolationError
-        If the kernel refuses the namespaces or a mount.
+    Raises:
+        NotRootError: If the caller is not root.
+        IsolationError: If the kernel refuses the namespaces or a mount.
     """
     if os.geteuid() != 0:
         raise NotRootError

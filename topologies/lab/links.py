@@ -57,8 +57,6 @@ def at_rate(tree: Clos, rate_mbit: float) -> Clos:
 
     Where the fabric has no rates, all levels of links have the same. The names of `Clos.mbit` and of single links stay.
 
-    Examples
-    --------
     >>> fabric = Clos(1, 2, 2, 0, 4, mbit={"host": 10_000, "edge": 40_000}, links={"e0_1-a0_1": 20_000})
     >>> lab = at_rate(fabric, 4.0)
     >>> lab.capacity(lab.link_by_name("e0_0-a0_0")), lab.capacity(lab.link_by_name("e0_1-a0_1"))
@@ -75,23 +73,14 @@ def at_rate(tree: Clos, rate_mbit: float) -> Clos:
 def calibrated_rate(tree: Clos, seconds_per_packet: float, kernel: bool = False, processors: int = 2) -> float:
     """Return the link rate in Mbit/s that leaves a machine at least a quarter of its processors' time while every host sends.
 
-    Parameters
-    ----------
-    tree : Clos
-    seconds_per_packet : float
-        Processor time of a packet on a path between pods: `calibration.seconds_per_packet`.
-    kernel : bool
-        Whether the kernel's datapath forwards, on all processors; otherwise one thread of the switch daemon does.
-    processors : int
-        Number of processors; of one, the thread that forwards leaves nothing idle, so half the rate is for that.
+    Args:
+        seconds_per_packet: Processor time of a packet on a path between pods: `calibration.seconds_per_packet`.
+        kernel: Whether the kernel's datapath forwards, on all processors; otherwise one thread of the switch daemon does.
+        processors: Number of processors; of one, the thread that forwards leaves nothing idle, so half the rate is for that.
 
-    Returns
-    -------
-    float
+    Returns:
         With two significant digits, from 0.1 to 40, or to 1000 with the kernel's datapath.
 
-    Examples
-    --------
     >>> from topologies import FatTree
     >>> calibrated_rate(FatTree(4), 20e-6), calibrated_rate(FatTree(8), 20e-6), calibrated_rate(FatTree(8), 60e-6)
     (4.0, 0.5, 0.17)

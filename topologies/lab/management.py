@@ -31,19 +31,11 @@ _HOOK = {Way.SENT: "ingress", Way.RECEIVED: "egress"}  # as the bridge's port se
 class ManagementNetwork(Startable):
     """A bridge in the lab's root namespace, and a network namespace for each machine, as a context manager.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Of the machines.
+    Args:
+        names: Of the machines.
 
-    Attributes
-    ----------
-    names : tuple of str
-
-    Raises
-    ------
-    LabError
-        On entering, outside `isolation.isolated`, or if ``ip`` or ``tc`` fails.
+    Raises:
+        LabError: On entering, outside `isolation.isolated`, or if ``ip`` or ``tc`` fails.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

@@ -49,38 +49,25 @@ _RX_PACKETS = re.compile(r"^\s*port\s+(\S+?):\s+rx pkts=(\d+)", re.MULTILINE)
 class Lab(Startable):
     """A running fabric, as a context manager.
 
-    Parameters
-    ----------
-    tree : Clos
-        The fabric.
-    rate_mbit : float, optional
-        Rate of hosts' links in each direction in Mbit/s; all others are in proportion (`links.at_rate`). None for no limit.
-    queue_packets : int
-        Length of a link's queue in full-size frames, if it has a rate.
-    controller_port : int, optional
-        The controller's port on 127.0.0.1; None for no controller.
-    say : callable
-        Called with each line of progress.
-    bfd : bool
-        Whether BFD runs on every link between switches (`bfd_interval_ms`). The switches then connect to the controller when all
-        sessions are up.
-    datapath : Datapath
-        What forwards the packets: see `datapath.choose`.
-    controllers : sequence of (str, int), optional
-        Addresses and OpenFlow ports of several controllers, instead of ``controller_port``.
+    Args:
+        tree: The fabric.
+        rate_mbit: Rate of hosts' links in each direction in Mbit/s; all others are in proportion (`links.at_rate`). None for no
+            limit.
+        queue_packets: Length of a link's queue in full-size frames, if it has a rate.
+        controller_port: The controller's port on 127.0.0.1; None for no controller.
+        say: Called with each line of progress.
+        bfd: Whether BFD runs on every link between switches (`bfd_interval_ms`). The switches then connect to the controller
+            when all sessions are up.
+        datapath: What forwards the packets: see `datapath.choose`.
+        controllers: Addresses and OpenFlow ports of several controllers, instead of ``controller_port``.
 
-    Attributes
-    ----------
-    bfd_ms : int
-        BFD's interval in ms, of which three without a packet are a failure. May be set before the start.
-    beyond : IPv4Network or None
-        A network of the lab's root namespace that hosts reach, too. May be set before the start.
+    Attributes:
+        bfd_ms: BFD's interval in ms, of which three without a packet are a failure. May be set before the start.
+        beyond: A network of the lab's root namespace that hosts reach, too. May be set before the start.
 
-    Raises
-    ------
-    MissingCommandError, OvsError, LabError
-        On entering, if a program is not installed, a part does not start (the others are stopped), or it is not inside
-        `isolation.isolated`.
+    Raises:
+        MissingCommandError, OvsError, LabError: On entering, if a program is not installed, a part does not start (the others
+            are stopped), or it is not inside `isolation.isolated`.
     """
 
     def __init__(
@@ -156,10 +143,8 @@ class Lab(Startable):
 
         Like Mininet's ``link A B down``, but without the nodes' shells, which may be busy.
 
-        Raises
-        ------
-        TopologyError
-            If the fabric has no such link.
+        Raises:
+            TopologyError: If the fabric has no such link.
         """
         link = self.tree.link_by_name(name)
         state = "up" if up else "down"
@@ -194,10 +179,8 @@ class Lab(Startable):
     def set_share(self, interface: str, share: float) -> None:
         """Give an interface of a switch a share of its rate; 1 for all of it.
 
-        Raises
-        ------
-        ValueError
-            If the share is not above 0 and at most 1, or the links have no rate.
+        Raises:
+            ValueError: If the share is not above 0 and at most 1, or the links have no rate.
         """
         if not 0 < share <= 1:
             raise ValueError(f"a link's rate can fall to a share above 0 and at most 1, not {share:g}")

@@ -26,22 +26,15 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def raise_send_buffers(pid: int, size: int) -> int:
     """Raise the send buffer of every send-only packet socket of a process: one that is bound to no protocol.
 
-    Parameters
-    ----------
-    pid : int
-        The process id.
-    size : int
-        Bytes of frames in flight in the kernel's accounting (a full frame takes some 2.3 KB).
+    Args:
+        pid: The process id.
+        size: Bytes of frames in flight in the kernel's accounting (a full frame takes some 2.3 KB).
 
-    Returns
-    -------
-    int
+    Returns:
         The number of such sockets; 0 before the process has sent anything.
 
-    Raises
-    ------
-    OSError
-        If the process has ended or the caller lacks CAP_SYS_PTRACE or CAP_NET_ADMIN.
+    Raises:
+        OSError: If the process has ended or the caller lacks CAP_SYS_PTRACE or CAP_NET_ADMIN.
     """
     return _raise(pid, False, _SO_SNDBUFFORCE, size)
 

@@ -40,19 +40,13 @@ class PrivateOvs(Startable):
     While it is entered, the ``OVS_*DIR`` variables of this process contain the directory, so that Mininet and every
     ``ovs-*`` command use it. Both daemons are killed if the thread that entered it ends.
 
-    Parameters
-    ----------
-    directory : Path
-        For the database, sockets, pid files and logs, which stay there. It is created if it is missing.
-    dummy : bool
-        Replace every datapath and port type by the dummy one.
+    Args:
+        directory: For the database, sockets, pid files and logs, which stay there. It is created if it is missing.
+        dummy: Replace every datapath and port type by the dummy one.
 
-    Raises
-    ------
-    MissingCommandError
-        On entering, if Open vSwitch is not installed.
-    OvsError
-        On entering, if a daemon does not start; the text has the end of its log.
+    Raises:
+        MissingCommandError: On entering, if Open vSwitch is not installed.
+        OvsError: On entering, if a daemon does not start; the text has the end of its log.
     """
 
     def __init__(self, directory: Path, dummy: bool = False) -> None:
@@ -105,10 +99,8 @@ class PrivateOvs(Startable):
 
         For thousands of rows: ``ovs-vsctl`` takes quadratic time for them.
 
-        Raises
-        ------
-        OvsError
-            If the database refuses it.
+        Raises:
+            OvsError: If the database refuses it.
         """
         try:
             return ovsdb.transact(self.database, operations, DATABASE_SECONDS)
@@ -204,21 +196,14 @@ class DummyFabric:
     Bridges, ports (``e0_0-eth1``), their numbers and datapath ids are the fabric's. The ports are not connected to one
     another.
 
-    Parameters
-    ----------
-    tree : Clos
-        The fabric.
-    ovs : PrivateOvs
-        Entered, with ``dummy=True``.
-    controller : str, optional
-        The controller's address, such as ``"tcp:127.0.0.1:6653"``.
-    switches : collection of Switch, optional
-        Those of its switches that there are; all by default.
+    Args:
+        tree: The fabric.
+        ovs: Entered, with ``dummy=True``.
+        controller: The controller's address, such as ``"tcp:127.0.0.1:6653"``.
+        switches: Those of its switches that there are; all by default.
 
-    Raises
-    ------
-    OvsError
-        If Open vSwitch refuses the bridges.
+    Raises:
+        OvsError: If Open vSwitch refuses the bridges.
     """
 
     def __init__(

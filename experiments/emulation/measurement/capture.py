@@ -47,12 +47,8 @@ class TracedFlow:
 class Capture:
     """Records the data packets of flows from `start` to `stop`, in a thread.
 
-    Parameters
-    ----------
-    tree : Clos
-    netns, interface : callable
-        Return the path of the network namespace of a host, and the name of its interface there.
-    flows : list of TracedFlow
+    Args:
+        netns, interface: Return the path of the network namespace of a host, and the name of its interface there.
     """
 
     def __init__(
@@ -93,11 +89,8 @@ class Capture:
     def arrivals(self, flow: TracedFlow, begin: float) -> list[list[float]]:
         """Return ``[seconds, packet, up1, up2, delay_ms]`` of each received data packet that was also captured at the sender.
 
-        Parameters
-        ----------
-        flow : TracedFlow
-        begin : float
-            Start of the run, in seconds since 1970.
+        Args:
+            begin: Start of the run, in seconds since 1970.
         """
         if not flow.sent:
             return []

@@ -18,10 +18,8 @@ _KEY = struct.Struct("=Q4sHH")
 class FastRecoveries:
     """Counts the fast recoveries of every connection of this machine, as a context manager.
 
-    Raises
-    ------
-    BpfError, BuildError
-        On entering, if the kernel lacks the tracepoint, or the program cannot be compiled or loaded.
+    Raises:
+        BpfError, BuildError: On entering, if the kernel lacks the tracepoint, or the program cannot be compiled or loaded.
     """
 
     def __enter__(self) -> FastRecoveries:
@@ -39,13 +37,9 @@ class FastRecoveries:
     def entered(self, netns: int, source: IPv4Address, port: int | None = None) -> int:
         """Return how often a connection has entered fast recovery so far.
 
-        Parameters
-        ----------
-        netns : int
-            Cookie of the network namespace of the connection.
-        source : IPv4Address
-        port : int, optional
-            Source port of the connection; default: the sum over all ports of the address.
+        Args:
+            netns: Cookie of the network namespace of the connection.
+            port: Source port of the connection; default: the sum over all ports of the address.
         """
         if port is not None:
             value = libbpf.lookup(self._flows, _KEY.pack(netns, source.packed, port, 0), 8)

@@ -22,10 +22,8 @@ class CaptureError(RuntimeError):
 class LinkCapture(Startable):
     """TCP's packets of data at all interfaces of this network namespace, as a context manager.
 
-    Parameters
-    ----------
-    file : Path
-        Where they are written.
+    Args:
+        file: Where they are written.
     """
 
     def __init__(self, file: Path) -> None:
@@ -56,10 +54,8 @@ class LinkCapture(Startable):
     def stop(self) -> None:
         """End it. May be repeated.
 
-        Raises
-        ------
-        CaptureError
-            If it has lost packets.
+        Raises:
+            CaptureError: If it has lost packets.
         """
         if self._process is None:
             return

@@ -26,15 +26,11 @@ _TYPE = 0x3FFF
 class QueueLengths:
     """Packets waiting in the root queueing disciplines of interfaces.
 
-    Parameters
-    ----------
-    interfaces : mapping
-        From the path of a network namespace (None for that of the caller) to the names of interfaces there.
+    Args:
+        interfaces: From the path of a network namespace (None for that of the caller) to the names of interfaces there.
 
-    Attributes
-    ----------
-    series : dict
-        From the name of an interface to the length of its queue at each sample.
+    Attributes:
+        series: From the name of an interface to the length of its queue at each sample.
     """
 
     def __init__(self, interfaces: Mapping[str | None, Sequence[str]]) -> None:

@@ -24,15 +24,10 @@ _ETHERTYPE_IPV4, _PROTOCOL_TCP = 0x0800, 6
 class Seen(NamedTuple):
     """A packet of TCP as it passed an interface.
 
-    Parameters
-    ----------
-    at_ns : int
-        Time of the machine's clock.
-    interface : int
-        Index.
-    outgoing : bool
-    packet : tuple of int
-        What tells it from all others: addresses, ports, sequence number, identification.
+    Args:
+        at_ns: Time of the machine's clock.
+        interface: Index.
+        packet: What tells it from all others: addresses, ports, sequence number, identification.
     """
 
     at_ns: int
@@ -49,16 +44,11 @@ class Seen(NamedTuple):
 class SlotCheck(NamedTuple):
     """What a capture shows.
 
-    Parameters
-    ----------
-    packets : int
-        Packets of data that were sent.
-    late_ns : list of int
-        For each of them, the time since the beginning of its slot, in order of size.
-    used : int
-        Slots of links in which packets passed.
-    shared : int
-        Those in which packets of several pairs of hosts did.
+    Args:
+        packets: Packets of data that were sent.
+        late_ns: For each of them, the time since the beginning of its slot, in order of size.
+        used: Slots of links in which packets passed.
+        shared: Those in which packets of several pairs of hosts did.
     """
 
     packets: int
@@ -74,10 +64,8 @@ class SlotCheck(NamedTuple):
 def read_capture(capture: bytes) -> Iterator[Seen]:
     """Yield the TCP packets of a capture by ``tcpdump -i any -y LINUX_SLL2 --time-stamp-precision=nano``.
 
-    Raises
-    ------
-    ValueError
-        If it is of another form. A record that is cut off at its end is left out.
+    Raises:
+        ValueError: If it is of another form. A record that is cut off at its end is left out.
     """
     if len(capture) < _FILE.size:
         raise ValueError(f"it has {len(capture)} bytes")
@@ -113,21 +101,13 @@ def check(
 ) -> SlotCheck:
     """Return what a capture shows of slots.
 
-    Parameters
-    ----------
-    seen : iterable of Seen
-        In order of time.
-    hosts : mapping of int to int
-        Addresses of hosts by the index of the interface of their edge switch towards them.
-    links : iterable of int
-        Indices of the interfaces at the ends of links between switches.
-    slot_ns : int
-        Length of a slot.
-    zero_ns : int
-        The beginning of slot 0 by the machine's clock.
+    Args:
+        seen: In order of time.
+        hosts: Addresses of hosts by the index of the interface of their edge switch towards them.
+        links: Indices of the interfaces at the ends of links between switches.
+        slot_ns: Length of a slot.
+        zero_ns: The beginning of slot 0 by the machine's clock.
 
-    Examples
-    --------
     Host 1 sends to host 2 in slot 0, and host 3 in the same slot, over the same link (interface 9); slots have 100 ns:
 
     >>> one, other = (1, 2, 7, 7, 0, 1), (3, 2, 7, 7, 0, 1)

@@ -23,9 +23,7 @@ KEPT = {
 def tcp_counters(namespaces: Iterable[str]) -> Counter[str]:
     """Return the sums of the counters over network namespaces, given by their paths.
 
-    Returns
-    -------
-    Counter
+    Returns:
         From a name such as ``TcpExtTCPSackRecovery`` to the value since creation of the namespaces.
     """
     sums: Counter[str] = Counter()

@@ -19,27 +19,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class TcpInfo(NamedTuple):
     """Fields of ``struct tcp_info``. With several subflows, sums of the counters and the largest round-trip time.
 
-    Attributes
-    ----------
-    rtt_us : int
-        Smoothed round-trip time in microseconds.
-    cwnd : int
-        Congestion window in segments.
-    retransmits : int
-        Retransmitted segments.
-    segments_out, segments_in : int
-        Segments sent and received.
-    data_in : int
-        Received segments with data.
-    spurious : int
-        Duplicates reported by the receiver (DSACK, RFC 2883).
-    reorderings : int
-        Number of times the sender has detected reordering.
-    out_of_order : int
-        Segments received after a later one.
-    timeouts : int
-        Expirations of the retransmission timer.
-    subflows : int
+    Attributes:
+        rtt_us: Smoothed round-trip time in microseconds.
+        cwnd: Congestion window in segments.
+        retransmits: Retransmitted segments.
+        segments_out, segments_in: Segments sent and received.
+        data_in: Received segments with data.
+        spurious: Duplicates reported by the receiver (DSACK, RFC 2883).
+        reorderings: Number of times the sender has detected reordering.
+        out_of_order: Segments received after a later one.
+        timeouts: Expirations of the retransmission timer.
     """
 
     rtt_us: int

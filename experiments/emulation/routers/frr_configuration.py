@@ -51,13 +51,8 @@ def sessions(tree: Clos) -> dict[Switch, list[Session]]:
 def bgp_configuration(tree: Clos, router: Switch, number: int, its: list[Session]) -> str:
     """Return the configuration of ``bgpd``: eBGP to every neighbour, multipath over all equal routes, BFD on each session.
 
-    Parameters
-    ----------
-    tree : Clos
-    router : Switch
-    number : int
-        Unique in the fabric, from 1. The BGP router id is derived from it; it is not an address in use.
-    its : list of Session
+    Args:
+        number: Unique in the fabric, from 1. The BGP router id is derived from it; it is not an address in use.
     """
     lines = [
         f"router bgp {autonomous_system(tree, router)}",

@@ -24,17 +24,12 @@ _USER = "frr", "frr"
 class Daemons:
     """The daemons of all routers, by name of the router.
 
-    Parameters
-    ----------
-    directory : Path
-        Directory of configurations and logs.
-    netns : callable
-        Returns the path of the network namespace of a router.
+    Args:
+        directory: Directory of configurations and logs.
+        netns: Returns the path of the network namespace of a router.
 
-    Raises
-    ------
-    LabError
-        If FRR is not installed.
+    Raises:
+        LabError: If FRR is not installed.
     """
 
     def __init__(self, directory: Path, netns: Callable[[str], str]) -> None:
@@ -58,15 +53,11 @@ class Daemons:
 
         A daemon that does not find zebra waits 10 s before it tries again. What bgpd registers before bfdd is there can be lost.
 
-        Parameters
-        ----------
-        configurations : mapping
-            Of each router, from the name of a daemon to its configuration; default: empty.
+        Args:
+            configurations: Of each router, from the name of a daemon to its configuration; default: empty.
 
-        Raises
-        ------
-        LabError
-            If a daemon ends, or is not ready after `START_SECONDS`.
+        Raises:
+            LabError: If a daemon ends, or is not ready after `START_SECONDS`.
         """
         for router in configurations:
             sockets = _SOCKETS / router

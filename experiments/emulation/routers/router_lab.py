@@ -36,24 +36,16 @@ _SEED = Path("/proc/sys/net/ipv4/fib_multipath_hash_seed")  # Linux 6.11
 class RouterLab:
     """A fabric of routers, as a context manager inside `topologies.lab.isolation.isolated`.
 
-    Parameters
-    ----------
-    tree : Clos
-    rate_mbit : float
-        Rate of hosts' links in Mbit/s; all others are in proportion (`topologies.lab.links.at_rate`).
-    queue_packets : int
-        Capacity of the queue of a link in full frames.
-    say : callable
-        Receives progress messages.
-    directory : Path
-        Directory of configurations and logs.
-    sysctls : mapping
-        Settings of every router under ``/proc/sys/net``.
+    Args:
+        rate_mbit: Rate of hosts' links in Mbit/s; all others are in proportion (`topologies.lab.links.at_rate`).
+        queue_packets: Capacity of the queue of a link in full frames.
+        say: Receives progress messages.
+        directory: Directory of configurations and logs.
+        sysctls: Settings of every router under ``/proc/sys/net``.
 
-    Raises
-    ------
-    MissingCommandError, LabError
-        On entering, if FRR is not installed or routes are incomplete. Everything started is stopped.
+    Raises:
+        MissingCommandError, LabError: On entering, if FRR is not installed or routes are incomplete. Everything started is
+            stopped.
     """
 
     def __init__(
@@ -131,10 +123,8 @@ class RouterLab:
     def set_share(self, interface: str, share: float) -> None:
         """Give an interface of a router a share of its rate; 1 for all of it.
 
-        Raises
-        ------
-        ValueError
-            If the share is not above 0 and at most 1.
+        Raises:
+            ValueError: If the share is not above 0 and at most 1.
         """
         if not 0 < share <= 1:
             raise ValueError(f"a link's rate can fall to a share above 0 and at most 1, not {share:g}")
@@ -242,10 +232,8 @@ class RouterLab:
     def await_settled(self) -> None:
         """Wait until BFD is up on exactly the working links, and edge routers have exactly the remaining routes.
 
-        Raises
-        ------
-        LabError
-            After `READY_SECONDS`.
+        Raises:
+            LabError: After `READY_SECONDS`.
         """
         deadline = time.monotonic() + READY_SECONDS
         alive = [router for router in self.tree.switches() if self._failed.alive(router)]

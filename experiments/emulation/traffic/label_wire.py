@@ -19,19 +19,12 @@ _TIME = struct.Struct("qq")
 class LabelWire:
     """Captures from entering until leaving the context.
 
-    Parameters
-    ----------
-    lab : Lab
-    host : Host
-    protocol : int
-        The IPv4 protocol of the packets.
-    port : int
-        Their destination port.
+    Args:
+        protocol: The IPv4 protocol of the packets.
+        port: Their destination port.
 
-    Attributes
-    ----------
-    seen : list of (float, tuple)
-        Each packet's time in seconds since 1970, and the two hops of its label; None of one without a label.
+    Attributes:
+        seen: Each packet's time in seconds since 1970, and the two hops of its label; None of one without a label.
     """
 
     def __init__(self, lab: Lab, host: Host, protocol: int, port: int) -> None:

@@ -30,21 +30,13 @@ class TransferError(RuntimeError):
 class TransferResult:
     """The result of one transfer so far.
 
-    Attributes
-    ----------
-    number : int
-        Index in the plan.
-    transfer : Transfer
-    started, ended : float or None
-        Times of opening and of the last received byte, in seconds after the start of the run.
-    received : int
-        Received bytes.
-    sender, receiver : TcpInfo or None
-        Latest statistics of both ends.
-    cwnd : list
-        Pairs of seconds and congestion window in segments.
-    series : list of float
-        Received payload in each interval of `SERIES_SECONDS`, in Mbit/s.
+    Attributes:
+        number: Index in the plan.
+        started, ended: Times of opening and of the last received byte, in seconds after the start of the run.
+        received: Received bytes.
+        sender, receiver: Latest statistics of both ends.
+        cwnd: Pairs of seconds and congestion window in segments.
+        series: Received payload in each interval of `SERIES_SECONDS`, in Mbit/s.
     """
 
     number: int
@@ -80,17 +72,11 @@ class TransferResult:
 class Connection:
     """The two sockets of a transfer, driven by a loop.
 
-    Parameters
-    ----------
-    its : TransferResult
-        Updated with all results.
-    sender : socket.socket
-        Bound, not connected.
-    loop : Loop
-    buffer : bytearray
-        Scratch space for received data, which are discarded.
-    ended : callable
-        Called once at the end.
+    Args:
+        its: Updated with all results.
+        sender: Bound, not connected.
+        buffer: Scratch space for received data, which are discarded.
+        ended: Called once at the end.
     """
 
     def __init__(
@@ -148,10 +134,8 @@ class Connection:
     def end(self, latest: float | None = None) -> None:
         """Record the final statistics, and close both ends with a reset.
 
-        Parameters
-        ----------
-        latest : float, optional
-            Latest possible end time of a transfer without a size.
+        Args:
+            latest: Latest possible end time of a transfer without a size.
         """
         if self._over:
             return

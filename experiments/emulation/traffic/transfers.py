@@ -28,17 +28,10 @@ _BACKLOG = 512
 class Transfers:
     """All transfers of a plan.
 
-    Parameters
-    ----------
-    tree : Clos
-    plan : Plan
-    netns : callable
-        Returns the path of the network namespace of a host.
-    seed : int
-        Seed of the ports of the senders.
-    multipath : bool
-        Use multipath TCP.
-    congestion_control : str
+    Args:
+        netns: Returns the path of the network namespace of a host.
+        seed: Seed of the ports of the senders.
+        multipath: Use multipath TCP.
     """
 
     def __init__(
@@ -80,17 +73,12 @@ class Transfers:
         Transfers without a size end with the time of the plan. Transfers with a size that are running then get the same
         time again; no other transfer starts after that, unless the plan is a collective operation.
 
-        Parameters
-        ----------
-        at : sequence
-            Further actions, each with its time in seconds after the start. They delay the accounting of transfers, not TCP.
-        tick : callable
-            Called several times a second with the elapsed seconds.
+        Args:
+            at: Further actions, each with its time in seconds after the start. They delay the accounting of transfers, not TCP.
+            tick: Called several times a second with the elapsed seconds.
 
-        Raises
-        ------
-        TransferError
-            If a connection cannot be opened.
+        Raises:
+            TransferError: If a connection cannot be opened.
         """
         loop, seconds = self._loop, self.plan.seconds
         with ExitStack() as stack:

@@ -20,14 +20,9 @@ _LATE_SECONDS = 1.0
 class UdpStream:
     """Sends from entering until leaving the context.
 
-    Parameters
-    ----------
-    lab : Lab
-    src, dst : Host
-    per_second : int
-        Datagrams per second.
-    size : int
-        Payload of a datagram in bytes.
+    Args:
+        per_second: Datagrams per second.
+        size: Payload of a datagram in bytes.
     """
 
     def __init__(self, lab: Lab, src: Host, dst: Host, per_second: int = 1000, size: int = 100) -> None:

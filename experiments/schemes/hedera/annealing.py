@@ -27,11 +27,8 @@ class Annealing:
     step swaps the core switches of two hosts of a pod, of an edge switch, or of the hosts of a pod behind the same
     aggregation switch, with equal probability. The energy is the load above the capacity, summed over all links.
 
-    Parameters
-    ----------
-    tree : Clos
-    seed : int
-        Seed of the random steps.
+    Args:
+        seed: Seed of the random steps.
     """
 
     def __init__(self, tree: Clos, seed: int) -> None:

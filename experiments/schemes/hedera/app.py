@@ -89,14 +89,9 @@ class Hedera(app_manager.RyuApp):
 class Rounds:
     """Executes the rounds of the scheduler over the switch connections of the SOPA controller.
 
-    Parameters
-    ----------
-    sopa : SopaController
-    scheduler : Scheduler
-    idle : int
-        Idle timeout of entries in seconds.
-    seconds : float
-        The time between two rounds.
+    Args:
+        idle: Idle timeout of entries in seconds.
+        seconds: The time between two rounds.
     """
 
     def __init__(self, sopa: Any, scheduler: Scheduler, idle: int, seconds: float) -> None:

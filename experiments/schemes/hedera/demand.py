@@ -22,18 +22,12 @@ def estimate(flows: Sequence[tuple[Host, Host]]) -> list[float]:
     their flows equally. This is repeated until nothing changes (figure 3 of the paper: ESTIMATE-DEMANDS, EST-SRC and
     EST-DST).
 
-    Parameters
-    ----------
-    flows : sequence of (Host, Host)
-        Sender and receiver of each; a pair may have several.
+    Args:
+        flows: Sender and receiver of each; a pair may have several.
 
-    Returns
-    -------
-    list of float
+    Returns:
         In the order of ``flows``.
 
-    Examples
-    --------
     >>> a, b, c = Host(0, 0, 2), Host(0, 0, 3), Host(1, 0, 2)
     >>> estimate([(a, c), (b, c), (b, a)])
     [0.5, 0.5, 0.5]

@@ -42,13 +42,8 @@ CONSULT_FROM = 0xFFF8  # resubmit with the port that the packet came in by (Open
 def standing(datapath: Any, tree: Clos, edge: Switch, seconds: int) -> list[Any]:
     """Return the messages that install the permanent entries of an edge switch.
 
-    Parameters
-    ----------
-    datapath : ryu.controller.controller.Datapath
-    tree : Clos
-    edge : Switch
-    seconds : int
-        Idle timeout of the entries that count flows.
+    Args:
+        seconds: Idle timeout of the entries that count flows.
     """
     messages = []
     for host in tree.hosts_of(edge):

@@ -46,10 +46,8 @@ class Rates:
     A placed flow is counted by another entry than before; the bytes of both since the last round add up. A counter that
     decreased belongs to a new entry.
 
-    Parameters
-    ----------
-    round_seconds : float
-        The time between two rounds.
+    Args:
+        round_seconds: The time between two rounds.
     """
 
     def __init__(self, round_seconds: float) -> None:

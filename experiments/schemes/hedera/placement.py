@@ -50,15 +50,10 @@ def global_first_fit(failures: Failures, elephants: Sequence[Elephant]) -> list[
     Elephants with a path are placed first, in the given order, and keep their path while it fits. One that fits nowhere
     keeps a working path, because no other is better. A new one that fits nowhere is hashed.
 
-    Parameters
-    ----------
-    failures : Failures
-        Paths that contain a failure are not used.
-    elephants : sequence of Elephant
+    Args:
+        failures: Paths that contain a failure are not used.
 
-    Returns
-    -------
-    list of tuple of int or None
+    Returns:
         Uplinks of each path, in the order of ``elephants``.
     """
     loads: defaultdict[Hop, float] = defaultdict(float)

@@ -22,13 +22,10 @@ class Move(NamedTuple):
 class Scheduler:
     """Detects and places elephants, round by round.
 
-    Parameters
-    ----------
-    placement : callable
-        Placement algorithm.
-    threshold : float
-        Share of a host link above which a flow is an elephant. A placed flow remains one until its entry expires: other flows
-        may slow it down.
+    Args:
+        placement: Placement algorithm.
+        threshold: Share of a host link above which a flow is an elephant. A placed flow remains one until its entry expires:
+            other flows may slow it down.
     """
 
     def __init__(self, placement: Placement, threshold: float) -> None:
@@ -39,17 +36,11 @@ class Scheduler:
     def round(self, failures: Failures, shares: Mapping[TcpFlow, float], placed: Mapping[TcpFlow, Up]) -> list[Move]:
         """Return the moves of a round.
 
-        Parameters
-        ----------
-        failures : Failures
-        shares : mapping
-            Rate of each flow as a share of its host link.
-        placed : mapping
-            Paths of the flows that are placed at edge switches.
+        Args:
+            shares: Rate of each flow as a share of its host link.
+            placed: Paths of the flows that are placed at edge switches.
 
-        Returns
-        -------
-        list of Move
+        Returns:
             Ordered by detection of the elephants.
         """
         flows = self._elephants(shares, placed)

@@ -27,21 +27,14 @@ class BuildError(RuntimeError):
 def build(targets: Sequence[Path] = OBJECTS, *, force: bool = False) -> list[Path]:
     """Compile each object that is older than a source, or all of them.
 
-    Parameters
-    ----------
-    targets : sequence of Path
-        Objects, each in the directory of its source; the agent's by default.
-    force : bool
+    Args:
+        targets: Objects, each in the directory of its source; the agent's by default.
 
-    Returns
-    -------
-    list of Path
+    Returns:
         The objects that were compiled.
 
-    Raises
-    ------
-    BuildError
-        If clang or a header is missing, or the sources do not compile.
+    Raises:
+        BuildError: If clang or a header is missing, or the sources do not compile.
     """
     stale = [target for target in targets if force or not _is_current(target)]
     for target in stale:

@@ -30,8 +30,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def mounted(mountinfo: str) -> Iterator[str]:
     """Yield where roots of cgroup v2 are mounted, by the text of ``/proc/self/mountinfo`` (proc(5)).
 
-    Examples
-    --------
     >>> list(mounted("38 31 0:38 / /sys/fs/cgroup/a\\\\040b rw,relatime shared:9 - cgroup2 cgroup2 rw\\n"))
     ['/sys/fs/cgroup/a b']
     """
@@ -45,10 +43,8 @@ def mounted(mountinfo: str) -> Iterator[str]:
 def open_root() -> int:
     """Open the root; the caller closes the descriptor.
 
-    Raises
-    ------
-    AttachError
-        If the kernel has no cgroup v2, or does not let this process mount it.
+    Raises:
+        AttachError: If the kernel has no cgroup v2, or does not let this process mount it.
     """
     for point in mounted(Path("/proc/self/mountinfo").read_text()):
         try:
@@ -64,10 +60,8 @@ def open_root() -> int:
 def attach_sock_ops(program: int) -> int:
     """Attach a program to the events of the machine's sockets; return the link: it stays until that descriptor is closed.
 
-    Raises
-    ------
-    AttachError
-        If there is no cgroup v2, or the kernel refuses; it allows `MAX_PROGRAMS`.
+    Raises:
+        AttachError: If there is no cgroup v2, or the kernel refuses; it allows `MAX_PROGRAMS`.
     """
     return _attach(program, _SOCK_OPS)
 
@@ -94,10 +88,8 @@ def _attach(program: int, kind: int) -> int:
 def is_attached(link: int) -> bool:
     """Return False if a link that `attach_sock_ops` has made was detached (``bpftool link detach``).
 
-    Raises
-    ------
-    AttachError
-        If the kernel refuses.
+    Raises:
+        AttachError: If the kernel refuses.
     """
     info, length = ctypes.create_string_buffer(_LINK_INFO.size), c_uint32(_LINK_INFO.size)
     check(call("bpf_obj_get_info_by_fd", link, info, byref(length)), "cannot read a link to sockets", AttachError)
@@ -108,10 +100,8 @@ def is_attached(link: int) -> bool:
 def sock_ops_programs() -> list[int]:
     """Return the ids of the programs that are attached to the sockets of the whole machine.
 
-    Raises
-    ------
-    AttachError
-        If there is no cgroup v2, or the kernel refuses.
+    Raises:
+        AttachError: If there is no cgroup v2, or the kernel refuses.
     """
     found, count = (c_uint32 * MAX_PROGRAMS)(), c_uint32(MAX_PROGRAMS)
     root = open_root()

@@ -42,15 +42,11 @@ _KINDS = {_NEWLINK: Change.LINK, _DELLINK: Change.LINK, _NEWADDR: Change.ADDRESS
 class Changes:
     """The notifications of a network namespace since they were last read. It keeps the namespace alive until `close`.
 
-    Parameters
-    ----------
-    netns : str, optional
-        Path of the namespace; the caller's own by default.
+    Args:
+        netns: Path of the namespace; the caller's own by default.
 
-    Raises
-    ------
-    NetnsError
-        If the namespace cannot be entered.
+    Raises:
+        NetnsError: If the namespace cannot be entered.
     """
 
     def __init__(self, netns: str | None = None) -> None:
@@ -94,15 +90,11 @@ class Changes:
 class Namespace:
     """The network namespace that a path leads to now, kept open: the path may lead to another one later, or nowhere.
 
-    Parameters
-    ----------
-    path : str, optional
-        The process's own namespace by default.
+    Args:
+        path: The process's own namespace by default.
 
-    Raises
-    ------
-    OSError
-        If the path leads nowhere.
+    Raises:
+        OSError: If the path leads nowhere.
     """
 
     def __init__(self, path: str | None) -> None:

@@ -73,10 +73,8 @@ class Reason(IntEnum):
 class Counters:
     """The counters of one program, whose descriptors stay the caller's.
 
-    Parameters
-    ----------
-    reasons, paths : int
-        Descriptors of its maps ``counters`` and ``path_packets``.
+    Args:
+        reasons, paths: Descriptors of its maps ``counters`` and ``path_packets``.
     """
 
     def __init__(self, reasons: int, paths: int) -> None:
@@ -93,15 +91,9 @@ class Counters:
     def by_path(self, tree: Clos) -> dict[Label, int]:
         """Return the labelled packets since the program was loaded, by the label that they carry.
 
-        Parameters
-        ----------
-        tree : Clos
-
-        Returns
-        -------
-        dict
-            Every label of the fabric, (k/2)² + k/2 + 1 of a fat-tree's; a hop not taken is 0xff. Labels that name an uplink above
-            63 have one counter together, that of `OTHERS`.
+        Returns:
+            Every label of the fabric, (k/2)² + k/2 + 1 of a fat-tree's; a hop not taken is 0xff. Labels that name an uplink
+            above 63 have one counter together, that of `OTHERS`.
         """
         found = {label: _total(self._paths, _place(label)) for label in _labels(tree)}
         if max(tree.aggregations, tree.cores_of_group) >= _HOPS:

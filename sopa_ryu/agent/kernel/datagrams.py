@@ -17,16 +17,11 @@ _MAX_AGE_NS = 1_000_000_000
 class TimedSocket:
     """A UDP socket that is connected to one address, and does not block.
 
-    Parameters
-    ----------
-    family : int
-    address : tuple
-        As `socket.getaddrinfo` returns them.
+    Args:
+        address: As `socket.getaddrinfo` returns them.
 
-    Raises
-    ------
-    OSError
-        If the kernel refuses.
+    Raises:
+        OSError: If the kernel refuses.
     """
 
     def __init__(self, family: int, address: tuple[Any, ...]) -> None:
@@ -54,12 +49,9 @@ class TimedSocket:
     def receive(self) -> tuple[bytes, int]:
         """Return the next datagram, and when it arrived by CLOCK_MONOTONIC, in nanoseconds.
 
-        Raises
-        ------
-        BlockingIOError
-            If there is none.
-        OSError
-            If the network reports an error of one that was sent.
+        Raises:
+            BlockingIOError: If there is none.
+            OSError: If the network reports an error of one that was sent.
         """
         data, ancillary, _, _ = self._socket.recvmsg(_MAX_BYTES, socket.CMSG_SPACE(_TIMESPEC.size))
         now, wall = time.monotonic_ns(), time.time_ns()

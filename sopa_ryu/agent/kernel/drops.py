@@ -25,16 +25,11 @@ _MAX_BYTES = 1 << 16
 class Drops:
     """The drops at one interface.
 
-    Parameters
-    ----------
-    ifindex : int
-    netns : str, optional
-        Path of its network namespace; the caller's own by default.
+    Args:
+        netns: Path of its network namespace; the caller's own by default.
 
-    Raises
-    ------
-    OSError, NetnsError
-        If there is no netlink, or the namespace cannot be entered.
+    Raises:
+        OSError, NetnsError: If there is no netlink, or the namespace cannot be entered.
     """
 
     def __init__(self, ifindex: int, netns: str | None = None) -> None:

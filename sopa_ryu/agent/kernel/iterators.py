@@ -18,17 +18,13 @@ _libc = ctypes.PyDLL(None, use_errno=True)
 class SocketIterator:
     """A program that runs for each TCP socket.
 
-    Parameters
-    ----------
-    program : int
-        Its descriptor, which stays the caller's.
-    ahead : bool
-        The program writes a record for each socket that listens. They come first: `prepare` finds them, and leaves `run` the rest.
+    Args:
+        program: Its descriptor, which stays the caller's.
+        ahead: The program writes a record for each socket that listens. They come first: `prepare` finds them, and leaves `run`
+            the rest.
 
-    Raises
-    ------
-    AttachError
-        If the kernel refuses: it has no CONFIG_BPF_EVENTS or no type information (BTF).
+    Raises:
+        AttachError: If the kernel refuses: it has no CONFIG_BPF_EVENTS or no type information (BTF).
     """
 
     def __init__(self, program: int, *, ahead: bool = False) -> None:
@@ -52,10 +48,8 @@ class SocketIterator:
     def prepare(self) -> int:
         """Return a descriptor for one run over the sockets of the calling thread's network namespace; `run` closes it.
 
-        Raises
-        ------
-        BpfError
-            If the kernel refuses.
+        Raises:
+            BpfError: If the kernel refuses.
         """
         prepared = check(call("bpf_iter_create", self._link), "cannot iterate over TCP sockets", BpfError)
         before, self._listening = self._listening, 0
@@ -66,10 +60,8 @@ class SocketIterator:
     def run(self, prepared: int) -> bytes:
         """Run through the sockets; return what the program has written.
 
-        Raises
-        ------
-        BpfError
-            If the kernel ends it early.
+        Raises:
+            BpfError: If the kernel ends it early.
         """
         found = bytearray()
         try:

@@ -148,11 +148,8 @@ class Outcome(NamedTuple):
 class Object:
     """An object file from clang, loaded for as long as the context lasts; what is attached by then stays attached.
 
-    Parameters
-    ----------
-    path : Path
-    max_entries : dict, optional
-        Sizes of maps by name, in place of those in the file.
+    Args:
+        max_entries: Sizes of maps by name, in place of those in the file.
     """
 
     def __init__(self, path: Path, max_entries: dict[str, int] | None = None) -> None:
@@ -169,10 +166,8 @@ class Object:
     def load(self) -> None:
         """Load the programs and create the maps.
 
-        Raises
-        ------
-        BpfUnavailable, BpfLoadError
-            If the file has not been built, or the kernel refuses it.
+        Raises:
+            BpfUnavailable, BpfLoadError: If the file has not been built, or the kernel refuses it.
         """
         if not self.path.exists():
             raise BpfLoadError(f"{self.path} has not been built: python -m sopa_ryu.agent.kernel.build")
@@ -357,10 +352,8 @@ def open_program(identifier: int) -> int:
 def open_program_map(identifier: int, name: str) -> int:
     """Open the map of that name (at most 15 characters) that a program uses; the caller closes the descriptor.
 
-    Raises
-    ------
-    BpfMapError
-        If the program is gone, or uses none of that name.
+    Raises:
+        BpfMapError: If the program is gone, or uses none of that name.
     """
     program = open_program(identifier)
     try:

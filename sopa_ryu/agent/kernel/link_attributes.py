@@ -49,9 +49,7 @@ def forget_routes() -> None:
 def mtus(ifindex: int) -> dict[int, int]:
     """Return the MTUs of the interface and of the interfaces on top of it (`on_top`), which send through it.
 
-    Returns
-    -------
-    dict
+    Returns:
         By interface index, in bytes; the interface itself is the first.
     """
     with IPRoute() as route:

@@ -45,10 +45,8 @@ def inside(path: str | None) -> Iterator[None]:
     Sockets that it opens and its accesses to ``/proc/sys/net`` belong to that namespace until the block ends; an open
     socket stays where it was opened. Mounts, and so ``/sys/class/net``, do not follow. None stays where the thread is.
 
-    Raises
-    ------
-    NetnsError
-        If there is no such namespace, or the process may not enter it (it needs CAP_SYS_ADMIN).
+    Raises:
+        NetnsError: If there is no such namespace, or the process may not enter it (it needs CAP_SYS_ADMIN).
     """
     if path is None:
         yield
@@ -85,10 +83,8 @@ class Traveller:
     def enter(self, path: str | None) -> None:
         """Enter the namespace at a path; None is the one where the thread began.
 
-        Raises
-        ------
-        NetnsError, OSError
-            As `inside`.
+        Raises:
+            NetnsError, OSError: As `inside`.
         """
         if path is not None and path not in self._open:
             self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -24,16 +24,12 @@ class SentAgain(NamedTuple):
 class OwnTraffic:
     """The reader, for one thread.
 
-    Parameters
-    ----------
-    again, busy : int
-        Descriptors of the program's maps of these names, which stay the caller's; ``again`` is None for a program that does not
-        remember packets.
+    Args:
+        again, busy: Descriptors of the program's maps of these names, which stay the caller's; ``again`` is None for a program
+            that does not remember packets.
 
-    Raises
-    ------
-    BpfMapError
-        If the kernel refuses.
+    Raises:
+        BpfMapError: If the kernel refuses.
     """
 
     def __init__(self, again: int | None, busy: int) -> None:

@@ -30,12 +30,9 @@ def _in_force(index: int, policy: int, version: int) -> int:
 class PathTables:
     """Both path tables of one program, for one thread at a time.
 
-    Parameters
-    ----------
-    tables : int
-        Descriptor of the program's array of tables (map ``path_tables``), which stays the caller's.
-    active : int
-        Descriptor of the array whose one element is the active index (map ``turn``), which stays the caller's.
+    Args:
+        tables: Descriptor of the program's array of tables (map ``path_tables``), which stays the caller's.
+        active: Descriptor of the array whose one element is the active index (map ``turn``), which stays the caller's.
     """
 
     def __init__(self, tables: int, active: int) -> None:
@@ -60,12 +57,9 @@ class PathTables:
     def swap(self, table: PathTable) -> None:
         """Put a table in force in one step: no packet sees parts of two, and every packet after the return sees this one.
 
-        Raises
-        ------
-        ValueError
-            If the table cannot be encoded.
-        BpfMapError
-            If the kernel has no room for it; the old table stays in force.
+        Raises:
+            ValueError: If the table cannot be encoded.
+            BpfMapError: If the kernel has no room for it; the old table stays in force.
         """
         data = table.encode()
         self._wait_for_readers()
@@ -81,10 +75,8 @@ class PathTables:
 
         After that a table of this size is swapped in without waiting.
 
-        Raises
-        ------
-        BpfMapError
-            If the kernel has no room; the next `swap` tries again.
+        Raises:
+            BpfMapError: If the kernel has no room; the next `swap` tries again.
         """
         self._wait_for_readers()
         self._make_room(1 - self._active, self._words[self._active])

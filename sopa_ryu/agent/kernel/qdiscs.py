@@ -29,14 +29,10 @@ _MAX_BYTES = 1 << 16
 class Qdisc(NamedTuple):
     """A qdisc.
 
-    Parameters
-    ----------
-    kind : str
-    handle, parent : int
-        Its number, 0 of one that the kernel has made, and the class in which it is, or `ROOT`; the upper 16 bits of a class are
-        those of its qdisc.
-    default_class : int
-        Of htb: the class of packets that no filter has given one, 0 if they pass by all classes.
+    Args:
+        handle, parent: Its number, 0 of one that the kernel has made, and the class in which it is, or `ROOT`; the upper 16
+            bits of a class are those of its qdisc.
+        default_class: Of htb: the class of packets that no filter has given one, 0 if they pass by all classes.
     """
 
     kind: str
@@ -48,10 +44,8 @@ class Qdisc(NamedTuple):
 def qdiscs(ifindex: int) -> list[Qdisc]:
     """Return the qdiscs of an interface, hidden ones included.
 
-    Raises
-    ------
-    OSError
-        If the kernel refuses.
+    Raises:
+        OSError: If the kernel refuses.
     """
     body = _TC.pack(0, 0, 0, ifindex, 0, 0, 0) + _ATTRIBUTE.pack(_ATTRIBUTE.size, _INVISIBLE)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asked:

@@ -13,15 +13,11 @@ _SampleFn = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 class RingBuffer:
     """The reading end of a ring buffer, one per buffer.
 
-    Parameters
-    ----------
-    fd : int
-        The map's descriptor, which stays the caller's.
+    Args:
+        fd: The map's descriptor, which stays the caller's.
 
-    Raises
-    ------
-    BpfMapError
-        If the kernel refuses.
+    Raises:
+        BpfMapError: If the kernel refuses.
     """
 
     def __init__(self, fd: int) -> None:

@@ -36,10 +36,8 @@ def name_of(ifindex: int) -> str:
 def create(ifindex: int) -> int:
     """Make the segmentation device of an interface, or take over a killed agent's; return its index.
 
-    Raises
-    ------
-    NetlinkError, OSError
-        If the kernel refuses: it has no macvlan, or the interface is a bridge's port or has ipvlans.
+    Raises:
+        NetlinkError, OSError: If the kernel refuses: it has no macvlan, or the interface is a bridge's port or has ipvlans.
     """
     name = name_of(ifindex)
     with IPRoute() as route:

@@ -24,8 +24,6 @@ class Section(NamedTuple):
     ``(j)`` is the uplink of the host's edge switch, ``(j, i)`` that of the aggregation switch, ``(j, i, pod)`` the link down to a
     pod, ``(j, None, pod, edge)`` the link down to a rack, and ``(j, i, pod, edge)`` one path alone.
 
-    Examples
-    --------
     >>> way = WayTo(2, 1, (0, 1))
     >>> [section.covers(way) for section in (Section(0), Section(0, 0), Section(0, 1, 2), Section(0, None, 2, 0))]
     [True, False, True, False]
@@ -72,8 +70,6 @@ class Section(NamedTuple):
 def sections(way: WayTo) -> tuple[Section, ...]:
     """Return the sections that a path crosses, the widest first; the last is that path alone.
 
-    Examples
-    --------
     >>> len(sections(WayTo(2, 1, (0, 1)))), len(sections(WayTo(0, 1, (0,))))
     (5, 2)
     """
@@ -88,15 +84,10 @@ def sections(way: WayTo) -> tuple[Section, ...]:
 class Avoided(NamedTuple):
     """What a host avoids now.
 
-    Attributes
-    ----------
-    dead : frozenset of Section
-        Nothing comes through.
-    lossy : mapping of Section to float
-        The share that is lost is well above that of other paths.
+    Attributes:
+        dead: Nothing comes through.
+        lossy: The share that is lost is well above that of other paths.
 
-    Examples
-    --------
     A rack keeps its last path, and at least half of its paths if the others only lose more:
 
     >>> rack, two = Switch(Level.EDGE, 2, 1), ((0, 0), (1, 0))

@@ -45,8 +45,6 @@ def mix64(x: int) -> int:
 def flow_hash(key: FlowKey, seed: int) -> int:
     """Return the 32-bit hash of a flow under a 32-bit seed.
 
-    Examples
-    --------
     The hash decides where in the round-robin order of 4 candidate paths a flow starts:
 
     >>> key = FlowKey.of("10.0.0.2", "10.2.1.3", 6, 40000, 5001)

@@ -20,21 +20,12 @@ class PathSets:
     A set has its paths in the order in which packets take them in turn. Where their weights differ, a path occurs in it as often
     as its weight says, so that every policy that takes each place of a set equally often follows the weights.
 
-    Parameters
-    ----------
-    tree : Clos
-    host : Host
-        The sender.
-    seed : int
-        32 bits that decide every flow's start and every random choice.
-    policy : Policy
-    parameter : int
-        The policy's, if it has one; 0 for its default.
-    weighted : bool
-        Whether paths occur in proportion to their weights; if not, each once.
+    Args:
+        host: The sender.
+        seed: 32 bits that decide every flow's start and every random choice.
+        parameter: The policy's, if it has one; 0 for its default.
+        weighted: Whether paths occur in proportion to their weights; if not, each once.
 
-    Examples
-    --------
     >>> from topologies import Clos, Failures, FatTree
     >>> tree = FatTree(4)
     >>> sets = PathSets(tree, tree.host("h0_0_2"), seed=7, policy=Policy.ROUND_ROBIN)
@@ -56,10 +47,8 @@ class PathSets:
     >>> set(sets.follow(failures, avoided).candidates(tree.ip(tree.host("h2_1_3"))))
     {(1, 0), (1, 1)}
 
-    Attributes
-    ----------
-    avoided_paths : int
-        Candidate paths, of all racks together, that are left out of the table since the host avoids them.
+    Attributes:
+        avoided_paths: Candidate paths, of all racks together, that are left out of the table since the host avoids them.
     """
 
     def __init__(
@@ -83,15 +72,10 @@ class PathSets:
     def follow(self, failures: Failures, avoided: Avoided = NOTHING) -> PathTable | None:
         """Return the table for these failures; None if it is the table before.
 
-        Parameters
-        ----------
-        failures : Failures
-        avoided : Avoided
-            What the host avoids besides, as far as it leaves a path to each rack.
+        Args:
+            avoided: What the host avoids besides, as far as it leaves a path to each rack.
 
-        Returns
-        -------
-        PathTable or None
+        Returns:
             For every rack the labels of its candidate paths, in the order of their turns. Racks with the same order share one
             set; a rack that cannot be reached has none (-1), so that its packets go unlabelled.
         """
@@ -121,13 +105,9 @@ class PathSets:
     def instead(self, destination: IPv4Address, chosen: Label, turn: int) -> Label:
         """Return the label to use for one that another has chosen: one of those that are left if the host avoids its path.
 
-        Parameters
-        ----------
-        destination : IPv4Address
-            In the fabric.
-        chosen : (int, int)
-        turn : int
-            Which of those that are left is taken.
+        Args:
+            destination: In the fabric.
+            turn: Which of those that are left is taken.
         """
         if not self._avoided:
             return chosen

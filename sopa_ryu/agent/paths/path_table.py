@@ -87,28 +87,17 @@ def _preference(mac: bytes) -> tuple[int, ...]:
 class PathTable(NamedTuple):
     """The candidate paths from one host to every destination rack.
 
-    Attributes
-    ----------
-    network : IPv4Network
-        The fabric; packets to other addresses are not labelled.
-    stride : int
-        Edge switches per pod, 1 to 255. Destination index = pod octet * stride + edge octet.
-    sets : tuple
-        The distinct path sets, each with its labels in the order of their turns; one of more weight occurs more often.
-    destinations : tuple of int
-        By destination index: an index in ``sets``, or -1 where no path is left.
-    seed : int
-        32 bits that decide every flow's start and every random choice.
-    policy : Policy
-    parameter : int
-        `Policy.FLOWLET`: the gap in nanoseconds; `Policy.FLOWCELL`: the cell in bytes.
-    ways_out : tuple of WayOut
-        The gateways to which packets to other addresses go, each flow's to one of them; without any they are not labelled.
-    leads_out : bool
-        This host is a gateway: forwarded packets with a source outside the fabric are labelled, too.
+    Attributes:
+        network: The fabric; packets to other addresses are not labelled.
+        stride: Edge switches per pod, 1 to 255. Destination index = pod octet * stride + edge octet.
+        sets: The distinct path sets, each with its labels in the order of their turns; one of more weight occurs more often.
+        destinations: By destination index: an index in ``sets``, or -1 where no path is left.
+        seed: 32 bits that decide every flow's start and every random choice.
+        parameter: `Policy.FLOWLET`: the gap in nanoseconds; `Policy.FLOWCELL`: the cell in bytes.
+        ways_out: The gateways to which packets to other addresses go, each flow's to one of them; without any they are not
+            labelled.
+        leads_out: This host is a gateway: forwarded packets with a source outside the fabric are labelled, too.
 
-    Examples
-    --------
     A fabric with one pod of two racks: one path set for the own rack, one for the other.
 
     >>> own, other = ((0xFF, 0xFF),), ((0, 0xFF), (1, 0xFF))
@@ -150,10 +139,8 @@ class PathTable(NamedTuple):
     def encode(self) -> bytes:
         """Return the table as the kernel's map contains it, 8 bytes a word.
 
-        Raises
-        ------
-        ValueError
-            For a stride, seed, policy, hop byte, set index or number of candidates that the layout has no room for.
+        Raises:
+            ValueError: For a stride, seed, policy, hop byte, set index or number of candidates that the layout has no room for.
         """
         if not 1 <= self.stride <= 255 or len(self.destinations) > 256 * self.stride:
             raise ValueError(f"stride {self.stride} cannot index {len(self.destinations)} destinations: "

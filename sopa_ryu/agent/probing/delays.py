@@ -19,8 +19,6 @@ FAR_ABOVE, FAR_ABOVE_NS = 4, MS // 2
 class Delays:
     """The delays of one stream.
 
-    Examples
-    --------
     >>> its = Delays()
     >>> its.deadline_ns // MS
     100

@@ -88,19 +88,13 @@ class Left:
 def luck(row: int, passed: int, missed: int) -> float:
     """Return the probability that all of ``row`` probes are among the lost ones, if each is as likely to be as the others.
 
-    Parameters
-    ----------
-    row : int
-        Probes that are all lost.
-    passed, missed : int
-        Of the others meanwhile.
+    Args:
+        row: Probes that are all lost.
+        passed, missed: Of the others meanwhile.
 
-    References
-    ----------
-    Fisher: The Design of Experiments, 1935, section 6 (the exact test).
+    References:
+        Fisher: The Design of Experiments, 1935, section 6 (the exact test).
 
-    Examples
-    --------
     >>> luck(3, 6, 0) <= MAX_LUCK < luck(3, 4, 0)
     True
     >>> luck(20, 0, 0)

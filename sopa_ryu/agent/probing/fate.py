@@ -10,17 +10,11 @@ from sopa_ryu.channel.probes import Stream
 class Fate(NamedTuple):
     """What became of one probe.
 
-    Attributes
-    ----------
-    stream : Stream
-    came_back : bool
-        False if it, or its answer, is lost: decided by a deadline that follows the stream's own delays.
-    lost_out : bool or None
-        Of a lost one: True on the way out, False on the way back, None while no later answer has told.
-    delay_ns : int
-        There and back in nanoseconds, without the time in the other host; 0 of a lost one.
-    crowded : bool
-        Whether the stream's delay was far above its smallest one at that time: a queue on the way was full.
+    Attributes:
+        came_back: False if it, or its answer, is lost: decided by a deadline that follows the stream's own delays.
+        lost_out: Of a lost one: True on the way out, False on the way back, None while no later answer has told.
+        delay_ns: There and back in nanoseconds, without the time in the other host; 0 of a lost one.
+        crowded: Whether the stream's delay was far above its smallest one at that time: a queue on the way was full.
     """
 
     stream: Stream

@@ -30,16 +30,10 @@ FRAME_BYTES = _ETHERNET + _IP + _UDP_HEADER.size + _STAMP.size + _TLV.size
 class Ends(NamedTuple):
     """What all probes of a host have in common.
 
-    Attributes
-    ----------
-    address : IPv4Address
-    mac : bytes
-        Of the interface.
-    gateway : bytes
-        The fabric's Ethernet address.
-    carrier : Carrier
-    secret : int
-        32 bits by which the host knows answers to its own probes.
+    Attributes:
+        mac: Of the interface.
+        gateway: The fabric's Ethernet address.
+        secret: 32 bits by which the host knows answers to its own probes.
     """
 
     address: IPv4Address
@@ -52,15 +46,9 @@ class Ends(NamedTuple):
 class ProbeFrame:
     """The frame of a stream's probes, in which only number, time and checksum change.
 
-    Parameters
-    ----------
-    ends : Ends
-    stream : Stream
-    ssid : int
-        16 bits.
+    Args:
+        ssid: 16 bits.
 
-    Examples
-    --------
     >>> ends = Ends(IPv4Address("10.0.0.2"), bytes(6), bytes(6), Carrier.MAC, 1)
     >>> frame = ProbeFrame(ends, Stream(IPv4Address("10.2.1.3"), 0, 1), 9)
     >>> len(frame.numbered(0, 5)), frame.numbered(3, 5).hex()[84:92]
@@ -85,11 +73,8 @@ class ProbeFrame:
     def numbered(self, number: int, now_ns: int) -> bytearray:
         """Return the frame of the probe with that number; the next call changes it.
 
-        Parameters
-        ----------
-        number : int
-        now_ns : int
-            The host's monotonic clock.
+        Args:
+            now_ns: The host's monotonic clock.
         """
         seconds, nanoseconds = divmod(now_ns, _SECOND)
         number &= 0xFFFFFFFF
@@ -103,18 +88,11 @@ class ProbeFrame:
 class Packet(NamedTuple):
     """A probe or an answer, as a host reads it.
 
-    Attributes
-    ----------
-    source, destination : IPv4Address
-    label : (int, int)
-        The TLV's.
-    carried : (int, int) or None
-        The label that switches see; None if there is none.
-    flags : int
-        The TLV's.
-    number, ssid, sender_number, secret : int
-    times : (int, int, int)
-        When it was sent, received and sent first, in nanoseconds.
+    Attributes:
+        label: The TLV's.
+        carried: The label that switches see; None if there is none.
+        flags: The TLV's.
+        times: When it was sent, received and sent first, in nanoseconds.
     """
 
     source: IPv4Address

@@ -41,10 +41,8 @@ class _Second(NamedTuple):
 class LossWindow:
     """Probes and retransmissions of the last `WINDOW_SECONDS`, by path.
 
-    Attributes
-    ----------
-    fresh : bool
-        There have been losses since `worst` was asked for.
+    Attributes:
+        fresh: There have been losses since `worst` was asked for.
     """
 
     def __init__(self) -> None:
@@ -105,9 +103,8 @@ class LossWindow:
 
         Among several it is the least probable one; paths of sections that are avoided already count neither for nor against.
 
-        References
-        ----------
-        Hoeffding: Probability Inequalities for Sums of Bounded Random Variables. JASA 58 (1963), theorem 1.
+        References:
+            Hoeffding: Probability Inequalities for Sums of Bounded Random Variables. JASA 58 (1963), theorem 1.
         """
         self.fresh = False
         avoided = tuple(without)
@@ -191,14 +188,9 @@ def _judged(
 def by_chance(hits: int, count: int, expected: float) -> float:
     """Return a bound of the probability that at least so many of ``count`` independent losses fall on a section.
 
-    Parameters
-    ----------
-    hits, count : int
-    expected : float
-        How many are expected there; the losses' own probabilities may differ.
+    Args:
+        expected: How many are expected there; the losses' own probabilities may differ.
 
-    Examples
-    --------
     Ten losses, all on one of four paths:
 
     >>> f"{by_chance(10, 10, 2.5):.1e}", by_chance(2, 10, 2.5)

@@ -14,18 +14,12 @@ _PRIORITY = 7  # TC_PRIO_CONTROL: what devices with several queues go by
 class ProbeSocket:
     """The socket of one interface.
 
-    Parameters
-    ----------
-    ifname : str
-    netns : str, optional
-        Path of the interface's network namespace; the caller's own by default.
+    Args:
+        netns: Path of the interface's network namespace; the caller's own by default.
 
-    Raises
-    ------
-    OSError
-        If the kernel refuses.
-    NetnsError
-        If the namespace cannot be entered.
+    Raises:
+        OSError: If the kernel refuses.
+        NetnsError: If the namespace cannot be entered.
     """
 
     def __init__(self, ifname: str, netns: str | None = None) -> None:

@@ -57,13 +57,9 @@ class Change(NamedTuple):
 class PathHealth:
     """The judge of one host's paths.
 
-    Attributes
-    ----------
-    changes : list of Change
-        What was decided since the caller has emptied it.
+    Attributes:
+        changes: What was decided since the caller has emptied it.
 
-    Examples
-    --------
     Two paths share a link; both lose, and the others answer:
 
     >>> health, far = PathHealth(), IPv4Address("10.2.1.3")

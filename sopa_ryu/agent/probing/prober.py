@@ -55,29 +55,18 @@ def nothing_busy(now: float) -> Sequence[Stream]:
 class Prober:
     """The prober of one interface, whose program is loaded.
 
-    Parameters
-    ----------
-    ends : Ends
-        The host's.
-    program : Program
-    socket : Socket
-    first_ssid : int
-        The number of the first stream, new at each start of the agent.
-    clock : callable
-        The monotonic clock in nanoseconds, the kernel's bpf_ktime_get_ns.
+    Args:
+        ends: The host's.
+        first_ssid: The number of the first stream, new at each start of the agent.
+        clock: The monotonic clock in nanoseconds, the kernel's bpf_ktime_get_ns.
 
-    Attributes
-    ----------
-    judges : list of Judge
-        Who is told each fate as soon as it is decided, in the event loop; may be added to at any time. An answer after the deadline
-        of its probe makes a second fate of it, which came back.
-    busy : callable
-        Called with the monotonic time in seconds at each wake, which it must not delay: the streams to probe besides the
-        assignment, in turn, at what is left of the rate. May be set at any time.
-    streams : Streams
-        All streams, with what has become of their probes.
-    unsent : int
-        Probes that the device did not take.
+    Attributes:
+        judges: Who is told each fate as soon as it is decided, in the event loop; may be added to at any time. An answer after
+            the deadline of its probe makes a second fate of it, which came back.
+        busy: Called with the monotonic time in seconds at each wake, which it must not delay: the streams to probe besides the
+            assignment, in turn, at what is left of the rate. May be set at any time.
+        streams: All streams, with what has become of their probes.
+        unsent: Probes that the device did not take.
     """
 
     def __init__(
@@ -149,18 +138,12 @@ class Prober:
 
         They are streams of their own: no judge is told of them, and no report has them.
 
-        Parameters
-        ----------
-        streams : sequence of Stream
-        count : int
-            Probes of each stream.
-        interval : float
-            Seconds from one probe to the next, of all streams together; one of a wake at most is sent of each stream.
+        Args:
+            count: Probes of each stream.
+            interval: Seconds from one probe to the next, of all streams together; one of a wake at most is sent of each stream.
 
-        Raises
-        ------
-        TraceError
-            If another trace is running, or it asks for too much.
+        Raises:
+            TraceError: If another trace is running, or it asks for too much.
         """
         if self._trace is not None:
             raise TraceError(f"{self.address} is tracing already: try again when that is done")

@@ -53,16 +53,11 @@ REFUSED = (Seen.FULL, Seen.CORRUPT, Seen.NOT_OURS, Seen.ODD, Seen.UNASKED, Seen.
 class ProbeProgram:
     """The program, loaded until `close`.
 
-    Parameters
-    ----------
-    ends : Ends
-    most : int
-        Probes and answers a second of one source that it takes, in the long run; 0 for any number.
+    Args:
+        most: Probes and answers a second of one source that it takes, in the long run; 0 for any number.
 
-    Raises
-    ------
-    BpfUnavailable, BpfLoadError, BpfMapError
-        If it cannot be loaded.
+    Raises:
+        BpfUnavailable, BpfLoadError, BpfMapError: If it cannot be loaded.
     """
 
     def __init__(self, ends: Ends, most: int = MAX_OF_SOURCE) -> None:

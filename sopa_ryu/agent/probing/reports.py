@@ -11,15 +11,10 @@ def report(streams: Streams, number: int, dropped: int, now_ns: int) -> Report:
 
     Streams for which there is no room are in the next one. Those of a trace are not reported.
 
-    Parameters
-    ----------
-    streams : Streams
-    number : int
-        The assignment's.
-    dropped : int
-        Packets that the host itself has dropped meanwhile.
-    now_ns : int
-        Its monotonic clock.
+    Args:
+        number: The assignment's.
+        dropped: Packets that the host itself has dropped meanwhile.
+        now_ns: Its monotonic clock.
     """
     streams.settle(now_ns)
     told = [state for state in streams.reported() if state.tally.probes]

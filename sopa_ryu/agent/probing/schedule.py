@@ -26,15 +26,10 @@ NOTHING = Assignment(0, 1000.0, ())
 class Schedule:
     """The streams of one host, in turn.
 
-    Attributes
-    ----------
-    assignment : Assignment
-        The one in force.
-    most : float
-        Probes a second in all; those of the assignment are sent in any case.
+    Attributes:
+        assignment: The one in force.
+        most: Probes a second in all; those of the assignment are sent in any case.
 
-    Examples
-    --------
     >>> from ipaddress import IPv4Address
     >>> first, second = (Stream(IPv4Address("10.2.1.3"), up1, 0) for up1 in (0, 1))
     >>> its = Schedule()
@@ -71,12 +66,9 @@ class Schedule:
     def due(self, now: float, busy: Sequence[Stream]) -> list[Stream]:
         """Return the streams of which a probe is to be sent now, each at most once.
 
-        Parameters
-        ----------
-        now : float
-            Monotonic seconds.
-        busy : sequence of Stream
-            The streams of busy racks.
+        Args:
+            now: Monotonic seconds.
+            busy: The streams of busy racks.
         """
         interval = max(self.assignment.interval_ms / 1000.0, 1.0 / MAX_RATE)
         found = self._assigned.take(self.assignment.streams, interval, now, ())

@@ -26,17 +26,10 @@ FOLLOWED = 3
 class Record(NamedTuple):
     """An answer as the program at tc ingress has written it.
 
-    Attributes
-    ----------
-    arrived_ns : int
-    source : IPv4Address
-    answer_number : int
-        The answer's, by the count of the host that has sent it.
-    number : int
-        The probe's.
-    received_ns, sent_ns : int
-        By that host's clock.
-    ssid, up1, up2 : int
+    Attributes:
+        answer_number: The answer's, by the count of the host that has sent it.
+        number: The probe's.
+        received_ns, sent_ns: By that host's clock.
     """
 
     arrived_ns: int
@@ -104,23 +97,12 @@ class Tally:
 class StreamState:
     """One stream.
 
-    Parameters
-    ----------
-    stream : Stream
-    ssid : int
-
-    Attributes
-    ----------
-    tally : Tally
-        Since the last report.
-    used_ns : int
-        When a probe was sent last.
-    told : int
-        When it was reported last.
-    restarts : int
-        How often the other host's count has begun anew.
-    decisions : dict of int to Fate, or None
-        If it is one, what was decided about each probe, by its number; nobody else is told then.
+    Attributes:
+        tally: Since the last report.
+        used_ns: When a probe was sent last.
+        told: When it was reported last.
+        restarts: How often the other host's count has begun anew.
+        decisions: If it is one, what was decided about each probe, by its number; nobody else is told then.
     """
 
     __slots__ = (

@@ -20,19 +20,13 @@ PAUSE_NS = 1_000 * MS
 class Streams:
     """All streams of a host.
 
-    Parameters
-    ----------
-    first_ssid : int
-        New at each start of the agent.
+    Args:
+        first_ssid: New at each start of the agent.
 
-    Attributes
-    ----------
-    sent, came_back, lost : int
-        Probes so far.
-    answers : int
-        Answers taken in.
-    refused : Counter of Refusal
-        Answers that were not.
+    Attributes:
+        sent, came_back, lost: Probes so far.
+        answers: Answers taken in.
+        refused: Answers that were not.
     """
 
     def __init__(self, first_ssid: int) -> None:
@@ -60,10 +54,8 @@ class Streams:
     def apart(self, stream: Stream) -> StreamState:
         """Return a new state with a number of its own, of which `of` knows nothing.
 
-        Raises
-        ------
-        RuntimeError
-            If all numbers are in use.
+        Raises:
+            RuntimeError: If all numbers are in use.
         """
         if len(self._by_ssid) >= SSIDS // 2:
             raise RuntimeError(f"{len(self._by_ssid)} streams are too many")

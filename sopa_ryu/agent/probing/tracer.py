@@ -30,14 +30,8 @@ class Tracing(Protocol):
 class Tracer:
     """The traces of one interface: one at a time, which ends with the channel.
 
-    Parameters
-    ----------
-    prober : Tracing, optional
-        None if the agent sends no probes.
-
-    Attributes
-    ----------
-    prober : Tracing or None
+    Args:
+        prober: None if the agent sends no probes.
     """
 
     def __init__(self, prober: Tracing | None = None) -> None:

@@ -23,16 +23,10 @@ class TraceError(RuntimeError):
 class Traced(NamedTuple):
     """What became of one probe of a trace.
 
-    Attributes
-    ----------
-    stream : Stream
-    number : int
-        The probe's in its stream, from 0.
-    came_back : bool
-    lost_out : bool or None
-        Of a lost one: True on the way out, False on the way back, None if it is not known.
-    delay_ns : int
-        There and back in nanoseconds, without the time in the other host; 0 of a lost one.
+    Attributes:
+        number: The probe's in its stream, from 0.
+        lost_out: Of a lost one: True on the way out, False on the way back, None if it is not known.
+        delay_ns: There and back in nanoseconds, without the time in the other host; 0 of a lost one.
     """
 
     stream: Stream
@@ -45,28 +39,17 @@ class Traced(NamedTuple):
 class Trace:
     """One trace.
 
-    Parameters
-    ----------
-    streams : Streams
-    paths : sequence of Stream
-    count : int
-        Probes of each.
-    interval : float
-        Seconds from one probe to the next.
-    now : float
-        Monotonic seconds.
+    Args:
+        count: Probes of each.
+        interval: Seconds from one probe to the next.
+        now: Monotonic seconds.
 
-    Raises
-    ------
-    TraceError
-        If it asks for too much.
+    Raises:
+        TraceError: If it asks for too much.
 
-    Attributes
-    ----------
-    ended : Event
-        Set when all probes are decided about, or the device has refused too many.
-    states : list of StreamState
-        Its own; the caller removes them.
+    Attributes:
+        ended: Set when all probes are decided about, or the device has refused too many.
+        states: Its own; the caller removes them.
     """
 
     def __init__(self, streams: Streams, paths: Sequence[Stream], count: int, interval: float, now: float) -> None:
@@ -116,10 +99,8 @@ class Trace:
     def results(self) -> list[Traced]:
         """Return what became of each probe, in the order of sending.
 
-        Raises
-        ------
-        TraceError
-            If the device has refused too many.
+        Raises:
+            TraceError: If the device has refused too many.
         """
         if self._refusals > MAX_REFUSALS:
             raise TraceError("the interface does not take probes: is it up?")

@@ -29,17 +29,11 @@ WRITE_BUFFER_BYTES = 1 << 16
 class Claim:
     """A connection that asks to be the agent of a host.
 
-    Parameters
-    ----------
-    host : Host
-    peer : str
-    query : str
-        Of the request.
-    open : callable
-        Sends the answer to the handshake, and returns the transport and the bytes that followed the request; None if the client
-        has left meanwhile.
-    reject : callable
-        Answers with an error.
+    Args:
+        query: Of the request.
+        open: Sends the answer to the handshake, and returns the transport and the bytes that followed the request; None if the
+            client has left meanwhile.
+        reject: Answers with an error.
     """
 
     __slots__ = ("host", "open", "peer", "query", "reject")
@@ -62,20 +56,12 @@ class Claim:
 class AgentsChannel:
     """The connections of all agents.
 
-    Parameters
-    ----------
-    tree : Clos
-    carrier : str
-    view : callable
-        Return what agents have to know now.
-    changed : callable
-        Called when an agent has connected, acknowledged or left.
+    Args:
+        view: Return what agents have to know now.
+        changed: Called when an agent has connected, acknowledged or left.
 
-    Attributes
-    ----------
-    notifier : Notifier
-    pushed : callable or None
-        Called with the seconds from a version's arrival until all agents had acknowledged it.
+    Attributes:
+        pushed: Called with the seconds from a version's arrival until all agents had acknowledged it.
     """
 
     def __init__(self, tree: Clos, carrier: str, view: Callable[[], View | None], changed: Callable[[], None]) -> None:

@@ -45,21 +45,12 @@ Page = Callable[[Request], Response]
 class RelayApplication:
     """The requests of all connections.
 
-    Parameters
-    ----------
-    following : Following
-    tokens : Tokens
-    upstream : Upstream
-    pages : mapping of str to callable
-        Resources of the relay's own by path: each is called with a GET or HEAD request and returns the response.
-    feed : Live
-    origins : Origins
-        The pages that may open the feed.
+    Args:
+        pages: Resources of the relay's own by path: each is called with a GET or HEAD request and returns the response.
+        origins: The pages that may open the feed.
 
-    Attributes
-    ----------
-    channel : AgentsChannel or None
-        The agents'; None while the fabric is not known.
+    Attributes:
+        channel: The agents'; None while the fabric is not known.
     """
 
     def __init__(

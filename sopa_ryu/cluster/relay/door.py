@@ -36,24 +36,15 @@ HANDSHAKE_SECONDS = 10.0
 class Door:
     """A listening socket, on an event loop.
 
-    Parameters
-    ----------
-    host : str
-        An IPv4 or IPv6 address, or a name.
-    port : int
-    answer : callable
-        Answers the requests of all connections (`HttpConnection`).
-    context : SSLContext, optional
-        For TLS.
-    share : int
-        The maximum number of connections without a token from one address.
-    shared : iterable of network
-        Addresses of proxies, which have no share.
+    Args:
+        host: An IPv4 or IPv6 address, or a name.
+        answer: Answers the requests of all connections (`HttpConnection`).
+        context: For TLS.
+        share: The maximum number of connections without a token from one address.
+        shared: Addresses of proxies, which have no share.
 
-    Attributes
-    ----------
-    rejected : Counter
-        Connections that were turned away, by reason: ``share``, ``total``, ``files``, ``tls``.
+    Attributes:
+        rejected: Connections that were turned away, by reason: ``share``, ``total``, ``files``, ``tls``.
     """
 
     def __init__(

@@ -19,12 +19,9 @@ WATCH = "watch"
 class EngineWatch:
     """A watch of all keys of the cluster that begins again whenever it ends.
 
-    Parameters
-    ----------
-    engine : Engine
-        For this thread alone.
-    hand : callable
-        Called in the thread with what was read or has changed, or with None while the engine does not answer.
+    Args:
+        engine: For this thread alone.
+        hand: Called in the thread with what was read or has changed, or with None while the engine does not answer.
     """
 
     def __init__(self, engine: Engine, hand: Callable[[Contents | None], None]) -> None:

@@ -25,10 +25,8 @@ _FOLLOWED = (CHARTER, VIEW, LEADER)
 class News(NamedTuple):
     """What has changed.
 
-    Attributes
-    ----------
-    fabric, view, leader : bool
-        Whether the fabric has become known, there is another view, or there is another leader or none.
+    Attributes:
+        fabric, view, leader: Whether the fabric has become known, there is another view, or there is another leader or none.
     """
 
     fabric: bool = False
@@ -39,22 +37,14 @@ class News(NamedTuple):
 class Following:
     """The state of a relay, as of the engine.
 
-    Parameters
-    ----------
-    cluster : str
-        The cluster's name, which snapshots carry.
+    Args:
+        cluster: The cluster's name, which snapshots carry.
 
-    Attributes
-    ----------
-    tree : Clos or None
-        The fabric; None before the charter has been read.
-    carrier : str
-        Of labels.
-    view : View or None
-        The view that is sent; None before the first.
-    refused : int
-        Views that were not taken, because they are older than the one that is sent, or do not fit.
-    mirror : Mirror
+    Attributes:
+        tree: The fabric; None before the charter has been read.
+        carrier: Of labels.
+        view: The view that is sent; None before the first.
+        refused: Views that were not taken, because they are older than the one that is sent, or do not fit.
     """
 
     def __init__(self, cluster: str) -> None:

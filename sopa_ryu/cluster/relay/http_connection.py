@@ -46,16 +46,11 @@ Answer: TypeAlias = Response | Coroutine[Any, Any, Response] | None
 class HttpConnection(asyncio.BufferedProtocol):
     """The server's end of one connection.
 
-    Parameters
-    ----------
-    answer : callable
-        Called with each request and this connection; returns an `Answer` or raises `Problem`.
-    peer : str
-        The client's address.
-    scheme : str
-        ``http`` or ``https``.
-    ended : callable
-        Called once, when the connection needs no place among those without a token any more.
+    Args:
+        answer: Called with each request and this connection; returns an `Answer` or raises `Problem`.
+        peer: The client's address.
+        scheme: ``http`` or ``https``.
+        ended: Called once, when the connection needs no place among those without a token any more.
     """
 
     __slots__ = ("_answer", "_body", "_busy", "_ended", "_full", "_h11", "_head", "_lingering", "_task", "_timer", "_transport",

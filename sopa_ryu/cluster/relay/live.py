@@ -37,14 +37,10 @@ OPEN_SECONDS = 5.0
 class _Page:
     """An open page.
 
-    Attributes
-    ----------
-    sent : int
-        The round whose message it got last.
-    since : float or None
-        When that was written, if the page has not read it.
-    gone : callable
-        Gives its place among connections without a token back.
+    Attributes:
+        sent: The round whose message it got last.
+        since: When that was written, if the page has not read it.
+        gone: Gives its place among connections without a token back.
     """
 
     __slots__ = ("gone", "peer", "sent", "since")
@@ -61,14 +57,10 @@ class Live:
 
     A page that reads slowly skips messages: it gets the latest one when it has read the one before.
 
-    Parameters
-    ----------
-    controllers : callable
-        Return the URLs of the controllers, the leader's first.
-    context : callable
-        Return the TLS settings for controllers with https URLs.
-    most : int
-        The maximum number of open pages.
+    Args:
+        controllers: Return the URLs of the controllers, the leader's first.
+        context: Return the TLS settings for controllers with https URLs.
+        most: The maximum number of open pages.
     """
 
     def __init__(

@@ -41,15 +41,9 @@ class Unusual(NamedTuple):
 def read(data: bytes, begin: int, max_bytes: int) -> PlainFrame | Incomplete | Unusual:
     """Return the frame that begins at a position.
 
-    Parameters
-    ----------
-    data : bytes
-    begin : int
-    max_bytes : int
-        The longest message; a longer one is the library's to reject.
+    Args:
+        max_bytes: The longest message; a longer one is the library's to reject.
 
-    Examples
-    --------
     >>> read(bytes([0x81, 0x82, 1, 2, 3, 4, 1 ^ ord("h"), 2 ^ ord("i")]), 0, 100)
     PlainFrame(opcode=<Opcode.TEXT: 1>, payload=b'hi', end=8)
     """

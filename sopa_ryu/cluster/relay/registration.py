@@ -26,18 +26,12 @@ TAKEN_SECONDS = 2.0 * LEASE_SECONDS
 class Registration:
     """The key of one relay.
 
-    Parameters
-    ----------
-    engine : Engine
-        For the threads of this object alone.
-    name : str
-    describe : callable
-        Return what the relay has to say of itself now.
+    Args:
+        engine: For the threads of this object alone.
+        describe: Return what the relay has to say of itself now.
 
-    Attributes
-    ----------
-    is_held : bool
-        True while the lease is, by what the engine has answered last.
+    Attributes:
+        is_held: True while the lease is, by what the engine has answered last.
     """
 
     def __init__(self, engine: Engine, name: str, describe: Callable[[], RelayRecord]) -> None:

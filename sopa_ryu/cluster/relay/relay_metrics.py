@@ -23,10 +23,9 @@ PUSH_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 class Parts(NamedTuple):
     """What the metrics are read from.
 
-    Attributes
-    ----------
-    notifier, engine_answers, is_registered : callable
-        Return the notifier, or None before the fabric is known; and whether that is so now.
+    Attributes:
+        notifier, engine_answers, is_registered: Return the notifier, or None before the fabric is known; and whether that is so
+            now.
     """
 
     following: Following
@@ -42,10 +41,8 @@ class Parts(NamedTuple):
 class RelayMetrics:
     """A collector that reads the relay's counters at each scrape.
 
-    Attributes
-    ----------
-    pushes : Histogram
-        From a version's arrival until all agents of the relay had acknowledged it.
+    Attributes:
+        pushes: From a version's arrival until all agents of the relay had acknowledged it.
     """
 
     def __init__(self) -> None:

@@ -57,29 +57,16 @@ class RelayError(RuntimeError):
 class Options:
     """The options of a relay.
 
-    Parameters
-    ----------
-    cluster : EngineAddress
-    access : Access
-        To the engine.
-    listen : (str, int)
-    name : str
-    url : str
-        Under which agents and readers reach it; empty: made from `listen`.
-    state_dir : Path
-        With the controllers' files of tokens.
-    tls : (Path, Path), optional
-        Its certificate and key.
-    ca_file : Path, optional
-        The authorities that may have signed the controllers' certificates.
-    host_tokens_only : bool
-        The agent token opens nothing.
-    client_connections : int
-        Connections without a token that one address may have.
-    proxy : tuple of network
-        Addresses of proxies, which have no such share.
-    origin : tuple of str
-        Origins of pages besides the relay's own.
+    Args:
+        access: To the engine.
+        url: Under which agents and readers reach it; empty: made from `listen`.
+        state_dir: With the controllers' files of tokens.
+        tls: Its certificate and key.
+        ca_file: The authorities that may have signed the controllers' certificates.
+        host_tokens_only: The agent token opens nothing.
+        client_connections: Connections without a token that one address may have.
+        proxy: Addresses of proxies, which have no such share.
+        origin: Origins of pages besides the relay's own.
     """
 
     cluster: EngineAddress
@@ -99,15 +86,8 @@ class Options:
 class Relay:
     """The parts of a relay, on a running event loop.
 
-    Parameters
-    ----------
-    options : Options
-    tokens : Tokens
-
-    Raises
-    ------
-    RelayError
-        If it cannot listen.
+    Raises:
+        RelayError: If it cannot listen.
     """
 
     def __init__(self, options: Options, tokens: Tokens) -> None:
@@ -284,15 +264,12 @@ class Relay:
 def run_relay(options: Options) -> int:
     """Serve agents and readers until SIGTERM, SIGINT or SIGHUP.
 
-    Returns
-    -------
-    int
+    Returns:
         The exit status: 0 after SIGINT, 128 + n after another signal n.
 
-    Raises
-    ------
-    RelayError, AddressError, EngineError, TokenError, CertificateError
-        If the relay cannot work with its options on this machine.
+    Raises:
+        RelayError, AddressError, EngineError, TokenError, CertificateError: If the relay cannot work with its options on this
+            machine.
     """
     allow_files()
     tokens = Tokens(options.state_dir, host_tokens_only=options.host_tokens_only, make=False)

@@ -34,16 +34,11 @@ class Surplus:
     ) -> list[AgentSession]:
         """Return the agents to send on now.
 
-        Parameters
-        ----------
-        relays : iterable of RelayRecord
-            Those that run, this one among them; none if that is not known.
-        own : str
-            The URL of this relay.
-        sessions : collection of AgentSession
-            Its agents.
-        now : float
-            Monotonic seconds.
+        Args:
+            relays: Those that run, this one among them; none if that is not known.
+            own: The URL of this relay.
+            sessions: Its agents.
+            now: Monotonic seconds.
         """
         agents = {_plain(relay.url): relay.agents for relay in relays}
         if agents.keys() != self._relays or not agents:

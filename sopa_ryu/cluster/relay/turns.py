@@ -31,10 +31,8 @@ class Turns:
     async def make(self, client: str, make: Callable[[], T]) -> T:
         """Return what a function returns, called in its turn.
 
-        Raises
-        ------
-        Problem
-            503 if too many requests wait; and what ``make`` raises.
+        Raises:
+            Problem: 503 if too many requests wait; and what ``make`` raises.
         """
         if self._count >= MAX_WAITING:
             raise Problem(

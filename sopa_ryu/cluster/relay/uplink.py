@@ -37,25 +37,13 @@ PING_SECONDS = 2.0
 class Uplink:
     """The channel to whichever member leads.
 
-    Parameters
-    ----------
-    name : str
-        The relay's.
-    notifier : Notifier
-        Of its agents.
-    leader : callable
-        Return the URL of the leader's REST; None while nobody leads.
-    carry_out : callable
-        Carries out what follows for the agents.
-    address : callable
-        Return the address of a controller of a URL, with the relays' token.
-
-    ca_file : Path, optional
-        The authorities of the leader's certificate.
-
-    Attributes
-    ----------
-    is_open : bool
+    Args:
+        name: The relay's.
+        notifier: Of its agents.
+        leader: Return the URL of the leader's REST; None while nobody leads.
+        carry_out: Carries out what follows for the agents.
+        address: Return the address of a controller of a URL, with the relays' token.
+        ca_file: The authorities of the leader's certificate.
     """
 
     def __init__(

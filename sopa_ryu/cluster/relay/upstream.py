@@ -35,16 +35,10 @@ _PASSED = ("content-type", "etag", "link", "retry-after", "cache-control")
 class Shared(NamedTuple):
     """A controller's answer.
 
-    Attributes
-    ----------
-    status : int
-    headers : tuple of (str, str)
-        Those that concern readers.
-    body : bytes
-    etag : str or None
-        As in the header, with quotes.
-    at : float
-        When it was asked for (monotonic seconds).
+    Attributes:
+        headers: Those that concern readers.
+        etag: As in the header, with quotes.
+        at: When it was asked for (monotonic seconds).
     """
 
     status: int
@@ -72,19 +66,13 @@ class NoControllerError(Problem):
 class Upstream:
     """The controllers, as their readers' relay asks them.
 
-    Parameters
-    ----------
-    controllers : callable
-        Return the URLs of the controllers, the leader's first.
-    name : str
-        The relay's, for the header Via.
-    context : callable
-        Return the TLS settings for controllers with https URLs.
+    Args:
+        controllers: Return the URLs of the controllers, the leader's first.
+        name: The relay's, for the header Via.
+        context: Return the TLS settings for controllers with https URLs.
 
-    Attributes
-    ----------
-    counted : Counter
-        Requests of readers by how they were answered: ``shared``, ``unchanged``, ``fetched``, ``failed``.
+    Attributes:
+        counted: Requests of readers by how they were answered: ``shared``, ``unchanged``, ``fetched``, ``failed``.
     """
 
     def __init__(self, controllers: Callable[[], list[str]], name: str, context: Callable[[], ssl.SSLContext]) -> None:
@@ -108,15 +96,11 @@ class Upstream:
     async def get(self, target: str) -> Shared:
         """Return the answer to a GET.
 
-        Parameters
-        ----------
-        target : str
-            Path and query, as the reader has sent them.
+        Args:
+            target: Path and query, as the reader has sent them.
 
-        Raises
-        ------
-        Problem
-            503 if no controller answers, or too many requests wait; 502 if the answer is too long.
+        Raises:
+            Problem: 503 if no controller answers, or too many requests wait; 502 if the answer is too long.
         """
         kept = self._kept.get(target)
         if kept is not None and time.monotonic() - kept.at < SHARE_SECONDS:

@@ -34,13 +34,7 @@ class _OfView(NamedTuple):
 
 
 class ViewResources:
-    """The answers of one view.
-
-    Parameters
-    ----------
-    view : View
-    carrier : str
-    """
+    """The answers of one view."""
 
     def __init__(self, view: View, carrier: str) -> None:
         self._view = view

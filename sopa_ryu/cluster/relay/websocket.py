@@ -48,23 +48,14 @@ class Owner(Protocol):
 class WebSocket(asyncio.BufferedProtocol):
     """An open WebSocket.
 
-    Parameters
-    ----------
-    transport : asyncio.Transport
-        After the answer to the handshake.
-    owner : Owner
-    pace : Pace
-    max_bytes : int
-        The longest message.
+    Args:
+        transport: After the answer to the handshake.
+        max_bytes: The longest message.
 
-    Attributes
-    ----------
-    session : object
-        The owner's; opaque here.
-    is_full : bool
-        True while the peer does not read: nothing should be sent.
-    left : bool
-        True if the peer has said that it leaves; a connection that breaks off has said nothing.
+    Attributes:
+        session: The owner's; opaque here.
+        is_full: True while the peer does not read: nothing should be sent.
+        left: True if the peer has said that it leaves; a connection that breaks off has said nothing.
     """
 
     __slots__ = (
