@@ -28,10 +28,13 @@ def recorded(target: Target) -> dict[int, tuple[bytes, ...]]:
         with contextlib.suppress(OSError):
             switch, _ = listener.accept()
             with switch, socket.create_connection(("127.0.0.1", target.openflow_port)) as controller:
-                threading.Thread(target=_forward, args=(controller, switch), daemon=True).start()
+                answers = threading.Thread(target=_forward, args=(controller, switch), daemon=True)
+                answers.start()
                 for message in _messages(switch):
                     messages.setdefault(message[1], []).append(message)
                     controller.sendall(message)
+                controller.shutdown(socket.SHUT_RDWR)  # no thread reads a socket that is closed
+                answers.join()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=pass_on, daemon=True).start()

@@ -47,21 +47,31 @@ class SlowWrites:
 
     def _relay(self, client: socket.socket, place: Place) -> None:
         with contextlib.suppress(OSError), client, socket.create_connection((place.host, place.client_port)) as node:
-            Thread(target=_answer, args=(node, client), daemon=True).start()
-            stream = client.makefile("rb")
+            answers = Thread(target=_answer, args=(node, client), daemon=True)
+            answers.start()
+            try:
+                self._write(client, node)
+            finally:
+                # A read under way keeps the number of a closed socket: after a standstill it is begun anew, on whatever
+                # socket has that number then, and takes what is meant for that one.
+                with contextlib.suppress(OSError):
+                    node.shutdown(socket.SHUT_RDWR)
+                answers.join()
+
+    def _write(self, client: socket.socket, node: socket.socket) -> None:
+        stream, head = client.makefile("rb"), b""
+        for line in stream:
+            head += line
+            if line != b"\r\n":
+                continue
+            found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+            body = stream.read(length := int(found[1]) if found else 0)
+            if len(body) < length:
+                break  # the client was killed in the midst of it
+            if head.split()[1] in WRITES:
+                time.sleep(self.seconds)  # how slow the disk is
+            node.sendall(head + body)
             head = b""
-            for line in stream:
-                head += line
-                if line != b"\r\n":
-                    continue
-                found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-                body = stream.read(length := int(found[1]) if found else 0)
-                if len(body) < length:
-                    break  # the client was killed in the midst of it
-                if head.split()[1] in WRITES:
-                    time.sleep(self.seconds)  # how slow the disk is
-                node.sendall(head + body)
-                head = b""
 
 
 def _answer(node: socket.socket, client: socket.socket) -> None:
