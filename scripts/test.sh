@@ -24,27 +24,41 @@ for part in install_peers install_ns3; do
     "scripts/$part.sh" --quiet || [[ ${SOPA_ALLOW_SKIPS-} == 1 ]]
 done
 
-if (($#)); then exec "$pytest" "$@"; fi
+# In the background, so that a signal to this script reaches them at once, and in a session of their own, so that Ctrl-C reaches
+# them once, by `finish`: the second one would end what puts back what the tests have changed.
+running=
+run() {
+    setsid env --default-signal=INT,QUIT "$pytest" "$@" 8>&- &
+    running=$!
+    local status=0
+    wait "$running" || status=$?
+    running=
+    return "$status"
+}
+# shellcheck disable=SC2329 # the trap calls it
+finish() {
+    trap '' INT TERM HUP
+    # SIGTERM would leave what the tests have started
+    if [[ -n $running ]] && kill -INT "$running" 2>/dev/null; then
+        say "interrupted: the tests end what they have started"
+        wait "$running" || true
+    fi
+    rm -f "${SOPA_TEST_RECORD-}"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+if (($#)); then
+    run "$@"
+    exit
+fi
 
 MIN_FREE_MIB=1024
 for directory in . "${TMPDIR:-/tmp}"; do
     free=$(df --output=avail --block-size=1M "$directory" | tail -n 1)
     ((free >= MIN_FREE_MIB)) || die "$directory has $free MiB left and the tests need $MIN_FREE_MIB: free some, or set TMPDIR to another disk"
 done
-
-# In the background, so that a signal to this script reaches them at once; what bash starts there would ignore Ctrl-C.
-running=
-run() {
-    env --default-signal=INT,QUIT "$pytest" "$@" 8>&- &
-    running=$!
-    wait "$running"
-}
-# shellcheck disable=SC2329 # the trap calls it
-finish() {
-    # as Ctrl-C: pytest ends what its tests have started, which SIGTERM leaves
-    if [[ -n $running ]]; then kill -INT "$running" 2>/dev/null && wait "$running" || true; fi
-    rm -f "$SOPA_TEST_RECORD"
-}
 
 results=build/tests
 mkdir -p "$results"
@@ -53,10 +67,6 @@ flock --nonblock 8 || die "another run of the tests in $PWD is not over: wait fo
 record=$results/record.jsonl
 rm -f "$record" "$record".*
 export SOPA_TEST_RECORD=$PWD/$record.partial
-trap finish EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM HUP
-
 workers=${SOPA_TEST_WORKERS:-$(($(nproc) + 1))}
 failed=0
 SECONDS=0
