@@ -11,7 +11,7 @@ import pytest
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Condition, Contents, Engine, EngineError, Kind, Written
-from sopa_ryu.cluster.mirror import Mirror
+from sopa_ryu.cluster.view import Mirror
 from tests.cluster.conftest import Connect, failure
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies.lab.etcd import PrivateEtcd

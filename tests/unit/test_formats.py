@@ -24,8 +24,7 @@ from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.relayed_mcs import News, Told
 from sopa_ryu.channel.traces import Answer, Outcome, Request
 from sopa_ryu.cluster import address, gateway, records
-from sopa_ryu.cluster.gateway import HistoryGone, WatchReader
-from sopa_ryu.cluster.troubles import Trouble, TroubleError
+from sopa_ryu.cluster.gateway import EngineError, HistoryGone, WatchReader
 from sopa_ryu.fabric.view import View
 from sopa_ryu.southbound import lldp
 from tests.helpers.golden import Step, play, scripts
@@ -177,12 +176,17 @@ class Readers:
 
     def do_etcd(self, status: str, code: str, text: str) -> str:
         """Say what an error of etcd's gateway means, as an answer and in a stream."""
-        said = gateway.answer(int(status), json.dumps({"error": text, "message": text, "code": int(code)}).encode())
         in_stream = {"grpc_code": int(code), "http_code": int(status), "message": text, "http_status": ""}
-        assert gateway.answer(200, json.dumps({"error": in_stream}).encode() + b"\n") == said
-        assert isinstance(said, Trouble)
-        more = [name.replace("_", " ") for name in ("perhaps_done", "sign_in", "no_lease") if getattr(said, name)]
-        return ", ".join([f"{said.kind.name}: {said.text}", *more])
+        alone = {"error": text, "message": text, "code": int(code)}
+        errors = set()
+        for number, body in ((int(status), alone), (200, {"error": in_stream})):
+            with pytest.raises(EngineError) as caught:
+                gateway.answer_of(number, json.dumps(body).encode() + b"\n")
+            error = caught.value
+            flags = {"perhaps done": error.unknown, "sign in": error.sign_in, "no lease": error.no_lease}
+            errors.add(", ".join([f"{error.kind.name}: {error}", *(name for name, is_so in flags.items() if is_so)]))
+        (line,) = errors
+        return line
 
     def do_watch(self, text: str) -> str:
         """Read a line of a watch, which ends it."""
@@ -190,8 +194,8 @@ class Readers:
             return str(list(WatchReader("sopa", 4).feed(text.encode() + b"\n")))
         except HistoryGone:
             return "history gone"
-        except TroubleError as error:
-            return f"{error.trouble.kind.name}: {without_details(error)}"
+        except EngineError as error:
+            return f"{error.kind.name}: {without_details(error)}"
 
     def do_label(self, *hops: str) -> str:
         """Say how the uplinks of a path are written: as an option, and as an Ethernet address that is read back."""
