@@ -200,16 +200,13 @@ class Enlistment:
         own, identity, lease = self._candidacy, self._identity, self._candidacy.lease
         version, switches = self._standing()
         record = MemberRecord(
-            identity.name,
-            identity.url,
-            identity.program,
-            FORMAT,
-            LEADER if own.term else STANDBY,
-            own.term or self._mirror.latest_term,
-            version,
-            switches,
-            self._since,
-            identity.secrets,
+            **identity._asdict(),
+            format=FORMAT,
+            role=LEADER if own.term else STANDBY,
+            term=own.term or self._mirror.latest_term,
+            version=version,
+            switches=switches,
+            since=self._since,
         )
         if record == self._entered:
             return

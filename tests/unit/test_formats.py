@@ -176,17 +176,16 @@ class Readers:
 
     def do_etcd(self, status: str, code: str, text: str) -> str:
         """Say what an error of etcd's gateway means, as an answer and in a stream."""
-        in_stream = {"grpc_code": int(code), "http_code": int(status), "message": text, "http_status": ""}
         alone = {"error": text, "message": text, "code": int(code)}
-        errors = set()
-        for number, body in ((int(status), alone), (200, {"error": in_stream})):
+        in_stream = {"error": {"grpc_code": int(code), "http_code": int(status), "message": text, "http_status": ""}}
+        errors = []
+        for number, body in ((int(status), alone), (200, in_stream)):
             with pytest.raises(EngineError) as caught:
                 gateway.answer_of(number, json.dumps(body).encode() + b"\n")
-            error = caught.value
-            flags = {"perhaps done": error.unknown, "sign in": error.sign_in, "no lease": error.no_lease}
-            errors.add(", ".join([f"{error.kind.name}: {error}", *(name for name, is_so in flags.items() if is_so)]))
-        (line,) = errors
-        return line
+            errors.append(caught.value)
+        assert vars(errors[0]) == vars(errors[1])
+        more = [name.replace("_", " ") for name in ("unknown", "sign_in", "no_lease") if getattr(errors[0], name)]
+        return ", ".join([f"{errors[0].kind.name}: {errors[0]}", *more])
 
     def do_watch(self, text: str) -> str:
         """Read a line of a watch, which ends it."""

@@ -18,7 +18,6 @@ def encoded(text: str) -> str:
 
 
 def answered(more: str, begin: str = "{") -> Answer:
-    """Return an answer with status 200: a header, and more."""
     return gateway.answer_of(200, (begin + HEADER + more).encode())
 
 
