@@ -20,7 +20,6 @@ from sopa_ryu.cluster.records import leased
 
 T = TypeVar("T")
 
-WATCH = "/v3/watch"
 MAX_LINE = 64 << 20
 """Bytes of a message of a watch: as many changes as a client may have to catch up with."""
 
@@ -309,7 +308,7 @@ def revocation(lease: int) -> Request[int]:
 
 def watch(name: str, revision: int) -> Request[int]:
     """Return the request for the changes of all keys after a revision; the answer is read by `WatchReader`."""
-    return Request(WATCH, {"create_request": {**_below(name), "start_revision": str(revision + 1)}}, _revision)
+    return Request("/v3/watch", {"create_request": {**_below(name), "start_revision": str(revision + 1)}}, _revision)
 
 
 def sign_in(user: str, password: str) -> Request[str]:

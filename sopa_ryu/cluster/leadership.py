@@ -265,7 +265,8 @@ class Member:
         self.identity = identity
         self.mirror = Mirror()
         self.candidacy = Candidacy(identity.name)
-        self.roll = Roll(engine.address.name, identity, self.mirror)
+        self._cluster = engine.address.name
+        self.roll = Roll(self._cluster, identity, self.mirror)
         self._patience = Patience()
         self._enlistment = Enlistment(
             engine, self.mirror, self.candidacy, identity, lease_seconds, self._patience, clock, hands.standing
@@ -425,8 +426,7 @@ class Member:
         self._follow()
         if key is not None and not key.lease:
             LOG.error(
-                "cluster %s: the key leader is bound to no lease: it was changed by hand, and is deleted",
-                self.engine.address.name,
+                "cluster %s: the key leader is bound to no lease: it was changed by hand, and is deleted", self._cluster
             )
             self.engine.write({}, [Condition("leader", modified=key.modified)], deletes=["leader"])
             self._commits.read()
@@ -447,7 +447,7 @@ class Member:
                 "member %s does not take part in cluster %s: %s; give all members the same fabric file and program, or this one "
                 "another cluster (etcd://.../NAME)",
                 self.identity.name,
-                self.engine.address.name,
+                self._cluster,
                 different,
             )
         self._difference = different
@@ -478,14 +478,12 @@ class Member:
         self._drain()
         self.candidacy.lead(leader.term, named.created)
         self._commits.begin()
-        LOG.warning("member %s leads cluster %s, term %d", leader.name, self.engine.address.name, leader.term)
+        LOG.warning("member %s leads cluster %s, term %d", leader.name, self._cluster, leader.term)
         self.roll.leader = leader.name
         self._hands.lead(leader.term)
         drained = self._hands.drained()
         if drained and self.mirror.kept("drains") is None:
-            LOG.warning(
-                "cluster %s: the engine has lost the drains: this leader writes them again", self.engine.address.name
-            )
+            LOG.warning("cluster %s: the engine has lost the drains: this leader writes them again", self._cluster)
             self.write_drains(drained)
         self._changed()
         self.look()
@@ -572,13 +570,13 @@ class Member:
     def _well(self, work: str) -> None:
         self._has_answered = True
         if self._outage.worked(work, self._clock()):
-            LOG.info("cluster %s: the engine answers", self.engine.address.name)
+            LOG.info("cluster %s: the engine answers", self._cluster)
 
     def _ill(self, work: str, error: EngineError) -> None:
         if self._outage.failed(work, error, self._clock()):
             LOG.error(
                 "cluster %s: %s; switches and agents keep what they have, new versions and drains wait",
-                self.engine.address.name,
+                self._cluster,
                 error,
             )
 
