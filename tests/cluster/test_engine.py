@@ -24,8 +24,7 @@ T = TypeVar("T")
 
 
 def lead(engine: Engine, lease: int) -> int:
-    written = engine.write({"term": TERM, "leader": LEADER}, [Condition("leader", created=0)], lease)
-    return written.revision
+    return engine.write({"term": TERM, "leader": LEADER}, [Condition("leader", created=0)], lease).revision
 
 
 def view(version: int) -> dict[str, str]:

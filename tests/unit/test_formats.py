@@ -27,6 +27,7 @@ from sopa_ryu.cluster import address, gateway, records
 from sopa_ryu.cluster.gateway import EngineError, HistoryGone, WatchReader
 from sopa_ryu.fabric.view import View
 from sopa_ryu.southbound import lldp
+from tests.cluster.conftest import failure
 from tests.helpers.golden import Step, play, scripts
 from topologies import Failures, FatTree
 
@@ -178,14 +179,10 @@ class Readers:
         """Say what an error of etcd's gateway means, as an answer and in a stream."""
         alone = {"error": text, "message": text, "code": int(code)}
         in_stream = {"error": {"grpc_code": int(code), "http_code": int(status), "message": text, "http_status": ""}}
-        errors = []
-        for number, body in ((int(status), alone), (200, in_stream)):
-            with pytest.raises(EngineError) as caught:
-                gateway.answer_of(number, json.dumps(body).encode() + b"\n")
-            errors.append(caught.value)
-        assert vars(errors[0]) == vars(errors[1])
-        more = [name.replace("_", " ") for name in ("unknown", "sign_in", "no_lease") if getattr(errors[0], name)]
-        return ", ".join([f"{errors[0].kind.name}: {errors[0]}", *more])
+        error = failure(lambda: gateway.answer_of(int(status), json.dumps(alone).encode()))
+        assert vars(error) == vars(failure(lambda: gateway.answer_of(200, json.dumps(in_stream).encode() + b"\n")))
+        more = [name.replace("_", " ") for name in ("unknown", "sign_in", "no_lease") if getattr(error, name)]
+        return ", ".join([f"{error.kind.name}: {error}", *more])
 
     def do_watch(self, text: str) -> str:
         """Read a line of a watch, which ends it."""

@@ -22,10 +22,6 @@ TREE = FatTree(4)
 LEASES = {"m1": 11, "m2": 22}
 
 
-def nothing_late() -> Written | None:
-    return None
-
-
 class MemoryEngine:
     """An engine that gives no answer to the next write of the key `lost`, which was done, or is done later as `late`."""
 
@@ -34,7 +30,7 @@ class MemoryEngine:
         self.keys: dict[str, Kept] = {}
         self.revision = 1
         self.lost, self.was_done = "", False
-        self.late: Callable[[], Written | None] = nothing_late
+        self.late: Callable[[], Written | None] = lambda: None
 
     def read(self, patience: float | None = None) -> Contents:
         return Contents(self.revision, dict(self.keys), whole=True)
