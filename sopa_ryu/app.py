@@ -63,7 +63,7 @@ from topologies import Host, Link, Reason, Switch
 
 if TYPE_CHECKING:
     from sopa_ryu.cluster.controller_side import ClusterDrains
-    from sopa_ryu.cluster.member import Member
+    from sopa_ryu.cluster.leadership import Member
 
 LOG = logging.getLogger("sopa")
 
@@ -82,9 +82,9 @@ class SopaController(app_manager.RyuApp):
         self.tree = settings.tree
         commitment = None
         if settings.cluster is not None:
-            from sopa_ryu.cluster import controller_side
+            from sopa_ryu.cluster import leadership
 
-            commitment = Commitment(controller_side.address_of(settings.cluster).name)
+            commitment = Commitment(leadership.address_of(settings.cluster).name)
         self.state = FabricState(
             self.tree,
             time.time_ns() // 1_000_000 if settings.cluster is None else 0,
@@ -172,18 +172,18 @@ class SopaController(app_manager.RyuApp):
         self._malformed = False
 
     def _join(self, cluster: options.ClusterSettings, directory: Path) -> None:
-        from sopa_ryu.cluster import controller_side
+        from sopa_ryu.cluster import controller_side, leadership
 
         url = (
             f"{'https' if cfg.CONF.sopa.tls_cert else 'http'}://{bracketed(cfg.CONF.wsapi_host)}:{cfg.CONF.wsapi_port}"
         )
         hands = controller_side.ControllerSide(self.core, self.arbiter, self._carry_out, self._now, self._relays)
-        self.cluster = controller_side.join(cluster, directory, url, self.core, hands, self.carrier)
+        self.cluster = leadership.join(cluster, directory, url, self.core, hands, self.carrier)
         self.relays = RelayChannel(
             RelayDesk(self.tree, self.notifier.probe_lists, self.channel.traced, self.notifier.mcs_hosts)
         )
         self.channel.hand = self.relays.ask
-        self.drains = controller_side.ClusterDrains(self.cluster, self.core)
+        self.drains = controller_side.ClusterDrains(self.cluster.write_drains, self.core)
         self.state.drain((), clock.now())
 
     def start(self) -> Any:

@@ -1,6 +1,6 @@
 """What REST needs of a cluster: who leads, for reports, and for requests that only the leader may answer. Pure.
 
-`sopa_ryu.cluster.member` implements `ClusterControl`. It is not imported here: a controller without a cluster loads none of it.
+`sopa_ryu.cluster.leadership` implements `ClusterControl`. It is not imported here: a controller without a cluster loads none of it.
 """
 
 from __future__ import annotations
