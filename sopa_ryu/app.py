@@ -98,10 +98,10 @@ class SopaController(app_manager.RyuApp):
         last_fabric.note(settings.state_dir, self.tree)
         self.state.drain(self.drains.names, clock.now())
         self.core = Coordinator(
-            self.state, settings.settle, settings.lldp_interval, settings.no_label, settings.bind_certificates
+            self.state, settings.settle, settings.lldp_interval, settings.unlabelled, settings.bind_certificates
         )
         self.switches = self.core.switches
-        self.switches.rejections.fabric_file = settings.fabric_file
+        self.switches.rejections.fabric_file = settings.fabric
         self.connections = Connections(self.switches.sessions)
         self.notifier = Notifier(self.tree, self._view, settings.carrier)
         self.channel = AgentChannel(self.notifier, self._acknowledged)
@@ -153,7 +153,7 @@ class SopaController(app_manager.RyuApp):
         if self.cluster is not None and self.metrics.committed is not None:
             self.cluster.on_commit(self.metrics.committed.observe)
         self._acknowledged_here = 0
-        self.no_label = settings.no_label
+        self.no_label = settings.unlabelled
         self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import click
 
 from sopa_ryu.cli.client import DEFAULT_TOKEN_FILE, Controller
-from sopa_ryu.cli.common import Command, urls
+from sopa_ryu.runtime.option_fields import FILE, Command, urls
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -35,11 +35,10 @@ _URL_OPTION = click.option("--controller", "url", multiple=True, default=[DEFAUL
                            envvar="SOPA_CONTROLLER", show_envvar=True, metavar="URL", callback=_urls,
                            help="The controller's address. May be repeated for a cluster's controllers or relays: the first that "
                            "answers is asked, and for changes its leader.")  # fmt: skip
-_FILE = click.Path(dir_okay=False, path_type=Path)
-_TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=_FILE, metavar="FILE",
+_TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=FILE, metavar="FILE",
                              help="The operator token, which drain, restore and trace require: a copy of the file token in the "
                              f"controller's --sopa-state-dir. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
-_CA_OPTION = click.option("--ca-file", envvar="SOPA_CA_FILE", show_envvar=True, type=_FILE, metavar="FILE",
+_CA_OPTION = click.option("--ca-file", envvar="SOPA_CA_FILE", show_envvar=True, type=FILE, metavar="FILE",
                           help="The authorities, in PEM, that are trusted to sign the certificate of an https URL. "
                           "The system's by default.")  # fmt: skip
 

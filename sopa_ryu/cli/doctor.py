@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import click
 
 from flowrules.label import Carrier
-from sopa_ryu.cli.agent import TOKEN_FILE
+from sopa_ryu.agent.agent_options import TOKEN_FILE, AgentOptions
 from sopa_ryu.cli.client import Controller
-from sopa_ryu.cli.common import carrier_option, chosen_fabric, fabric_file_option, fail, k_option
+from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fail, k_option
 from sopa_ryu.cli.controller_options import with_controller
 from sopa_ryu.cli.doctor_host import check_host
 from sopa_ryu.cli.findings import Finding, check_readable, tell
 from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, problems, switch_of
+from sopa_ryu.runtime.option_fields import option_of
 from sopa_ryu.southbound import switch_database
 from topologies import Clos, Host
 from topologies.ovsdb import OvsdbError, elements, transact
@@ -62,7 +63,7 @@ def doctor() -> None:
 )
 @click.option("--bridge", multiple=True, metavar="NAME", help="Check this bridge only; may be repeated. Default: all.")
 @click.option("--cluster", is_flag=True, help="Several controllers share the fabric: the bridge has to name them all.")
-@carrier_option
+@option_of(AgentOptions, "carrier")
 def switch_command(
     k: int, fabric: Clos | None, address: str, bridge: tuple[str, ...], cluster: bool, carrier: str
 ) -> None:
