@@ -26,56 +26,30 @@ class ArbiterError(RuntimeError):
 class ArbiterOptions:
     """The options of an arbiter."""
 
-    controllers: tuple[str, ...] = option(
-        REQUIRED,
-        "URL of the controller: http://192.0.2.1:8080. May be repeated for a cluster's controllers (no relays): the leader takes "
-        "the arbiter.",
-        name="controller", multiple=True, callback=urls, metavar="URL",
-    )  # fmt: skip
-    listen: tuple[str, int] = option(
-        REQUIRED, f"Address and UDP port where agents reach the arbiter: 192.0.2.1:{PORT}", type=Address(PORT)
-    )
-    slot: float = option(
-        10,
-        "Length of a slot in milliseconds: long enough for a packet at the rate of hosts' links.",
-        type=click.FloatRange(MIN_SLOT_MS, MAX_SLOT_MS), metavar="MS",
-    )  # fmt: skip
-    rate: float | None = option(
-        None,
-        "Rate of hosts' links in Mbit/s. Default: that of the fabric file, otherwise what the controller knows of their ports.",
-        type=click.FloatRange(0.1, 1e6), metavar="MBIT",
-    )  # fmt: skip
-    lease: int | None = option(
-        None,
-        "Milliseconds without a datagram after which a host sends without slots, and a silent host gets none. Default: 8 batches "
-        "of 4 slots, at least 100.",
-        type=click.IntRange(20, 600_000), metavar="MS",
-    )  # fmt: skip
-    secret_file: Path | None = option(
-        None,
-        "The fabric's secret, agent-secret in the controller's --sopa-state-dir, from which hosts' tokens are derived. "
-        f"Default: {SECRET_FILE} if it exists. Without it nothing is authenticated.",
-        type=FILE, envvar="SOPA_AGENT_SECRET_FILE",
-    )  # fmt: skip
-    token_file: Path | None = option(
-        None,
-        "The arbiter's token for the controller, as sopa token --arbiter prints it. Default: derived from the secret.",
-        type=FILE, envvar="SOPA_ARBITER_TOKEN_FILE",
-    )  # fmt: skip
-    ca_file: Path | None = option(
-        None,
-        "Certificate authorities (PEM) of an https controller. Default: the system's.",
-        type=FILE, envvar="SOPA_CA_FILE",
-    )  # fmt: skip
-    metrics_port: int | None = option(
-        None,
-        "Serve Prometheus metrics at /metrics on this port. Default: off.",
-        type=click.IntRange(1, 65535), envvar="SOPA_ARBITER_METRICS_PORT", metavar="PORT",
-    )  # fmt: skip
-    metrics_host: str = option(
-        "127.0.0.1", "Address where metrics are served.", envvar="SOPA_ARBITER_METRICS_HOST", metavar="ADDRESS"
-    )
+    # fmt: off
+    controllers: tuple[str, ...] = option(REQUIRED, "URL of the controller: http://192.0.2.1:8080. May be repeated for a cluster's "
+        "controllers (no relays): the leader takes the arbiter.", name="controller", multiple=True, callback=urls, metavar="URL")
+    listen: tuple[str, int] = option(REQUIRED, f"Address and UDP port where agents reach the arbiter: 192.0.2.1:{PORT}",
+        type=Address(PORT))
+    slot: float = option(10, "Length of a slot in milliseconds: long enough for a packet at the rate of hosts' links.",
+        type=click.FloatRange(MIN_SLOT_MS, MAX_SLOT_MS), metavar="MS")
+    rate: float | None = option(None, "Rate of hosts' links in Mbit/s. Default: that of the fabric file, otherwise what the "
+        "controller knows of their ports.", type=click.FloatRange(0.1, 1e6), metavar="MBIT")
+    lease: int | None = option(None, "Milliseconds without a datagram after which a host sends without slots, and a silent host "
+        "gets none. Default: 8 batches of 4 slots, at least 100.", type=click.IntRange(20, 600_000), metavar="MS")
+    secret_file: Path | None = option(None, "The fabric's secret, agent-secret in the controller's --sopa-state-dir, from which "
+        f"hosts' tokens are derived. Default: {SECRET_FILE} if it exists. Without it nothing is authenticated.", type=FILE,
+        envvar="SOPA_AGENT_SECRET_FILE")
+    token_file: Path | None = option(None, "The arbiter's token for the controller, as sopa token --arbiter prints it. Default: "
+        "derived from the secret.", type=FILE, envvar="SOPA_ARBITER_TOKEN_FILE")
+    ca_file: Path | None = option(None, "Certificate authorities (PEM) of an https controller. Default: the system's.", type=FILE,
+        envvar="SOPA_CA_FILE")
+    metrics_port: int | None = option(None, "Serve Prometheus metrics at /metrics on this port. Default: off.",
+        type=click.IntRange(1, 65535), envvar="SOPA_ARBITER_METRICS_PORT", metavar="PORT")
+    metrics_host: str = option("127.0.0.1", "Address where metrics are served.", envvar="SOPA_ARBITER_METRICS_HOST",
+        metavar="ADDRESS")
     seed: int = seed_option()
+    # fmt: on
 
     @property
     def timing(self) -> Timing:
