@@ -33,7 +33,7 @@ def _number_or_text(value: object) -> object:
     return int(text) if text.isascii() and text.lstrip("-").isdigit() else text
 
 
-def _path(text: str | None) -> Path | None:
+def _path(text: str) -> Path | None:
     return Path(text) if text else None
 
 
@@ -81,7 +81,7 @@ class Settings:
         kind=cfg.Opt, type=_number_or_text, metavar="K")
     fabric: Path | None = option(None, "fabric file of a fabric that is no fat-tree of equal links: leaf-spine, oversubscribed, "
         "with absent or slower links, with gateways; sopa fabric check FILE explains it (default: the fat-tree of k)",
-        metavar="FILE", read=_path)
+        metavar="FILE", read=Path)
     carrier: Carrier = option(Carrier.MAC, "where agents write the label: mac, the Ethernet source address, or option, an IPv4 "
         "option as in the paper, which requires the parser at the edge switches' host ports (sopa parser); the flow entries are "
         "the same (default {default})", metavar="CARRIER")
@@ -181,26 +181,27 @@ def _check_pair(name: str, value: object, other: str, its: object) -> None:
         raise OptionError(f"{name} and {other} belong together: give both, or neither")
 
 
-def _of(settings: type) -> list[Field[Any]]:
-    return [each for each in fields(settings) if each.metadata]
-
-
 def _name(of: Field[Any]) -> str:
     return str(of.metadata.get("name", of.name)).replace("_", "-")
 
 
+def opts(settings: type) -> list[cfg.Opt]:
+    """Return oslo.config's options of a dataclass; `{default}` in a help is the default."""
+    return [_opt(each) for each in fields(settings) if each.metadata]
+
+
 def _opt(of: Field[Any]) -> cfg.Opt:
-    arguments = {name: value for name, value in of.metadata.items() if name not in ("name", "kind", "read", "help")}
-    default = None if of.default is REQUIRED else of.default
+    arguments, default = dict(of.metadata), None if of.default is REQUIRED else of.default
     kinds = {bool: cfg.BoolOpt, int: cfg.IntOpt, float: cfg.FloatOpt, tuple: cfg.MultiStrOpt}
-    kind = of.metadata.get("kind") or kinds.get(type(default), cfg.StrOpt)
-    if kind is cfg.StrOpt and default is not None:
-        default = str(default)
-    return kind(_name(of), default=default, help=of.metadata["help"].format(default=default), **arguments)
+    kind = arguments.pop("kind", kinds.get(type(default), cfg.StrOpt))
+    arguments["help"] = arguments["help"].format(default=default)
+    for own in ("name", "read"):
+        arguments.pop(own, None)
+    return kind(_name(of), default=str(default) if isinstance(default, StrEnum | Path) else default, **arguments)
 
 
 _GROUP = cfg.OptGroup(GROUP, title="SOPA options")
-_OPTIONS = [_opt(each) for each in (*_of(Settings), *_of(ClusterSettings))]
+_OPTIONS = [*opts(Settings), *opts(ClusterSettings)]
 
 
 def register_group(conf: cfg.ConfigOpts, group: cfg.OptGroup, options: Sequence[cfg.Opt]) -> None:
@@ -235,9 +236,9 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         raise OptionError("k and fabric exclude each other: a fabric file has all numbers of the fabric")
     cluster = None
     if group.cluster is not None:
-        of_cluster = _values(ClusterSettings, group)
+        of_cluster = values(ClusterSettings, group)
         cluster = ClusterSettings(**of_cluster | {"member": of_cluster["member"] or socket.gethostname()})
-    return Settings(**_values(Settings, group), cluster=cluster)
+    return Settings(**values(Settings, group), cluster=cluster)
 
 
 def warn_of_unknown(conf: cfg.ConfigOpts) -> None:
@@ -255,8 +256,9 @@ def warn_of_unknown(conf: cfg.ConfigOpts) -> None:
             )
 
 
-def _values(settings: type, group: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
-    return {each.name: _value(each, group[_name(each).replace("-", "_")]) for each in _of(settings)}
+def values(settings: type, group: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
+    """Return the fields of a dataclass of options, by their names; `OptionError` if one cannot be read."""
+    return {each.name: _value(each, group[_name(each).replace("-", "_")]) for each in fields(settings) if each.metadata}
 
 
 def _value(of: Field[Any], given: Any) -> Any:
@@ -264,8 +266,10 @@ def _value(of: Field[Any], given: Any) -> Any:
         if given not in list(type(of.default)):
             raise OptionError(f"{_name(of)} must be {' or '.join(type(of.default))}, not {given}")
         return type(of.default)(given)
-    read = of.metadata.get("read", lambda value: value)
+    read = of.metadata.get("read")
     try:
-        return tuple(map(read, given)) if isinstance(of.default, tuple) else read(given)
+        if isinstance(of.default, tuple):
+            return tuple(map(read, given)) if read else tuple(given)
+        return given if read is None or given is None else read(given)
     except ValueError as error:
         raise OptionError(f"{_name(of)}: {error}") from None
