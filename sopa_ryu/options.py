@@ -247,7 +247,7 @@ def warn_of_unknown(conf: cfg.ConfigOpts) -> None:
     for file in conf.config_file or ():
         sections: dict[str, dict[str, list[str]]] = {}
         cfg.ConfigParser(Path(file).expanduser(), sections).parse()
-        for name in sections.get(GROUP, {}).keys() - known:
+        for name in sorted(sections.get(GROUP, {}).keys() - known):
             LOG.warning(
                 "%s in section [sopa] of %s is no option and has no effect: names have underscores, as in deploy/sopa.conf; "
                 "CHANGELOG.md says what replaces an option that was removed",

@@ -13,8 +13,6 @@ import click
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.bursts import AUTO, MAX_SEGMENTS
-from sopa_ryu.agent.host_settings import DEFAULT_SEGMENTS, STATE_DIR
-from sopa_ryu.agent.labeller import DEFAULT_FLOWS
 from sopa_ryu.agent.mcs import DEFAULT_PATIENCE_US, McsOptions, Without
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, MAX_MIN_RTT_WINDOW
@@ -77,9 +75,9 @@ class AgentOptions:
     arbiter: str | None = option(None, f"With --policy cfr: the arbiter (sopa arbiter), port {slots.PORT} if none is named.",
         metavar="ADDRESS:PORT")
     seed: int = seed_option()
-    flows: int = option(DEFAULT_FLOWS, "Flows per interface whose position is kept; beyond that the least recently used start "
+    flows: int = option(65536, "Flows per interface whose position is kept; beyond that the least recently used start "
         "anew.", type=click.IntRange(1, 1 << 24))
-    state_dir: Path = option(STATE_DIR, "Directory of the saved host settings, until they are put back.", type=DIRECTORY)
+    state_dir: Path = option(Path("/run/sopa"), "Directory of the saved host settings, until they are put back.", type=DIRECTORY)
     token_file: Path | None = option(None, "The token of each host, as sopa token prints it; or the agent token of all hosts, "
         f"agent-token in the controller's --sopa-state-dir. Default: {TOKEN_FILE} if it exists.", type=FILE,
         envvar="SOPA_AGENT_TOKEN_FILE")
@@ -89,7 +87,7 @@ class AgentOptions:
         type=click.FloatRange(0.001, 1e9), metavar="MICROSECONDS")
     flowcell: int = option(65536, "With --policy flowcell: the bytes of a flow after which its next packet takes another path.",
         type=click.IntRange(1, 1 << 40), metavar="BYTES")
-    segments: int = option(DEFAULT_SEGMENTS, "Packets of a TCP burst that share a label, 1 to 44; more take less processor time, "
+    segments: int = option(1, "Packets of a TCP burst that share a label, 1 to 44; more take less processor time, "
         "and reorder bursts. auto: 1 up to 25 Gbit/s, 16 up to 50, 44 on faster links.", type=Segments(), metavar="N|auto")
     weights: bool = option(True, "Use candidate paths in proportion to their weights where capacities are uneven, or all alike.")
     min_rtt_window: int = option(DEFAULT_MIN_RTT_WINDOW, "Seconds for which TCP remembers its shortest round trip "
