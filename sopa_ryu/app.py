@@ -35,7 +35,7 @@ from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import Heard, InstalledState
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.suspects import Caretaker, Policy
+from sopa_ryu.fabric.suspects import Caretaker
 from sopa_ryu.fabric.switch_errors import LostError
 from sopa_ryu.fabric.switch_session import SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
@@ -128,7 +128,7 @@ class SopaController(app_manager.RyuApp):
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
         self.undeliverable = UndeliverableAnswers(self.tree)
-        caretaker = Caretaker(self.tree, Policy(settings.suspect))
+        caretaker = Caretaker(self.tree, settings.suspect)
         probe_bytes = PROBE_BYTES + settings.carrier.overhead
         least_loss, lists = settings.suspect_loss / 100, self.notifier.probe_lists
         self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity)

@@ -12,6 +12,7 @@ from typing import Any
 from oslo_config import cfg
 
 from flowrules.label import Carrier
+from sopa_ryu.fabric.suspects import Policy
 from sopa_ryu.runtime.clients import Network, network, normal_origin
 from sopa_ryu.runtime.option_fields import REQUIRED, option
 from topologies import Clos, FatTree, Host, TopologyError, fabric_file
@@ -20,7 +21,6 @@ from topologies.structure import MAX_K, MIN_K
 LOG = logging.getLogger("sopa")
 
 GROUP = "sopa"
-SUSPECT_POLICIES = ("warn", "drain")
 
 
 class OptionError(ValueError):
@@ -121,8 +121,8 @@ class Settings:
         "limit of connections for it alone; may be repeated (default: none)", metavar="ADDRESS", read=network)
     origin: tuple[str, ...] = option((), "origin under which browsers open the page, if it is not http(s)://ADDRESS:PORT of the "
         "controller, as http://controller.example:8080; may be repeated (default: none)", metavar="URL", read=normal_origin)
-    suspect: str = option("warn", "what happens to a link of which probes say that it loses packets: warn, a line in the log; "
-        "drain, it is drained until an operator restores it (default {default})", metavar="POLICY")
+    suspect: Policy = option(Policy.WARN, "what happens to a link of which probes say that it loses packets: warn, a line in the "
+        "log; drain, it is drained until an operator restores it (default {default})", metavar="POLICY")
     suspect_loss: float = option(0.05, "the least loss of a suspect link (default {default:g})", metavar="PERCENT")
     state_dir: Path = option(Path("/var/lib/sopa"), "directory of drains and tokens; each controller needs its own (default "
         "{default})", metavar="DIR", read=Path)
@@ -131,13 +131,6 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Raise `OptionError` if a value is invalid, or two options contradict each other."""
-        if self.suspect == "fail":
-            raise OptionError(
-                "suspect must not be fail any more: use drain, which excludes the link until sopa restore, or warn; hosts leave "
-                "bad paths by themselves"
-            )
-        if self.suspect not in SUSPECT_POLICIES:
-            raise OptionError(f"suspect must be {' or '.join(SUSPECT_POLICIES)}, not {self.suspect}")
         if not 0 < self.suspect_loss <= 100:
             raise OptionError(f"suspect-loss must be a percentage above 0, not {self.suspect_loss:g}")
         _check_pair("tls-cert", self.tls_cert, "tls-key", self.tls_key)
@@ -234,6 +227,11 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     group = conf[GROUP]
     if group.fabric is not None and conf.get_location("k", GROUP).location is not cfg.Locations.opt_default:
         raise OptionError("k and fabric exclude each other: a fabric file has all numbers of the fabric")
+    if group.suspect == "fail":
+        raise OptionError(
+            "suspect must not be fail any more: use drain, which excludes the link until sopa restore, or warn; hosts leave "
+            "bad paths by themselves"
+        )
     cluster = None
     if group.cluster is not None:
         of_cluster = values(ClusterSettings, group)
