@@ -35,7 +35,7 @@ from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import Heard, InstalledState
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.suspects import Caretaker, Policy
+from sopa_ryu.fabric.suspects import Caretaker
 from sopa_ryu.fabric.switch_errors import LostError
 from sopa_ryu.fabric.switch_session import SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
@@ -98,10 +98,10 @@ class SopaController(app_manager.RyuApp):
         last_fabric.note(settings.state_dir, self.tree)
         self.state.drain(self.drains.names, clock.now())
         self.core = Coordinator(
-            self.state, settings.settle, settings.lldp_interval, settings.no_label, settings.bind_certificates
+            self.state, settings.settle, settings.lldp_interval, settings.unlabelled, settings.bind_certificates
         )
         self.switches = self.core.switches
-        self.switches.rejections.fabric_file = settings.fabric_file
+        self.switches.rejections.fabric_file = settings.fabric
         self.connections = Connections(self.switches.sessions)
         self.notifier = Notifier(self.tree, self._view, settings.carrier)
         self.channel = AgentChannel(self.notifier, self._acknowledged)
@@ -128,7 +128,7 @@ class SopaController(app_manager.RyuApp):
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
         self.undeliverable = UndeliverableAnswers(self.tree)
-        caretaker = Caretaker(self.tree, Policy(settings.suspect))
+        caretaker = Caretaker(self.tree, settings.suspect)
         probe_bytes = PROBE_BYTES + settings.carrier.overhead
         least_loss, lists = settings.suspect_loss / 100, self.notifier.probe_lists
         self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity)
@@ -153,7 +153,7 @@ class SopaController(app_manager.RyuApp):
         if self.cluster is not None and self.metrics.committed is not None:
             self.cluster.on_commit(self.metrics.committed.observe)
         self._acknowledged_here = 0
-        self.no_label = settings.no_label
+        self.no_label = settings.unlabelled
         self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}

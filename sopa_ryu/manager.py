@@ -225,6 +225,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
             for handler in logging.getLogger().handlers:
                 if handler.formatter is None:  # those of a --log-config-file have one
                     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+            options.warn_of_unknown(CONF)
             names = [name for part in app_lists for name in part.split(",")]
             try:
                 super().load_apps(app_lists)

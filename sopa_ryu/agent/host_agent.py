@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
-from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.agent.agent_options import AgentError, AgentOptions
 from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.follower import Answer, Ended, Follower, Hosts, Leave, Load, Probe, Trace
 from sopa_ryu.agent.keeper import Keeper
@@ -99,7 +99,7 @@ class HostAgent:
     def __init__(
         self,
         interface: Interface,
-        options: Options,
+        options: AgentOptions,
         follower: Follower,
         labeller: LoadedPrograms,
         keeper: Keeper,

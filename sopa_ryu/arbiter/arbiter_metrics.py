@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from sopa_ryu.arbiter.arbiter_options import ArbiterError
 from sopa_ryu.arbiter.controller_link import ControllerLink
-from sopa_ryu.arbiter.service import ArbiterError, Service
+from sopa_ryu.arbiter.service import Service
 from sopa_ryu.runtime import metrics_server
 from sopa_ryu.runtime.metrics_server import MetricsError
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from flowrules import label
-from sopa_ryu.agent.agent_options import AgentError, Options, parse_arbiter
+from sopa_ryu.agent.agent_options import AgentError, AgentOptions, parse_arbiter
 from sopa_ryu.channel import arbiter, mcs, protocol, relayed, relayed_mcs, traces
 from sopa_ryu.channel.mcs import HostList
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
@@ -79,7 +79,7 @@ READERS: dict[str, Callable[..., str]] = {
     ),
     "value": lambda key, text, times="1": str(records.read(key, text * int(times))),
     "arbiter": lambda text: str(parse_arbiter(text)),
-    "controller": lambda url: Options((url,)).channel(HERE, url),
+    "controller": lambda url: AgentOptions((url,)).channel(HERE, url),
     "mac": lambda text: str(label.parse_mac(text)),
     "frame": lambda octets: str(lldp.parse(bytes.fromhex(octets))),
 }
