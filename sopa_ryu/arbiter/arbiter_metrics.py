@@ -3,60 +3,68 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 
 from sopa_ryu.arbiter.controller_link import ControllerLink
 from sopa_ryu.arbiter.service import ArbiterError, Service
-from sopa_ryu.runtime import metrics_server
-from sopa_ryu.runtime.metrics_server import MetricsError
+from sopa_ryu.runtime import metrics
+from sopa_ryu.runtime.metrics import COUNTER, GAUGE, MetricsError, Row
 
 LOG = logging.getLogger("sopa.arbiter")
 
 TURN_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
 
 
+class _Parts(NamedTuple):
+    service: Service
+    link: ControllerLink
+
+
+_ROWS: list[Row[_Parts]] = [
+    Row("sopa_arbiter_controller_connected", GAUGE, "1 while the channel to the controller is open, otherwise 0.",
+        lambda p: p.link.connected),
+    Row("sopa_arbiter_granting", GAUGE, "1 while slots are granted, otherwise 0.", lambda p: p.service.schedule.grants),
+    Row("sopa_arbiter_participants", GAUGE, "Hosts that have sent a demand within a lease.",
+        lambda p: p.service.schedule.participants),
+    Row("sopa_arbiter_slot_seconds", GAUGE, "Length of a slot.", lambda p: p.service.timing.slot_ns / 1e9),
+    Row("sopa_arbiter_batches", COUNTER, "Batches of slots made.", lambda p: p.service.schedule.counted["batches"]),
+    Row("sopa_arbiter_late_batches", COUNTER, "Batches left out, since they would have come too late.",
+        lambda p: p.service.schedule.counted["late"]),
+    Row("sopa_arbiter_granted_cells", COUNTER, "Cells granted: a slot of a host each.",
+        lambda p: p.service.schedule.counted["cells"]),
+    Row("sopa_arbiter_unplaced_cells", COUNTER, "Cells that waited for want of a path.", lambda p: p.service.schedule.unplaced),
+    Row("sopa_arbiter_reserved_cells", COUNTER, "Cells kept free, sending and receiving, of hosts that do not take part.",
+        lambda p: p.service.schedule.counted["reserved"]),
+    Row("sopa_arbiter_forgotten_hosts", COUNTER, "Hosts that were silent for a lease.",
+        lambda p: p.service.schedule.counted["forgotten"]),
+    Row("sopa_arbiter_clock_steps", COUNTER, "Times that the clock was set back.", lambda p: p.service.schedule.counted["clock"]),
+    Row("sopa_arbiter_strayed_clocks", COUNTER, "Demands of hosts whose clock is off by more than a batch ahead or a lease behind.",
+        lambda p: p.service.door.strayed),
+    Row("sopa_arbiter_received_datagrams", COUNTER, "Datagrams received.", lambda p: p.service.counted["received"]),
+    Row("sopa_arbiter_sent_datagrams", COUNTER, "Datagrams with grants sent.", lambda p: p.service.counted["sent"]),
+    Row("sopa_arbiter_unsent_datagrams", COUNTER, "Datagrams that the kernel has refused to send.",
+        lambda p: p.service.counted["unsent"]),
+    Row("sopa_arbiter_controller_messages_refused", COUNTER, "Messages of the controller that were refused.",
+        lambda p: p.link.refused),
+    Row("sopa_arbiter_rejected_datagrams", COUNTER, "Datagrams rejected, by reason.",
+        lambda p: dict(p.service.door.rejected), ("reason",)),  # a copy: another thread counts
+]  # fmt: skip
+
+
 class ArbiterMetrics:
     """A collector that reads the arbiter's counters at each scrape, in the scraping thread."""
 
     def __init__(self, service: Service, link: ControllerLink) -> None:
-        self._service, self._link = service, link
+        self._parts = _Parts(service, link)
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield all families; a registry calls this for each scrape."""
-        service, schedule = self._service, self._service.schedule
-        counted = schedule.counted
-        yield _gauge(
-            "controller_connected", "1 while the channel to the controller is open, otherwise 0.", self._link.connected
-        )
-        yield _gauge("granting", "1 while slots are granted, otherwise 0.", schedule.grants)
-        yield _gauge("participants", "Hosts that have sent a demand within a lease.", schedule.participants)
-        yield _gauge("slot_seconds", "Length of a slot.", service.timing.slot_ns / 1e9)
-        yield _counter("batches", "Batches of slots made.", counted["batches"])
-        yield _counter("late_batches", "Batches left out, since they would have come too late.", counted["late"])
-        yield _counter("granted_cells", "Cells granted: a slot of a host each.", counted["cells"])
-        yield _counter("unplaced_cells", "Cells that waited for want of a path.", schedule.unplaced)
-        reserved = "Cells kept free, sending and receiving, of hosts that do not take part."
-        yield _counter("reserved_cells", reserved, counted["reserved"])
-        yield _counter("forgotten_hosts", "Hosts that were silent for a lease.", counted["forgotten"])
-        yield _counter("clock_steps", "Times that the clock was set back.", counted["clock"])
-        strayed = "Demands of hosts whose clock is off by more than a batch ahead or a lease behind."
-        yield _counter("strayed_clocks", strayed, service.door.strayed)
-        yield _counter("received_datagrams", "Datagrams received.", service.counted["received"])
-        yield _counter("sent_datagrams", "Datagrams with grants sent.", service.counted["sent"])
-        yield _counter("unsent_datagrams", "Datagrams that the kernel has refused to send.", service.counted["unsent"])
-        yield _counter(
-            "controller_messages_refused", "Messages of the controller that were refused.", self._link.refused
-        )
-        rejected = CounterMetricFamily(
-            "sopa_arbiter_rejected_datagrams", "Datagrams rejected, by reason.", labels=["reason"]
-        )
-        for reason, count in list(service.door.rejected.items()):
-            rejected.add_metric([reason], count)
-        yield rejected
+    def collect(self) -> Iterable[Metric]:
+        """Return all families; a registry calls this for each scrape."""
+        return metrics.families(_ROWS, [((), self._parts)])
 
 
 @contextmanager
@@ -76,15 +84,7 @@ def metrics_served(service: Service, link: ControllerLink, host: str, port: int)
     )
     service.observe = turns.observe
     try:
-        with metrics_server.served(registry, host, port, LOG):
+        with metrics.served(registry, host, port, LOG):
             yield
     except MetricsError as error:
         raise ArbiterError(str(error)) from error
-
-
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"sopa_arbiter_{name}", text, value)
-
-
-def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
-    return CounterMetricFamily(f"sopa_arbiter_{name}", text, value)
