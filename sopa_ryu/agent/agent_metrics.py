@@ -25,32 +25,14 @@ from sopa_ryu.agent.probing.programs import REFUSED, Seen
 from sopa_ryu.agent.probing.streams import Refusal
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.supervisor import Supervisor
-from sopa_ryu.runtime import metrics
-from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, MetricsError, Row, rows_of
+from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, families, rows_of, served
 
 LOG = logging.getLogger("sopa.agent")
 
-UNLABELLED = (
-    Reason.NOT_IPV4,
-    Reason.OUTSIDE,
-    Reason.FORWARDED,
-    Reason.NO_PATH,
-    Reason.NO_TABLE,
-    Reason.MALFORMED,
-    Reason.NOT_WRITABLE,
-    Reason.NO_ROOM,
-    Reason.TOO_BIG,
-)
-OF_MCS = (
-    Reason.SCATTERED,
-    Reason.UNSCATTERED,
-    Reason.ACK_FILTERED,
-    Reason.MCO_TAKEN,
-    Reason.MCO_UNKNOWN,
-    Reason.MCO_MALFORMED,
-    Reason.WINDOW_LOWERED,
-    Reason.NO_CONNECTION,
-)
+UNLABELLED = (Reason.NOT_IPV4, Reason.OUTSIDE, Reason.FORWARDED, Reason.NO_PATH, Reason.NO_TABLE, Reason.MALFORMED,
+              Reason.NOT_WRITABLE, Reason.NO_ROOM, Reason.TOO_BIG)  # fmt: skip
+OF_MCS = (Reason.SCATTERED, Reason.UNSCATTERED, Reason.ACK_FILTERED, Reason.MCO_TAKEN, Reason.MCO_UNKNOWN,
+          Reason.MCO_MALFORMED, Reason.WINDOW_LOWERED, Reason.NO_CONNECTION)  # fmt: skip
 """The last two count packets again."""
 OF_CFR = (Reason.GRANTED, Reason.HELD, Reason.PASSED_IN_GUARD, Reason.GATE_OPEN)
 
@@ -230,7 +212,7 @@ class AgentMetrics:
     def collect(self) -> Iterable[Metric]:
         """Return all families; a registry calls this for each scrape."""
         with self._reading:
-            return metrics.families(_ROWS, self._readings(), ("interface",))
+            return families(_ROWS, self._readings(), ("interface",))
 
     def _readings(self) -> Iterator[tuple[list[str], _Reading]]:
         for supervisor in self._agents:
@@ -250,11 +232,8 @@ def metrics_served(agents: Sequence[Supervisor], host: str, port: int) -> Iterat
     registry = CollectorRegistry()
     collector = AgentMetrics(agents)
     registry.register(collector)
-    try:
-        with metrics.served(registry, host, port, LOG):
-            try:
-                yield
-            finally:
-                collector.close()
-    except MetricsError as error:
-        raise AgentError(str(error)) from error
+    with served(registry, host, port, LOG, AgentError):
+        try:
+            yield
+        finally:
+            collector.close()

@@ -12,8 +12,7 @@ from prometheus_client.metrics_core import Metric
 
 from sopa_ryu.arbiter.controller_link import ControllerLink
 from sopa_ryu.arbiter.service import ArbiterError, Service
-from sopa_ryu.runtime import metrics
-from sopa_ryu.runtime.metrics import COUNTER, GAUGE, MetricsError, Row
+from sopa_ryu.runtime.metrics import COUNTER, GAUGE, Row, families, served
 
 LOG = logging.getLogger("sopa.arbiter")
 
@@ -64,7 +63,7 @@ class ArbiterMetrics:
 
     def collect(self) -> Iterable[Metric]:
         """Return all families; a registry calls this for each scrape."""
-        return metrics.families(_ROWS, [((), self._parts)])
+        return families(_ROWS, [((), self._parts)])
 
 
 @contextmanager
@@ -83,8 +82,5 @@ def metrics_served(service: Service, link: ControllerLink, host: str, port: int)
         buckets=TURN_BUCKETS,
     )
     service.observe = turns.observe
-    try:
-        with metrics.served(registry, host, port, LOG):
-            yield
-    except MetricsError as error:
-        raise ArbiterError(str(error)) from error
+    with served(registry, host, port, LOG, ArbiterError):
+        yield

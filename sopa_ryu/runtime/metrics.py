@@ -69,22 +69,21 @@ def add_process(registry: CollectorRegistry) -> None:
         collector(registry=registry)
 
 
-class MetricsError(RuntimeError):
-    """The port is in use, or the address is not this machine's."""
-
-
 @contextmanager
-def served(registry: CollectorRegistry, host: str, port: int, log: logging.Logger) -> Iterator[None]:
+def served(
+    registry: CollectorRegistry, host: str, port: int, log: logging.Logger, error: Callable[[str], Exception]
+) -> Iterator[None]:
     """Answer ``GET /metrics`` on a port with a registry's and the process' metrics, from a thread, until the context ends.
 
-    Raises:
-        MetricsError: If the port is in use, or the address is not this machine's.
+    Args:
+        error: Raised if the port is in use, or the address is not this machine's.
     """
     add_process(registry)
     try:
         server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        raise MetricsError(f"metrics cannot be served at {host} port {port}: {error.strerror or error}") from error
+    except OSError as refusal:
+        text = f"metrics cannot be served at {host} port {port}: {refusal.strerror or refusal}"
+        raise error(text) from refusal
     server.RequestHandlerClass.timeout = REQUEST_SECONDS  # type: ignore[attr-defined]  # socketserver.StreamRequestHandler
     log.info("metrics at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, port)
     try:
