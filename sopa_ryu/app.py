@@ -46,10 +46,9 @@ from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.origins import Origins
 from sopa_ryu.rest.tls import tls_context
-from sopa_ryu.runtime import clock, collector, turns
+from sopa_ryu.runtime import clock, green_threads
 from sopa_ryu.runtime.clients import bracketed
-from sopa_ryu.runtime.moment import Moment
-from sopa_ryu.runtime.workers import Workers
+from sopa_ryu.runtime.green_threads import Moment, Workers
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
@@ -195,7 +194,7 @@ class SopaController(app_manager.RyuApp):
             self.channel.watch,
             self.arbiter_channel.watch,
             self.health.run,
-            collector.keep_short,
+            green_threads.keep_short,
             self.live.rounds,
         ]
         if self.cluster is not None:
@@ -256,7 +255,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def _on_state_change(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         datapath, now = event.datapath, self._now()
         if event.state == MAIN_DISPATCHER:
             self._moment.end()
@@ -282,7 +281,7 @@ class SopaController(app_manager.RyuApp):
         MAIN_DISPATCHER,
     )
     def _on_reply(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None and (answered := connection.received(event.msg)):
             self._moment.end(connection)
@@ -290,7 +289,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def _on_error(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None:
             self._moment.end(connection)
@@ -298,7 +297,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def _on_port_status(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is not None:
@@ -313,7 +312,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def _on_packet_in(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is None:
@@ -375,7 +374,7 @@ class SopaController(app_manager.RyuApp):
         """Send a switch what is due; in its own green thread, so that a slow one delays no other."""
         connection = connection_of(session)
         while True:
-            turns.SWITCHES.take()
+            green_threads.SWITCHES.take()
             messages, effects = self.core.due(session, self._now())
             self._carry_out(effects)
             if not self._may_command():

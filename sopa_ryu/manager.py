@@ -31,7 +31,7 @@ with warnings.catch_warnings():
 import greenlet
 
 from sopa_ryu.runtime.doors import listening
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 
 WSAPI_HOST = "127.0.0.1"
 ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3

@@ -19,8 +19,7 @@ from sopa_ryu.arbiter.schedule import SLOTS, Schedule, Timing
 from sopa_ryu.arbiter.service import ArbiterError, Listen, Service, bind
 from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
 from sopa_ryu.channel.host_tokens import arbiter_token
-from sopa_ryu.runtime.service_manager import notify
-from sopa_ryu.runtime.termination import cancel, exit_status, first_signal
+from sopa_ryu.runtime.service import cancel, exit_status, first_signal, notify
 from topologies import Failures, FatTree
 
 LOG = logging.getLogger("sopa.arbiter")
