@@ -27,17 +27,15 @@ from sopa_ryu.channel.probes import PROBE_BYTES
 from sopa_ryu.channel.relay_channel import RelayChannel
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.trace_desk import Asked, Trace
-from sopa_ryu.fabric import last_fabric
 from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.coordinator import Coordinator
-from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import Heard, InstalledState
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.state_directory import Drains, note_fabric
 from sopa_ryu.fabric.suspects import Caretaker, Policy
-from sopa_ryu.fabric.switch_errors import LostError
-from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.switch_session import LostError, SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
 from sopa_ryu.fabric.view import View
 from sopa_ryu.health.monitor import Monitor
@@ -94,7 +92,7 @@ class SopaController(app_manager.RyuApp):
         stored = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.drains: Drains | ClusterDrains = stored
         self._state_dir = stored
-        last_fabric.note(settings.state_dir, self.tree)
+        note_fabric(settings.state_dir, self.tree)
         self.state.drain(self.drains.names, clock.now())
         self.core = Coordinator(
             self.state, settings.settle, settings.lldp_interval, settings.no_label, settings.bind_certificates

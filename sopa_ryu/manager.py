@@ -213,7 +213,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     from ryu.cmd import manager
 
     from sopa_ryu import options
-    from sopa_ryu.fabric.drains import StateError
+    from sopa_ryu.fabric.state_directory import StateError
     from sopa_ryu.rest.access import TokenError
     from sopa_ryu.rest.tls import CertificateError
 

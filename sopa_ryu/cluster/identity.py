@@ -6,7 +6,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from sopa_ryu.cluster.records import Charter
-from sopa_ryu.fabric.last_fabric import differences
+from sopa_ryu.fabric.state_directory import differences
 
 DIFFERENCES_SHOWN = 5
 

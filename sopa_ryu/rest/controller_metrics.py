@@ -16,7 +16,7 @@ from webob import Request, Response
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.fabric.installation import Sent
+from sopa_ryu.fabric.rule_changes import Sent
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_setup import CHECKS

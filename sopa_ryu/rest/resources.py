@@ -17,8 +17,8 @@ from flowrules import label
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.fabric.drains import StateError
-from sopa_ryu.fabric.switch_errors import SwitchError
+from sopa_ryu.fabric.state_directory import StateError
+from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.rest.cluster import ALONE, ClusterControl, UndecidedError, in_short, undecided
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.rest.reader import FabricControl

@@ -24,8 +24,7 @@ from sopa_ryu.fabric.messages import (
     RoleRequest,
     SendProbe,
 )
-from sopa_ryu.fabric.switch_errors import LostError, RefusedError, SilentError
-from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, SwitchSession
+from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, LostError, RefusedError, SilentError, SwitchSession
 from sopa_ryu.fabric.traffic import PortCounters
 from sopa_ryu.runtime import green_threads
 from sopa_ryu.southbound import openflow

@@ -7,10 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from ryu.lib import hub
 
 from sopa_ryu.fabric.messages import InstalledState
-from sopa_ryu.fabric.phase import Phase
 from sopa_ryu.fabric.rule_changes import cookie_mark
-from sopa_ryu.fabric.switch_errors import SwitchError
-from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.switch_session import Phase, SwitchError, SwitchSession
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import connection_of
 from topologies import Switch
