@@ -40,10 +40,8 @@ from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
 from sopa_ryu.fabric.view import View
 from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest import controller_metrics, http_server
-from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.access import Origins, Tokens, tls_context
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.rest.origins import Origins
-from sopa_ryu.rest.tls import tls_context
 from sopa_ryu.runtime import clock, green_threads
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.green_threads import Moment, Workers
@@ -51,7 +49,7 @@ from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
 from sopa_ryu.southbound.port_stats import PortStatsPoller
-from sopa_ryu.southbound.rule_checker import RuleChecker
+from sopa_ryu.southbound.rule_audit import RuleChecker
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from sopa_ryu.southbound.undeliverable import UndeliverableAnswers
 from sopa_ryu.web import live_feed, pages

@@ -214,8 +214,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
 
     from sopa_ryu import options
     from sopa_ryu.fabric.state_directory import StateError
-    from sopa_ryu.rest.access import TokenError
-    from sopa_ryu.rest.tls import CertificateError
+    from sopa_ryu.rest.access import CertificateError, TokenError
 
     class Manager(AppManager):
         """Ryu's manager with checks that need the parsed options and the loaded applications, before any of them runs."""

@@ -12,8 +12,7 @@ from flowrules.hashed_way import hashed_way
 from flowrules.vswitch_hash import FiveTuple
 from sopa_ryu.channel.trace_desk import Asked, Found, Trace
 from sopa_ryu.channel.traces import BACK, LOST_BACK, LOST_OUT, MAX_PROBES
-from sopa_ryu.rest.link_differences import Traced, differences
-from sopa_ryu.rest.trace_answer import tell
+from sopa_ryu.rest.trace_answer import Traced, differences, tell
 from sopa_ryu.rest.trace_plan import links_of
 from topologies import Failures, FatTree, Host
 

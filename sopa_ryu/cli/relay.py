@@ -110,8 +110,7 @@ def relay(
     from sopa_ryu.cluster.address import Access, AddressError, parse
     from sopa_ryu.cluster.engine import EngineError
     from sopa_ryu.cluster.relay.runner import Options, RelayError, run_relay
-    from sopa_ryu.rest.access import TokenError
-    from sopa_ryu.rest.tls import CertificateError
+    from sopa_ryu.rest.access import CertificateError, TokenError
 
     if name is None:
         name = socket.gethostname()

@@ -31,9 +31,7 @@ from sopa_ryu.cluster.relay.relay_metrics import Parts, RelayMetrics
 from sopa_ryu.cluster.relay.surplus import LOOK_SECONDS, Surplus
 from sopa_ryu.cluster.relay.uplink import Uplink
 from sopa_ryu.cluster.relay.upstream import Upstream
-from sopa_ryu.rest.access import AGENTS, SECRET, Tokens
-from sopa_ryu.rest.origins import Origins
-from sopa_ryu.rest.tls import tls_context
+from sopa_ryu.rest.access import AGENTS, SECRET, Origins, Tokens, tls_context
 from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clients import Network, bracketed
 from sopa_ryu.runtime.process import FREEZE_SECONDS, Freezer, allow_files
