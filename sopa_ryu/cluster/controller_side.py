@@ -22,7 +22,7 @@ from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.options import ClusterSettings, OptionError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
-from sopa_ryu.rest.cluster import UndecidedError
+from sopa_ryu.rest.reader import UndecidedError
 from topologies import Failures, TopologyError
 
 LOG = logging.getLogger("sopa.cluster")

@@ -27,7 +27,7 @@ from sopa_ryu.cluster.patience import Patience
 from sopa_ryu.cluster.records import Charter, CommittedView, Leader, Term
 from sopa_ryu.cluster.roll import Roll
 from sopa_ryu.fabric.commitment import Proposal
-from sopa_ryu.rest.cluster import UndecidedError
+from sopa_ryu.rest.reader import UndecidedError
 
 LOG = logging.getLogger("sopa.cluster")
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.estimate import DAY_SECONDS, Estimate, Suspect, estimate, named, threshold
-from sopa_ryu.health.records import RECORD, Bools, Records, read
-from sopa_ryu.health.window import Floats, Window, crossings, losses, without
+from sopa_ryu.health.records import RECORD, Bools, Floats, Records, Window, crossings, losses, read, without
 
 STEPS = 40
 SMOOTHING = 0.3

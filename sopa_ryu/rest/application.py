@@ -25,12 +25,11 @@ from sopa_ryu.channel.claims import ClaimError
 from sopa_ryu.channel.websocket import HandshakeError
 from sopa_ryu.rest.access import Origins, Tokens
 from sopa_ryu.rest.answers import answer, not_allowed, problem_answer
-from sopa_ryu.rest.cluster import ALONE, check_leads, check_takes_channels
 from sopa_ryu.rest.http_protocol import MAX_BODY_BYTES, TRUST
 from sopa_ryu.rest.interface import operations
 from sopa_ryu.rest.openapi import document
 from sopa_ryu.rest.operations import MAX_ITEMS, ROOT, Operation, Problem
-from sopa_ryu.rest.reader import FabricControl
+from sopa_ryu.rest.reader import ALONE, FabricControl, check_leads, check_takes_channels
 from sopa_ryu.rest.resources import Resources
 from sopa_ryu.rest.traces import TraceResources
 from topologies import Host

@@ -23,7 +23,7 @@ from sopa_ryu.fabric.switch_setup import CHECKS
 from sopa_ryu.fabric.traffic import BITS, PortCounters
 from sopa_ryu.fabric.unreachable import Unreachable
 from sopa_ryu.health.monitor import Monitor
-from sopa_ryu.rest.cluster import ClusterControl
+from sopa_ryu.rest.reader import ClusterControl
 from sopa_ryu.runtime import clock, doors
 from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, add_process, families
 from sopa_ryu.southbound import openflow

@@ -19,9 +19,8 @@ from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.fabric.state_directory import StateError
 from sopa_ryu.fabric.switch_session import SwitchError
-from sopa_ryu.rest.cluster import ALONE, ClusterControl, UndecidedError, in_short, undecided
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
-from sopa_ryu.rest.reader import FabricControl
+from sopa_ryu.rest.reader import ALONE, ClusterControl, FabricControl, UndecidedError, in_short, undecided
 from sopa_ryu.runtime import clock
 from topologies import Failures, Host, Link, Switch, TopologyError
 from topologies.way_out import away, gateways_from, is_outside

@@ -14,17 +14,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import log
 from typing import Any, NamedTuple
 
 from flowrules import label
-from flowrules.hashed_way import hashed_way
+from flowrules.hashed_way import FiveTuple, hashed_way
 from flowrules.label import hop_bytes
-from flowrules.vswitch_hash import FiveTuple
 from sopa_ryu.channel.trace_desk import Found, Trace
 from sopa_ryu.channel.traces import LOST, LOST_BACK, LOST_OUT, FlowLabels
-from sopa_ryu.rest.trace_plan import Up, links_of
 from topologies import Clos, Failures, Host
+from topologies.structure import Link, Node
 from topologies.weights import sequence, weights_of
 
 ERROR = 0.01
@@ -34,6 +34,24 @@ MAX_ORDER = 64
 """So many packets of an order are shown."""
 DIGITS = 4
 Body = dict[str, Any]
+Up = tuple[int, ...]
+
+
+def links_of(tree: Clos, src: Host, dst: Host, up: Up) -> tuple[str, ...]:
+    """Return the names of the links of a path, from the source on.
+
+    >>> from topologies import FatTree
+    >>> tree = FatTree(4)
+    >>> links_of(tree, tree.host("h0_0_2"), tree.host("h0_1_2"), (1,))
+    ('h0_0_2-e0_0', 'e0_0-a0_1', 'e0_1-a0_1', 'h0_1_2-e0_1')
+    """
+    nodes: tuple[Node, ...] = (src, *tree.hops(src, dst, up), dst)
+    rising = len(nodes) // 2
+    # the lower end first; no port is looked up, since there are hundreds of paths
+    return tuple(
+        tree.name(Link(here, there) if place < rising else Link(there, here))  # type: ignore[arg-type]
+        for place, (here, there) in enumerate(pairwise(nodes))
+    )
 
 
 class Traced(NamedTuple):
