@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
@@ -25,9 +25,10 @@ from sopa_ryu.agent.probing.programs import REFUSED, Seen
 from sopa_ryu.agent.probing.streams import Refusal
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.supervisor import Supervisor
-from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, families, rows_of, served
+from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, Source, families, served
 
 LOG = logging.getLogger("sopa.agent")
+PartOf = TypeVar("PartOf")
 
 UNLABELLED = (Reason.NOT_IPV4, Reason.OUTSIDE, Reason.FORWARDED, Reason.NO_PATH, Reason.NO_TABLE, Reason.MALFORMED,
               Reason.NOT_WRITABLE, Reason.NO_ROOM, Reason.TOO_BIG)  # fmt: skip
@@ -106,6 +107,15 @@ def _seconds(nanoseconds: int | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
+def _rows_of(part: Callable[[Source], PartOf | None], rows: Iterable[Row[PartOf]]) -> list[Row[Source]]:
+    """Return the rows of a part of sources: without a sample where it is None."""
+
+    def values(row: Row[PartOf]) -> Callable[[Source], float | Mapping[Any, Any] | None]:
+        return lambda source: None if (present := part(source)) is None else row.values(present)
+
+    return [Row(row.name, row.kind, row.text, values(row), row.labels) for row in rows]
+
+
 _CFR: list[Row[CfrAgent]] = [
     Row("sopa_agent_cfr_slots", COUNTER, "With --policy cfr: slots granted to this host; came too late; in which anything was "
         "sent; that have another path than the granted one, which this host avoids.",
@@ -171,26 +181,26 @@ _AGENT: list[Row[_Running]] = [
         lambda a: a.labeller.mcs.hosts if a.labeller.mcs else None),
     Row("sopa_agent_cfr_packets", COUNTER, "With --policy cfr: data by what was done with it; held ones are not sent.",
         lambda a: a.counted(OF_CFR) if a.agent.timed else None, ("outcome",)),
-    *rows_of(_timed, _CFR),
-    *rows_of(_probing, _PROBES),
+    *_rows_of(_timed, _CFR),
+    *_rows_of(_probing, _PROBES),
     Row("sopa_agent_avoided_paths", GAUGE, "Candidate paths, of all racks together, that this host avoids by itself.",
         lambda a: a.agent.follower.avoided_paths if a.agent.reaction else None),
-    *rows_of(_reaction, _REACTION),
+    *_rows_of(_reaction, _REACTION),
 ]  # fmt: skip
 _ROWS: list[Row[_Reading]] = [
-    *rows_of(_running, [
+    *_rows_of(_running, [
         Row("sopa_agent", INFO, "Options of an agent.", _Running.info),
         Row("sopa_agent_version", GAUGE, "The fabric's version by which packets are labelled; 0 before the first.",
             lambda a: a.agent.follower.view.version if a.agent.follower.view else 0),
     ]),
     Row("sopa_agent_connected", GAUGE, "1 while the channel to the controller is open, otherwise 0.",
         lambda r: r.running is not None and r.running.agent.follower.connected),
-    *rows_of(_running, _AGENT),
+    *_rows_of(_running, _AGENT),
     Row("sopa_agent_in_force", GAUGE, "1 while the interface is there and the program that labels is on it, otherwise 0.",
         lambda r: r.running is not None and r.running.agent.keeper.found.is_set()),
     Row("sopa_agent_mended", COUNTER, "Changes by other programs that were put right, by what they had changed.",
         lambda r: {str(part): r.supervisor.mended[part] for part in Part}, ("what",)),
-    *rows_of(_running, [
+    *_rows_of(_running, [
         Row("sopa_agent_wrong", GAUGE, "1 while that is not as labelling needs it, otherwise 0.",
             lambda a: {str(part): part in a.agent.keeper.wrong for part in Part}, ("what",)),
     ]),

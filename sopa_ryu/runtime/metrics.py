@@ -15,7 +15,6 @@ REQUEST_SECONDS = 10.0
 """Limit for a client to send its request."""
 
 Source = TypeVar("Source")
-Part = TypeVar("Part")
 
 
 class Row(NamedTuple, Generic[Source]):
@@ -52,15 +51,6 @@ def families(
             elif values is not None:
                 family.add_metric(of_source, values)
     return made
-
-
-def rows_of(part: Callable[[Source], Part | None], rows: Iterable[Row[Part]]) -> list[Row[Source]]:
-    """Return the rows of a part of sources: without a sample where it is None."""
-
-    def values(row: Row[Part]) -> Callable[[Source], float | Mapping[Any, Any] | None]:
-        return lambda source: None if (present := part(source)) is None else row.values(present)
-
-    return [Row(row.name, row.kind, row.text, values(row), row.labels) for row in rows]
 
 
 def add_process(registry: CollectorRegistry) -> None:
