@@ -268,7 +268,7 @@ class Lab(Startable):
         run_batch(["tc", "-batch", "-"], lines)
 
     def _make_room(self) -> None:
-        """Raise Open vSwitch's send buffer so that every link's queue can fill: see `packet_sockets`."""
+        """Raise Open vSwitch's send buffer so that every link's queue can fill: see `topologies.lab.datapath`."""
         ports = 2 * self.tree.switch_link_count + self.tree.host_count
         edge = next(self.tree.switches(Level.EDGE))
         frame = f"ffffffffffff{'0' * 12}{ETHERTYPE_EXPERIMENTAL:04x}{'00' * 46}"
