@@ -95,7 +95,7 @@ class ControllerMetrics:
         self._health, self._cluster = health, cluster
         self.unreachable = unreachable or Unreachable(state.tree)
         self._names = {switch: (self.tree.name(switch), switch.level.name.lower()) for switch in self.tree.switches()}
-        self._pause = _pauses()
+        self._until = time.monotonic() + SLICE_SECONDS
         self._turn = hub.Semaphore()
         self._made: tuple[float, str, bytes] = (0.0, "", b"")
         begun = "From the message that made a new version of the fabric until"
@@ -157,6 +157,12 @@ class ControllerMetrics:
             self._pause()
         return values
 
+    def _pause(self) -> None:
+        """Let other green threads have their turn if they have had none for `SLICE_SECONDS`; call it often."""
+        if time.monotonic() > self._until:
+            hub.sleep(0)
+            self._until = time.monotonic() + SLICE_SECONDS
+
     def sent(self, switch: Switch) -> Sent:
         """Return what was sent to a switch since the controller began."""
         return self.fleet.sent.get(switch) or Sent()
@@ -171,32 +177,26 @@ class ControllerMetrics:
         They are not rendered by the client library, which takes 4 to 8 us per line: up to a second. All their label values are
         names and numbers, so that nothing has to be escaped.
         """
-        pause = _pauses()
         totals = {switch: self.meter.traffic.totals(switch) for switch in self._names}
         for at, (name, text) in enumerate(PORT_COUNTERS.items()):
             yield _head(f"sopa_port_{name}", text, "counter", openmetrics)
-            yield from self._lines(f"sopa_port_{name}_total", totals, _place(at), pause)
-        yield _head(
-            "sopa_port_speed_bytes",
-            "Capacity of a port in each direction, in bytes per second.",
-            "gauge",
-            openmetrics,
-        )
-        yield from self._lines("sopa_port_speed_bytes", totals, self._speed, pause)
+            yield from self._lines(f"sopa_port_{name}_total", totals, _place(at))
+        text = "Capacity of a port in each direction, in bytes per second."
+        yield _head("sopa_port_speed_bytes", text, "gauge", openmetrics)
+        yield from self._lines("sopa_port_speed_bytes", totals, self._speed)
 
     def _lines(
         self,
         name: str,
         totals: Mapping[Switch, Mapping[int, PortCounters]],
         value_of: Callable[[Switch, int, PortCounters], float | None],
-        pause: Callable[[], None],
     ) -> Iterator[str]:
         for switch, ports in totals.items():
             dp_name, level = self._names[switch]
             before = f'{name}{{dp_name="{dp_name}",level="{level}",port="'
             values = ((port, value_of(switch, port, its)) for port, its in ports.items())
             yield "".join(f'{before}{port}"}} {value}\n' for port, value in values if value is not None)
-            pause()
+            self._pause()
 
     def _speed(self, switch: Switch, port: int, _its: PortCounters) -> float | None:
         bits = self.meter.port_capacity(switch, port)
@@ -369,16 +369,3 @@ def of_cluster(cluster: ClusterControl) -> list[Metric]:
 def _head(name: str, text: str, kind: str, openmetrics: bool) -> str:
     family = f"{name}_total" if kind == "counter" and not openmetrics else name
     return f"# HELP {family} {text}\n# TYPE {family} {kind}\n"
-
-
-def _pauses() -> Callable[[], None]:
-    """Return a function that yields to other green threads once `SLICE_SECONDS` have passed; call it often."""
-    until = time.monotonic() + SLICE_SECONDS
-
-    def pause() -> None:
-        nonlocal until
-        if time.monotonic() > until:
-            hub.sleep(0)
-            until = time.monotonic() + SLICE_SECONDS
-
-    return pause
