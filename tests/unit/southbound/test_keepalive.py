@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.southbound.datapath import ECHOES_PER_SECOND, GRAIN_SECONDS, SHORTEST_STEP, Keepalive, pace
+from sopa_ryu.southbound.keepalive import ECHOES_PER_SECOND, GRAIN_SECONDS, SHORTEST_STEP, Keepalive, pace
 from tests.models.green_time import GreenTime
 
 INTERVAL, MOST = 2.0, 3
