@@ -27,34 +27,29 @@ from sopa_ryu.channel.probes import PROBE_BYTES
 from sopa_ryu.channel.relay_channel import RelayChannel
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.trace_desk import Asked, Trace
-from sopa_ryu.fabric import last_fabric
 from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.coordinator import Coordinator
-from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import Heard, InstalledState
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.state_directory import Drains, note_fabric
 from sopa_ryu.fabric.suspects import Caretaker
-from sopa_ryu.fabric.switch_errors import LostError
-from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.switch_session import LostError, SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
 from sopa_ryu.fabric.view import View
 from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest import controller_metrics, http_server
-from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.access import Origins, Tokens, tls_context
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.rest.origins import Origins
-from sopa_ryu.rest.tls import tls_context
-from sopa_ryu.runtime import clock, collector, turns
+from sopa_ryu.runtime import clock, green_threads
 from sopa_ryu.runtime.clients import bracketed
-from sopa_ryu.runtime.moment import Moment
-from sopa_ryu.runtime.workers import Workers
+from sopa_ryu.runtime.green_threads import Moment, Workers
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
 from sopa_ryu.southbound.port_stats import PortStatsPoller
-from sopa_ryu.southbound.rule_checker import RuleChecker
+from sopa_ryu.southbound.rule_audit import RuleChecker
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from sopa_ryu.southbound.undeliverable import UndeliverableAnswers
 from sopa_ryu.web import live_feed, pages
@@ -95,7 +90,7 @@ class SopaController(app_manager.RyuApp):
         stored = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.drains: Drains | ClusterDrains = stored
         self._state_dir = stored
-        last_fabric.note(settings.state_dir, self.tree)
+        note_fabric(settings.state_dir, self.tree)
         self.state.drain(self.drains.names, clock.now())
         self.core = Coordinator(
             self.state, settings.settle, settings.lldp_interval, settings.unlabelled, settings.bind_certificates
@@ -195,7 +190,7 @@ class SopaController(app_manager.RyuApp):
             self.channel.watch,
             self.arbiter_channel.watch,
             self.health.run,
-            collector.keep_short,
+            green_threads.keep_short,
             self.live.rounds,
         ]
         if self.cluster is not None:
@@ -256,7 +251,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def _on_state_change(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         datapath, now = event.datapath, self._now()
         if event.state == MAIN_DISPATCHER:
             self._moment.end()
@@ -282,7 +277,7 @@ class SopaController(app_manager.RyuApp):
         MAIN_DISPATCHER,
     )
     def _on_reply(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None and (answered := connection.received(event.msg)):
             self._moment.end(connection)
@@ -290,7 +285,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def _on_error(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None:
             self._moment.end(connection)
@@ -298,7 +293,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def _on_port_status(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is not None:
@@ -313,7 +308,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def _on_packet_in(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is None:
@@ -375,7 +370,7 @@ class SopaController(app_manager.RyuApp):
         """Send a switch what is due; in its own green thread, so that a slow one delays no other."""
         connection = connection_of(session)
         while True:
-            turns.SWITCHES.take()
+            green_threads.SWITCHES.take()
             messages, effects = self.core.due(session, self._now())
             self._carry_out(effects)
             if not self._may_command():

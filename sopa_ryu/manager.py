@@ -31,7 +31,7 @@ with warnings.catch_warnings():
 import greenlet
 
 from sopa_ryu.runtime.doors import listening
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 
 WSAPI_HOST = "127.0.0.1"
 ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3
@@ -213,9 +213,8 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     from ryu.cmd import manager
 
     from sopa_ryu import options
-    from sopa_ryu.fabric.drains import StateError
-    from sopa_ryu.rest.access import TokenError
-    from sopa_ryu.rest.tls import CertificateError
+    from sopa_ryu.fabric.state_directory import StateError
+    from sopa_ryu.rest.access import CertificateError, TokenError
 
     class Manager(AppManager):
         """Ryu's manager with checks that need the parsed options and the loaded applications, before any of them runs."""

@@ -16,8 +16,8 @@ from sopa_ryu.agent.cfr_sender import PRIORITY_OF_LOOP, SlotSender, ask_for_prio
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.supervisor import Supervisor
 from sopa_ryu.agent.tcp_settings import TO_CHECK
-from sopa_ryu.runtime.limits import allow_files
-from sopa_ryu.runtime.termination import SIGNALS, cancel, exit_status, first_signal
+from sopa_ryu.runtime.process import allow_files
+from sopa_ryu.runtime.service import SIGNALS, cancel, exit_status, first_signal
 
 LOG = logging.getLogger("sopa.agent")
 

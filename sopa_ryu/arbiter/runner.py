@@ -1,27 +1,99 @@
-"""The arbiter's process: its parts, from options until a signal."""
+"""The arbiter's process: its parts, from options until a signal, and its metrics (``sopa arbiter --metrics-port``)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import ExitStack
-from typing import Any
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.metrics_core import Metric
 
 from sopa_ryu.arbiter.allocation import Allocation
-from sopa_ryu.arbiter.arbiter_metrics import metrics_served
-from sopa_ryu.arbiter.arbiter_options import ArbiterOptions
-from sopa_ryu.arbiter.capacities import Capacities, capacities
+from sopa_ryu.arbiter.arbiter_options import ArbiterError, ArbiterOptions
+from sopa_ryu.arbiter.budgets import Capacities, capacities
 from sopa_ryu.arbiter.controller_link import ControllerLink
 from sopa_ryu.arbiter.door import Door
 from sopa_ryu.arbiter.link_rates import LinkRates
 from sopa_ryu.arbiter.schedule import SLOTS, Schedule, Timing
 from sopa_ryu.arbiter.service import Listen, Service, bind
 from sopa_ryu.channel.client import ControllerAddress
-from sopa_ryu.runtime.service_manager import notify
-from sopa_ryu.runtime.termination import cancel, exit_status, first_signal
+from sopa_ryu.runtime.metrics import COUNTER, GAUGE, Row, families, served
+from sopa_ryu.runtime.service import cancel, exit_status, first_signal, notify
 from topologies import Failures, FatTree
 
 LOG = logging.getLogger("sopa.arbiter")
+
+TURN_BUCKETS = (0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
+
+
+class _Parts(NamedTuple):
+    service: Service
+    link: ControllerLink
+
+
+_ROWS: list[Row[_Parts]] = [
+    Row("sopa_arbiter_controller_connected", GAUGE, "1 while the channel to the controller is open, otherwise 0.",
+        lambda p: p.link.connected),
+    Row("sopa_arbiter_granting", GAUGE, "1 while slots are granted, otherwise 0.", lambda p: p.service.schedule.grants),
+    Row("sopa_arbiter_participants", GAUGE, "Hosts that have sent a demand within a lease.",
+        lambda p: p.service.schedule.participants),
+    Row("sopa_arbiter_slot_seconds", GAUGE, "Length of a slot.", lambda p: p.service.timing.slot_ns / 1e9),
+    Row("sopa_arbiter_batches", COUNTER, "Batches of slots made.", lambda p: p.service.schedule.counted["batches"]),
+    Row("sopa_arbiter_late_batches", COUNTER, "Batches left out, since they would have come too late.",
+        lambda p: p.service.schedule.counted["late"]),
+    Row("sopa_arbiter_granted_cells", COUNTER, "Cells granted: a slot of a host each.",
+        lambda p: p.service.schedule.counted["cells"]),
+    Row("sopa_arbiter_unplaced_cells", COUNTER, "Cells that waited for want of a path.", lambda p: p.service.schedule.unplaced),
+    Row("sopa_arbiter_reserved_cells", COUNTER, "Cells kept free, sending and receiving, of hosts that do not take part.",
+        lambda p: p.service.schedule.counted["reserved"]),
+    Row("sopa_arbiter_forgotten_hosts", COUNTER, "Hosts that were silent for a lease.",
+        lambda p: p.service.schedule.counted["forgotten"]),
+    Row("sopa_arbiter_clock_steps", COUNTER, "Times that the clock was set back.", lambda p: p.service.schedule.counted["clock"]),
+    Row("sopa_arbiter_strayed_clocks", COUNTER, "Demands of hosts whose clock is off by more than a batch ahead or a lease behind.",
+        lambda p: p.service.door.strayed),
+    Row("sopa_arbiter_received_datagrams", COUNTER, "Datagrams received.", lambda p: p.service.counted["received"]),
+    Row("sopa_arbiter_sent_datagrams", COUNTER, "Datagrams with grants sent.", lambda p: p.service.counted["sent"]),
+    Row("sopa_arbiter_unsent_datagrams", COUNTER, "Datagrams that the kernel has refused to send.",
+        lambda p: p.service.counted["unsent"]),
+    Row("sopa_arbiter_controller_messages_refused", COUNTER, "Messages of the controller that were refused.",
+        lambda p: p.link.refused),
+    Row("sopa_arbiter_rejected_datagrams", COUNTER, "Datagrams rejected, by reason.",
+        lambda p: dict(p.service.door.rejected), ("reason",)),  # a copy: another thread counts
+]  # fmt: skip
+
+
+class ArbiterMetrics:
+    """A collector that reads the arbiter's counters at each scrape, in the scraping thread."""
+
+    def __init__(self, service: Service, link: ControllerLink) -> None:
+        self._parts = _Parts(service, link)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all families; a registry calls this for each scrape."""
+        return families(_ROWS, [((), self._parts)])
+
+
+@contextmanager
+def metrics_served(service: Service, link: ControllerLink, host: str, port: int) -> Iterator[None]:
+    """Answer ``GET /metrics`` on a port, from a thread, until the context ends.
+
+    Raises:
+        ArbiterError: If the port is in use, or the address is not this machine's.
+    """
+    registry = CollectorRegistry()
+    registry.register(ArbiterMetrics(service, link))
+    turns = Histogram(
+        "sopa_arbiter_batch_seconds",
+        "Time from the beginning of a turn until its grants were sent.",
+        registry=registry,
+        buckets=TURN_BUCKETS,
+    )
+    service.observe = turns.observe
+    with served(registry, host, port, LOG, ArbiterError):
+        yield
 
 
 def run_arbiter(options: ArbiterOptions) -> int:

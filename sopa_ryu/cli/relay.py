@@ -34,8 +34,7 @@ def relay(**values: Any) -> None:
     from sopa_ryu.cluster.address import AddressError
     from sopa_ryu.cluster.engine import EngineError
     from sopa_ryu.cluster.relay.runner import run_relay
-    from sopa_ryu.rest.access import TokenError
-    from sopa_ryu.rest.tls import CertificateError
+    from sopa_ryu.rest.access import CertificateError, TokenError
 
     if (values["tls_cert"] is None) != (values["tls_key"] is None):
         raise click.UsageError("--tls-cert and --tls-key belong together: give both, or neither")

@@ -11,7 +11,7 @@ from sopa_ryu.cluster.records import CommittedView
 from sopa_ryu.fabric.commitment import Commitment, Proposal
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.effects import Effects
-from sopa_ryu.rest.cluster import UndecidedError
+from sopa_ryu.rest.reader import UndecidedError
 from topologies import Failures, TopologyError
 
 LOG = logging.getLogger("sopa.cluster")

@@ -32,7 +32,7 @@ from sopa_ryu.fabric.commitment import Proposal
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.options import ClusterSettings, OptionError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
-from sopa_ryu.rest.cluster import UndecidedError
+from sopa_ryu.rest.reader import UndecidedError
 from sopa_ryu.runtime.listeners import SparingLog
 
 LOG = logging.getLogger("sopa.cluster")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.gateway import Contents, Kept
-from sopa_ryu.fabric.last_fabric import differences
+from sopa_ryu.fabric.state_directory import differences
 
 R = TypeVar("R", bound=records.Record)
 

@@ -12,8 +12,7 @@ from functools import cache
 
 import pytest
 
-from flowrules.hashed_way import hashed_way
-from flowrules.vswitch_hash import FiveTuple
+from flowrules.hashed_way import FiveTuple, hashed_way
 from sopa_ryu.cli.trace import way_of
 from tests.helpers.fabrics import Fabric, packet, running
 from tests.helpers.hostile import denied

@@ -30,14 +30,11 @@ from sopa_ryu.cluster.relay.relay_options import RelayError, RelayOptions
 from sopa_ryu.cluster.relay.surplus import LOOK_SECONDS, Surplus
 from sopa_ryu.cluster.relay.uplink import Uplink
 from sopa_ryu.cluster.relay.upstream import Upstream
-from sopa_ryu.rest.access import AGENTS, SECRET, Tokens
-from sopa_ryu.rest.origins import Origins
-from sopa_ryu.rest.tls import tls_context
+from sopa_ryu.rest.access import AGENTS, SECRET, Origins, Tokens, tls_context
 from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clients import bracketed
-from sopa_ryu.runtime.garbage import FREEZE_SECONDS, Freezer
-from sopa_ryu.runtime.limits import allow_files
-from sopa_ryu.runtime.service_manager import notify
+from sopa_ryu.runtime.process import FREEZE_SECONDS, Freezer, allow_files
+from sopa_ryu.runtime.service import notify
 from sopa_ryu.web.pages import pages
 
 LOG = logging.getLogger("sopa.relay")

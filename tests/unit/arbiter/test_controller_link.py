@@ -18,7 +18,7 @@ from sopa_ryu.channel import arbiter, protocol
 from sopa_ryu.channel.client import ControllerAddress
 from sopa_ryu.channel.protocol import LEADER_HEADER, LowerTermError
 from sopa_ryu.fabric.view import View
-from sopa_ryu.runtime.service_manager import notify
+from sopa_ryu.runtime.service import notify
 from topologies import Failures, FatTree
 
 TREE = FatTree(4)
