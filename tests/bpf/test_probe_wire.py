@@ -24,7 +24,7 @@ from sopa_ryu.agent.probing.packet_socket import ProbeSocket
 from sopa_ryu.agent.probing.prober import Prober, nothing_busy
 from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
 from sopa_ryu.agent.probing.traces import TraceError
-from sopa_ryu.channel.probes import Assignment, Stream, assignment_text
+from sopa_ryu.channel.messages import Assignment, Stream, encode
 from tests.helpers.agent_controller import AgentHost, agent_controller
 from tests.helpers.frames import table
 from tests.helpers.probe_frames import GATEWAY, HERE, PATHS, THERE, ends, probe
@@ -226,7 +226,7 @@ def test_an_agent_probes_what_it_is_given_and_reports_it(near: Near) -> None:
         near.acknowledge()
         assert "probes=1" in near.controller.asked[0]
         assert near.answers()
-        near.controller.send(assignment_text(Assignment(7, 20.0, PATHS)))
+        near.controller.send(encode(Assignment(7, 20.0, PATHS)))
         eventually(lambda: {one.stream for one in near.controller.reports}, set(PATHS))
         assert near.controller.refused == 0
         reported = sum(one.probes for one in near.controller.reports)  # before metrics: probes go on
@@ -268,7 +268,7 @@ def test_an_agent_without_probes_neither_asks_nor_answers(near: Near) -> None:
         assert "probes" not in near.controller.asked[0]
         assert "sopa_probe" not in near.filters("ingress")
         assert not near.answers(1.0)
-        near.controller.send(assignment_text(Assignment(7, 20.0, PATHS)))
+        near.controller.send(encode(Assignment(7, 20.0, PATHS)))
         near.controller.fail("a0_0-c0_0")
         near.acknowledge()
         assert near.controller.refused == 0
