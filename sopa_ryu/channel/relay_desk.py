@@ -13,7 +13,7 @@ from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.messages import ProtocolError
 from sopa_ryu.channel.probe_lists import ProbeLists
-from sopa_ryu.channel.relayed import Asked, Feed, Given, Relayed, Told, Traced
+from sopa_ryu.channel.relayed import Feed, Given, Handed, Relayed, Told, Traced
 from topologies import Clos, Host
 
 LOG = logging.getLogger("sopa.notify")
@@ -128,7 +128,7 @@ class RelayDesk:
 
     def ask(self, relay: Relayed, host: Host, text: str) -> Relayed:
         """Have a relay ask the agent of a host for a trace, or end one."""
-        relay.ask(Asked(self._places[host], text))
+        relay.ask(Handed(self._places[host], text))
         return relay
 
     def forged(self, host: Host, count: int) -> Relayed | None:

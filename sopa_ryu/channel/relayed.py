@@ -57,8 +57,8 @@ class Hosts(Struct, tag="hosts", frozen=True):
     mcs: bool = False
 
 
-class Answered(NamedTuple):
-    """What the agent of a host answers to a trace."""
+class Handed(NamedTuple):
+    """A message that a relay hands on: of the agents' channel, about a trace, from or to the agent of a host."""
 
     place: Number
     text: str
@@ -67,7 +67,7 @@ class Answered(NamedTuple):
 class Traced(Struct, tag="traced", frozen=True):
     """What agents answer to traces."""
 
-    rows: tuple[Answered, ...] = field(name="hosts")
+    rows: tuple[Handed, ...] = field(name="hosts")
 
 
 class Begun(NamedTuple):
@@ -132,17 +132,10 @@ class Forgeries(Struct, tag="forged", frozen=True):
     rows: tuple[Forged, ...] = field(name="hosts")
 
 
-class Asked(NamedTuple):
-    """A message to a host's agent that asks for a trace, or ends one."""
+class Asked(Struct, tag="asked", frozen=True):
+    """What agents are asked to trace."""
 
-    place: Number
-    text: str
-
-
-class Requests(Struct, tag="asked", frozen=True):
-    """What agents are asked."""
-
-    rows: tuple[Asked, ...] = field(name="hosts")
+    rows: tuple[Handed, ...] = field(name="hosts")
 
 
 class Changed(NamedTuple):
@@ -171,7 +164,7 @@ class News(Struct, tag="mcs", frozen=True):
         _check_once("lists", [changed.version for changed in self.lists])
 
 
-FromLeader = Lists | Forgeries | Requests | News
+FromLeader = Lists | Forgeries | Asked | News
 
 
 # -- how they are read --------------------------------------------------------------------------------------------------
@@ -190,7 +183,7 @@ def from_relay(text: str, count: int) -> FromRelay:
     return _within(decode(_FROM_RELAY, text), count)
 
 
-def from_leader(text: str | bytes, count: int) -> tuple[Given | Forged | Asked | News, ...]:
+def from_leader(text: str | bytes, count: int) -> tuple[Given | Forged | Handed | News, ...]:
     """Return what the leader says of a relay's hosts; ``count`` is how many hosts the fabric has. Raises `ProtocolError`."""
     message = _within(decode(_FROM_LEADER, text), count)
     return (message,) if isinstance(message, News) else message.rows
@@ -246,7 +239,7 @@ class Relayed:
         self.places: frozenset[int] = frozenset()
         self.is_writing = self.traces = False
         self.mcs: Feed | None = None
-        self._asked: list[Asked] = []
+        self._asked: list[Handed] = []
         self._due: dict[int, Given] = {}
         self._forged: dict[int, int] = {}
 
@@ -258,7 +251,7 @@ class Relayed:
         """Have the relay count what is wrong in a host's reports."""
         self._forged[place] = self._forged.get(place, 0) + count
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: Handed) -> None:
         """Have a host's agent be asked for a trace."""
         self._asked.append(asked)
 
@@ -266,7 +259,7 @@ class Relayed:
         """Return the next message for the relay; None if nothing is due. ``places`` are those of the fabric's hosts."""
         if self._asked:
             asked, self._asked = self._asked, []
-            return encode(Requests(tuple(asked)))
+            return encode(Asked(tuple(asked)))
         if self._forged:
             forged, self._forged = self._forged, {}
             return encode(Forgeries(tuple(Forged(*each) for each in forged.items())))

