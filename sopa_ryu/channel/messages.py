@@ -446,7 +446,7 @@ def trace_answers(
     """
     parts = [outcomes[at : at + MAX_FATES] for at in range(0, len(outcomes), MAX_FATES)] or [()]
     records = [
-        b"".join(_FATE.pack(its.place, its.fate, min(its.delay_ns, _MAX_DELAY)) for its in part) for part in parts
+        b"".join(_FATE.pack(place, fate, min(delay_ns, _MAX_DELAY)) for place, fate, delay_ns in part) for part in parts
     ]
     earlier = [TraceAnswer(number, part, done=False) for part in records[:-1]]
     last = TraceAnswer(number, records[-1], done, problem[:MAX_PROBLEM])
