@@ -9,8 +9,8 @@ from statistics import median
 from typing import Any
 
 from flowrules.hashed_way import FiveTuple, hashed_way
+from sopa_ryu.channel.messages import BACK, LOST_BACK, LOST_OUT, MAX_PROBES
 from sopa_ryu.channel.trace_desk import Asked, Found, Trace
-from sopa_ryu.channel.traces import BACK, LOST_BACK, LOST_OUT, MAX_PROBES
 from sopa_ryu.rest.trace_answer import Traced, differences, links_of, tell
 from topologies import Failures, FatTree, Host
 

@@ -16,7 +16,7 @@ from sopa_ryu.agent.bursts import AUTO, MAX_SEGMENTS
 from sopa_ryu.agent.mcs import DEFAULT_PATIENCE_US, McsOptions, Without
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, MAX_MIN_RTT_WINDOW
-from sopa_ryu.channel import client, mcs, probes, protocol, slots
+from sopa_ryu.channel import client, mcs, protocol, slots
 from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.host_tokens import token_of
 from sopa_ryu.channel.mcs import ChannelKind
@@ -182,7 +182,7 @@ class AgentOptions:
         """
         query = f"carrier={self.carrier}&" + mcs.request(self.policy, self.mcs and self.mcs.variant)
         if self.probes:
-            query += f"&{probes.ASKED}=1"
+            query += f"&{protocol.PROBES}=1"
         if first:
             query += "&" + urlencode({protocol.FIRST: first})
         try:

@@ -9,19 +9,22 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any, NoReturn
+from urllib.parse import urlencode
 
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
-from sopa_ryu.channel import arbiter as messages
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
 from sopa_ryu.channel.client import ClientOptionError, ControllerAddress, refusal
 from sopa_ryu.channel.liveness import watched
-from sopa_ryu.channel.protocol import LEADER_HEADER, GapError, LowerTermError, ProtocolError
+from sopa_ryu.channel.messages import ArbiterReport, GapError, LowerTermError, ProtocolError, Snapshot, from_controller
+from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
 
 LOG = logging.getLogger("sopa.arbiter")
+
+CHANNEL = "/sopa/v1/arbiter"
 
 REPORT_SECONDS = 5.0
 CLOSE_SECONDS = 1.0
@@ -52,7 +55,7 @@ class ControllerLink:
         controllers: Sequence[ControllerAddress],
         followed: Callable[[View, int], None],
         superseded: Callable[[], None],
-        report: Callable[[], dict[str, Any]],
+        report: Callable[[], ArbiterReport],
         seed: int = 0,
     ) -> None:
         self._controllers = {each.url: each for each in controllers}
@@ -108,7 +111,7 @@ class ControllerLink:
         more: dict[str, Any] = {"ping_interval": None, "close_timeout": CLOSE_SECONDS} if self.urls.several else {}
         try:
             async with connect(
-                at.channel(messages.CHANNEL, messages.query(self.term)),
+                at.channel(CHANNEL, urlencode({"term": self.term}) if self.term else ""),
                 additional_headers=at.headers(),
                 ssl=at.tls(),
                 open_timeout=self.urls.open_seconds(hosts=1),
@@ -155,9 +158,12 @@ class ControllerLink:
     def _receive(self, text: str | bytes) -> str:
         """Put a message in force; return the answer."""
         try:
-            view = protocol.receive(text, self.view, None)
+            message = from_controller(text)
+            view = protocol.follow(message, self.view, None)
             self._check_term(view)
-            term = messages.term_of(text)
+            term = message.term if isinstance(message, Snapshot) else None
+            if isinstance(message, Snapshot) and term is None:
+                raise ProtocolError("it has no term", "term")
         except GapError as error:
             LOG.info("asking the controller for a snapshot: %s", error)
             return protocol.RESYNC
@@ -189,7 +195,7 @@ class ControllerLink:
             raise LowerTermError(f"it is of term {view.epoch}, but a view of term {last.epoch} is in force")
 
     def _ack(self) -> str:
-        return messages.ack(self.view, self.refused, self._report())
+        return protocol.ack(self.view, self.refused, report=self._report())
 
     async def _report_often(self, channel: ClientConnection) -> None:
         while True:

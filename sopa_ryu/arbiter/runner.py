@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.metrics_core import Metric
@@ -20,6 +20,7 @@ from sopa_ryu.arbiter.link_rates import LinkRates
 from sopa_ryu.arbiter.schedule import SLOTS, Schedule, Timing
 from sopa_ryu.arbiter.service import Listen, Service, bind
 from sopa_ryu.channel.client import ControllerAddress
+from sopa_ryu.channel.messages import ArbiterReport
 from sopa_ryu.runtime.metrics import COUNTER, GAUGE, Row, families, served
 from sopa_ryu.runtime.service import cancel, exit_status, first_signal, notify
 from topologies import Failures, FatTree
@@ -154,18 +155,18 @@ async def _run(service: Service, link: ControllerLink, rates: LinkRates) -> int:
         await cancel(tasks)
 
 
-def _report(listen: Listen, timing: Timing, service: Service) -> dict[str, Any]:
-    """Return what the controller shows of this arbiter (`sopa_ryu.channel.arbiter.REPORTED`)."""
+def _report(listen: Listen, timing: Timing, service: Service) -> ArbiterReport:
+    """Return what the controller shows of this arbiter."""
     schedule = service.schedule
-    return {
-        "listen": str(listen),
-        "slot_ms": timing.slot_ns / 1e6,
-        "lease_ms": timing.lease_ms,
-        "participants": schedule.participants,
-        "load": round(schedule.granted_share, 4),
-        "batches": schedule.counted["batches"],
-        "late_batches": schedule.counted["late"],
-        "granted_cells": schedule.counted["cells"],
-        "unplaced_cells": schedule.unplaced,
-        "rejected_datagrams": service.door.rejected.total(),
-    }
+    return ArbiterReport(
+        listen=str(listen),
+        slot_ms=timing.slot_ns / 1e6,
+        lease_ms=timing.lease_ms,
+        participants=schedule.participants,
+        load=round(schedule.granted_share, 4),
+        batches=schedule.counted["batches"],
+        late_batches=schedule.counted["late"],
+        granted_cells=schedule.counted["cells"],
+        unplaced_cells=schedule.unplaced,
+        rejected_datagrams=service.door.rejected.total(),
+    )

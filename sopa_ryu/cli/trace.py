@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
-from sopa_ryu.channel.traces import MAX_COUNT, MIN_INTERVAL_MS
+from sopa_ryu.channel.messages import MAX_COUNT, MIN_INTERVAL_MS
 from sopa_ryu.cli.client import Body, Controller, with_controller
 from sopa_ryu.cli.common import fabric_of
 from sopa_ryu.cli.names import hosts

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from flowrules import label
 from flowrules.hashed_way import FiveTuple, hashed_way
 from flowrules.label import hop_bytes
+from sopa_ryu.channel.messages import LOST, LOST_BACK, LOST_OUT, FlowLabels
 from sopa_ryu.channel.trace_desk import Found, Trace
-from sopa_ryu.channel.traces import LOST, LOST_BACK, LOST_OUT, FlowLabels
 from topologies import Clos, Failures, Host
 from topologies.structure import Link, Node
 from topologies.weights import sequence, weights_of

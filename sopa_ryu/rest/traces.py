@@ -6,8 +6,8 @@ import re
 from http import HTTPStatus
 from typing import Any
 
+from sopa_ryu.channel.messages import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MAX_PROBES, MIN_INTERVAL_MS, FlowOf
 from sopa_ryu.channel.trace_desk import Asked, BusyError, Trace, TraceError
-from sopa_ryu.channel.traces import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MAX_PROBES, MIN_INTERVAL_MS, FlowOf
 from sopa_ryu.rest.operations import Problem
 from sopa_ryu.rest.reader import FabricControl
 from sopa_ryu.rest.resources import Resources

@@ -14,12 +14,12 @@ from typing import NoReturn
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from sopa_ryu.channel import client, relayed, relayed_mcs
+from sopa_ryu.channel import client, relayed
 from sopa_ryu.channel.effects import Effect
 from sopa_ryu.channel.handed_mcs import HandedMcsHosts
+from sopa_ryu.channel.messages import ProtocolError, encode
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.channel.protocol import ProtocolError
-from sopa_ryu.channel.relayed import Asked, Forged, Given, RelayedError
+from sopa_ryu.channel.relayed import AnsweringHosts, Forged, Given, Handed, TraceAnswers
 from topologies import Host
 
 LOG = logging.getLogger("sopa.relay")
@@ -70,7 +70,7 @@ class Uplink:
             if leader is not None:
                 try:
                     await self._attend(leader)
-                except (OSError, WebSocketException, RelayedError, client.ClientOptionError) as error:
+                except (OSError, WebSocketException, ProtocolError, client.ClientOptionError) as error:
                     self._say(leader, error)
                 finally:
                     self.is_open = False
@@ -114,7 +114,7 @@ class Uplink:
                 await self._feed(channel, reading, leader)
             finally:
                 reading.cancel()
-                with contextlib.suppress(asyncio.CancelledError, WebSocketException, RelayedError):
+                with contextlib.suppress(asyncio.CancelledError, WebSocketException, ProtocolError):
                     await reading
 
     async def _feed(self, channel: ClientConnection, reading: asyncio.Task[None], leader: str) -> None:
@@ -123,15 +123,17 @@ class Uplink:
         while not reading.done() and self._leader() == leader:
             if lists.changes != known and loop.time() >= next_hosts:
                 known, next_hosts = lists.changes, loop.time() + HOSTS_SECONDS
-                await channel.send(relayed.hosts(self._places[host] for host in lists.hosts()))
+                places = tuple(sorted(self._places[host] for host in lists.hosts()))
+                await channel.send(encode(AnsweringHosts(places, traces=True, mcs=True)))
             if waiting := lists.take_waiting():
                 await channel.send(waiting)
             if answers := self._notifier.tracing.handed():
-                await channel.send(relayed.traced((self._places[host], text) for host, text in answers))
+                rows = (Handed(self._places[host], text) for host, text in answers)
+                await channel.send(encode(TraceAnswers(tuple(rows))))
             if loop.time() >= next_mcs:
                 next_mcs = loop.time() + HOSTS_SECONDS
                 while (told := self._mcs.take()) is not None:
-                    await channel.send(relayed_mcs.told_text(told))
+                    await channel.send(encode(told))
                     await asyncio.sleep(0)
             await asyncio.wait([reading], timeout=FEED_SECONDS)
         if reading.done():
@@ -139,11 +141,11 @@ class Uplink:
 
     async def _read(self, channel: ClientConnection) -> None:
         async for message in channel:
-            for turn, entry in enumerate(relayed.read_down(message, len(self._hosts)), 1):
+            for turn, entry in enumerate(relayed.from_leader(message, len(self._hosts)), 1):
                 match entry:
                     case Given(place, number, text):
                         self._carry_out(self._notifier.assign(self._hosts[place], number, text))
-                    case Asked(place, text):
+                    case Handed(place, text):
                         self._ask(self._hosts[place], text)
                     case Forged(place, records):
                         self._carry_out(self._notifier.forged(self._hosts[place], records))
@@ -156,4 +158,4 @@ class Uplink:
         try:
             self._carry_out(self._notifier.ask(host, text))
         except ProtocolError as error:
-            raise RelayedError(f"what it asks {host} is no trace: {error}") from error
+            raise ProtocolError(f"what it asks {host} is no trace: {error}") from error

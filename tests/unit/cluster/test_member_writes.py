@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.engine import EngineError, Kind
@@ -92,7 +93,7 @@ class World:
         charter = Charter(records.FORMAT, TREE.document(), "mac")
         identity = Identity("m1", "http://m1", "1", "")
         self.its = Member(self.engine, identity, charter, 10, self.hands, clock=lambda: 100.0)  # type: ignore[arg-type]  # stand-ins
-        self.engine.write({"charter": records.write(charter._replace(fabric=FatTree(int(k)).document()))})
+        self.engine.write({"charter": records.write(replace(charter, fabric=FatTree(int(k)).document()))})
         self.its.candidacy.granted(LEASES["m1"], 10.0, 100.0)
         self.do_name("m1", "5")
 
