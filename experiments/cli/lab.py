@@ -105,7 +105,7 @@ def lab(
     from experiments.emulation.phantom_queues import PhantomQueues, port_rates
     from experiments.emulation.processes import free_ports
     from experiments.emulation.sopa_lab import SopaLab
-    from experiments.schemes.slots import Slots
+    from experiments.schemes.scheme import Slots
     from flowrules.label import Carrier
     from topologies.lab.links import at_rate
 

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from experiments.emulation.controller_rest import READY_SECONDS
 from experiments.emulation.processes import ChildProcess, free_ports
-from experiments.schemes.slots import Slots
+from experiments.schemes.scheme import Slots
 from sopa_ryu.arbiter.budgets import min_slot_ms
 from sopa_ryu.channel.host_tokens import token_line
 from sopa_ryu.channel.slots import PORT

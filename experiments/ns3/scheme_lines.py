@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from experiments.schemes import Scheme
-from experiments.schemes.slots import Slots
+from experiments.schemes.scheme import Slots
 
 MARKED = ("mcs", "mcs-ports", "sopa-feedback", "ecmp-vcc", "per-packet", "mptcp", "plb", "reps", "dctcp")
 """Schemes that answer marks of ECN: the queues of all switches mark with them."""

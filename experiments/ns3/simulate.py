@@ -23,7 +23,7 @@ from experiments.ns3.path_orders import WEIGHTED, order_lines
 from experiments.ns3.program import SimulatorError, build, digest
 from experiments.ns3.scheme_lines import BURSTS, MARKED, PROBED, base_of, overhead, scheme_lines
 from experiments.schemes import Scheme, SchemeError
-from experiments.schemes.slots import SLOT_SETTINGS
+from experiments.schemes.scheme import SLOT_SETTINGS
 from experiments.workloads import BadLink
 from topologies import Host
 

@@ -7,8 +7,8 @@ import os
 import resource
 import subprocess
 from statistics import median
-from typing import Any
 
+from experiments.bench.frame import Results, times
 from experiments.core.run import Run
 from experiments.ns3 import SimulatorError, build
 from experiments.ns3.simulate import ALLOCATOR, lines
@@ -19,11 +19,11 @@ from topologies import FatTree
 
 SIZES = {4: 10_000_000, 8: 2_000_000, 16: 300_000}
 """Bytes per flow of a permutation, by k: about the same number of hops for each."""
-ROUNDS = 3
+ROUNDS = times(3)
 SCALE = Scale(1000.0, 1.0)
 
 
-def measure() -> dict[str, Any]:
+def simulator() -> Results:
     """Simulate permutations.
 
     Returns:
@@ -35,7 +35,7 @@ def measure() -> dict[str, Any]:
     except SimulatorError as error:
         return {"not measured": str(error)}
     environment = {**os.environ, "GLIBC_TUNABLES": ALLOCATOR}
-    found: dict[str, Any] = {}
+    results: Results = {}
     for k, size in SIZES.items():
         tree = FatTree(k)
         pairs = inter_pod_permutation(tree, 1)
@@ -43,19 +43,19 @@ def measure() -> dict[str, Any]:
         text = "\n".join(lines(Run(tree, plan, "", named("sopa"), 1, SCALE)))
         speeds: dict[str, list[float]] = {"wheel": [], "heap": []}
         for _ in range(ROUNDS):
-            for scheduler, its in speeds.items():
+            for scheduler, speed in speeds.items():
                 done = subprocess.run(
                     [program], input=f"{text}\nscheduler {scheduler}\n", capture_output=True, text=True, check=True,
                     env=environment,
                 )  # fmt: skip
                 whole = json.loads(done.stdout.splitlines()[-1])
-                its.append(whole["hops"] / whole["seconds"])
+                speed.append(whole["hops"] / whole["seconds"])
         wheel, heap = median(speeds["wheel"]), median(speeds["heap"])
-        found[f"k={k}"] = {
+        results[f"k={k}"] = {
             "hops": whole["hops"],
             "hops_per_second": round(wheel),
             "with_ns3_heap": round(heap),
             "ratio": round(wheel / heap, 2),
         }
-    found["most_mib"] = round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
-    return found
+    results["most_mib"] = round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+    return results

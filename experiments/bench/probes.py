@@ -6,7 +6,6 @@ Run as root: ``make bench ARGS=probes``.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -14,19 +13,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from ipaddress import IPv4Address
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
+from experiments.bench.frame import Figures, Results, added_ns, cores, in_lab, medians, side_by_side
 from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, TREE, join, tcp_figures
-from experiments.bench.measure_bpf import tcp_frame
-from experiments.bench.measuring import measured_in_lab, say
+from experiments.bench.programs import tcp_frame
 from experiments.emulation.processes import AgentProcess
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf, tc, xdp
@@ -37,8 +35,8 @@ from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
 from sopa_ryu.agent.probing.programs import ProbeProgram, Seen, settings
-from sopa_ryu.channel import probes, protocol
-from sopa_ryu.channel.probes import Assignment, Stream, assignment_text
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.probes import Assignment, Stream, assignment_text, read_report, unpacked
 from sopa_ryu.fabric.view import View
 from topologies import Failures
 from topologies.structure import GATEWAY_MAC
@@ -55,7 +53,7 @@ _PRIORITY, _HANDLE = 20, 1
 HERE, THERE = IPv4Address(TREE.ip(HOST)), IPv4Address(TREE.ip(PEER))
 
 
-def measure() -> dict[str, Any]:
+def probes() -> Results:
     """Measure all of it.
 
     Returns:
@@ -64,16 +62,14 @@ def measure() -> dict[str, Any]:
         agent by its probes a second; ``tcp``: throughput and processor time by what is at the ingress of both hosts.
     """
     build()
-    return {**_program(), **measured_in_lab(_in_lab)}
+    return {**_program(), **_in_lab()}
 
 
 # -- the program ----------------------------------------------------------------------------------------------------------
 
 
-def _program() -> dict[str, Any]:
-    found: dict[str, Any] = {"turn_ns": {}, "ordinary_ns": {}, "limit_turn_ns": MAX_TURN_NS}
-    for carrier in Carrier:
-        found["turn_ns"][str(carrier)] = _turn_ns(carrier)
+def _program() -> Results:
+    ordinary = {}
     with libbpf.Object(EMPTY) as empty_object:
         empty, program = empty_object.program_fd("empty"), ProbeProgram(_ends(THERE))
         try:
@@ -82,10 +78,11 @@ def _program() -> dict[str, Any]:
                 "tcp": tcp_frame(str(HERE), str(THERE)),
                 "as_long_as_a_probe": tcp_frame(str(HERE), str(THERE), len(user)),
             }.items():
-                found["ordinary_ns"][name] = _added(program.program_fd, empty, frame)
+                ordinary[name] = added_ns(program.program_fd, empty, frame, ROUNDS, REPEAT)
         finally:
             program.close()
-    return found
+    turned = {str(carrier): _turn_ns(carrier) for carrier in Carrier}
+    return {"turn_ns": turned, "ordinary_ns": ordinary, "limit_turn_ns": MAX_TURN_NS}
 
 
 def _turn_ns(carrier: Carrier) -> float:
@@ -96,7 +93,7 @@ def _turn_ns(carrier: Carrier) -> float:
         libbpf.update(program.map_fd("probe_settings"), _ONLY, settings(ends, most=0))
         libbpf.update(program.map_fd("restored"), _ONLY, frame.ljust(108, b"\0"))
         both, alone = program.program_fd("restore_and_turn"), program.program_fd("restore_only")
-        took = _added(both, alone, frame)
+        took = added_ns(both, alone, frame, ROUNDS, REPEAT)
         values = libbpf.lookup(
             program.map_fd("probe_counters"), Seen.ANSWERED.to_bytes(4, sys.byteorder), 8 * libbpf.possible_cpus()
         )
@@ -108,17 +105,6 @@ def _turn_ns(carrier: Carrier) -> float:
     return took
 
 
-def _added(program: int, baseline: int, frame: bytes) -> float:
-    """Return the median of what a program takes longer than another one, in nanoseconds."""
-    for one in (program, baseline):
-        libbpf.run_program(one, frame, repeat=REPEAT)
-    return median(
-        libbpf.run_program(program, frame, repeat=REPEAT).nanoseconds
-        - libbpf.run_program(baseline, frame, repeat=REPEAT).nanoseconds
-        for _ in range(ROUNDS)
-    )
-
-
 def _ends(address: IPv4Address, carrier: Carrier = Carrier.MAC) -> Ends:
     return Ends(address, b"\x02\x00" + address.packed, _GATEWAY, carrier, 1)
 
@@ -126,52 +112,42 @@ def _ends(address: IPv4Address, carrier: Carrier = Carrier.MAC) -> Ends:
 # -- between two hosts ----------------------------------------------------------------------------------------------------
 
 
-def _in_lab() -> dict[str, Any]:
+@in_lab
+def _in_lab() -> Results:
     join()
     return {"tcp": _tcp(), **_agents()}
 
 
-def _tcp() -> dict[str, Any]:
-    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in ("nothing", "tc", "xdp_native", "xdp_generic")}
-    for number in range(TCP_ROUNDS):
-        for name, its in rounds.items():
-            say(f"round {number + 1} of {TCP_ROUNDS}: {name}")
-            with ExitStack() as stack:
-                for ifname, netns, address in (("host0", None, HERE), ("peer0", PEER_NETNS, THERE)):
-                    stack.enter_context(_at_ingress(name, ifname, netns, address))
-                its.append(tcp_figures())
-    return {
-        name: {figure: round(median(one[figure] for one in its), 3) for figure in its[0]}
-        for name, its in rounds.items()
-    }
+def _tcp() -> dict[str, Figures]:
+    arms = {name: partial(_at_ingress, name) for name in ("nothing", "tc", "xdp_native", "xdp_generic")}
+    return {name: medians(figures) for name, figures in side_by_side(TCP_ROUNDS, arms, tcp_figures).items()}
 
 
 @contextmanager
-def _at_ingress(what: str, ifname: str, netns: str | None, address: IPv4Address) -> Iterator[None]:
-    """Have the program at tc ingress, or one that passes everything on at XDP."""
+def _at_ingress(what: str) -> Iterator[None]:
+    """Have the program at tc ingress of both hosts, or one that passes everything on at XDP."""
     with ExitStack() as stack:
-        with inside(netns):
-            ifindex = socket.if_nametoindex(ifname)
-        if what == "tc":
-            program = ProbeProgram(_ends(address))
-            stack.callback(program.close)
+        for ifname, netns, address in (("host0", None, HERE), ("peer0", PEER_NETNS, THERE)):
             with inside(netns):
-                tc.create_clsact(ifindex)
-                point = tc.Point.INGRESS
-                tc.attach(ifindex, program.program_fd, handle=_HANDLE, priority=_PRIORITY, replace=False, point=point)
-            yield
-            with inside(netns):
-                tc.destroy_clsact(ifindex)
-        elif what == "nothing":
-            yield
-        else:
-            mode = xdp.Mode(what.removeprefix("xdp_"))
-            fd = stack.enter_context(libbpf.Object(EMPTY)).program_fd("empty_xdp")
-            with inside(netns):
-                xdp.attach(ifindex, fd, mode, None)
-            yield
-            with inside(netns):
-                xdp.detach(ifindex, fd, mode)
+                ifindex = socket.if_nametoindex(ifname)
+                if what == "tc":
+                    program = ProbeProgram(_ends(address))
+                    stack.callback(program.close)
+                    tc.create_clsact(ifindex)
+                    fd, point = program.program_fd, tc.Point.INGRESS
+                    tc.attach(ifindex, fd, handle=_HANDLE, priority=_PRIORITY, replace=False, point=point)
+                    stack.callback(_detached, netns, tc.destroy_clsact, ifindex)
+                elif what != "nothing":
+                    mode = xdp.Mode(what.removeprefix("xdp_"))
+                    fd = stack.enter_context(libbpf.Object(EMPTY)).program_fd("empty_xdp")
+                    xdp.attach(ifindex, fd, mode, None)
+                    stack.callback(_detached, netns, xdp.detach, ifindex, fd, mode)
+        yield
+
+
+def _detached(netns: str | None, detach: Callable[..., object], *arguments: object) -> None:
+    with inside(netns):
+        detach(*arguments)
 
 
 class _Controller:
@@ -189,15 +165,16 @@ class _Controller:
                     paths = tuple(Stream(THERE, up1, up2) for up1 in (0, 1) for up2 in range(8))
                     channel.send(assignment_text(Assignment(1, 1000.0 / self.rate, paths)))
                     self.rate = 0
-                report = probes.read_report(message)
+                report = read_report(message)
                 if report is not None:
-                    self.reported += sum(one.probes for one in probes.unpacked(report[1]))
+                    self.reported += sum(one.probes for one in unpacked(report[1]))
         except ConnectionClosed:
             pass
 
 
-def _agents() -> dict[str, Any]:
-    found: dict[str, Any] = {"agent_percent": {}, "agent_probes": {}, "limit_percent": MAX_PERCENT}
+def _agents() -> Results:
+    percent: Figures = {}
+    sent: Figures = {}
     with Labeller("peer0", netns=PEER_NETNS, probes=_ends(THERE)) as far:
         far.swap(path_table(TREE, PEER, Failures(TREE), 1, Policy.ROUND_ROBIN))
         far.attach()
@@ -210,16 +187,9 @@ def _agents() -> dict[str, Any]:
                 log, state = Path(directory) / "agent.log", f"--state-dir={directory}/state"
                 with AgentProcess(["host0"], url, log, [state]) as agent:
                     time.sleep(3.0)
-                    before, reported = _seconds(agent.pid), controller.reported
-                    time.sleep(AGENT_SECONDS)
-                    found["agent_percent"][str(rate)] = round(100 * (_seconds(agent.pid) - before) / AGENT_SECONDS, 2)
-                    found["agent_probes"][str(rate)] = round((controller.reported - reported) / AGENT_SECONDS, 1)
+                    reported = controller.reported
+                    percent[str(rate)] = round(100 * cores(agent.pid, AGENT_SECONDS, 4), 2)
+                    sent[str(rate)] = round((controller.reported - reported) / AGENT_SECONDS, 1)
                     agent.stop(signal.SIGTERM)
                 server.shutdown()
-    return found
-
-
-def _seconds(pid: int) -> float:
-    """Return the processor time of a process so far: its own, and the kernel's for it."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return {"agent_percent": percent, "agent_probes": sent, "limit_percent": MAX_PERCENT}

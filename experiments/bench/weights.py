@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from statistics import mean
-from typing import Any
 
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.frame import Results, in_lab, planned, times
 from experiments.bench.optimum import max_min
 from experiments.core.records import FlowRecord
-from experiments.core.run import Run
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.lab_run import perform
 from experiments.schemes import named
-from experiments.workloads import WORKLOADS, Scale
+from experiments.workloads import Scale
 from topologies import Clos, FatTree
 from topologies.lab.links import FRAME_BYTES
 
 RATE_MBIT = 4.0
 """Of hosts' links: what a lab of k=4 bears with processor time to spare."""
 SECONDS = 10.0
-SEEDS = (1, 2, 3)
+SEEDS = (1, 2, 3)[: times(3)]
 SEGMENT_BYTES = 1448
 """Payload of a full frame: an MTU of 1500 bytes, headers of IPv4 and TCP, and TCP's timestamps."""
 WITH, WITHOUT = "sopa", "sopa+weights=off"
@@ -31,7 +29,8 @@ FABRICS = {
 }
 
 
-def measure() -> dict[str, Any]:
+@in_lab
+def weights() -> Results:
     """Run permutations over each fabric, and figure 7 of the SOPA paper over a whole one.
 
     Returns:
@@ -39,29 +38,25 @@ def measure() -> dict[str, Any]:
         the same permutation, each split as is best; ``ratio`` of the means with and without weights; the rates of figure 7's
         two flows.
     """
-    return measured_in_lab(_inside)
-
-
-def _inside() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: Results = {}
     for name, tree in FABRICS.items():
         means = {}
         for scheme in (WITH, WITHOUT):
             rates, shares, idles = _permutations(tree, scheme)
             means[scheme] = mean(rates)
-            found[f"{name}, {scheme}"] = {
+            results[f"{name}, {scheme}"] = {
                 "mbit": round(mean(rates), 2),
                 "least": round(min(rates), 2),
                 "of fair share": round(mean(rate / best for rate, best in zip(rates, shares, strict=True)), 3),
                 "idle_percent": idles,
             }
-        found[f"{name}, ratio"] = round(means[WITH] / means[WITHOUT], 2)
+        results[f"{name}, ratio"] = round(means[WITH] / means[WITHOUT], 2)
     whole = FatTree(4)
     for scheme in (WITH, WITHOUT):
         with EmulatedFabric(whole, named(scheme), RATE_MBIT) as fabric:
             flows, idle = _run(fabric, whole, scheme, "asymmetric", 1)
-        found[f"asymmetric, {scheme}"] = {"mbit": [round(flow.mbit, 2) for flow in flows], "idle_percent": idle}
-    return found
+        results[f"asymmetric, {scheme}"] = {"mbit": [round(flow.mbit, 2) for flow in flows], "idle_percent": idle}
+    return results
 
 
 def _permutations(tree: Clos, scheme: str) -> tuple[list[float], list[float], list[float]]:
@@ -81,7 +76,5 @@ def _permutations(tree: Clos, scheme: str) -> tuple[list[float], list[float], li
 
 
 def _run(fabric: EmulatedFabric, tree: Clos, scheme: str, workload: str, seed: int) -> tuple[list[FlowRecord], float]:
-    scale = Scale(RATE_MBIT, SECONDS)
-    plan = WORKLOADS[workload].build(tree, seed, scale)
-    record, flows = perform(fabric, Run(tree, plan, workload, named(scheme), seed, scale))
+    record, flows = perform(fabric, planned(tree, workload, scheme, seed, Scale(RATE_MBIT, SECONDS)))
     return flows, record.cpu_idle_percent

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import socket
@@ -15,7 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from experiments.bench.measure_push import Crowd
+from experiments.bench.crowd import Crowd
+from experiments.bench.frame import Results, median_and_worst, times
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.runtime.limits import allow_files
 from topologies import Clos, FatTree
@@ -24,7 +24,7 @@ from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 LARGE_K, SMALL_K = 24, 4
 REQUESTS_A_SECOND, SECONDS = 200, 15
 WARM_REQUESTS = 100
-CHANGES = 20
+CHANGES = 5 * times(4)
 STUCK_CLIENTS = 100
 BAD_A_SECOND, BAD_CONNECTIONS = 1000, 4
 SEED = 1
@@ -37,7 +37,7 @@ BAD = (
 )
 
 
-def measure() -> dict[str, Any]:
+def rest() -> Results:
     """Request candidate paths of a k=24 fabric, and cut ports of a k=4 fabric with and without a crowd of bad clients.
 
     Returns:
@@ -53,14 +53,14 @@ def measure() -> dict[str, Any]:
 # -- paths ----------------------------------------------------------------------------------------------------------------
 
 
-def _paths(directory: Path) -> dict[str, Any]:
+def _paths(directory: Path) -> Results:
     directory.mkdir()
-    openflow, rest = free_ports(2)
+    openflow, port = free_ports(2)
     tree = FatTree(LARGE_K)
     # without switches and before settling nothing counts as failed: every answer has all 144 paths
     options = ["--sopa-settle=3600"]
     with (
-        ControllerProcess(LARGE_K, directory / "log", openflow, rest, options=options) as controller,
+        ControllerProcess(LARGE_K, directory / "log", openflow, port, options=options) as controller,
         ExitStack() as stack,
     ):
         ours = os.sched_getaffinity(0)
@@ -70,11 +70,9 @@ def _paths(directory: Path) -> dict[str, Any]:
             os.sched_setaffinity(controller.pid, {one})
             os.sched_setaffinity(0, ours - {one})
         token = controller.agent_token_file.read_text().strip()
-        crowd = stack.enter_context(Crowd(rest, [f"/sopa/v1/agents/{tree.ip(host)}" for host in tree.hosts()], token))
-        crowd.connect()
-        # a separate process: the thread of the agents would delay it
-        with multiprocessing.get_context("fork").Pool(1) as pool:
-            taken = pool.apply(_latencies, (tree, rest))
+        crowd = stack.enter_context(Crowd([port], [str(tree.ip(host)) for host in tree.hosts()], token))
+        crowd.wait_connected()
+        taken = _latencies(tree, port)
     return {
         "k": LARGE_K,
         "switches_known": tree.switch_count,
@@ -122,34 +120,30 @@ def _read_answer(answers: Any) -> int:
 # -- a crowd of bad clients -----------------------------------------------------------------------------------------------
 
 
-def _crowd(directory: Path) -> dict[str, Any]:
+def _crowd(directory: Path) -> Results:
     directory.mkdir()
-    openflow, rest = free_ports(2)
+    openflow, port = free_ports(2)
     tree = FatTree(SMALL_K)
     options = ["--sopa-hold-down=0", "--sopa-hold-down-max=0"]
     with (
-        ControllerProcess(SMALL_K, directory / "log", openflow, rest, options=options) as controller,
+        ControllerProcess(SMALL_K, directory / "log", openflow, port, options=options) as controller,
         PrivateOvs(directory / "ovs", dummy=True) as ovs,
     ):
         dummy = DummyFabric(tree, ovs, controller.openflow)
         controller.wait_connected(tree.switch_count)
         token = controller.agent_token_file.read_text().strip()
-        paths = [f"/sopa/v1/agents/{tree.ip(host)}" for host in tree.hosts()]
-        with Crowd(rest, paths, token) as agents:
-            agents.connect()
-            controller.wait_agents(len(paths))
+        with Crowd([port], [str(tree.ip(host)) for host in tree.hosts()], token):
+            controller.wait_agents(tree.host_count)
             alone = _cuts(controller, dummy)
-            with _stuck(rest), _bad(rest) as answered:
+            with _stuck(port), _bad(port) as answered:
                 started, before = time.monotonic(), sum(answered)
                 crowded = _cuts(controller, dummy)
                 rate = (sum(answered) - before) / (time.monotonic() - started)
     return {
         "stuck_clients": STUCK_CLIENTS,
         "bad_a_second": round(rate),
-        "told_median_ms": round(statistics.median(alone), 1),
-        "told_worst_ms": round(max(alone), 1),
-        "crowded_median_ms": round(statistics.median(crowded), 1),
-        "crowded_worst_ms": round(max(crowded), 1),
+        **median_and_worst("told", alone),
+        **median_and_worst("crowded", crowded),
         "limit_more_ms": 50,
     }
 
@@ -175,13 +169,13 @@ def _stuck(port: int) -> Iterator[None]:
     """Run clients that never complete a request, and clients that do not read a long answer."""
     with ExitStack() as stack:
         for number in range(STUCK_CLIENTS):
-            each = stack.enter_context(socket.socket())
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-            each.connect(("127.0.0.1", port))
+            client = stack.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            client.connect(("127.0.0.1", port))
             if number % 2:
-                each.sendall(b"GET /sopa/v1/fabric HTTP/1.1\r\nHost: ")
+                client.sendall(b"GET /sopa/v1/fabric HTTP/1.1\r\nHost: ")
             else:
-                each.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+                client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
         yield
 
 
