@@ -73,6 +73,8 @@ class Crowd:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             self._processes.append(process)
             _tell(process, json.dumps(part))
+        for process in self._processes:
+            _answer(process)  # it polls its standard input, of which a reader of lines must not keep anything
         return self
 
     def __exit__(self, *_exception: object) -> None:
@@ -394,6 +396,7 @@ def main() -> None:
     """Read the crowd from the first line of standard input, as JSON, and run it."""
     agents = json.loads(sys.stdin.readline())
     allow_files()
+    print("{}", flush=True)
     Agents(**agents).run()
 
 
