@@ -11,10 +11,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from experiments.bench.frame import Results, in_lab, median_and_worst, say, times
-from experiments.emulation.agents_log import AgentsLog
 from experiments.emulation.cluster_parts import Group, Kind
 from experiments.emulation.cluster_watch import in_force, links_of_one_pod, next_leader, streams, wait
 from experiments.emulation.flow_monitor import FlowMonitors
+from experiments.emulation.host_agents import AgentsLog
 from experiments.emulation.openflow_capture import COMMANDS, OpenFlowCapture
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream

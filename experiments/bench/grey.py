@@ -13,7 +13,7 @@ from experiments.bench.frame import SHORT, Results, in_lab, planned, processor_s
 from experiments.core.records import RunRecord
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.lab_run import perform
-from experiments.report.bad_links import effect
+from experiments.report.faults import effect
 from experiments.schemes import named
 from experiments.workloads import Scale
 from topologies import FatTree

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import statistics
 import time
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.bench.frame import Results, in_lab, median_ms, say
+from experiments.bench.frame import Results, in_lab, median_ms, say, times
 from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.sopa_lab import SopaLab
 from flowrules.hashed_way import hashed_way
@@ -34,7 +33,7 @@ PROBE_BYTES = 102
 HEALTHY = 1e-7
 """The share that a healthy link loses, of which 10,000 are as many losses as one of 0.1%."""
 BASE_US, LINK_US = 20, 12
-TRIALS = int(os.environ.get("SOPA_HEALTH_TRIALS", "200"))
+TRIALS = times(200)
 """Of each kind."""
 
 
@@ -201,7 +200,7 @@ def planned(k: int) -> dict[str, object]:
 # -- in the lab -----------------------------------------------------------------------------------------------------------
 
 LAB_K, SEED = 4, 1
-LAB_TRIALS = int(os.environ.get("SOPA_HEALTH_LAB_TRIALS", "50"))
+LAB_TRIALS = times(50)
 LONG_TRIALS = max(1, LAB_TRIALS // 10)
 FIRST_REPORTS_SECONDS = 5.0
 """The time in which all agents have their streams, and have reported."""

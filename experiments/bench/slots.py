@@ -17,12 +17,11 @@ import httpx
 from experiments.bench.frame import Results, in_lab, planned, say
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
-from experiments.emulation.datagram_relay import DatagramRelay
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.lab_run import perform
-from experiments.emulation.measurement.link_capture import LinkCapture
+from experiments.emulation.measurement.capture import LinkCapture
 from experiments.emulation.measurement.slot_check import SlotCheck, check, read_capture
-from experiments.emulation.slot_arbiter import slot_ms
+from experiments.emulation.slot_arbiter import DatagramRelay, slot_ms
 from experiments.schemes import named
 from experiments.workloads import Scale
 from sopa_ryu.arbiter.allocation import Allocation

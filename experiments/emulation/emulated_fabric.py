@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from experiments.emulation.bad_links import BadLinks
+from experiments.emulation.bad_links import BadLinks, PlannedBadLinks
 from experiments.emulation.host_agents import (
     McsMetrics,
     agent_options,
@@ -22,9 +22,8 @@ from experiments.emulation.host_agents import (
     patience_ms,
 )
 from experiments.emulation.host_sysctls import host_settings
-from experiments.emulation.measurement.fast_recoveries import FastRecoveries
+from experiments.emulation.measurement.tcp_statistics import FastRecoveries
 from experiments.emulation.phantom_queues import PhantomQueues, default_threshold, port_rates
-from experiments.emulation.planned_bad_links import PlannedBadLinks
 from experiments.emulation.processes import AgentProcess, ControllerProcess, free_ports
 from experiments.emulation.routers.router_lab import RouterLab
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess, slot_ms

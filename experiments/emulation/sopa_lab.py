@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.emulation.controller_rest import ControllerRest
 from experiments.emulation.host_agents import agent_process
-from experiments.emulation.processes import AgentProcess, ControllerProcess
+from experiments.emulation.processes import AgentProcess, ControllerProcess, ControllerRest
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess
 from experiments.schemes.scheme import Slots
 from flowrules.label import Carrier
