@@ -10,7 +10,6 @@ import random
 import re
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -22,6 +21,7 @@ from typing import Any
 from experiments.bench.frame import Results, in_lab, say, times
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.sopa_lab import SopaLab
+from experiments.emulation.threads import Threads
 from experiments.emulation.traffic.label_wire import LabelWire
 from experiments.emulation.traffic.udp_stream import PORT, UdpStream
 from experiments.schemes import named
@@ -192,7 +192,7 @@ def scattered(lab: SopaLab, policy: str) -> None:
         raise TimeoutError(f"no connection between {SRC} and {DST} is scattered after {SCATTERED_SECONDS} s")
 
 
-class TcpFlow:
+class TcpFlow(Threads):
     """A TCP flow between two hosts, from entering until leaving the context.
 
     Args:
@@ -203,6 +203,7 @@ class TcpFlow:
     """
 
     def __init__(self, lab: SopaLab, src: Host, dst: Host, pace: int | None = TCP_BYTES_PER_SECOND) -> None:
+        super().__init__(self._send, self._receive)
         self._netns = lab.lab.netns(src)
         with inside(lab.lab.netns(dst)):
             self._listener = socket.create_server(("", TCP_PORT))
@@ -214,21 +215,16 @@ class TcpFlow:
         self._sender.connect((str(lab.tree.ip(dst)), TCP_PORT))
         self._receiver, _ = self._listener.accept()
         self._receiver.settimeout(0.2)
-        self._ended = threading.Event()
         self.received = 0
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send, self._receive)]
-
-    def __enter__(self) -> TcpFlow:
-        for thread in self._threads:
-            thread.start()
-        return self
 
     def __exit__(self, *_exception: object) -> None:
-        self._ended.set()
-        self._threads[1].join()
+        self._sender.shutdown(socket.SHUT_RDWR)  # a thread may wait in it
+        super().__exit__()
+
+    def close(self) -> None:
+        """Close both ends."""
         for end in (self._receiver, self._sender, self._listener):
             end.close()
-        self._threads[0].join()
 
     def timeout_ms(self) -> float:
         """Return its retransmission timeout."""
@@ -239,13 +235,13 @@ class TcpFlow:
     def _send(self) -> None:
         data = bytes(16384)
         try:
-            while not self._ended.is_set():
+            while not self.ended.is_set():
                 self._sender.sendall(data)
         except OSError:
             return
 
     def _receive(self) -> None:
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             try:
                 self.received += len(self._receiver.recv(65536))
             except TimeoutError:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ import httpx
 from experiments.bench.frame import Results, cores, in_lab, link_seconds, peak_mib, processor_seconds, say, times
 from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.sopa_lab import SopaLab
+from experiments.emulation.threads import Threads
 from topologies import FatTree, Switch, ovsdb
 from topologies.lab.network import default_rate
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
@@ -72,17 +72,18 @@ def _false_fabric(k: int, directory: Path) -> Results:
         switches = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         os.sched_setaffinity(switches.pid, {processors[-1]})
         try:
-            latencies = _Latencies(controller.url)
-            connected = 0
-            while connected < tree.switch_count and time.monotonic() < began + MAX_SECONDS:
-                time.sleep(0.5)
-                connected = _connected(controller)
+            with _Latencies(controller.url) as latencies:
+                connected = 0
+                while connected < tree.switch_count and time.monotonic() < began + MAX_SECONDS:
+                    time.sleep(0.5)
+                    connected = _connected(controller)
+                seconds, worked = time.monotonic() - began, processor_seconds(controller.pid) - worked
             results: Results = {
                 "switches": tree.switch_count,
                 "connected": connected,
-                "seconds": round(time.monotonic() - began, 1),
-                "processor_seconds": round(processor_seconds(controller.pid) - worked, 1),
-                "paths_99_ms": round(latencies.end(), 1),
+                "seconds": round(seconds, 1),
+                "processor_seconds": round(worked, 1),
+                "paths_99_ms": round(latencies.percentile(), 1),
                 "mib": peak_mib(controller.pid),
             }
             time.sleep(QUIET_SECONDS)
@@ -117,26 +118,23 @@ def _ordered(switches: subprocess.Popen[str], order: str) -> dict[str, Any]:
     return {name: seen.get(name, 0) for name in ("modifications", "lost", "refused")}
 
 
-class _Latencies:
+class _Latencies(Threads):
     """Asks for candidate paths ten times a second, from a thread."""
 
     def __init__(self, url: str) -> None:
-        self._url, self._ended, self._took = f"{url}/sopa/v1/paths", threading.Event(), [0.0]
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        super().__init__(self._run)
+        self._url, self._took = f"{url}/sopa/v1/paths", [0.0]
 
     def _run(self) -> None:
         with httpx.Client(timeout=60) as client:
-            while not self._ended.wait(0.1):
+            while not self.ended.wait(0.1):
                 began = time.monotonic()
                 with contextlib.suppress(httpx.TransportError):
                     client.get(self._url, params={"src": "10.0.0.2", "dst": "10.1.0.2"})
                 self._took.append(1000 * (time.monotonic() - began))
 
-    def end(self) -> float:
+    def percentile(self) -> float:
         """Return the 99th percentile in milliseconds."""
-        self._ended.set()
-        self._thread.join()
         return sorted(self._took)[int(0.99 * len(self._took))]
 
 

@@ -6,15 +6,14 @@ import random
 import select
 import socket
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from experiments.emulation.processes import READY_SECONDS, ChildProcess, free_ports
+from experiments.emulation.threads import Threads
 from experiments.schemes.scheme import Slots
 from sopa_ryu.arbiter.budgets import min_slot_ms
 from sopa_ryu.channel.host_tokens import token_line
@@ -109,7 +108,7 @@ MAX_BYTES = 65535
 POLL_SECONDS = 0.2
 
 
-class DatagramRelay:
+class DatagramRelay(Threads):
     """Passes clients' datagrams to a server and its answers back, from a thread of its own, while the context lasts.
 
     Args:
@@ -132,6 +131,7 @@ class DatagramRelay:
     """
 
     def __init__(self, server: tuple[str, int], loss: float, seed: int) -> None:
+        super().__init__(self._run)
         self.answers = self.lost = 0
         self._server, self._loss = server, loss
         self._random = random.Random(f"{seed} relay")
@@ -140,23 +140,14 @@ class DatagramRelay:
         self.address: tuple[str, int] = self._outside.getsockname()
         self._by_client: dict[tuple[str, int], socket.socket] = {}
         self._by_socket: dict[socket.socket, tuple[str, int]] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="datagram relay", daemon=True)
 
-    def __enter__(self) -> DatagramRelay:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._thread.join()
+    def close(self) -> None:
+        """Close all sockets."""
         for one in (self._outside, *self._by_socket):
             one.close()
 
     def _run(self) -> None:
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             readable, _, _ = select.select([self._outside, *self._by_socket], [], [], POLL_SECONDS)
             for one in readable:
                 try:

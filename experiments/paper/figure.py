@@ -38,14 +38,6 @@ class Part:
         """The fabric."""
         return self.fabric or FatTree(self.k)
 
-    def row(self, title: str, scheme: str, measure: str, paper: float | None = None, over: str | None = None) -> Row:
-        """Return a row with a measure of these runs."""
-        return Row(title, self.name, scheme, measure, paper, over)
-
-    def rows(self, *rows: tuple[str, str, str, float | None]) -> tuple[Row, ...]:
-        """Return rows of these runs, each given by its title, scheme, measure and the number in the paper."""
-        return tuple(self.row(*row) for row in rows)
-
 
 @dataclass(frozen=True)
 class Row:
