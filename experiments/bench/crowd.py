@@ -21,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from experiments.bench.frame import wait
@@ -172,35 +173,28 @@ def listed(message: bytes) -> tuple[bool, int] | None:
 # -- one process ----------------------------------------------------------------------------------------------------------
 
 
+@dataclass(slots=True)
 class Agent:
-    """One agent, and its present connection."""
+    """One agent, and its present connection.
 
-    __slots__ = (
-        "acknowledged",
-        "address",
-        "at",
-        "buffer",
-        "failed",
-        "listed",
-        "number",
-        "open",
-        "ports",
-        "socket",
-        "source",
-    )
+    Attributes:
+        at: The server that it is at, of the ports.
+        failed: Servers that have failed since it was connected.
+        acknowledged: The last version.
+        listed: Hosts that it knows to run MCS.
+    """
 
-    def __init__(self, number: int, address: str, source: str, ports: list[int]) -> None:
-        self.number = number
-        self.address = address
-        self.source = source
-        self.ports = ports
-        self.at = 0
-        self.failed = 0
-        self.open = False
-        self.buffer = b""
-        self.acknowledged = 0
-        self.listed = 0
-        self.socket: socket.socket | None = None
+    number: int
+    address: str
+    source: str
+    ports: list[int]
+    at: int = 0
+    failed: int = 0
+    open: bool = False
+    buffer: bytes = b""
+    acknowledged: int = 0
+    listed: int = 0
+    channel: socket.socket | None = None
 
 
 class Agents:
@@ -276,15 +270,15 @@ class Agents:
 
     def _leave(self) -> None:
         agent = next(agent for agent in self._agents if agent.open)
-        assert agent.socket is not None
-        agent.socket.send(_CLOSED)
-        del self._by_file[agent.socket.fileno()]
-        agent.socket.close()
+        assert agent.channel is not None
+        agent.channel.send(_CLOSED)
+        del self._by_file[agent.channel.fileno()]
+        agent.channel.close()
         agent.open = False
 
     def _ping(self, rate: float, seconds: float) -> int:
         """Ping at a rate, spread over the time as pings of many hosts are; return how many are not answered in the end."""
-        channels = [agent.socket for agent in self._agents if agent.open and agent.socket is not None]
+        channels = [agent.channel for agent in self._agents if agent.open and agent.channel is not None]
         began, sent, before = time.monotonic(), 0, self._pongs
         while (elapsed := time.monotonic() - began) < seconds or self._pongs - before < sent:
             if elapsed > seconds + PING_SECONDS:
@@ -305,14 +299,14 @@ class Agents:
         channel.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         channel.bind((agent.source, 0))
-        agent.socket, agent.buffer, agent.open = channel, b"", False
+        agent.channel, agent.buffer, agent.open = channel, b"", False
         self._by_file[channel.fileno()] = agent
         with contextlib.suppress(BlockingIOError):
             channel.connect(("127.0.0.1", agent.ports[agent.at]))
         self._poll.register(channel.fileno(), select.EPOLLOUT)
 
     def _ready(self, agent: Agent, event: int) -> None:
-        channel = agent.socket
+        channel = agent.channel
         assert channel is not None
         try:
             if event & select.EPOLLOUT:
@@ -337,9 +331,9 @@ class Agents:
 
     def _lost(self, agent: Agent) -> None:
         """Go to the next server at once, until all have been tried."""
-        assert agent.socket is not None
-        del self._by_file[agent.socket.fileno()]
-        agent.socket.close()
+        assert agent.channel is not None
+        del self._by_file[agent.channel.fileno()]
+        agent.channel.close()
         agent.failed = 1 if agent.open else agent.failed + 1
         agent.open = False
         agent.at = (agent.at + 1) % len(agent.ports)

@@ -16,8 +16,15 @@ from rich.table import Table
 
 from experiments.cli import demo_cluster
 from experiments.cli.demo_failure import play
-from experiments.cli.lab_isolation import chosen_datapath, controllers_option, datapath_option, in_isolation
-from experiments.cli.lab_rate import Rate, given_rate, measured_rate
+from experiments.cli.lab_isolation import (
+    Rate,
+    chosen_datapath,
+    controllers_option,
+    datapath_option,
+    given_rate,
+    in_isolation,
+    measured_rate,
+)
 from experiments.core.machine import CpuIdle, describe
 from experiments.emulation.cluster_watch import NotSeenError, links_of_one_pod, streams
 from experiments.emulation.sopa_lab import SopaLab

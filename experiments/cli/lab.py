@@ -98,8 +98,8 @@ def lab(
       partition leader from switches sent           lose what it sends only; the other way: received
       heal                                          undo all partitions; those of one: heal NAME
     """
+    from experiments.cli.lab_isolation import given_rate, measured_rate
     from experiments.cli.lab_prompt import Prompt
-    from experiments.cli.lab_rate import given_rate, measured_rate
     from experiments.emulation.bad_links import BadLinks
     from experiments.emulation.host_agents import McsMetrics, patience_ms
     from experiments.emulation.phantom_queues import PhantomQueues, port_rates

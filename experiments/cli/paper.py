@@ -12,7 +12,7 @@ from rich.table import Table
 from experiments import ns3
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import ResultsError
-from experiments.paper.figure import Figure
+from experiments.paper.figures import Figure
 from experiments.suggestions import unknown
 from experiments.workloads import WorkloadError
 from sopa_ryu.cli.common import fail

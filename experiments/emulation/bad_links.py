@@ -20,7 +20,7 @@ from experiments.workloads import BadLink
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside
-from topologies import Clos, Host, Switch
+from topologies import Clos, Host, Level, Switch
 from topologies.lab.faults import sending_port
 from topologies.lab.links import PREF_BAD
 
@@ -44,16 +44,25 @@ class Count(NamedTuple):
     hit: int
 
 
-class Links(Protocol):
-    """Links that can be bad: those of `topologies.lab.network.Lab`, or of routers."""
+class Forwarding(Protocol):
+    """Hosts and the switches or routers between them. `topologies.lab.network.Lab` is one implementation."""
 
     tree: Clos
+
+    def netns(self, host: Host, /) -> str:
+        """Return the path of the network namespace of a host."""
 
     def interface(self, node: Host | Switch, port: int) -> str:
         """Return the name of an interface."""
 
+    def set_link(self, name: str, up: bool) -> None:
+        """Take a link down at both ends, or bring it up."""
+
     def set_share(self, interface: str, share: float) -> None:
         """Give an interface of a switch a share of its rate."""
+
+    def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
+        """Return the packets received so far by each switch of a level."""
 
 
 class BadLinks:
@@ -72,7 +81,7 @@ class BadLinks:
             bad.lost("a0_0-c0_1", "c0_1")  # Count(packets=12031, hit=118)
     """
 
-    def __init__(self, lab: Links, netns: Callable[[Switch], str | None] = lambda _switch: None) -> None:
+    def __init__(self, lab: Forwarding, netns: Callable[[Switch], str | None] = lambda _switch: None) -> None:
         self._lab, self._netns = lab, netns
         self._programs: dict[str | None, libbpf.Object] = {}
         self._keys: dict[str, tuple[libbpf.Object, int]] = {}  # the namespace's program, and the index, by interface

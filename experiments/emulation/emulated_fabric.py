@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
-from experiments.emulation.bad_links import BadLinks, PlannedBadLinks
+from experiments.emulation.bad_links import BadLinks, Forwarding, PlannedBadLinks
 from experiments.emulation.host_agents import (
     McsMetrics,
     agent_options,
@@ -30,7 +29,7 @@ from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess, slot_ms
 from experiments.emulation.sopa_lab import OPENFLOW_PORT, REST_PORT, SopaLab
 from experiments.schemes import Fabric, Scheme
 from flowrules.label import Carrier
-from topologies import Clos, Host, Level, Link, Switch
+from topologies import Clos, Level, Link, Switch
 from topologies.lab.batch_net import run_batch
 from topologies.lab.faults import kill_switch, restore_switch, silence_switch
 from topologies.lab.links import at_rate, shaper
@@ -42,27 +41,6 @@ HEAL_SECONDS = 150.0
 """More than twice the longest hold-down."""
 DRAIN_SECONDS = 1.0
 """Time until packets in queues and at closed ports are gone."""
-
-
-class Forwarding(Protocol):
-    """Hosts and the switches or routers between them. `topologies.lab.network.Lab` is one implementation."""
-
-    tree: Clos
-
-    def netns(self, host: Host, /) -> str:
-        """Return the path of the network namespace of a host."""
-
-    def interface(self, node: Host | Switch, port: int) -> str:
-        """Return the name of an interface."""
-
-    def set_link(self, name: str, up: bool) -> None:
-        """Take a link down at both ends, or bring it up."""
-
-    def set_share(self, interface: str, share: float) -> None:
-        """Give an interface of a switch a share of its rate."""
-
-    def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
-        """Return the packets received so far by each switch of a level."""
 
 
 class EmulatedFabric:

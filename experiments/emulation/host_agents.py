@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from experiments.emulation.bad_links import Forwarding
 from experiments.emulation.processes import AgentProcess, ControllerProcess
 from experiments.schemes import Scheme
-from topologies import Clos, Host, Switch
+from topologies import Clos, Host
 from topologies.lab.links import FRAME_BYTES
 
 # Per host: hosts of a lab have few flows, and 128 of them share the memory of this machine.
@@ -24,18 +25,8 @@ _LEFT = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): ((?:leaves|takes) .*?): ")
 LONG_QUEUES = 2  # on one path more than on another
 
 
-class Hosts(Protocol):
-    """The hosts of a lab, on this machine."""
-
-    def netns(self, host: Host, /) -> str:
-        """Return the path of the network namespace of a host."""
-
-    def interface(self, node: Host | Switch, port: int) -> str:
-        """Return the name of an interface."""
-
-
 def agent_process(
-    lab: Hosts,
+    lab: Forwarding,
     hosts: Iterable[Host],
     controller: str | Sequence[str],
     token_file: Path,

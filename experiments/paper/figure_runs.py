@@ -14,7 +14,7 @@ from rich.table import Table
 from experiments import ns3, workloads
 from experiments.core.campaign import Campaign
 from experiments.core.records import FlowRecord, Results, ResultsError
-from experiments.paper.figure import Figure, Part, Row, RunData, TableCell, Variant
+from experiments.paper.figures import Figure, Part, Row, RunData, TableCell, Variant
 from experiments.paper.measures import data
 from experiments.report import report, style
 from experiments.report.statistics import mean_interval

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.core.records import FlowRecord, RunRecord
-from experiments.paper.figure import RunData
+from experiments.paper.figures import RunData
 from experiments.report.statistics import largest_deviation, losses, path_windows
 from topologies.identity import FIRST_HOST
 

@@ -11,8 +11,17 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from experiments.workloads.checks import fair_share, first_across, need_scale, need_transfers
-from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
+from experiments.workloads.plan import (
+    Plan,
+    Scale,
+    Transfer,
+    Workload,
+    WorkloadError,
+    fair_share,
+    first_across,
+    need_scale,
+    need_transfers,
+)
 from topologies import Clos
 
 SHARE = 0.25

@@ -11,8 +11,7 @@ import math
 import random
 from functools import partial
 
-from experiments.workloads.checks import need_figure, need_scale
-from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError, need_figure, need_scale
 from topologies import Clos, Host, Level, Link, Switch
 from topologies.identity import FIRST_HOST
 
