@@ -11,17 +11,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from experiments.workloads.plan import (
-    Plan,
-    Scale,
-    Transfer,
-    Workload,
-    WorkloadError,
-    fair_share,
-    first_across,
-    need_scale,
-    need_transfers,
-)
+from experiments.workloads.checks import fair_share, first_across, need_scale, need_transfers
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos
 
 SHARE = 0.25

@@ -6,17 +6,8 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from experiments.workloads.plan import (
-    Plan,
-    Scale,
-    Transfer,
-    Workload,
-    WorkloadError,
-    need_scale,
-    need_transfers,
-    need_two_hosts,
-    smaller,
-)
+from experiments.workloads.checks import need_scale, need_transfers, need_two_hosts, smaller
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos
 
 SENDERS = 15

@@ -12,16 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from experiments.suggestions import unknown
-from experiments.workloads.plan import (
-    Plan,
-    Scale,
-    Transfer,
-    Workload,
-    WorkloadError,
-    first_across,
-    need_scale,
-    need_transfers,
-)
+from experiments.workloads.checks import first_across, need_scale, need_transfers
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos, Host
 
 NEEDED = ("src", "dst", "bytes")

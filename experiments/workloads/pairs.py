@@ -5,19 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from experiments.workloads.plan import (
-    Plan,
-    Scale,
-    Transfer,
-    Workload,
-    WorkloadError,
-    across,
-    first_across,
-    need_scale,
-    need_transfers,
-    need_two_hosts,
-    smaller,
-)
+from experiments.workloads.checks import across, first_across, need_scale, need_transfers, need_two_hosts, smaller
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos, Host
 
 FILE_SHARE = 0.8

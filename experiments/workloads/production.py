@@ -5,16 +5,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from experiments.workloads.plan import (
-    Plan,
-    Scale,
-    Transfer,
-    Workload,
-    need_scale,
-    need_transfers,
-    need_two_hosts,
-    smaller,
-)
+from experiments.workloads.checks import need_scale, need_transfers, need_two_hosts, smaller
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload
 from topologies import Clos, Host
 
 MEGABYTE = 1_000_000

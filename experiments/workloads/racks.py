@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import random
 
-from experiments.workloads.plan import (
-    Plan,
-    Scale,
-    Transfer,
-    Workload,
-    WorkloadError,
-    need_scale,
-    need_transfers,
-    need_two_hosts,
-    smaller,
-)
+from experiments.workloads.checks import need_scale, need_transfers, need_two_hosts, smaller
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos, Level, Link, Switch
 
 FILE_SHARE = 0.8

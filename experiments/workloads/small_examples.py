@@ -11,7 +11,8 @@ import math
 import random
 from functools import partial
 
-from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError, need_figure, need_scale
+from experiments.workloads.checks import need_figure, need_scale
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos, Host, Level, Link, Switch
 from topologies.identity import FIRST_HOST
 

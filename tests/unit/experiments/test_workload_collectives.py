@@ -6,8 +6,8 @@ from itertools import permutations
 import pytest
 
 from experiments.workloads import Plan, Scale, named
+from experiments.workloads.checks import fair_share
 from experiments.workloads.collectives import SHARE
-from experiments.workloads.plan import fair_share
 from topologies import Clos, FatTree, Host
 
 SCALE = Scale(4.0, 20.0)

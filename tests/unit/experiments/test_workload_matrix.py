@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.workloads import Scale, WorkloadError, from_csv
-from experiments.workloads import plan as plans
+from experiments.workloads import Scale, WorkloadError, checks, from_csv
 from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
 
@@ -58,7 +57,7 @@ def test_files(script: Path, write: Write, request: pytest.FixtureRequest) -> No
 
 
 def test_a_file_with_more_transfers_than_can_be_kept_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "MAX_TRANSFERS", 3)
+    monkeypatch.setattr(checks, "MAX_TRANSFERS", 3)
     with pytest.raises(WorkloadError, match=r"more than 3 transfers.*split the file"):
         from_csv(write("src,dst,bytes\n" + "h0_0_2,h1_0_2,5\n" * 4))
 

@@ -13,12 +13,10 @@ from experiments.workloads import (
     Scale,
     WorkloadError,
     bad_links,
+    checks,
     collectives,
     inter_pod_permutation,
     named,
-)
-from experiments.workloads import (
-    plan as plans,
 )
 from topologies import Clos, FatTree
 
@@ -106,7 +104,7 @@ def test_a_run_without_time_and_links_without_a_rate_are_refused(name: str) -> N
     ],
 )
 def test_more_transfers_than_can_be_kept_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
-    monkeypatch.setattr(plans, "MAX_TRANSFERS", 15)
+    monkeypatch.setattr(checks, "MAX_TRANSFERS", 15)
     with pytest.raises(WorkloadError, match=f"more than 15 transfers.*{said}"):
         built(name)
 
