@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from experiments.bench.crowd import Crowd
+from experiments.bench.crowd import Crowd, addresses_of
 from experiments.bench.frame import SHORT, Results, median_and_worst, peak_mib, processor_seconds, times, wait
 from experiments.emulation.processes import ChildProcess, ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.channel import mcs
@@ -34,12 +34,6 @@ from sopa_ryu.runtime.limits import allow_files
 from topologies import Clos, FatTree, Level
 from topologies.lab.etcd import PrivateEtcd
 from topologies.lab.private_ovs import OPENFLOW, PrivateOvs
-
-
-def addresses_of(tree: Clos) -> list[str]:
-    """Return the addresses of all hosts."""
-    return [str(tree.ip(host)) for host in tree.hosts()]
-
 
 # -- one controller -------------------------------------------------------------------------------------------------------
 
@@ -60,7 +54,6 @@ def push() -> Results:
     tree = FatTree(K)
     allow_files()
     openflow, rest = free_ports(2)
-    addresses = addresses_of(tree)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         options = ["--sopa-settle=1", "--sopa-lldp-interval=0"]
@@ -69,15 +62,15 @@ def push() -> Results:
         with controller, PrivateOvs(directory / "ovs", dummy=True) as ovs:
             _one_switch(tree, ovs, controller.openflow)
             controller.wait_connected(1)
-            with Crowd([rest], addresses, controller.agent_token_file.read_text().strip()) as crowd:
-                controller.wait_agents(len(addresses))
+            with Crowd.at(controller, rest, tree) as crowd:
+                controller.wait_agents(tree.host_count)
                 delays = [_drain(controller, turn) for turn in range(PUSH_ROUNDS)]
                 [agents] = crowd.report()
             memory = peak_mib(controller.pid)
-        bare, bare_memory = _bare(directory, addresses, agents["bytes"])
+        bare, bare_memory = _bare(directory, addresses_of(tree), agents["bytes"])
     return {
         "k": K,
-        "agents": len(addresses),
+        "agents": tree.host_count,
         "message_bytes": agents["bytes"],
         "first_ms": round(delays[0], 1),
         "median_ms": round(median(delays), 1),
@@ -130,15 +123,15 @@ def pings() -> Results:
     """
     allow_files()
     openflow, rest = free_ports(2)
-    addresses = addresses_of(FatTree(K))
-    agents = len(addresses)
+    tree = FatTree(K)
+    agents = tree.host_count
     rate = agents / ping_seconds(agents)
     with tempfile.TemporaryDirectory() as name:
         options = ["--sopa-no-switches", "--sopa-lldp-interval=0"]
         controller = ControllerProcess(K, Path(name) / "controller.log", openflow, rest, options=options)
         with controller:
             controller.wait_connected(0)
-            with Crowd([rest], addresses, controller.agent_token_file.read_text().strip()) as crowd:
+            with Crowd.at(controller, rest, tree) as crowd:
                 controller.wait_agents(agents)
                 idle, pinged = (
                     median(_cores_while_pinging(controller.pid, crowd, pings) for _ in range(PING_ROUNDS))

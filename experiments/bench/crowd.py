@@ -25,8 +25,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.bench.frame import wait
+from experiments.emulation.processes import ControllerProcess
 from sopa_ryu.channel.addresses import ordered
 from sopa_ryu.runtime.limits import allow_files
+from topologies import Clos
 
 CONNECT_SECONDS = 600.0
 PING_SECONDS = 60.0
@@ -40,6 +42,11 @@ _CLOSED = bytes([0x80 | CLOSE, 0x82, 0, 0, 0, 0]) + (1000).to_bytes(2, "big")
 _IP_BIND_ADDRESS_NO_PORT = 24
 _LISTED = re.compile(rb'"mcs": \[|^\{"type": "mcs"')
 _HELD = re.compile(rb'"epoch": (\d+),.*?"version": (\d+)')
+
+
+def addresses_of(tree: Clos) -> list[str]:
+    """Return the addresses of all hosts."""
+    return [str(tree.ip(host)) for host in tree.hosts()]
 
 
 class Crowd:
@@ -67,6 +74,11 @@ class Crowd:
             for at in range(0, len(addresses), share)
         ]
         self._processes: list[subprocess.Popen[str]] = []
+
+    @classmethod
+    def at(cls, controller: ControllerProcess, port: int, tree: Clos) -> Crowd:
+        """Return an agent of a controller for each host."""
+        return cls([port], addresses_of(tree), controller.agent_token_file.read_text().strip())
 
     def __enter__(self) -> Crowd:
         command = [sys.executable, "-m", __name__]

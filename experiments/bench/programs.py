@@ -9,6 +9,7 @@ import platform
 import struct
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -100,7 +101,8 @@ def bpf() -> Results:
         rounds = {}
         for policy in Policy:
             labeller.swap(fabric_table(K, policy))
-            rounds[policy] = [_round(labeller, empty, next(frames)) for _ in range(ROUNDS + 1)][1:]
+            pairs = [(_ns(labeller.program_fd, frame), _ns(empty, frame)) for frame in islice(frames, ROUNDS + 1)]
+            rounds[policy] = pairs[1:]
         labelled = labeller.counters()["labelled"]
     build()
     with libbpf.Object(EMPTY) as empty_object, Labeller("lo") as labeller:
@@ -159,11 +161,8 @@ def _following() -> Iterator[bytes]:
         seq += REPEAT * (len(frame) - HEADERS)
 
 
-def _round(labeller: Labeller, empty: int, frame: bytes) -> tuple[int, int]:
-    """Return the nanoseconds of a packet with the labelling program, and with the empty one."""
-    programs = labeller.program_fd, empty
-    egress, nothing = (libbpf.run_program(program, frame, repeat=REPEAT).nanoseconds for program in programs)
-    return egress, nothing
+def _ns(program: int, frame: bytes) -> int:
+    return libbpf.run_program(program, frame, repeat=REPEAT).nanoseconds
 
 
 # -- the option carrier ---------------------------------------------------------------------------------------------------

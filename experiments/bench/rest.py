@@ -7,22 +7,23 @@ import random
 import socket
 import statistics
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 from experiments.bench.crowd import Crowd
 from experiments.bench.frame import Results, median_and_worst, times
 from experiments.emulation.processes import ControllerProcess, free_ports
+from experiments.emulation.threads import Threads
 from sopa_ryu.runtime.limits import allow_files
-from topologies import Clos, FatTree
+from topologies import Clos, FatTree, Level
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 LARGE_K, SMALL_K = 24, 4
-REQUESTS_A_SECOND, SECONDS = 200, 15
+REQUESTS_A_SECOND, SECONDS = 200, times(15)
 WARM_REQUESTS = 100
 CHANGES = 5 * times(4)
 STUCK_CLIENTS = 100
@@ -30,10 +31,10 @@ BAD_A_SECOND, BAD_CONNECTIONS = 1000, 4
 SEED = 1
 # Requests that are rejected for different reasons.
 BAD = (
-    b"GET /sopa/v1/paths?src=nowhere&dst=10.0.0.2 HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"PUT /sopa/v1/drains/c0_0 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
-    b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n",
-    b"PATCH /sopa/v1/fabric HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
+    ("GET", "/sopa/v1/paths?src=nowhere&dst=10.0.0.2"),
+    ("PUT", "/sopa/v1/drains/c0_0"),
+    ("GET", "/nothing"),
+    ("PATCH", "/sopa/v1/fabric", "{}"),
 )
 
 
@@ -69,9 +70,7 @@ def _paths(directory: Path) -> Results:
             one = min(ours)
             os.sched_setaffinity(controller.pid, {one})
             os.sched_setaffinity(0, ours - {one})
-        token = controller.agent_token_file.read_text().strip()
-        crowd = stack.enter_context(Crowd([port], [str(tree.ip(host)) for host in tree.hosts()], token))
-        crowd.wait_connected()
+        stack.enter_context(Crowd.at(controller, port, tree)).wait_connected()
         taken = _latencies(tree, port)
     return {
         "k": LARGE_K,
@@ -90,7 +89,7 @@ def _latencies(tree: Clos, port: int) -> list[float]:
     """Return the milliseconds from the due time of each request to its answer: a slow answer also delays those behind it."""
     draw, hosts = random.Random(f"{SEED} bench rest"), list(tree.hosts())
     taken = []
-    with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answers:
+    with closing(HTTPConnection("127.0.0.1", port)) as client:
         begin = time.monotonic() + 0.1
         for turn in range(REQUESTS_A_SECOND * SECONDS):
             src, dst = draw.choice(hosts), draw.choice(hosts)
@@ -98,23 +97,18 @@ def _latencies(tree: Clos, port: int) -> list[float]:
                 dst = hosts[-1] if src.pod else hosts[-1 - tree.hosts_per_edge]
             due = begin + turn / REQUESTS_A_SECOND
             time.sleep(max(0.0, due - time.monotonic()))
-            query = f"src={tree.ip(src)}&dst={tree.ip(dst)}"
-            connection.sendall(f"GET /sopa/v1/paths?{query} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            _read_answer(answers)
+            _status(client, "GET", f"/sopa/v1/paths?src={tree.ip(src)}&dst={tree.ip(dst)}")
             if turn >= WARM_REQUESTS:
                 taken.append(1000 * (time.monotonic() - due))
     return taken
 
 
-def _read_answer(answers: Any) -> int:
-    """Read one answer from a connection and return its status."""
-    status = int(answers.readline().split()[1])
-    length = 0
-    while (line := answers.readline().strip().lower()) != b"":
-        if line.startswith(b"content-length:"):
-            length = int(line.split(b":")[1])
-    answers.read(length)
-    return status
+def _status(client: HTTPConnection, method: str, path: str, body: str | None = None) -> int:
+    """Return the status of an answer, once all of it has come; httpx takes as long as the controller."""
+    client.request(method, path, body)
+    answer = client.getresponse()
+    answer.read()
+    return answer.status
 
 
 # -- a crowd of bad clients -----------------------------------------------------------------------------------------------
@@ -131,8 +125,7 @@ def _crowd(directory: Path) -> Results:
     ):
         dummy = DummyFabric(tree, ovs, controller.openflow)
         controller.wait_connected(tree.switch_count)
-        token = controller.agent_token_file.read_text().strip()
-        with Crowd([port], [str(tree.ip(host)) for host in tree.hosts()], token):
+        with Crowd.at(controller, port, tree):
             controller.wait_agents(tree.host_count)
             alone = _cuts(controller, dummy)
             with _stuck(port), _bad(port) as answered:
@@ -150,7 +143,7 @@ def _crowd(directory: Path) -> Results:
 
 def _cuts(controller: ControllerProcess, dummy: DummyFabric) -> list[float]:
     draw = random.Random(f"{SEED} bench crowd")
-    switches = list(dummy.tree.switches())
+    switches = [switch for switch in dummy.tree.switches() if switch.level is not Level.CORE]
     delays = []
     for _ in range(CHANGES):
         switch = draw.choice(switches)
@@ -183,27 +176,19 @@ def _stuck(port: int) -> Iterator[None]:
 def _bad(port: int) -> Iterator[list[int]]:
     """Run clients that send bad requests in sequence. Yields the number of answers per client."""
     answered = [0] * BAD_CONNECTIONS
-    ended = threading.Event()
 
     def ask(number: int) -> None:
         pause = BAD_CONNECTIONS / BAD_A_SECOND
-        with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answers:
+        with closing(HTTPConnection("127.0.0.1", port)) as client:
             due = time.monotonic()
-            while not ended.is_set():
-                connection.sendall(BAD[answered[number] % len(BAD)])
-                if _read_answer(answers) < 400:
+            while not threads.ended.is_set():
+                if _status(client, *BAD[answered[number] % len(BAD)]) < 400:
                     raise RuntimeError("a bad request was accepted")
                 answered[number] += 1
                 due += pause
                 time.sleep(max(0.0, due - time.monotonic()))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(BAD_CONNECTIONS)]
-    for thread in threads:
-        thread.start()
-    try:
+    threads = Threads(*(partial(ask, number) for number in range(BAD_CONNECTIONS)))
+    with threads:
         time.sleep(1)
         yield answered
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
