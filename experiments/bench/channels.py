@@ -366,7 +366,7 @@ def mcs_relays(k: int = RELAYS_K) -> Results:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
         etcd = stack.enter_context(PrivateEtcd(directory / "etcd", 1))
-        options = [f"--sopa-cluster={etcd.address()}", "--sopa-cluster-member=m0", "--sopa-no-switches"]
+        options = [f"--sopa-cluster={etcd.address()}", "--sopa-cluster-member=m0", "--sopa-settle=3600"]
         openflow, rest = free_ports(2)
         controller = ControllerProcess(k, directory / "m0.log", openflow, rest, options=options)
         stack.enter_context(controller)
