@@ -43,12 +43,12 @@ def health() -> Results:
     parts: dict[str, Callable[[], object]] = {f"plan k={k}": partial(planned, k) for k in (4, 24, 48)}
     parts["k=4, 1% in 30 s"] = partial(grey, 4, 1, 0.01, 30, TRIALS)
     parts["k=4, two of 1% in 30 s"] = partial(grey, 4, 2, 0.01, 30, TRIALS)
-    parts["k=4, 0.1% in 300 s"] = partial(grey, 4, 1, 0.001, 300, max(10, TRIALS // 4))
+    parts["k=4, 0.1% in 300 s"] = partial(grey, 4, 1, 0.001, 300, max(times(10), TRIALS // 4))
     for k, part in ((24, 1), (48, 10)):
-        parts[f"k={k}, 0.5% in 30 s"] = partial(grey, k, 1, 0.005, 30, max(10, TRIALS // part))
-        parts[f"k={k}, two of 0.5% in 30 s"] = partial(grey, k, 2, 0.005, 30, max(10, TRIALS // part // 4))
+        parts[f"k={k}, 0.5% in 30 s"] = partial(grey, k, 1, 0.005, 30, max(times(10), TRIALS // part))
+        parts[f"k={k}, two of 0.5% in 30 s"] = partial(grey, k, 2, 0.005, 30, max(times(10), TRIALS // part // 4))
     for k, share in ((4, 1), (24, 10), (48, 200)):
-        parts[f"k={k}, nothing bad"] = partial(quiet, k, day // share)
+        parts[f"k={k}, nothing bad"] = partial(quiet, k, max(10, day // share))
     results: Results = {}
     for name, measured in parts.items():
         results[name] = measured()
