@@ -107,9 +107,9 @@ class World:
 
     def grey(self, count: int, share: float) -> set[tuple[int, bool]]:
         """Let so many links, each in one direction, lose a share; return them."""
-        found = {(int(d % self.elements.links), bool(d >= self.elements.links))
+        directions = {(int(d % self.elements.links), bool(d >= self.elements.links))
                  for d in self.random.choice(self.elements.directed, count, replace=False)}  # fmt: skip
-        for link, down in found:
+        for link, down in directions:
             self.shares[link + down * self.elements.links] = share
         return found
 
@@ -244,9 +244,9 @@ def _lab_trial(lab: SopaLab, choose: random.Random, bad: int, share: float, seco
             faults.set_loss(name, name.split("-")[way == "up"], share, seed=choose.randrange(1 << 30))
         began, named = time.monotonic(), None
         while time.monotonic() - began < seconds:
-            found = _suspects(lab)
-            wrong |= set(found.items()) - set(chosen.items())
-            if found.keys() >= chosen.keys():
+            named_now = _suspects(lab)
+            wrong |= set(named_now.items()) - set(chosen.items())
+            if named_now.keys() >= chosen.keys():
                 named = time.monotonic() - began
                 break
             time.sleep(POLL_SECONDS)

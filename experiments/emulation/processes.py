@@ -39,13 +39,13 @@ _next_ports: dict[int, Iterator[int]] = {}  # by process, because forks share th
 def free_ports(count: int) -> list[int]:
     """Return TCP ports on loopback that are unused now, and unlikely to be requested by other processes at the same time."""
     candidates = _next_ports.setdefault(os.getpid(), itertools.count(os.getpid() * 1009))
-    found: list[int] = []
-    while len(found) < count:
+    ports: list[int] = []
+    while len(ports) < count:
         port = _PORTS[next(candidates) % len(_PORTS)]
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            found.append(port)
-    return found
+            ports.append(port)
+    return ports
 
 
 class ProcessError(RuntimeError):
