@@ -107,11 +107,12 @@ class World:
 
     def grey(self, count: int, share: float) -> set[tuple[int, bool]]:
         """Let so many links, each in one direction, lose a share; return them."""
-        directions = {(int(d % self.elements.links), bool(d >= self.elements.links))
-                 for d in self.random.choice(self.elements.directed, count, replace=False)}  # fmt: skip
+        links = self.elements.links
+        drawn = self.random.choice(self.elements.directed, count, replace=False)
+        directions = {(int(number % links), bool(number >= links)) for number in drawn}
         for link, down in directions:
-            self.shares[link + down * self.elements.links] = share
-        return found
+            self.shares[link + down * links] = share
+        return directions
 
 
 class Trial(NamedTuple):
