@@ -38,7 +38,7 @@ setup(
             *("arbiter/allocator/*.cc", "arbiter/allocator/*.h", "arbiter/allocator/*.so"),
             *("web/static/*", "py.typed"),
         ],
-        "experiments": ["bench/*.txt", "**/*.c", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
+        "experiments": ["bench/*.txt", "paper/*.yaml", "**/*.c", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
     },
     install_requires=_requirements(),
     entry_points={

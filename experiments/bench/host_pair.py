@@ -1,12 +1,23 @@
-"""Two network namespaces connected by a veth pair, whose ends are hosts of a k=4 fat-tree, and TCP between them."""
+"""Two network namespaces connected by a veth pair, whose ends are hosts of a k=4 fat-tree, and TCP between them.
+
+Processors are all that limits the hosts. All connections use CUBIC, by their route: a socket that was BBR's keeps BBR's pacing
+whatever it asks for.
+"""
 
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from experiments.bench.frame import Figures
 from experiments.core.machine import busy_seconds
+from sopa_ryu.agent.kernel import libbpf, tc
+from sopa_ryu.agent.kernel.build import build
 from topologies import FatTree
 
 TREE = FatTree(4)
@@ -15,6 +26,8 @@ PEER_NETNS = "/run/netns/peer"
 SECONDS = 2
 FLOWS = 16
 _PORT = "5201"
+SWITCHED = Path(__file__).with_name("switched.o")
+_PRIORITY, _HANDLE = 20, 1  # behind the agent's
 
 
 def join() -> None:
@@ -53,9 +66,9 @@ def iperf(*options: str) -> Any:
         server.communicate()
 
 
-def tcp_figures() -> dict[str, float]:
+def tcp_figures() -> Figures:
     """Return the throughput in Gbit/s of one and of `FLOWS` flows, and the seconds of all processors per Gbit."""
-    figures: dict[str, float] = {}
+    figures: Figures = {}
     for flows in (1, FLOWS):
         busy = busy_seconds()
         bits = iperf("-P", str(flows))["end"]["sum_received"]["bits_per_second"] * SECONDS
@@ -66,3 +79,20 @@ def tcp_figures() -> dict[str, float]:
 def run(command: str) -> None:
     """Run a command, which has to succeed."""
     subprocess.run(command.split(), check=True)
+
+
+@contextmanager
+def switched(ifname: str) -> Iterator[None]:
+    """Write over the hops of labels that leave by an interface of this namespace, as switches do; look at other packets only."""
+    build([SWITCHED])
+    ifindex = socket.if_nametoindex(ifname)
+    created = tc.create_clsact(ifindex)
+    with libbpf.Object(SWITCHED) as program:
+        fd = program.program_fd("switched")
+        tc.attach(ifindex, fd, handle=_HANDLE, priority=_PRIORITY, replace=False)
+        try:
+            yield
+        finally:
+            tc.detach(ifindex, handle=_HANDLE, priority=_PRIORITY)
+            if created:
+                tc.destroy_clsact(ifindex)

@@ -73,7 +73,7 @@ class _Program:
             limits.append(np.array([0.0 if rises else -settled.get(flow, floor) * (1 - 1e-9)]))
         aim = np.zeros(self._paths + 1)
         aim[self._paths] = -1.0
-        found = linprog(aim, np.vstack(rows), np.concatenate(limits), method="highs")
-        if not found.success:
-            raise ArithmeticError(f"the linear program failed: {found.message}")
-        return float(-found.fun)
+        solution = linprog(aim, np.vstack(rows), np.concatenate(limits), method="highs")
+        if not solution.success:
+            raise ArithmeticError(f"the linear program failed: {solution.message}")
+        return float(-solution.fun)

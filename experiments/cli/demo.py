@@ -17,21 +17,22 @@ from rich.table import Table
 from experiments.cli import demo_cluster
 from experiments.cli.demo_failure import play
 from experiments.cli.lab_isolation import (
+    Rate,
     chosen_datapath,
     controllers_option,
     datapath_option,
     fabric_options,
+    given_rate,
     in_isolation,
+    measured_rate,
     policy_option,
     seed_option,
     threshold_option,
 )
-from experiments.cli.lab_rate import Rate, given_rate, measured_rate
 from experiments.core.machine import CpuIdle, describe
 from experiments.emulation.cluster_watch import NotSeenError, links_of_one_pod, streams
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.traffic.tcp_connection import PORT, TransferError, TransferResult
-from experiments.emulation.traffic.transfers import Transfers
+from experiments.emulation.traffic.transfers import PORT, TransferError, TransferResult, Transfers
 from experiments.workloads import Plan, Transfer, WorkloadError, inter_pod_permutation
 from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey

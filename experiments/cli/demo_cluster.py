@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from experiments.emulation.agents_log import AgentsLog
 from experiments.emulation.cluster_watch import Moments, fail, in_force, links_of_one_pod, next_leader, streams, wait
+from experiments.emulation.host_agents import AgentsLog
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
 from topologies import Clos, Host

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.traffic.tcp_connection import SERIES_SECONDS, TransferResult
+from experiments.emulation.traffic.transfers import SERIES_SECONDS, TransferResult
 from experiments.workloads import Transfer
 from topologies import Clos, Host, Level, Link, Switch
 from topologies.lab.faults import set_silent

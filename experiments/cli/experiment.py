@@ -183,7 +183,7 @@ def run(
 
 
 def _in_lab(campaign: Campaign) -> int:
-    from experiments.emulation.lab_backend import run_in_lab
+    from experiments.emulation.lab_run import run_in_lab
 
     return run_in_lab(campaign)
 

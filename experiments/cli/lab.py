@@ -107,14 +107,14 @@ def lab(
       partition leader from switches sent           lose what it sends only; the other way: received
       heal                                          undo all partitions; those of one: heal NAME
     """
+    from experiments.cli.lab_isolation import given_rate, measured_rate
     from experiments.cli.lab_prompt import Prompt
-    from experiments.cli.lab_rate import given_rate, measured_rate
     from experiments.emulation.bad_links import BadLinks
     from experiments.emulation.host_agents import McsMetrics, patience_ms
     from experiments.emulation.phantom_queues import PhantomQueues, port_rates
     from experiments.emulation.processes import free_ports
     from experiments.emulation.sopa_lab import SopaLab
-    from experiments.schemes.slots import Slots
+    from experiments.schemes.scheme import Slots
     from flowrules.label import Carrier
     from topologies.lab.links import at_rate
 

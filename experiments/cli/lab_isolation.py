@@ -1,8 +1,10 @@
-"""Commands that run in the namespaces of a lab, and their common options."""
+"""Commands that run in the namespaces of a lab: their common options, and the rate of its links."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from typing import NamedTuple
 
 import click
 
@@ -10,7 +12,10 @@ from sopa_ryu.agent.agent_options import POLICIES, AgentOptions
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.cli.common import fabric_file_option, fail, k_option
 from sopa_ryu.runtime.option_fields import Command, option_of
+from topologies import Clos
+from topologies.lab.calibration import seconds_per_packet
 from topologies.lab.datapath import Datapath, NoDatapathError, choose
+from topologies.lab.links import HOPS, bfd_interval_ms, calibrated_rate
 
 AUTO = "auto"
 
@@ -81,3 +86,33 @@ def in_isolation(main_inside: Callable[[], int]) -> int:
         return isolated(guarded)
     except IsolationError as error:
         fail(str(error))
+
+
+class Rate(NamedTuple):
+    """The links of a lab.
+
+    Args:
+        mbit: Rate of every link in Mbit/s.
+        bfd_ms: Interval of BFD in ms.
+        why: The reason for the rate, for the operator.
+    """
+
+    mbit: float
+    bfd_ms: int
+    why: str
+
+
+def given_rate(tree: Clos, mbit: float) -> Rate:
+    """Return the links of a lab whose rate the operator gives."""
+    return Rate(mbit, bfd_interval_ms(tree), "as given")
+
+
+def measured_rate(tree: Clos, datapath: Datapath) -> Rate:
+    """Measure for about a second, inside `isolation.isolated`, and return the links of a lab that leave the machine idle time."""
+    seconds, processors = seconds_per_packet(datapath), len(os.sched_getaffinity(0))
+    mbit = calibrated_rate(tree, seconds, datapath is Datapath.KERNEL, processors)
+    why = (
+        f"a packet takes {1e6 * seconds:.0f} us of processor time on {HOPS} switches here ({datapath} datapath, "
+        f"{processors} processors), and {tree.host_count} hosts send; --rate sets another"
+    )
+    return Rate(mbit, bfd_interval_ms(tree, seconds), why)

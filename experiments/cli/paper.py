@@ -12,8 +12,7 @@ from rich.table import Table
 from experiments import ns3
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import ResultsError
-from experiments.paper.figure import Figure
-from experiments.paper.figures import FIGURES
+from experiments.paper.figures import Figure
 from experiments.suggestions import unknown
 from experiments.workloads import WorkloadError
 from sopa_ryu.cli.common import fail
@@ -53,6 +52,7 @@ def paper(
         _list()
         return
     from experiments.paper.figure_runs import campaigns, scaled, write
+    from experiments.paper.figures import FIGURES
 
     try:
         chosen = [scaled(_named(name), k, seeds) for name in dict.fromkeys(names or FIGURES)]
@@ -70,12 +70,16 @@ def _simulate(runs: list[Campaign]) -> int:
 
 
 def _named(name: str) -> Figure:
+    from experiments.paper.figures import FIGURES
+
     if name not in FIGURES:
         fail(unknown("figure", name, FIGURES))
     return FIGURES[name]
 
 
 def _list() -> None:
+    from experiments.paper.figures import FIGURES
+
     table = Table("name", "figure", "k", "runs", box=None)
     for one in FIGURES.values():
         runs = sum(len(part.schemes) * part.seeds for part in one.runs())

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from experiments.core.draws import Kind, stream, threshold
+from experiments.emulation.phantom_queues import PhantomQueues
+from experiments.workloads import BadLink
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside
-from topologies import Clos, Host, Switch
+from topologies import Clos, Host, Level, Switch
 from topologies.lab.faults import sending_port
 from topologies.lab.links import PREF_BAD
 
@@ -42,16 +44,25 @@ class Count(NamedTuple):
     hit: int
 
 
-class Links(Protocol):
-    """Links that can be bad: those of `topologies.lab.network.Lab`, or of routers."""
+class Forwarding(Protocol):
+    """Hosts and the switches or routers between them. `topologies.lab.network.Lab` is one implementation."""
 
     tree: Clos
+
+    def netns(self, host: Host, /) -> str:
+        """Return the path of the network namespace of a host."""
 
     def interface(self, node: Host | Switch, port: int) -> str:
         """Return the name of an interface."""
 
+    def set_link(self, name: str, up: bool) -> None:
+        """Take a link down at both ends, or bring it up."""
+
     def set_share(self, interface: str, share: float) -> None:
         """Give an interface of a switch a share of its rate."""
+
+    def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
+        """Return the packets received so far by each switch of a level."""
 
 
 class BadLinks:
@@ -70,7 +81,7 @@ class BadLinks:
             bad.lost("a0_0-c0_1", "c0_1")  # Count(packets=12031, hit=118)
     """
 
-    def __init__(self, lab: Links, netns: Callable[[Switch], str | None] = lambda _switch: None) -> None:
+    def __init__(self, lab: Forwarding, netns: Callable[[Switch], str | None] = lambda _switch: None) -> None:
         self._lab, self._netns = lab, netns
         self._programs: dict[str | None, libbpf.Object] = {}
         self._keys: dict[str, tuple[libbpf.Object, int]] = {}  # the namespace's program, and the index, by interface
@@ -189,3 +200,51 @@ def _detach(netns: str | None, index: int, made: bool) -> None:
         tc.detach(index, handle=_HANDLE, priority=PREF_BAD)
         if made:
             tc.destroy_clsact(index)
+
+
+class PlannedBadLinks:
+    """The bad links of the runs over one fabric.
+
+    Args:
+        rated: The fabric with the rates of the lab.
+        interface: Maps a switch and a port to the name of the interface.
+        phantom: What marks packets by the rates of links; it follows a slow one.
+    """
+
+    def __init__(
+        self, bad: BadLinks, rated: Clos, interface: Callable[[Switch, int], str], phantom: PhantomQueues | None
+    ) -> None:
+        self._bad, self._rated, self._interface, self._phantom = bad, rated, interface, phantom
+
+    def begin(self, its: BadLink, seed: int) -> None:
+        """Let one direction of a link become bad. The seed and the number of a packet decide whether it is lost or corrupted."""
+        self._bad.set_loss(its.link, its.towards, its.loss, seed)
+        self._bad.set_corruption(its.link, its.towards, its.corruption, seed)
+        if its.rate != 1:
+            self._bad.set_rate(its.link, its.towards, its.rate)
+            self._mark_at(its, its.rate)
+
+    def truth(self, its: BadLink) -> dict[str, int | None]:
+        """Return what a bad link has done so far; ``packets`` is None where nothing counts them: without loss and corruption."""
+        lost, corrupted = (
+            count(its.link, its.towards) if probability else None
+            for count, probability in ((self._bad.lost, its.loss), (self._bad.corrupted, its.corruption))
+        )
+        counted = lost or corrupted
+        return {
+            "packets": counted.packets if counted else None,
+            "lost": lost.hit if lost else 0,
+            "corrupted": corrupted.hit if corrupted else 0,
+        }
+
+    def heal(self, planned: Sequence[BadLink]) -> None:
+        """Make all links healthy."""
+        self._bad.heal()
+        for its in planned:
+            self._mark_at(its, 1.0)
+
+    def _mark_at(self, its: BadLink, share: float) -> None:
+        if self._phantom is not None:
+            switch, port = sending_port(self._rated, its.link, its.towards)
+            rate = share * self._rated.capacity(self._rated.link_by_name(its.link))
+            self._phantom.set_rate(self._interface(switch, port), rate)

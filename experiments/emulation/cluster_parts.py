@@ -14,8 +14,14 @@ from typing import Any
 
 import httpx
 
-from experiments.emulation.controller_rest import READY_SECONDS, ControllerRest, ProcessError
-from experiments.emulation.processes import ChildProcess, ControllerProcess, RelayProcess
+from experiments.emulation.processes import (
+    READY_SECONDS,
+    ChildProcess,
+    ControllerProcess,
+    ControllerRest,
+    ProcessError,
+    RelayProcess,
+)
 from sopa_ryu.cluster.address import EngineAddress, parse
 from sopa_ryu.cluster.engine import Engine, EngineError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET, Tokens

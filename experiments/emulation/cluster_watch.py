@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from experiments.emulation.agents_log import AgentsLog
 from experiments.emulation.cluster_parts import ClusterParts
+from experiments.emulation.host_agents import AgentsLog
 from experiments.emulation.sopa_lab import SopaLab
 from topologies import Clos, Host, Level, Link, Switch
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
-from experiments.emulation.bad_links import BadLinks
+from experiments.emulation.bad_links import BadLinks, Forwarding, PlannedBadLinks
 from experiments.emulation.host_agents import (
     McsMetrics,
     agent_options,
@@ -22,16 +21,15 @@ from experiments.emulation.host_agents import (
     patience_ms,
 )
 from experiments.emulation.host_sysctls import host_settings
-from experiments.emulation.measurement.fast_recoveries import FastRecoveries
+from experiments.emulation.measurement.tcp_statistics import FastRecoveries
 from experiments.emulation.phantom_queues import PhantomQueues, default_threshold, port_rates
-from experiments.emulation.planned_bad_links import PlannedBadLinks
 from experiments.emulation.processes import AgentProcess, ControllerProcess, free_ports
 from experiments.emulation.routers.router_lab import RouterLab
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess, slot_ms
 from experiments.emulation.sopa_lab import OPENFLOW_PORT, REST_PORT, SopaLab
 from experiments.schemes import Fabric, Scheme
 from flowrules.label import Carrier
-from topologies import Clos, Host, Level, Link, Switch
+from topologies import Clos, Level, Link, Switch
 from topologies.lab.batch_net import run_batch
 from topologies.lab.faults import kill_switch, restore_switch, silence_switch
 from topologies.lab.links import at_rate, shaper
@@ -43,27 +41,6 @@ HEAL_SECONDS = 150.0
 """More than twice the longest hold-down."""
 DRAIN_SECONDS = 1.0
 """Time until packets in queues and at closed ports are gone."""
-
-
-class Forwarding(Protocol):
-    """Hosts and the switches or routers between them. `topologies.lab.network.Lab` is one implementation."""
-
-    tree: Clos
-
-    def netns(self, host: Host, /) -> str:
-        """Return the path of the network namespace of a host."""
-
-    def interface(self, node: Host | Switch, port: int) -> str:
-        """Return the name of an interface."""
-
-    def set_link(self, name: str, up: bool) -> None:
-        """Take a link down at both ends, or bring it up."""
-
-    def set_share(self, interface: str, share: float) -> None:
-        """Give an interface of a switch a share of its rate."""
-
-    def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
-        """Return the packets received so far by each switch of a level."""
 
 
 class EmulatedFabric:

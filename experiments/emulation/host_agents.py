@@ -1,4 +1,4 @@
-"""The agents of a lab's hosts, and the controller that they follow where no switch has one."""
+"""The agents of a lab's hosts, what they log, and the controller that they follow where no switch has one."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from experiments.emulation.bad_links import Forwarding
 from experiments.emulation.processes import AgentProcess, ControllerProcess
 from experiments.schemes import Scheme
-from topologies import Clos, Host, Switch
+from topologies import Clos, Host
 from topologies.lab.links import FRAME_BYTES
 
 # Per host: hosts of a lab have few flows, and 128 of them share the memory of this machine.
@@ -24,18 +25,8 @@ _LEFT = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): ((?:leaves|takes) .*?): ")
 LONG_QUEUES = 2  # on one path more than on another
 
 
-class Hosts(Protocol):
-    """The hosts of a lab, on this machine."""
-
-    def netns(self, host: Host, /) -> str:
-        """Return the path of the network namespace of a host."""
-
-    def interface(self, node: Host | Switch, port: int) -> str:
-        """Return the name of an interface."""
-
-
 def agent_process(
-    lab: Hosts,
+    lab: Forwarding,
     hosts: Iterable[Host],
     controller: str | Sequence[str],
     token_file: Path,
@@ -144,3 +135,51 @@ def lone_controller(
 ) -> ControllerProcess:
     """Return a controller, not started, that no switch connects to: agents learn from it which hosts run one."""
     return ControllerProcess(tree, log, openflow_port, rest_port, options=["--sopa-no-switches", *options])
+
+
+_IN_FORCE = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): version (\d+)(?: of term (\d+))? in force: ")
+
+
+class InForce(NamedTuple):
+    """A version that an agent has put in force.
+
+    Attributes:
+        at: Seconds since 1970, to a millisecond.
+        agent: Address of its host.
+        term: 0 without a cluster.
+    """
+
+    at: float
+    agent: str
+    term: int
+    version: int
+
+
+class AgentsLog:
+    """What the agents of a process have put in force so far. Each agent logs a version that changes its paths."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read = 0
+        self.entries: list[InForce] = []
+
+    def follow(self) -> list[InForce]:
+        """Return all entries, those that have come since the last call included."""
+        with self._file.open("rb") as log:
+            log.seek(self._read)
+            whole, _, _ = log.read().rpartition(b"\n")
+        self._read += len(whole) + 1 if whole else 0
+        for line in whole.decode(errors="replace").splitlines():
+            found = _IN_FORCE.match(line)
+            if found:
+                at, agent, version, term = found.groups()
+                self.entries.append(InForce(logged_at(at), agent, int(term or 0), int(version)))
+        return self.entries
+
+    def all_at(self, version: int, agents: int) -> float | None:
+        """Return when the last of so many agents had a version or a later one; None if some do not have it."""
+        first: dict[str, float] = {}
+        for entry in self.follow():
+            if entry.version >= version:
+                first.setdefault(entry.agent, entry.at)
+        return max(first.values()) if len(first) >= agents else None

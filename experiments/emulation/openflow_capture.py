@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 from collections import Counter
-from typing import Self
 
+from experiments.emulation.threads import Threads
 from sopa_ryu.agent.kernel.netns import inside
 
 OPENFLOW_PORT = 6653
@@ -19,7 +18,7 @@ _HEADER = struct.Struct("!BBHI")
 _SO_RCVBUFFORCE = 33
 
 
-class OpenFlowCapture:
+class OpenFlowCapture(Threads):
     """Counts commands and refusals while it is entered.
 
     Args:
@@ -30,27 +29,21 @@ class OpenFlowCapture:
     """
 
     def __init__(self, netns: str, interface: str) -> None:
+        super().__init__(self._read)
         self.sent: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self._ended = threading.Event()
         with inside(netns):
             self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_IPV4))
         self._socket.bind((interface, _ETH_IPV4))
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 24)
         self._socket.settimeout(0.1)
-        self._thread = threading.Thread(target=self._read, daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._ended.set()
-        self._thread.join()
+    def close(self) -> None:
+        """Close the socket."""
         self._socket.close()
 
     def _read(self) -> None:
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             try:
                 self.count(self._socket.recv(65536))
             except TimeoutError:

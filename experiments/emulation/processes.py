@@ -12,17 +12,22 @@ import ssl
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+# Otherwise imported at the first request, during which CPython before 3.11.5 may fail in a garbage collection (gh-106176).
+import httpcore  # noqa: F401
 import httpx
 
-from experiments.emulation.controller_rest import ANSWER_SECONDS, READY_SECONDS, ControllerRest, ProcessError
+from sopa_ryu.rest.access import AGENTS, OPERATORS
 from topologies import Clos, FatTree
 from topologies.lab.startable import Startable
 
-__all__ = ["AgentProcess", "ChildProcess", "ControllerProcess", "ProcessError", "RelayProcess", "free_ports"]
-
+ANSWER_SECONDS = 60.0
+CHANGE_SECONDS = 20.0
+READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.1  # an answer of the controller costs it several milliseconds
 
@@ -34,13 +39,113 @@ _next_ports: dict[int, Iterator[int]] = {}  # by process, because forks share th
 def free_ports(count: int) -> list[int]:
     """Return TCP ports on loopback that are unused now, and unlikely to be requested by other processes at the same time."""
     candidates = _next_ports.setdefault(os.getpid(), itertools.count(os.getpid() * 1009))
-    found: list[int] = []
-    while len(found) < count:
+    ports: list[int] = []
+    while len(ports) < count:
         port = _PORTS[next(candidates) % len(_PORTS)]
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            found.append(port)
-    return found
+            ports.append(port)
+    return ports
+
+
+class ProcessError(RuntimeError):
+    """A child process ended or did not become ready. The message has the end of its output."""
+
+
+class ControllerRest(ABC):
+    """Requests to a controller, and waiting for what it says.
+
+    Attributes:
+        state_dir: With the token files.
+        verify: How its certificate is checked, if it has one.
+        answer_seconds: How long an answer may take.
+    """
+
+    state_dir: Path
+    # without TLS False, or each request would read all certificates of the machine, for nothing
+    verify: ssl.SSLContext | bool = False
+    answer_seconds = ANSWER_SECONDS
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """URL of the controller."""
+
+    @abstractmethod
+    def wait_until(self, ready: Callable[[], bool], what: str, seconds: float = READY_SECONDS) -> None:
+        """Wait for a condition. Raises `ProcessError` if a process ends first, or after ``seconds``."""
+
+    @property
+    def token_file(self) -> Path:
+        """Path of the operator token."""
+        return self.state_dir / OPERATORS
+
+    @property
+    def agent_token_file(self) -> Path:
+        """Path of the agent token."""
+        return self.state_dir / AGENTS
+
+    def fabric(self) -> dict[str, Any]:
+        """Return the answer of ``GET /sopa/v1/fabric``."""
+        body: dict[str, Any] = self.get("/fabric").raise_for_status().json()
+        return body
+
+    def change(self, method: str, path: str) -> httpx.Response:
+        """Send a PUT or DELETE below ``/sopa/v1`` with the operator token."""
+        headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
+        return httpx.request(
+            method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=self.answer_seconds, verify=self.verify
+        )
+
+    def get(self, path: str, **params: str) -> httpx.Response:
+        """Send a GET below ``/sopa/v1``."""
+        return httpx.get(f"{self.url}/sopa/v1{path}", params=params, timeout=self.answer_seconds, verify=self.verify)
+
+    def answer(self, path: str, **params: str) -> dict[str, Any] | None:
+        """Return the body of an answer; None from a controller that is too busy with the start of a large lab."""
+        answer = self.get(path, **params)
+        body: dict[str, Any] | None = answer.json() if answer.status_code == httpx.codes.OK else None
+        return body
+
+    def wait_connected(self, switches: int, seconds: float = 300.0) -> None:
+        """Wait until a number of switches have their rules, and the controller has settled."""
+
+        def ready() -> bool:
+            body = self.answer("/fabric")
+            return body is not None and bool(body["connected"] == switches and body["settled"])
+
+        self.wait_until(ready, f"{switches} switches were connected", seconds)
+
+    def wait_agents(self, agents: int, seconds: float = 300.0) -> None:
+        """Wait until exactly that many agents have acknowledged the current version."""
+        self.wait_until(lambda: self.agents_know(agents), f"{agents} agents had acknowledged", seconds)
+
+    def agents_know(self, agents: int) -> bool:
+        """Return True if exactly that many agents have acknowledged the current version."""
+        body = self.answer("/agents", limit="1")
+        return body is not None and bool(body["total"] == agents and not body["behind"])
+
+    def wait_acknowledged(
+        self, since: int, wanted: Callable[[dict[str, Any]], bool] = lambda _change: True, pause: float = 0.02
+    ) -> dict[str, Any]:
+        """Wait for a change after version ``since`` that all agents have acknowledged, and return it.
+
+        Args:
+            wanted: Selects changes; default: any.
+            pause: Seconds between requests.
+
+        Raises:
+            ProcessError: After 20 s.
+        """
+        deadline = time.monotonic() + CHANGE_SECONDS
+        while time.monotonic() < deadline:
+            for change in reversed(self.get("/changes").json()["changes"]):
+                if change["version"] > since and change["acknowledged_ms"] is not None and wanted(change):
+                    return dict(change)
+            time.sleep(pause)
+        raise ProcessError(
+            f"no expected change after version {since} was acknowledged by all agents in {CHANGE_SECONDS:g} s"
+        )
 
 
 class ChildProcess(Startable):
@@ -110,7 +215,53 @@ class ChildProcess(Startable):
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
-class ControllerProcess(ChildProcess, ControllerRest):
+class _ServerProcess(ChildProcess):
+    """A child process that has started once its REST interface answers."""
+
+    # without TLS False, or each request would read all certificates of the machine, for nothing
+    verify: ssl.SSLContext | bool = False
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log: Path,
+        address: str,
+        answering: str,
+        ca_file: Path | None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(command, log, environment)
+        self._url = f"{'https' if ca_file else 'http'}://{address}"
+        self._answering = answering
+        if ca_file:
+            self.verify = ssl.create_default_context(cafile=ca_file)
+
+    @property
+    def url(self) -> str:
+        """URL of its REST interface, as it is reached from here."""
+        return self._url
+
+    def start(self) -> None:
+        """Start it and wait until it answers. A relay may not have seen the engine yet."""
+        super().start()
+        self.wait_answers()
+
+    def wait_answers(self) -> None:
+        """Wait until it answers."""
+        self.wait_until(self._answers, "REST answered")
+
+    def _answers(self) -> bool:
+        try:
+            return self.at(self._answering).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def at(self, path: str, **headers: str) -> httpx.Response:
+        """Send a GET; the path is that of the URL."""
+        return httpx.get(f"{self.url}{path}", headers=headers, timeout=ANSWER_SECONDS, verify=self.verify)
+
+
+class ControllerProcess(_ServerProcess, ControllerRest):
     """``ryu-manager sopa_ryu.app`` as a child process.
 
     Args:
@@ -137,38 +288,15 @@ class ControllerProcess(ChildProcess, ControllerRest):
         reached_at: str = "127.0.0.1",
         enter: Sequence[str] = (),
     ) -> None:
-        self._url = f"{'https' if ca_file else 'http'}://{reached_at}:{rest_port}"
-        if ca_file:
-            self.verify = ssl.create_default_context(cafile=ca_file)
         self.openflow = f"tcp:{reached_at}:{openflow_port}"
+        self.state_dir = log.with_suffix(".state")
         command = [*enter, sys.executable, "-m", "sopa_ryu.manager", _fabric_option(fabric, log)]
         command += [f"--ofp-tcp-listen-port={openflow_port}", f"--wsapi-port={rest_port}", f"--wsapi-host={rest_host}"]
-        self.state_dir = log.with_suffix(".state")
-        command += [f"--sopa-state-dir={self.state_dir}"]
-        super().__init__([*command, *options, "sopa_ryu.app"], log, environment)
-
-    def start(self) -> None:
-        """Start it and wait until REST answers."""
-        super().start()
-        self.wait_answers()
-
-    def wait_answers(self) -> None:
-        """Wait until REST answers."""
-        self.wait_until(self._answers, "REST answered")
-
-    @property
-    def url(self) -> str:
-        """URL of its REST API, as it is reached from here."""
-        return self._url
-
-    def _answers(self) -> bool:
-        try:
-            return self.get("/fabric").status_code == 200
-        except httpx.TransportError:
-            return False
+        command += [f"--sopa-state-dir={self.state_dir}", *options, "sopa_ryu.app"]
+        super().__init__(command, log, f"{reached_at}:{rest_port}", "/sopa/v1/fabric", ca_file, environment)
 
 
-class RelayProcess(ChildProcess):
+class RelayProcess(_ServerProcess):
     """``sopa relay`` as a child process; its name is that of the log's file.
 
     Args:
@@ -177,8 +305,7 @@ class RelayProcess(ChildProcess):
         state_dir: With the files of tokens.
         host: Address to listen on.
         options: Further options of ``sopa relay``.
-        ca_file: CA of its certificate, if the options name one: requests then use TLS.
-        enter: As of `ControllerProcess`.
+        ca_file, enter: As of `ControllerProcess`.
     """
 
     def __init__(
@@ -192,10 +319,7 @@ class RelayProcess(ChildProcess):
         ca_file: Path | None = None,
         enter: Sequence[str] = (),
     ) -> None:
-        self.name = log.stem
-        self.url = f"{'https' if ca_file else 'http'}://{host}:{port}"
-        self.state_dir = state_dir
-        self._verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else False
+        self.name, self.state_dir = log.stem, state_dir
         command = [
             *enter,
             sys.executable,
@@ -205,23 +329,12 @@ class RelayProcess(ChildProcess):
             f"--cluster={cluster}",
             f"--listen={host}:{port}",
         ]
-        command += [f"--name={self.name}", f"--state-dir={state_dir}"]
-        super().__init__([*command, *options], log)
-
-    def start(self) -> None:
-        """Start it and wait until it answers; it may not have seen the engine yet."""
-        super().start()
-        self.wait_until(self._answers, "the relay answered")
+        command += [f"--name={self.name}", f"--state-dir={state_dir}", *options]
+        super().__init__(command, log, f"{host}:{port}", "/metrics", ca_file)
 
     def get(self, path: str, **headers: str) -> httpx.Response:
         """Send a GET; the path is that of the URL."""
-        return httpx.get(f"{self.url}{path}", headers=headers, timeout=ANSWER_SECONDS, verify=self._verify)
-
-    def _answers(self) -> bool:
-        try:
-            return self.get("/metrics").status_code == 200
-        except httpx.TransportError:
-            return False
+        return self.at(path, **headers)
 
 
 class AgentProcess(ChildProcess):

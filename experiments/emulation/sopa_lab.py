@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.emulation.controller_rest import ControllerRest
 from experiments.emulation.host_agents import agent_process
-from experiments.emulation.processes import AgentProcess, ControllerProcess
+from experiments.emulation.processes import AgentProcess, ControllerProcess, ControllerRest
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess
-from experiments.schemes.slots import Slots
+from experiments.schemes.scheme import Slots
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.label import edge_parser

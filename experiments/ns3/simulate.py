@@ -18,12 +18,20 @@ from experiments.core.machine import describe
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
 from experiments.ns3.cache import Cache, key
-from experiments.ns3.fabric_lines import fabric_lines
-from experiments.ns3.path_orders import WEIGHTED, order_lines
 from experiments.ns3.program import SimulatorError, build, digest
-from experiments.ns3.scheme_lines import BURSTS, MARKED, PROBED, base_of, overhead, scheme_lines
+from experiments.ns3.run_lines import (
+    BURSTS,
+    MARKED,
+    PROBED,
+    WEIGHTED,
+    base_of,
+    fabric_lines,
+    order_lines,
+    overhead,
+    scheme_lines,
+)
 from experiments.schemes import Scheme, SchemeError
-from experiments.schemes.slots import SLOT_SETTINGS
+from experiments.schemes.scheme import SLOT_SETTINGS
 from experiments.workloads import BadLink
 from topologies import Host
 

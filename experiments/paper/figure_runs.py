@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from matplotlib.patches import Patch
 from rich.table import Table
 
 from experiments import ns3, workloads
 from experiments.core.campaign import Campaign
 from experiments.core.records import FlowRecord, Results, ResultsError
-from experiments.paper.bars import measure_bars
-from experiments.paper.figure import Figure, Part, Row, RunData, TableCell, Variant
+from experiments.paper.figures import Figure, Part, Row, RunData, TableCell, Variant
 from experiments.paper.measures import data
-from experiments.report import report
+from experiments.report import report, style
 from experiments.report.statistics import mean_interval
+from experiments.report.style import COLOURS, Plot, finish, legend_below, styled
 from experiments.schemes import named
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
@@ -25,6 +26,8 @@ from flowrules.label import Carrier
 PACKET_BYTES, HEADER_BYTES = 1500, 40
 MIN_SPREAD = 1e-6
 """Smaller intervals, as a share of the mean, are rounding errors."""
+BAR_WIDTH = 0.8
+"""Of a group of bars, as a share of the distance of groups."""
 FAILED = "asymmetric"
 """Workload whose first two flows are those of figure 7 of the SOPA paper."""
 
@@ -182,6 +185,40 @@ def terminal(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Table:
     for cells in _rows(figure, kept):
         table.add_row(*cells)
     return table
+
+
+def measure_bars(of: Figure, kept: Mapping[str, Sequence[RunData]]) -> Plot:
+    """Draw the measures of a figure's bars: means over seeds, of the first variant.
+
+    Args:
+        of: A figure with bars.
+        kept: From the name of each part to the data of its runs. Missing ones have no bar.
+    """
+    bars = of.bars
+    assert bars is not None
+    with styled():
+        made = style.figure(3.4)
+        panel = made.subplots()
+        each = BAR_WIDTH / len(bars.schemes)
+        for place, part in enumerate(bars.groups.values()):
+            for number, scheme in enumerate(bars.schemes):
+                runs = [run.measures for run in kept.get(part, ()) if run.scheme == scheme]
+                if not runs:
+                    continue
+                mean, most = (
+                    math.fsum(run[name] for run in runs) / len(runs)
+                    for name in (bars.measure, bars.most or bars.measure)
+                )
+                at = place - BAR_WIDTH / 2 + (number + 0.5) * each
+                colour = COLOURS[number % len(COLOURS)]
+                panel.bar(at, most, 0.9 * each, color="white", edgecolor=colour, linewidth=1)
+                panel.bar(at, mean, 0.9 * each, color="white", edgecolor=colour, linewidth=1, hatch="/////")
+        panel.set_xticks(range(len(bars.groups)), list(bars.groups))
+        panel.set(xlabel=bars.across, ylabel=bars.title)
+        panel.grid(visible=False, axis="x")
+        handles = [Patch(facecolor="white", edgecolor=COLOURS[at % len(COLOURS)]) for at in range(len(bars.schemes))]
+        legend_below(made, handles, list(bars.schemes))
+        return finish(made, of.name, of.source, f"{bars.caption} Means over seeds.".strip())
 
 
 def _titles(figure: Figure) -> list[str]:

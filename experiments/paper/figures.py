@@ -1,41 +1,245 @@
-"""All figures by name: of sections 3 and 4 of the SOPA paper, of the PLTS, the MCS and the CFR paper. Pure."""
+"""Figures of the SOPA, the PLTS, the MCS and the CFR paper, from ``figures.yaml``: runs, and a measure for each number. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
 
-from experiments.paper import congestion_free, few_flows, further_figures, multi_channel, whole_fabric
-from experiments.paper.figure import Figure
+import yaml
 
-FIGURES: Mapping[str, Figure] = MappingProxyType(
-    {
-        figure.name: figure
-        for figure in (
-            few_flows.oversubscription(),
-            few_flows.paths(),
-            few_flows.four_flows(),
-            few_flows.failed_link(),
-            multi_channel.channels(),
-            multi_channel.schemes(),
-            multi_channel.asymmetric(),
-            multi_channel.bursts(),
-            multi_channel.fairness(),
-            multi_channel.failure(),
-            multi_channel.fat_tree(),
-            *congestion_free.figures(),
-            whole_fabric.ftp(),
-            whole_fabric.short_flow(),
-            whole_fabric.permutations(),
-            whole_fabric.thresholds(),
-            whole_fabric.production(),
-            whole_fabric.failed_switch(),
-            further_figures.sizes(),
-            further_figures.starts(),
-            further_figures.hedera_period(),
-            further_figures.hashing(),
-            further_figures.first_path(),
-        )
-    }
-)
+from topologies import Clos, FatTree
+
+
+@dataclass(frozen=True)
+class Part:
+    """Runs of one workload in one fabric, as of one ``sopa experiment run --backend ns3``.
+
+    Attributes:
+        name: Name of its directory.
+        k: Size of the fat-tree; 0 of another fabric.
+        seconds: Scale of the workload; see `Scale.seconds`.
+        options: Options of the simulator, ``NAME=VALUE``.
+        fabric: The fabric if it is not the fat-tree of size `k`.
+        rate_mbit: Rate of hosts' links.
+        queue_packets: Capacity of the queue of a link in packets.
+    """
+
+    name: str
+    workload: str
+    k: int
+    schemes: tuple[str, ...]
+    seconds: float
+    seeds: int = 1
+    options: tuple[str, ...] = ()
+    fabric: Clos | None = None
+    rate_mbit: float = 1000.0
+    queue_packets: int = 100
+
+    @property
+    def tree(self) -> Clos:
+        """The fabric."""
+        return self.fabric or FatTree(self.k)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: one number of a paper, or a measure without one.
+
+    Attributes:
+        part, scheme: The runs.
+        measure: Name in `measures.measure`; the table has the mean over seeds.
+        paper: Number in the paper, if any.
+        over: Scheme by whose measure that of `scheme` is divided, seed by seed.
+    """
+
+    title: str
+    part: str
+    scheme: str
+    measure: str
+    paper: float | None = None
+    over: str | None = None
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A plot of one measure over all parts, as the MCS paper has completion times: the height of a bar is the longest, its
+    hatched part the mean.
+
+    Attributes:
+        across: Title of the axis of the groups.
+        groups: From the label of each group of bars to the name of its part.
+        schemes: A bar each in every group.
+        measure: Height of the hatched part.
+        most: Height of the whole bar; None for `measure`.
+        title: Of the axis of both.
+    """
+
+    across: str
+    groups: Mapping[str, str]
+    schemes: tuple[str, ...]
+    measure: str = "completion_mean"
+    most: str | None = "completion_most"
+    title: str = "completion time (ms)"
+    caption: str = "Hatched: mean; whole height: the longest."
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Further options of the simulator for all parts of a figure.
+
+    Attributes:
+        name: Suffix of the directories of its parts; empty for the first one.
+        title: Title of its column.
+        options: ``NAME=VALUE``.
+    """
+
+    name: str
+    title: str
+    options: tuple[str, ...] = ()
+
+    def of(self, part: Part) -> Part:
+        """Return a part with these options added."""
+        name = f"{part.name}-{self.name}" if self.name else part.name
+        return replace(part, name=name, options=(*self.options, *part.options))
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure, an example or a section of a paper.
+
+    Attributes:
+        name: Name on the command line.
+        source: Its place in the paper.
+        variants: Each has all parts, and a column in the table.
+        notes: What the paper leaves open, and the choices made.
+        bars: A plot of all parts together, besides the report of each.
+    """
+
+    name: str
+    source: str
+    parts: tuple[Part, ...]
+    rows: tuple[Row, ...]
+    variants: tuple[Variant, ...]
+    notes: tuple[str, ...] = ()
+    bars: Bars | None = None
+
+    def runs(self) -> Iterator[Part]:
+        """Yield every part in each variant."""
+        for variant in self.variants:
+            yield from map(variant.of, self.parts)
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """The measured value of a row in one variant.
+
+    Attributes:
+        here: Mean over seeds.
+        spread: Half width of the 95% interval; None for one seed.
+    """
+
+    here: float
+    spread: float | None
+    seeds: int
+
+
+@dataclass(frozen=True)
+class RunData:
+    """The data that are kept of a run: enough for every table, without its traces.
+
+    Attributes:
+        measures: Measures by name; see `measures.measure`.
+        mbit: Throughput of each flow in the order of the plan, with one decimal.
+        record: Command, options, digest of the program, and packet-hops.
+    """
+
+    scheme: str
+    seed: int
+    measures: Mapping[str, float]
+    mbit: tuple[float, ...]
+    record: Mapping[str, object] = field(default_factory=dict)
+
+
+FILE = Path(__file__).with_name("figures.yaml")
+
+Values = dict[str, Any]
+"""What the names in braces stand for."""
+
+
+def _read(text: str) -> Mapping[str, Figure]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return {one["name"]: _figure(one) for one in yaml.load(text, loader)["figures"]}
+
+
+def _figure(one: Values) -> Figure:
+    parts = tuple(_part(spec, values) for spec in one["parts"] for values in _each(spec, {}))
+    variants = tuple(
+        Variant(**{**variant, "options": _flat(variant.get("options", ()))}) for variant in one["variants"]
+    )
+    rows = tuple(row for spec in one["rows"] for row in _rows(spec, parts[0].name, {}))
+    bars = _bars(**one["bars"]) if "bars" in one else None
+    return Figure(one["name"], one["source"], parts, rows, variants, tuple(one.get("notes", ())), bars)
+
+
+def _part(spec: Values, values: Values) -> Part:
+    fields = _filled({name: value for name, value in spec.items() if name != "for"}, values)
+    fabric = Clos(**fields["fabric"]) if "fabric" in fields else None
+    options = _flat(fields.get("options", ()))
+    return Part(**{**fields, "schemes": _named(fields["schemes"]), "options": options, "fabric": fabric})
+
+
+def _rows(spec: Any, part: str, values: Values) -> Iterator[Row]:
+    if isinstance(spec, list):
+        title, scheme, measure, *numbers = (_filled(cell, values) for cell in spec)
+        yield Row(title, part, scheme, measure, *numbers)
+        return
+    for further in _each(spec, values):
+        for one in spec["rows"]:
+            yield from _rows(one, _filled(spec["part"], further) if "part" in spec else part, further)
+
+
+def _bars(groups: Values, schemes: list[str], **fields: Any) -> Bars:
+    by_label = {str(_filled(groups["label"], values)): _filled(groups["part"], values) for values in _each(groups, {})}
+    return Bars(groups=by_label, schemes=tuple(schemes), **fields)
+
+
+def _each(spec: Values, values: Values) -> Iterator[Values]:
+    """Yield the values with those of each combination in ``for``."""
+    names = [name.split(", ") for name in spec.get("for", {})]
+    choices = (_named(choice) for choice in spec.get("for", {}).values())
+    for chosen in product(*choices):
+        further = dict(values)
+        for several, value in zip(names, chosen, strict=True):
+            further |= zip(several, value, strict=True) if len(several) > 1 else {several[0]: value}
+        yield further
+
+
+def _named(values: list[Any]) -> tuple[Any, ...]:
+    """Return a list's values, with the names that ``for`` makes in the place of it."""
+    return tuple(
+        one
+        for value in values
+        for one in ([_filled(value["name"], each) for each in _each(value, {})] if isinstance(value, dict) else [value])
+    )
+
+
+def _filled(value: Any, values: Values) -> Any:
+    """Return a value with the names in braces replaced; what is such a name as a whole keeps its type."""
+    if isinstance(value, dict):
+        return {name: _filled(one, values) for name, one in value.items()}
+    if not isinstance(value, str):
+        return value
+    if value[:1] == "{" and value[1:-1] in values:
+        return values[value[1:-1]]
+    return value.format_map(values)
+
+
+def _flat(options: Any) -> tuple[str, ...]:
+    return tuple(one for each in options for one in (_flat(each) if isinstance(each, list) else (each,)))
+
+
+FIGURES: Mapping[str, Figure] = _read(FILE.read_text())
 """All figures by name; those with the longest runs are last."""

@@ -8,15 +8,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.core.records import FlowRecord, RunRecord
-from experiments.paper.figure import RunData
-from experiments.paper.queue_measures import of_queues
-from experiments.paper.series_measures import of_series
+from experiments.paper.figures import RunData
 from experiments.report.statistics import largest_deviation, losses, path_windows
+from topologies.identity import FIRST_HOST
 
 WINDOWS = 4
 """Number of windows of 500 packets, as in figure 5 of the SOPA paper."""
 MIN_PACKETS = 50
 """Minimum number of packets for a mean delay of a path."""
+PERCENTILES = {"p50": 50.0, "p95": 95.0, "p99": 99.0, "p999": 99.9}
+SHORT = 2
+"""Packets of a queue that nearly is none: one on the wire, and one that came with it."""
+START_SHARE = 0.1
+"""Of the time in which all flows send, at its beginning: slow start."""
+FULL = 0.9
+"""Share of its later rate at which a flow is back."""
+LATER = 1 / 3
+"""Share of the time after a failure, at its end, in which the rate is final."""
+ROUNDING = 1e-6
+"""Of the number of intervals before a failure."""
+BACK_WINDOW = 3
+"""Intervals in which a flow has to have that rate on average."""
 
 
 def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bool = False) -> dict[str, float]:
@@ -31,7 +43,7 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
         ``timeouts``, ``dropped`` (of the run), ``fast_retransmits_of_a_flow`` (mean), ``reordered_percent``; ``host_mean``,
         ``host_minimum``, ``host_maximum`` (Mbit/s of all flows of a host together); ``KIND_mean`` and ``KIND_timeouts``;
         ``completion_mean``, ``completion_median``, ``completion_p99``, ``completion_most`` (ms, also by kind); those of
-        `series_measures.of_series` and of `queue_measures.of_queues`; of traced flows ``delay_least``, ``delay_most``,
+        `of_series` and of `of_queues`; of traced flows ``delay_least``, ``delay_most``,
         ``delay_p99`` (us), ``deviation`` (percent), ``path UP1.UP2`` (percent); ``queue_most`` (packets); with `failed` what
         concerns the two.
     """
@@ -151,3 +163,97 @@ def _of_two(run: RunRecord, flows: Sequence[FlowRecord]) -> dict[str, float]:
 def _short(value: float) -> float:
     """Round to six significant digits, to keep files small."""
     return float(f"{value:.6g}")
+
+
+# -- queues and round trips -----------------------------------------------------------------------------------------------
+
+
+def port_of(host: str) -> str:
+    """Return the port of the edge switch to a host: ``e0_1-eth2`` of ``h0_1_3``."""
+    pod, edge, number = host.removeprefix("h").split("_")
+    return f"e{pod}_{edge}-eth{int(number) - FIRST_HOST + 1}"
+
+
+def of_queues(run: RunRecord, flows: Sequence[FlowRecord], payload: float = math.inf) -> dict[str, float]:
+    """Return measures of queues and round trips.
+
+    Args:
+        payload: Maximum payload rate of a link in Mbit/s.
+
+    Returns:
+        ``queue_longest`` (packets, of any port at any time). If all flows have one receiver: ``receiver_mbit`` (all flows
+        together), ``receiver_percent`` (of `payload`), and of the samples of the queue in front of it ``receiver_queue_mean``,
+        ``receiver_queue_p50`` to ``_p999``, ``receiver_queue_most`` and ``receiver_queue_short`` (percent of the samples with
+        at most two packets). Of pings ``rtt_p50``, ``rtt_p95``, ``rtt_p99``, ``rtt_p999`` (us) and ``pings_lost`` (percent).
+    """
+    found = {}
+    if "longest_queue" in run.counters:
+        found["queue_longest"] = float(run.counters["longest_queue"])
+    receivers = {flow.dst for flow in flows}
+    if len(receivers) == 1:
+        found["receiver_mbit"] = math.fsum(flow.mbit for flow in flows)
+        found["receiver_percent"] = 100 * found["receiver_mbit"] / payload
+        if run.queues:
+            # a port without any packet in all samples has none
+            lengths = np.array(run.queues.get(port_of(receivers.pop()), [0]))
+            found["receiver_queue_mean"] = float(lengths.mean())
+            found["receiver_queue_most"] = float(lengths.max())
+            found["receiver_queue_short"] = 100 * float((lengths <= SHORT).mean())
+            found |= {f"receiver_queue_{name}": float(np.percentile(lengths, at)) for name, at in PERCENTILES.items()}
+    if run.round_trips:
+        times = 1000 * np.array(run.round_trips)
+        found |= {f"rtt_{name}": float(np.percentile(times, at)) for name, at in PERCENTILES.items()}
+        sent = run.counters.get("pings", len(times))
+        found["pings_lost"] = 100 * (1 - len(times) / max(sent, len(times)))
+    return found
+
+
+# -- throughput over time -------------------------------------------------------------------------------------------------
+
+
+def of_series(run: RunRecord) -> dict[str, float]:
+    """Return measures of a run with series; without them, none.
+
+    Returns:
+        While all flows send, after slow start: ``steady_minimum`` and ``steady_maximum`` (Mbit/s of a flow, its mean over
+        time), ``steady_spread`` (their difference, in percent of the mean). With a failure instead ``before`` and ``after``
+        (Mbit/s of the first flow), ``least`` (in an interval after the failure), ``back_ms``: from the failure until the next
+        intervals have 90% of the later rate; all of the rest if that is below half of the rate before.
+    """
+    if not run.series or not run.series_ms:
+        return {}
+    failures = [float(second) for second, _ in run.events if second > 0]
+    if failures:
+        return _of_failure(next(iter(run.series.values())), run.series_ms, 1000 * min(failures))
+    length = min(map(len, run.series.values())) - 1  # in the last interval a flow ends
+    begin = math.ceil(START_SHARE * length)
+    if length - begin < 1:
+        return {}
+    means = [math.fsum(series[begin:length]) / (length - begin) for series in run.series.values()]
+    mean = math.fsum(means) / len(means)
+    return {
+        "steady_minimum": min(means),
+        "steady_maximum": max(means),
+        "steady_spread": 100 * (max(means) - min(means)) / mean if mean else 0.0,
+    }
+
+
+def _of_failure(series: Sequence[float], each_ms: float, failed_ms: float) -> dict[str, float]:
+    first = int(failed_ms / each_ms + ROUNDING)
+    before, after = series[first // 2 : first], series[first:-1]
+    if len(after) < 2 * BACK_WINDOW or not before:
+        return {}
+    before_mean = math.fsum(before) / len(before)
+    tail = after[-max(BACK_WINDOW, int(len(after) * LATER)) :]
+    later = math.fsum(tail) / len(tail)
+    places = range(len(after) - BACK_WINDOW + 1)
+    fast = [place for place in places if math.fsum(after[place : place + BACK_WINDOW]) >= FULL * later * BACK_WINDOW]
+    # The packets on their way when the link fails still arrive: what counts is what follows the first interval below.
+    slow = next((place for place, rate in enumerate(after) if rate < FULL * later), 0)
+    back = next((place for place in fast if place >= slow), len(after)) if later > before_mean / 2 else len(after)
+    return {
+        "before": before_mean,
+        "after": later,
+        "least": min(after),
+        "back_ms": back * each_ms,
+    }

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.core.records import FlowRecord, Results, ResultsError, RunRecord, Settings
-from experiments.report.bad_links import Effect, effect
-from experiments.report.recovery import Recovery, recovery
+from experiments.report.faults import Effect, Recovery, effect, recovery
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from experiments.report import distributions, timelines, traces
+from experiments.report import timelines, traces
 from experiments.report.collect import Collected
 from experiments.report.style import COLOURS, Plot, figure, finish, legend_below, line_style, logarithmic, stack, styled
 from experiments.report.summary import Summary
@@ -152,8 +152,8 @@ DRAWN: dict[str, _Draw] = {
     "flow-series": timelines.flow_series,
     "cwnd": timelines.windows,
     "queues": timelines.queues,
-    "queue-cdf": distributions.queue_cdf,
-    "round-trips": distributions.round_trips,
+    "queue-cdf": timelines.queue_cdf,
+    "round-trips": timelines.round_trips,
     "arrivals": traces.arrival_sequence,
     "path-windows": traces.path_shares,
     "delays": traces.delays,

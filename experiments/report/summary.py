@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from experiments.core.records import FlowRecord, Settings
-from experiments.report import bad_links
-from experiments.report.bad_links import Effect
 from experiments.report.collect import Collected, Excluded
-from experiments.report.recovery import Recoveries, over_runs
+from experiments.report.faults import Effect, Recoveries, effects, recoveries
 from experiments.report.statistics import (
     Completion,
     Distribution,
@@ -148,8 +146,8 @@ def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], again
             kind: completion(of_kind)
             for kind, of_kind in _by_kind([flow for flow in flows if flow.size is not None]).items()
         },
-        over_runs(collected.recoveries.get(scheme, ())),
-        bad_links.over_runs(collected.effects.get(scheme, ())),
+        recoveries(collected.recoveries.get(scheme, ())),
+        effects(collected.effects.get(scheme, ())),
     )
 
 

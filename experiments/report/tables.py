@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from experiments.report.bad_links import Effect
+from experiments.report.faults import Effect
 from experiments.report.statistics import Distribution, Interval, Ratio
 from experiments.report.summary import Collective, SchemeSummary, Summary
 

@@ -1,27 +1,21 @@
-"""Schemes to compare. A scheme is a module of this package with ``SCHEME`` or ``SCHEMES``."""
+"""Schemes to compare."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 
-from experiments.schemes.scheme import Fabric, Scheme, SchemeError
+from experiments.schemes import catalogue, hedera
+from experiments.schemes.scheme import Fabric, Scheme, SchemeError, Slots
 from experiments.suggestions import unknown
 
-__all__ = ["Fabric", "Scheme", "SchemeError", "named", "schemes"]
+__all__ = ["Fabric", "Scheme", "SchemeError", "Slots", "named", "schemes"]
 
 
 @cache
 def schemes() -> dict[str, Scheme]:
     """Return every scheme by name, ordered by name."""
-    found: dict[str, Scheme] = {}
-    for module in pkgutil.iter_modules(__path__, f"{__name__}."):
-        loaded = importlib.import_module(module.name)
-        for scheme in (*getattr(loaded, "SCHEMES", ()), *([loaded.SCHEME] if hasattr(loaded, "SCHEME") else [])):
-            assert scheme.name not in found, f"two schemes have the name {scheme.name}"
-            found[scheme.name] = scheme
-    return dict(sorted(found.items()))
+    every = sorted((*catalogue.SCHEMES, *hedera.SCHEMES), key=lambda scheme: scheme.name)
+    return {scheme.name: scheme for scheme in every}
 
 
 def named(text: str) -> Scheme:

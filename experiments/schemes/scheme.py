@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import Any, NamedTuple
 
-from experiments.schemes.slots import SLOT_HELP, SLOT_SETTINGS, Slots
 from sopa_ryu.agent.host.tcp_settings import LINUX_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
 from sopa_ryu.agent.label.bursts import MAX_SEGMENTS
 from sopa_ryu.channel.mcs import MAX_CHANNELS, MIN_CHANNELS, ChannelKind
@@ -16,7 +17,15 @@ LINUX_THRESHOLD = 3
 MAX_DUPLICATES = 300
 MAX_ECN_THRESHOLD = 10_000
 MAX_ECN_BYTES = 10_000_000
-_SWITCHES = ("rack", "adapt", "sack")
+MAX_SLOT = 64
+"""Packets."""
+MAX_DELAY_NS = 1_000_000
+MAX_GUARD = 50
+ORDERS = ("min-max-min", "alternating", "smallest")
+PATHS = ("colouring", "next-fit-ga")
+DEMANDS = ("flow", "socket", "packet")
+_TIME = re.compile(r"(\d{1,7}(?:\.\d{1,3})?)(ns|us|ms)")
+_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000}
 
 
 class SchemeError(ValueError):
@@ -29,6 +38,34 @@ class Fabric(Enum):
     OPENFLOW = "Open vSwitch, programmed by the SOPA controller"
     ROUTERS = "Linux routers that speak BGP"
     SIMULATOR = "switches of the simulator only"
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Slots of `cfr` and their arbiter.
+
+    Attributes:
+        packets: Packets of the full size that a host sends in a slot. None: 1 in the simulator, in the lab what a machine keeps
+            up with.
+        delay_ns: Time from a host to the arbiter, and from the arbiter to a host.
+        guard_percent: Share of a slot for packets that need none: acknowledgements, and what opens and closes connections.
+        order: In which order demands get slots: one of `ORDERS`.
+        paths: How paths are found: one of `PATHS`.
+        demand: What the arbiter learns of: the size of a flow when it begins, what an application has passed to its socket, or
+            packets that TCP would send now.
+    """
+
+    packets: int | None = None
+    delay_ns: int = 10_000
+    guard_percent: int = 4
+    order: str = ORDERS[0]
+    paths: str = PATHS[0]
+    demand: str = DEMANDS[0]
+
+    @property
+    def is_simulated(self) -> bool:
+        """True if it has settings that real hosts and the real arbiter do not have."""
+        return self != Slots(self.packets)
 
 
 @dataclass(frozen=True)
@@ -85,88 +122,108 @@ class Scheme:
     router_sysctls: Mapping[str, str] = field(default_factory=dict)
 
     def with_settings(self, settings: Mapping[str, str]) -> Scheme:
-        """Return the scheme with different TCP settings.
-
-        ``channels`` is the number of channels of MCS. ``segments`` packets of a burst share a label. ``weights`` is ``off`` for
-        senders that use every candidate path alike. ``probes`` is ``on`` or ``off``, see `probes`.
-        ``fr`` is the fast-retransmit threshold, ``minrtt`` are the seconds
-        of `min_rtt_window`. ``rack`` is ``on`` or ``off``. ``adapt`` is ``off`` to keep TCP from raising the threshold when
-        it detects reordering. ``sack`` is ``off`` for TCP without selective acknowledgements (RFC 2018), which detects
-        losses by duplicate acknowledgements only. With MCS ``channels`` is their number, and ``ecn`` is ``off`` for switches that
-        mark nothing, or the threshold in packets. With ``dctcp`` ``ecn-bytes`` is the threshold in bytes. Those of `Slots` are for
-        ``cfr``. The name of the variant lists them in this order:
-        ``mcs+channels=4+ecn=10``,
-        ``sopa+segments=4+weights=off+fr=6+minrtt=300+rack=off+adapt=off+sack=off``.
+        """Return the scheme with some of `SETTINGS` changed; the name of the variant lists them in their order.
 
         Raises:
             SchemeError: For an unknown setting or an invalid value.
         """
         changed = self
-        for name, value in settings.items():
-            if name == "fr" and value.isdecimal() and 1 <= int(value) <= MAX_DUPLICATES:
-                changed = replace(changed, fr_threshold=int(value))
-            elif (
-                name == "segments" and self.policy is not None and value.isdecimal() and 1 <= int(value) <= MAX_SEGMENTS
-            ):
-                changed = replace(changed, segments=int(value))
-            elif name == "probes" and self.policy is not None and value in ("on", "off"):
-                changed = replace(changed, probes=value == "on")
-            elif name == "weights" and self.policy is not None and value in ("on", "off"):
-                changed = replace(changed, weights=value == "on")
-            elif (
-                name == "channels"
-                and self.channels > 1
-                and value.isdecimal()
-                and MIN_CHANNELS <= int(value) <= MAX_CHANNELS
-            ):
-                changed = replace(changed, channels=int(value))
-            elif name == "ecn" and self.channels and value in ("on", "off"):
-                changed = replace(changed, ecn=value == "on")
-            elif name == "ecn" and self.channels and value.isdecimal() and 1 <= int(value) <= MAX_ECN_THRESHOLD:
-                changed = replace(changed, ecn=True, ecn_threshold=int(value))
-            elif (
-                name == "ecn-bytes"
-                and self.ecn
-                and not self.channels
-                and value.isdecimal()
-                and 1 <= int(value) <= MAX_ECN_BYTES
-            ):
-                changed = replace(changed, ecn_bytes=int(value))
-            elif changed.slots is not None and (slots := changed.slots.changed(name, value)):
-                changed = replace(changed, slots=slots)
-            elif name == "minrtt" and value.isdecimal() and int(value) <= MAX_MIN_RTT_WINDOW:
-                changed = replace(changed, min_rtt_window=int(value))
-            elif name == "rack" and value in ("on", "off"):
-                changed = replace(changed, recovery=int(value == "on"))
-            elif name not in _SWITCHES or value not in ("on", "off"):
-                raise SchemeError(
-                    f"{self.name}: {name}={value} is not a setting: write +fr=N (1 to {MAX_DUPLICATES}), "
-                    f"+minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
-                    f"+segments=N (1 to {MAX_SEGMENTS}) +weights=on or +weights=off, and +probes=on or +probes=off where senders "
-                    "write labels, "
-                    f"+channels=N ({MIN_CHANNELS} to {MAX_CHANNELS}) and +ecn=PACKETS, +ecn=on or +ecn=off with MCS, "
-                    f"+ecn-bytes=BYTES (1 to {MAX_ECN_BYTES}) with dctcp, {SLOT_HELP}, "
-                    + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
-                )
+        for name, text in settings.items():
+            setting = SETTINGS.get(name)
+            value = setting.read(text) if setting is not None and setting.applies(self) else None
+            if setting is None or value is None:
+                raise SchemeError(f"{self.name}: {name}={text} is not a setting: write {_HELP}")
+            changes = dict(zip(setting.fields, value if isinstance(value, tuple) else (value,), strict=False))
+            if name in SLOT_SETTINGS:
+                assert changed.slots is not None
+                changes = {"slots": replace(changed.slots, **changes)}
+            changed = replace(changed, **changes)
+        sysctls = dict(changed.sysctls)
         if settings.get("adapt") == "off":
-            most = {"ipv4/tcp_max_reordering": str(changed.fr_threshold)}
-            changed = replace(changed, sysctls={**changed.sysctls, **most})
+            sysctls["ipv4/tcp_max_reordering"] = str(changed.fr_threshold)
         if settings.get("sack") == "off":
-            changed = replace(changed, sysctls={**changed.sysctls, "ipv4/tcp_sack": "0"})
-        tail = "".join(
-            f"+{name}={settings[name]}"
-            for name in (
-                "channels",
-                "ecn",
-                "ecn-bytes",
-                *SLOT_SETTINGS,
-                "segments",
-                "weights",
-                "probes",
-                "fr",
-                "minrtt",
-                *_SWITCHES,
-            )
-            if name in settings
-        )
-        return replace(changed, name=self.name + tail)
+            sysctls["ipv4/tcp_sack"] = "0"
+        tail = "".join(f"+{name}={settings[name]}" for name in SETTINGS if name in settings)
+        return replace(changed, name=self.name + tail, sysctls=sysctls)
+
+
+class Setting(NamedTuple):
+    """A setting of a scheme's variant.
+
+    Attributes:
+        read: Returns the value of a text, or the values of the fields; None if it is invalid.
+        fields: Those of the scheme, or of its slots, that have the value.
+        applies: True for schemes that have it.
+    """
+
+    read: Callable[[str], Any]
+    fields: tuple[str, ...] = ()
+    applies: Callable[[Scheme], bool] = lambda _scheme: True
+
+
+def _number(least: int, most: int) -> Callable[[str], int | None]:
+    return lambda text: int(text) if text.isdecimal() and least <= int(text) <= most else None
+
+
+def _short_number(least: int, most: int) -> Callable[[str], int | None]:
+    return lambda text: _number(least, most)(text) if text.isascii() and len(text) < 4 else None
+
+
+def _one_of(values: tuple[str, ...]) -> Callable[[str], str | None]:
+    return lambda text: text if text in values else None
+
+
+def _delay_ns(text: str) -> int | None:
+    match = _TIME.fullmatch(text)
+    delay = round(float(match[1]) * _UNITS[match[2]]) if match else None
+    return delay if delay is not None and delay <= MAX_DELAY_NS else None
+
+
+def _ecn(text: str) -> tuple[bool, int | None] | None:
+    threshold = _number(1, MAX_ECN_THRESHOLD)(text)
+    return (text != "off", threshold) if threshold or text in _SWITCH else None
+
+
+def _labels(scheme: Scheme) -> bool:
+    return scheme.policy is not None
+
+
+def _has_slots(scheme: Scheme) -> bool:
+    return scheme.slots is not None
+
+
+_SWITCH = {"on": True, "off": False}
+SLOT_SETTINGS = {
+    "slot": Setting(_short_number(1, MAX_SLOT), ("packets",), _has_slots),
+    "delay": Setting(_delay_ns, ("delay_ns",), _has_slots),
+    "guard": Setting(_short_number(0, MAX_GUARD), ("guard_percent",), _has_slots),
+    "order": Setting(_one_of(ORDERS), ("order",), _has_slots),
+    "paths": Setting(_one_of(PATHS), ("paths",), _has_slots),
+    "demand": Setting(_one_of(DEMANDS), ("demand",), _has_slots),
+}
+"""Of `Slots`."""
+SETTINGS = {
+    "channels": Setting(_number(MIN_CHANNELS, MAX_CHANNELS), ("channels",), lambda scheme: scheme.channels > 1),
+    "ecn": Setting(_ecn, ("ecn", "ecn_threshold"), lambda scheme: scheme.channels > 0),
+    "ecn-bytes": Setting(_number(1, MAX_ECN_BYTES), ("ecn_bytes",), lambda scheme: scheme.ecn and not scheme.channels),
+    **SLOT_SETTINGS,
+    "segments": Setting(_number(1, MAX_SEGMENTS), ("segments",), _labels),
+    "weights": Setting(_SWITCH.get, ("weights",), _labels),
+    "probes": Setting(_SWITCH.get, ("probes",), _labels),
+    "fr": Setting(_number(1, MAX_DUPLICATES), ("fr_threshold",)),
+    "minrtt": Setting(_number(0, MAX_MIN_RTT_WINDOW), ("min_rtt_window",)),
+    "rack": Setting({"on": 1, "off": 0}.get, ("recovery",)),
+    "adapt": Setting(_SWITCH.get),
+    "sack": Setting(_SWITCH.get),
+}
+"""In the order of a variant's name. ``adapt=off`` keeps TCP from raising the threshold when it detects reordering; ``sack=off`` is
+TCP without selective acknowledgements (RFC 2018), which detects losses by duplicate acknowledgements only."""
+_HELP = (
+    f"+fr=N (1 to {MAX_DUPLICATES}), +minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
+    f"+segments=N (1 to {MAX_SEGMENTS}) +weights=on or +weights=off, and +probes=on or +probes=off where senders write labels, "
+    f"+channels=N ({MIN_CHANNELS} to {MAX_CHANNELS}) and +ecn=PACKETS, +ecn=on or +ecn=off with MCS, "
+    f"+ecn-bytes=BYTES (1 to {MAX_ECN_BYTES}) with dctcp, "
+    f"+slot=PACKETS (1 to {MAX_SLOT}) with cfr, and in the simulator +delay=TIME (0us to 1ms), +guard=PERCENT (0 to {MAX_GUARD}), "
+    f"+order={'|'.join(ORDERS)}, +paths={'|'.join(PATHS)} and +demand={'|'.join(DEMANDS)}, "
+    "+rack=on or +rack=off, +adapt=on or +adapt=off, +sack=on or +sack=off"
+)

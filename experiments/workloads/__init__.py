@@ -6,14 +6,14 @@ from experiments.suggestions import unknown
 from experiments.workloads import (
     bad_links,
     collectives,
+    failures,
     many_to_one,
     pairs,
     production,
     racks,
     small_examples,
-    switch_failure,
 )
-from experiments.workloads.failed_links import with_failed_links
+from experiments.workloads.failures import with_failed_links
 from experiments.workloads.matrix import from_csv
 from experiments.workloads.pairs import inter_pod_permutation
 from experiments.workloads.plan import BadLink, Plan, Scale, Transfer, Workload, WorkloadError
@@ -34,7 +34,7 @@ __all__ = [
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for module in (pairs, production, switch_failure, bad_links, small_examples, racks, many_to_one, collectives)
+    for module in (pairs, production, failures, bad_links, small_examples, racks, many_to_one, collectives)
     for workload in module.WORKLOADS
 }
 

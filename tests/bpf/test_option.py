@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from experiments.bench.golden import FABRIC_MTU, TABLE, Golden, golden_packets
+from experiments.bench.programs import FABRIC_MTU, TABLE, Golden, golden_packets
 from flowrules.label import Carrier
 from sopa_ryu.agent.labeller import Labeller
 from tests.bpf import reference

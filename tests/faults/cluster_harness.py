@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx
 
-from experiments.emulation.agents_log import AgentsLog
 from experiments.emulation.cluster_parts import ClusterParts, Group, Kind
 from experiments.emulation.flow_monitor import FlowMonitors
+from experiments.emulation.host_agents import AgentsLog
 from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import SopaLab
 from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from experiments.emulation.agents_log import InForce
+from experiments.emulation.host_agents import InForce
 
 
 class Committed(NamedTuple):

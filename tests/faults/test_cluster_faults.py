@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.emulation.agents_log import InForce
+from experiments.emulation.host_agents import InForce
 from sopa_ryu.fabric.rule_changes import COOKIE_MARK
 from tests.faults.cluster_harness import FaultyCluster
 from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from experiments.emulation.measurement.tcp_info import TcpInfo, tcp_info
+from experiments.emulation.measurement.tcp_statistics import TcpInfo, tcp_info
 from tests.helpers.veth import Stream, run
 
 EMPTY_SECONDS, QUEUED_SECONDS = 1.0, 20.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from experiments.core.run import Run
 from experiments.ns3 import SIMULATED, build
 from experiments.ns3.program import optimised
-from experiments.ns3.scheme_lines import DCTCP
+from experiments.ns3.run_lines import DCTCP
 from experiments.ns3.simulate import lines
 from experiments.schemes import named
 from tests.helpers.simulator import SCALE, permutation, said

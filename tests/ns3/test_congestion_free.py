@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from experiments.core.records import FlowRecord
-from experiments.paper.congestion_free import papers_fabric
-from experiments.paper.queue_measures import of_queues, port_of
+from experiments.paper.figures import FIGURES
+from experiments.paper.measures import of_queues, port_of
 from experiments.workloads import Scale
 from experiments.workloads import named as workload_named
 from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, TREE, permutation, simulated, transfers
@@ -40,7 +40,7 @@ def test_an_incast_has_no_queue_and_the_rate_of_the_link(demand: str) -> None:
     assert found["receiver_mbit"] > 0.95 * WHOLE
 
 
-@pytest.mark.parametrize("tree", [FatTree(4), papers_fabric()], ids=["k4", "paper"])
+@pytest.mark.parametrize("tree", [FatTree(4), FIGURES["cfr-queues"].parts[0].tree], ids=["k4", "paper"])
 def test_a_permutation_uses_every_link_and_has_no_queue(tree: Clos) -> None:
     run, flows = slots("permutation", tree=tree, scale=Scale(1000.0, 0.005))
     assert run.counters["dropped"] == 0

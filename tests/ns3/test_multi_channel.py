@@ -8,7 +8,7 @@ from statistics import median_low
 import pytest
 
 from experiments.core.records import FlowRecord, RunRecord
-from experiments.paper.series_measures import of_series
+from experiments.paper.measures import of_series
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
 from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, simulated, transfers

@@ -11,7 +11,7 @@ import pytest
 from experiments.core.records import RunRecord
 from experiments.core.run import Run
 from experiments.ns3 import SIMULATED, SimulatorError, build, simulate
-from experiments.ns3.fabric_lines import fabric_lines
+from experiments.ns3.run_lines import fabric_lines
 from experiments.ns3.simulate import SAMPLES
 from experiments.schemes import named
 from experiments.workloads import Plan, Scale, Transfer

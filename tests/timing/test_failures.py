@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import cycle
 
-from experiments.bench.measure_reaction import Fault
+from experiments.bench.silence import Fault
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.label_wire import LabelWire
 from experiments.emulation.traffic.udp_stream import PORT, UdpStream

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.bench.switched import switched
+from experiments.bench.host_pair import switched
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.phantom_queues import PhantomQueues
 from sopa_ryu.agent.host_settings import HostSettings

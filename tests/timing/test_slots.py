@@ -3,7 +3,7 @@
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.transfers import Transfers
-from experiments.schemes.slots import Slots
+from experiments.schemes.scheme import Slots
 from experiments.workloads import Plan, Transfer
 from tests.helpers.sopa_lab import in_lab
 from tests.timing.controls import Timer

@@ -1,24 +1,23 @@
-"""Packet traces of single flows: the time and path of each packet at the sender, and its arrival time and order at the
-receiver.
-
-Each flow has two packet sockets, at the interfaces of sender and receiver. The tap of the sender is behind its own
-queue, so delays are those of the fabric. Timestamps are taken by the kernel, from one clock.
-"""
+"""Captures: of the packets of traced flows at hosts, and of all links of a lab."""
 
 from __future__ import annotations
 
 import ctypes
 import selectors
+import signal
 import socket
 import struct
+import subprocess
 import threading
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from flowrules.label import OPTION_LENGTH, OPTION_TYPE, UNUSED, parse_mac
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import Clos, Host
+from topologies.lab.startable import Startable
 
 SNAP_BYTES = 96
 MAX_PACKETS = 20_000
@@ -45,7 +44,10 @@ class TracedFlow:
 
 
 class Capture:
-    """Records the data packets of flows from `start` to `stop`, in a thread.
+    """Records the data packets of flows from `start` to `stop`, in a thread: time and path at the sender, order at the receiver.
+
+    Each flow has two packet sockets, at the interfaces of sender and receiver. The tap of the sender is behind its own queue, so
+    delays are those of the fabric. Timestamps are taken by the kernel, from one clock.
 
     Args:
         netns, interface: Return the path of the network namespace of a host, and the name of its interface there.
@@ -165,3 +167,65 @@ def _attach(tap: socket.socket, source: int, port: int) -> None:
     code = b"".join(_FILTER.pack(*instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     tap.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(program), ctypes.addressof(buffer)))
+
+
+BUFFER_KIB = 65536
+MIN_DATA_BYTES = 200
+"""Packets with less are acknowledgements."""
+STOP_SECONDS = 30.0
+
+
+class CaptureError(RuntimeError):
+    """tcpdump has ended, or has lost packets. The message has its output."""
+
+
+class LinkCapture(Startable):
+    """TCP's packets of data at all interfaces of this network namespace, as a context manager.
+
+    Args:
+        file: Where they are written.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it captures."""
+        command = ["tcpdump", "-i", "any", "-y", "LINUX_SLL2", "-n", "-s", str(SNAP_BYTES), "-B", str(BUFFER_KIB)]
+        command += [
+            "--time-stamp-precision=nano",
+            "-Z",
+            "root",
+            "-w",
+            str(self.file),
+            f"tcp and ip[2:2] >= {MIN_DATA_BYTES}",
+        ]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+        assert self._process.stderr is not None
+        said = ""
+        for line in self._process.stderr:  # ends with the process
+            said += line
+            if line.startswith("tcpdump: listening"):
+                return
+        self._process.wait()
+        raise CaptureError(f"tcpdump ended: {said.strip()}")
+
+    def stop(self) -> None:
+        """End it. May be repeated.
+
+        Raises:
+            CaptureError: If it has lost packets.
+        """
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        process.send_signal(signal.SIGINT)
+        try:
+            _, said = process.communicate(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            _, said = process.communicate()
+        lost = [line for line in said.splitlines() if "dropped by kernel" in line]
+        if not lost or not lost[0].startswith("0 "):
+            raise CaptureError(f"the capture has lost packets: {said.strip()}")

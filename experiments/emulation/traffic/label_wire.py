@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 
+from experiments.emulation.threads import Threads
 from flowrules import label
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import Host
@@ -16,7 +16,7 @@ _SO_TIMESTAMPNS, _SO_RCVBUFFORCE = 35, 33
 _TIME = struct.Struct("qq")
 
 
-class LabelWire:
+class LabelWire(Threads):
     """Captures from entering until leaving the context.
 
     Args:
@@ -28,6 +28,7 @@ class LabelWire:
     """
 
     def __init__(self, lab: Lab, host: Host, protocol: int, port: int) -> None:
+        super().__init__(self._capture)
         self.seen: list[tuple[float, tuple[int, int] | None]] = []
         self._protocol, self._port = protocol, port
         with inside(lab.netns(host)):
@@ -38,16 +39,9 @@ class LabelWire:
             self._wire.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
             self._wire.bind((lab.interface(host, 0), 0x0003))
         self._wire.settimeout(0.1)
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._capture, daemon=True)
 
-    def __enter__(self) -> LabelWire:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._ended.set()
-        self._thread.join()
+    def close(self) -> None:
+        """Close the socket."""
         self._wire.close()
 
     def last(self, labels: set[tuple[int, int]], first: float, until: float = float("inf")) -> float | None:
@@ -59,7 +53,7 @@ class LabelWire:
         return min((at for at, its in list(self.seen) if at >= since and its in labels), default=None)
 
     def _capture(self) -> None:
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             try:
                 frame, ancillary, _, address = self._wire.recvmsg(128, 64)
             except TimeoutError:

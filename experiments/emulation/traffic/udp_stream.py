@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 import time
 
+from experiments.emulation.threads import Threads
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import Host
 from topologies.lab.network import Lab
@@ -17,7 +17,7 @@ _SO_RCVBUFFORCE = 33
 _LATE_SECONDS = 1.0
 
 
-class UdpStream:
+class UdpStream(Threads):
     """Sends from entering until leaving the context.
 
     Args:
@@ -26,11 +26,11 @@ class UdpStream:
     """
 
     def __init__(self, lab: Lab, src: Host, dst: Host, per_second: int = 1000, size: int = 100) -> None:
+        super().__init__(self._send, self._receive)
         self.sent_at: list[float] = []
         self.arrived: set[int] = set()
         self._interval = 1.0 / per_second
         self._padding = bytes(size - _NUMBER.size)
-        self._ended = threading.Event()
         self._to = str(lab.tree.ip(dst)), PORT
         with inside(lab.netns(src)):
             self._sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -39,17 +39,9 @@ class UdpStream:
         self._receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 22)
         self._receiver.bind(("", PORT))
         self._receiver.settimeout(0.1)
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send, self._receive)]
 
-    def __enter__(self) -> UdpStream:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._ended.set()
-        for thread in self._threads:
-            thread.join()
+    def close(self) -> None:
+        """Close both ends."""
         self._sender.close()
         self._receiver.close()
 
@@ -63,7 +55,7 @@ class UdpStream:
 
     def _send(self) -> None:
         due = time.monotonic()
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             self.sent_at.append(time.time())
             self._sender.sendto(_NUMBER.pack(len(self.sent_at) - 1) + self._padding, self._to)
             due += self._interval
@@ -71,7 +63,7 @@ class UdpStream:
 
     def _receive(self) -> None:
         last = time.monotonic()
-        while not self._ended.is_set() or time.monotonic() - last < _LATE_SECONDS:
+        while not self.ended.is_set() or time.monotonic() - last < _LATE_SECONDS:
             try:
                 self.arrived.add(int(_NUMBER.unpack_from(self._receiver.recv(2000))[0]))
             except TimeoutError:

@@ -17,10 +17,8 @@ from ryu.base import app_manager
 from ryu.lib import hub
 
 from experiments.schemes.hedera import entries, hedera_options
-from experiments.schemes.hedera.annealing import Annealing
-from experiments.schemes.hedera.flows import Rates, Report, TcpFlow
-from experiments.schemes.hedera.placement import Placement, Up, global_first_fit
-from experiments.schemes.hedera.schedule import Move, Scheduler
+from experiments.schemes.hedera.flows import Move, Rates, Report, Scheduler, TcpFlow
+from experiments.schemes.hedera.placement import Annealing, Placement, Up, global_first_fit
 from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import Connection

@@ -6,9 +6,8 @@ import pytest
 from oslo_config import cfg
 
 from experiments.schemes.hedera import entries, hedera_options
-from experiments.schemes.hedera.flows import Rates, Reading, TcpFlow
+from experiments.schemes.hedera.flows import Rates, Reading, Scheduler, TcpFlow
 from experiments.schemes.hedera.placement import Elephant, global_first_fit
-from experiments.schemes.hedera.schedule import Scheduler
 from flowrules.model import Table
 from flowrules.switch_rules import switch_rules
 from tests.helpers.golden import Step, play, scripts

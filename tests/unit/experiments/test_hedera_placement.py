@@ -6,9 +6,8 @@ from collections import Counter
 import pytest
 
 from experiments.bench.optimum import max_min
-from experiments.schemes.hedera.annealing import Annealing
 from experiments.schemes.hedera.demand import estimate
-from experiments.schemes.hedera.placement import Elephant, Hop, Up, global_first_fit, links
+from experiments.schemes.hedera.placement import Annealing, Elephant, Hop, Up, global_first_fit, links
 from topologies import Failures, FatTree, Host
 
 TREE = FatTree(4)

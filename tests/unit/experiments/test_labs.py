@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.emulation.agents_log import AgentsLog
 from experiments.emulation.cluster_watch import NotSeenError, links_of_one_pod, streams
+from experiments.emulation.host_agents import AgentsLog
 from experiments.emulation.openflow_capture import OPENFLOW_PORT, OpenFlowCapture
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.schemes.slots import Slots
+from experiments.schemes.scheme import Slots
 from topologies import Clos, FatTree
 from topologies.lab.management import ROOT
 

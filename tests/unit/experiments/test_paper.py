@@ -12,10 +12,8 @@ import pytest
 from experiments import workloads
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3 import SIMULATED, parse
-from experiments.paper.bars import measure_bars
-from experiments.paper.figure import Bars, Figure, Part, Row, RunData, Variant
-from experiments.paper.figure_runs import compact, markdown, read, scaled, tables
-from experiments.paper.figures import FIGURES
+from experiments.paper.figure_runs import compact, markdown, measure_bars, read, scaled, tables
+from experiments.paper.figures import FIGURES, Bars, Figure, Part, Row, RunData, Variant
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.schemes import named
 from experiments.workloads import Scale, WorkloadError

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.core.records import Results
-from experiments.report import distributions, plots, report, timelines, traces
+from experiments.report import plots, report, timelines, traces
 from experiments.report.collect import collect
 from experiments.report.plots import DRAWN
 from experiments.report.style import COLOURS, line_style
@@ -123,7 +123,7 @@ def test_with_sixteen_paths_and_five_schemes_nothing_is_hidden(tmp_path: Path, m
         # With the settings that it is saved with.
         drawn.canvas.draw()
 
-    for module in (plots, distributions, timelines, traces):
+    for module in (plots, timelines, traces):
         monkeypatch.setattr(module, "finish", keep)
     results = results_in(tmp_path)
     for scheme in ("sopa", "rps", "ecmp", "flowlet", "sopa+fr=6+rack=off"):

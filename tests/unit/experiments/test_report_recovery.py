@@ -1,6 +1,6 @@
 """Recovery from a failure, from samples of the bytes that have arrived; what a report says of it is in scripts/report."""
 
-from experiments.bench.measure_mcs_silent import Sample, back_after, longest_silence
+from experiments.bench.silence import Sample, back_after, longest_silence
 
 BEGAN = 100.0
 

@@ -8,8 +8,7 @@ import pytest
 
 from experiments.core.run import Run
 from experiments.ns3.cache import Cache, directory, key
-from experiments.ns3.fabric_lines import fabric_lines
-from experiments.ns3.path_orders import order_lines
+from experiments.ns3.run_lines import fabric_lines, order_lines
 from experiments.ns3.simulate import lines
 from experiments.schemes import named
 from experiments.workloads import Plan, Scale, Transfer, with_failed_links

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.bench.measure_health import World, grey, quiet
+from experiments.bench.health import World, grey, quiet
 from sopa_ryu.channel.messages import Counts, Stream, packed
 from sopa_ryu.health.observer import Observer, Told
 from sopa_ryu.health.records import RECORD

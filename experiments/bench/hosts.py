@@ -1,0 +1,257 @@
+"""What an agent costs a host: throughput, processor time, datagrams and requests a second, beside the same host without it.
+
+Each bench has its arms between two hosts (`host_pair`), measured side by side in several rounds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.bench.frame import Figures, Results, in_lab, medians, percent_of, side_by_side
+from experiments.bench.host_pair import (
+    HOST,
+    PEER,
+    PEER_NETNS,
+    SECONDS,
+    TREE,
+    iperf,
+    join,
+    run,
+    switched,
+    tcp_figures,
+)
+from flowrules.label import Carrier
+from sopa_ryu.agent.host_settings import HostSettings
+from sopa_ryu.agent.kernel import libbpf, tc
+from sopa_ryu.agent.kernel.build import EMPTY, build
+from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.agent.paths.path_sets import path_table
+from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.agent.scatter.mcs import McsOptions
+from sopa_ryu.agent.scatter.mcs_peers import Use
+from sopa_ryu.agent.scatter.mcs_room import ROOM
+from sopa_ryu.channel.mcs import ChannelKind
+from topologies import Failures
+
+ROUNDS = 5
+REQUEST_PORT = 5300
+SMALL_BYTES = "64"
+
+
+class Setup(NamedTuple):
+    """How the host sends: with which agent, if with any, and with which offloads of its interface."""
+
+    carrier: Carrier | None = None
+    segments: int = 1
+    offloads: str = "on"
+
+
+SETUPS = {
+    "offloads": Setup(),
+    "no_segmentation": Setup(offloads="off"),
+    "mac": Setup(Carrier.MAC),
+    "option": Setup(Carrier.OPTION),
+    "mac_4": Setup(Carrier.MAC, 4),
+    "mac_16": Setup(Carrier.MAC, 16),
+    "mac_44": Setup(Carrier.MAC, 44),
+    "option_44": Setup(Carrier.OPTION, 44),
+}
+"""All offloads and no agent; no segmentation offload and no agent; an agent by its carrier and its --segments if more than one."""
+BASELINES = {"mac": "no_segmentation", "option": "no_segmentation", "mac_44": "offloads", "option_44": "offloads"}
+
+LARGE_WRITE = "1M"
+"""Of iperf3's 128 KB there remain, with MCS, 2 KB, which leave as a third burst; without it less than a packet, which TCP keeps."""
+PUT_PACKET_NS, PUT_BURST_NS, TAKE_NS, LEAST_PERCENT = 600, 1000, 450, 88
+"""Limits: the programs' time above that of an empty one; throughput by that without MCS."""
+_RUN_TIME, _RUNS = re.compile(r"run_time_ns:\s+(\d+)"), re.compile(r"run_cnt:\s+(\d+)")
+
+
+# -- an agent's labels ----------------------------------------------------------------------------------------------------
+
+
+@in_lab
+def host() -> Results:
+    """Measure all setups.
+
+    Returns:
+        By setup, medians of the rounds: ``tcp_1_gbit`` and ``tcp_16_gbit`` of so many flows, ``cpu_1`` and ``cpu_16`` seconds
+        of all processors per Gbit, ``udp_kpps`` datagrams of 64 bytes a second in thousands, ``requests`` of one byte a second
+        over TCP. As ``*_percent_of_*`` the medians of the shares that an agent has of the same round's baseline.
+    """
+    build()
+    join()
+    rounds = side_by_side(ROUNDS, {name: partial(_set_up, setup) for name, setup in SETUPS.items()}, _host_figures)
+    results: Results = {name: medians(figures) for name, figures in rounds.items()}
+    for name, baseline in BASELINES.items():
+        results[f"{name}_percent_of_{baseline}"] = percent_of(rounds[name], rounds[baseline])
+    return {**results, "rounds": ROUNDS, "seconds": SECONDS}
+
+
+@contextmanager
+def _set_up(setup: Setup) -> Iterator[None]:
+    """Have a setup at the host.
+
+    A veth pair merges packets at the receiver (GRO) only where its sender has no TSO, so an agent whose bursts are cut has none
+    either: on a real wire its packets would be the same.
+    """
+    packets = setup.offloads == "off" or (setup.carrier is not None and setup.segments == 1)
+    run(f"ethtool -K host0 tso {'off' if packets else 'on'} gso {setup.offloads}")
+    run("ip tcp_metrics flush")
+    with ExitStack() as stack:
+        if setup.carrier is not None:
+            state = Path("/run/sopa-bench")
+            settings = stack.enter_context(
+                HostSettings("host0", state_dir=state, overhead=setup.carrier.overhead, segments=setup.segments)
+            )
+            labels = Labeller("host0", carrier=setup.carrier, fabric_mtu=settings.fabric_mtu, cut_by=settings.cut_by)
+            strips = Labeller("peer0", carrier=setup.carrier, netns=PEER_NETNS)
+            for labeller in (labels, strips) if setup.carrier is Carrier.OPTION else (labels,):
+                stack.enter_context(labeller)
+                labeller.swap(path_table(TREE, HOST, Failures(TREE), 1, Policy.ROUND_ROBIN))
+                labeller.attach()
+        stack.enter_context(switched("host0"))  # without an agent, too: the wire is the same
+        yield
+
+
+def _host_figures() -> Figures:
+    figures = tcp_figures()
+    sent = iperf("-u", "-b", "0", "-l", SMALL_BYTES)["end"]["sum"]
+    return figures | {"udp_kpps": sent["packets"] / sent["seconds"] / 1000, "requests": _requests()}
+
+
+def _requests() -> float:
+    """Return the requests of one byte a second, each after the answer to the one before."""
+    with inside(PEER_NETNS):
+        listener = socket.create_server((str(TREE.ip(PEER)), REQUEST_PORT))
+    server = multiprocessing.get_context("fork").Process(target=_answer, args=(listener,))
+    server.start()
+    listener.close()
+    count = 0
+    with socket.create_connection((str(TREE.ip(PEER)), REQUEST_PORT)) as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        started = time.monotonic()
+        while (took := time.monotonic() - started) < SECONDS:
+            client.send(b"?")
+            client.recv(1)
+            count += 1
+    server.join()
+    return count / took
+
+
+def _answer(listener: socket.socket) -> None:
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with connection, contextlib.suppress(ConnectionError):
+        while connection.recv(1):
+            connection.send(b"!")
+
+
+# -- Multi-Channel Scatter ------------------------------------------------------------------------------------------------
+
+
+@in_lab
+def mcs() -> Results:
+    """Measure both kinds of channels beside a host without MCS, with all offloads.
+
+    Returns:
+        By setup, medians of the rounds: ``tcp_1_gbit`` and ``tcp_16_gbit`` of so many flows, ``cpu_1`` and ``cpu_16`` seconds
+        of all processors per Gbit, ``tcp_1_large_gbit`` of one flow that writes `LARGE_WRITE` at a time; as ``*_percent`` the
+        medians of the shares of the same round's baseline. The nanoseconds of the programs by the kernel's statistics
+        (`bpf_enable_stats`), above those of an empty program at the same place: ``put_burst_ns`` and ``put_packet_ns`` at the
+        sender's egress, ``ack_ns`` at the receiver's, ``take_ns`` at the receiver's ingress; ``stack_ns`` of the program that
+        reserves room, per packet of both hosts.
+    """
+    build()
+    join()
+    arms: dict[str, Callable[[], AbstractContextManager[object]]] = {
+        "without": nullcontext,
+        "paths": partial(scattering, ChannelKind.PATHS),
+        "ports": partial(scattering, ChannelKind.PORTS),
+    }
+    rounds = side_by_side(ROUNDS, arms, lambda: tcp_figures() | {"tcp_1_large_gbit": _gbit_of_large_writes()})
+    return {
+        **{name: medians(figures) for name, figures in rounds.items()},
+        **{f"{name}_percent": percent_of(rounds[name], rounds["without"], 1) for name in ("paths", "ports")},
+        **_times(),
+        "limit_percent": LEAST_PERCENT,
+        "limit_put_packet_ns": PUT_PACKET_NS,
+        "limit_put_burst_ns": PUT_BURST_NS,
+        "limit_take_ns": TAKE_NS,
+        "rounds": ROUNDS,
+        "seconds": SECONDS,
+    }
+
+
+def _gbit_of_large_writes() -> float:
+    return float(iperf("-l", LARGE_WRITE)["end"]["sum_received"]["bits_per_second"]) / 1e9
+
+
+@contextmanager
+def scattering(kind: ChannelKind) -> Iterator[tuple[Labeller, Labeller]]:
+    """Load and attach MCS at both ends, each of which knows that the other runs it."""
+    with ExitStack() as stack:
+        ends = []
+        for ifname, netns, end, other in (("host0", None, HOST, PEER), ("peer0", PEER_NETNS, PEER, HOST)):
+            labeller = stack.enter_context(Labeller(ifname, netns=netns, mcs=McsOptions(kind=kind)))
+            labeller.swap(path_table(TREE, end, Failures(TREE), 1, Policy.ROUND_ROBIN))
+            labeller.attach()
+            assert labeller.mcs is not None
+            labeller.mcs.note({TREE.ip(other): Use.SCATTERS})
+            ends.append(labeller)
+        yield ends[0], ends[1]
+
+
+def _times() -> dict[str, int]:
+    """Return the programs' time."""
+    took: Figures = {}
+    empty = _empty_ns()
+    with libbpf.enable_statistics():
+        for packets in ("burst", "packet"):
+            offload = "on" if packets == "burst" else "off"
+            run(f"ethtool -K host0 tso {offload} gso {offload}")
+            with scattering(ChannelKind.PATHS) as (sender, receiver):
+                iperf()
+                took[f"put_{packets}_ns"] = _mean_ns(sender.program_fd) - empty
+                if packets == "burst":
+                    continue
+                assert receiver.strip_fd is not None
+                took["ack_ns"] = _mean_ns(receiver.program_fd) - empty
+                took["take_ns"] = _mean_ns(receiver.strip_fd) - empty
+                took["stack_ns"] = _statistic(_RUN_TIME, ROOM.program_fd) / _statistic(_RUNS, sender.program_fd)
+    run("ethtool -K host0 tso on gso on")
+    return {"empty_ns": round(empty)} | {name: round(ns) for name, ns in took.items()}
+
+
+def _empty_ns() -> float:
+    """Return the time of an empty program at the sender's egress, by the same statistics."""
+    with libbpf.enable_statistics(), libbpf.Object(EMPTY) as program:
+        ifindex, fd = socket.if_nametoindex("host0"), program.program_fd("empty")
+        created = tc.create_clsact(ifindex)
+        tc.attach(ifindex, fd, handle=1, priority=20, replace=False)
+        try:
+            iperf()
+            return _mean_ns(fd)
+        finally:
+            tc.detach(ifindex, handle=1, priority=20)
+            if created:
+                tc.destroy_clsact(ifindex)
+
+
+def _mean_ns(program: int) -> float:
+    return _statistic(_RUN_TIME, program) / _statistic(_RUNS, program)
+
+
+def _statistic(pattern: re.Pattern[str], program: int) -> int:
+    match = pattern.search(Path(f"/proc/self/fdinfo/{program}").read_text())
+    assert match is not None
+    return max(1, int(match[1]))
