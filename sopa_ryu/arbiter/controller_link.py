@@ -6,26 +6,22 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any, NoReturn
 
-import websockets
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import InvalidStatus
 
 from sopa_ryu.channel import arbiter as messages
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
-from sopa_ryu.channel.client import ClientOptionError, ControllerAddress, refusal
-from sopa_ryu.channel.liveness import watched
+from sopa_ryu.channel.client import ControllerAddress, Loss
 from sopa_ryu.channel.protocol import LEADER_HEADER, GapError, LowerTermError, ProtocolError
 from sopa_ryu.fabric.view import View
 
 LOG = logging.getLogger("sopa.arbiter")
 
 REPORT_SECONDS = 5.0
-CLOSE_SECONDS = 1.0
-"""With several URLs: how long the answer to a close is awaited before the next one is asked."""
 MAX_REPORTED = 5  # problems of one absence of the controller
 
 
@@ -64,8 +60,6 @@ class ControllerLink:
         self._followed, self._superseded, self._report = followed, superseded, report
         self._reported: set[tuple[str, str]] = set()
         self._latest: View | None = None
-        self._opened_at = 0.0
-        self._silent = False
 
     @property
     def address(self) -> ControllerAddress:
@@ -74,20 +68,17 @@ class ControllerLink:
 
     async def run(self) -> NoReturn:
         """Follow the controller until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
-            self._silent = False
-            problem = await self._follow_once()
-            served = self.connected and self.urls.has_served(loop.time() - self._opened_at)
-            self.connected = False
-            await asyncio.sleep(self._note(problem, served))
+            await asyncio.sleep(self._note(await self._follow_once()))
 
-    def _note(self, problem: str, served: bool = False) -> float:
+    def _note(self, loss: Loss) -> float:
         """Log once why there is no connection; return the seconds until the next attempt."""
-        url = self.urls.url
+        url, problem = self.urls.url, loss.problem
+        served = self.connected and loss.seconds is not None and self.urls.has_served(loss.seconds)
+        self.connected = False
         if served:
             self._reported.clear()
-        delay = self.urls.next(served, hosts=1, silent=self._silent)
+        delay = self.urls.next(served, hosts=1, silent=loss.silent)
         if (url, problem) not in self._reported and len(self._reported) < MAX_REPORTED * len(self.urls.urls):
             self._reported.add((url, problem))
             LOG.warning(
@@ -101,44 +92,29 @@ class ControllerLink:
             )
         return delay
 
-    async def _follow_once(self) -> str:
-        """Follow the controller over one connection; return why it ended, or could not be opened."""
-        at = self.address
-        # the library's own pings, every 20 s, are for a controller that has no other
-        more: dict[str, Any] = {"ping_interval": None, "close_timeout": CLOSE_SECONDS} if self.urls.several else {}
-        try:
-            async with connect(
-                at.channel(messages.CHANNEL, messages.query(self.term)),
-                additional_headers=at.headers(),
-                ssl=at.tls(),
-                open_timeout=self.urls.open_seconds(hosts=1),
-                max_size=protocol.MAX_MESSAGE_BYTES,
-                compression=None,
-                proxy=None,
-                **more,
-            ) as channel:
-                self._open()
-                async with watched(channel, lambda: 1) if self.urls.several else nullcontext():
-                    return await self._follow(channel) or "the controller closed the connection"
-        except websockets.InvalidStatus as error:
-            stands_by = LEADER_HEADER in error.response.headers
-            if error.response.status_code == HTTPStatus.CONFLICT and self.term and not stands_by:
+    async def _follow_once(self) -> Loss:
+        """Follow the controller over one connection."""
+        query = messages.query(self.term)
+        loss = await self._controllers[self.urls.url].attend(
+            f"{messages.CHANNEL}?{query}" if query else messages.CHANNEL,
+            self._follow,
+            self.urls.open_seconds(hosts=1),
+            hosts=(lambda: 1) if self.urls.several else None,
+        )
+        if isinstance(loss.error, InvalidStatus):
+            response = loss.error.response
+            taken = response.status_code == HTTPStatus.CONFLICT and LEADER_HEADER not in response.headers
+            if taken and self.term:
                 LOG.error("another arbiter has this one's place: no slot is granted any more; end one of the two")
                 self.term = 0
                 self._superseded()
-            return refusal(error)
-        except (OSError, ClientOptionError, websockets.WebSocketException, TimeoutError) as error:
-            self._silent = isinstance(error, TimeoutError)
-            return str(error) or type(error).__name__
-
-    def _open(self) -> None:
-        LOG.info("connected to controller %s: slots are granted once it has a version of the fabric", self.address.url)
-        self.connected = True
-        self._opened_at = asyncio.get_running_loop().time()
-        self.view = None  # a snapshot comes first, with the term
+        return loss
 
     async def _follow(self, channel: ClientConnection) -> str:
         """Answer messages until the channel closes; return why this end has closed it, if it has."""
+        LOG.info("connected to controller %s: slots are granted once it has a version of the fabric", self.urls.url)
+        self.connected = True
+        self.view = None  # a snapshot comes first, with the term
         reporting = asyncio.create_task(self._report_often(channel))
         try:
             async for text in channel:

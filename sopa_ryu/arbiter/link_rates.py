@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -102,7 +103,8 @@ class LinkRates:
         links: list[Mapping[str, Any]] = []
         while len(links) < hosts:
             params = {"offset": len(links), "limit": min(MAX_PAGE, hosts - len(links))}
-            answer = await client.get(address.resource(LINKS), params=params)
+            url = re.sub("^ws", "http", address.url).rstrip("/") + LINKS
+            answer = await client.get(url, params=params)
             page = answer.raise_for_status().json()["links"]
             if not page:
                 raise ValueError("it has fewer links than hosts")

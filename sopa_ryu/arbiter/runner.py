@@ -85,8 +85,7 @@ def run_arbiter(options: Options) -> int:
     """
     controllers = [ControllerAddress(url, options.token, options.ca_file) for url in options.controllers]
     for address in controllers:
-        address.channel("/")
-        address.tls()
+        address.check()
     secret = options.secret()
     if secret is None:
         LOG.warning(

@@ -186,6 +186,7 @@ def agent(
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
     from sopa_ryu.agent.mcs import McsOptions, Without
     from sopa_ryu.agent.runner import run_agents
+    from sopa_ryu.channel.client import ClientOptionError
 
     scatters, is_timed = policy == POLICY, policy == slots.POLICY
     _reject_contradictions(policy)
@@ -221,7 +222,7 @@ def agent(
             keep_paths,
         )
         status = run_agents([Interface.parse(text) for text in interfaces], options)
-    except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:
+    except (AgentError, BpfError, ClientOptionError, NetnsError, SettingsError, ValueError) as error:
         fail(str(error))
     sys.exit(status)
 

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from flowrules import label
-from sopa_ryu.agent.agent_options import AgentError, Options, parse_arbiter
+from sopa_ryu.agent.agent_options import Options, parse_arbiter
 from sopa_ryu.channel import arbiter, mcs, protocol, relayed, relayed_mcs, traces
+from sopa_ryu.channel.client import ClientOptionError, channel_url
 from sopa_ryu.channel.mcs import HostList
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.probes import Stream
@@ -79,7 +80,7 @@ READERS: dict[str, Callable[..., str]] = {
     ),
     "value": lambda key, text, times="1": str(records.read(key, text * int(times))),
     "arbiter": lambda text: str(parse_arbiter(text)),
-    "controller": lambda url: Options((url,)).channel(HERE, url),
+    "controller": lambda url: channel_url(url, Options((url,)).channel(HERE)),
     "mac": lambda text: str(label.parse_mac(text)),
     "frame": lambda octets: str(lldp.parse(bytes.fromhex(octets))),
 }
@@ -109,7 +110,7 @@ class Readers:
             what, _, mend = str(error).partition("; it was changed by hand or by another program: ")
             assert mend.startswith("put its value back, or delete the key") or "none of SOPA's" in what
             return f"rejected: {without_details(what)}"
-        except (ValueError, AgentError) as error:
+        except (ValueError, ClientOptionError) as error:
             return f"rejected: {without_details(error)}"
 
     def do_message(self, text: str, held: str = "yes") -> str:

@@ -233,6 +233,6 @@ def test_several_controllers(
     script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     its = AtWork(caplog)
-    monkeypatch.setattr("sopa_ryu.agent.host_agent.connect", its.connect)
+    monkeypatch.setattr("sopa_ryu.channel.client.connect", its.connect)
     with closing(its.loop):
         play(script, its.handle, record=request.config.option.record)

@@ -15,7 +15,7 @@ from websockets.sync.server import serve
 
 from sopa_ryu.arbiter.controller_link import ControllerLink
 from sopa_ryu.channel import arbiter, protocol
-from sopa_ryu.channel.client import ControllerAddress
+from sopa_ryu.channel.client import ControllerAddress, Loss
 from sopa_ryu.channel.protocol import LEADER_HEADER, LowerTermError
 from sopa_ryu.fabric.view import View
 from sopa_ryu.runtime.service_manager import notify
@@ -65,7 +65,7 @@ def test_a_gap_makes_it_ask_for_a_snapshot_and_nonsense_changes_nothing(caplog: 
 
 def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     its = Followed()
-    delays = [its.link._note("refused") for _ in range(20)] + [its.link._note("timed out")]
+    delays = [its.link._note(Loss(problem, None, None)) for problem in (*["refused"] * 20, "timed out")]
     assert all(0 < delay <= 5 for delay in delays)
     assert [record.getMessage().count("no slot is granted until it answers") for record in caplog.records] == [1, 1]
 
@@ -83,7 +83,7 @@ def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_contr
     its.hear(arbiter.snapshot(led._replace(cluster=""), 79))  # of one controller, whose clock may have gone back
     assert its.seen[-1] == (led._replace(cluster=""), 79)
     first = its.link.urls.url
-    assert its.link._note("lower term") == 0.0
+    assert its.link._note(Loss("lower term", None, None)) == 0.0
     assert its.link.address.url != first
 
 
@@ -99,7 +99,7 @@ def test_a_standby_says_nothing_of_another_arbiter(stands_by: bool) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         its = Followed(f"http://127.0.0.1:{server.socket.getsockname()[1]}")
         its.link.term = 77
-        assert asyncio.run(its.link._follow_once()) == "because"
+        assert asyncio.run(its.link._follow_once()).problem == "because"
         server.shutdown()
     assert (its.ended, its.link.term) == (([], 77) if stands_by else ([True], 0))
 
