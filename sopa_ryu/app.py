@@ -22,8 +22,8 @@ from ryu.lib import hub
 from sopa_ryu import options
 from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
+from sopa_ryu.channel.messages import PROBE_BYTES
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.channel.probes import PROBE_BYTES
 from sopa_ryu.channel.relay_channel import RelayChannel
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.trace_desk import Asked, Trace

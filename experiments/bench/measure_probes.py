@@ -5,7 +5,6 @@ Run as root: ``make bench ARGS=probes``.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -37,8 +36,8 @@ from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
 from sopa_ryu.agent.probing.programs import ProbeProgram, Seen, settings
-from sopa_ryu.channel import probes, protocol
-from sopa_ryu.channel.probes import Assignment, Stream, assignment_text
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.messages import Ack, Assignment, Report, Stream, encode, from_agent, unpacked
 from sopa_ryu.fabric.view import View
 from topologies import Failures
 from topologies.structure import GATEWAY_MAC
@@ -184,14 +183,13 @@ class _Controller:
         try:
             channel.send(protocol.snapshot(View(1, 1, Failures(TREE)), HERE))
             for text in channel:
-                message = json.loads(text)
-                if message["type"] == "ack" and message["version"] == 1 and self.rate:
+                message = from_agent(text)
+                if isinstance(message, Ack) and message.version == 1 and self.rate:
                     paths = tuple(Stream(THERE, up1, up2) for up1 in (0, 1) for up2 in range(8))
-                    channel.send(assignment_text(Assignment(1, 1000.0 / self.rate, paths)))
+                    channel.send(encode(Assignment(1, 1000.0 / self.rate, paths)))
                     self.rate = 0
-                report = probes.read_report(message)
-                if report is not None:
-                    self.reported += sum(one.probes for one in probes.unpacked(report[1]))
+                if isinstance(message, Report):
+                    self.reported += sum(counts.probes for counts in unpacked(message.streams))
         except ConnectionClosed:
             pass
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from flowrules.hashed_way import hashed_way
 from flowrules.vswitch_hash import FiveTuple
+from sopa_ryu.channel.messages import BACK, LOST_BACK, LOST_OUT, MAX_PROBES
 from sopa_ryu.channel.trace_desk import Asked, Found, Trace
-from sopa_ryu.channel.traces import BACK, LOST_BACK, LOST_OUT, MAX_PROBES
 from sopa_ryu.rest.link_differences import Traced, differences
 from sopa_ryu.rest.trace_answer import tell
 from sopa_ryu.rest.trace_plan import links_of

@@ -13,7 +13,7 @@ from sopa_ryu.agent.labeller import DEFAULT_FLOWS
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD
-from sopa_ryu.channel import mcs, probes, protocol, slots
+from sopa_ryu.channel import mcs, protocol, slots
 from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
 from sopa_ryu.channel.host_tokens import token_of
 
@@ -128,7 +128,7 @@ class Options:
         """
         query = f"carrier={self.carrier}&" + mcs.request(self.policy_name, self.mcs and self.mcs.variant)
         if self.probes:
-            query += f"&{probes.ASKED}=1"
+            query += f"&{protocol.PROBES}=1"
         if first:
             query += "&" + urlencode({protocol.FIRST: first})
         return f"{CHANNEL}{address}?{query}"

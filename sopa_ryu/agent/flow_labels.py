@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, scaled
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
-from sopa_ryu.channel.traces import MAX_LABELS, FlowLabels
+from sopa_ryu.channel.messages import MAX_LABELS, FlowLabels
 
 _BY_LOAD = (Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL)
 """Policies whose choices depend on the packets' sizes and times, or on other flows."""

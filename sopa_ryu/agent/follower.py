@@ -18,12 +18,10 @@ from sopa_ryu.agent.paths.avoided import NOTHING, Avoided
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
-from sopa_ryu.channel import protocol, traces
+from sopa_ryu.channel import messages, protocol
 from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
 from sopa_ryu.channel.mcs import POLICY
-from sopa_ryu.channel.probes import Assignment
-from sopa_ryu.channel.protocol import GapError, LowerTermError, ProtocolError
-from sopa_ryu.channel.traces import Cancel, Request
+from sopa_ryu.channel.messages import Assignment, Delta, HostChange, ProtocolError, Snapshot, TraceRequest
 from sopa_ryu.fabric.view import View
 from topologies.structure import FABRIC_NETWORK
 from topologies.weights import Choices
@@ -75,7 +73,7 @@ class Hosts(NamedTuple):
 class Trace(NamedTuple):
     """A trace to begin or to end, and the answer meanwhile."""
 
-    asked: Request | Cancel
+    asked: TraceRequest
     answer: Answer
 
 
@@ -208,14 +206,11 @@ class Follower:
     def receive(self, text: str | bytes) -> Answer | Load | Hosts | Probe | Trace | Leave:
         """Return what to answer to a message of the controller, or what it puts in force before."""
         try:
-            view = protocol.receive(text, self.view, self.address)
-            asked = protocol.trace_asked(text)
-            change = protocol.hosts_named(text) if self.peers is not None else None
-            assignment = self._assigned(text) if self._probes else None
-        except GapError as error:
+            return self._take(messages.from_controller(text))
+        except messages.GapError as error:
             LOG.info("%s: asking the controller for a snapshot: %s", self.address, error)
             return Answer(protocol.RESYNC)
-        except LowerTermError as error:
+        except messages.LowerTermError as error:
             self.refused += 1
             self._outdated = True
             return Leave(protocol.LOWER_TERM, "a view of a later term is in force", f"its snapshot is refused: {error}")
@@ -229,17 +224,32 @@ class Follower:
                 error,
             )
             return self._ack()
-        if asked is not None:
-            return self._trace(asked)
-        if assignment is not None:
-            return Probe(assignment, self._ack())
-        if change is not None and self.peers is not None:
-            self.peers.follow(change)
+
+    def _take(self, message: messages.FromController) -> Answer | Load | Hosts | Probe | Trace:
+        """Raises as `protocol.follow`; nothing has changed then."""
+        match message:
+            case TraceRequest():
+                return self._trace(message)
+            case Assignment() if self._probes:
+                self._check(message)
+                return Probe(message, self._ack())
+            case HostChange() if self.peers is not None:
+                self.peers.follow(message)
+                return Hosts(self._ack())
+            case Snapshot() | Delta():
+                return self._take_view(message)
+        return self._ack()
+
+    def _take_view(self, message: Snapshot | Delta) -> Answer | Load | Hosts:
+        view = protocol.follow(message, self.view, self.address)
+        hosts = message.hosts if isinstance(message, Snapshot) and self.peers is not None else None
+        if self.peers is not None and hosts is not None:
+            self.peers.follow(hosts, whole=True)
         table = None if view is None or view is self.view else self._follow(view)
         if view is None or table is None:
             self.view = view
-            return Hosts(self._ack()) if change is not None else self._ack()
-        return Load(view, table, attach=not self._attached, hosts=change is not None)
+            return self._ack() if hosts is None else Hosts(self._ack())
+        return Load(view, table, attach=not self._attached, hosts=hosts is not None)
 
     def loaded(self, load: Load) -> Answer:
         """Return the answer after a path table is in force, and the program attached."""
@@ -308,26 +318,27 @@ class Follower:
         )
         return Answer(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
 
-    def _trace(self, asked: Request | Cancel) -> Answer | Trace:
-        if isinstance(asked, Cancel) or asked.flow is None:
+    def _trace(self, asked: TraceRequest) -> Answer | Trace:
+        if asked.cancel or asked.flow is None or asked.destination is None:
             return Trace(asked, self._ack())
-        if self._table is None or asked.destination is None:
-            return Answer(traces.answer_text(traces.Answer(asked.number, done=True, problem="it has no paths yet")))
+        if self._table is None:
+            return Answer(
+                messages.encode(*messages.trace_answers(asked.number, (), done=True, problem="it has no paths yet"))
+            )
         key = FlowKey.of(self.address, asked.destination, *asked.flow)
-        labels = flow_labels(self._table, key, self.policy_name)
-        return Answer(traces.answer_text(traces.Answer(asked.number, done=True, flow=labels)))
+        return Answer(
+            messages.encode(messages.flow_answer(asked.number, flow_labels(self._table, key, self.policy_name)))
+        )
 
     def _ack(self) -> Answer:
         return Answer(protocol.ack(self.view, self.refused, self.peers.number if self.peers else None))
 
-    def _assigned(self, text: str | bytes) -> Assignment | None:
-        assignment = protocol.probes_assigned(text)
-        for stream in assignment.streams if assignment is not None else ():
+    def _check(self, assignment: Assignment) -> None:
+        for stream in assignment.streams:
             if stream.destination not in FABRIC_NETWORK or stream.destination == self.address:
                 raise ProtocolError(f"{stream.destination} is no other host to probe")
             if stream.up1 == UNUSED != stream.up2:
                 raise ProtocolError(f"{UNUSED}, {stream.up2} are no hops of a path")
-        return assignment
 
     def _follow(self, view: View) -> PathTable | None:
         tree = view.failures.tree

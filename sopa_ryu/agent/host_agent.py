@@ -26,7 +26,8 @@ from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.probing.tracer import Tracer
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.threads import in_thread
-from sopa_ryu.channel import probes, protocol
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.messages import encode
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -224,8 +225,8 @@ class HostAgent:
                 await asyncio.sleep(REPORT_SECONDS)
                 before, self._dropped = self._dropped, self._drops()
                 its = prober.report(max(0, self._dropped - before))
-                if its.counts or its.dropped:
-                    await channel.send(probes.report_text(its))
+                if its.streams or its.dropped:
+                    await channel.send(encode(its))
 
     async def avoid(self, avoided: Avoided) -> bool:
         """Put a table in force without what the host avoids by itself, controller or not; return False if the kernel refuses."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from ipaddress import IPv4Address
 
-from sopa_ryu.channel.mcs import ChannelKind, HostChange
+from sopa_ryu.channel.mcs import ChannelKind
+from sopa_ryu.channel.messages import HostChange
 
 LEASE_SECONDS = 60.0
 """With the kind ``ports`` an agent scatters for so long after it has lost its controller: a host that leaves meanwhile would not
@@ -49,14 +50,14 @@ class McsPeers:
         """Note a new channel: numbers of the one before mean nothing there."""
         self._since = None
 
-    def follow(self, change: HostChange) -> None:
-        """Follow what the controller says."""
-        if change.whole:
+    def follow(self, change: HostChange, *, whole: bool = False) -> None:
+        """Follow what the controller says, of a list that is ``whole`` or of what has changed."""
+        if whole:
             self._kept |= self._listed
-            self._listed = change.added
+            self._listed = frozenset(change.added)
         else:
-            self._listed = (self._listed | change.added) - change.removed
-            self._kept -= change.removed
+            self._listed = self._listed.union(change.added).difference(change.removed)
+            self._kept = self._kept.difference(change.removed)
         if change.complete:
             self._kept = frozenset()
         self._ever |= self._listed

@@ -20,7 +20,7 @@ from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import Change, PathHealth
-from sopa_ryu.channel.probes import MAX_STREAMS, Stream
+from sopa_ryu.channel.messages import MAX_STREAMS, Stream
 from topologies import Clos, Level, Switch
 
 LOG = logging.getLogger("sopa.agent")

@@ -7,19 +7,21 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import InvalidStatus
 
-from sopa_ryu.channel import arbiter as messages
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
 from sopa_ryu.channel.client import ControllerAddress, Loss
-from sopa_ryu.channel.protocol import LEADER_HEADER, GapError, LowerTermError, ProtocolError
+from sopa_ryu.channel.messages import ArbiterReport, GapError, LowerTermError, ProtocolError, Snapshot, from_controller
+from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
 
 LOG = logging.getLogger("sopa.arbiter")
+
+CHANNEL = "/sopa/v1/arbiter"
 
 REPORT_SECONDS = 5.0
 MAX_REPORTED = 5  # problems of one absence of the controller
@@ -48,7 +50,7 @@ class ControllerLink:
         controllers: Sequence[ControllerAddress],
         followed: Callable[[View, int], None],
         superseded: Callable[[], None],
-        report: Callable[[], dict[str, Any]],
+        report: Callable[[], ArbiterReport],
         seed: int = 0,
     ) -> None:
         self._controllers = {each.url: each for each in controllers}
@@ -94,9 +96,8 @@ class ControllerLink:
 
     async def _follow_once(self) -> Loss:
         """Follow the controller over one connection."""
-        query = messages.query(self.term)
         loss = await self._controllers[self.urls.url].attend(
-            f"{messages.CHANNEL}?{query}" if query else messages.CHANNEL,
+            f"{CHANNEL}?term={self.term}" if self.term else CHANNEL,
             self._follow,
             self.urls.open_seconds(hosts=1),
             hosts=(lambda: 1) if self.urls.several else None,
@@ -131,9 +132,12 @@ class ControllerLink:
     def _receive(self, text: str | bytes) -> str:
         """Put a message in force; return the answer."""
         try:
-            view = protocol.receive(text, self.view, None)
+            message = from_controller(text)
+            view = protocol.follow(message, self.view, None)
             self._check_term(view)
-            term = messages.term_of(text)
+            term = message.term if isinstance(message, Snapshot) else None
+            if isinstance(message, Snapshot) and term is None:
+                raise ProtocolError("it has no term", "term")
         except GapError as error:
             LOG.info("asking the controller for a snapshot: %s", error)
             return protocol.RESYNC
@@ -165,7 +169,7 @@ class ControllerLink:
             raise LowerTermError(f"it is of term {view.epoch}, but a view of term {last.epoch} is in force")
 
     def _ack(self) -> str:
-        return messages.ack(self.view, self.refused, self._report())
+        return protocol.ack(self.view, self.refused, report=self._report())
 
     async def _report_often(self, channel: ClientConnection) -> None:
         while True:

@@ -7,7 +7,6 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sopa_ryu.arbiter.allocation import Allocation
 from sopa_ryu.arbiter.arbiter_metrics import metrics_served
@@ -19,6 +18,7 @@ from sopa_ryu.arbiter.schedule import SLOTS, Schedule, Timing
 from sopa_ryu.arbiter.service import ArbiterError, Listen, Service, bind
 from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
 from sopa_ryu.channel.host_tokens import arbiter_token
+from sopa_ryu.channel.messages import ArbiterReport
 from sopa_ryu.runtime.service_manager import notify
 from sopa_ryu.runtime.termination import cancel, exit_status, first_signal
 from topologies import Failures, FatTree
@@ -130,18 +130,18 @@ async def _run(service: Service, link: ControllerLink, rates: LinkRates) -> int:
         await cancel(tasks)
 
 
-def _report(options: Options, service: Service) -> dict[str, Any]:
-    """Return what the controller shows of this arbiter (`sopa_ryu.channel.arbiter.REPORTED`)."""
+def _report(options: Options, service: Service) -> ArbiterReport:
+    """Return what the controller shows of this arbiter."""
     schedule = service.schedule
-    return {
-        "listen": str(options.listen),
-        "slot_ms": options.timing.slot_ns / 1e6,
-        "lease_ms": options.timing.lease_ms,
-        "participants": schedule.participants,
-        "load": round(schedule.granted_share, 4),
-        "batches": schedule.counted["batches"],
-        "late_batches": schedule.counted["late"],
-        "granted_cells": schedule.counted["cells"],
-        "unplaced_cells": schedule.unplaced,
-        "rejected_datagrams": service.door.rejected.total(),
-    }
+    return ArbiterReport(
+        listen=str(options.listen),
+        slot_ms=options.timing.slot_ns / 1e6,
+        lease_ms=options.timing.lease_ms,
+        participants=schedule.participants,
+        load=round(schedule.granted_share, 4),
+        batches=schedule.counted["batches"],
+        late_batches=schedule.counted["late"],
+        granted_cells=schedule.counted["cells"],
+        unplaced_cells=schedule.unplaced,
+        rejected_datagrams=service.door.rejected.total(),
+    )

@@ -9,9 +9,9 @@ from urllib.parse import parse_qs
 import eventlet
 from eventlet.event import Event
 
-from sopa_ryu.channel import arbiter, mcs, probes, protocol
+from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
-from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
+from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier, asked_term
 from sopa_ryu.channel.claims import CLAIM_SECONDS
 from sopa_ryu.channel.effects import Accept, Completed, Cut, Effect, Hand, Reject, Wake
 from sopa_ryu.channel.frames import AGENT_PACE
@@ -144,7 +144,7 @@ class AgentChannel:
     ) -> tuple[AgentSession, list[Effect]]:
         carrier = query.get("carrier", [None])[0]
         policy, variant = mcs.requested(query)
-        probing = query.get(probes.ASKED) == ["1"]
+        probing = query.get(protocol.PROBES) == ["1"]
         return self.notifier.connected(host, peer, carrier, socket, clock.now(), policy, variant, probing)
 
 
@@ -162,5 +162,5 @@ class ArbiterChannel(AgentChannel):
     def _enter(
         self, host: Host, peer: str, query: dict[str, list[str]], socket: WebSocket
     ) -> tuple[AgentSession, list[Effect]]:
-        self._arbiters.knows(arbiter.asked_term(query))
+        self._arbiters.knows(asked_term(query))
         return self._arbiters.enter(peer, socket, clock.now())

@@ -1,20 +1,48 @@
-"""The controller's side of the arbiter's channel: an agents' channel with a single place, and a term for each holder. Pure."""
+"""The controller's side of the arbiter's channel: an agents' channel with a single place, and a term for each holder. Pure.
+
+The controller gives every arbiter that it accepts a higher term, over its own restarts, too: it begins with the controller's epoch,
+and an arbiter names the last term that it had, in case the controller's clock was set back.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from sopa_ryu.channel import arbiter, texts
+import msgspec
+
+from sopa_ryu.channel import protocol, texts
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.effects import Effect
+from sopa_ryu.channel.messages import MAX_NUMBER, Ack, ArbiterReport
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.view import View
 from topologies import Clos, Host
 
 ARBITER = Host(-1, -1, -1)
 """The arbiter's place among the sessions; no fabric has such a host."""
+_COUNT_BITS = 12  # arbiters of an epoch; the epoch has milliseconds, and JSON numbers 53 bits that every reader keeps
+
+
+def next_term(epoch: int, last: int) -> int:
+    """Return the term of the arbiter that is accepted next.
+
+    Args:
+        epoch: The controller's.
+        last: The highest term that the controller knows of; 0 if none.
+
+    >>> next_term(2, 0), next_term(2, 8193), next_term(1, 8194)
+    (8193, 8194, 8195)
+    """
+    return max(epoch << _COUNT_BITS, last) + 1
+
+
+def asked_term(values: Mapping[str, list[str]]) -> int:
+    """Return the term that a request names; 0 if none, or nothing that could have been one."""
+    text = values.get("term", ["0"])[0]
+    term = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+    return term if term < MAX_NUMBER else 0
 
 
 class ArbiterNotifier(Notifier):
@@ -41,7 +69,7 @@ class ArbiterNotifier(Notifier):
         self._known = 0
         self._since = 0.0
         self._peer: str | None = None
-        self._report: dict[str, Any] = {}
+        self._report = ArbiterReport()
 
     def begin(self, epoch: int) -> None:
         """Begin terms at a later epoch."""
@@ -57,16 +85,9 @@ class ArbiterNotifier(Notifier):
         epoch = (
             self._epoch if view is None else max(self._epoch, view.epoch)
         )  # in a cluster each leadership has its own
-        self.term = self._known = arbiter.next_term(epoch, max(self._known, self.term))
-        self._since, self._peer, self._report = self._wall(), peer, {}
+        self.term = self._known = next_term(epoch, max(self._known, self.term))
+        self._since, self._peer, self._report = self._wall(), peer, ArbiterReport()
         return self.connected(ARBITER, peer, None, connection, now)
-
-    def received(self, session: AgentSession, text: str | bytes, now: float) -> list[Effect]:
-        """Follow what an arbiter sent, with its report."""
-        effects = super().received(session, text, now)
-        if self.sessions.get(ARBITER) is session:
-            self._report = arbiter.report_of(text) or self._report
-        return effects
 
     def report(self) -> dict[str, Any] | None:
         """Return what is known of the arbiter, as in ``GET /fabric``; None if there has been none."""
@@ -79,11 +100,15 @@ class ArbiterNotifier(Notifier):
             "term": self.term,
             "since": self._since,
             "version": self.sessions[ARBITER].acknowledged if connected else 0,
-            "reports": self._report,
+            "reports": msgspec.to_builtins(self._report),
         }
 
     def _snapshot(self, session: AgentSession, view: View, now: float) -> str:
-        return arbiter.snapshot(view, self.term)
+        return protocol.snapshot(view, None, term=self.term)
+
+    def _follow(self, session: AgentSession, ack: Ack, view: View, now: float) -> None:
+        super()._follow(session, ack, view, now)
+        self._report = ack.report or self._report
 
     def _foreign(self, host: Host, peer: str) -> str:
         return ""  # it may run on any machine

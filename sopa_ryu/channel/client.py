@@ -20,6 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
 from sopa_ryu.channel.addresses import patience_seconds, ping_seconds
+from sopa_ryu.channel.messages import ProtocolError
 from sopa_ryu.channel.protocol import MAX_MESSAGE_BYTES
 
 CLOSE_SECONDS = 1.0
@@ -141,7 +142,7 @@ class ControllerAddress:
         Args:
             target: Path and query.
             work: Reads the channel, an asynchronous iterator over messages; returns why the client leaves it, or nothing. What
-                it raises because the channel has ended is the loss.
+                it raises because the channel has ended, or a message is malformed, is the loss.
             open_seconds: How long the channel may take to open.
             hosts: For a client with other URLs: how many hosts the fabric has, which decides how often it pings.
             ping: Without `hosts`: how often, and how long an answer is awaited.
@@ -165,7 +166,7 @@ class ControllerAddress:
                 opened_at = loop.time()
                 async with nullcontext() if hosts is None else _watched(channel, hosts):
                     problem = await work(channel) or "the controller closed the connection"
-        except (OSError, ClientOptionError, WebSocketException) as error:
+        except (OSError, ClientOptionError, ProtocolError, WebSocketException) as error:
             cause = error
             problem = _refusal(error) if isinstance(error, InvalidStatus) else str(error) or type(error).__name__
         return Loss(problem, None if opened_at is None else loop.time() - opened_at, cause)

@@ -19,7 +19,7 @@ from itertools import islice
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.mcs_hosts import LOST_SECONDS, SETTLE_SECONDS, McsHosts
-from sopa_ryu.channel.relayed_mcs import MAX_HOSTS, News, Told, may_be_handed
+from sopa_ryu.channel.relayed import MAX_HOSTS, Begun, News, Told, may_be_handed
 from topologies import Clos, Host
 
 
@@ -90,13 +90,13 @@ class HandedMcsHosts(McsHosts):
         self._greeted = self._follows = True
         for host in [host for host, its in self._events.items() if 0 < its.number <= news.heard]:
             del self._events[host]
-        for version in news.added:
-            variant = Variant(version, ChannelKind.PATHS)
-            its, removed = self._lists.setdefault(variant, set()), self._named(news.removed[version])
-            its.difference_update(removed)
-            its.update(self._named(news.added[version]))
+        for version, added, removed in news.lists:
+            variant, gone = Variant(version, ChannelKind.PATHS), self._named(removed)
+            its = self._lists.setdefault(variant, set())
+            its.difference_update(gone)
+            its.update(self._named(added))
             if variant in self._kept:
-                self._kept[variant].difference_update(removed)
+                self._kept[variant].difference_update(gone)
         if news.complete:
             self._kept.clear()
             self._known_complete = True
@@ -116,7 +116,8 @@ class HandedMcsHosts(McsHosts):
                 here.setdefault(its.variant.version, []).append(self._places[host])
             else:
                 rest[its.what].append(self._places[host])
-        return Told(self._number, here, rest[What.LOST], rest[What.LEFT], rest[What.NONE])
+        begun = tuple(Begun(version, tuple(places)) for version, places in sorted(here.items()))
+        return Told(self._number, begun, *(tuple(rest[what]) for what in (What.LOST, What.LEFT, What.NONE)))
 
     # -- sopa_ryu.channel.mcs_hosts.McsHosts ----------------------------------------------------------------------------
 

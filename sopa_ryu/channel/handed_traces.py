@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from sopa_ryu.channel import traces
-from sopa_ryu.channel.protocol import trace_asked
+from sopa_ryu.channel.messages import TraceAnswer, TraceRequest, encode, from_controller, trace_answers
 from sopa_ryu.channel.trace_desk import Trace, TraceDesk
-from sopa_ryu.channel.traces import Answer, Cancel
 from topologies import Host
 
 MAX_WAITING = 1024
@@ -25,10 +23,10 @@ class HandedTraces(TraceDesk):
 
     def ask(self, host: Host, text: str) -> None:
         """Have a host's agent be sent what the leader asks; raises `ProtocolError` if it is no request."""
-        request = trace_asked(text)
-        if request is None:
+        request = from_controller(text)
+        if not isinstance(request, TraceRequest):
             return
-        if isinstance(request, Cancel):
+        if request.cancel:
             self._asked.pop(host, None)
         else:
             self._asked[host] = request.number
@@ -48,7 +46,7 @@ class HandedTraces(TraceDesk):
             self._texts[host] = waiting[1:]
         return waiting[0] if waiting else None
 
-    def answered(self, host: Host, answer: Answer, now: float) -> None:
+    def answered(self, host: Host, answer: TraceAnswer, now: float) -> None:
         """Take what a host's agent answers; `ValueError` if it was not asked."""
         if self._asked.get(host) != answer.number:
             raise ValueError(f"it answers trace {answer.number}, which it was not asked for, or not any more")
@@ -62,12 +60,12 @@ class HandedTraces(TraceDesk):
         number = self._asked.pop(host, None)
         if number is not None:
             problem = "the agent has left its relay, or its channel is lost"
-            self._hand(host, Answer(number, done=True, problem=problem))
+            self._hand(host, *trace_answers(number, (), True, problem))
 
     def tick(self, now: float) -> list[Trace]:
         """Return nothing: the leader ends traces."""
         return []
 
-    def _hand(self, host: Host, answer: Answer) -> None:
+    def _hand(self, host: Host, answer: TraceAnswer) -> None:
         if len(self._answers) < MAX_WAITING:
-            self._answers.append((host, traces.answer_text(answer)))
+            self._answers.append((host, encode(answer)))

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from sopa_ryu.channel import mcs
+from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.mcs import ChannelKind, HostList, Variant
 from topologies import Host
@@ -186,7 +186,7 @@ class McsHosts:
             return None
         key = session.variant, before.number, after.number
         if key not in self._texts:
-            self._texts[key] = mcs.change(before, after)
+            self._texts[key] = protocol.host_change(before, after)
         self._note_sent(session, after, now)
         return self._texts[key]
 

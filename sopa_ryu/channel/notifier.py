@@ -22,8 +22,8 @@ from sopa_ryu.channel.handed_traces import HandedTraces
 from sopa_ryu.channel.keepalive import CUT_SECONDS, Keepalive
 from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
+from sopa_ryu.channel.messages import Ack, FromAgent, ProtocolError, Report, Resync, TraceAnswer
 from sopa_ryu.channel.probe_lists import ProbeLists
-from sopa_ryu.channel.protocol import Ack, ProtocolError, Reported
 from sopa_ryu.channel.texts import Texts
 from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
 from sopa_ryu.channel.tracing import Tracing
@@ -213,34 +213,32 @@ class Notifier:
         session.heard = now
         if view is not None:  # before, an agent can only answer a ping
             try:
-                traced = protocol.traced(text)
-                if traced is not None:
-                    self.tracing.answered(session.host, traced, now)
-                else:
-                    self._take(session, protocol.answer(text, view), view, now)
+                self._take(session, protocol.answer(text, view), view, now)
             except ProtocolError as error:
                 self._reject_message(session, error)
         for claim in self._claims.take(session):
             self._reject(session.host, claim.peer, claim.claimant, TakenClaimError(self._taken(session)))
         return self._effects.take()
 
-    def _take(self, session: AgentSession, its: Ack | Reported | None, view: View, now: float) -> None:
-        if isinstance(its, Reported):
-            self.probe_lists.take(session, its, self._place(session.host), now)
-        else:
-            self._follow(session, its, view, now)
+    def _take(self, session: AgentSession, message: FromAgent, view: View, now: float) -> None:
+        match message:
+            case Ack():
+                self._follow(session, message, view, now)
+            case Resync():
+                session.sent = None
+                self._effects.wake(session)
+            case Report():
+                self.probe_lists.take(session, message, self._place(session.host), now)
+            case TraceAnswer():
+                self.tracing.answered(session.host, message, now)
 
-    def _follow(self, session: AgentSession, ack: Ack | None, view: View, now: float) -> None:
-        if ack is None:
-            session.sent = None
-            self._effects.wake(session)
-            return
+    def _follow(self, session: AgentSession, ack: Ack, view: View, now: float) -> None:
         session.refuses = ack.refused
         if ack.epoch == view.epoch:
             version = min(ack.version, view.version)  # another relay of the cluster may have sent it a later one
             session.note_acknowledged(version, now)
             if session.variant is not None:
-                self.mcs_hosts.acknowledged(session, self.tree.ip(session.host), ack.mcs)
+                self.mcs_hosts.acknowledged(session, self.tree.ip(session.host), ack.mcs or 0)
             self._tracker.reached(session, version)
             if session.probes:
                 self.probe_lists.acknowledged(session)

@@ -10,7 +10,7 @@ import struct
 from collections import Counter
 
 from sopa_ryu.channel.agent_session import AgentSession
-from sopa_ryu.channel.protocol import ProtocolError, Reported
+from sopa_ryu.channel.messages import ProtocolError, Report
 from topologies import Host
 
 REPORT_SECONDS = 0.5
@@ -106,7 +106,7 @@ class ProbeLists:
 
     # -- reports --------------------------------------------------------------------------------------------------------
 
-    def take(self, session: AgentSession, report: Reported, place: int, now: float) -> None:
+    def take(self, session: AgentSession, report: Report, place: int, now: float) -> None:
         """Take a report of the host of that number.
 
         Raises:
@@ -125,7 +125,7 @@ class ProbeLists:
             self.counts["excess"] += 1
             return
         session.reports_left -= 1.0
-        self._keep(HEADER.pack(place, min(report.dropped, _MAX_DROPPED), len(report.records)) + report.records, 1)
+        self._keep(HEADER.pack(place, min(report.dropped, _MAX_DROPPED), len(report.streams)) + report.streams, 1)
 
     def take_relayed(self, reports: bytes, count: int) -> None:
         """Take reports that a relay has taken, each behind a `HEADER`."""

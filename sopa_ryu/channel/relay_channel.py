@@ -9,8 +9,9 @@ from typing import Any
 import eventlet
 
 from sopa_ryu.channel.frames import Pace
+from sopa_ryu.channel.messages import ProtocolError
 from sopa_ryu.channel.relay_desk import RelayDesk
-from sopa_ryu.channel.relayed import MAX_UP_BYTES, Relayed, RelayedError
+from sopa_ryu.channel.relayed import MAX_UP_BYTES, Relayed
 from sopa_ryu.channel.websocket import Handshake, WebSocket, served
 from topologies import Host
 
@@ -68,7 +69,7 @@ class RelayChannel:
         while (message := socket.receive()) is not None:
             try:
                 due = self.desk.received(relay, message)
-            except RelayedError as error:
+            except ProtocolError as error:
                 LOG.warning("relay %s: message rejected: %s; check the relay's version", relay.name, error)
                 socket.close(1007, "the message is malformed")
                 return

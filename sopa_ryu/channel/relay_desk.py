@@ -11,10 +11,9 @@ from ipaddress import IPv4Address
 from sopa_ryu.channel import relayed
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
+from sopa_ryu.channel.messages import ProtocolError
 from sopa_ryu.channel.probe_lists import ProbeLists
-from sopa_ryu.channel.protocol import ProtocolError
-from sopa_ryu.channel.relayed import Asked, Given, Relayed
-from sopa_ryu.channel.relayed_mcs import Feed, Told
+from sopa_ryu.channel.relayed import Asked, Feed, Given, Relayed, Told, Traced
 from topologies import Clos, Host
 
 LOG = logging.getLogger("sopa.notify")
@@ -64,15 +63,15 @@ class RelayDesk:
             LOG.info("relay %s disconnected: its agents go on with the streams that they have", relay.name)
 
     def received(self, relay: Relayed, message: str | bytes) -> bool:
-        """Take a relay's message; return whether something is due to it. Raises `RelayedError` if it is malformed."""
+        """Take a relay's message; return whether something is due to it. Raises `ProtocolError` if it is malformed."""
         if isinstance(message, bytes):
             kept, foreign = relayed.reports(message, relay.places)
             self.counts["foreign"] += foreign
             self._lists.take_relayed(kept, relayed.count(kept))
             return False
-        said = relayed.read_up(message, len(self._hosts))
-        if isinstance(said, relayed.Traced):
-            wrong = [place for place, text in said.answers if not self._take_traced(relay, place, text)]
+        said = relayed.from_relay(message, len(self._hosts))
+        if isinstance(said, Traced):
+            wrong = [place for place, text in said.rows if not self._take_traced(relay, place, text)]
             for place in wrong:
                 relay.forged(place, 1)
             return bool(wrong)
@@ -81,8 +80,8 @@ class RelayDesk:
             return False
         if said.mcs and relay.mcs is None:
             relay.mcs = Feed()
-        relay.places, relay.traces = frozenset(said.places), said.traces
-        again = self._lists.relays(relay, {self._hosts[place] for place in said.places})
+        relay.places, relay.traces = frozenset(said.hosts), said.traces
+        again = self._lists.relays(relay, {self._hosts[place] for place in said.hosts})
         for host in again:
             relay.give(Given(self._places[host], *self._lists.list_of(host)))
         return bool(again)
@@ -101,7 +100,7 @@ class RelayDesk:
 
     def _take_mcs(self, relay: Relayed, told: Told) -> None:
         """Take which of a relay's hosts have begun and ended to run MCS."""
-        for version, places in told.here.items():
+        for version, places in told.here:
             variant = Variant(version, ChannelKind.PATHS)
             for place in places:
                 host = self._hosts[place]

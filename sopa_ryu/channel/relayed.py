@@ -2,50 +2,229 @@
 
 The relay says which of its hosts probe and answer probes, and hands on their reports, many in one message. The leader says which
 streams each of them has to probe. So the leader has one channel for each relay, and the estimator the reports of all hosts. What
-the leader asks an agent to trace, and what that answers, are the messages of the agents' channel, handed on as they are. Which
-hosts run MCS is in `relayed_mcs`.
+the leader asks an agent to trace, and what that answers, are the messages of the agents' channel, handed on as they are.
+
+A relay that has said that it speaks of hosts that run MCS, by paths, is sent the leader's lists, of all hosts of the fabric, and
+says from then on which of its own begin and end to run MCS. It numbers what it says; the leader's messages name the number up to
+which its lists contain that. Hosts are named by their places among the fabric's hosts, variants by the version of the option.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from ipaddress import IPv4Address
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
-from sopa_ryu.channel import relayed_mcs
+from msgspec import Struct, field
+from msgspec.json import Decoder
+
+from sopa_ryu.channel.mcs import ChannelKind, HostList, Variant
+from sopa_ryu.channel.messages import Number, Octet, ProtocolError, decode, decoder, encode
 from sopa_ryu.channel.probe_lists import HEADER
-from sopa_ryu.channel.relayed_mcs import Feed, News, Told
 
 MAX_UP_BYTES, MAX_DOWN_BYTES = 32 << 20, 4 << 20
 LISTS_AT_ONCE = 64
 """Lists in one message: 27 streams have some 1,500 bytes."""
+MAX_HOSTS = 4096
+"""Of one message about MCS: more are several, between which everything else has its turn."""
+
+_MAX_VERSION = 255
+"""The option's version has 4 bits; one byte has room for others."""
+Places = tuple[Number, ...]
 
 
-class RelayedError(ValueError):
-    """A message that is rejected; the text says why, and nothing has changed."""
+def may_be_handed(variant: Variant | None) -> bool:
+    """Tell whether hosts of a variant are told to other relays.
+
+    By ports they are not: a host may scatter only while every receiver is known to know of it, which nobody waits for across
+    relays.
+
+    >>> may_be_handed(Variant(1, "paths")), may_be_handed(Variant(1, "ports")), may_be_handed(None)
+    (True, False, False)
+    """
+    return variant is not None and variant.kind == ChannelKind.PATHS and variant.version <= _MAX_VERSION
+
+
+# -- the relay's messages -----------------------------------------------------------------------------------------------
+
+
+class Hosts(Struct, tag="hosts", frozen=True):
+    """All hosts whose agents probe and answer, whether the relay hands on traces, and whether it speaks of MCS."""
+
+    hosts: Places
+    traces: bool = False
+    mcs: bool = False
+
+
+class Answered(NamedTuple):
+    """What the agent of a host answers to a trace."""
+
+    place: Number
+    text: str
+
+
+class Traced(Struct, tag="traced", frozen=True):
+    """What agents answer to traces."""
+
+    rows: tuple[Answered, ...] = field(name="hosts")
+
+
+class Begun(NamedTuple):
+    """The hosts whose agents have begun to run a version of MCS."""
+
+    version: Octet
+    hosts: Places
+
+
+class Told(Struct, tag="mcs", frozen=True):
+    """What a relay says of its hosts since its message before.
+
+    Attributes:
+        number: It rises with each message of a channel.
+        here: The hosts whose agents have begun to run MCS, by its version.
+        lost: Those whose channel is lost.
+        left: Those whose agents have ended, and said so.
+        none: Those whose agents are connected and run none of it by now.
+    """
+
+    number: Number
+    here: tuple[Begun, ...]
+    lost: Places
+    left: Places
+    none: Places
+
+    def __post_init__(self) -> None:
+        """Check that a version is named once."""
+        _check_once("here", [begun.version for begun in self.here])
+
+
+FromRelay = Hosts | Traced | Told
+
+
+# -- the leader's messages ----------------------------------------------------------------------------------------------
 
 
 class Given(NamedTuple):
     """The list of a host: its place among the fabric's hosts, the number of the list, and the message for its agent."""
 
-    place: int
-    number: int
+    place: Number
+    number: Number
     text: str
+
+
+class Lists(Struct, tag="lists", frozen=True):
+    """What hosts have to probe."""
+
+    rows: tuple[Given, ...] = field(name="lists")
 
 
 class Forged(NamedTuple):
     """So many records of a host's reports are wrong."""
 
-    place: int
-    records: int
+    place: Number
+    records: Number
+
+
+class Forgeries(Struct, tag="forged", frozen=True):
+    """Whose reports are wrong."""
+
+    rows: tuple[Forged, ...] = field(name="hosts")
 
 
 class Asked(NamedTuple):
     """A message to a host's agent that asks for a trace, or ends one."""
 
-    place: int
+    place: Number
     text: str
+
+
+class Requests(Struct, tag="asked", frozen=True):
+    """What agents are asked."""
+
+    rows: tuple[Asked, ...] = field(name="hosts")
+
+
+class Changed(NamedTuple):
+    """A change of the list of the hosts that run a version of MCS."""
+
+    version: Octet
+    added: Places
+    removed: Places
+
+
+class News(Struct, tag="mcs", frozen=True):
+    """What leads from the leader's lists before to the present ones, or a part of it, on one channel; it begins with empty lists.
+
+    Attributes:
+        heard: The lists contain what the relay has said up to its message of this number; in a part that is not the last, that
+            of before.
+        complete: Whether a host that is missing does not run MCS, rather than has not come back to this leader yet; likewise.
+    """
+
+    heard: Number
+    complete: bool
+    lists: tuple[Changed, ...]
+
+    def __post_init__(self) -> None:
+        """Check that a version is named once."""
+        _check_once("lists", [changed.version for changed in self.lists])
+
+
+FromLeader = Lists | Forgeries | Requests | News
+
+
+# -- how they are read --------------------------------------------------------------------------------------------------
+
+M = TypeVar("M", bound=FromRelay | FromLeader)
+_FROM_RELAY: Decoder[FromRelay] = decoder(FromRelay)
+_FROM_LEADER: Decoder[FromLeader] = decoder(FromLeader)
+
+
+def from_relay(text: str, count: int) -> FromRelay:
+    """Return what a relay says in text; ``count`` is how many hosts the fabric has. Raises `ProtocolError`.
+
+    >>> from_relay(encode(Hosts((1, 3))), 16)
+    Hosts(hosts=(1, 3), traces=False, mcs=False)
+    """
+    return _within(decode(_FROM_RELAY, text), count)
+
+
+def from_leader(text: str | bytes, count: int) -> tuple[Given | Forged | Asked | News, ...]:
+    """Return what the leader says of a relay's hosts; ``count`` is how many hosts the fabric has. Raises `ProtocolError`."""
+    message = _within(decode(_FROM_LEADER, text), count)
+    return (message,) if isinstance(message, News) else message.rows
+
+
+def _within(message: M, count: int) -> M:
+    """Return a message all of whose places are those of hosts of the fabric."""
+    for name, places in _named(message):
+        if len(places) > count or max(places, default=0) >= count:
+            raise ProtocolError(
+                f"{name}: expected up to {count} places of hosts below {count}, got {places!s:.60}", name
+            )
+    return message
+
+
+def _named(message: FromRelay | FromLeader) -> Iterator[tuple[str, Places]]:
+    match message:
+        case Hosts(hosts):
+            yield "hosts", hosts
+        case Told():
+            yield from (("here", begun.hosts) for begun in message.here)
+            yield from (("lost", message.lost), ("left", message.left), ("none", message.none))
+        case News():
+            yield from (("lists", places) for changed in message.lists for places in changed[1:])
+        case _:
+            yield from ((message.__struct_encode_fields__[0], (row.place,)) for row in message.rows)
+
+
+def _check_once(name: str, versions: list[int]) -> None:
+    if len(versions) > len(set(versions)):
+        raise ValueError(f"{name}: a version is named twice")
+
+
+# -- what a relay is sent ------------------------------------------------------------------------------------------------
 
 
 class Relayed:
@@ -87,87 +266,86 @@ class Relayed:
         """Return the next message for the relay; None if nothing is due. ``places`` are those of the fabric's hosts."""
         if self._asked:
             asked, self._asked = self._asked, []
-            return json.dumps({"type": "asked", "hosts": [list(each) for each in asked]})
+            return encode(Requests(tuple(asked)))
         if self._forged:
             forged, self._forged = self._forged, {}
-            return json.dumps({"type": "forged", "hosts": [list(each) for each in forged.items()]})
+            return encode(Forgeries(tuple(Forged(*each) for each in forged.items())))
         if self.mcs is not None and (text := self.mcs.due(places or {})) is not None:
             return text
         if not self._due:
             return None
         first = list(self._due)[:LISTS_AT_ONCE]
-        return json.dumps({"type": "lists", "lists": [list(self._due.pop(place)) for place in first]})
+        return encode(Lists(tuple(self._due.pop(place) for place in first)))
 
 
-# -- the relay's messages -----------------------------------------------------------------------------------------------
+class Feed:
+    """What one relay is sent of the leader's lists.
 
-
-def hosts(places: Iterable[int]) -> str:
-    """Return the message that names all hosts whose agents probe and answer, by their places among the fabric's hosts.
-
-    It says, too, that this relay hands on traces, and which of its hosts run MCS once the leader has answered with its lists.
+    Attributes:
+        heard: The number of its latest message.
     """
-    return json.dumps({"type": "hosts", "hosts": sorted(places), "traces": True, "mcs": True})
+
+    def __init__(self) -> None:
+        self.heard = 0
+        self._sent: dict[Variant, HostList] = {}
+        self._sent_state: tuple[int, bool] | None = None
+        self._due: tuple[dict[Variant, HostList], tuple[int, bool]] | None = None
+        self._rest: Iterator[tuple[int, bool, IPv4Address]] | None = None
+
+    def bring(self, lists: Mapping[Variant, HostList], complete: bool) -> bool:
+        """Have the relay brought to lists that contain all it has said; return whether something is due."""
+        if self._rest is not None:
+            return True  # the lists before are still on their way
+        state = self.heard, complete
+        numbers = {variant: its.number for variant, its in lists.items()}
+        if state == self._sent_state and numbers == {variant: its.number for variant, its in self._sent.items()}:
+            self._due = None
+        else:
+            self._due = dict(lists), state
+        return self._due is not None
+
+    def due(self, places: Mapping[IPv4Address, int]) -> str | None:
+        """Return the next message that is due, and note that it is sent; ``places`` has those of the fabric's hosts."""
+        if self._due is None:
+            return None
+        lists, state = self._due
+        if self._rest is None:
+            self._rest = self._changes(lists)
+        part = list(islice(self._rest, MAX_HOSTS))
+        if len(part) < MAX_HOSTS:
+            self._sent, self._sent_state, self._due, self._rest = lists, state, None, None
+        added: dict[int, list[int]] = {version: [] for version, _, _ in part}
+        removed: dict[int, list[int]] = {version: [] for version in added}
+        for version, is_new, host in part:
+            (added if is_new else removed)[version].append(places[host])
+        changes = (Changed(version, tuple(added[version]), tuple(removed[version])) for version in sorted(added))
+        return encode(News(*(self._sent_state or (0, False)), tuple(changes)))
+
+    def _changes(self, lists: Mapping[Variant, HostList]) -> Iterator[tuple[int, bool, IPv4Address]]:
+        for variant in lists.keys() | self._sent.keys():
+            before, after = (_hosts(its.get(variant)) for its in (self._sent, lists))
+            if before is not after and may_be_handed(variant):
+                yield from ((variant.version, True, host) for host in after - before)
+                yield from ((variant.version, False, host) for host in before - after)
 
 
-def traced(answers: Iterable[tuple[int, str]]) -> str:
-    """Return the message that hands on what agents answer to traces, each with the place of its host."""
-    return json.dumps({"type": "traced", "hosts": [list(each) for each in answers]})
+def _hosts(its: HostList | None) -> frozenset[IPv4Address]:
+    return frozenset() if its is None else its.hosts
 
 
-class Named(NamedTuple):
-    """The hosts that a relay has, by their places, whether it hands on traces, and whether it speaks of MCS."""
-
-    places: list[int]
-    traces: bool
-    mcs: bool
-
-
-class Traced(NamedTuple):
-    """What agents answer to traces, each with the place of its host."""
-
-    answers: list[tuple[int, str]]
-
-
-def read_up(text: str, count: int) -> Named | Traced | Told:
-    """Return what a relay says in text; ``count`` is how many hosts the fabric has. Raises `RelayedError`.
-
-    >>> read_up(hosts({3, 1}), 16)
-    Named(places=[1, 3], traces=True, mcs=True)
-    >>> read_up(traced([(3, "{}")]), 16)
-    Traced(answers=[(3, '{}')])
-    """
-    message = _object(text)
-    kind, places = message.get("type"), message.get("hosts")
-    if kind == "traced":
-        if not isinstance(places, list):
-            raise RelayedError("its hosts are no list")
-        for row in places:
-            if not isinstance(row, list) or tuple(map(type, row)) != (int, str) or not 0 <= row[0] < count:
-                raise RelayedError(f"{row!r:.60} is no answer to a trace")
-        return Traced([(place, answer) for place, answer in places])
-    if kind == "mcs":
-        try:
-            return relayed_mcs.read_told(message, count)
-        except ValueError as error:
-            raise RelayedError(str(error)) from error
-    if kind != "hosts":
-        raise RelayedError(f"its type is {kind!r:.40}, none of hosts, traced and mcs")
-    if not isinstance(places, list) or not all(type(place) is int and 0 <= place < count for place in places):
-        raise RelayedError(f"its hosts are no numbers below {count}")
-    return Named(places, message.get("traces") is True, message.get("mcs") is True)
+# -- reports, which are bytes --------------------------------------------------------------------------------------------
 
 
 def reports(data: bytes, allowed: Collection[int]) -> tuple[bytes, int]:
-    """Return the reports of a relay's own hosts out of a message, and how many others were left out. Raises `RelayedError`."""
+    """Return the reports of a relay's own hosts out of a message, and how many others were left out. Raises `ProtocolError`."""
     at, left_out, kept = 0, 0, []
     while at < len(data):
         if at + HEADER.size > len(data):
-            raise RelayedError("a report ends within its header")
+            raise ProtocolError("a report ends within its header")
         place, _, size = HEADER.unpack_from(data, at)
         end = at + HEADER.size + size
         if end > len(data):
-            raise RelayedError("a report ends within its records")
+            raise ProtocolError("a report ends within its records")
         if place in allowed:
             kept.append(data[at:end])
         else:
@@ -183,45 +361,3 @@ def count(reports: bytes) -> int:
         at += HEADER.size + HEADER.unpack_from(reports, at)[2]
         found += 1
     return found
-
-
-# -- the leader's messages ----------------------------------------------------------------------------------------------
-
-
-def read_down(text: str | bytes, count: int) -> Iterator[Given | Forged | Asked | News]:
-    """Yield what the leader says of a relay's hosts; ``count`` is how many hosts the fabric has. Raises `RelayedError`."""
-    message = _object(text)
-    kind = str(message.get("type"))
-    if kind == "mcs":
-        try:
-            yield relayed_mcs.read_news(message, count)
-        except ValueError as error:
-            raise RelayedError(str(error)) from error
-        return
-    if kind not in _DOWN:
-        raise RelayedError(f"its type is {kind!r:.40}, none of {', '.join([*_DOWN, 'mcs'])}")
-    field, shape, made = _DOWN[kind]
-    rows = message.get(field)
-    if not isinstance(rows, list):
-        raise RelayedError(f"its {field} are no list")
-    for row in rows:
-        if not isinstance(row, list) or tuple(map(type, row)) != shape or not 0 <= row[0] < count:
-            raise RelayedError(f"{row!r:.60} is no entry of {kind}")
-        yield made(*row)
-
-
-_DOWN: dict[str, tuple[str, tuple[type, ...], Callable[..., Given | Forged | Asked]]] = {
-    "lists": ("lists", (int, int, str), Given),
-    "forged": ("hosts", (int, int), Forged),
-    "asked": ("hosts", (int, str), Asked),
-}
-
-
-def _object(text: str | bytes) -> dict[str, Any]:
-    try:
-        message = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RelayedError(f"it is no JSON: {error!s:.60}") from error
-    if not isinstance(message, dict):
-        raise RelayedError("it is no JSON object")
-    return message

@@ -14,11 +14,9 @@ from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from flowrules.label import hop_bytes
-from sopa_ryu.channel import traces
 from sopa_ryu.channel.agent_session import AgentSession
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.messages import BACK, FlowLabels, FlowOf, Stream, TraceAnswer, TraceRequest, encode
 from sopa_ryu.channel.relayed import Relayed
-from sopa_ryu.channel.traces import BACK, Answer, Cancel, FlowLabels, FlowOf, Request
 from topologies import Host
 
 MAX_RUNNING = 32
@@ -117,7 +115,7 @@ class TraceDesk:
         self._running: dict[Host, Trace] = {}
         self._by_number: dict[int, Trace] = {}
         self._ended: deque[tuple[float, int]] = deque()
-        self._due: dict[Host, list[Request | Cancel]] = {}
+        self._due: dict[Host, list[TraceRequest]] = {}
 
     def __len__(self) -> int:
         """Return how many traces are running."""
@@ -161,10 +159,10 @@ class TraceDesk:
         trace.found = [Found() for _ in asked.ups]
         self._running[src] = self._by_number[trace.number] = trace
         if asked.flow is not None:
-            request = Request(trace.number, destination=address, flow=asked.flow)
+            request = TraceRequest(trace.number, destination=address, flow=asked.flow)
         else:
             streams = tuple(Stream(address, *hop_bytes(up)) for up in asked.ups)
-            request = Request(trace.number, streams, asked.probes, asked.interval_ms)
+            request = TraceRequest(trace.number, count=asked.probes, interval_ms=asked.interval_ms, streams=streams)
         self._due.setdefault(src, []).append(request)
         return trace
 
@@ -188,7 +186,7 @@ class TraceDesk:
         """End a trace, unless it has ended; its agent is told."""
         if trace.state is State.RUNNING:
             self._end(trace, State.CANCELLED, problem, now)
-            self._due.setdefault(trace.src, []).append(Cancel(trace.number))
+            self._due.setdefault(trace.src, []).append(TraceRequest(trace.number, cancel=True))
 
     # -- agents -------------------------------------------------------------------------------------------------------
 
@@ -200,9 +198,9 @@ class TraceDesk:
         request = waiting.pop(0)
         if not waiting:
             del self._due[host]
-        return traces.request_text(request)
+        return encode(request)
 
-    def answered(self, host: Host, answer: Answer, now: float) -> None:
+    def answered(self, host: Host, answer: TraceAnswer, now: float) -> None:
         """Take what a host's agent answers.
 
         Raises:
@@ -213,20 +211,21 @@ class TraceDesk:
             raise ValueError(f"it answers trace {answer.number}, which it was not asked for")
         if trace.state is not State.RUNNING:
             return  # it was sent before the agent heard of the end
-        coming = Counter(outcome.place for outcome in answer.outcomes)
+        outcomes, flow = answer.outcomes, answer.flow
+        coming = Counter(outcome.place for outcome in outcomes)
         if any(
             place >= len(trace.found) or trace.found[place].sent + more > trace.asked.probes
             for place, more in coming.items()
         ):
             raise ValueError(f"it has more fates than probes of trace {answer.number}")
-        if (answer.flow is not None) != (answer.done and trace.asked.flow is not None and not answer.problem):
+        if (flow is not None) != (answer.done and trace.asked.flow is not None and not answer.problem):
             raise ValueError(f"it says nothing of the flow of trace {answer.number}, or something without one")
-        for outcome in answer.outcomes:
+        for outcome in outcomes:
             found = trace.found[outcome.place]
             found.fates[outcome.fate] += 1
             if outcome.fate == BACK:
                 found.delays.append(outcome.delay_ns)
-        trace.heard_at, trace.labels = now, answer.flow
+        trace.heard_at, trace.labels = now, flow
         if answer.problem:
             self._end(trace, State.FAILED, f"its agent: {answer.problem}", now)
         elif answer.done:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.effects import Effects, Hand
 from sopa_ryu.channel.handed_traces import HandedTraces
+from sopa_ryu.channel.messages import ProtocolError, TraceAnswer, from_agent
 from sopa_ryu.channel.probe_lists import ProbeLists
-from sopa_ryu.channel.protocol import ProtocolError
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
-from sopa_ryu.channel.traces import Answer
 from topologies import Clos, Host
 
 
@@ -77,7 +75,7 @@ class Tracing:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def answered(self, host: Host, answer: Answer, now: float) -> None:
+    def answered(self, host: Host, answer: TraceAnswer, now: float) -> None:
         """Take what a host's agent answers; raises `ProtocolError` if it was not asked that."""
         try:
             self.desk.answered(host, answer, now)
@@ -86,8 +84,8 @@ class Tracing:
 
     def relayed(self, host: Host, text: str, now: float) -> None:
         """Take what an agent that a relay has answers; raises `ProtocolError`."""
-        answer = protocol.traced(text)
-        if answer is None:
+        answer = from_agent(text)
+        if not isinstance(answer, TraceAnswer):
             raise ProtocolError("it is no answer to a trace")
         self.answered(host, answer, now)
 

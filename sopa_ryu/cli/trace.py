@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
-from sopa_ryu.channel.traces import MAX_COUNT, MIN_INTERVAL_MS
+from sopa_ryu.channel.messages import MAX_COUNT, MIN_INTERVAL_MS
 from sopa_ryu.cli.answers import NOT_RIGHT, json_option, print_json
 from sopa_ryu.cli.client import Body, Controller
 from sopa_ryu.cli.common import fabric_of

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta, Struct
+
+from sopa_ryu.channel.messages import Number, ProtocolError, decode, decoder
 from sopa_ryu.fabric.view import View
 from topologies import Clos, Failures, TopologyError
 
@@ -18,41 +22,39 @@ FORMAT = 1
 
 CHARTER, TERM, LEADER, VIEW, DRAINS = "charter", "term", "leader", "view", "drains"
 MEMBERS, RELAYS = "members/", "relays/"
-MAX_NUMBER = (1 << 63) - 1
-_SHOWN = 60  # characters of a value that is shown
 
 
 class RecordError(ValueError):
     """A key's value is not one that SOPA writes; the text says which, why, and what to do."""
 
 
-class Charter(NamedTuple):
+class Charter(Struct, frozen=True):
     """What all members have to agree on: the format of the values, the fabric (`Clos.document`), and the carrier of labels."""
 
-    format: int
+    format: Number
     fabric: Mapping[str, Any]
     carrier: str
 
 
-class Term(NamedTuple):
+class Term(Struct, frozen=True):
     """The number of the latest leadership."""
 
-    term: int
+    term: Number
 
 
-class Leader(NamedTuple):
+class Leader(Struct, frozen=True):
     """The member that leads, its term, and the URL of its REST interface."""
 
     name: str
-    term: int
+    term: Number
     url: str
 
 
-class CommittedView(NamedTuple):
+class CommittedView(Struct, frozen=True):
     """The view that the leader of a term has committed: a version, and why what has failed must not be used."""
 
-    term: int
-    version: int
+    term: Number
+    version: Number
     failures: Mapping[str, str]
 
     def view(self, tree: Clos) -> View:
@@ -63,14 +65,14 @@ class CommittedView(NamedTuple):
             raise RecordError(f"the key {VIEW} names what the fabric does not have: {error}; {_mend(VIEW)}") from error
 
 
-class Drains(NamedTuple):
+class Drains(Struct, frozen=True):
     """The links and switches that operators have drained, and the term in which they were written."""
 
-    term: int
+    term: Number
     names: tuple[str, ...]
 
 
-class MemberRecord(NamedTuple):
+class MemberRecord(Struct, frozen=True):
     """A member as it describes itself.
 
     Attributes:
@@ -85,16 +87,16 @@ class MemberRecord(NamedTuple):
     name: str
     url: str
     program: str
-    format: int
-    role: str
-    term: int
-    version: int
-    switches: int
-    since: int
+    format: Number
+    role: Annotated[str, Meta(pattern=r"^(leader|standby)\Z")]
+    term: Number
+    version: Number
+    switches: Number
+    since: Number
     secrets: str
 
 
-class RelayRecord(NamedTuple):
+class RelayRecord(Struct, frozen=True):
     """A relay as it describes itself.
 
     Attributes:
@@ -107,10 +109,10 @@ class RelayRecord(NamedTuple):
     name: str
     url: str
     program: str
-    agents: int
-    term: int
-    version: int
-    waiting: int
+    agents: Number
+    term: Number
+    version: Number
+    waiting: Number
 
 
 Record = Charter | Term | Leader | CommittedView | Drains | MemberRecord | RelayRecord
@@ -123,6 +125,7 @@ _SINGLE: dict[str, type[Record]] = {
     DRAINS: Drains,
 }
 _MANY: dict[str, type[Record]] = {MEMBERS: MemberRecord, RELAYS: RelayRecord}
+_DECODERS = {kind: decoder(kind) for kind in (*_SINGLE.values(), *_MANY.values())}
 _MENDS = {
     CHARTER: "the next member that starts writes it anew",
     TERM: "the next leader writes it anew, from its clock and the switches' generation ids",
@@ -161,7 +164,7 @@ def write(record: Record) -> str:
     >>> write(Leader("m1", 7, "http://192.0.2.1:8080"))
     '{"name":"m1","term":7,"url":"http://192.0.2.1:8080"}'
     """
-    return json.dumps(record._asdict(), separators=(",", ":"))
+    return json.dumps(msgspec.to_builtins(record), separators=(",", ":"))
 
 
 def read(key: str, value: str) -> Record:
@@ -177,7 +180,7 @@ def read(key: str, value: str) -> Record:
     Term(term=7)
     >>> read("term", '{"term": "7"}')  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    sopa_ryu.cluster.records.RecordError: the key term is not as SOPA writes it: its term is '7', not a number from 0 to ...
+    sopa_ryu.cluster.records.RecordError: the key term is not as SOPA writes it: term: expected `int`, got `str`; ...
     """
     kind = kind_of(key)
     if kind is None:
@@ -185,15 +188,11 @@ def read(key: str, value: str) -> Record:
             f"the key {key} is none of SOPA's: delete it, or give other programs another name than the cluster's"
         )
     try:
-        fields = json.loads(value)
-        if not isinstance(fields, dict):
-            raise ValueError(f"its value is {_shown(fields)}, no JSON object")
-        record = kind(**{field: _CHECKS[field](field, fields) for field in kind._fields})
+        record: Record = decode(_DECODERS[kind], value)
         if isinstance(record, MemberRecord | RelayRecord) and not key.endswith(f"/{record.name}"):
-            raise ValueError(f"its name is {_shown(record.name)}")
-    except (ValueError, RecursionError) as error:
-        why = f"its value is no JSON ({error})" if isinstance(error, json.JSONDecodeError) else str(error)
-        raise RecordError(f"the key {key} is not as SOPA writes it: {why}; it was changed by hand or by another program: "
+            raise ProtocolError(f"name: expected the key's, got {record.name!r:.60}", "name")
+    except ProtocolError as error:
+        raise RecordError(f"the key {key} is not as SOPA writes it: {error}; it was changed by hand or by another program: "
                           f"{_mend(key)}") from None  # fmt: skip
     return record
 
@@ -201,67 +200,3 @@ def read(key: str, value: str) -> Record:
 def _mend(key: str) -> str:
     group, slash, _ = key.partition("/")
     return f"put its value back, or delete the key ({_MENDS[group + slash]})"
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _given(field: str, fields: Mapping[str, Any]) -> Any:
-    if field not in fields:
-        raise ValueError(f"it has no {field}")
-    return fields[field]
-
-
-def _number(field: str, fields: Mapping[str, Any]) -> int:
-    value = _given(field, fields)
-    if type(value) is not int or not 0 <= value <= MAX_NUMBER:
-        raise ValueError(f"its {field} is {_shown(value)}, not a number from 0 to {MAX_NUMBER}")
-    return value
-
-
-def _text(field: str, fields: Mapping[str, Any]) -> str:
-    value = _given(field, fields)
-    if not isinstance(value, str):
-        raise ValueError(f"its {field} is {_shown(value)}, not text")
-    return value
-
-
-def _role(field: str, fields: Mapping[str, Any]) -> str:
-    value = _text(field, fields)
-    if value not in ("leader", "standby"):
-        raise ValueError(f"its {field} is {_shown(value)}, neither leader nor standby")
-    return value
-
-
-def _object(field: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    value = _given(field, fields)
-    if not isinstance(value, dict):
-        raise ValueError(f"its {field} is {_shown(value)}, no JSON object")
-    return value
-
-
-def _reasons(field: str, fields: Mapping[str, Any]) -> dict[str, str]:
-    value = _object(field, fields)
-    for name, reason in value.items():
-        if not isinstance(reason, str):
-            raise ValueError(f"the reason of {_shown(name)} in its {field} is {_shown(reason)}, not text")
-    return value
-
-
-def _names(field: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
-    value = _given(field, fields)
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        raise ValueError(f"its {field} is {_shown(value)}, no list of names")
-    return tuple(value)
-
-
-_CHECKS: dict[str, Any] = {
-    **dict.fromkeys(("format", "term", "version", "switches", "since", "agents", "waiting"), _number),
-    **dict.fromkeys(("name", "url", "program", "carrier", "secrets"), _text),
-    "role": _role,
-    "fabric": _object,
-    "failures": _reasons,
-    "names": _names,
-}

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from sopa_ryu.channel.messages import encode
 from sopa_ryu.channel.probe_lists import HEADER
-from sopa_ryu.channel.probes import assignment_text
 from sopa_ryu.health import plan, wire
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.observer import EVALUATION_SECONDS, Observer, Told
@@ -80,7 +80,7 @@ class Judge:
             yield wire.lists([(host, self._number, self._text(lanes, host)) for host in part])
 
     def _text(self, lanes: Lanes, host: int) -> str:
-        return assignment_text(plan.assignment(self.elements, lanes, host, self._number))
+        return encode(plan.assignment(self.elements, lanes, host, self._number))
 
     def _down(self, failures: Failures) -> set[int]:
         """Return the numbers of the links that have failed, or one end of which has."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowrules.label import UNUSED
-from sopa_ryu.channel.probes import Assignment, Stream
+from sopa_ryu.channel.messages import Assignment, Stream
 from sopa_ryu.health import filling
 from sopa_ryu.health.demand import CROSSINGS, RATE, Bools, Demand, Ints, counted, crossed, demand
 from sopa_ryu.health.elements import Elements

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowrules.label import UNUSED
-from sopa_ryu.channel.probes import RECORD_BYTES
+from sopa_ryu.channel.messages import RECORD_BYTES
 from sopa_ryu.health.elements import Elements
 from topologies.identity import FIRST_HOST
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sopa_ryu.channel.arbiter import REPORTED
-from sopa_ryu.channel.traces import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MIN_INTERVAL_MS
+from sopa_ryu.channel.messages import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MIN_INTERVAL_MS, REPORTED
 
 Schema = dict[str, Any]
 

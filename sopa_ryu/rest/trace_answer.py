@@ -10,8 +10,8 @@ from flowrules import label
 from flowrules.hashed_way import hashed_way
 from flowrules.label import hop_bytes
 from flowrules.vswitch_hash import FiveTuple
+from sopa_ryu.channel.messages import LOST, LOST_BACK, LOST_OUT, FlowLabels
 from sopa_ryu.channel.trace_desk import Found, Trace
-from sopa_ryu.channel.traces import LOST, LOST_BACK, LOST_OUT, FlowLabels
 from sopa_ryu.rest.link_differences import QUANTILES, Traced, differences, quantile
 from sopa_ryu.rest.trace_plan import Up, links_of
 from topologies import Clos, Failures, Host

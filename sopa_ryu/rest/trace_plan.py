@@ -6,8 +6,8 @@ from http import HTTPStatus
 from itertools import pairwise
 from typing import Any
 
+from sopa_ryu.channel.messages import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MAX_PROBES, MIN_INTERVAL_MS, FlowOf
 from sopa_ryu.channel.trace_desk import Asked
-from sopa_ryu.channel.traces import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MAX_PROBES, MIN_INTERVAL_MS, FlowOf
 from sopa_ryu.rest.operations import Problem
 from topologies import Clos, Failures, Host
 from topologies.structure import Link, Node

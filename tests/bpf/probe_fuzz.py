@@ -11,7 +11,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.kernel.libbpf import Outcome
 from sopa_ryu.agent.probing.frames import Ends
 from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.messages import Stream
 from tests.bpf.fuzz import MIN_OF_IP, Difference, Packets, main, numbered
 from tests.bpf.probe_reference import Reference, without_times
 from tests.helpers.probe_frames import HERE, SECRET, THERE, changed, corrected, ends, probe

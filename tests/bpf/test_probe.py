@@ -11,7 +11,7 @@ import pytest
 from flowrules.label import Carrier
 from sopa_ryu.agent.probing.frames import FRAME_BYTES, read
 from sopa_ryu.agent.probing.programs import BURST, ProbeProgram, Seen
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.messages import Stream
 from tests.bpf.probe_fuzz import Host, fuzz
 from tests.bpf.probe_reference import PASS, REDIRECT, SHOT, STOLEN
 from tests.helpers.frames import tcp

@@ -24,7 +24,7 @@ from sopa_ryu.agent.probing.packet_socket import ProbeSocket
 from sopa_ryu.agent.probing.prober import Prober, nothing_busy
 from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
 from sopa_ryu.agent.probing.traces import TraceError
-from sopa_ryu.channel.probes import Assignment, Stream, assignment_text
+from sopa_ryu.channel.messages import Assignment, Stream, encode, unpacked
 from tests.helpers.agent_controller import AgentHost, agent_controller
 from tests.helpers.frames import table
 from tests.helpers.probe_frames import GATEWAY, HERE, PATHS, THERE, ends, probe
@@ -117,8 +117,8 @@ def test_probes_come_back_on_their_paths_and_no_labelling_program_touches_them(
     assert near == {seen: count if seen is Seen.TAKEN else 0 for seen in Seen}
     assert far == {seen: count if seen is Seen.ANSWERED else 0 for seen in Seen}
     assert {fate.came_back for fate in both.fates} == {True}
-    assert sum(one.probes for one in report.counts) == len(both.fates) == count
-    assert all(0 < one.smallest_us <= one.mean_us for one in report.counts)
+    assert sum(one.probes for one in unpacked(report.streams)) == len(both.fates) == count
+    assert all(0 < one.smallest_us <= one.mean_us for one in unpacked(report.streams))
     for name in ORDINARY:
         assert [counted[name] for counted in after] == [counted[name] for counted in before], name
 
@@ -155,7 +155,7 @@ def test_a_silent_direction_is_named(pair: Pair, tmp_path: Path, way: str, end: 
         assert labeller.answers_probes()
         both.prober.follow(Assignment(2, 20.0, PATHS[:1]))
         both.probe(5)
-        [counts] = both.prober.report().counts
+        [counts] = unpacked(both.prober.report().streams)
     assert {fate.lost_out for fate in both.lost()} <= {None, way == "out"}
     assert (counts.lost_out >= 3, counts.lost_back >= 3) == (way == "out", way == "back")
     assert counts.lost_out == 0 or counts.lost_back == 0
@@ -189,7 +189,7 @@ def test_a_trace_has_streams_of_its_own(pair: Pair, tmp_path: Path) -> None:
     with hosts(pair, tmp_path) as both:
         asyncio.run(traced(both))
         assert {fate.stream for fate in both.fates} == {PATHS[0]}
-        assert {one.stream for one in both.prober.report().counts} <= {PATHS[0]}
+        assert {one.stream for one in unpacked(both.prober.report().streams)} <= {PATHS[0]}
 
 
 class Near(AgentHost):
@@ -226,7 +226,7 @@ def test_an_agent_probes_what_it_is_given_and_reports_it(near: Near) -> None:
         near.acknowledge()
         assert "probes=1" in near.controller.asked[0]
         assert near.answers()
-        near.controller.send(assignment_text(Assignment(7, 20.0, PATHS)))
+        near.controller.send(encode(Assignment(7, 20.0, PATHS)))
         eventually(lambda: {one.stream for one in near.controller.reports}, set(PATHS))
         assert near.controller.refused == 0
         reported = sum(one.probes for one in near.controller.reports)  # before metrics: probes go on
@@ -268,7 +268,7 @@ def test_an_agent_without_probes_neither_asks_nor_answers(near: Near) -> None:
         assert "probes" not in near.controller.asked[0]
         assert "sopa_probe" not in near.filters("ingress")
         assert not near.answers(1.0)
-        near.controller.send(assignment_text(Assignment(7, 20.0, PATHS)))
+        near.controller.send(encode(Assignment(7, 20.0, PATHS)))
         near.controller.fail("a0_0-c0_0")
         near.acknowledge()
         assert near.controller.refused == 0

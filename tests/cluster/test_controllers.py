@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.channel import mcs
-from sopa_ryu.channel.probes import Report, report_text
+from sopa_ryu.channel.messages import Report, encode
 from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
 from tests.helpers.relay import Agent, agent
@@ -182,7 +182,7 @@ def taken(member: ControllerProcess) -> bool:
 
 
 def report(its: Agent, message: dict[str, Any]) -> None:
-    its.channel.send(report_text(Report(message["number"], ())))
+    its.channel.send(encode(Report(message["number"])))
 
 
 class Scattering:

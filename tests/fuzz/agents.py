@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.traces import Answer, Outcome, answer_text
+from sopa_ryu.channel.messages import Outcome, encode, trace_answers
 from tests.fuzz.garble import garbled, text
 from tests.fuzz.target import Kind, Target
 
@@ -63,8 +63,8 @@ class Agents(Kind):
         draw = self.draw
         if draw.random() < 0.2:
             outcome = Outcome(draw.randrange(8), draw.randrange(4), draw.randrange(1 << 32))
-            its = Answer(draw.randrange(3), (outcome,) * draw.randrange(9), draw.random() < 0.5)
-            body = json.loads(answer_text(its))
+            [its] = trace_answers(draw.randrange(3), (outcome,) * draw.randrange(9), draw.random() < 0.5)
+            body = json.loads(encode(its))
         else:
             body = json.loads(protocol.ack(None, draw.randrange(3)))
             version = draw.randrange(1 << draw.randrange(1, 70))

@@ -1,6 +1,5 @@
 """A host with an agent as a process of its own, and a stand-in for its controller: what was acknowledged, how channels closed."""
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,8 +10,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
 from experiments.emulation.processes import AgentProcess
-from sopa_ryu.channel import probes, protocol
-from sopa_ryu.channel.probes import Counts
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.messages import Ack, Counts, Report, from_agent, unpacked
 from sopa_ryu.fabric.view import View
 from tests.helpers.veth import Pair
 from tests.helpers.waiting import eventually
@@ -62,12 +61,12 @@ class AgentController:
         try:
             channel.send(protocol.snapshot(self.view, ADDRESS))
             for text in channel:
-                answer = json.loads(text)
-                if answer["type"] == "ack":
-                    self.acknowledged = max(self.acknowledged, answer["version"])
-                    self.refused = answer["refused"]
-                elif (report := probes.read_report(answer)) is not None:
-                    self.reports += probes.unpacked(report[1])
+                answer = from_agent(text)
+                if isinstance(answer, Ack):
+                    self.acknowledged = max(self.acknowledged, answer.version)
+                    self.refused = answer.refused
+                elif isinstance(answer, Report):
+                    self.reports += unpacked(answer.streams)
         except ConnectionClosed:
             pass
         finally:

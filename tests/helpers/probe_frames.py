@@ -4,7 +4,7 @@ from ipaddress import IPv4Address
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.messages import Stream
 from tests.helpers.frames import checksum
 from topologies.structure import GATEWAY_MAC
 

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from sopa_ryu.channel import protocol
+from sopa_ryu.channel.messages import from_controller
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.engine import Engine
 from sopa_ryu.fabric.view import View
@@ -58,7 +59,7 @@ class Leader:
 
 
 class Agent:
-    """An agent's end of a channel: what it has in force follows from the messages by `protocol.receive`, as in the real agent.
+    """An agent's end of a channel: what it has in force follows from the messages by `protocol.follow`, as in the real agent.
 
     A thread reads them, and answers pings at once.
     """
@@ -89,7 +90,7 @@ class Agent:
         message = self._messages.get(timeout=PATIENCE_SECONDS)
         if isinstance(message, ConnectionClosed):
             raise message
-        self.view = protocol.receive(message, self.view, self.address)
+        self.view = protocol.follow(from_controller(message), self.view, self.address)
         return message
 
     def follow(self, acknowledge: bool = True) -> tuple[int, int]:

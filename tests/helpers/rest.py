@@ -10,7 +10,7 @@ from referencing.jsonschema import DRAFT202012
 from webob import Request, Response
 
 from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
-from sopa_ryu.channel.traces import FlowLabels
+from sopa_ryu.channel.messages import FlowLabels
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication

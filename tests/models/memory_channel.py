@@ -11,7 +11,7 @@ from websockets.frames import Close
 
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.mcs import HostList
-from sopa_ryu.channel.protocol import Ack, ProtocolError
+from sopa_ryu.channel.messages import Ack, ProtocolError
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
@@ -175,7 +175,7 @@ class MemoryController:
             ack = protocol.answer(text, self.now)
         except ProtocolError as error:
             raise AssertionError(f"the agent sent what no agent may: {text}: {error}") from error
-        if ack is None:
-            self.send_snapshot()
-        else:
+        if isinstance(ack, Ack):
             self._on_ack(ack)
+        else:
+            self.send_snapshot()

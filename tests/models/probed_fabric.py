@@ -12,7 +12,7 @@ from math import prod
 from sopa_ryu.agent.paths.avoided import Up
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import PathHealth
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.messages import Stream
 from topologies import Clos, Host, Switch
 
 DELAY, DEADLINE, TICK, INTERVAL = 0.001, 0.03, 0.05, 0.02

@@ -7,18 +7,17 @@ what must hold at every moment. `Agent` answers as the host agent does, by the s
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sopa_ryu.agent.mcs_peers import McsPeers
-from sopa_ryu.channel import mcs, protocol
+from sopa_ryu.channel import mcs, messages, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.claims import CLAIM_SECONDS, ClaimError
 from sopa_ryu.channel.effects import Accept, Completed, Cut, Effect, Reject, Wake
+from sopa_ryu.channel.messages import GapError, HostChange, LowerTermError, ProtocolError, Snapshot
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.channel.protocol import GapError, LowerTermError, ProtocolError
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree, Host
 
@@ -73,12 +72,12 @@ class Agent:
         if its is None or not its.to_agent:
             return False
         text = its.to_agent.popleft()
-        kind = json.loads(text)["type"]
+        message = messages.from_controller(text)
+        kind = message.__struct_config__.tag
         if kind != "ping":
-            self.kinds.append(kind)
+            self.kinds.append(str(kind))
         try:
-            view = protocol.receive(text, self.view, TREE.ip(self.host))
-            change = protocol.hosts_named(text) if self.peers is not None else None
+            view = protocol.follow(message, self.view, TREE.ip(self.host))
         except GapError:
             assert self.failed, "a delta follows what was sent before"
             its.to_controller.append(protocol.RESYNC)
@@ -94,8 +93,9 @@ class Agent:
                 self.failed = True
                 its.to_controller.append(protocol.RESYNC)
                 return True
-            if self.peers is not None and change is not None:
-                self.peers.follow(change)
+            change = message.hosts if isinstance(message, Snapshot) else message
+            if self.peers is not None and isinstance(change, HostChange):
+                self.peers.follow(change, whole=change is not message)
             self.failed = view is self.view if kind == "snapshot" else self.failed
             self.view = view
         its.to_controller.append(protocol.ack(self.view, self.refused, self.peers and self.peers.number))
@@ -241,7 +241,7 @@ class PushChannel:
     def _note(self, session: AgentSession, text: str | bytes) -> None:
         with contextlib.suppress(ProtocolError):
             ack = protocol.answer(text, self.view)
-            if ack is not None and ack.epoch == self.view.epoch and self.settled:
+            if isinstance(ack, messages.Ack) and ack.epoch == self.view.epoch and self.settled:
                 version = min(ack.version, self.view.version)
                 self._acknowledged[session] = max(version, self._acknowledged.get(session, 0))
 

@@ -1,15 +1,14 @@
 """A leader and relays in memory, with the channels between them, on a virtual clock; relays and leader are `PushChannel`."""
 
-import json
 from collections.abc import Callable, Collection, Iterator
 
 from sopa_ryu.agent.mcs_peers import McsPeers, Use
-from sopa_ryu.channel import relayed, relayed_mcs
+from sopa_ryu.channel import relayed
 from sopa_ryu.channel.handed_mcs import HandedMcsHosts
 from sopa_ryu.channel.mcs import ChannelKind
+from sopa_ryu.channel.messages import encode
 from sopa_ryu.channel.relay_desk import RelayDesk
-from sopa_ryu.channel.relayed import Relayed
-from sopa_ryu.channel.relayed_mcs import News
+from sopa_ryu.channel.relayed import Hosts, News, Relayed
 from tests.models.push_channel import TREE, Agent, PushChannel
 from topologies import Host
 
@@ -129,14 +128,11 @@ class RelayedChannels:
             relay.uplink, former = self.desk.entered(name, "192.0.2.1", object())
             assert former is None
             relay.mcs.opened()
-            hosts = json.loads(relayed.hosts([]))
-            if self.old & {name, LEADER}:
-                del hosts["mcs"]
-            self.desk.received(relay.uplink, json.dumps(hosts))
+            self.desk.received(relay.uplink, encode(Hosts((), traces=True, mcs=not self.old & {name, LEADER})))
         while (told := relay.mcs.take()) is not None:
-            self.desk.received(relay.uplink, relayed_mcs.told_text(told))
+            self.desk.received(relay.uplink, encode(told))
         self.desk.bring()
         while (text := self.desk.due(relay.uplink)) is not None:
-            for news in relayed.read_down(text, len(HOSTS)):
+            for news in relayed.from_leader(text, len(HOSTS)):
                 assert isinstance(news, News)
                 relay.mcs.follow(news)

@@ -9,6 +9,7 @@ from functools import partial
 
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.effects import Completed, Effect, Wake
+from sopa_ryu.channel.messages import from_controller
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.effects import Effects
@@ -291,7 +292,9 @@ class SimulatedFabric:
             match effect:
                 case Wake(session):
                     while (text := self.notifier.due(session, self.now)) is not None:
-                        view = protocol.receive(text, self.agents[session.host], self.tree.ip(session.host))
+                        view = protocol.follow(
+                            from_controller(text), self.agents[session.host], self.tree.ip(session.host)
+                        )
                         self.agents[session.host] = view
                         answer = protocol.ack(view, 0)
                         self._carry_out_for_agents(self.notifier.received(session, answer, self.now))

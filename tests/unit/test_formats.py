@@ -15,15 +15,14 @@ import pytest
 
 from flowrules import label
 from sopa_ryu.agent.agent_options import Options, parse_arbiter
-from sopa_ryu.channel import arbiter, mcs, protocol, relayed, relayed_mcs, traces
+from sopa_ryu.channel import mcs, messages, protocol, relayed
+from sopa_ryu.channel.arbiter_notifier import asked_term
 from sopa_ryu.channel.client import ClientOptionError, channel_url
 from sopa_ryu.channel.mcs import HostList
+from sopa_ryu.channel.messages import GapError, LowerTermError, Outcome, Stream, TraceRequest
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
-from sopa_ryu.channel.probes import Stream
-from sopa_ryu.channel.protocol import GapError, LowerTermError
 from sopa_ryu.channel.relay_desk import RelayDesk
-from sopa_ryu.channel.relayed_mcs import News, Told
-from sopa_ryu.channel.traces import Answer, Outcome, Request
+from sopa_ryu.channel.relayed import Begun, Changed, Hosts, News, Told
 from sopa_ryu.cluster import address, gateway, records
 from sopa_ryu.cluster.gateway import HistoryGone, WatchReader
 from sopa_ryu.cluster.troubles import Trouble, TroubleError
@@ -71,9 +70,9 @@ def without_details(problem: object) -> str:
 
 
 READERS: dict[str, Callable[..., str]] = {
-    "acknowledged": lambda text: str(protocol.answer(text, IN_FORCE)),
+    "acknowledged": lambda text, times="1": str(protocol.answer(text * int(times), IN_FORCE)),
     "acknowledged_at": lambda now, acknowledged: str(protocol.answer(protocol.ack(view(acknowledged), 0), view(now))),
-    "term_of_an_arbiter": lambda text: str(arbiter.asked_term({"term": [text]})),
+    "term_of_an_arbiter": lambda text: str(asked_term({"term": [text]})),
     "agent": lambda **said: str(mcs.requested({name: [value] for name, value in said.items()})),
     "record": lambda key, change, without="": str(
         records.read(key, changed(records.write(RECORDS[key]), change, without))
@@ -93,7 +92,7 @@ class Readers:
         self._lists = ProbeLists()
         self._desk = RelayDesk(TREE, self._lists)
         self._relay, _ = self._desk.entered("r1", "192.0.2.1", object())
-        self._desk.received(self._relay, relayed.hosts({0}))
+        self._desk.received(self._relay, messages.encode(Hosts((0,), traces=True, mcs=True)))
         self._desk.bring()
         while self._desk.due(self._relay) is not None:
             pass
@@ -129,34 +128,36 @@ class Readers:
         return self._received(protocol.snapshot(view(sent), HERE), view(held, {"a0_0": "down"}))
 
     def _received(self, text: str, held: View | None) -> str:
-        found = protocol.receive(text, held, HERE)
+        found = protocol.follow(messages.from_controller(text), held, HERE)
         return (
             "nothing changes" if found is held else f"in force: {found.epoch}.{found.version}" if found else "nothing"
         )
 
     def do_list(self, change: str) -> str:
-        right = mcs.change(HostList(1, frozenset(), 1, True), HostList(2, frozenset([HERE]), 1, True))
-        return str(protocol.hosts_named(changed(right, change)))
+        right = protocol.host_change(HostList(1, frozenset(), 1, True), HostList(2, frozenset([HERE]), 1, True))
+        return str(messages.from_controller(changed(right, change)))
 
     def do_trace(self, change: str, times: str = "1") -> str:
         fields = json.loads(change)
         if "streams" in fields:
             fields["streams"] *= int(times)
-        right = traces.request_text(Request(3, (Stream(IPv4Address("10.2.1.3"), 0, 1),), 20, 10.0))
-        return str(protocol.trace_asked(changed(right, json.dumps(fields))))
+        right = messages.encode(
+            TraceRequest(3, count=20, interval_ms=10.0, streams=(Stream(IPv4Address("10.2.1.3"), 0, 1),))
+        )
+        return str(messages.from_controller(changed(right, json.dumps(fields))))
 
     def do_traced(self, change: str, times: str = "1", **octets: str) -> str:
         """Receive an answer; ``probes`` and ``labels`` are given as octets."""
         fields = json.loads(change)
         fields |= {name: b64encode(bytes.fromhex(its) * int(times)).decode() for name, its in octets.items()}
-        right = traces.answer_text(Answer(3, (Outcome(0, 0, 5),), done=True))
-        return str(protocol.traced(changed(right, json.dumps(fields))))
+        right = messages.encode(*messages.trace_answers(3, (Outcome(0, 0, 5),), done=True))
+        return str(messages.from_agent(changed(right, json.dumps(fields))))
 
     def do_relay(self, text: str) -> str:
         return self._from_relay(text)
 
     def do_relay_tells(self, change: str) -> str:
-        return self._from_relay(changed(relayed_mcs.told_text(Told(1, {1: [0]}, [], [], [])), change))
+        return self._from_relay(changed(messages.encode(Told(1, (Begun(1, (0,)),), (), (), ())), change))
 
     def do_reports(self, place: str, length: str) -> str:
         """Receive so many bytes of a relay's report."""
@@ -171,10 +172,10 @@ class Readers:
         return "taken"
 
     def do_leader(self, text: str) -> str:
-        return str(list(relayed.read_down(text, len(HOSTS))))
+        return str(list(relayed.from_leader(text, len(HOSTS))))
 
     def do_leader_tells(self, change: str) -> str:
-        return self.do_leader(changed(relayed_mcs.news_text(News(1, True, {1: [0]}, {1: []})), change))
+        return self.do_leader(changed(messages.encode(News(1, True, (Changed(1, (0,), ()),))), change))
 
     def do_etcd(self, status: str, code: str, text: str) -> str:
         """Say what an error of etcd's gateway means, as an answer and in a stream."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sopa_ryu.channel.arbiter import REPORTED
+from sopa_ryu.channel.messages import REPORTED
 from tests.helpers.browser import Page
 from tests.helpers.waiting import Containing, eventually
 from tests.web.conftest import Shown

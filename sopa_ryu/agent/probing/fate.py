@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.messages import Stream
 
 
 class Fate(NamedTuple):

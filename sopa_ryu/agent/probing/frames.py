@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from flowrules.label import OPTION_LENGTH, OPTION_TYPE, Carrier, carrier_mac, option
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.messages import Stream
 
 PORT = 862
 """STAMP's, of both ends."""

@@ -17,7 +17,7 @@ from sopa_ryu.agent.paths.path_table import Label
 from sopa_ryu.agent.probing.evidence import MAX_LUCK, Left, Probed, Run, Usual, luck
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.loss_window import CHANCE, Excess, LossWindow
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.messages import Stream
 
 MANY_RACKS = 3
 """Hosts of so many racks do not fall silent at once."""

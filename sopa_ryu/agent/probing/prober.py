@@ -21,7 +21,7 @@ from sopa_ryu.agent.probing.reports import report
 from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, Schedule
 from sopa_ryu.agent.probing.streams import Record, Streams, StreamState
 from sopa_ryu.agent.probing.traces import Trace, Traced, TraceError
-from sopa_ryu.channel.probes import Assignment, Report, Stream
+from sopa_ryu.channel.messages import Assignment, Report, Stream
 
 LOG = logging.getLogger("sopa.agent")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sopa_ryu.agent.probing.streams import Streams, Tally
-from sopa_ryu.channel.probes import MAX_STREAMS, Report
+from sopa_ryu.channel.messages import MAX_STREAMS, Report, packed
 
 
 def report(streams: Streams, number: int, dropped: int, now_ns: int) -> Report:
@@ -23,4 +23,4 @@ def report(streams: Streams, number: int, dropped: int, now_ns: int) -> Report:
     for state in told[:MAX_STREAMS]:
         found.append(state.tally.counts(state.stream))
         state.tally, state.told = Tally(), now_ns
-    return Report(number, tuple(found), dropped)
+    return Report(number, packed(found), dropped)

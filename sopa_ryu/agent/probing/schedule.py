@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sopa_ryu.channel.probes import PROBE_BYTES, Assignment, Stream
+from sopa_ryu.channel.messages import PROBE_BYTES, Assignment, Stream
 
 MAX_RATE = 200.0
 """Probes a second of a host, in all."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sopa_ryu.agent.probing.delays import MS, Delays
 from sopa_ryu.agent.probing.fate import Fate
-from sopa_ryu.channel.probes import Counts, Stream
+from sopa_ryu.channel.messages import Counts, Stream
 
 NUMBERS = 1 << 32
 UNKNOWN_NS, FORGOTTEN_NS = 2_000 * MS, 10_000 * MS

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from sopa_ryu.agent.probing.delays import MS
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.stream_state import FORGOTTEN_NS, Record, Refusal, StreamState, Tally
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.messages import Stream
 
 __all__ = ["FORGOTTEN_NS", "PAUSE_NS", "Record", "Refusal", "StreamState", "Streams", "Tally"]
 

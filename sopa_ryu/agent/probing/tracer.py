@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 from sopa_ryu.agent.probing.traces import Traced, TraceError
-from sopa_ryu.channel import traces
-from sopa_ryu.channel.probes import Stream
-from sopa_ryu.channel.traces import BACK, LOST, LOST_BACK, LOST_OUT, Answer, Cancel, Outcome, Request
+from sopa_ryu.channel import messages
+from sopa_ryu.channel.messages import BACK, LOST, LOST_BACK, LOST_OUT, Outcome, Stream, TraceRequest
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -39,22 +38,13 @@ class Tracer:
         self._number = 0
         self._task: asyncio.Task[None] | None = None
 
-    def follow(self, asked: Request | Cancel, send: Send) -> None:
-        """Begin a trace, or end it."""
-        if isinstance(asked, Request):
-            self.begin(asked, send)
-        else:
-            self.cancel(asked)
-
-    def begin(self, request: Request, send: Send) -> None:
-        """Begin to send a trace's probes, in place of one before; the answers are sent by ``send``, which may fail by `OSError`."""
-        self.end()
-        self._number = request.number
-        self._task = asyncio.create_task(self._trace(request, send))
-
-    def cancel(self, cancel: Cancel) -> None:
-        """End a trace that is not wanted any more."""
-        if cancel.number == self._number:
+    def follow(self, request: TraceRequest, send: Send) -> None:
+        """Begin a trace, in place of one before, or end it; ``send``, which may fail by `OSError`, sends the answers."""
+        if not request.cancel:
+            self.end()
+            self._number = request.number
+            self._task = asyncio.create_task(self._trace(request, send))
+        elif request.number == self._number:
             self.end()
 
     def end(self) -> None:
@@ -63,9 +53,9 @@ class Tracer:
             self._task.cancel()
             self._task = None
 
-    async def _trace(self, request: Request, send: Send) -> None:
+    async def _trace(self, request: TraceRequest, send: Send) -> None:
         places = {stream: place for place, stream in enumerate(request.streams)}
-        left = request.probes * len(request.streams)
+        left = request.count * len(request.streams)
         try:
             for streams, probes in parts(request):
                 if self.prober is None:
@@ -73,21 +63,22 @@ class Tracer:
                 found = await self.prober.trace(streams, probes, request.interval_ms / 1000)
                 left -= len(streams) * probes
                 outcomes = [Outcome(places[its.stream], _fate(its), its.delay_ns) for its in found]
-                for answer in traces.in_messages(request.number, outcomes, done=not left):
-                    await send(traces.answer_text(answer))
+                for answer in messages.trace_answers(request.number, outcomes, done=not left):
+                    await send(messages.encode(answer))
         except TraceError as error:
+            [answer] = messages.trace_answers(request.number, (), done=True, problem=str(error))
             with contextlib.suppress(OSError):
-                await send(traces.answer_text(Answer(request.number, done=True, problem=str(error))))
+                await send(messages.encode(answer))
         except OSError as error:
             LOG.info("trace %d ends: its answers cannot be sent: %s", request.number, error)
 
 
-def parts(request: Request) -> Iterator[tuple[Sequence[Stream], int]]:
+def parts(request: TraceRequest) -> Iterator[tuple[Sequence[Stream], int]]:
     """Yield streams and probes of each for the parts of a trace, none of which lasts much longer than `PART_SECONDS`."""
     at_once = max(1, int(PART_SECONDS * 1000 / request.interval_ms))
-    rounds = min(request.probes, max(1, at_once // len(request.streams)))
-    for first in range(0, request.probes, rounds):
-        probes = min(rounds, request.probes - first)
+    rounds = min(request.count, max(1, at_once // len(request.streams)))
+    for first in range(0, request.count, rounds):
+        probes = min(rounds, request.count - first)
         for at in range(0, len(request.streams), at_once):
             yield request.streams[at : at + at_once], probes
 

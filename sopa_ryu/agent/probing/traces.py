@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sopa_ryu.agent.probing.streams import Streams, StreamState
-from sopa_ryu.channel.probes import MAX_STREAMS, Stream
+from sopa_ryu.channel.messages import MAX_STREAMS, Stream
 
 MAX_PROBES = 100_000
 MIN_INTERVAL = 1.0 / 500

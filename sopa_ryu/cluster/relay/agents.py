@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 from websockets.frames import CloseCode
 
-from sopa_ryu.channel import mcs, probes, protocol
+from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.claims import CLAIM_SECONDS, ClaimError
 from sopa_ryu.channel.effects import Accept, Completed, Cut, Effect, Reject, Wake
@@ -153,7 +153,7 @@ class AgentsChannel:
         transport.set_protocol(socket)
         query = parse_qs(claim.query)
         policy, variant = mcs.requested(query)
-        probing = query.get(probes.ASKED) == ["1"]
+        probing = query.get(protocol.PROBES) == ["1"]
         session, effects = self.notifier.connected(
             claim.host, claim.peer, query.get("carrier", [None])[0], socket, clock.now(), policy, variant, probing
         )

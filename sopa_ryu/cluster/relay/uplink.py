@@ -15,13 +15,13 @@ from typing import NoReturn
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import WebSocketException
 
-from sopa_ryu.channel import relayed, relayed_mcs
+from sopa_ryu.channel import relayed
 from sopa_ryu.channel.client import ControllerAddress
 from sopa_ryu.channel.effects import Effect
 from sopa_ryu.channel.handed_mcs import HandedMcsHosts
+from sopa_ryu.channel.messages import ProtocolError, encode
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.channel.protocol import ProtocolError
-from sopa_ryu.channel.relayed import Asked, Forged, Given, RelayedError
+from sopa_ryu.channel.relayed import Answered, Asked, Forged, Given, Hosts, Traced
 from topologies import Host
 
 LOG = logging.getLogger("sopa.relay")
@@ -71,28 +71,19 @@ class Uplink:
             if leader is None:
                 self._notifier.probe_lists.take_waiting()
             else:
-                try:
-                    loss = await self._address(leader).attend(
-                        self._path,
-                        partial(self._attend, leader),
-                        OPEN_SECONDS,
-                        ping=PING_SECONDS,
-                        max_bytes=relayed.MAX_DOWN_BYTES,
+                work, most = partial(self._attend, leader), relayed.MAX_DOWN_BYTES
+                loss = await self._address(leader).attend(
+                    self._path, work, OPEN_SECONDS, ping=PING_SECONDS, max_bytes=most
+                )
+                if loss.error is not None and loss.problem != self._problem:
+                    self._problem = loss.problem
+                    LOG.warning(
+                        "the leader at %s does not take what agents report of their probes: %s; they go on with the streams that "
+                        "they have",
+                        leader,
+                        loss.problem,
                     )
-                    if loss.error is not None:
-                        self._say(leader, loss.problem)
-                except RelayedError as error:
-                    self._say(leader, str(error))
             await asyncio.sleep(RETRY_SECONDS)
-
-    def _say(self, leader: str, problem: str) -> None:
-        if problem != self._problem:
-            LOG.warning(
-                "the leader at %s does not take what agents report of their probes: %s; they go on with the streams that they have",
-                leader,
-                problem,
-            )
-        self._problem = problem
 
     async def _attend(self, leader: str, channel: ClientConnection) -> str:
         self._problem = ""
@@ -108,7 +99,7 @@ class Uplink:
         finally:
             self._mcs.ended()
             reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError, WebSocketException, RelayedError):
+            with contextlib.suppress(asyncio.CancelledError, WebSocketException, ProtocolError):
                 await reading
         return ""
 
@@ -118,15 +109,17 @@ class Uplink:
         while not reading.done() and self._leader() == leader:
             if lists.changes != known and loop.time() >= next_hosts:
                 known, next_hosts = lists.changes, loop.time() + HOSTS_SECONDS
-                await channel.send(relayed.hosts(self._places[host] for host in lists.hosts()))
+                places = tuple(sorted(self._places[host] for host in lists.hosts()))
+                await channel.send(encode(Hosts(places, traces=True, mcs=True)))
             if waiting := lists.take_waiting():
                 await channel.send(waiting)
             if answers := self._notifier.tracing.handed():
-                await channel.send(relayed.traced((self._places[host], text) for host, text in answers))
+                rows = (Answered(self._places[host], text) for host, text in answers)
+                await channel.send(encode(Traced(tuple(rows))))
             if loop.time() >= next_mcs:
                 next_mcs = loop.time() + HOSTS_SECONDS
                 while (told := self._mcs.take()) is not None:
-                    await channel.send(relayed_mcs.told_text(told))
+                    await channel.send(encode(told))
                     await asyncio.sleep(0)
             await asyncio.wait([reading], timeout=FEED_SECONDS)
         if reading.done():
@@ -134,7 +127,7 @@ class Uplink:
 
     async def _read(self, channel: ClientConnection) -> None:
         async for message in channel:
-            for turn, entry in enumerate(relayed.read_down(message, len(self._hosts)), 1):
+            for turn, entry in enumerate(relayed.from_leader(message, len(self._hosts)), 1):
                 match entry:
                     case Given(place, number, text):
                         self._carry_out(self._notifier.assign(self._hosts[place], number, text))
@@ -151,4 +144,4 @@ class Uplink:
         try:
             self._carry_out(self._notifier.ask(host, text))
         except ProtocolError as error:
-            raise RelayedError(f"what it asks {host} is no trace: {error}") from error
+            raise ProtocolError(f"what it asks {host} is no trace: {error}") from error

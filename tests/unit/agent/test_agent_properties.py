@@ -15,7 +15,7 @@ from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.protocol import Ack
+from sopa_ryu.channel.messages import Ack
 from sopa_ryu.fabric.view import View
 from tests.models.memory_channel import MemoryController
 from tests.models.memory_labeller import MemoryInterface, MemoryLabeller, host_agent

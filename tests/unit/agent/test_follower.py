@@ -20,8 +20,9 @@ from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.channel import mcs, protocol
+from sopa_ryu.channel import protocol
 from sopa_ryu.channel.mcs import ChannelKind, HostList
+from sopa_ryu.channel.messages import TraceAnswer, from_agent
 from sopa_ryu.fabric.view import View
 from tests.helpers.agent_log import log_lines
 from tests.helpers.golden import Step, play, scripts
@@ -81,7 +82,7 @@ class Messages:
         return self._receive(protocol.delta(self.views.get(base) or view(base, []), self.views[number]))
 
     def do_hosts(self, before: str, after: str) -> str:
-        return self._receive(mcs.change(hosts(before), hosts(after)))
+        return self._receive(protocol.host_change(hosts(before), hosts(after)))
 
     def do_wrong_snapshot(self, number: str, change: str) -> str:
         return self._receive(json.dumps(json.loads(protocol.snapshot(view(number, []), ADDRESS)) | json.loads(change)))
@@ -129,7 +130,7 @@ class Messages:
                 streams = ", ".join(f"{each.destination} {each.up1} {each.up2}" for each in assignment.streams)
                 return f"probes {streams} every {assignment.interval_ms:g} ms; " + self._answer(answer)
             case Trace(asked, answer):
-                return f"{type(asked).__name__.lower()} of trace {asked.number}; " + self._answer(answer)
+                return f"{'cancel' if asked.cancel else 'request'} of trace {asked.number}; " + self._answer(answer)
             case Leave(code, reason, _):
                 return f"leaves with {code}: {reason}"
 
@@ -139,8 +140,8 @@ class Messages:
             number = f", hosts {its['mcs']}" if "mcs" in its else ""
             said = f"acknowledges {its['epoch']}.{its['version']}, {its['refused']} refused{number}"
         elif its["type"] == "traced":
-            traced = protocol.traced(answer.text)
-            assert traced is not None
+            traced = from_agent(answer.text)
+            assert isinstance(traced, TraceAnswer)
             said = f"of the flow: {traced.flow.labels if traced.flow is not None else traced.problem}"
         else:
             said = f"asks for a snapshot after {answer.delay:g} s"
@@ -215,7 +216,7 @@ class AtWork:
         its = self.controllers[name]
         before, its.hosts = its.hosts, hosts(text)
         if before is not None:
-            its.say(mcs.change(before, its.hosts))
+            its.say(protocol.host_change(before, its.hosts))
 
     def do_refuse(self, changes: str = "0", sweeps: str = "0") -> None:
         assert self.mcs is not None

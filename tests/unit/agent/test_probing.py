@@ -15,7 +15,7 @@ from sopa_ryu.agent.probing.frames import ProbeFrame, read
 from sopa_ryu.agent.probing.reports import report
 from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, MAX_RATE, Schedule
 from sopa_ryu.agent.probing.streams import FORGOTTEN_NS, PAUSE_NS, Record, Streams
-from sopa_ryu.channel.probes import MAX_STREAMS, PROBE_BYTES, Assignment, Stream
+from sopa_ryu.channel.messages import MAX_STREAMS, PROBE_BYTES, RECORD_BYTES, Assignment, Stream, unpacked
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.probe_frames import HERE, PATHS, THERE, ends
 
@@ -241,10 +241,11 @@ def test_a_report_has_what_was_decided_since_the_last_and_no_more_than_fits() ->
     assert streams.take(line.answer(number, now + 1)._replace(ssid=apart.ssid)) == []
     assert apart.decisions[0].came_back
     first, second, third = (report(streams, 7, dropped, now) for dropped in (5, 0, 0))
-    assert (first.number, first.dropped, len(first.counts)) == (7, 5, MAX_STREAMS)
-    assert sorted(one.stream for one in first.counts + second.counts) == sorted(paths)
-    assert third.counts == ()
-    assert first.counts[0] == (paths[0], 1, 0, 0, 0, 3500, 3500)
+    assert (first.number, first.dropped, len(first.streams)) == (7, 5, MAX_STREAMS * RECORD_BYTES)
+    counts = list(unpacked(first.streams + second.streams))
+    assert sorted(one.stream for one in counts) == sorted(paths)
+    assert third.streams == b""
+    assert counts[0] == (paths[0], 1, 0, 0, 0, 3500, 3500)
 
 
 HOPS = st.integers(0, 255).flatmap(lambda up1: st.tuples(st.just(up1), st.integers(255 * (up1 == 255), 255)))
@@ -275,5 +276,5 @@ def test_what_a_host_remembers_of_a_silent_path_is_bounded() -> None:
     for number in range(3000):  # a minute
         line.probe("out")
         if number % 50 == 0:
-            told += sum(one.probes for one in report(line.streams, 1, 0, line.now).counts)
+            told += sum(one.probes for one in unpacked(report(line.streams, 1, 0, line.now).streams))
     assert 3001 - 2 * 50 - 100 - 4 <= told <= 3001

@@ -18,7 +18,7 @@ from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import Change
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.messages import Stream
 from sopa_ryu.fabric.view import View
 from tests.helpers.agent_log import log_lines
 from tests.helpers.golden import Step, play, scripts

@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 
 from sopa_ryu.agent.probing.tracer import Tracer, parts
 from sopa_ryu.agent.probing.traces import Traced, TraceError
-from sopa_ryu.channel import protocol, traces
-from sopa_ryu.channel.probes import Stream
-from sopa_ryu.channel.traces import BACK, LOST, LOST_BACK, LOST_OUT, Answer, Cancel, Request
+from sopa_ryu.channel import messages
+from sopa_ryu.channel.messages import BACK, LOST, LOST_BACK, LOST_OUT, Stream, TraceAnswer, TraceRequest
 
 FAR = IPv4Address("10.2.1.3")
 PATHS = tuple(Stream(FAR, up1, up2) for up2 in (0, 1) for up1 in (0, 1))
+
+
+def asking(number: int, count: int, paths: tuple[Stream, ...] = PATHS, interval: float = 10.0) -> TraceRequest:
+    return TraceRequest(number, count=count, interval_ms=interval, streams=paths)
 
 
 class Probes:
@@ -34,15 +37,15 @@ class Probes:
                 for number in range(count) for its in streams]  # fmt: skip
 
 
-def traced(tracer: Tracer, *requests: Request | Cancel, closed: bool = False) -> list[Answer]:
+def traced(tracer: Tracer, *requests: TraceRequest, closed: bool = False) -> list[TraceAnswer]:
     """Let a tracer follow requests as soon as the one before is under way; return what it sends."""
-    said: list[Answer] = []
+    said: list[TraceAnswer] = []
 
     async def send(text: str) -> None:
         if closed:
             raise OSError("closed")
-        answer = protocol.traced(text)
-        assert answer is not None
+        answer = messages.from_agent(text)
+        assert isinstance(answer, TraceAnswer)
         said.append(answer)
 
     async def main() -> None:
@@ -58,7 +61,7 @@ def traced(tracer: Tracer, *requests: Request | Cancel, closed: bool = False) ->
 
 def test_every_probe_is_answered_for_in_parts_of_a_second() -> None:
     probes = Probes()
-    said = traced(Tracer(probes), Request(9, PATHS, 60, 10.0))
+    said = traced(Tracer(probes), asking(9, 60))
     assert probes.asked == [(4, 25, 0.01), (4, 25, 0.01), (4, 10, 0.01)]
     assert [its.number for its in said] == [9, 9, 9]
     assert [(its.done, len(its.outcomes)) for its in said] == [(False, 100), (False, 100), (True, 40)]
@@ -69,32 +72,34 @@ def test_every_probe_is_answered_for_in_parts_of_a_second() -> None:
 
 @given(st.integers(1, 1024), st.integers(1, 1000), st.floats(5.0, 1000.0))
 def test_parts_are_the_whole_and_none_is_long(streams: int, probes: int, interval: float) -> None:
-    if streams * probes > traces.MAX_PROBES:
+    if streams * probes > messages.MAX_PROBES:
         return
     paths = tuple(Stream(FAR, place // 255, place % 255) for place in range(streams))
     sent = dict.fromkeys(paths, 0)
-    for part, count in parts(Request(1, paths, probes, interval)):
+    for part, count in parts(asking(1, probes, paths, interval)):
         assert len(part) * count * interval <= max(1000.0, interval)
-        assert len(part) * count <= traces.MAX_FATES
+        assert len(part) * count <= messages.MAX_FATES
         for stream in part:
             sent[stream] += count
     assert set(sent.values()) == {probes}
 
 
 def test_a_prober_that_cannot_and_none_at_all_are_a_problem() -> None:
-    request = Request(9, PATHS, 1, 10.0)
-    assert traced(Tracer(Probes("it is down")), request) == [Answer(9, done=True, problem="it is down")]
+    request = asking(9, 1)
+    assert traced(Tracer(Probes("it is down")), request) == messages.trace_answers(
+        9, (), done=True, problem="it is down"
+    )
     [answer] = traced(Tracer(), request)
     assert "sends no probes" in answer.problem
 
 
 @pytest.mark.parametrize(("then", "answered"), [
-    ([Cancel(8)], [9]),  # another one's
-    ([Cancel(9)], []),
-    ([Request(10, PATHS, 1, 10.0)], [10]),
+    ([TraceRequest(8, cancel=True)], [9]),  # another one's
+    ([TraceRequest(9, cancel=True)], []),
+    ([asking(10, 1)], [10]),
 ])  # fmt: skip
-def test_a_trace_that_is_ended_says_nothing_more(then: list[Request | Cancel], answered: list[int]) -> None:
-    said = traced(Tracer(Probes()), Request(9, PATHS, 1, 10.0), *then)
+def test_a_trace_that_is_ended_says_nothing_more(then: list[TraceRequest], answered: list[int]) -> None:
+    said = traced(Tracer(Probes()), asking(9, 1), *then)
     assert [answer.number for answer in said] == answered
 
 
@@ -102,7 +107,7 @@ def test_a_trace_that_is_ended_says_nothing_more(then: list[Request | Cancel], a
 def test_a_channel_that_is_closed_ends_a_trace_quietly(problem: str) -> None:
     probes = Probes(problem)
     tracer = Tracer(probes)
-    traced(tracer, Request(9, PATHS, 100, 10.0), closed=True)
+    traced(tracer, asking(9, 100), closed=True)
     assert tracer._task is not None
     assert tracer._task.exception() is None
     assert len(probes.asked) == 1

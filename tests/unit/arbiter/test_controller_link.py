@@ -14,9 +14,10 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import serve
 
 from sopa_ryu.arbiter.controller_link import ControllerLink
-from sopa_ryu.channel import arbiter, protocol
+from sopa_ryu.channel import protocol
 from sopa_ryu.channel.client import ControllerAddress, Loss
-from sopa_ryu.channel.protocol import LEADER_HEADER, LowerTermError
+from sopa_ryu.channel.messages import ArbiterReport, LowerTermError
+from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
 from sopa_ryu.runtime.service_manager import notify
 from topologies import Failures, FatTree
@@ -25,12 +26,16 @@ TREE = FatTree(4)
 HEALTHY, FAILED = View(9, 1, Failures(TREE)), View(9, 2, Failures(TREE, {"c0_0": "down"}))
 
 
+def snapshot(view: View, term: int) -> str:
+    return protocol.snapshot(view, None, term=term)
+
+
 class Followed:
     def __init__(self, *urls: str) -> None:
         self.seen, self.ended = list[tuple[View, int]](), list[bool]()
         addresses = [ControllerAddress(url, lambda: None) for url in urls or ("http://192.0.2.1:8080",)]
         note, end = (lambda *its: self.seen.append(its)), (lambda: self.ended.append(True))
-        self.link = ControllerLink(addresses, note, end, lambda: {"batches": 3})
+        self.link = ControllerLink(addresses, note, end, lambda: ArbiterReport(batches=3))
 
     def hear(self, text: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.link._receive(text))
@@ -40,12 +45,12 @@ class Followed:
 def test_a_snapshot_brings_a_term_and_deltas_keep_it() -> None:
     its = Followed()
     assert its.hear(protocol.PING)["version"] == 0
-    answer = its.hear(arbiter.snapshot(HEALTHY, 77))
+    answer = its.hear(snapshot(HEALTHY, 77))
     assert (answer["type"], answer["version"], answer["report"]) == ("ack", 1, {"batches": 3})
     assert its.hear(protocol.delta(HEALTHY, FAILED))["version"] == 2
     its.hear(protocol.PING)
     assert its.seen == [(HEALTHY, 77), (FAILED, 77)]
-    its.hear(arbiter.snapshot(FAILED, 78))  # after another connection
+    its.hear(snapshot(FAILED, 78))  # after another connection
     assert its.seen[-1] == (FAILED, 78)
 
 
@@ -53,10 +58,10 @@ def test_a_gap_makes_it_ask_for_a_snapshot_and_nonsense_changes_nothing(caplog: 
     caplog.set_level(logging.INFO)
     its = Followed()
     assert its.hear(protocol.delta(HEALTHY, FAILED))["type"] == "resync"
-    its.hear(arbiter.snapshot(HEALTHY, 77))
+    its.hear(snapshot(HEALTHY, 77))
     others = [protocol.snapshot(FAILED, None), protocol.snapshot(FAILED, TREE.ip(next(TREE.hosts())), None, 78)]
-    terms = [arbiter.snapshot(FAILED, 0), arbiter.snapshot(FAILED, 1 << 63)]
-    for text in ("", "[]", *others, *terms, arbiter.snapshot(FAILED, 78).replace("c0_0", "c9_9")):
+    terms = [snapshot(FAILED, 0), snapshot(FAILED, 1 << 63)]
+    for text in ("", "[]", *others, *terms, snapshot(FAILED, 78).replace("c0_0", "c9_9")):
         assert its.hear(text)["version"] == 1
     assert its.link.refused == 7
     assert its.seen == [(HEALTHY, 77)]
@@ -73,14 +78,14 @@ def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixt
 def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_controller_asked() -> None:
     its = Followed("http://192.0.2.1:8080", "http://192.0.2.2:8080")
     leads, led = (View(epoch, 4, Failures(TREE), "sopa") for epoch in (9, 8))
-    its.hear(arbiter.snapshot(leads, 77))
+    its.hear(snapshot(leads, 77))
     for held in (leads, None):  # on the same channel, and on a new one
         its.link.view = held
         with pytest.raises(LowerTermError):
-            its.link._receive(arbiter.snapshot(led, 78))
+            its.link._receive(snapshot(led, 78))
     assert its.link.refused == 2
     assert its.seen == [(leads, 77)]
-    its.hear(arbiter.snapshot(led._replace(cluster=""), 79))  # of one controller, whose clock may have gone back
+    its.hear(snapshot(led._replace(cluster=""), 79))  # of one controller, whose clock may have gone back
     assert its.seen[-1] == (led._replace(cluster=""), 79)
     first = its.link.urls.url
     assert its.link._note(Loss("lower term", None, None)) == 0.0

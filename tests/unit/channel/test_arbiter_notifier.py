@@ -4,15 +4,17 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sopa_ryu.channel import arbiter, protocol
-from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier, asked_term
 from sopa_ryu.channel.claims import CLAIM_SECONDS, TakenClaimError
 from sopa_ryu.channel.effects import Accept, Cut, Reject, Wake
 from sopa_ryu.channel.keepalive import CUT_SECONDS
+from sopa_ryu.channel.messages import REPORTED, Ack, ArbiterReport, ProtocolError, Snapshot, from_agent, from_controller
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
@@ -33,22 +35,22 @@ def test_a_snapshot_has_the_term_and_no_host_and_deltas_follow() -> None:
     assert effects == [Wake(session)]
     text = its.due(session, 0.0)
     assert text is not None
-    assert arbiter.term_of(text) == its.term == (EPOCH << 12) + 1
-    assert protocol.receive(text, None, None) == HEALTHY
+    message = from_controller(text)
+    assert isinstance(message, Snapshot)
+    assert message.term == its.term == (EPOCH << 12) + 1
+    assert protocol.follow(message, None, None) == HEALTHY
     assert its.due(session, 0.0) is None
     views.append(FAILED)
     assert its.broadcast() == (1, [Wake(session)])
-    assert protocol.receive(its.due(session, 0.0) or "", HEALTHY, None) == FAILED
+    assert protocol.follow(from_controller(its.due(session, 0.0) or ""), HEALTHY, None) == FAILED
 
 
 def test_an_agents_snapshot_is_none_for_an_arbiter_and_the_other_way_round() -> None:
     address = TREE.ip(next(TREE.hosts()))
-    with pytest.raises(protocol.ProtocolError, match="not for an arbiter"):
-        protocol.receive(protocol.snapshot(HEALTHY, address), None, None)
-    with pytest.raises(protocol.ProtocolError, match=r"not for 10\.0\.0\.2"):
-        protocol.receive(arbiter.snapshot(HEALTHY, 5), None, address)
-    with pytest.raises(protocol.ProtocolError, match="term"):
-        arbiter.term_of(protocol.snapshot(HEALTHY, None))
+    with pytest.raises(ProtocolError, match="not for an arbiter"):
+        protocol.follow(from_controller(protocol.snapshot(HEALTHY, address)), None, None)
+    with pytest.raises(ProtocolError, match=r"not for 10\.0\.0\.2"):
+        protocol.follow(from_controller(protocol.snapshot(HEALTHY, None, term=5)), None, address)
 
 
 def test_a_second_arbiter_is_rejected_while_the_first_answers_and_takes_its_place_otherwise() -> None:
@@ -74,7 +76,7 @@ def test_terms_only_rise_whatever_the_controllers_clock_does(steps: list[tuple[i
     for epoch, restarts in steps:
         if restarts:
             its = notifier(epoch=EPOCH - 25 + epoch)
-            its.knows(arbiter.asked_term({"term": [str(last)]}))
+            its.knows(asked_term({"term": [str(last)]}))
         its.enter("192.0.2.1", None, 0.0)
         assert its.term > last
         last = its.term
@@ -86,20 +88,26 @@ def test_what_it_reports_is_shown_and_nothing_else() -> None:
     assert its.report() is None
     session, _ = its.enter("192.0.2.1", "connection", 0.0)
     its.due(session, 0.0)
-    more = {"more": 1, "late_batches": -1, "lease_ms": True}
-    for ack in (arbiter.ack(HEALTHY, 0, {**REPORT, **more}), protocol.ack(HEALTHY, 0)):
+    right = protocol.ack(HEALTHY, 0, report=ArbiterReport(**REPORT))
+    wrong = [json.dumps({"report": {"late_batches": -1}} | json.loads(protocol.ack(HEALTHY, 0)))]
+    for ack in (right.replace("{", '{"more": 1, '), protocol.ack(HEALTHY, 0), *wrong):
         its.received(session, ack, 0.1)
         report = its.report() or {}
         shown = [report[field] for field in ("reports", "peer", "since", "version")]
         assert shown == [REPORT, "192.0.2.1", 1000.0, 1]
-    assert arbiter.report_of(arbiter.ack(HEALTHY, 0, {"listen": "\n", "slot_ms": 3.2})) == {"slot_ms": 3.2}
+    assert session.refused == len(wrong)
+    with pytest.raises(ProtocolError, match="listen"):
+        from_agent(protocol.ack(HEALTHY, 0, report=ArbiterReport(listen="\n")))
 
 
 @settings(max_examples=40)
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text() | st.integers(),
-                    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(sorted(arbiter.REPORTED)), inner)))  # fmt: skip
+                    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(sorted(REPORTED)), inner)))  # fmt: skip
 def test_no_report_can_do_harm(value: Any) -> None:
-    for text in (json.dumps(value), json.dumps({"report": value})):
-        for name, kept in arbiter.report_of(text).items():
-            kind = arbiter.REPORTED[name]
-            assert isinstance(kept, (int, float) if kind is float else kind)
+    try:
+        ack = from_agent(json.dumps({"type": "ack", "epoch": 1, "version": 1, "report": value}))
+    except ProtocolError:
+        return
+    assert isinstance(ack, Ack)
+    for name, kept in msgspec.to_builtins(ack.report).items():
+        assert isinstance(kept, REPORTED[name])

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.mcs import HostChange, HostList
-from sopa_ryu.channel.protocol import ProtocolError
+from sopa_ryu.channel.mcs import HostList
+from sopa_ryu.channel.messages import HostChange, ProtocolError, Snapshot, from_controller
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
@@ -30,26 +30,29 @@ def test_messages_have_the_fields_of_the_contract() -> None:
     after = View(7, 5, Failures(TREE, delta["failed"]))
     assert json.loads(protocol.delta(IN_FORCE, after)) == delta
     # a later controller's fields are taken no notice of
-    assert protocol.receive(json.dumps({**snapshot, "more": 1}), None, ADDRESS) == IN_FORCE
-    assert protocol.receive(json.dumps({**delta, "more": 1}), IN_FORCE, ADDRESS) == after
+    assert protocol.follow(from_controller(json.dumps({**snapshot, "more": 1})), None, ADDRESS) == IN_FORCE
+    assert protocol.follow(from_controller(json.dumps({**delta, "more": 1})), IN_FORCE, ADDRESS) == after
 
 
 def test_a_snapshot_with_a_list_of_hosts_that_run_mcs_is_one_for_agents_that_know_none() -> None:
     its = HostList(4, frozenset([ADDRESS, IPv4Address("10.0.0.3")]), 3, True)
     text = protocol.snapshot(IN_FORCE, ADDRESS, its)
     assert json.loads(text)["mcs"] == ["10.0.0.2", "10.0.0.3"]
-    assert protocol.receive(text, None, ADDRESS) == IN_FORCE
-    assert protocol.hosts_named(text) == HostChange(4, True, its.hosts, frozenset(), 3, True)
-    assert protocol.hosts_named(protocol.snapshot(IN_FORCE, ADDRESS)) is None
+    assert protocol.follow(from_controller(text), None, ADDRESS) == IN_FORCE
+    whole, none = from_controller(text), from_controller(protocol.snapshot(IN_FORCE, ADDRESS))
+    assert isinstance(whole, Snapshot)
+    assert whole.hosts == HostChange(4, tuple(sorted(its.hosts)), (), 3, True)
+    assert isinstance(none, Snapshot)
+    assert none.hosts is None
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), FAILED), min_size=1, max_size=8))
 def test_deltas_over_any_number_of_versions_equal_a_snapshot(steps: list[tuple[int, dict[str, str]]]) -> None:
     sent = View(1, 1, Failures(TREE))
-    held = protocol.receive(protocol.snapshot(sent, ADDRESS), None, ADDRESS)
+    held = protocol.follow(from_controller(protocol.snapshot(sent, ADDRESS)), None, ADDRESS)
     for more, failed in steps:
         before, sent = sent, View(1, sent.version + more, Failures(TREE, failed))
-        held = protocol.receive(protocol.delta(before, sent), held, ADDRESS)
+        held = protocol.follow(from_controller(protocol.delta(before, sent)), held, ADDRESS)
         assert held == sent
 
 
@@ -57,7 +60,7 @@ def test_no_bytes_raise_anything_but_a_protocol_error() -> None:
     draw = random.Random("fuzz")
     delta = protocol.delta(IN_FORCE, View(7, 4, Failures(TREE)))
     good = [protocol.snapshot(IN_FORCE, ADDRESS), delta, protocol.ack(IN_FORCE, 0)]
-    texts: list[str | bytes] = ["", "[" * 100_000, b"\xff\xfe", "NaN", "1e999", '{"type": ["snapshot"]}']
+    texts: list[str | bytes] = ["", "[" * 100_000, b"\xff\xfe", '"\ud800"', "NaN", "1e999", '{"type": ["snapshot"]}']
     for _ in range(2000):
         octets = bytearray(draw.choice(good).encode())
         for _ in range(draw.randrange(1, 4)):
@@ -65,6 +68,6 @@ def test_no_bytes_raise_anything_but_a_protocol_error() -> None:
         texts.append(bytes(octets[: draw.randrange(len(octets) + 1)]))
     for text in texts:
         with contextlib.suppress(ProtocolError):
-            protocol.receive(text, IN_FORCE, ADDRESS)
+            protocol.follow(from_controller(text), IN_FORCE, ADDRESS)
         with contextlib.suppress(ProtocolError):
             protocol.answer(text, IN_FORCE)

@@ -16,7 +16,8 @@ from sopa_ryu.channel import protocol, relayed
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.mcs import ChannelKind
 from sopa_ryu.channel.mcs_hosts import LOST_SECONDS, SETTLE_SECONDS
-from sopa_ryu.channel.relayed_mcs import News
+from sopa_ryu.channel.messages import encode
+from sopa_ryu.channel.relayed import Hosts, News
 from sopa_ryu.fabric.view import View
 from tests.helpers.golden import Step, play, scripts
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
@@ -325,16 +326,16 @@ def test_after_any_events_all_that_run_mcs_scatter_to_each_other_and_to_nobody_e
 
 
 def test_of_several_messages_to_a_relay_the_last_makes_the_list_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sopa_ryu.channel.relayed_mcs.MAX_HOSTS", 2)
+    monkeypatch.setattr("sopa_ryu.channel.relayed.MAX_HOSTS", 2)
     its = RelayedChannels(2)
     for place, host in enumerate(HOSTS[:6]):
         its.connect(scattering(host), f"r{place % 2}")
     its.pass_seconds(15)
     its.break_off("r1")
     uplink, _ = its.desk.entered("r1", "192.0.2.1", object())
-    its.desk.received(uplink, relayed.hosts([]))
+    its.desk.received(uplink, encode(Hosts((), traces=True, mcs=True)))
     assert uplink in its.desk.bring()
-    read = [news for text in iter(lambda: its.desk.due(uplink), None) for news in relayed.read_down(text, len(HOSTS))]
+    read = [news for text in iter(lambda: its.desk.due(uplink), None) for news in relayed.from_leader(text, len(HOSTS))]
     parts = [news for news in read if isinstance(news, News)]
     assert [news.complete for news in parts] == [False, False, False, True]
-    assert sorted(place for news in parts for places in news.added.values() for place in places) == list(range(6))
+    assert sorted(place for news in parts for change in news.lists for place in change.added) == list(range(6))

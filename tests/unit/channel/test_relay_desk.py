@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.channel import relayed, trace_desk, traces
+from sopa_ryu.channel import relayed, trace_desk
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.effects import Effect, Hand
 from sopa_ryu.channel.handed_traces import HandedTraces
+from sopa_ryu.channel.messages import BACK, LOST, Outcome, TraceRequest, encode, from_controller, trace_answers
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
-from sopa_ryu.channel.protocol import trace_asked
 from sopa_ryu.channel.relay_desk import RelayDesk
-from sopa_ryu.channel.relayed import Asked, Forged, Relayed
+from sopa_ryu.channel.relayed import Answered, Asked, Forged, Hosts, Relayed, Traced
 from sopa_ryu.channel.trace_desk import State, Trace, UnableError
 from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
@@ -52,7 +52,7 @@ class Desk:
     def do_has(self, name: str, *places: str) -> str:
         """Let a relay name the hosts that it has."""
         before = self.lists.changes
-        again = self.its.received(self.channels[name], relayed.hosts(map(int, places)))
+        again = self.its.received(self.channels[name], encode(Hosts(tuple(map(int, places)), traces=True, mcs=True)))
         plan = "another plan is needed" if self.lists.changes != before else "the plan stays"
         return f"{plan}; {'lists are sent again' if again else 'nothing is sent again'}"
 
@@ -71,7 +71,7 @@ class Desk:
         return self._name(self.its.forged(HOSTS[int(place)], int(count)))
 
     def do_due(self, name: str) -> str:
-        said = [f"message {json.loads(text)['type']}\n" + "\n".join(map(str, relayed.read_down(text, len(HOSTS))))
+        said = [f"message {json.loads(text)['type']}\n" + "\n".join(map(str, relayed.from_leader(text, len(HOSTS))))
                 for text in iter(self.channels[name].due, None)]  # fmt: skip
         return "\n".join(said) or "nothing"
 
@@ -120,36 +120,37 @@ def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_
         for effect in effects:
             assert isinstance(effect, Hand)
             its.ask(effect.relay, effect.host, effect.text)
-        [asked] = [each for each in relayed.read_down(relay.due() or "", len(HOSTS)) if isinstance(each, Asked)]
+        [asked] = [each for each in relayed.from_leader(relay.due() or "", len(HOSTS)) if isinstance(each, Asked)]
         below.ask(HOSTS[asked.place], asked.text)
-        return trace_asked(below.due(HOSTS[0]) or "")
+        return from_controller(below.due(HOSTS[0]) or "")
 
     def hand_up() -> bool:
-        return its.received(relay, relayed.traced((HOSTS.index(host), text) for host, text in below.take()))
+        rows = (Answered(HOSTS.index(host), text) for host, text in below.take())
+        return its.received(relay, encode(Traced(tuple(rows))))
 
     for said, problem in (("", "no agent"), (json.dumps({"type": "hosts", "hosts": [0]}), "older version")):
         if said:  # of a relay of an earlier release
             its.received(relay, said)
         with pytest.raises(UnableError, match=problem):
             begin()
-    its.received(relay, relayed.hosts({0}))
+    its.received(relay, encode(Hosts((0,), traces=True, mcs=True)))
     trace, effects = begin()
     request = handed(effects)
-    assert isinstance(request, traces.Request)
+    assert isinstance(request, TraceRequest)
     assert below.due(HOSTS[0]) is None
 
-    answer = traces.Answer(request.number, (traces.Outcome(0, traces.BACK, 500), traces.Outcome(1, traces.LOST)))
+    [answer] = trace_answers(request.number, (Outcome(0, BACK, 500), Outcome(1, LOST)), done=False)
     with pytest.raises(ValueError, match="not asked"):
         below.answered(HOSTS[1], answer, 0.0)
     below.answered(HOSTS[0], answer, 0.0)
     assert not hand_up()
     assert [found.sent for found in trace.found] == [1, 1]
-    its.received(relay, relayed.traced([(5, traces.answer_text(answer))]))
+    its.received(relay, encode(Traced((Answered(5, encode(answer)),))))
     assert its.counts["foreign"] == 1
-    assert its.received(relay, relayed.traced([(0, "{}")])), "its relay has to count this"
-    assert list(relayed.read_down(relay.due() or "", len(HOSTS))) == [Forged(0, 1)]
+    assert its.received(relay, encode(Traced((Answered(0, "{}"),)))), "its relay has to count this"
+    assert list(relayed.from_leader(relay.due() or "", len(HOSTS))) == [Forged(0, 1)]
 
-    assert isinstance(handed(leader.cancel_trace(trace, 2.0)), traces.Cancel)
+    assert handed(leader.cancel_trace(trace, 2.0)) == TraceRequest(request.number, cancel=True)
     second, effects = begin()
     handed(effects)
     below.left(HOSTS[0], 3.0)

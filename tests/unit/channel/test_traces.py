@@ -4,26 +4,28 @@ import json
 from ipaddress import IPv4Address
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.channel import protocol, traces
-from sopa_ryu.channel.probes import Stream
-from sopa_ryu.channel.traces import Answer, Cancel, FlowLabels, FlowOf, Outcome, Request
+from sopa_ryu.channel import messages, protocol
+from sopa_ryu.channel.messages import FlowLabels, FlowOf, Outcome, ProtocolError, Stream, TraceAnswer, TraceRequest
 
 hops, ports, numbers = st.integers(0, 255), st.integers(0, 65535), st.integers(0, 2**62)
 addresses = st.integers(0x0A000000, 0x0AFFFFFF).map(IPv4Address)
 streams = st.lists(st.builds(Stream, addresses, hops, hops), min_size=1, max_size=20).map(tuple)
-probing = st.tuples(numbers, streams, st.integers(1, 1000), st.floats(5.0, 1000.0)).map(lambda its: Request(*its))
-flow = st.builds(FlowOf, hops, ports, ports)
-asking = st.tuples(numbers, addresses, flow).map(lambda its: Request(its[0], destination=its[1], flow=its[2]))
-requests = probing | asking | st.builds(Cancel, numbers)
+probing = st.builds(
+    TraceRequest, numbers, count=st.integers(1, 1000), interval_ms=st.floats(5.0, 1000.0), streams=streams
+)
+asking = st.builds(TraceRequest, numbers, addresses, st.builds(FlowOf, hops, ports, ports))
+requests = probing | asking | st.builds(TraceRequest, numbers, cancel=st.just(True))
 outcome = st.builds(Outcome, st.integers(0, 1023), st.integers(0, 3), st.integers(0, 2**32 - 1))
-outcomes = st.lists(outcome, max_size=traces.MAX_FATES).map(tuple)
-labels = st.lists(st.tuples(hops, hops), max_size=traces.MAX_LABELS).map(tuple)
+outcomes = st.lists(outcome, max_size=messages.MAX_FATES).map(tuple)
+labels = st.lists(st.tuples(hops, hops), max_size=messages.MAX_LABELS).map(tuple)
 flows = st.builds(FlowLabels, st.text(max_size=40), st.booleans(), st.integers(0, 8191), labels)
-answers = st.builds(Answer, numbers, outcomes, st.booleans(), st.text(max_size=300), st.none() | flows)
+of_probes = st.builds(messages.trace_answers, numbers, outcomes, st.booleans(), st.text(max_size=300)).map(
+    lambda its: its[0]
+)
+answers = of_probes | st.builds(messages.flow_answer, numbers, flows)
 junk: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=12),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
@@ -32,56 +34,58 @@ junk: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(requests, answers)
-def test_messages_are_read_as_they_were_written(request: Request | Cancel, answer: Answer) -> None:
-    assert protocol.trace_asked(traces.request_text(request)) == request
-    assert protocol.trace_asked(traces.request_text(request).encode()) == request
-    assert protocol.traced(traces.answer_text(answer)) == answer
+def test_messages_are_read_as_they_were_written(request: TraceRequest, answer: TraceAnswer) -> None:
+    assert messages.from_controller(messages.encode(request)) == request
+    assert messages.from_controller(messages.encode(request).encode()) == request
+    assert messages.from_agent(messages.encode(answer)) == answer
+
+
+@given(numbers, outcomes, flows)
+def test_outcomes_and_labels_are_unpacked_as_they_were_packed(
+    number: int, found: tuple[Outcome, ...], labelled: FlowLabels
+) -> None:
+    [answer] = messages.trace_answers(number, found, done=True)
+    assert answer.outcomes == found
+    assert messages.flow_answer(number, labelled).flow == labelled
 
 
 @given(outcomes, st.text(alphabet='ä"\\x', max_size=400))
 def test_answers_are_shorter_than_agents_may_send(found: tuple[Outcome, ...], problem: str) -> None:
-    text = traces.answer_text(Answer(2**62, found, True, problem))
-    assert len(text.encode()) <= protocol.MAX_ANSWER_BYTES or len(json.dumps(problem[: traces.MAX_PROBLEM])) > 1000
-    most = FlowLabels("x" * 40, True, 8191, ((255, 255),) * traces.MAX_LABELS)
-    assert len(traces.answer_text(Answer(2**62, done=True, flow=most)).encode()) <= protocol.MAX_ANSWER_BYTES
+    text = messages.encode(*messages.trace_answers(2**62, found, True, problem))
+    assert len(text.encode()) <= protocol.MAX_ANSWER_BYTES or len(json.dumps(problem[: messages.MAX_PROBLEM])) > 1000
+    most = FlowLabels("x" * 40, True, 8191, ((255, 255),) * messages.MAX_LABELS)
+    assert len(messages.encode(messages.flow_answer(2**62, most)).encode()) <= protocol.MAX_ANSWER_BYTES
 
 
 @given(requests, st.sampled_from(["number", "streams", "count", "interval_ms", "flow", "destination"]), junk)
 def test_a_request_with_a_wrong_field_is_rejected_or_as_bounded_as_a_right_one(
     request: Any, name: str, value: Any
 ) -> None:
-    message = json.loads(traces.request_text(request)) | {name: value}
+    message = json.loads(messages.encode(request)) | {name: value}
     try:
-        read = protocol.trace_asked(json.dumps(message))
-    except protocol.ProtocolError:
+        read = messages.from_controller(json.dumps(message))
+    except ProtocolError:
         return
-    if isinstance(read, Request):
-        assert read.probes * len(read.streams) <= traces.MAX_PROBES
-        assert read.interval_ms >= traces.MIN_INTERVAL_MS
+    assert isinstance(read, TraceRequest)
+    assert read.count * len(read.streams) <= messages.MAX_PROBES
+    assert read.cancel or read.flow or read.interval_ms >= messages.MIN_INTERVAL_MS
 
 
 @given(answers, st.sampled_from(["number", "probes", "done", "problem", "labels", "policy", "exact", "length"]), junk)
-def test_an_answer_with_a_wrong_field_is_rejected_or_an_answer(answer: Answer, name: str, value: Any) -> None:
-    message = json.loads(traces.answer_text(answer)) | {name: value}
+def test_an_answer_with_a_wrong_field_is_rejected_or_an_answer(answer: TraceAnswer, name: str, value: Any) -> None:
+    message = json.loads(messages.encode(answer)) | {name: value}
     try:
-        read = protocol.traced(json.dumps(message))
-    except protocol.ProtocolError:
+        read = messages.from_agent(json.dumps(message))
+    except ProtocolError:
         return
-    assert read is not None
-    assert len(read.outcomes) <= traces.MAX_FATES
+    assert isinstance(read, TraceAnswer)
+    assert len(read.outcomes) <= messages.MAX_FATES
 
 
 def test_fates_go_into_as_few_messages_as_have_room_and_the_last_says_that_it_is() -> None:
     found = [Outcome(at % 4, 0, at) for at in range(600)]
-    messages = list(traces.in_messages(5, found, done=True, problem="why"))
-    assert [(len(its.outcomes), its.done) for its in messages] == [(256, False), (256, False), (88, True)]
-    assert messages[-1].problem == "why"
-    assert [its for message in messages for its in message.outcomes] == found
-    assert traces.in_messages(5, [], done=True) == [Answer(5, (), True)]
-
-
-def test_other_messages_are_none_of_a_trace() -> None:
-    for text in (protocol.PING, protocol.RESYNC, '{"type": "probes", "streams": []}'):
-        assert protocol.traced(text) is protocol.trace_asked(text) is None
-    with pytest.raises(protocol.ProtocolError):
-        protocol.traced('{"type": "traced"')
+    several = messages.trace_answers(5, found, done=True, problem="why")
+    assert [(len(its.outcomes), its.done) for its in several] == [(256, False), (256, False), (88, True)]
+    assert several[-1].problem == "why"
+    assert [its for answer in several for its in answer.outcomes] == found
+    assert messages.trace_answers(5, [], done=True) == [TraceAnswer(5, b"", done=True)]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from sopa_ryu.channel.messages import BACK, LOST, LOST_BACK, FlowLabels, FlowOf
 from sopa_ryu.channel.trace_desk import Asked, Found, State, Trace
-from sopa_ryu.channel.traces import BACK, LOST, LOST_BACK, FlowLabels, FlowOf
 from sopa_ryu.cli import controller_options, main, trace
 from sopa_ryu.rest.trace_answer import tell
 from tests.helpers.golden import Step, play, scripts

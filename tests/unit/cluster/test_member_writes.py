@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.commits import DeposedError
@@ -97,7 +98,8 @@ class World:
         charter = Charter(records.FORMAT, TREE.document(), "mac")
         identity = Identity("m1", "http://m1", "1", "")
         self.its = Member(self.engine, identity, charter, 10, self.hands, clock=lambda: 100.0)  # type: ignore[arg-type]  # stand-ins
-        self.engine.write({"charter": records.write(charter._replace(fabric=FatTree(int(k)).document()))})
+        written = records.write(replace(charter, fabric=FatTree(int(k)).document()))
+        self.engine.write({"charter": written})
         self.its.candidacy.granted(LEASES["m1"], 10.0, 100.0)
         self.do_name("m1", "5")
 

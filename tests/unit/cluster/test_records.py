@@ -40,7 +40,7 @@ def test_a_view_of_another_fabric_is_named() -> None:
         records.CommittedView(7, 12, {"a9_0": "down"}).view(TREE)
 
 
-FIELDS = sorted({field for record in RECORDS.values() for field in record._fields})
+FIELDS = sorted({field for record in RECORDS.values() for field in record.__struct_fields__})
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(FIELDS), inner))
 

@@ -85,7 +85,7 @@ def test_environments_have_what_they_start(environment: ModuleType, followed: Fo
 
 def test_an_agents_environment_is_what_an_agent_and_queries_import(followed: Followed) -> None:
     own, others = followed["sopa-agent"]
-    assert others == {"click", "httpx", "prometheus_client", "pyroute2", "rich", "websockets", "yaml"}
+    assert others == {"click", "httpx", "msgspec", "prometheus_client", "pyroute2", "rich", "websockets", "yaml"}
     assert not any(name.startswith(("experiments", "topologies.lab", "sopa_ryu.web")) for name in own)
 
 

@@ -1,6 +1,5 @@
 """Which links are named, against truth that is drawn at random: no packets, the reports of a whole fabric."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments.bench.measure_health import World, grey, quiet
-from sopa_ryu.channel.probes import Counts, Report, Stream, read_report, report_text
+from sopa_ryu.channel.messages import Counts, Stream, packed
 from sopa_ryu.health.observer import Observer, Told
 from sopa_ryu.health.records import RECORD
 from topologies import Host
@@ -63,9 +62,7 @@ def crossing(world: World, host: int) -> np.ndarray:
 
 
 def report_of(counts: Counts) -> bytes:
-    found = read_report(json.loads(report_text(Report(1, (counts,)))))
-    assert found is not None
-    return found[1]
+    return packed([counts])
 
 
 @pytest.mark.parametrize("losses", [{2: 0.5}, {2: 0.05, 3: 0.05}], ids=["one loses half", "a whole rack drops"])

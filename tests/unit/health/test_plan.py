@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sopa_ryu.channel.probes import MAX_STREAMS, assignment_text, read_assignment
-from sopa_ryu.channel.protocol import _read
+from sopa_ryu.channel.messages import MAX_STREAMS, encode, from_controller
 from sopa_ryu.health import plan
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.plan import Demand, Lanes, demand, digests, lanes, summary
@@ -122,7 +121,7 @@ def test_racks_of_which_no_host_answers_are_neither_probed_nor_probing() -> None
 def test_a_list_is_what_the_protocol_takes() -> None:
     elements, its, _ = made(FatTree(4))
     found = plan.assignment(elements, its, 3, 9)
-    assert read_assignment(_read(assignment_text(found))) == found
+    assert from_controller(encode(found)) == found
     assert len(found.streams) == 27
     assert found.interval_ms == pytest.approx(1000 / 54, abs=0.001)
 

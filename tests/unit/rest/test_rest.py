@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from webob import Request, Response, dec
 
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.channel import protocol, traces
+from sopa_ryu.channel import messages, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token
+from sopa_ryu.channel.messages import Outcome, TraceRequest, encode, flow_answer, from_controller, trace_answers
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.channel.relayed import Relayed
-from sopa_ryu.channel.traces import Answer, Outcome
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.fabric.switch_manager import SwitchManager
@@ -39,7 +40,7 @@ from topologies import FatTree, Level, Switch
 from topologies.fabric_file import parse
 from topologies.failures import Reason
 
-FATES = {"back": traces.BACK, "lost": traces.LOST, "lost-out": traces.LOST_OUT, "lost-back": traces.LOST_BACK}
+FATES = {"back": messages.BACK, "lost": messages.LOST, "lost-out": messages.LOST_OUT, "lost-back": messages.LOST_BACK}
 HEADERS = ("Location", "Retry-After", LEADER_HEADER)
 
 
@@ -178,19 +179,19 @@ class Talk:
         """Say what an agent has been sent of traces: its writer has gone on only if it was woken."""
         session, said = self.agents[name], []
         while session.phase is Phase.WRITING and (text := self.fabric.notifier.due(session, self.now)) is not None:
-            asked = protocol.trace_asked(text)
-            if isinstance(asked, traces.Request):
+            asked = from_controller(text)
+            if isinstance(asked, TraceRequest) and not asked.cancel:
                 self.asked = asked
                 said.append(self._named(asked))
-            elif asked is not None:
-                said.append(str(asked))
+            elif isinstance(asked, TraceRequest):
+                said.append(f"Cancel(number={asked.number})")
         return "\n".join(said) or "nothing"
 
-    def _named(self, asked: traces.Request) -> str:
+    def _named(self, asked: TraceRequest) -> str:
         if asked.flow:
             return f"{asked.number}: how it labels {'/'.join(map(str, asked.flow))} to {asked.destination}"
         ups = [(stream.up1, stream.up2) for stream in asked.streams]
-        return f"{asked.number}: {asked.probes} probes each {asked.interval_ms} ms on {ups}"
+        return f"{asked.number}: {asked.count} probes each {asked.interval_ms} ms on {ups}"
 
     def do_answer(
         self,
@@ -207,9 +208,12 @@ class Talk:
             Outcome(int(place), FATES[fate], int(delay))
             for place, fate, delay in ((*each.split(":"), "0")[:3] for each in fates)
         ]
-        flow = flow_labels(labels) if labels else None
-        said = Answer(int(number or self.asked.number), tuple(outcomes) * int(times), done == "yes", problem, flow)
-        return self._received(name, traces.answer_text(said))
+        which = int(number or self.asked.number)
+        [said] = trace_answers(which, tuple(outcomes) * int(times), done == "yes", problem)
+        if labels:
+            flow = flow_answer(which, flow_labels(labels))
+            said = replace(flow, probes=said.probes, done=said.done, problem=said.problem)
+        return self._received(name, encode(said))
 
     def do_acks(self, name: str) -> str:
         return self._received(name, protocol.ack(self.state.view, 0))

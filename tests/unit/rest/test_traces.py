@@ -10,9 +10,8 @@ from sopa_ryu.agent.flow_labels import flow_labels
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.channel import traces
+from sopa_ryu.channel.messages import MAX_LABELS, FlowOf
 from sopa_ryu.channel.trace_desk import Asked, Trace
-from sopa_ryu.channel.traces import FlowOf
 from sopa_ryu.rest.trace_answer import tell_flow
 from tests.helpers.random_fabrics import random_fabric, some_pairs
 from topologies import Failures
@@ -32,7 +31,7 @@ def test_an_agents_order_of_a_flow_is_that_of_its_packets(seed: int, policy: Pol
     if said.exact:
         assert said.labels == tuple(table.choose(key, n) for n in range(len(said.labels)))
         if said.length:
-            assert said.length <= traces.MAX_LABELS or len(said.labels) == traces.MAX_LABELS
+            assert said.length <= MAX_LABELS or len(said.labels) == MAX_LABELS
             assert all(table.choose(key, n + said.length) == label for n, label in enumerate(said.labels))
     else:
         assert set(said.labels) == set(candidates)
