@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import NoReturn
 
+from msgspec import UNSET, UnsetType
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import InvalidStatus
 
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import messages, protocol
 from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
 from sopa_ryu.channel.client import ControllerAddress, Loss
-from sopa_ryu.channel.messages import ArbiterReport, GapError, LowerTermError, ProtocolError, Snapshot, from_controller
+from sopa_ryu.channel.messages import GapError, HostLink, Links, LowerTermError, ProtocolError, Snapshot
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
 
@@ -24,6 +25,7 @@ LOG = logging.getLogger("sopa.arbiter")
 CHANNEL = "/sopa/v1/arbiter"
 
 REPORT_SECONDS = 5.0
+"""How often the arbiter reports, and asks what hosts' links carry."""
 MAX_REPORTED = 5  # problems of one absence of the controller
 
 
@@ -34,6 +36,7 @@ class ControllerLink:
         controllers: The controller; of a cluster, its controllers, of which the leader takes an arbiter.
         followed: Called with each version of the fabric and the term.
         superseded: Called when the controller has accepted another arbiter.
+        measured: Called with what is known of the links of all hosts; with nothing by a controller that does not tell.
         report: Returns what the controller shows of this arbiter.
         seed: For the jitter of retries.
 
@@ -50,7 +53,8 @@ class ControllerLink:
         controllers: Sequence[ControllerAddress],
         followed: Callable[[View, int], None],
         superseded: Callable[[], None],
-        report: Callable[[], ArbiterReport],
+        measured: Callable[[Sequence[HostLink]], None],
+        report: Callable[[], messages.ArbiterReport],
         seed: int = 0,
     ) -> None:
         self._controllers = {each.url: each for each in controllers}
@@ -59,14 +63,11 @@ class ControllerLink:
         self.term = 0
         self.view: View | None = None
         self.refused = 0
-        self._followed, self._superseded, self._report = followed, superseded, report
+        self._followed, self._superseded, self._measured, self._report = followed, superseded, measured, report
+        self._links: list[HostLink] = []
+        self._is_told = False
         self._reported: set[tuple[str, str]] = set()
         self._latest: View | None = None
-
-    @property
-    def address(self) -> ControllerAddress:
-        """The controller that is in use, or asked next."""
-        return self._controllers[self.urls.url]
 
     async def run(self) -> NoReturn:
         """Follow the controller until cancelled."""
@@ -132,7 +133,7 @@ class ControllerLink:
     def _receive(self, text: str | bytes) -> str:
         """Put a message in force; return the answer."""
         try:
-            message = from_controller(text)
+            message = messages.from_controller(text)
             view = protocol.follow(message, self.view, None)
             self._check_term(view)
             term = message.term if isinstance(message, Snapshot) else None
@@ -149,11 +150,28 @@ class ControllerLink:
             LOG.error("message of the controller refused (%d so far): %s; the fabric stays as it was; check the versions of "
                       "controller and arbiter", self.refused, error)  # fmt: skip
             return self._ack()
+        if isinstance(message, Links):
+            return self._take_links(message)
         if term is not None:
             self.term = term
         if view is not None and (view is not self.view or term is not None):
             self.view = self._latest = view
             self._followed(view, self.term)
+        return self._ack() if term is None else self._ask_links()
+
+    def _ask_links(self) -> str:
+        self._links = []
+        return self._ack(links=0)
+
+    def _take_links(self, part: Links) -> str:
+        """Note a part of the hosts' links; return the answer, which asks for the next part."""
+        if part.first != len(self._links):
+            return self._ack()  # of what was asked before
+        self._links += part.links
+        if part.links and self.view is not None and len(self._links) < self.view.failures.tree.host_count:
+            return self._ack(links=len(self._links))
+        self._is_told = True
+        self._measured(self._links)
         return self._ack()
 
     def _check_term(self, view: View | None) -> None:
@@ -168,11 +186,13 @@ class ControllerLink:
         ):
             raise LowerTermError(f"it is of term {view.epoch}, but a view of term {last.epoch} is in force")
 
-    def _ack(self) -> str:
-        return protocol.ack(self.view, self.refused, report=self._report())
+    def _ack(self, links: int | UnsetType = UNSET) -> str:
+        return protocol.ack(self.view, self.refused, report=self._report(), links=links)
 
     async def _report_often(self, channel: ClientConnection) -> None:
         while True:
             await asyncio.sleep(REPORT_SECONDS)
             if self.view is not None:
-                await channel.send(self._ack())
+                if not self._is_told:
+                    self._measured(())
+                await channel.send(self._ask_links())

@@ -13,7 +13,6 @@ from sopa_ryu.arbiter.arbiter_metrics import metrics_served
 from sopa_ryu.arbiter.capacities import Capacities, capacities
 from sopa_ryu.arbiter.controller_link import ControllerLink
 from sopa_ryu.arbiter.door import Door
-from sopa_ryu.arbiter.link_rates import LinkRates
 from sopa_ryu.arbiter.schedule import SLOTS, Schedule, Timing
 from sopa_ryu.arbiter.service import ArbiterError, Listen, Service, bind
 from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
@@ -101,11 +100,15 @@ def run_arbiter(options: Options) -> int:
     with bind(options.listen) as bound, ExitStack() as entered:
         service = Service(bound, schedule, Door(secret, schedule.knows), options.timing, options.host_mbit)
         link = ControllerLink(
-            controllers, service.follow, service.superseded, lambda: _report(options, service), options.seed
+            controllers,
+            service.follow,
+            service.superseded,
+            service.measured,
+            lambda: _report(options, service),
+            options.seed,
         )
         if options.metrics is not None:
             entered.enter_context(metrics_served(service, link, *options.metrics))
-        rates = LinkRates(lambda: link.address, lambda: service.hosts, options.host_mbit, service.measured)
         LOG.info(
             "arbiter at %s: slots of %g ms, leases of %d ms; controller %s",
             options.listen,
@@ -114,16 +117,16 @@ def run_arbiter(options: Options) -> int:
             ", ".join(options.controllers),
         )
         notify("READY=1")
-        received = asyncio.run(_run(service, link, rates))
+        received = asyncio.run(_run(service, link))
         notify("STOPPING=1")
     LOG.info("ended: %d cells in %d batches were granted; hosts spray without slots once their leases end",
              schedule.counted["cells"], schedule.counted["batches"])  # fmt: skip
     return exit_status(received)
 
 
-async def _run(service: Service, link: ControllerLink, rates: LinkRates) -> int:
+async def _run(service: Service, link: ControllerLink) -> int:
     """Run all parts until a signal; return its number."""
-    tasks = [asyncio.create_task(part.run()) for part in (service, link, rates)]
+    tasks = [asyncio.create_task(part.run()) for part in (service, link)]
     try:
         return await first_signal(tasks)
     finally:

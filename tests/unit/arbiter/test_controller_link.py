@@ -5,6 +5,7 @@ import json
 import logging
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from websockets.sync.server import serve
 from sopa_ryu.arbiter.controller_link import ControllerLink
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.client import ControllerAddress, Loss
-from sopa_ryu.channel.messages import ArbiterReport, LowerTermError
+from sopa_ryu.channel.messages import ArbiterReport, HostLink, Links, LowerTermError, encode
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
 from sopa_ryu.runtime.service_manager import notify
@@ -32,10 +33,10 @@ def snapshot(view: View, term: int) -> str:
 
 class Followed:
     def __init__(self, *urls: str) -> None:
-        self.seen, self.ended = list[tuple[View, int]](), list[bool]()
+        self.seen, self.ended, self.links = list[tuple[View, int]](), list[bool](), list[Sequence[HostLink]]()
         addresses = [ControllerAddress(url, lambda: None) for url in urls or ("http://192.0.2.1:8080",)]
         note, end = (lambda *its: self.seen.append(its)), (lambda: self.ended.append(True))
-        self.link = ControllerLink(addresses, note, end, lambda: ArbiterReport(batches=3))
+        self.link = ControllerLink(addresses, note, end, self.links.append, lambda: ArbiterReport(batches=3))
 
     def hear(self, text: str) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.link._receive(text))
@@ -68,6 +69,22 @@ def test_a_gap_makes_it_ask_for_a_snapshot_and_nonsense_changes_nothing(caplog: 
     assert "the fabric stays as it was" in caplog.text
 
 
+def test_it_asks_for_the_links_of_all_hosts_part_by_part() -> None:
+    its, links = Followed(), [HostLink(float(number), None, 1e7) for number in range(16)]
+
+    def part(first: int, count: int = 6) -> Any:
+        return its.hear(encode(Links(first, tuple(links[first : first + count])))).get("links")
+
+    assert its.hear(snapshot(HEALTHY, 77))["links"] == 0
+    assert [part(0), part(0), part(6), part(12)] == [6, None, 12, None]  # one that comes twice asks for nothing
+    assert its.links == [links]
+    its.link._ask_links()
+    assert part(0) == 6
+    assert part(6, 0) is None  # the controller has no more
+    assert its.links == [links, links[:6]]
+    assert its.hear('{"type": "links", "first": 0, "links": [[-1, 0, 0]]}')["refused"] == 1
+
+
 def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     its = Followed()
     delays = [its.link._note(Loss(problem, None, None)) for problem in (*["refused"] * 20, "timed out")]
@@ -89,7 +106,7 @@ def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_contr
     assert its.seen[-1] == (led._replace(cluster=""), 79)
     first = its.link.urls.url
     assert its.link._note(Loss("lower term", None, None)) == 0.0
-    assert its.link.address.url != first
+    assert its.link.urls.url != first
 
 
 @pytest.mark.parametrize("stands_by", [True, False])

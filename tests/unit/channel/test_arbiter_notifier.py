@@ -14,7 +14,18 @@ from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier, asked_te
 from sopa_ryu.channel.claims import CLAIM_SECONDS, TakenClaimError
 from sopa_ryu.channel.effects import Accept, Cut, Reject, Wake
 from sopa_ryu.channel.keepalive import CUT_SECONDS
-from sopa_ryu.channel.messages import REPORTED, Ack, ArbiterReport, ProtocolError, Snapshot, from_agent, from_controller
+from sopa_ryu.channel.messages import (
+    REPORTED,
+    Ack,
+    ArbiterReport,
+    Delta,
+    HostLink,
+    Links,
+    ProtocolError,
+    Snapshot,
+    from_agent,
+    from_controller,
+)
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
@@ -43,6 +54,27 @@ def test_a_snapshot_has_the_term_and_no_host_and_deltas_follow() -> None:
     views.append(FAILED)
     assert its.broadcast() == (1, [Wake(session)])
     assert protocol.follow(from_controller(its.due(session, 0.0) or ""), HEALTHY, None) == FAILED
+
+
+def test_it_gets_the_links_of_hosts_that_it_asks_for_after_what_is_new() -> None:
+    views = [HEALTHY]
+    rates = {
+        TREE.link(host, TREE.edge_of(host)): HostLink(number, None, 4e6) for number, host in enumerate(TREE.hosts())
+    }
+    its = notifier(views)
+    its.link = rates.__getitem__
+    session, _ = its.enter("192.0.2.1", "connection", 0.0)
+    its.due(session, 0.0)
+    assert its.due(session, 0.0) is None
+    views.append(FAILED)
+    assert its.received(session, protocol.ack(HEALTHY, 0, links=14), 1.0) == [Wake(session)]
+    assert isinstance(from_controller(its.due(session, 1.0) or ""), Delta)
+    assert from_controller(its.due(session, 1.0) or "") == Links(14, (HostLink(14, None, 4e6), HostLink(15, None, 4e6)))
+    assert its.due(session, 1.0) is None
+    its.received(session, protocol.ack(FAILED, 0, links=1 << 32), 2.0)
+    assert session.refused == 1
+    its.received(session, protocol.ack(FAILED, 0, links=16), 2.0)
+    assert from_controller(its.due(session, 2.0) or "") == Links(16, ())
 
 
 def test_an_agents_snapshot_is_none_for_an_arbiter_and_the_other_way_round() -> None:
