@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection
 
 from sopa_ryu.agent.agent_options import Options
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.follower import Answer, Ended, Follower, Hosts, Leave, Load, Probe, Trace
+from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
@@ -26,7 +26,6 @@ from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.probing.tracer import Tracer
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.threads import in_thread
-from sopa_ryu.channel import protocol
 from sopa_ryu.channel.messages import encode
 
 LOG = logging.getLogger("sopa.agent")
@@ -161,8 +160,7 @@ class HostAgent:
             )
             await self._look_at_lease()
             if self.keeper.found.is_set():
-                surplus = loss.code == protocol.SURPLUS
-                await asyncio.sleep(follower.disconnect(Ended(loss.problem, loss.seconds or 0.0, loss.silent, surplus)))
+                await asyncio.sleep(follower.disconnect(loss))
             else:
                 follower.leave()
 

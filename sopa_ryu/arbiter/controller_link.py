@@ -14,8 +14,8 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import InvalidStatus
 
 from sopa_ryu.channel import messages, protocol
-from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
-from sopa_ryu.channel.client import ControllerAddress, Loss
+from sopa_ryu.channel.addresses import Addresses, Loss
+from sopa_ryu.channel.client import ControllerAddress
 from sopa_ryu.channel.messages import GapError, HostLink, Links, LowerTermError, ProtocolError, Snapshot
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
@@ -26,7 +26,6 @@ CHANNEL = "/sopa/v1/arbiter"
 
 REPORT_SECONDS = 5.0
 """How often the arbiter reports, and asks what hosts' links carry."""
-MAX_REPORTED = 5  # problems of one absence of the controller
 
 
 class ControllerLink:
@@ -66,7 +65,6 @@ class ControllerLink:
         self._followed, self._superseded, self._measured, self._report = followed, superseded, measured, report
         self._links: list[HostLink] = []
         self._is_told = False
-        self._reported: set[tuple[str, str]] = set()
         self._latest: View | None = None
 
     async def run(self) -> NoReturn:
@@ -76,22 +74,16 @@ class ControllerLink:
 
     def _note(self, loss: Loss) -> float:
         """Log once why there is no connection; return the seconds until the next attempt."""
-        url, problem = self.urls.url, loss.problem
-        served = self.connected and loss.seconds is not None and self.urls.has_served(loss.seconds)
+        url = self.urls.url
+        delay, is_new = self.urls.lost(loss, hosts=1, valid=self.connected)
         self.connected = False
-        if served:
-            self._reported.clear()
-        delay = self.urls.next(served, hosts=1, silent=loss.silent)
-        if (url, problem) not in self._reported and len(self._reported) < MAX_REPORTED * len(self.urls.urls):
-            self._reported.add((url, problem))
+        if is_new:
             LOG.warning(
                 "no controller at %s: %s; %s; %s; check the controller and the network to it",
                 url,
-                problem,
+                loss.problem,
                 "slots are granted by what it sent last" if self.term else "no slot is granted until it answers",
-                f"asking {self.urls.url} next"
-                if self.urls.several
-                else f"retrying every {MAX_RETRY_SECONDS:g} s or sooner",
+                self.urls.prospect,
             )
         return delay
 

@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from sopa_ryu.channel.addresses import patience_seconds, ping_seconds
+from sopa_ryu.channel.addresses import Loss, patience_seconds, ping_seconds
 from sopa_ryu.channel.messages import ProtocolError
 from sopa_ryu.channel.protocol import MAX_MESSAGE_BYTES
 
@@ -36,28 +36,6 @@ class ClientOptionError(RuntimeError):
 
 class SilentError(TimeoutError):
     """The other end of a channel has not answered a ping in time."""
-
-
-class Loss(NamedTuple):
-    """A channel that has ended, or could not be opened."""
-
-    problem: str
-    """Why, for the log."""
-    seconds: float | None
-    """How long it was open; None if it was not opened."""
-    error: Exception | None
-    """What has ended it; None if the controller or the client has closed it."""
-
-    @property
-    def silent(self) -> bool:
-        """Whether the controller has not answered in time."""
-        return isinstance(self.error, TimeoutError)
-
-    @property
-    def code(self) -> int | None:
-        """The code with which the controller has closed it; None if it has not."""
-        closed = self.error.rcvd if isinstance(self.error, ConnectionClosed) else None
-        return None if closed is None else closed.code
 
 
 def channel_url(controller: str, target: str) -> str:

@@ -15,12 +15,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from sopa_ryu.agent.agent_options import Options
-from sopa_ryu.agent.follower import MAX_REPORTED, Answer, Ended, Follower, Hosts, Leave, Load, Probe, Trace
+from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import protocol
+from sopa_ryu.channel.addresses import MAX_REPORTED, Loss
 from sopa_ryu.channel.mcs import ChannelKind, HostList
 from sopa_ryu.channel.messages import TraceAnswer, from_agent
 from sopa_ryu.fabric.view import View
@@ -104,7 +105,7 @@ class Messages:
         self.its.connect()
 
     def do_disconnect(self, problem: str, seconds: str = "0") -> str:
-        delay = self.its.disconnect(Ended(problem, float(seconds)))
+        delay = self.its.disconnect(Loss(problem, float(seconds)))
         limit = next(each for each in LIMITS if delay <= each)
         assert delay >= limit / 2
         return f"asks again in {limit / 2:g} to {limit:g} s" if limit else "asks the next one"
@@ -156,7 +157,7 @@ def test_messages(script: Path, request: pytest.FixtureRequest, caplog: pytest.L
 def test_the_problems_of_an_absence_are_logged_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
     its = Follower(ADDRESS, URLS[:1])
     for number in range(100):  # whatever varies in them
-        its.disconnect(Ended(f"refused from port {number}"))
+        its.disconnect(Loss(f"refused from port {number}"))
     assert len(caplog.messages) == MAX_REPORTED
 
 

@@ -16,7 +16,8 @@ from websockets.sync.server import serve
 
 from sopa_ryu.arbiter.controller_link import ControllerLink
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.client import ControllerAddress, Loss
+from sopa_ryu.channel.addresses import Loss
+from sopa_ryu.channel.client import ControllerAddress
 from sopa_ryu.channel.messages import ArbiterReport, HostLink, Links, LowerTermError, encode
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
@@ -87,7 +88,7 @@ def test_it_asks_for_the_links_of_all_hosts_part_by_part() -> None:
 
 def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     its = Followed()
-    delays = [its.link._note(Loss(problem, None, None)) for problem in (*["refused"] * 20, "timed out")]
+    delays = [its.link._note(Loss(problem)) for problem in (*["refused"] * 20, "timed out")]
     assert all(0 < delay <= 5 for delay in delays)
     assert [record.getMessage().count("no slot is granted until it answers") for record in caplog.records] == [1, 1]
 
@@ -105,7 +106,7 @@ def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_contr
     its.hear(snapshot(led._replace(cluster=""), 79))  # of one controller, whose clock may have gone back
     assert its.seen[-1] == (led._replace(cluster=""), 79)
     first = its.link.urls.url
-    assert its.link._note(Loss("lower term", None, None)) == 0.0
+    assert its.link._note(Loss("lower term")) == 0.0
     assert its.link.urls.url != first
 
 
