@@ -300,13 +300,12 @@ class Follower:
         if asked.cancel or asked.flow is None or asked.destination is None:
             return Trace(asked, self._ack())
         if self._table is None:
-            return Answer(
-                messages.encode(*messages.trace_answers(asked.number, (), done=True, problem="it has no paths yet"))
-            )
-        key = FlowKey.of(self.address, asked.destination, *asked.flow)
-        return Answer(
-            messages.encode(messages.flow_answer(asked.number, flow_labels(self._table, key, self.policy_name)))
-        )
+            [answer] = messages.trace_answers(asked.number, (), done=True, problem="it has no paths yet")
+        else:
+            key = FlowKey.of(self.address, asked.destination, *asked.flow)
+            labels = flow_labels(self._table, key, self.policy_name)
+            [answer] = messages.trace_answers(asked.number, (), done=True, flow=labels)
+        return Answer(messages.encode(answer))
 
     def _ack(self) -> Answer:
         return Answer(protocol.ack(self.view, self.refused, self.peers.number if self.peers else None))

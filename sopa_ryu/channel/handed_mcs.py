@@ -19,7 +19,7 @@ from itertools import islice
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.mcs_hosts import LOST_SECONDS, SETTLE_SECONDS, McsHosts
-from sopa_ryu.channel.relayed import MAX_HOSTS, Begun, News, Told, may_be_handed
+from sopa_ryu.channel.relayed import MAX_HOSTS, McsBegun, McsEvents, McsLists, may_be_handed
 from topologies import Clos, Host
 
 
@@ -85,7 +85,7 @@ class HandedMcsHosts(McsHosts):
         """Note that this channel is lost, or the leader leads no longer."""
         self._is_open, self._opened_at, self._greeted = False, None, False
 
-    def follow(self, news: News) -> None:
+    def follow(self, news: McsLists) -> None:
         """Take the leader's lists."""
         self._greeted = self._follows = True
         for host in [host for host, its in self._events.items() if 0 < its.number <= news.heard]:
@@ -102,7 +102,7 @@ class HandedMcsHosts(McsHosts):
             self._known_complete = True
         self._look_again()
 
-    def take(self) -> Told | None:
+    def take(self) -> McsEvents | None:
         """Return what the leader is told next; None if there is nothing, or it does not speak of MCS."""
         new = list(islice(((host, its) for host, its in self._events.items() if not its.number), MAX_HOSTS))
         if not self._greeted or not new:
@@ -116,8 +116,8 @@ class HandedMcsHosts(McsHosts):
                 here.setdefault(its.variant.version, []).append(self._places[host])
             else:
                 rest[its.what].append(self._places[host])
-        begun = tuple(Begun(version, tuple(places)) for version, places in sorted(here.items()))
-        return Told(self._number, begun, *(tuple(rest[what]) for what in (What.LOST, What.LEFT, What.NONE)))
+        begun = tuple(McsBegun(version, tuple(places)) for version, places in sorted(here.items()))
+        return McsEvents(self._number, begun, *(tuple(rest[what]) for what in (What.LOST, What.LEFT, What.NONE)))
 
     # -- sopa_ryu.channel.mcs_hosts.McsHosts ----------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Decoder
+from msgspec.structs import replace
 
 from flowrules.label import UNUSED
 
@@ -456,8 +457,10 @@ class TraceAnswer(Struct, tag="traced", frozen=True, omit_defaults=True):
         )
 
 
-def trace_answers(number: int, outcomes: Sequence[Outcome], done: bool, problem: str = "") -> list[TraceAnswer]:
-    """Return the answers with any number of outcomes; the last one has ``done`` and the problem.
+def trace_answers(
+    number: int, outcomes: Sequence[Outcome], done: bool, problem: str = "", flow: FlowLabels | None = None
+) -> list[TraceAnswer]:
+    """Return the answers with any number of outcomes; the last one has ``done``, the problem and the flow.
 
     >>> outcomes = (Outcome(0, BACK, 81_000), Outcome(0, LOST_OUT))
     >>> [answer] = trace_answers(3, outcomes, done=True)
@@ -466,16 +469,14 @@ def trace_answers(number: int, outcomes: Sequence[Outcome], done: bool, problem:
     """
     parts = [outcomes[at : at + MAX_FATES] for at in range(0, len(outcomes), MAX_FATES)] or [()]
     records = [
-        b"".join(_FATE.pack(its.place, its.fate, min(its.delay_ns, _MAX_DELAY)) for its in part) for part in parts
+        b"".join(_FATE.pack(place, fate, min(delay_ns, _MAX_DELAY)) for place, fate, delay_ns in part) for part in parts
     ]
     earlier = [TraceAnswer(number, part, done=False) for part in records[:-1]]
-    return [*earlier, TraceAnswer(number, records[-1], done, problem[:MAX_PROBLEM])]
-
-
-def flow_answer(number: int, flow: FlowLabels) -> TraceAnswer:
-    """Return the answer about a flow."""
-    labels = b"".join(bytes(label) for label in flow.labels[:MAX_LABELS])
-    return TraceAnswer(number, b"", True, "", flow.policy, flow.exact, flow.length, labels)
+    last = TraceAnswer(number, records[-1], done, problem[:MAX_PROBLEM])
+    if flow is not None:
+        labels = b"".join(bytes(label) for label in flow.labels[:MAX_LABELS])
+        last = replace(last, policy=flow.policy, exact=flow.exact, length=flow.length, labels=labels)
+    return [*earlier, last]
 
 
 def _check_whole(field: str, records: bytes, size: int) -> None:

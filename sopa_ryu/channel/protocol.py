@@ -150,41 +150,41 @@ def follow(message: messages.FromController, view: View | None, address: IPv4Add
         raise ProtocolError(str(error)) from error
 
 
-def _take_snapshot(its: Snapshot, view: View | None, address: IPv4Address | None) -> View:
-    if its.host != (None if address is None else str(address)):
-        raise ProtocolError(f"it is for host {its.host!r:.60}, not for {address or 'an arbiter'}")
-    if view is not None and its.cluster and its.cluster == view.cluster:
-        if its.epoch < view.epoch:
+def _take_snapshot(message: Snapshot, view: View | None, address: IPv4Address | None) -> View:
+    if message.host != (None if address is None else str(address)):
+        raise ProtocolError(f"it is for host {message.host!r:.60}, not for {address or 'an arbiter'}")
+    if view is not None and message.cluster and message.cluster == view.cluster:
+        if message.epoch < view.epoch:
             raise LowerTermError(
-                f"it is of term {its.epoch} of cluster {its.cluster!r:.60}, but a view of term {view.epoch} is in force"
+                f"it is of term {message.epoch} of cluster {message.cluster!r:.60}, but a view of term {view.epoch} is in force"
             )
-        if its.epoch == view.epoch and its.version < view.version:
+        if message.epoch == view.epoch and message.version < view.version:
             return view
-    elif view is not None and its.epoch == view.epoch and its.version < view.version:
-        raise ProtocolError(f"it is of version {its.version}, older than {view.version}, which is in force")
-    tree = _fabric(its)
+    elif view is not None and message.epoch == view.epoch and message.version < view.version:
+        raise ProtocolError(f"it is of version {message.version}, older than {view.version}, which is in force")
+    tree = _fabric(message)
     if address is not None:
         tree.host_by_ip(address)
-    return View(its.epoch, its.version, Failures(tree, its.failures), its.cluster)
+    return View(message.epoch, message.version, Failures(tree, message.failures), message.cluster)
 
 
-def _fabric(its: Snapshot) -> Clos:
-    if its.fabric is not None:
-        return Clos.from_document(its.fabric)
-    if not isinstance(its.k, int):
+def _fabric(message: Snapshot) -> Clos:
+    if message.fabric is not None:
+        return Clos.from_document(message.fabric)
+    if not isinstance(message.k, int):
         raise ProtocolError("it has neither k nor fabric")
-    return FatTree(its.k)
+    return FatTree(message.k)
 
 
-def _take_delta(its: Delta, view: View | None) -> View:
-    if view is None or (its.epoch, its.base) != (view.epoch, view.version):
+def _take_delta(message: Delta, view: View | None) -> View:
+    if view is None or (message.epoch, message.base) != (view.epoch, view.version):
         ours = f"version {view.version} of epoch {view.epoch}" if view else "nothing"
-        raise GapError(f"it changes version {its.base} of epoch {its.epoch}, but {ours} is in force")
-    if its.version <= its.base:
-        raise ProtocolError(f"it leads from version {its.base} back to {its.version}")
-    healed = frozenset(its.healed)
-    unknown = [name for name in its.healed if name not in view.failures or name in its.failed]
+        raise GapError(f"it changes version {message.base} of epoch {message.epoch}, but {ours} is in force")
+    if message.version <= message.base:
+        raise ProtocolError(f"it leads from version {message.base} back to {message.version}")
+    healed = frozenset(message.healed)
+    unknown = [name for name in message.healed if name not in view.failures or name in message.failed]
     if unknown:
         raise ProtocolError(f"it heals what has not failed: {unknown[0]!r:.60}")
     left = {name: reason for name, reason in view.failures.items() if name not in healed}
-    return View(its.epoch, its.version, Failures(view.failures.tree, left | its.failed), view.cluster)
+    return View(message.epoch, message.version, Failures(view.failures.tree, left | message.failed), view.cluster)

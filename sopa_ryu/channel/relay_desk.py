@@ -13,7 +13,7 @@ from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.messages import ProtocolError
 from sopa_ryu.channel.probe_lists import ProbeLists
-from sopa_ryu.channel.relayed import Asked, Feed, Given, Relayed, Told, Traced
+from sopa_ryu.channel.relayed import Feed, Given, Handed, McsEvents, Relayed, TraceAnswers
 from topologies import Clos, Host
 
 LOG = logging.getLogger("sopa.notify")
@@ -70,12 +70,12 @@ class RelayDesk:
             self._lists.take_relayed(kept, relayed.count(kept))
             return False
         said = relayed.from_relay(message, len(self._hosts))
-        if isinstance(said, Traced):
+        if isinstance(said, TraceAnswers):
             wrong = [place for place, text in said.rows if not self._take_traced(relay, place, text)]
             for place in wrong:
                 relay.forged(place, 1)
             return bool(wrong)
-        if isinstance(said, Told):
+        if isinstance(said, McsEvents):
             self._take_mcs(relay, said)
             return False
         if said.mcs and relay.mcs is None:
@@ -98,7 +98,7 @@ class RelayDesk:
             return False
         return True
 
-    def _take_mcs(self, relay: Relayed, told: Told) -> None:
+    def _take_mcs(self, relay: Relayed, told: McsEvents) -> None:
         """Take which of a relay's hosts have begun and ended to run MCS."""
         for version, places in told.here:
             variant = Variant(version, ChannelKind.PATHS)
@@ -128,7 +128,7 @@ class RelayDesk:
 
     def ask(self, relay: Relayed, host: Host, text: str) -> Relayed:
         """Have a relay ask the agent of a host for a trace, or end one."""
-        relay.ask(Asked(self._places[host], text))
+        relay.ask(Handed(self._places[host], text))
         return relay
 
     def forged(self, host: Host, count: int) -> Relayed | None:

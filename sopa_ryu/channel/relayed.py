@@ -28,7 +28,6 @@ LISTS_AT_ONCE = 64
 """Lists in one message: 27 streams have some 1,500 bytes."""
 MAX_HOSTS = 4096
 """Of one message about MCS: more are several, between which everything else has its turn."""
-
 _MAX_VERSION = 255
 """The option's version has 4 bits; one byte has room for others."""
 Places = tuple[Number, ...]
@@ -49,7 +48,7 @@ def may_be_handed(variant: Variant | None) -> bool:
 # -- the relay's messages -----------------------------------------------------------------------------------------------
 
 
-class Hosts(Struct, tag="hosts", frozen=True):
+class AnsweringHosts(Struct, tag="hosts", frozen=True):
     """All hosts whose agents probe and answer, whether the relay hands on traces, and whether it speaks of MCS."""
 
     hosts: Places
@@ -57,27 +56,27 @@ class Hosts(Struct, tag="hosts", frozen=True):
     mcs: bool = False
 
 
-class Answered(NamedTuple):
-    """What the agent of a host answers to a trace."""
+class Handed(NamedTuple):
+    """A message that a relay hands on: of the agents' channel, about a trace, from or to the agent of a host."""
 
     place: Number
     text: str
 
 
-class Traced(Struct, tag="traced", frozen=True):
+class TraceAnswers(Struct, tag="traced", frozen=True):
     """What agents answer to traces."""
 
-    rows: tuple[Answered, ...] = field(name="hosts")
+    rows: tuple[Handed, ...] = field(name="hosts")
 
 
-class Begun(NamedTuple):
+class McsBegun(NamedTuple):
     """The hosts whose agents have begun to run a version of MCS."""
 
     version: Octet
     hosts: Places
 
 
-class Told(Struct, tag="mcs", frozen=True):
+class McsEvents(Struct, tag="mcs", frozen=True):
     """What a relay says of its hosts since its message before.
 
     Attributes:
@@ -89,7 +88,7 @@ class Told(Struct, tag="mcs", frozen=True):
     """
 
     number: Number
-    here: tuple[Begun, ...]
+    here: tuple[McsBegun, ...]
     lost: Places
     left: Places
     none: Places
@@ -99,7 +98,7 @@ class Told(Struct, tag="mcs", frozen=True):
         _check_once("here", [begun.version for begun in self.here])
 
 
-FromRelay = Hosts | Traced | Told
+FromRelay = AnsweringHosts | TraceAnswers | McsEvents
 
 
 # -- the leader's messages ----------------------------------------------------------------------------------------------
@@ -132,20 +131,13 @@ class Forgeries(Struct, tag="forged", frozen=True):
     rows: tuple[Forged, ...] = field(name="hosts")
 
 
-class Asked(NamedTuple):
-    """A message to a host's agent that asks for a trace, or ends one."""
+class TraceRequests(Struct, tag="asked", frozen=True):
+    """What agents are asked to trace."""
 
-    place: Number
-    text: str
-
-
-class Requests(Struct, tag="asked", frozen=True):
-    """What agents are asked."""
-
-    rows: tuple[Asked, ...] = field(name="hosts")
+    rows: tuple[Handed, ...] = field(name="hosts")
 
 
-class Changed(NamedTuple):
+class McsChange(NamedTuple):
     """A change of the list of the hosts that run a version of MCS."""
 
     version: Octet
@@ -153,7 +145,7 @@ class Changed(NamedTuple):
     removed: Places
 
 
-class News(Struct, tag="mcs", frozen=True):
+class McsLists(Struct, tag="mcs", frozen=True):
     """What leads from the leader's lists before to the present ones, or a part of it, on one channel; it begins with empty lists.
 
     Attributes:
@@ -164,14 +156,14 @@ class News(Struct, tag="mcs", frozen=True):
 
     heard: Number
     complete: bool
-    lists: tuple[Changed, ...]
+    lists: tuple[McsChange, ...]
 
     def __post_init__(self) -> None:
         """Check that a version is named once."""
         _check_once("lists", [changed.version for changed in self.lists])
 
 
-FromLeader = Lists | Forgeries | Requests | News
+FromLeader = Lists | Forgeries | TraceRequests | McsLists
 
 
 # -- how they are read --------------------------------------------------------------------------------------------------
@@ -184,16 +176,16 @@ _FROM_LEADER: Decoder[FromLeader] = decoder(FromLeader)
 def from_relay(text: str, count: int) -> FromRelay:
     """Return what a relay says in text; ``count`` is how many hosts the fabric has. Raises `ProtocolError`.
 
-    >>> from_relay(encode(Hosts((1, 3))), 16)
-    Hosts(hosts=(1, 3), traces=False, mcs=False)
+    >>> from_relay(encode(AnsweringHosts((1, 3))), 16)
+    AnsweringHosts(hosts=(1, 3), traces=False, mcs=False)
     """
     return _within(decode(_FROM_RELAY, text), count)
 
 
-def from_leader(text: str | bytes, count: int) -> tuple[Given | Forged | Asked | News, ...]:
+def from_leader(text: str | bytes, count: int) -> tuple[Given | Forged | Handed | McsLists, ...]:
     """Return what the leader says of a relay's hosts; ``count`` is how many hosts the fabric has. Raises `ProtocolError`."""
     message = _within(decode(_FROM_LEADER, text), count)
-    return (message,) if isinstance(message, News) else message.rows
+    return (message,) if isinstance(message, McsLists) else message.rows
 
 
 def _within(message: M, count: int) -> M:
@@ -208,12 +200,12 @@ def _within(message: M, count: int) -> M:
 
 def _named(message: FromRelay | FromLeader) -> Iterator[tuple[str, Places]]:
     match message:
-        case Hosts(hosts):
+        case AnsweringHosts(hosts):
             yield "hosts", hosts
-        case Told():
+        case McsEvents():
             yield from (("here", begun.hosts) for begun in message.here)
             yield from (("lost", message.lost), ("left", message.left), ("none", message.none))
-        case News():
+        case McsLists():
             yield from (("lists", places) for changed in message.lists for places in changed[1:])
         case _:
             yield from ((message.__struct_encode_fields__[0], (row.place,)) for row in message.rows)
@@ -246,7 +238,7 @@ class Relayed:
         self.places: frozenset[int] = frozenset()
         self.is_writing = self.traces = False
         self.mcs: Feed | None = None
-        self._asked: list[Asked] = []
+        self._asked: list[Handed] = []
         self._due: dict[int, Given] = {}
         self._forged: dict[int, int] = {}
 
@@ -258,7 +250,7 @@ class Relayed:
         """Have the relay count what is wrong in a host's reports."""
         self._forged[place] = self._forged.get(place, 0) + count
 
-    def ask(self, asked: Asked) -> None:
+    def ask(self, asked: Handed) -> None:
         """Have a host's agent be asked for a trace."""
         self._asked.append(asked)
 
@@ -266,7 +258,7 @@ class Relayed:
         """Return the next message for the relay; None if nothing is due. ``places`` are those of the fabric's hosts."""
         if self._asked:
             asked, self._asked = self._asked, []
-            return encode(Requests(tuple(asked)))
+            return encode(TraceRequests(tuple(asked)))
         if self._forged:
             forged, self._forged = self._forged, {}
             return encode(Forgeries(tuple(Forged(*each) for each in forged.items())))
@@ -318,8 +310,8 @@ class Feed:
         removed: dict[int, list[int]] = {version: [] for version in added}
         for version, is_new, host in part:
             (added if is_new else removed)[version].append(places[host])
-        changes = (Changed(version, tuple(added[version]), tuple(removed[version])) for version in sorted(added))
-        return encode(News(*(self._sent_state or (0, False)), tuple(changes)))
+        changes = (McsChange(version, tuple(added[version]), tuple(removed[version])) for version in sorted(added))
+        return encode(McsLists(*(self._sent_state or (0, False)), tuple(changes)))
 
     def _changes(self, lists: Mapping[Variant, HostList]) -> Iterator[tuple[int, bool, IPv4Address]]:
         for variant in lists.keys() | self._sent.keys():

@@ -18,8 +18,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
-from sopa_ryu.channel import protocol
-from sopa_ryu.channel.messages import from_controller
+from sopa_ryu.channel import messages, protocol
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine
@@ -293,7 +292,7 @@ def test_a_relay_serves_by_tls(leader: Leader, start: Start, tmp_path: Path) -> 
         async with connect_async(url, ssl=context, additional_headers=headers, proxy=None) as channel:
             for version in (1, 2):
                 leader.commit(7, version)
-                view = protocol.follow(from_controller(await channel.recv()), view, IPv4Address(ADDRESS))
+                view = protocol.follow(messages.from_controller(await channel.recv()), view, IPv4Address(ADDRESS))
                 assert (view.epoch, view.version) == (7, version)
                 await channel.send(protocol.ack(view, 0))
 

@@ -24,17 +24,8 @@ from sopa_ryu.agent.agent_metrics import AgentMetrics
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.channel import messages as wire
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.messages import (
-    FlowLabels,
-    FlowOf,
-    Outcome,
-    Stream,
-    TraceRequest,
-    encode,
-    flow_answer,
-    trace_answers,
-)
 from sopa_ryu.cli import main
 from sopa_ryu.fabric.view import View
 from tests.contract.values import TEXT, masked
@@ -251,19 +242,19 @@ def _table(tree: FatTree, host: Host, failures: dict[str, str], seed: int, polic
 
 def messages() -> Any:
     """Return what an agent sends, and what it is asked of traces; what it takes is in ``tests/unit/scripts/formats``."""
-    stream, flow = Stream(IPv4Address("10.2.1.3"), 0, 1), FlowOf(6, 40000, 5201)
-    labels = FlowLabels("round-robin", True, 2, ((0, 1), (1, 1)))
+    stream, flow = wire.Stream(IPv4Address("10.2.1.3"), 0, 1), wire.FlowOf(6, 40000, 5201)
+    labels = wire.FlowLabels("round-robin", True, 2, ((0, 1), (1, 1)))
     asked = {
-        "trace": TraceRequest(3, count=20, interval_ms=10.0, streams=(stream,)),
-        "trace of a flow": TraceRequest(3, destination=IPv4Address("10.0.0.2"), flow=flow),
-        "end of a trace": TraceRequest(3, cancel=True),
+        "trace": wire.TraceRequest(3, count=20, interval_ms=10.0, streams=(stream,)),
+        "trace of a flow": wire.TraceRequest(3, destination=IPv4Address("10.0.0.2"), flow=flow),
+        "end of a trace": wire.TraceRequest(3, cancel=True),
     }
-    texts = {name: encode(request) for name, request in asked.items()} | {
+    texts = {name: wire.encode(request) for name, request in asked.items()} | {
         "ack": protocol.ack(View(5, 7, Failures(FatTree(4))), 2),
         "ack without a snapshot": protocol.ack(None, 0),
         "resync": protocol.RESYNC,
-        "traced": encode(*trace_answers(3, (Outcome(0, 0, 81_000),), done=True)),
-        "traced flow": encode(flow_answer(3, labels)),
+        "traced": wire.encode(*wire.trace_answers(3, (wire.Outcome(0, 0, 81_000),), done=True)),
+        "traced flow": wire.encode(*wire.trace_answers(3, (), done=True, flow=labels)),
     }
     return {name: json.loads(text) for name, text in texts.items()}
 

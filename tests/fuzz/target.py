@@ -10,8 +10,7 @@ from pathlib import Path
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from sopa_ryu.channel import protocol
-from sopa_ryu.channel.messages import from_controller
+from sopa_ryu.channel import messages, protocol
 from tests.contract.running import Running, running
 from tests.helpers.memory import resident_mib
 from tests.helpers.waiting import eventually
@@ -45,7 +44,7 @@ class Target:
         view = None
         with suppress(ConnectionClosed):
             for text in self._agent:
-                view = protocol.follow(from_controller(text), view, self.address) or view
+                view = protocol.follow(messages.from_controller(text), view, self.address) or view
                 if view is not None:
                     self._agent.send(protocol.ack(view, 0))
                     self._version = view.version

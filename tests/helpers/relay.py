@@ -12,8 +12,7 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from sopa_ryu.channel import protocol
-from sopa_ryu.channel.messages import from_controller
+from sopa_ryu.channel import messages, protocol
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.engine import Engine
 from sopa_ryu.fabric.view import View
@@ -90,7 +89,7 @@ class Agent:
         message = self._messages.get(timeout=PATIENCE_SECONDS)
         if isinstance(message, ConnectionClosed):
             raise message
-        self.view = protocol.follow(from_controller(message), self.view, self.address)
+        self.view = protocol.follow(messages.from_controller(message), self.view, self.address)
         return message
 
     def follow(self, acknowledge: bool = True) -> tuple[int, int]:

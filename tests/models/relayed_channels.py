@@ -8,7 +8,7 @@ from sopa_ryu.channel.handed_mcs import HandedMcsHosts
 from sopa_ryu.channel.mcs import ChannelKind
 from sopa_ryu.channel.messages import encode
 from sopa_ryu.channel.relay_desk import RelayDesk
-from sopa_ryu.channel.relayed import Hosts, News, Relayed
+from sopa_ryu.channel.relayed import AnsweringHosts, McsLists, Relayed
 from tests.models.push_channel import TREE, Agent, PushChannel
 from topologies import Host
 
@@ -128,11 +128,11 @@ class RelayedChannels:
             relay.uplink, former = self.desk.entered(name, "192.0.2.1", object())
             assert former is None
             relay.mcs.opened()
-            self.desk.received(relay.uplink, encode(Hosts((), traces=True, mcs=not self.old & {name, LEADER})))
+            self.desk.received(relay.uplink, encode(AnsweringHosts((), traces=True, mcs=not self.old & {name, LEADER})))
         while (told := relay.mcs.take()) is not None:
             self.desk.received(relay.uplink, encode(told))
         self.desk.bring()
         while (text := self.desk.due(relay.uplink)) is not None:
             for news in relayed.from_leader(text, len(HOSTS)):
-                assert isinstance(news, News)
+                assert isinstance(news, McsLists)
                 relay.mcs.follow(news)

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import messages, protocol
 from sopa_ryu.channel.effects import Completed, Effect, Wake
-from sopa_ryu.channel.messages import from_controller
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.effects import Effects
@@ -292,9 +291,8 @@ class SimulatedFabric:
             match effect:
                 case Wake(session):
                     while (text := self.notifier.due(session, self.now)) is not None:
-                        view = protocol.follow(
-                            from_controller(text), self.agents[session.host], self.tree.ip(session.host)
-                        )
+                        message, address = messages.from_controller(text), self.tree.ip(session.host)
+                        view = protocol.follow(message, self.agents[session.host], address)
                         self.agents[session.host] = view
                         answer = protocol.ack(view, 0)
                         self._carry_out_for_agents(self.notifier.received(session, answer, self.now))

@@ -22,7 +22,7 @@ from sopa_ryu.channel.mcs import HostList
 from sopa_ryu.channel.messages import GapError, LowerTermError, Outcome, Stream, TraceRequest
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.relay_desk import RelayDesk
-from sopa_ryu.channel.relayed import Begun, Changed, Hosts, News, Told
+from sopa_ryu.channel.relayed import AnsweringHosts, McsBegun, McsChange, McsEvents, McsLists
 from sopa_ryu.cluster import address, gateway, records
 from sopa_ryu.cluster.gateway import HistoryGone, WatchReader
 from sopa_ryu.cluster.troubles import Trouble, TroubleError
@@ -92,7 +92,7 @@ class Readers:
         self._lists = ProbeLists()
         self._desk = RelayDesk(TREE, self._lists)
         self._relay, _ = self._desk.entered("r1", "192.0.2.1", object())
-        self._desk.received(self._relay, messages.encode(Hosts((0,), traces=True, mcs=True)))
+        self._desk.received(self._relay, messages.encode(AnsweringHosts((0,), traces=True, mcs=True)))
         self._desk.bring()
         while self._desk.due(self._relay) is not None:
             pass
@@ -141,9 +141,8 @@ class Readers:
         fields = json.loads(change)
         if "streams" in fields:
             fields["streams"] *= int(times)
-        right = messages.encode(
-            TraceRequest(3, count=20, interval_ms=10.0, streams=(Stream(IPv4Address("10.2.1.3"), 0, 1),))
-        )
+        stream = Stream(IPv4Address("10.2.1.3"), 0, 1)
+        right = messages.encode(TraceRequest(3, count=20, interval_ms=10.0, streams=(stream,)))
         return str(messages.from_controller(changed(right, json.dumps(fields))))
 
     def do_traced(self, change: str, times: str = "1", **octets: str) -> str:
@@ -157,7 +156,7 @@ class Readers:
         return self._from_relay(text)
 
     def do_relay_tells(self, change: str) -> str:
-        return self._from_relay(changed(messages.encode(Told(1, (Begun(1, (0,)),), (), (), ())), change))
+        return self._from_relay(changed(messages.encode(McsEvents(1, (McsBegun(1, (0,)),), (), (), ())), change))
 
     def do_reports(self, place: str, length: str) -> str:
         """Receive so many bytes of a relay's report."""
@@ -175,7 +174,7 @@ class Readers:
         return str(list(relayed.from_leader(text, len(HOSTS))))
 
     def do_leader_tells(self, change: str) -> str:
-        return self.do_leader(changed(messages.encode(News(1, True, (Changed(1, (0,), ()),))), change))
+        return self.do_leader(changed(messages.encode(McsLists(1, True, (McsChange(1, (0,), ()),))), change))
 
     def do_etcd(self, status: str, code: str, text: str) -> str:
         """Say what an error of etcd's gateway means, as an answer and in a stream."""

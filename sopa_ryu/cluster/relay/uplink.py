@@ -21,7 +21,7 @@ from sopa_ryu.channel.effects import Effect
 from sopa_ryu.channel.handed_mcs import HandedMcsHosts
 from sopa_ryu.channel.messages import ProtocolError, encode
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.channel.relayed import Answered, Asked, Forged, Given, Hosts, Traced
+from sopa_ryu.channel.relayed import AnsweringHosts, Forged, Given, Handed, TraceAnswers
 from topologies import Host
 
 LOG = logging.getLogger("sopa.relay")
@@ -110,12 +110,12 @@ class Uplink:
             if lists.changes != known and loop.time() >= next_hosts:
                 known, next_hosts = lists.changes, loop.time() + HOSTS_SECONDS
                 places = tuple(sorted(self._places[host] for host in lists.hosts()))
-                await channel.send(encode(Hosts(places, traces=True, mcs=True)))
+                await channel.send(encode(AnsweringHosts(places, traces=True, mcs=True)))
             if waiting := lists.take_waiting():
                 await channel.send(waiting)
             if answers := self._notifier.tracing.handed():
-                rows = (Answered(self._places[host], text) for host, text in answers)
-                await channel.send(encode(Traced(tuple(rows))))
+                rows = (Handed(self._places[host], text) for host, text in answers)
+                await channel.send(encode(TraceAnswers(tuple(rows))))
             if loop.time() >= next_mcs:
                 next_mcs = loop.time() + HOSTS_SECONDS
                 while (told := self._mcs.take()) is not None:
@@ -131,7 +131,7 @@ class Uplink:
                 match entry:
                     case Given(place, number, text):
                         self._carry_out(self._notifier.assign(self._hosts[place], number, text))
-                    case Asked(place, text):
+                    case Handed(place, text):
                         self._ask(self._hosts[place], text)
                     case Forged(place, records):
                         self._carry_out(self._notifier.forged(self._hosts[place], records))

@@ -86,9 +86,7 @@ def test_parts_are_the_whole_and_none_is_long(streams: int, probes: int, interva
 
 def test_a_prober_that_cannot_and_none_at_all_are_a_problem() -> None:
     request = asking(9, 1)
-    assert traced(Tracer(Probes("it is down")), request) == messages.trace_answers(
-        9, (), done=True, problem="it is down"
-    )
+    assert traced(Tracer(Probes("it is down")), request) == [TraceAnswer(9, b"", done=True, problem="it is down")]
     [answer] = traced(Tracer(), request)
     assert "sends no probes" in answer.problem
 

@@ -28,10 +28,6 @@ TREE = FatTree(4)
 HEALTHY, FAILED = View(9, 1, Failures(TREE)), View(9, 2, Failures(TREE, {"c0_0": "down"}))
 
 
-def snapshot(view: View, term: int) -> str:
-    return protocol.snapshot(view, None, term=term)
-
-
 class Followed:
     def __init__(self, *urls: str) -> None:
         self.seen, self.ended, self.links = list[tuple[View, int]](), list[bool](), list[Sequence[HostLink]]()
@@ -47,12 +43,12 @@ class Followed:
 def test_a_snapshot_brings_a_term_and_deltas_keep_it() -> None:
     its = Followed()
     assert its.hear(protocol.PING)["version"] == 0
-    answer = its.hear(snapshot(HEALTHY, 77))
+    answer = its.hear(protocol.snapshot(HEALTHY, None, None, 77))
     assert (answer["type"], answer["version"], answer["report"]) == ("ack", 1, {"batches": 3})
     assert its.hear(protocol.delta(HEALTHY, FAILED))["version"] == 2
     its.hear(protocol.PING)
     assert its.seen == [(HEALTHY, 77), (FAILED, 77)]
-    its.hear(snapshot(FAILED, 78))  # after another connection
+    its.hear(protocol.snapshot(FAILED, None, None, 78))  # after another connection
     assert its.seen[-1] == (FAILED, 78)
 
 
@@ -60,10 +56,10 @@ def test_a_gap_makes_it_ask_for_a_snapshot_and_nonsense_changes_nothing(caplog: 
     caplog.set_level(logging.INFO)
     its = Followed()
     assert its.hear(protocol.delta(HEALTHY, FAILED))["type"] == "resync"
-    its.hear(snapshot(HEALTHY, 77))
+    its.hear(protocol.snapshot(HEALTHY, None, None, 77))
     others = [protocol.snapshot(FAILED, None), protocol.snapshot(FAILED, TREE.ip(next(TREE.hosts())), None, 78)]
-    terms = [snapshot(FAILED, 0), snapshot(FAILED, 1 << 63)]
-    for text in ("", "[]", *others, *terms, snapshot(FAILED, 78).replace("c0_0", "c9_9")):
+    terms = [protocol.snapshot(FAILED, None, None, 0), protocol.snapshot(FAILED, None, None, 1 << 63)]
+    for text in ("", "[]", *others, *terms, protocol.snapshot(FAILED, None, None, 78).replace("c0_0", "c9_9")):
         assert its.hear(text)["version"] == 1
     assert its.link.refused == 7
     assert its.seen == [(HEALTHY, 77)]
@@ -76,7 +72,7 @@ def test_it_asks_for_the_links_of_all_hosts_part_by_part() -> None:
     def part(first: int, count: int = 6) -> Any:
         return its.hear(encode(Links(first, tuple(links[first : first + count])))).get("links")
 
-    assert its.hear(snapshot(HEALTHY, 77))["links"] == 0
+    assert its.hear(protocol.snapshot(HEALTHY, None, None, 77))["links"] == 0
     assert [part(0), part(0), part(6), part(12)] == [6, None, 12, None]  # one that comes twice asks for nothing
     assert its.links == [links]
     its.link._ask_links()
@@ -96,15 +92,16 @@ def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixt
 def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_controller_asked() -> None:
     its = Followed("http://192.0.2.1:8080", "http://192.0.2.2:8080")
     leads, led = (View(epoch, 4, Failures(TREE), "sopa") for epoch in (9, 8))
-    its.hear(snapshot(leads, 77))
+    its.hear(protocol.snapshot(leads, None, None, 77))
     for held in (leads, None):  # on the same channel, and on a new one
         its.link.view = held
         with pytest.raises(LowerTermError):
-            its.link._receive(snapshot(led, 78))
+            its.link._receive(protocol.snapshot(led, None, None, 78))
     assert its.link.refused == 2
     assert its.seen == [(leads, 77)]
-    its.hear(snapshot(led._replace(cluster=""), 79))  # of one controller, whose clock may have gone back
-    assert its.seen[-1] == (led._replace(cluster=""), 79)
+    alone = led._replace(cluster="")  # of one controller, whose clock may have gone back
+    its.hear(protocol.snapshot(alone, None, None, 79))
+    assert its.seen[-1] == (alone, 79)
     first = its.link.urls.url
     assert its.link._note(Loss("lower term")) == 0.0
     assert its.link.urls.url != first

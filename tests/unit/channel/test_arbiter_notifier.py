@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -9,23 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import messages, protocol
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier, asked_term
 from sopa_ryu.channel.claims import CLAIM_SECONDS, TakenClaimError
 from sopa_ryu.channel.effects import Accept, Cut, Reject, Wake
 from sopa_ryu.channel.keepalive import CUT_SECONDS
-from sopa_ryu.channel.messages import (
-    REPORTED,
-    Ack,
-    ArbiterReport,
-    Delta,
-    HostLink,
-    Links,
-    ProtocolError,
-    Snapshot,
-    from_agent,
-    from_controller,
-)
+from sopa_ryu.channel.messages import REPORTED, ArbiterReport, ProtocolError, from_agent, from_controller
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
@@ -47,7 +37,6 @@ def test_a_snapshot_has_the_term_and_no_host_and_deltas_follow() -> None:
     text = its.due(session, 0.0)
     assert text is not None
     message = from_controller(text)
-    assert isinstance(message, Snapshot)
     assert message.term == its.term == (EPOCH << 12) + 1
     assert protocol.follow(message, None, None) == HEALTHY
     assert its.due(session, 0.0) is None
@@ -58,23 +47,20 @@ def test_a_snapshot_has_the_term_and_no_host_and_deltas_follow() -> None:
 
 def test_it_gets_the_links_of_hosts_that_it_asks_for_after_what_is_new() -> None:
     views = [HEALTHY]
-    rates = {
-        TREE.link(host, TREE.edge_of(host)): HostLink(number, None, 4e6) for number, host in enumerate(TREE.hosts())
-    }
     its = notifier(views)
-    its.link = rates.__getitem__
+    its.link = lambda link: messages.HostLink(link.upper.pod, None, TREE.port(link.upper, link.lower))
     session, _ = its.enter("192.0.2.1", "connection", 0.0)
     its.due(session, 0.0)
     assert its.due(session, 0.0) is None
     views.append(FAILED)
     assert its.received(session, protocol.ack(HEALTHY, 0, links=14), 1.0) == [Wake(session)]
-    assert isinstance(from_controller(its.due(session, 1.0) or ""), Delta)
-    assert from_controller(its.due(session, 1.0) or "") == Links(14, (HostLink(14, None, 4e6), HostLink(15, None, 4e6)))
+    assert isinstance(from_controller(its.due(session, 1.0) or ""), messages.Delta)
+    assert from_controller(its.due(session, 1.0) or "") == messages.Links(14, ((3, None, 1), (3, None, 2)))
     assert its.due(session, 1.0) is None
     its.received(session, protocol.ack(FAILED, 0, links=1 << 32), 2.0)
     assert session.refused == 1
     its.received(session, protocol.ack(FAILED, 0, links=16), 2.0)
-    assert from_controller(its.due(session, 2.0) or "") == Links(16, ())
+    assert from_controller(its.due(session, 2.0) or "") == messages.Links(16, ())
 
 
 def test_an_agents_snapshot_is_none_for_an_arbiter_and_the_other_way_round() -> None:
@@ -121,25 +107,20 @@ def test_what_it_reports_is_shown_and_nothing_else() -> None:
     session, _ = its.enter("192.0.2.1", "connection", 0.0)
     its.due(session, 0.0)
     right = protocol.ack(HEALTHY, 0, report=ArbiterReport(**REPORT))
-    wrong = [json.dumps({"report": {"late_batches": -1}} | json.loads(protocol.ack(HEALTHY, 0)))]
-    for ack in (right.replace("{", '{"more": 1, '), protocol.ack(HEALTHY, 0), *wrong):
+    wrong = json.dumps(json.loads(right) | {"report": {"late_batches": -1}})
+    for ack in (right.replace("{", '{"more": 1, '), protocol.ack(HEALTHY, 0), wrong):
         its.received(session, ack, 0.1)
         report = its.report() or {}
         shown = [report[field] for field in ("reports", "peer", "since", "version")]
         assert shown == [REPORT, "192.0.2.1", 1000.0, 1]
-    assert session.refused == len(wrong)
-    with pytest.raises(ProtocolError, match="listen"):
-        from_agent(protocol.ack(HEALTHY, 0, report=ArbiterReport(listen="\n")))
+    assert session.refused == 1
 
 
 @settings(max_examples=40)
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text() | st.integers(),
                     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(sorted(REPORTED)), inner)))  # fmt: skip
 def test_no_report_can_do_harm(value: Any) -> None:
-    try:
+    with suppress(ProtocolError):
         ack = from_agent(json.dumps({"type": "ack", "epoch": 1, "version": 1, "report": value}))
-    except ProtocolError:
-        return
-    assert isinstance(ack, Ack)
-    for name, kept in msgspec.to_builtins(ack.report).items():
-        assert isinstance(kept, REPORTED[name])
+        kept = msgspec.to_builtins(ack)["report"]
+        assert all(isinstance(kept[name], REPORTED[name]) for name in kept)

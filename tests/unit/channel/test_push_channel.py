@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from sopa_ryu.agent.mcs_peers import McsPeers, Use
-from sopa_ryu.channel import protocol, relayed
+from sopa_ryu.channel import messages, protocol, relayed
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.mcs import ChannelKind
 from sopa_ryu.channel.mcs_hosts import LOST_SECONDS, SETTLE_SECONDS
-from sopa_ryu.channel.messages import encode
-from sopa_ryu.channel.relayed import Hosts, News
+from sopa_ryu.channel.relayed import AnsweringHosts, McsLists
 from sopa_ryu.fabric.view import View
 from tests.helpers.golden import Step, play, scripts
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
@@ -333,9 +332,9 @@ def test_of_several_messages_to_a_relay_the_last_makes_the_list_complete(monkeyp
     its.pass_seconds(15)
     its.break_off("r1")
     uplink, _ = its.desk.entered("r1", "192.0.2.1", object())
-    its.desk.received(uplink, encode(Hosts((), traces=True, mcs=True)))
+    its.desk.received(uplink, messages.encode(AnsweringHosts((), traces=True, mcs=True)))
     assert uplink in its.desk.bring()
     read = [news for text in iter(lambda: its.desk.due(uplink), None) for news in relayed.from_leader(text, len(HOSTS))]
-    parts = [news for news in read if isinstance(news, News)]
+    parts = [news for news in read if isinstance(news, McsLists)]
     assert [news.complete for news in parts] == [False, False, False, True]
     assert sorted(place for news in parts for change in news.lists for place in change.added) == list(range(6))

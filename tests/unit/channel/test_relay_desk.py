@@ -15,7 +15,7 @@ from sopa_ryu.channel.messages import BACK, LOST, Outcome, TraceRequest, encode,
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.relay_desk import RelayDesk
-from sopa_ryu.channel.relayed import Answered, Asked, Forged, Hosts, Relayed, Traced
+from sopa_ryu.channel.relayed import AnsweringHosts, Forged, Handed, Relayed, TraceAnswers
 from sopa_ryu.channel.trace_desk import State, Trace, UnableError
 from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
@@ -52,7 +52,7 @@ class Desk:
     def do_has(self, name: str, *places: str) -> str:
         """Let a relay name the hosts that it has."""
         before = self.lists.changes
-        again = self.its.received(self.channels[name], encode(Hosts(tuple(map(int, places)), traces=True, mcs=True)))
+        again = self.its.received(self.channels[name], encode(AnsweringHosts(tuple(map(int, places)), True, True)))
         plan = "another plan is needed" if self.lists.changes != before else "the plan stays"
         return f"{plan}; {'lists are sent again' if again else 'nothing is sent again'}"
 
@@ -120,20 +120,20 @@ def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_
         for effect in effects:
             assert isinstance(effect, Hand)
             its.ask(effect.relay, effect.host, effect.text)
-        [asked] = [each for each in relayed.from_leader(relay.due() or "", len(HOSTS)) if isinstance(each, Asked)]
+        [asked] = [each for each in relayed.from_leader(relay.due() or "", len(HOSTS)) if isinstance(each, Handed)]
         below.ask(HOSTS[asked.place], asked.text)
         return from_controller(below.due(HOSTS[0]) or "")
 
     def hand_up() -> bool:
-        rows = (Answered(HOSTS.index(host), text) for host, text in below.take())
-        return its.received(relay, encode(Traced(tuple(rows))))
+        rows = (Handed(HOSTS.index(host), text) for host, text in below.take())
+        return its.received(relay, encode(TraceAnswers(tuple(rows))))
 
     for said, problem in (("", "no agent"), (json.dumps({"type": "hosts", "hosts": [0]}), "older version")):
         if said:  # of a relay of an earlier release
             its.received(relay, said)
         with pytest.raises(UnableError, match=problem):
             begin()
-    its.received(relay, encode(Hosts((0,), traces=True, mcs=True)))
+    its.received(relay, encode(AnsweringHosts((0,), traces=True, mcs=True)))
     trace, effects = begin()
     request = handed(effects)
     assert isinstance(request, TraceRequest)
@@ -145,9 +145,9 @@ def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_
     below.answered(HOSTS[0], answer, 0.0)
     assert not hand_up()
     assert [found.sent for found in trace.found] == [1, 1]
-    its.received(relay, encode(Traced((Answered(5, encode(answer)),))))
+    its.received(relay, encode(TraceAnswers((Handed(5, encode(answer)),))))
     assert its.counts["foreign"] == 1
-    assert its.received(relay, encode(Traced((Answered(0, "{}"),)))), "its relay has to count this"
+    assert its.received(relay, encode(TraceAnswers((Handed(0, "{}"),)))), "its relay has to count this"
     assert list(relayed.from_leader(relay.due() or "", len(HOSTS))) == [Forged(0, 1)]
 
     assert handed(leader.cancel_trace(trace, 2.0)) == TraceRequest(request.number, cancel=True)

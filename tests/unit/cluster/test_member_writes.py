@@ -98,8 +98,7 @@ class World:
         charter = Charter(records.FORMAT, TREE.document(), "mac")
         identity = Identity("m1", "http://m1", "1", "")
         self.its = Member(self.engine, identity, charter, 10, self.hands, clock=lambda: 100.0)  # type: ignore[arg-type]  # stand-ins
-        written = records.write(replace(charter, fabric=FatTree(int(k)).document()))
-        self.engine.write({"charter": written})
+        self.engine.write({"charter": records.write(replace(charter, fabric=FatTree(int(k)).document()))})
         self.its.candidacy.granted(LEASES["m1"], 10.0, 100.0)
         self.do_name("m1", "5")
 

@@ -10,8 +10,7 @@ from functools import partial
 import pytest
 from websockets.sync.client import connect
 
-from sopa_ryu.channel import protocol
-from sopa_ryu.channel.messages import from_controller
+from sopa_ryu.channel import messages, protocol
 from tests.web.stub import Stub, Stubbed
 from topologies import FatTree
 
@@ -43,7 +42,7 @@ class Server:
         headers = {"Authorization": f"Bearer {self.token}"}
         url = f"ws://{self.url}/sopa/v1/agents/{TREE.ip(HOST)}"
         with connect(url, additional_headers=headers, proxy=None, compression=None) as agent:
-            agent.send(protocol.ack(protocol.follow(from_controller(agent.recv()), None, TREE.ip(HOST)), 0))
+            agent.send(protocol.ack(protocol.follow(messages.from_controller(agent.recv()), None, TREE.ip(HOST)), 0))
 
     def look(self) -> None:
         with connect(f"ws://{self.url}/sopa/v1/live", proxy=None, compression=None) as page:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 from webob import Request, Response, dec
 
 from flowrules.switch_rules import switch_rules
@@ -17,7 +16,7 @@ from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import messages, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token
-from sopa_ryu.channel.messages import Outcome, TraceRequest, encode, flow_answer, from_controller, trace_answers
+from sopa_ryu.channel.messages import Outcome, TraceRequest
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.fabric.drains import Drains
@@ -179,7 +178,7 @@ class Talk:
         """Say what an agent has been sent of traces: its writer has gone on only if it was woken."""
         session, said = self.agents[name], []
         while session.phase is Phase.WRITING and (text := self.fabric.notifier.due(session, self.now)) is not None:
-            asked = from_controller(text)
+            asked = messages.from_controller(text)
             if isinstance(asked, TraceRequest) and not asked.cancel:
                 self.asked = asked
                 said.append(self._named(asked))
@@ -208,12 +207,9 @@ class Talk:
             Outcome(int(place), FATES[fate], int(delay))
             for place, fate, delay in ((*each.split(":"), "0")[:3] for each in fates)
         ]
-        which = int(number or self.asked.number)
-        [said] = trace_answers(which, tuple(outcomes) * int(times), done == "yes", problem)
-        if labels:
-            flow = flow_answer(which, flow_labels(labels))
-            said = replace(flow, probes=said.probes, done=said.done, problem=said.problem)
-        return self._received(name, encode(said))
+        flow, which = flow_labels(labels) if labels else None, int(number or self.asked.number)
+        said = messages.trace_answers(which, tuple(outcomes) * int(times), done == "yes", problem, flow)
+        return self._received(name, messages.encode(*said))
 
     def do_acks(self, name: str) -> str:
         return self._received(name, protocol.ack(self.state.view, 0))
