@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from websockets.datastructures import Headers
@@ -80,6 +81,15 @@ def test_it_asks_for_the_links_of_all_hosts_part_by_part() -> None:
     assert part(6, 0) is None  # the controller has no more
     assert its.links == [links, links[:6]]
     assert its.hear('{"type": "links", "first": 0, "links": [[-1, 0, 0]]}')["refused"] == 1
+
+
+def test_a_controller_that_tells_no_links_leaves_rates_and_loads_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sopa_ryu.arbiter.controller_link.REPORT_SECONDS", 0.0)
+    its, channel = Followed(), AsyncMock(send=AsyncMock(side_effect=ConnectionResetError))
+    its.hear(protocol.snapshot(HEALTHY, None, None, 77))
+    with pytest.raises(ConnectionResetError):
+        asyncio.run(its.link._report_often(channel))
+    assert its.links == [()]
 
 
 def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
