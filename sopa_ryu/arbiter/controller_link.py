@@ -65,7 +65,6 @@ class ControllerLink:
         self._followed, self._superseded, self._measured, self._report = followed, superseded, measured, report
         self._links: list[HostLink] = []
         self._is_told = False
-        self._latest: View | None = None
 
     async def run(self) -> NoReturn:
         """Follow the controller until cancelled."""
@@ -108,7 +107,6 @@ class ControllerLink:
         """Answer messages until the channel closes; return why this end has closed it, if it has."""
         LOG.info("connected to controller %s: slots are granted once it has a version of the fabric", self.urls.url)
         self.connected = True
-        self.view = None  # a snapshot comes first, with the term
         reporting = asyncio.create_task(self._report_often(channel))
         try:
             async for text in channel:
@@ -127,7 +125,6 @@ class ControllerLink:
         try:
             message = messages.from_controller(text)
             view = protocol.follow(message, self.view, None)
-            self._check_term(view)
             term = message.term if isinstance(message, Snapshot) else None
             if isinstance(message, Snapshot) and term is None:
                 raise ProtocolError("it has no term", "term")
@@ -147,7 +144,7 @@ class ControllerLink:
         if term is not None:
             self.term = term
         if view is not None and (view is not self.view or term is not None):
-            self.view = self._latest = view
+            self.view = view
             self._followed(view, self.term)
         return self._ack() if term is None else self._ask_links()
 
@@ -165,18 +162,6 @@ class ControllerLink:
         self._is_told = True
         self._measured(self._links)
         return self._ack()
-
-    def _check_term(self, view: View | None) -> None:
-        """Raise `LowerTermError` if a view of the cluster is of a term before the last one that was in force, on any channel."""
-        last = self._latest
-        if (
-            view is not None
-            and last is not None
-            and view.cluster
-            and view.cluster == last.cluster
-            and view.epoch < last.epoch
-        ):
-            raise LowerTermError(f"it is of term {view.epoch}, but a view of term {last.epoch} is in force")
 
     def _ack(self, links: int | UnsetType = UNSET) -> str:
         return protocol.ack(self.view, self.refused, report=self._report(), links=links)
