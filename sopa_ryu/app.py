@@ -27,34 +27,29 @@ from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.relay_channel import RelayChannel
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.trace_desk import Asked, Trace
-from sopa_ryu.fabric import last_fabric
 from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.coordinator import Coordinator
-from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import Heard, InstalledState
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.suspects import Caretaker, Policy
-from sopa_ryu.fabric.switch_errors import LostError
-from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.state_directory import Drains, note_fabric
+from sopa_ryu.fabric.suspects import Caretaker
+from sopa_ryu.fabric.switch_session import LostError, SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
 from sopa_ryu.fabric.view import View
 from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest import controller_metrics, http_server
-from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.access import Origins, Tokens, tls_context
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.rest.origins import Origins
-from sopa_ryu.rest.tls import tls_context
-from sopa_ryu.runtime import clock, collector, turns
+from sopa_ryu.runtime import clock, green_threads
 from sopa_ryu.runtime.clients import bracketed
-from sopa_ryu.runtime.moment import Moment
-from sopa_ryu.runtime.workers import Workers
+from sopa_ryu.runtime.green_threads import Moment, Workers
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
 from sopa_ryu.southbound.port_stats import PortStatsPoller
-from sopa_ryu.southbound.rule_checker import RuleChecker
+from sopa_ryu.southbound.rule_audit import RuleChecker
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from sopa_ryu.southbound.undeliverable import UndeliverableAnswers
 from sopa_ryu.web import live_feed, pages
@@ -63,7 +58,7 @@ from topologies import Host, Link, Reason, Switch
 
 if TYPE_CHECKING:
     from sopa_ryu.cluster.controller_side import ClusterDrains
-    from sopa_ryu.cluster.member import Member
+    from sopa_ryu.cluster.leadership import Member
 
 LOG = logging.getLogger("sopa")
 
@@ -82,9 +77,9 @@ class SopaController(app_manager.RyuApp):
         self.tree = settings.tree
         commitment = None
         if settings.cluster is not None:
-            from sopa_ryu.cluster import controller_side
+            from sopa_ryu.cluster import leadership
 
-            commitment = Commitment(controller_side.address_of(settings.cluster).name)
+            commitment = Commitment(leadership.address_of(settings.cluster).name)
         self.state = FabricState(
             self.tree,
             time.time_ns() // 1_000_000 if settings.cluster is None else 0,
@@ -95,13 +90,13 @@ class SopaController(app_manager.RyuApp):
         stored = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.drains: Drains | ClusterDrains = stored
         self._state_dir = stored
-        last_fabric.note(settings.state_dir, self.tree)
+        note_fabric(settings.state_dir, self.tree)
         self.state.drain(self.drains.names, clock.now())
         self.core = Coordinator(
-            self.state, settings.settle, settings.lldp_interval, settings.no_label, settings.bind_certificates
+            self.state, settings.settle, settings.lldp_interval, settings.unlabelled, settings.bind_certificates
         )
         self.switches = self.core.switches
-        self.switches.rejections.fabric_file = settings.fabric_file
+        self.switches.rejections.fabric_file = settings.fabric
         self.connections = Connections(self.switches.sessions)
         self.notifier = Notifier(self.tree, self._view, settings.carrier)
         self.channel = AgentChannel(self.notifier, self._acknowledged)
@@ -129,7 +124,7 @@ class SopaController(app_manager.RyuApp):
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
         self.undeliverable = UndeliverableAnswers(self.tree)
-        caretaker = Caretaker(self.tree, Policy(settings.suspect))
+        caretaker = Caretaker(self.tree, settings.suspect)
         probe_bytes = PROBE_BYTES + settings.carrier.overhead
         least_loss, lists = settings.suspect_loss / 100, self.notifier.probe_lists
         self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity)
@@ -154,7 +149,7 @@ class SopaController(app_manager.RyuApp):
         if self.cluster is not None and self.metrics.committed is not None:
             self.cluster.on_commit(self.metrics.committed.observe)
         self._acknowledged_here = 0
-        self.no_label = settings.no_label
+        self.no_label = settings.unlabelled
         self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
@@ -173,18 +168,18 @@ class SopaController(app_manager.RyuApp):
         self._malformed = False
 
     def _join(self, cluster: options.ClusterSettings, directory: Path) -> None:
-        from sopa_ryu.cluster import controller_side
+        from sopa_ryu.cluster import controller_side, leadership
 
         url = (
             f"{'https' if cfg.CONF.sopa.tls_cert else 'http'}://{bracketed(cfg.CONF.wsapi_host)}:{cfg.CONF.wsapi_port}"
         )
         hands = controller_side.ControllerSide(self.core, self.arbiter, self._carry_out, self._now, self._relays)
-        self.cluster = controller_side.join(cluster, directory, url, self.core, hands, self.carrier)
+        self.cluster = leadership.join(cluster, directory, url, self.core, hands, self.carrier)
         self.relays = RelayChannel(
             RelayDesk(self.tree, self.notifier.probe_lists, self.channel.traced, self.notifier.mcs_hosts)
         )
         self.channel.hand = self.relays.ask
-        self.drains = controller_side.ClusterDrains(self.cluster, self.core)
+        self.drains = controller_side.ClusterDrains(self.cluster.write_drains, self.core)
         self.state.drain((), clock.now())
 
     def start(self) -> Any:
@@ -196,7 +191,7 @@ class SopaController(app_manager.RyuApp):
             self.channel.watch,
             self.arbiter_channel.watch,
             self.health.run,
-            collector.keep_short,
+            green_threads.keep_short,
             self.live.rounds,
         ]
         if self.cluster is not None:
@@ -257,7 +252,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def _on_state_change(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         datapath, now = event.datapath, self._now()
         if event.state == MAIN_DISPATCHER:
             self._moment.end()
@@ -283,7 +278,7 @@ class SopaController(app_manager.RyuApp):
         MAIN_DISPATCHER,
     )
     def _on_reply(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None and (answered := connection.received(event.msg)):
             self._moment.end(connection)
@@ -291,7 +286,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def _on_error(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None:
             self._moment.end(connection)
@@ -299,7 +294,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def _on_port_status(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is not None:
@@ -314,7 +309,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def _on_packet_in(self, event: Any) -> None:
-        turns.SWITCHES.take(first=True)
+        green_threads.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is None:
@@ -376,7 +371,7 @@ class SopaController(app_manager.RyuApp):
         """Send a switch what is due; in its own green thread, so that a slow one delays no other."""
         connection = connection_of(session)
         while True:
-            turns.SWITCHES.take()
+            green_threads.SWITCHES.take()
             messages, effects = self.core.due(session, self._now())
             self._carry_out(effects)
             if not self._may_command():

@@ -31,7 +31,7 @@ with warnings.catch_warnings():
 import greenlet
 
 from sopa_ryu.runtime.doors import listening
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 
 WSAPI_HOST = "127.0.0.1"
 ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3
@@ -213,9 +213,8 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     from ryu.cmd import manager
 
     from sopa_ryu import options
-    from sopa_ryu.fabric.drains import StateError
-    from sopa_ryu.rest.access import TokenError
-    from sopa_ryu.rest.tls import CertificateError
+    from sopa_ryu.fabric.state_directory import StateError
+    from sopa_ryu.rest.access import CertificateError, TokenError
 
     class Manager(AppManager):
         """Ryu's manager with checks that need the parsed options and the loaded applications, before any of them runs."""
@@ -225,6 +224,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
             for handler in logging.getLogger().handlers:
                 if handler.formatter is None:  # those of a --log-config-file have one
                     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+            options.warn_of_unknown(CONF)
             names = [name for part in app_lists for name in part.split(",")]
             try:
                 super().load_apps(app_lists)

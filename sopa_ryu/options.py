@@ -1,255 +1,200 @@
 """The controller's options: group `sopa` of oslo.config, --sopa-k on the command line or [sopa] in a --config-file."""
 
+import logging
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import Field, dataclass, fields
+from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from oslo_config import cfg
 
 from flowrules.label import Carrier
+from sopa_ryu.fabric.suspects import Policy
 from sopa_ryu.runtime.clients import Network, network, normal_origin
+from sopa_ryu.runtime.option_fields import REQUIRED, option
 from topologies import Clos, FatTree, Host, TopologyError, fabric_file
 from topologies.structure import MAX_K, MIN_K
 
+LOG = logging.getLogger("sopa")
+
 GROUP = "sopa"
-DEFAULT_K = 4
-SUSPECT_POLICIES = ("warn", "drain")
 
 
 class OptionError(ValueError):
     """An option has an invalid value; the text is for the operator."""
 
 
-@dataclass(frozen=True)
-class ClusterSettings:
-    """The options of a cluster of controllers, unchecked but for what needs no code of it."""
-
-    engine: str
-    member: str
-    url: str | None = None
-    lease: int = 2
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-    user: str | None = None
-    password_file: Path | None = None
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The checked options of group `sopa` with their defaults; the help texts describe them."""
-
-    tree: Clos = field(default_factory=partial(FatTree, DEFAULT_K))
-    fabric_file: Path | None = None
-    carrier: Carrier = Carrier.MAC
-    settle: float = 10.0
-    no_switches: bool = False
-    hold_down: float = 2.0
-    hold_down_max: float = 60.0
-    lldp_interval: float = 10.0
-    ovsdb: tuple[str, ...] = ()
-    state_dir: Path = Path("/var/lib/sopa")
-    no_label: frozenset[Host] = frozenset()
-    tls: tuple[Path, Path] | None = None
-    stats_interval: float = 5.0
-    rule_check_interval: float = 180.0
-    link_mbit: float | None = None
-    host_tokens_only: bool = False
-    bind_certificates: bool = False
-    client_connections: int = 128
-    proxy: tuple[Network, ...] = ()
-    origin: tuple[str, ...] = ()
-    suspect: str = "warn"
-    suspect_loss: float = 0.05
-    cluster: ClusterSettings | None = None
-
-
 def _number_or_text(value: object) -> object:
-    """Convert a number; leave other text, for which settings() has a better error message than oslo.config."""
+    """Convert a number; leave other text, for which `Settings` has a better error message than oslo.config."""
     text = str(value).strip()
     return int(text) if text.isascii() and text.lstrip("-").isdigit() else text
 
 
-def _seconds(name: str, default: float, text: str, more: str = "") -> cfg.FloatOpt:
-    return cfg.FloatOpt(name, default=default, min=0.0, metavar="SECONDS", help=f"{text} (default {default:g}{more})")
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _seconds(default: float, text: str, more: str = "") -> Any:
+    """Return the field of a duration."""
+    return option(default, f"{text} (default {{default:g}}{more})", min=0.0, metavar="SECONDS")
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """The options of a cluster of controllers, unchecked but for what needs no code of it."""
+
+    # fmt: off
+    engine: str = option(REQUIRED, "etcd that several controllers share, as etcd://HOST:PORT,HOST:PORT,HOST:PORT[/NAME]: one of "
+        "them leads, the others stand by; NAME tells clusters on one etcd apart, sopa by default (default: this is the only "
+        "controller)", name="cluster", metavar="ETCD")
+    member: str = option(REQUIRED, "name of this controller in the cluster (default: the host's name)", name="cluster-member",
+        metavar="NAME")
+    url: str | None = option(None, "URL under which relays, other controllers and operators reach this controller's REST (default: "
+        "http or https, --wsapi-host and --wsapi-port)", name="cluster-url", metavar="URL")
+    lease: int = option(2, "how long the leader may be silent before another takes its place; etcd does not go below its own "
+        "election time (default {default})", name="cluster-lease", min=1, max=60, metavar="SECONDS")
+    ca: Path | None = option(None, "certificate, in PEM, of etcd's authority; etcd is then used over TLS (default: no TLS)",
+        name="cluster-ca", metavar="FILE", read=_path)
+    cert: Path | None = option(None, "certificate, in PEM, that is shown to etcd (default: none)", name="cluster-cert",
+        metavar="FILE", read=_path)
+    key: Path | None = option(None, "its private key, in PEM", name="cluster-key", metavar="FILE", read=_path)
+    user: str | None = option(None, "user of etcd (default: none)", name="cluster-user", metavar="NAME")
+    password_file: Path | None = option(None, "file with the user's password", name="cluster-password-file", metavar="FILE",
+        read=_path)
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        """Raise `OptionError` if two options do not fit together."""
+        _check_pair("cluster-cert", self.cert, "cluster-key", self.key)
+        _check_pair("cluster-user", self.user, "cluster-password-file", self.password_file)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options of group `sopa`."""
+
+    # fmt: off
+    k: int = option(4, f"ports of each switch in the fat-tree, an even number from {MIN_K} to {MAX_K} (default {{default}})",
+        kind=cfg.Opt, type=_number_or_text, metavar="K")
+    fabric: Path | None = option(None, "fabric file of a fabric that is no fat-tree of equal links: leaf-spine, oversubscribed, "
+        "with absent or slower links, with gateways; sopa fabric check FILE explains it (default: the fat-tree of k)",
+        metavar="FILE", read=Path)
+    carrier: Carrier = option(Carrier.MAC, "where agents write the label: mac, the Ethernet source address, or option, an IPv4 "
+        "option as in the paper, which requires the parser at the edge switches' host ports (sopa parser); the flow entries are "
+        "the same (default {default})", metavar="CARRIER")
+    settle: float = _seconds(10.0, "after a start, how long to wait, since the last switch that has connected, for others before "
+        "they count as failed; until then hosts and switches keep the paths and rules of an earlier controller",
+        "; the wait ends when all have connected, and 0.05 s for each switch of the fabric later at the latest")
+    no_switches: bool = option(False, "wait for no switch after a start: the network is not SOPA's, and agents with --policy mcs "
+        "--channel-kind ports only learn here which hosts run it (default: agents are sent nothing before a switch has connected)")
+    hold_down: float = _seconds(2.0, "how long a restored link or switch stays excluded from the candidate paths; doubled each "
+        "time it fails again soon")
+    hold_down_max: float = _seconds(60.0, "the longest hold-down")
+    lldp_interval: float = _seconds(10.0, "interval of link discovery: every port between switches sends an LLDP probe that checks "
+        "the cabling", "; 0: off")
+    ovsdb: tuple[str, ...] = option((), "OVSDB address of Open vSwitch, to enable BFD there, which detects silent and one-way "
+        "loss: unix:PATH, tcp:HOST:PORT, or tcp:*:PORT for the address from which each switch connects; may be repeated (default: "
+        "none)", metavar="ADDRESS")
+    no_label: tuple[str, ...] = option((), "a host, as h0_0_2 or 10.0.0.2, that may not choose paths: its packets are hashed per "
+        "flow, with or without a label; may be repeated (default: none)", metavar="HOST")
+    stats_interval: float = _seconds(5.0, "interval at which each switch's port statistics are polled, for the links' rates and "
+        "/metrics", "; 0: off")
+    rule_check_interval: float = _seconds(180.0, "interval at which each switch's flow entries and groups are read and compared "
+        "with its rules, one switch at a time; what another program has changed is put right", "; 0: off")
+    link_mbit: float | None = option(None, "capacity of every link in each direction, in Mbit/s (default: what the fabric file "
+        "says, or the speed that its port reports)", kind=cfg.FloatOpt, metavar="MBIT")
+    tls_cert: Path | None = option(None, "certificate, in PEM, for REST, page and the agents' channel, which then use TLS only "
+        "(default: none)", metavar="FILE", read=_path)
+    tls_key: Path | None = option(None, "its private key, in PEM", metavar="FILE", read=_path)
+    host_tokens_only: bool = option(False, "accept an agent only with the token of its host, which sopa token derives from "
+        "agent-secret in the state directory; agent-token, which opens the channel of every host, is rejected then (default: both "
+        "are accepted)")
+    bind_certificates: bool = option(False, "accept a switch only with a certificate whose common name or subjectAltName is its "
+        "name (e0_0) or datapath id (16 hexadecimal digits); requires OpenFlow over TLS with ca_certs (default: any certificate of "
+        "the authority)")
+    client_connections: int = option(128, "connections that one client address may have to REST without a token; agents count "
+        "until they have shown theirs (default {default})", min=1, metavar="N")
+    proxy: tuple[Network, ...] = option((), "address or prefix, as 192.0.2.7 or 192.0.2.0/24, that stands for many clients: no "
+        "limit of connections for it alone; may be repeated (default: none)", metavar="ADDRESS", read=network)
+    origin: tuple[str, ...] = option((), "origin under which browsers open the page, if it is not http(s)://ADDRESS:PORT of the "
+        "controller, as http://controller.example:8080; may be repeated (default: none)", metavar="URL", read=normal_origin)
+    suspect: Policy = option(Policy.WARN, "what happens to a link of which probes say that it loses packets: warn, a line in the "
+        "log; drain, it is drained until an operator restores it (default {default})", metavar="POLICY")
+    suspect_loss: float = option(0.05, "the least loss of a suspect link (default {default:g})", metavar="PERCENT")
+    state_dir: Path = option(Path("/var/lib/sopa"), "directory of drains and tokens; each controller needs its own (default "
+        "{default})", metavar="DIR", read=Path)
+    # fmt: on
+    cluster: ClusterSettings | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `OptionError` if a value is invalid, or two options contradict each other."""
+        if not 0 < self.suspect_loss <= 100:
+            raise OptionError(f"suspect-loss must be a percentage above 0, not {self.suspect_loss:g}")
+        _check_pair("tls-cert", self.tls_cert, "tls-key", self.tls_key)
+        if self.link_mbit is not None and not self.link_mbit > 0:
+            raise OptionError(f"link-mbit must be above 0, not {self.link_mbit:g}")
+        if self.hold_down_max < self.hold_down:
+            raise OptionError(
+                f"hold-down-max ({self.hold_down_max:g}) must not be below hold-down ({self.hold_down:g})"
+            )
+        if self.cluster is not None and self.no_switches:
+            raise OptionError(
+                "no-switches and cluster exclude each other: a version of a cluster's fabric follows from what its switches say"
+            )
+        _ = self.unlabelled
+
+    @cached_property
+    def tree(self) -> Clos:
+        """The fabric."""
+        try:
+            return FatTree(self.k) if self.fabric is None else fabric_file.load(self.fabric)
+        except TopologyError as error:
+            raise OptionError(str(error)) from None
+
+    @cached_property
+    def unlabelled(self) -> frozenset[Host]:
+        """The hosts that may not choose paths, by `no_label` and by the fabric file."""
+        tree = self.tree
+        try:
+            return tree.no_label | {tree.host_by_ip(text) if "." in text else tree.host(text) for text in self.no_label}
+        except (TopologyError, ValueError) as error:
+            raise OptionError(f"no-label: {error}") from None
+
+    @property
+    def tls(self) -> tuple[Path, Path] | None:
+        """Certificate and key, if there are any."""
+        return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)
+
+
+def _check_pair(name: str, value: object, other: str, its: object) -> None:
+    if (value is None) != (its is None):
+        raise OptionError(f"{name} and {other} belong together: give both, or neither")
+
+
+def _name(of: Field[Any]) -> str:
+    return str(of.metadata.get("name", of.name)).replace("_", "-")
+
+
+def opts(settings: type) -> list[cfg.Opt]:
+    """Return oslo.config's options of a dataclass; `{default}` in a help is the default."""
+    return [_opt(each) for each in fields(settings) if each.metadata]
+
+
+def _opt(of: Field[Any]) -> cfg.Opt:
+    arguments, default = dict(of.metadata), None if of.default is REQUIRED else of.default
+    kinds = {bool: cfg.BoolOpt, int: cfg.IntOpt, float: cfg.FloatOpt, tuple: cfg.MultiStrOpt}
+    kind = arguments.pop("kind", kinds.get(type(default), cfg.StrOpt))
+    arguments["help"] = arguments["help"].format(default=default)
+    for own in ("name", "read"):
+        arguments.pop(own, None)
+    return kind(_name(of), default=str(default) if isinstance(default, StrEnum | Path) else default, **arguments)
 
 
 _GROUP = cfg.OptGroup(GROUP, title="SOPA options")
-_OPTIONS = [
-    cfg.Opt(
-        "k",
-        type=_number_or_text,
-        default=DEFAULT_K,
-        metavar="K",
-        help=f"ports of each switch in the fat-tree, an even number from {MIN_K} to {MAX_K} (default {DEFAULT_K})",
-    ),
-    cfg.StrOpt(
-        "fabric",
-        metavar="FILE",
-        help="fabric file of a fabric that is no fat-tree of equal links: leaf-spine, oversubscribed, with absent or slower links, "
-        "with gateways; sopa fabric check FILE explains it (default: the fat-tree of k)",
-    ),
-    cfg.StrOpt(
-        "carrier",
-        default=str(Settings.carrier),
-        metavar="CARRIER",
-        help="where agents write the label: mac, the Ethernet source address, or option, an IPv4 option as in the paper, which "
-        "requires the parser at the edge switches' host ports (sopa parser); the flow entries are the same "
-        f"(default {Settings.carrier})",
-    ),
-    _seconds(
-        "settle",
-        Settings.settle,
-        "after a start, how long to wait, since the last switch that has connected, for others before they count as failed; until "
-        "then hosts and switches keep the paths and rules of an earlier controller",
-        "; the wait ends when all have connected, and 0.05 s for each switch of the fabric later at the latest",
-    ),
-    cfg.BoolOpt(
-        "no-switches",
-        default=Settings.no_switches,
-        help="wait for no switch after a start: the network is not SOPA's, and agents with --policy mcs --channel-kind ports only "
-        "learn here which hosts run it (default: agents are sent nothing before a switch has connected)",
-    ),
-    _seconds(
-        "hold-down",
-        Settings.hold_down,
-        "how long a restored link or switch stays excluded from the candidate paths; doubled each time it fails again soon",
-    ),
-    _seconds("hold-down-max", Settings.hold_down_max, "the longest hold-down"),
-    _seconds(
-        "lldp-interval",
-        Settings.lldp_interval,
-        "interval of link discovery: every port between switches sends an LLDP probe that checks the cabling",
-        "; 0: off",
-    ),
-    cfg.MultiStrOpt(
-        "ovsdb",
-        default=[],
-        metavar="ADDRESS",
-        help="OVSDB address of Open vSwitch, to enable BFD there, which detects silent and one-way loss: unix:PATH, "
-        "tcp:HOST:PORT, or tcp:*:PORT for the address from which each switch connects; may be repeated (default: none)",
-    ),
-    cfg.MultiStrOpt(
-        "no-label",
-        default=[],
-        metavar="HOST",
-        help="a host, as h0_0_2 or 10.0.0.2, that may not choose paths: its packets are hashed per flow, with or without a label; "
-        "may be repeated (default: none)",
-    ),
-    _seconds(
-        "stats-interval",
-        Settings.stats_interval,
-        "interval at which each switch's port statistics are polled, for the links' rates and /metrics",
-        "; 0: off",
-    ),
-    _seconds(
-        "rule-check-interval",
-        Settings.rule_check_interval,
-        "interval at which each switch's flow entries and groups are read and compared with its rules, one switch at a time; what "
-        "another program has changed is put right",
-        "; 0: off",
-    ),
-    cfg.FloatOpt(
-        "link-mbit",
-        metavar="MBIT",
-        help="capacity of every link in each direction, in Mbit/s (default: what the fabric file says, or the speed that its port "
-        "reports)",
-    ),
-    cfg.StrOpt(
-        "tls-cert",
-        metavar="FILE",
-        help="certificate, in PEM, for REST, page and the agents' channel, which then use TLS only (default: none)",
-    ),
-    cfg.StrOpt("tls-key", metavar="FILE", help="its private key, in PEM"),
-    cfg.BoolOpt(
-        "host-tokens-only",
-        default=Settings.host_tokens_only,
-        help="accept an agent only with the token of its host, which sopa token derives from agent-secret in the state directory; "
-        "agent-token, which opens the channel of every host, is rejected then (default: both are accepted)",
-    ),
-    cfg.BoolOpt(
-        "bind-certificates",
-        default=Settings.bind_certificates,
-        help="accept a switch only with a certificate whose common name or subjectAltName is its name (e0_0) or datapath id (16 "
-        "hexadecimal digits); requires OpenFlow over TLS with ca_certs (default: any certificate of the authority)",
-    ),
-    cfg.IntOpt(
-        "client-connections",
-        default=Settings.client_connections,
-        min=1,
-        metavar="N",
-        help="connections that one client address may have to REST without a token; agents count until they have shown theirs "
-        f"(default {Settings.client_connections})",
-    ),
-    cfg.MultiStrOpt(
-        "proxy",
-        default=[],
-        metavar="ADDRESS",
-        help="address or prefix, as 192.0.2.7 or 192.0.2.0/24, that stands for many clients: no limit of connections for it alone; "
-        "may be repeated (default: none)",
-    ),
-    cfg.MultiStrOpt(
-        "origin",
-        default=[],
-        metavar="URL",
-        help="origin under which browsers open the page, if it is not http(s)://ADDRESS:PORT of the controller, as "
-        "http://controller.example:8080; may be repeated (default: none)",
-    ),
-    cfg.StrOpt(
-        "suspect",
-        default=str(Settings.suspect),
-        metavar="POLICY",
-        help="what happens to a link of which probes say that it loses packets: warn, a line in the log; drain, it is drained "
-        f"until an operator restores it (default {Settings.suspect})",
-    ),
-    cfg.FloatOpt(
-        "suspect-loss",
-        default=Settings.suspect_loss,
-        metavar="PERCENT",
-        help=f"the least loss of a suspect link (default {Settings.suspect_loss:g})",
-    ),
-    cfg.StrOpt(
-        "state-dir",
-        default=str(Settings.state_dir),
-        metavar="DIR",
-        help=f"directory of drains and tokens; each controller needs its own (default {Settings.state_dir})",
-    ),
-    cfg.StrOpt(
-        "cluster",
-        metavar="ETCD",
-        help="etcd that several controllers share, as etcd://HOST:PORT,HOST:PORT,HOST:PORT[/NAME]: one of them leads, the others "
-        "stand by; NAME tells clusters on one etcd apart, sopa by default (default: this is the only controller)",
-    ),
-    cfg.StrOpt(
-        "cluster-member", metavar="NAME", help="name of this controller in the cluster (default: the host's name)"
-    ),
-    cfg.StrOpt(
-        "cluster-url",
-        metavar="URL",
-        help="URL under which relays, other controllers and operators reach this controller's REST (default: http or https, "
-        "--wsapi-host and --wsapi-port)",
-    ),
-    cfg.IntOpt(
-        "cluster-lease",
-        default=ClusterSettings.lease,
-        min=1,
-        max=60,
-        metavar="SECONDS",
-        help="how long the leader may be silent before another takes its place; etcd does not go below its own election time "
-        f"(default {ClusterSettings.lease})",
-    ),
-    cfg.StrOpt(
-        "cluster-ca",
-        metavar="FILE",
-        help="certificate, in PEM, of etcd's authority; etcd is then used over TLS (default: no TLS)",
-    ),
-    cfg.StrOpt("cluster-cert", metavar="FILE", help="certificate, in PEM, that is shown to etcd (default: none)"),
-    cfg.StrOpt("cluster-key", metavar="FILE", help="its private key, in PEM"),
-    cfg.StrOpt("cluster-user", metavar="NAME", help="user of etcd (default: none)"),
-    cfg.StrOpt("cluster-password-file", metavar="FILE", help="file with the user's password"),
-]
+_OPTIONS = [*opts(Settings), *opts(ClusterSettings)]
 
 
 def register_group(conf: cfg.ConfigOpts, group: cfg.OptGroup, options: Sequence[cfg.Opt]) -> None:
@@ -279,107 +224,50 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         OptionError: If a value is invalid or two options contradict each other.
     """
     register(conf)
-    carrier = conf[GROUP].carrier
-    tree = _tree(conf)
-    if carrier not in list(Carrier):
-        raise OptionError(f"carrier must be {' or '.join(Carrier)}, not {carrier}")
     group = conf[GROUP]
+    if group.fabric is not None and conf.get_location("k", GROUP).location is not cfg.Locations.opt_default:
+        raise OptionError("k and fabric exclude each other: a fabric file has all numbers of the fabric")
     if group.suspect == "fail":
         raise OptionError(
-            "suspect must not be fail any more: use drain, which excludes the link until sopa restore, or warn; hosts leave bad "
-            "paths by themselves"
+            "suspect must not be fail any more: use drain, which excludes the link until sopa restore, or warn; hosts leave "
+            "bad paths by themselves"
         )
-    if group.suspect not in SUSPECT_POLICIES:
-        raise OptionError(f"suspect must be {' or '.join(SUSPECT_POLICIES)}, not {group.suspect}")
-    if not 0 < group.suspect_loss <= 100:
-        raise OptionError(f"suspect-loss must be a percentage above 0, not {group.suspect_loss:g}")
-    if (group.tls_cert is None) != (group.tls_key is None):
-        raise OptionError("tls-cert and tls-key belong together: give both, or neither")
-    if group.link_mbit is not None and not group.link_mbit > 0:
-        raise OptionError(f"link-mbit must be above 0, not {group.link_mbit:g}")
-    if group.hold_down_max < group.hold_down:
-        raise OptionError(f"hold-down-max ({group.hold_down_max:g}) must not be below hold-down ({group.hold_down:g})")
-    return Settings(
-        tree=tree,
-        fabric_file=Path(group.fabric) if group.fabric is not None else None,
-        carrier=Carrier(carrier),
-        settle=group.settle,
-        no_switches=group.no_switches,
-        hold_down=group.hold_down,
-        hold_down_max=group.hold_down_max,
-        lldp_interval=group.lldp_interval,
-        ovsdb=tuple(group.ovsdb),
-        state_dir=Path(group.state_dir),
-        no_label=tree.no_label | {_host(tree, text) for text in group.no_label},
-        tls=(Path(group.tls_cert), Path(group.tls_key)) if group.tls_cert else None,
-        stats_interval=group.stats_interval,
-        rule_check_interval=group.rule_check_interval,
-        link_mbit=group.link_mbit,
-        host_tokens_only=group.host_tokens_only,
-        bind_certificates=group.bind_certificates,
-        client_connections=group.client_connections,
-        proxy=tuple(_network(text) for text in group.proxy),
-        origin=tuple(_origin(text) for text in group.origin),
-        suspect=group.suspect,
-        suspect_loss=group.suspect_loss,
-        cluster=_cluster(group),
-    )
+    cluster = None
+    if group.cluster is not None:
+        of_cluster = values(ClusterSettings, group)
+        cluster = ClusterSettings(**of_cluster | {"member": of_cluster["member"] or socket.gethostname()})
+    return Settings(**values(Settings, group), cluster=cluster)
 
 
-def _cluster(group: cfg.ConfigOpts.GroupAttr) -> ClusterSettings | None:
-    if group.cluster is None:
-        return None
-    if group.no_switches:
-        raise OptionError(
-            "no-switches and cluster exclude each other: a version of a cluster's fabric follows from what its switches say"
-        )
-    if (group.cluster_cert is None) != (group.cluster_key is None):
-        raise OptionError("cluster-cert and cluster-key belong together: give both, or neither")
-    if (group.cluster_user is None) != (group.cluster_password_file is None):
-        raise OptionError("cluster-user and cluster-password-file belong together: give both, or neither")
-    return ClusterSettings(
-        engine=group.cluster,
-        member=group.cluster_member or socket.gethostname(),
-        url=group.cluster_url,
-        lease=group.cluster_lease,
-        ca=_path(group.cluster_ca),
-        cert=_path(group.cluster_cert),
-        key=_path(group.cluster_key),
-        user=group.cluster_user,
-        password_file=_path(group.cluster_password_file),
-    )
+def warn_of_unknown(conf: cfg.ConfigOpts) -> None:
+    """Log the names in the files' section [sopa] that are no options, which oslo.config ignores."""
+    known = {each.dest for each in _OPTIONS}
+    for file in conf.config_file or ():
+        sections: dict[str, dict[str, list[str]]] = {}
+        cfg.ConfigParser(Path(file).expanduser(), sections).parse()
+        for name in sorted(sections.get(GROUP, {}).keys() - known):
+            LOG.warning(
+                "%s in section [sopa] of %s is no option and has no effect: names have underscores, as in deploy/sopa.conf; "
+                "CHANGELOG.md says what replaces an option that was removed",
+                name,
+                file,
+            )
 
 
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
+def values(settings: type, group: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
+    """Return the fields of a dataclass of options, by their names; `OptionError` if one cannot be read."""
+    return {each.name: _value(each, group[_name(each).replace("-", "_")]) for each in fields(settings) if each.metadata}
 
 
-def _tree(conf: cfg.ConfigOpts) -> Clos:
-    file = conf[GROUP].fabric
-    if file is not None and conf.get_location("k", GROUP).location is not cfg.Locations.opt_default:
-        raise OptionError("k and fabric exclude each other: a fabric file has all numbers of the fabric")
+def _value(of: Field[Any], given: Any) -> Any:
+    if isinstance(of.default, StrEnum):
+        if given not in list(type(of.default)):
+            raise OptionError(f"{_name(of)} must be {' or '.join(type(of.default))}, not {given}")
+        return type(of.default)(given)
+    read = of.metadata.get("read")
     try:
-        return FatTree(conf[GROUP].k) if file is None else fabric_file.load(Path(file))
-    except TopologyError as error:
-        raise OptionError(str(error)) from None
-
-
-def _network(text: str) -> Network:
-    try:
-        return network(text)
+        if isinstance(of.default, tuple):
+            return tuple(map(read, given)) if read else tuple(given)
+        return given if read is None or given is None else read(given)
     except ValueError as error:
-        raise OptionError(f"proxy: {error}") from None
-
-
-def _origin(text: str) -> str:
-    try:
-        return normal_origin(text)
-    except ValueError as error:
-        raise OptionError(f"origin: {error}") from None
-
-
-def _host(tree: Clos, text: str) -> Host:
-    try:
-        return tree.host_by_ip(text) if "." in text else tree.host(text)
-    except (TopologyError, ValueError) as error:
-        raise OptionError(f"no-label: {error}") from None
+        raise OptionError(f"{_name(of)}: {error}") from None

@@ -10,7 +10,7 @@ import eventlet
 import eventlet.wsgi
 from eventlet import websocket
 
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 
 
 def main(port: int, clients: int, size: int, rounds: int) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sopa_ryu.arbiter.allocation import Allocation
+from sopa_ryu.arbiter.budgets import capacities
 from sopa_ryu.arbiter.build import SOURCES, build, build_program
-from sopa_ryu.arbiter.capacities import capacities
 from topologies import Clos, Failures, FatTree
 
 PROGRAM = Path(__file__).with_name("arbiter.cc")

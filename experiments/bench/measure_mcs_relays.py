@@ -22,7 +22,7 @@ from sopa_ryu.channel.mcs_hosts import SETTLE_SECONDS
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 from topologies import FatTree
 from topologies.lab.etcd import PrivateEtcd
 

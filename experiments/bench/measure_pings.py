@@ -15,7 +15,7 @@ from experiments.bench.measure_push import Crowd
 from experiments.bench.measuring import processor_seconds
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.channel.addresses import PINGS_A_SECOND, patience_seconds, ping_seconds
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 from topologies import FatTree
 
 K = 24

@@ -15,7 +15,7 @@ from typing import Any
 from experiments.bench.light_agent import acknowledged, frame_bounds
 from experiments.bench.measuring import peak_mib
 from experiments.emulation.processes import ChildProcess, ControllerProcess, free_ports
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 from topologies import Clos, FatTree, Level
 from topologies.lab.private_ovs import OPENFLOW, PrivateOvs
 

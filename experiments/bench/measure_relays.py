@@ -19,9 +19,9 @@ from experiments.emulation.processes import ChildProcess, RelayProcess, free_por
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine, EngineError
-from sopa_ryu.cluster.mirror import Mirror
+from sopa_ryu.cluster.view import Mirror
 from sopa_ryu.rest.access import AGENTS
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 from topologies import FatTree
 from topologies.lab.etcd import PrivateEtcd
 

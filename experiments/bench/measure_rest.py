@@ -17,7 +17,7 @@ from typing import Any
 
 from experiments.bench.measure_push import Crowd
 from experiments.emulation.processes import ControllerProcess, free_ports
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 from topologies import Clos, FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 

@@ -8,13 +8,10 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from flowrules.hashed_way import hashed_way
-from flowrules.vswitch_hash import FiveTuple
+from flowrules.hashed_way import FiveTuple, hashed_way
 from sopa_ryu.channel.messages import BACK, LOST_BACK, LOST_OUT, MAX_PROBES
 from sopa_ryu.channel.trace_desk import Asked, Found, Trace
-from sopa_ryu.rest.link_differences import Traced, differences
-from sopa_ryu.rest.trace_answer import tell
-from sopa_ryu.rest.trace_plan import links_of
+from sopa_ryu.rest.trace_answer import Traced, differences, links_of, tell
 from topologies import Failures, FatTree, Host
 
 K = 48

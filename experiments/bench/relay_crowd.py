@@ -22,7 +22,7 @@ from collections import Counter
 
 from experiments.bench.light_agent import acknowledged, frame_bounds, listed
 from sopa_ryu.channel.addresses import ordered
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 
 RETRY_SECONDS = 0.5
 _IP_BIND_ADDRESS_NO_PORT = 24

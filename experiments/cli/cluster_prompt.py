@@ -12,8 +12,7 @@ from experiments.cli.lab_prompt import Prompt
 from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.cluster_parts import ClusterParts, Group, Kind, PartError
 from experiments.emulation.processes import ProcessError
-from topologies.lab.cuts import Way
-from topologies.lab.management import BOTH
+from topologies.lab.management import BOTH, Way
 from topologies.lab.network import Lab
 
 _GROUPS = "/".join(group.value for group in Group)

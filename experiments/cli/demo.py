@@ -16,7 +16,16 @@ from rich.table import Table
 
 from experiments.cli import demo_cluster
 from experiments.cli.demo_failure import play
-from experiments.cli.lab_isolation import chosen_datapath, controllers_option, datapath_option, in_isolation
+from experiments.cli.lab_isolation import (
+    chosen_datapath,
+    controllers_option,
+    datapath_option,
+    fabric_options,
+    in_isolation,
+    policy_option,
+    seed_option,
+    threshold_option,
+)
 from experiments.cli.lab_rate import Rate, given_rate, measured_rate
 from experiments.core.machine import CpuIdle, describe
 from experiments.emulation.cluster_watch import NotSeenError, links_of_one_pod, streams
@@ -28,7 +37,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.cli.common import chosen_fabric, fabric_options, fail, labelling_options, need_root, seed_option
+from sopa_ryu.cli.common import chosen_fabric, fail, need_root
 from topologies import Clos, Failures, Host, Level
 from topologies.lab.datapath import Datapath
 
@@ -44,7 +53,8 @@ MINIMUM_IDLE = 10.0
               help="Time for which the flows send, in seconds.")  # fmt: skip
 @seed_option
 @datapath_option
-@labelling_options
+@policy_option()
+@threshold_option
 @controllers_option
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, writable=True, path_type=Path), metavar="FILE",
               help="Also write all results to FILE.")  # fmt: skip

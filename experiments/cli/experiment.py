@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import ns3, workloads
-from experiments.cli.lab_isolation import in_isolation
+from experiments.cli.lab_isolation import carrier_option, in_isolation, rate_option
 from experiments.cli.paper import paper
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import Results, ResultsError
@@ -20,13 +20,11 @@ from experiments.schemes import SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
 from sopa_ryu.cli.common import (
-    carrier_option,
     chosen_fabric,
     fabric_file_option,
     fail,
     k_option,
     need_root,
-    rate_option,
 )
 from topologies import Clos
 from topologies.lab.network import default_rate

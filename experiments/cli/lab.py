@@ -11,11 +11,19 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from experiments.cli.lab_isolation import chosen_datapath, controllers_option, datapath_option, in_isolation
-from sopa_ryu.agent.paths.path_table import Policy
+from experiments.cli.lab_isolation import (
+    chosen_datapath,
+    controllers_option,
+    datapath_option,
+    fabric_options,
+    in_isolation,
+    policy_option,
+    seed_option,
+    threshold_option,
+)
 from sopa_ryu.channel.mcs import POLICY as MCS
 from sopa_ryu.channel.slots import POLICY as CFR
-from sopa_ryu.cli.common import chosen_fabric, fabric_options, need_root, policy_option, seed_option, threshold_option
+from sopa_ryu.cli.common import chosen_fabric, need_root
 from topologies import Clos
 
 QUEUE_PACKETS = 100
@@ -26,9 +34,10 @@ QUEUE_PACKETS = 100
 @click.option("--no-limit", is_flag=True, help="Do not limit the rate of the links.")
 @datapath_option
 @policy_option(
-    [policy.option_name for policy in Policy] + [MCS, CFR],
-    " mcs scatters each TCP connection over channels (docs/mcs.md); --ecn lets it follow congestion. cfr starts an arbiter, in "
-    "whose slots TCP's data is sent (docs/cfr.md).",
+    MCS,
+    CFR,
+    more=" mcs scatters each TCP connection over channels (docs/mcs.md); --ecn lets it follow congestion. cfr starts an arbiter, "
+    "in whose slots TCP's data is sent (docs/cfr.md).",
 )
 @threshold_option
 @seed_option

@@ -1,4 +1,4 @@
-"""Commands that run in the namespaces of a lab, and their common option."""
+"""Commands that run in the namespaces of a lab, and their common options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import click
 
-from sopa_ryu.cli.common import fail
+from sopa_ryu.agent.agent_options import POLICIES, AgentOptions
+from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.cli.common import fabric_file_option, fail, k_option
+from sopa_ryu.runtime.option_fields import Command, option_of
 from topologies.lab.datapath import Datapath, NoDatapathError, choose
 
 AUTO = "auto"
@@ -28,6 +31,28 @@ controllers_option = click.option(
     help="Controllers of the fabric. With more than one they are a cluster on three nodes of etcd, and two relays serve agents, "
     "each in a network namespace of its own (docs/cluster.md).",
 )
+
+
+rate_option = click.option(
+    "--rate",
+    type=click.FloatRange(0.1, 10_000),
+    metavar="MBIT",
+    help="Rate of every link in Mbit/s. The default depends on the fabric and leaves this machine's processor idle time.",
+)
+carrier_option, threshold_option, seed_option = (
+    option_of(AgentOptions, name) for name in ("carrier", "fr_threshold", "seed")
+)
+
+
+def policy_option(*others: str, more: str = "") -> Callable[[Command], Command]:
+    """Return the option that chooses a policy of labels, or one of others; ``more`` is added to its help."""
+    names = [*(policy.option_name for policy in Policy), *others]
+    return option_of(AgentOptions, "policy", type=click.Choice(names), help=POLICIES + more)
+
+
+def fabric_options(command: Command) -> Command:
+    """Add the options of a lab's fabric."""
+    return k_option(fabric_file_option(carrier_option(rate_option(command))))
 
 
 def chosen_datapath(option: str) -> Datapath:

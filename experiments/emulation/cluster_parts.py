@@ -21,10 +21,9 @@ from sopa_ryu.cluster.engine import Engine, EngineError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET, Tokens
 from topologies import Clos
 from topologies.lab import standstill
-from topologies.lab.cuts import Peer, Way
 from topologies.lab.etcd import Place, PrivateEtcd
 from topologies.lab.isolation import require
-from topologies.lab.management import AGENTS_MACHINE, BOTH, ROOT, ManagementNetwork
+from topologies.lab.management import AGENTS_MACHINE, BOTH, ROOT, ManagementNetwork, Peer, Way
 from topologies.lab.startable import Startable
 
 _LOG = logging.getLogger("sopa.cluster")

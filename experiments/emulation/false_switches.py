@@ -16,7 +16,7 @@ from enum import IntEnum
 
 import click
 
-from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.process import allow_files
 from topologies import Clos, FatTree, Switch
 
 VERSION = 4

@@ -4,45 +4,207 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 
 from sopa_ryu.agent.agent_options import AgentError
-from sopa_ryu.agent.cfr_metrics import CfrMetrics
+from sopa_ryu.agent.cfr_agent import CfrAgent
+from sopa_ryu.agent.cfr_grants import Rejection
+from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.kernel.counters import Reason
+from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mending import Part
-from sopa_ryu.agent.probe_metrics import ProbeMetrics
+from sopa_ryu.agent.probing.path_health import CAUSES
+from sopa_ryu.agent.probing.prober import Prober
+from sopa_ryu.agent.probing.programs import REFUSED, Seen
+from sopa_ryu.agent.probing.streams import Refusal
+from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.supervisor import Supervisor
-from sopa_ryu.runtime import metrics_server
-from sopa_ryu.runtime.metrics_server import MetricsError
+from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, Source, families, served
 
 LOG = logging.getLogger("sopa.agent")
+PartOf = TypeVar("PartOf")
 
-UNLABELLED = (
-    Reason.NOT_IPV4,
-    Reason.OUTSIDE,
-    Reason.FORWARDED,
-    Reason.NO_PATH,
-    Reason.NO_TABLE,
-    Reason.MALFORMED,
-    Reason.NOT_WRITABLE,
-    Reason.NO_ROOM,
-    Reason.TOO_BIG,
-)
-OF_MCS = (
-    Reason.SCATTERED,
-    Reason.UNSCATTERED,
-    Reason.ACK_FILTERED,
-    Reason.MCO_TAKEN,
-    Reason.MCO_UNKNOWN,
-    Reason.MCO_MALFORMED,
-    Reason.WINDOW_LOWERED,
-    Reason.NO_CONNECTION,
-)
+UNLABELLED = (Reason.NOT_IPV4, Reason.OUTSIDE, Reason.FORWARDED, Reason.NO_PATH, Reason.NO_TABLE, Reason.MALFORMED,
+              Reason.NOT_WRITABLE, Reason.NO_ROOM, Reason.TOO_BIG)  # fmt: skip
+OF_MCS = (Reason.SCATTERED, Reason.UNSCATTERED, Reason.ACK_FILTERED, Reason.MCO_TAKEN, Reason.MCO_UNKNOWN,
+          Reason.MCO_MALFORMED, Reason.WINDOW_LOWERED, Reason.NO_CONNECTION)  # fmt: skip
 """The last two count packets again."""
+OF_CFR = (Reason.GRANTED, Reason.HELD, Reason.PASSED_IN_GUARD, Reason.GATE_OPEN)
+
+
+class _Running(NamedTuple):
+    """The agent of an interface that is there."""
+
+    agent: HostAgent
+    labeller: Labeller
+    packets: Mapping[Reason, int]
+
+    def counted(self, reasons: Iterable[Reason]) -> dict[str, int]:
+        """Return the packets of these reasons, by label value."""
+        return {reason.name.lower(): self.packets[reason] for reason in reasons}
+
+    def info(self) -> dict[str, str]:
+        """Return what identifies the agent."""
+        follower, carrier = self.agent.follower, self.agent.options.carrier
+        return {"address": str(follower.address), "carrier": str(carrier), "policy": follower.policy_name}
+
+    def channels(self) -> dict[str, bool]:
+        """Return whether the channel to a controller is open, by URL."""
+        follower = self.agent.follower
+        url = follower.controllers.url if follower.connected else None
+        return {each: each == url for each in follower.controllers.urls}
+
+    def paths(self) -> dict[tuple[str, ...], int]:
+        """Return the labelled packets by ``up1`` and ``up2``."""
+        view = self.agent.follower.view
+        counts = {} if view is None else self.labeller.counted.by_path(view.failures.tree)
+        return {tuple(map(_hop, label)): count for label, count in counts.items()}
+
+
+class _Reading(NamedTuple):
+    supervisor: Supervisor
+    running: _Running | None
+
+
+def _running(reading: _Reading) -> _Running | None:
+    return reading.running
+
+
+def _timed(running: _Running) -> CfrAgent | None:
+    return running.agent.timed
+
+
+def _reaction(running: _Running) -> Reaction | None:
+    return running.agent.reaction
+
+
+def _probing(running: _Running) -> tuple[Prober, Mapping[Seen, int]] | None:
+    prober, program = running.agent.prober, running.labeller.probes
+    return None if prober is None or program is None else (prober, program.seen())
+
+
+def _hop(hop: int) -> str:
+    return "none" if hop == 0xFF else "other" if hop < 0 else str(hop)
+
+
+def _slots(cfr: CfrAgent) -> dict[str, int]:
+    grants = cfr.grants
+    return {"granted": grants.granted, "late": grants.late, "used": cfr.slots_used, "rerouted": cfr.slots_rerouted}
+
+
+def _lease(cfr: CfrAgent) -> float:
+    gate, now = cfr.grants.gate, time.monotonic_ns()
+    return (gate.open_after - now) / 1e9 if gate and cfr.grants.is_closed(now) else 0
+
+
+def _seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def _rows_of(part: Callable[[Source], PartOf | None], rows: Iterable[Row[PartOf]]) -> list[Row[Source]]:
+    """Return the rows of a part of sources: without a sample where it is None."""
+
+    def values(row: Row[PartOf]) -> Callable[[Source], float | Mapping[Any, Any] | None]:
+        return lambda source: None if (present := part(source)) is None else row.values(present)
+
+    return [Row(row.name, row.kind, row.text, values(row), row.labels) for row in rows]
+
+
+_CFR: list[Row[CfrAgent]] = [
+    Row("sopa_agent_cfr_slots", COUNTER, "With --policy cfr: slots granted to this host; came too late; in which anything was "
+        "sent; that have another path than the granted one, which this host avoids.",
+        _slots, ("outcome",)),
+    Row("sopa_agent_cfr_rejected_datagrams", COUNTER, "With --policy cfr: grants that were ignored, by reason.",
+        lambda c: {str(rejection): c.grants.rejected[rejection] for rejection in Rejection}, ("reason",)),
+    Row("sopa_agent_cfr_clock_jumps", COUNTER, "With --policy cfr: jumps of the arbiter's clock against this host's.",
+        lambda c: c.grants.clock.jumps),
+    Row("sopa_agent_cfr_term", GAUGE, "With --policy cfr: the arbiter's term; 0 before the first grant.", lambda c: c.grants.term),
+    Row("sopa_agent_cfr_gate_closed", GAUGE, "With --policy cfr: 1 while data waits for granted slots, 0 while no arbiter answers.",
+        lambda c: c.grants.is_closed(time.monotonic_ns())),
+    Row("sopa_agent_cfr_lease_seconds", GAUGE, "With --policy cfr: what is left of the arbiter's lease.", _lease),
+    Row("sopa_agent_cfr_clock_offset_seconds", GAUGE, "With --policy cfr: the arbiter's monotonic clock less this host's.",
+        lambda c: _seconds(c.grants.clock.offset)),
+    Row("sopa_agent_cfr_round_trip_seconds", GAUGE, "With --policy cfr: the shortest of the last round trips to the arbiter.",
+        lambda c: _seconds(c.grants.clock.round_trip)),
+    Row("sopa_agent_cfr_pass_seconds", GAUGE, "With --policy cfr: the time that an iteration over TCP's sockets takes.",
+        lambda c: c.pass_ns / 1e9),
+    Row("sopa_agent_cfr_departure_times", GAUGE,
+        "With --policy cfr: 1 while the interface's qdisc (fq) keeps data until its slot begins, otherwise 0.",
+        lambda c: c.grants.departure_times),
+]  # fmt: skip
+_PROBES: list[Row[tuple[Prober, Mapping[Seen, int]]]] = [
+    Row("sopa_agent_probes", COUNTER, "Probes of this host by what became of them; unsent ones the device did not take.",
+        lambda p: {"came_back": p[0].streams.came_back, "lost": p[0].streams.lost, "unsent": p[0].unsent}, ("result",)),
+    Row("sopa_agent_probe_answers", COUNTER, "Probes of other hosts that were answered.", lambda p: p[1][Seen.ANSWERED]),
+    Row("sopa_agent_refused_probes", COUNTER, "Probes and answers that were refused, by reason.",
+        lambda p: {what.name.lower(): p[1][what] for what in REFUSED}
+        | {str(refusal): p[0].streams.refused[refusal] for refusal in Refusal}, ("reason",)),
+]  # fmt: skip
+_REACTION: list[Row[Reaction]] = [
+    Row("sopa_agent_paths_left", COUNTER, "How often this host has left paths, those over a link together, by cause: row "
+        "(probes in a row lost), share (of losses).",
+        lambda r: {cause: r.left[cause] for cause in CAUSES}, ("cause",)),
+    Row("sopa_agent_paths_returned", COUNTER, "How often it has taken such paths again.", lambda r: r.returned),
+    Row("sopa_agent_retransmissions", COUNTER, "TCP segments sent again of which it is known which path had carried them.",
+        lambda r: r.retransmissions),
+]  # fmt: skip
+_AGENT: list[Row[_Running]] = [
+    Row("sopa_agent_controller", GAUGE, "1 while the channel to this URL of a controller is open, otherwise 0.", _Running.channels,
+        ("url",)),
+    Row("sopa_agent_cut_off_racks", GAUGE, "Racks to which no path is left.", lambda a: a.agent.follower.cut_off),
+    Row("sopa_agent_swaps", COUNTER, "Path tables put in force.", lambda a: a.agent.follower.swaps),
+    Row("sopa_agent_refused_messages", COUNTER, "Messages of the controller that were refused.",
+        lambda a: a.agent.follower.refused),
+    Row("sopa_agent_path_packets", COUNTER, "Packets labelled, by the uplinks that they take; none for a hop not taken.",
+        _Running.paths, ("up1", "up2")),
+    Row("sopa_agent_unlabelled_packets", COUNTER, "Packets that went out without a label, by reason.",
+        lambda a: a.counted(UNLABELLED), ("reason",)),
+    Row("sopa_agent_segment_trains", COUNTER, "Labels that several segments share: the kernel cut the packet afterwards.",
+        lambda a: a.packets[Reason.GSO]),
+    Row("sopa_agent_cut_bursts", COUNTER, "Bursts that were cut into packets, each of which was labelled then.",
+        lambda a: a.packets[Reason.CUT]),
+    Row("sopa_agent_untracked_packets", COUNTER, "Packets whose path was hashed: no room for their flow's position.",
+        lambda a: a.packets[Reason.NO_FLOW_STATE]),
+    Row("sopa_agent_received_options", COUNTER, "Packets received with an option, by whether it was taken out.",
+        lambda a: a.counted((Reason.STRIPPED, Reason.NOT_STRIPPED)), ("result",)),
+    Row("sopa_agent_mcs_packets", COUNTER, "With --policy mcs: packets by what was done with them.",
+        lambda a: a.counted(OF_MCS) if a.labeller.mcs else None, ("outcome",)),
+    Row("sopa_agent_mcs_connections", GAUGE, "With --policy mcs: TCP connections whose state is kept.",
+        lambda a: a.labeller.mcs.connections if a.labeller.mcs else None),
+    Row("sopa_agent_mcs_hosts", GAUGE, "With --policy mcs: hosts that packets are scattered to.",
+        lambda a: a.labeller.mcs.hosts if a.labeller.mcs else None),
+    Row("sopa_agent_cfr_packets", COUNTER, "With --policy cfr: data by what was done with it; held ones are not sent.",
+        lambda a: a.counted(OF_CFR) if a.agent.timed else None, ("outcome",)),
+    *_rows_of(_timed, _CFR),
+    *_rows_of(_probing, _PROBES),
+    Row("sopa_agent_avoided_paths", GAUGE, "Candidate paths, of all racks together, that this host avoids by itself.",
+        lambda a: a.agent.follower.avoided_paths if a.agent.reaction else None),
+    *_rows_of(_reaction, _REACTION),
+]  # fmt: skip
+_ROWS: list[Row[_Reading]] = [
+    *_rows_of(_running, [
+        Row("sopa_agent", INFO, "Options of an agent.", _Running.info),
+        Row("sopa_agent_version", GAUGE, "The fabric's version by which packets are labelled; 0 before the first.",
+            lambda a: a.agent.follower.view.version if a.agent.follower.view else 0),
+    ]),
+    Row("sopa_agent_connected", GAUGE, "1 while the channel to the controller is open, otherwise 0.",
+        lambda r: r.running is not None and r.running.agent.follower.connected),
+    *_rows_of(_running, _AGENT),
+    Row("sopa_agent_in_force", GAUGE, "1 while the interface is there and the program that labels is on it, otherwise 0.",
+        lambda r: r.running is not None and r.running.agent.keeper.found.is_set()),
+    Row("sopa_agent_mended", COUNTER, "Changes by other programs that were put right, by what they had changed.",
+        lambda r: {str(part): r.supervisor.mended[part] for part in Part}, ("what",)),
+    *_rows_of(_running, [
+        Row("sopa_agent_wrong", GAUGE, "1 while that is not as labelling needs it, otherwise 0.",
+            lambda a: {str(part): part in a.agent.keeper.wrong for part in Part}, ("what",)),
+    ]),
+]  # fmt: skip
 
 
 class AgentMetrics:
@@ -60,87 +222,14 @@ class AgentMetrics:
     def collect(self) -> Iterable[Metric]:
         """Return all families; a registry calls this for each scrape."""
         with self._reading:
-            return self._families()
+            return families(_ROWS, self._readings(), ("interface",))
 
-    def _families(self) -> list[Metric]:
-        info = InfoMetricFamily("sopa_agent", "Options of an agent.", labels=["interface"])
-        paths = _counter("path_packets", "Packets labelled, by the uplinks that they take; none for a hop not taken.",
-                         "up1", "up2")  # fmt: skip
-        unlabelled = _counter("unlabelled_packets", "Packets that went out without a label, by reason.", "reason")
-        trains = _counter("segment_trains", "Labels that several segments share: the kernel cut the packet afterwards.")
-        cut = _counter("cut_bursts", "Bursts that were cut into packets, each of which was labelled then.")
-        untracked = _counter("untracked_packets", "Packets whose path was hashed: no room for their flow's position.")
-        options = _counter("received_options", "Packets received with an option, by whether it was taken out.",
-                           "result")  # fmt: skip
-        of_mcs = _counter("mcs_packets", "With --policy mcs: packets by what was done with them.", "outcome")
-        of_cfr, of_probes = CfrMetrics(), ProbeMetrics()
-        connections = _gauge("mcs_connections", "With --policy mcs: TCP connections whose state is kept.")
-        hosts = _gauge("mcs_hosts", "With --policy mcs: hosts that packets are scattered to.")
-        swaps = _counter("swaps", "Path tables put in force.")
-        refused = _counter("refused_messages", "Messages of the controller that were refused.")
-        version = _gauge("version", "The fabric's version by which packets are labelled; 0 before the first.")
-        connected = _gauge("connected", "1 while the channel to the controller is open, otherwise 0.")
-        controllers = _gauge(
-            "controller", "1 while the channel to this URL of a controller is open, otherwise 0.", "url"
-        )
-        cut_off = _gauge("cut_off_racks", "Racks to which no path is left.")
-        in_force = _gauge(
-            "in_force", "1 while the interface is there and the program that labels is on it, otherwise 0."
-        )
-        mended = _counter("mended", "Changes by other programs that were put right, by what they had changed.", "what")
-        wrong = _gauge("wrong", "1 while that is not as labelling needs it, otherwise 0.", "what")
+    def _readings(self) -> Iterator[tuple[list[str], _Reading]]:
         for supervisor in self._agents:
-            labels = [str(supervisor.interface)]
-            for part in Part:
-                mended.add_metric([*labels, str(part)], supervisor.mended[part])
             with supervisor.reading:
                 agent, labeller = supervisor.agent, supervisor.labeller
-                in_force.add_metric(labels, agent is not None and agent.keeper.found.is_set())
-                connected.add_metric(labels, agent is not None and agent.follower.connected)
-                if agent is None or labeller is None:
-                    continue
-                for part in Part:
-                    wrong.add_metric([*labels, str(part)], part in agent.keeper.wrong)
-                its = agent.follower
-                info.add_metric(
-                    labels,
-                    {
-                        "address": str(its.address),
-                        "carrier": str(agent.options.carrier),
-                        "policy": its.policy_name,
-                    },
-                )
-                for url in its.controllers.urls:
-                    controllers.add_metric([*labels, url], its.connected and url == its.controllers.url)
-                version.add_metric(labels, its.view.version if its.view else 0)
-                cut_off.add_metric(labels, its.cut_off)
-                swaps.add_metric(labels, its.swaps)
-                refused.add_metric(labels, its.refused)
-                counted = labeller.counted
-                packets = counted.by_reason()
-                for reason in UNLABELLED:
-                    unlabelled.add_metric([*labels, reason.name.lower()], packets[reason])
-                trains.add_metric(labels, packets[Reason.GSO])
-                cut.add_metric(labels, packets[Reason.CUT])
-                untracked.add_metric(labels, packets[Reason.NO_FLOW_STATE])
-                if labeller.mcs is not None:
-                    connections.add_metric(labels, labeller.mcs.connections)
-                    hosts.add_metric(labels, labeller.mcs.hosts)
-                    for outcome in OF_MCS:
-                        of_mcs.add_metric([*labels, outcome.name.lower()], packets[outcome])
-                if agent.timed is not None:
-                    of_cfr.add(labels, agent.timed, packets)
-                if agent.prober is not None and labeller.probes is not None:
-                    of_probes.add(labels, agent.prober, labeller.probes)
-                if agent.reaction is not None:
-                    of_probes.add_reaction(labels, agent.reaction, its.avoided_paths)
-                for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
-                    options.add_metric([*labels, result.name.lower()], packets[result])
-                if its.view is not None:
-                    for label, count in counted.by_path(its.view.failures.tree).items():
-                        paths.add_metric([*labels, *map(_hop, label)], count)
-        return [info, version, connected, controllers, cut_off, swaps, refused, paths, unlabelled, trains, cut, untracked, options,
-                of_mcs, connections, hosts, *of_cfr.families, *of_probes.families, in_force, mended, wrong]  # fmt: skip
+                running = _Running(agent, labeller, labeller.counted.by_reason()) if agent and labeller else None
+                yield [str(supervisor.interface)], _Reading(supervisor, running)
 
 
 @contextmanager
@@ -151,25 +240,10 @@ def metrics_served(agents: Sequence[Supervisor], host: str, port: int) -> Iterat
         AgentError: If the port is in use, or the address is not this machine's.
     """
     registry = CollectorRegistry()
-    metrics = AgentMetrics(agents)
-    registry.register(metrics)
-    try:
-        with metrics_server.served(registry, host, port, LOG):
-            try:
-                yield
-            finally:
-                metrics.close()
-    except MetricsError as error:
-        raise AgentError(str(error)) from error
-
-
-def _hop(hop: int) -> str:
-    return "none" if hop == 0xFF else "other" if hop < 0 else str(hop)
-
-
-def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
-    return CounterMetricFamily(f"sopa_agent_{name}", text, labels=["interface", *labels])
-
-
-def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"sopa_agent_{name}", text, labels=["interface", *labels])
+    collector = AgentMetrics(agents)
+    registry.register(collector)
+    with served(registry, host, port, LOG, AgentError):
+        try:
+            yield
+        finally:
+            collector.close()

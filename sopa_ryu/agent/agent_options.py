@@ -2,110 +2,151 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+import click
+
 from flowrules.label import Carrier
-from sopa_ryu.agent.host_settings import DEFAULT_SEGMENTS, STATE_DIR
-from sopa_ryu.agent.labeller import DEFAULT_FLOWS
-from sopa_ryu.agent.mcs import McsOptions
+from sopa_ryu.agent.bursts import AUTO, MAX_SEGMENTS
+from sopa_ryu.agent.mcs import DEFAULT_PATIENCE_US, McsOptions, Without
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD
+from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, MAX_MIN_RTT_WINDOW
 from sopa_ryu.channel import mcs, protocol, slots
 from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
 from sopa_ryu.channel.host_tokens import token_of
+from sopa_ryu.channel.mcs import ChannelKind
+from sopa_ryu.runtime.option_fields import DIRECTORY, FILE, REQUIRED, option, seed_option, urls
 
 CHANNEL = "/sopa/v1/agents/"
+TOKEN_FILE = Path("/etc/sopa/agent-token")
+POLICIES = (
+    "Selects each packet's path: in turn, at random, by a hash of the flow, the path that carried the fewest bytes, or the next "
+    "path after a gap in the flow (flowlet) or after a number of bytes (flowcell)."
+)
 
 
 class AgentError(RuntimeError):
     """The agent cannot work with its options on this machine; nothing has been changed."""
 
 
+class Segments(click.IntRange):
+    """The packets of a burst that share a label: a number, or ``auto``."""
+
+    name = "N|auto"
+
+    def __init__(self) -> None:
+        super().__init__(1, MAX_SEGMENTS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, `AUTO` for ``auto``, or end with a usage error."""
+        return AUTO if value == "auto" else int(super().convert(value, param, ctx))
+
+
 @dataclass(frozen=True)
-class Options:
-    """The options of an agent, of all its interfaces.
+class AgentOptions:
+    """The options of an agent, of all its interfaces. Of `segments`, `bursts.AUTO` lets the speed of each link decide."""
 
-    Args:
-        controllers: The controller's URL, ``http://192.0.2.1:8080``; of a cluster those of relays, or of the controllers.
-        fr_threshold: TCP's fast-retransmit threshold in packets.
-        seed: 32 bits that decide every flow's start and every random choice.
-        flows: The number of flows whose position is kept for each interface.
-        state_dir: The directory of saved host settings.
-        carrier: Where the label is written.
-        token_file: The token for the controller's channel, or lines of addresses and tokens; read at each connection.
-        ca_file: The authorities, in PEM, that may have signed the certificate of a controller with an https URL; the system's
-            by default.
-        parameter: The policy's, in nanoseconds or bytes (`PathTable.parameter`); 0 for its default.
-        wait: At the start, wait for an interface that is away, which is otherwise an error. One that goes later is always
-            waited for.
-        segments: The packets of a TCP burst that share a label; `bursts.AUTO` lets the speed of each interface's link decide.
-        min_rtt_window: The seconds over which TCP remembers the shortest round trip.
-        weighted: Whether packets use candidate paths in proportion to their weights; if not, all alike.
-        metrics: The address and port where ``/metrics`` is served; nowhere by default.
-        mcs: Scatter TCP connections over channels instead of labelling packets by the policy; the host's settings stay as they
-            are then.
-        arbiter: Address or name, and UDP port: send TCP's data in slots that it grants, and label the rest by the policy.
-        probes: Probe paths, and answer other hosts' probes.
-        keep_paths: Leave no path that probes find bad; log it only.
-    """
-
-    controllers: tuple[str, ...]
-    policy: Policy = Policy.ROUND_ROBIN
-    fr_threshold: int = DEFAULT_THRESHOLD
-    seed: int = 0
-    flows: int = DEFAULT_FLOWS
-    state_dir: Path = field(default=STATE_DIR)
-    carrier: Carrier = Carrier.MAC
-    token_file: Path | None = None
-    ca_file: Path | None = None
-    metrics: tuple[str, int] | None = None
-    parameter: int = 0
-    wait: bool = False
-    segments: int = DEFAULT_SEGMENTS
-    min_rtt_window: int = DEFAULT_MIN_RTT_WINDOW
-    weighted: bool = True
-    mcs: McsOptions | None = None
-    arbiter: tuple[str, int] | None = None
-    probes: bool = True
-    keep_paths: bool = False
+    # fmt: off
+    controllers: tuple[str, ...] = option(REQUIRED, "URL of the controller: http://192.0.2.1:8080. May be repeated for a cluster's "
+        "relays, or controllers: each host begins with another one, and goes on with the next when that is away (docs/cluster.md).",
+        name="controller", multiple=True, callback=urls, metavar="URL")
+    carrier: Carrier = option(Carrier.MAC, "Where a packet carries its label: in the Ethernet source address, or in an IPv4 "
+        "option.")
+    policy: str = option(Policy.ROUND_ROBIN.option_name, f"{POLICIES} cfr sends TCP's data in slots that an arbiter grants, all "
+        "else round-robin (docs/cfr.md): no --segments, no --carrier. mcs scatters each TCP connection over channels and follows "
+        "congestion on them (docs/mcs.md); TCP settings and bursts stay as they are then: no --segments, no --fr-threshold, no "
+        "--carrier option.", type=click.Choice([*(policy.option_name for policy in Policy), mcs.POLICY, slots.POLICY]))
+    fr_threshold: int = option(DEFAULT_THRESHOLD, "TCP's fast-retransmit threshold, net.ipv4.tcp_reordering, in packets.",
+        type=click.IntRange(1, 300))
+    channels: int = option(mcs.DEFAULT_CHANNELS, "With --policy mcs: the channels of a connection.",
+        type=click.IntRange(mcs.MIN_CHANNELS, mcs.MAX_CHANNELS))
+    channel_kind: ChannelKind = option(ChannelKind.PATHS, "With --policy mcs: a channel is a candidate path of the fabric, or a "
+        "source port of its own, by which any network that hashes spreads them. Hosts of the same kind scatter to one another.")
+    mcs_patience: float = option(DEFAULT_PATIENCE_US // 1000, "With --policy mcs: data that is missing for so long while later "
+        "data arrives counts as lost. It has to be more than the delays of paths differ by, and less than TCP's retransmission "
+        "timeout.", type=click.FloatRange(1, 60_000), metavar="MILLISECONDS")
+    mcs_without: tuple[str, ...] = option((), "With --policy mcs, for comparison: lower no windows, or send duplicate ACKs.",
+        type=click.Choice(["window", "filter"]), multiple=True)
+    arbiter: str | None = option(None, f"With --policy cfr: the arbiter (sopa arbiter), port {slots.PORT} if none is named.",
+        metavar="ADDRESS:PORT")
+    seed: int = seed_option()
+    flows: int = option(65536, "Flows per interface whose position is kept; beyond that the least recently used start "
+        "anew.", type=click.IntRange(1, 1 << 24))
+    state_dir: Path = option(Path("/run/sopa"), "Directory of the saved host settings, until they are put back.", type=DIRECTORY)
+    token_file: Path | None = option(None, "The token of each host, as sopa token prints it; or the agent token of all hosts, "
+        f"agent-token in the controller's --sopa-state-dir. Default: {TOKEN_FILE} if it exists.", type=FILE,
+        envvar="SOPA_AGENT_TOKEN_FILE")
+    ca_file: Path | None = option(None, "Certificate authorities (PEM) of an https controller. Default: the system's.", type=FILE,
+        envvar="SOPA_CA_FILE")
+    flowlet_gap: float = option(500, "With --policy flowlet: the pause after which a flow's next packet takes another path.",
+        type=click.FloatRange(0.001, 1e9), metavar="MICROSECONDS")
+    flowcell: int = option(65536, "With --policy flowcell: the bytes of a flow after which its next packet takes another path.",
+        type=click.IntRange(1, 1 << 40), metavar="BYTES")
+    segments: int = option(1, "Packets of a TCP burst that share a label, 1 to 44; more take less processor time, "
+        "and reorder bursts. auto: 1 up to 25 Gbit/s, 16 up to 50, 44 on faster links.", type=Segments(), metavar="N|auto")
+    weights: bool = option(True, "Use candidate paths in proportion to their weights where capacities are uneven, or all alike.")
+    min_rtt_window: int = option(DEFAULT_MIN_RTT_WINDOW, "Seconds for which TCP remembers its shortest round trip "
+        "(net.ipv4.tcp_min_rtt_wlen); it waits a quarter of that round trip for a packet that others have overtaken. Linux's "
+        "default is 300.", type=click.IntRange(0, MAX_MIN_RTT_WINDOW), metavar="SECONDS")
+    probes: bool = option(True, "Probe the paths that the controller names, and answer other hosts' probes (docs/probes.md).")
+    keep_paths: bool = option(False, "Leave no path that this host finds bad by itself; log only that it would be left.")
+    wait: bool = option(False, "At the start, wait for an interface that is missing or has no address of the fabric.")
+    metrics_port: int | None = option(None, "Serve Prometheus metrics of these interfaces at /metrics on this port. Default: off.",
+        type=click.IntRange(1, 65535), envvar="SOPA_AGENT_METRICS_PORT", metavar="PORT")
+    metrics_host: str = option("127.0.0.1", "Address where metrics are served; a management address for a Prometheus on another "
+        "machine.", envvar="SOPA_AGENT_METRICS_HOST", metavar="ADDRESS")
+    # fmt: on
 
     def __post_init__(self) -> None:
-        """Raise `AgentError` for options that contradict each other."""
-        if self.arbiter is not None:
-            self._check_cfr()
-        if self.mcs is None:
-            return
-        if self.carrier is not Carrier.MAC:
+        """Raise `AgentError` for options that contradict each other, `ValueError` for an arbiter that is malformed."""
+        if self.arbiter:
+            parse_arbiter(self.arbiter)
+        if self.is_timed and self.carrier is not Carrier.MAC:
+            raise AgentError(
+                f"CFR needs carrier mac, not {self.carrier}: start the controller and all agents with carrier mac"
+            )
+        if self.mcs is not None and self.carrier is not Carrier.MAC:
             raise AgentError(
                 f"MCS needs carrier mac, not {self.carrier}, since it does not make packets longer: start the controller and all "
                 "agents with carrier mac, or use another policy"
             )
-        if self.segments != DEFAULT_SEGMENTS:
-            raise AgentError("MCS does not limit bursts: the packets that a network card makes of one share a label")
-        if not mcs.MIN_CHANNELS <= self.mcs.channels <= mcs.MAX_CHANNELS:
-            raise AgentError(f"MCS has {mcs.MIN_CHANNELS} to {mcs.MAX_CHANNELS} channels, not {self.mcs.channels}")
-
-    def _check_cfr(self) -> None:
-        if self.mcs is not None:
-            raise AgentError(
-                "MCS and CFR contradict each other: one scatters a connection's packets, the other times them"
-            )
-        if self.carrier is not Carrier.MAC:
-            raise AgentError(
-                f"CFR needs carrier mac, not {self.carrier}: start the controller and all agents with carrier mac"
-            )
-        if self.segments != DEFAULT_SEGMENTS:
-            raise AgentError("CFR limits bursts to its slots: --segments cannot be given with it")
 
     @property
-    def policy_name(self) -> str:
-        """The policy as on the command line."""
-        if self.arbiter is not None:
-            return slots.POLICY
-        return self.policy.option_name if self.mcs is None else mcs.POLICY
+    def labelling(self) -> Policy:
+        """The policy by which packets get their paths where MCS and CFR do not decide."""
+        return Policy.ROUND_ROBIN if self.policy in (mcs.POLICY, slots.POLICY) else Policy.named(self.policy)
+
+    @property
+    def parameter(self) -> int:
+        """Of `labelling`, in nanoseconds or bytes (`PathTable.parameter`); 0 for its default."""
+        return {Policy.FLOWLET: round(1000 * self.flowlet_gap), Policy.FLOWCELL: self.flowcell}.get(self.labelling, 0)
+
+    @property
+    def mcs(self) -> McsOptions | None:
+        """The options of MCS, which scatters TCP connections instead of labelling packets; None with another policy."""
+        if self.policy != mcs.POLICY:
+            return None
+        left_out = Without(sum(Without[name.upper()] for name in set(self.mcs_without)))
+        return McsOptions(self.channels, self.channel_kind, left_out, round(1000 * self.mcs_patience))
+
+    @property
+    def metrics(self) -> tuple[str, int] | None:
+        """The address and port where ``/metrics`` is served, if it is."""
+        return None if self.metrics_port is None else (self.metrics_host, self.metrics_port)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether TCP's data is sent in slots."""
+        return self.policy == slots.POLICY
+
+    @property
+    def arbiter_address(self) -> tuple[str, int] | None:
+        """Address or name of the arbiter, and UDP port."""
+        return parse_arbiter(self.arbiter) if self.arbiter else None
 
     def controller(self, url: str, address: IPv4Address) -> ControllerAddress:
         """Return one of the controllers, for a host's channel."""
@@ -126,7 +167,7 @@ class Options:
         Args:
             first: The URL that comes first for the host, if it is another one.
         """
-        query = f"carrier={self.carrier}&" + mcs.request(self.policy_name, self.mcs and self.mcs.variant)
+        query = f"carrier={self.carrier}&" + mcs.request(self.policy, self.mcs and self.mcs.variant)
         if self.probes:
             query += f"&{protocol.PROBES}=1"
         if first:

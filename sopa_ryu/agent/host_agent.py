@@ -13,7 +13,7 @@ from typing import NoReturn, Protocol
 import websockets
 from websockets.asyncio.client import ClientConnection
 
-from sopa_ryu.agent.agent_options import Options
+from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
 from sopa_ryu.agent.keeper import Keeper
@@ -94,7 +94,7 @@ class HostAgent:
     def __init__(
         self,
         interface: Interface,
-        options: Options,
+        options: AgentOptions,
         follower: Follower,
         labeller: LoadedPrograms,
         keeper: Keeper,

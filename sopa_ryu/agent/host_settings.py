@@ -31,18 +31,17 @@ from types import TracebackType
 from pyroute2.netlink.exceptions import NetlinkError
 
 from sopa_ryu.agent import mtus, tcp_settings
+from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.kernel import link_attributes, segmentation
 from sopa_ryu.agent.kernel.netns import cookie, inside
 from sopa_ryu.agent.mending import Part
 from sopa_ryu.agent.saved_settings import InterfaceBusy, SavedSettings, SettingsError, State
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, TcpSettings
 
-__all__ = ["STATE_DIR", "HostSettings", "InterfaceBusy", "SettingsError"]
+__all__ = ["HostSettings", "InterfaceBusy", "SettingsError"]
 
 LOG = logging.getLogger("sopa.agent")
 
-STATE_DIR = Path("/run/sopa")
-DEFAULT_SEGMENTS = 1
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -73,9 +72,9 @@ class HostSettings:
         fr_threshold: int = DEFAULT_THRESHOLD,
         min_rtt_window: int = DEFAULT_MIN_RTT_WINDOW,
         overhead: int = 0,
-        state_dir: Path = STATE_DIR,
+        state_dir: Path = AgentOptions.state_dir,
         netns: str | None = None,
-        segments: int = DEFAULT_SEGMENTS,
+        segments: int = AgentOptions.segments,
         changes: bool = True,
         cuts: bool = True,
     ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flowrules.label import Carrier
+from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.cfr_programs import CfrPrograms
 from sopa_ryu.agent.filters import Filters, Place
 from sopa_ryu.agent.kernel import libbpf
@@ -21,7 +22,6 @@ from sopa_ryu.agent.probing.frames import Ends
 from sopa_ryu.agent.probing.programs import ProbeProgram
 from sopa_ryu.channel.mcs import ChannelKind
 
-DEFAULT_FLOWS = 65536
 ETHERNET_MTU = 1500
 _OBJECTS = {Carrier.MAC: EGRESS, Carrier.OPTION: OPTION}
 _LABELS = {Carrier.MAC: "sopa_egress", Carrier.OPTION: "sopa_option"}
@@ -75,7 +75,7 @@ class Labeller:
         self,
         ifname: str,
         *,
-        flows: int = DEFAULT_FLOWS,
+        flows: int = AgentOptions.flows,
         object_file: Path | None = None,
         netns: str | None = None,
         owns_clsact: bool = False,

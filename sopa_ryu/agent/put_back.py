@@ -11,7 +11,8 @@ import logging
 import sys
 from pathlib import Path
 
-from sopa_ryu.agent.host_settings import STATE_DIR, HostSettings, InterfaceBusy, SettingsError
+from sopa_ryu.agent.agent_options import AgentOptions
+from sopa_ryu.agent.host_settings import HostSettings, InterfaceBusy, SettingsError
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import cookie
 from sopa_ryu.agent.labeller import Labeller
@@ -20,7 +21,7 @@ from sopa_ryu.agent.tcp_settings import TO_CHECK
 LOG = logging.getLogger("sopa.agent")
 
 
-def put_back(state_dir: Path = STATE_DIR) -> bool:
+def put_back(state_dir: Path = AgentOptions.state_dir) -> bool:
     """Put the settings of all interfaces back whose agent was killed; return False if one could not be.
 
     Args:

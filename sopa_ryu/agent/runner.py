@@ -11,37 +11,37 @@ from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
 from sopa_ryu.agent.agent_metrics import metrics_served
-from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.agent.agent_options import AgentError, AgentOptions
 from sopa_ryu.agent.cfr_sender import PRIORITY_OF_LOOP, SlotSender, ask_for_priority
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.supervisor import Supervisor
 from sopa_ryu.agent.tcp_settings import TO_CHECK
-from sopa_ryu.runtime.limits import allow_files
-from sopa_ryu.runtime.termination import SIGNALS, cancel, exit_status, first_signal
+from sopa_ryu.runtime.process import allow_files
+from sopa_ryu.runtime.service import SIGNALS, cancel, exit_status, first_signal
 
 LOG = logging.getLogger("sopa.agent")
 
 MAX_THREADS = 64
 
 
-def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
+def run_agents(interfaces: Sequence[Interface], options: AgentOptions) -> int:
     """Label interfaces until SIGTERM, SIGINT or SIGHUP, then put everything back. One that goes meanwhile is waited for.
 
     Args:
-        options: With `Options.metrics` their metrics are served meanwhile.
+        options: With `AgentOptions.metrics` their metrics are served meanwhile.
 
     Returns:
         The exit status: 0 after SIGINT, 128 + n after another signal n.
 
     Raises:
         AgentError, ClientOptionError, SettingsError, BpfError: If an interface cannot be taken (unless it is away, with
-            `Options.wait`), or the metrics' port; what was changed is put back first.
+            `AgentOptions.wait`), or the metrics' port; what was changed is put back first.
     """
     allow_files()  # a host's maps and programs are some twenty
     supervisors: list[Supervisor] = []
     taken = ExitStack()
     received = 0
-    sender = SlotSender() if options.arbiter is not None else None
+    sender = SlotSender() if options.is_timed else None
     if sender is not None:
         taken.callback(sender.close)
     try:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NoReturn
 
-from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.agent.agent_options import AgentError, AgentOptions
 from sopa_ryu.agent.bursts import AUTO, segments_for
 from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.cfr_sender import SlotSender
@@ -66,7 +66,7 @@ class Supervisor:
         reading: While it is locked, the agent is not given back.
     """
 
-    def __init__(self, interface: Interface, options: Options, sender: SlotSender | None = None) -> None:
+    def __init__(self, interface: Interface, options: AgentOptions, sender: SlotSender | None = None) -> None:
         self.interface, self.options, self._sender = interface, options, sender
         self.agent: HostAgent | None = None
         self.labeller: Labeller | None = None
@@ -205,11 +205,11 @@ class Supervisor:
     def _timed(self, place: Place, labeller: Labeller, keeper: Keeper, follower: Follower) -> CfrAgent | None:
         """Return the agent's part in CFR, with that policy."""
         its = self.options
-        if its.arbiter is None or labeller.cfr is None or self._sender is None:
+        if its.arbiter_address is None or labeller.cfr is None or self._sender is None:
             return None
         timed = CfrAgent(
             place.address,
-            its.arbiter,
+            its.arbiter_address,
             lambda: its.token(place.address),
             labeller.cfr,
             self._sender,
@@ -278,7 +278,7 @@ class Supervisor:
                 overhead=its.carrier.overhead,
                 segments=segments,
                 changes=its.mcs is None,
-                cuts=its.arbiter is None,
+                cuts=not its.is_timed,
             )
         )
         labeller = taken.enter_context(
@@ -292,7 +292,7 @@ class Supervisor:
                 fabric_mtu=settings.fabric_mtu,
                 cut_by=settings.cut_by,
                 mcs=its.mcs,
-                cfr=its.arbiter is not None,
+                cfr=its.is_timed,
                 probes=self._ends(place, namespace) if its.probes else None,
             )
         )
@@ -302,11 +302,11 @@ class Supervisor:
             place.address,
             its.controllers,
             seed=its.seed,
-            policy=its.policy,
+            policy=its.labelling,
             parameter=its.parameter,
-            weighted=its.weighted,
+            weighted=its.weights,
             peers=McsPeers(place.address, its.mcs.kind) if its.mcs is not None else None,
-            policy_name=its.policy_name,
+            policy_name=its.policy,
             probes=prober is not None,
         )
         timed = self._timed(place, labeller, keeper, follower)

@@ -11,8 +11,8 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
+from sopa_ryu.arbiter.budgets import Capacities
 from sopa_ryu.arbiter.build import LIBRARY
-from sopa_ryu.arbiter.capacities import Capacities
 
 NO_HOP = 0xFF
 MAX_BATCH = 64
@@ -46,7 +46,7 @@ class Cell(NamedTuple):
     """A cell that may be sent in a slot.
 
     Args:
-        source, destination: Hosts, in the order of addresses (`sopa_ryu.arbiter.capacities.host_index`).
+        source, destination: Hosts, in the order of addresses (`sopa_ryu.arbiter.budgets.host_index`).
         slot: Of the batch, from 0 on.
         up1, up2: The path as in a label; `NO_HOP` for a hop that is not taken.
     """
@@ -79,14 +79,14 @@ class Allocation:
     """Demands of hosts, and the slots and paths that they get.
 
     Args:
-        capacities: What links carry, as of `sopa_ryu.arbiter.capacities.capacities`.
+        capacities: What links carry, as of `sopa_ryu.arbiter.budgets.capacities`.
         batch: Slots that are allocated at a time, 1 to `MAX_BATCH`.
         seed: Decides what is left to chance; the same calls with the same seed have the same results.
 
     Raises:
         AllocationError: If the capacities or the batch are not possible, or the library is not built.
 
-    >>> from sopa_ryu.arbiter.capacities import capacities
+    >>> from sopa_ryu.arbiter.budgets import capacities
     >>> from topologies import FatTree, Failures
     >>> its = Allocation(capacities(Failures(FatTree(4))), batch=2)
     >>> its.demand([(0, 1, 5)])

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple, Protocol
 
-from sopa_ryu.arbiter.budgets import Budgets
-from sopa_ryu.arbiter.capacities import Capacities
+from sopa_ryu.arbiter.budgets import Budgets, Capacities
 from sopa_ryu.arbiter.demands import HostDemands, StaleError
 from sopa_ryu.channel.slots import DEMAND_NS, MAX_ENTRIES, Demand, Grant, Granted
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from sopa_ryu.arbiter.arbiter_options import ArbiterError
 from sopa_ryu.arbiter.budgets import MIN_CELL_BYTES, Budgets, min_slot_ms
 from sopa_ryu.arbiter.door import Door
 from sopa_ryu.arbiter.schedule import Load, RejectedError, Schedule, Timing
@@ -38,10 +39,6 @@ class Listen(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
-
-
-class ArbiterError(RuntimeError):
-    """The arbiter cannot work with its options on this machine."""
 
 
 def bind(listen: Listen) -> socket.socket:

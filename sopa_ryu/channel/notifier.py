@@ -27,8 +27,7 @@ from sopa_ryu.channel.probe_lists import ProbeLists
 from sopa_ryu.channel.texts import Texts
 from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
 from sopa_ryu.channel.tracing import Tracing
-from sopa_ryu.fabric.version_tracker import VersionTracker
-from sopa_ryu.fabric.view import View
+from sopa_ryu.fabric.view import VersionTracker, View
 from topologies import Clos, Host
 
 LOG = logging.getLogger("sopa.notify")

@@ -15,7 +15,7 @@ _MODULES = {
     "agents": "query",
     "arbiter": "arbiter",
     "cluster": "cluster",
-    "completion": "completion",
+    "completion": "names",
     "doctor": "doctor",
     "drain": "maintenance",
     "fabric": "fabric",

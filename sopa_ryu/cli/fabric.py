@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from sopa_ryu.cli.answers import NOT_RIGHT, json_option
 from sopa_ryu.cli.common import fail
 from sopa_ryu.cli.fabric_concerns import concerns
 from sopa_ryu.cli.fabric_drawing import drawing, rate
+from sopa_ryu.cli.output import NOT_RIGHT, json_option
 from topologies import Clos, FatTree, Host, Level, TopologyError
 from topologies.cabling import LINK_LEVELS
 from topologies.fabric_file import SCHEMA, FabricFileError, read_file

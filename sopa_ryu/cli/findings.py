@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import click
 
-from sopa_ryu.cli.answers import NOT_RIGHT
+from sopa_ryu.cli.output import NOT_RIGHT
 
 _OF_PACKAGE = Path("/usr/share") / Path(sys.prefix).name
 DEPLOYED = _OF_PACKAGE if sys.prefix == f"/usr/lib/{_OF_PACKAGE.name}" else Path("/opt/sopa/deploy")

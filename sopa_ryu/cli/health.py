@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import click
 
-from sopa_ryu.cli.answers import json_option, present
-from sopa_ryu.cli.client import Body, Controller
-from sopa_ryu.cli.controller_options import with_controller
-from sopa_ryu.cli.output import BAD, add, new_table, show
+from sopa_ryu.cli.client import Body, Controller, with_controller
+from sopa_ryu.cli.output import BAD, add, json_option, new_table, present, show
 
 SHOWN = 64
 """Links without loss that are listed; --json has all."""

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 
 import click
 
-from sopa_ryu.cli.answers import NOT_RIGHT, json_option, print_json
-from sopa_ryu.cli.client import Body, Controller, Refused
+from sopa_ryu.cli.client import Body, Controller, Refused, with_controller
 from sopa_ryu.cli.common import fail
-from sopa_ryu.cli.controller_options import with_controller
 from sopa_ryu.cli.names import drained, elements
+from sopa_ryu.cli.output import NOT_RIGHT, json_option, print_json
 
 WAIT_SECONDS = 10.0
 LOOK_SECONDS = 0.1

@@ -1,4 +1,4 @@
-"""Shell completion of the names of switches, links and hosts."""
+"""Shell completion of the names of switches, links and hosts, and ``sopa completion``: the script by which a shell completes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import islice
 from pathlib import Path
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
-from sopa_ryu.cli.client import Body, Controller
+from sopa_ryu.cli.client import DEFAULT_URL, Body, Controller
 from sopa_ryu.cli.common import fabric_of
-from sopa_ryu.cli.controller_options import DEFAULT_URL
 from topologies import Clos, FatTree, TopologyError
 
+SHELLS = ("bash", "zsh", "fish")
 ANSWER_SECONDS = 0.5  # the Tab key must not block if the controller does not answer
 MAX_NAMES = 2000
 K_VARIABLE = "SOPA_K"
@@ -81,3 +81,24 @@ def _ask(ctx: click.Context, path: str) -> Body | None:
         return controller.get(path)
     except (click.ClickException, ValueError):
         return None
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(SHELLS))
+def completion(shell: str) -> None:
+    """Print the script by which a shell completes commands, options and names.
+
+    Names of switches, links and hosts come from the controller (--controller, or SOPA_CONTROLLER). If it does not answer within
+    half a second, they are those of a fat-tree with k = SOPA_K, 4 by default.
+
+    \b
+    Examples:
+      eval "$(sopa completion bash)"                                      for this shell
+      sopa completion bash >/etc/bash_completion.d/sopa                   for every bash
+      sopa completion zsh >/usr/local/share/zsh/site-functions/_sopa      for every zsh
+      sopa completion fish >~/.config/fish/completions/sopa.fish          for your fish
+    """
+    main = click.get_current_context().find_root().command
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(main, {}, "sopa", "_SOPA_COMPLETE").source())

@@ -1,16 +1,28 @@
-"""Tables on standard output: as wide as the terminal, or as wide as their contents without one."""
+"""How commands print: answers as text or JSON, with the exit status; tables, without a terminal as wide as their contents."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+import click
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from sopa_ryu.cli.client import Body
+
+NOT_RIGHT = 3
+"""Exit status: the controller has answered, and something has failed or differs from the plan."""
 PIPED_COLUMNS = 10_000
 """Without a terminal nothing is cut or wrapped."""
 
 BAD, PENDING, GOOD = "red", "yellow", "green"
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the controller's answer as JSON.")
 
 
 def new_table(*columns: str, right: tuple[str, ...] = (), wrap: tuple[str, ...] = ()) -> Table:
@@ -45,3 +57,20 @@ def show(table: Table) -> None:
     lines = [line.rstrip() for line in captured.get().splitlines()]
     console.file.write("\n".join(line for line in lines if line) + "\n")
     console.file.flush()
+
+
+def print_json(body: Body) -> None:
+    """Print an answer as one line of JSON."""
+    click.echo(json.dumps(body))
+
+
+def present(body: Body, as_json: bool, wrong: object, show_text: Callable[[Body], object]) -> NoReturn:
+    """Print an answer, and end with the exit status.
+
+    Args:
+        as_json: Print it as JSON, instead of by ``show_text``.
+        wrong: True, or not empty, if something has failed or differs from the plan: the exit status is `NOT_RIGHT`.
+        show_text: Prints the answer for a reader.
+    """
+    (print_json if as_json else show_text)(body)
+    sys.exit(NOT_RIGHT if wrong else 0)

@@ -7,13 +7,11 @@ from typing import Any, NoReturn
 
 import click
 
-from sopa_ryu.cli.answers import json_option, present
-from sopa_ryu.cli.client import Body, Controller, Refused
+from sopa_ryu.cli.client import Body, Controller, Refused, with_controller
 from sopa_ryu.cli.common import fabric_of
-from sopa_ryu.cli.controller_options import with_controller
 from sopa_ryu.cli.health import in_short
 from sopa_ryu.cli.names import hosts
-from sopa_ryu.cli.output import BAD, PENDING, add, new_table, show
+from sopa_ryu.cli.output import BAD, PENDING, add, json_option, new_table, present, show
 
 SHOWN = 8  # failures, or switches that are not connected, in one line
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}

@@ -8,11 +8,9 @@ from typing import Any
 
 import click
 
-from sopa_ryu.cli.answers import json_option, present
-from sopa_ryu.cli.client import Body, Controller
-from sopa_ryu.cli.controller_options import with_controller
+from sopa_ryu.cli.client import Body, Controller, with_controller
 from sopa_ryu.cli.names import switches
-from sopa_ryu.cli.output import BAD, GOOD, add, new_table, show
+from sopa_ryu.cli.output import BAD, GOOD, add, json_option, new_table, present, show
 
 ETHERTYPES = {0x0800: "ip", 0x0806: "arp", 0x88CC: "lldp"}
 # by the state of an entry or group: is it intended, is it installed

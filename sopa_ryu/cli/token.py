@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
+from sopa_ryu.arbiter.arbiter_options import SECRET_FILE
 from sopa_ryu.channel.host_tokens import arbiter_token, token_line
 from sopa_ryu.cli.common import fail
 from topologies import Clos, TopologyError
 from topologies.identity import LARGEST
-
-SECRET_FILE = Path("/var/lib/sopa/agent-secret")
 
 
 @click.command()

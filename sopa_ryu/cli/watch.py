@@ -9,9 +9,8 @@ from datetime import datetime
 
 import click
 
-from sopa_ryu.cli.client import Body, Controller, NoAnswer, Refused
+from sopa_ryu.cli.client import Body, Controller, NoAnswer, Refused, with_controller
 from sopa_ryu.cli.common import fabric_of
-from sopa_ryu.cli.controller_options import with_controller
 from sopa_ryu.cli.output import BAD, GOOD, PENDING
 
 EVERY_SECONDS = 1.0

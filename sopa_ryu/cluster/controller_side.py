@@ -2,74 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterable
-from ipaddress import ip_address
-from pathlib import Path
-from urllib.parse import urlsplit
 
-import sopa_ryu
-from flowrules.label import Carrier
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
-from sopa_ryu.cluster.address import Access, AddressError, EngineAddress, parse
-from sopa_ryu.cluster.engine import Engine, EngineError
-from sopa_ryu.cluster.identity import Identity
-from sopa_ryu.cluster.member import Member
-from sopa_ryu.cluster.records import FORMAT, Charter, CommittedView
+from sopa_ryu.cluster.gateway import EngineError
+from sopa_ryu.cluster.records import CommittedView
 from sopa_ryu.fabric.commitment import Commitment, Proposal
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.effects import Effects
-from sopa_ryu.options import ClusterSettings, OptionError
-from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
-from sopa_ryu.rest.cluster import UndecidedError
+from sopa_ryu.rest.reader import UndecidedError
 from topologies import Failures, TopologyError
 
 LOG = logging.getLogger("sopa.cluster")
 
 
-def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine under whatever name.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("192.0.2.1"), is_loopback("m1.example")
-    (True, True, False, False)
-    """
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def address_of(settings: ClusterSettings) -> EngineAddress:
-    """Return the engine's address; raises `OptionError` if it is wrong."""
-    try:
-        return parse(settings.engine)
-    except AddressError as error:
-        raise OptionError(f"cluster: {error}") from None
-
-
-def engine_of(settings: ClusterSettings) -> Engine:
-    """Return the client of the engine that the options name; raises `OptionError` if they are wrong."""
-    access = Access(settings.ca, settings.cert, settings.key, settings.user, settings.password_file)
-    try:
-        return Engine(address_of(settings), access)
-    except (AddressError, EngineError) as error:
-        raise OptionError(f"cluster: {error}") from None
-
-
-def secrets_digest(directory: Path) -> str:
-    """Return a digest of the token files in a directory: whether two members have the same, and nothing more."""
-    found = hashlib.sha256(b"sopa cluster")
-    for name in (OPERATORS, AGENTS, SECRET):
-        try:
-            found.update((directory / name).read_bytes().strip() + b"\n")
-        except OSError:
-            found.update(b"\n")
-    return found.hexdigest()[:32]
-
-
 class ControllerSide:
-    """The hands of a member.
+    """What a member has the application do, and asks it for.
 
     Args:
         carry_out: Carries out what follows from an observation.
@@ -93,14 +42,11 @@ class ControllerSide:
         self._now = now
         self._acknowledged = acknowledged
         self._refused: tuple[int, int] | None = None
-        self.leader: str | None = None
 
     @property
     def _commitment(self) -> Commitment:
         assert self._state.commitment is not None
         return self._state.commitment
-
-    # -- sopa_ryu.cluster.member.Hands --------------------------------------------------------------------------------
 
     def follow(self, view: CommittedView) -> None:
         """Take a version that the leader has committed."""
@@ -133,12 +79,10 @@ class ControllerSide:
     def lead(self, term: int) -> None:
         """Command the switches and agents from now on."""
         self._arbiter.begin(term)
-        self.leader = None
         self._carry_out(self._core.lead(term, self._now()))
 
-    def stand_by(self, leader: str | None) -> None:
+    def stand_by(self) -> None:
         """Command nothing any more."""
-        self.leader = leader
         if self._core.switches.leads:
             self._carry_out(self._core.stand_by(self._now()))
 
@@ -171,8 +115,8 @@ class ControllerSide:
 class ClusterDrains:
     """The drained elements, kept in the engine by the leader."""
 
-    def __init__(self, member: Member, core: Coordinator) -> None:
-        self._member = member
+    def __init__(self, write: Callable[[frozenset[str]], None], core: Coordinator) -> None:
+        self._write = write
         self._state = core.state
 
     def add(self, name: str) -> frozenset[str]:
@@ -186,29 +130,7 @@ class ClusterDrains:
     def _keep(self, names: frozenset[str]) -> frozenset[str]:
         if names != self._state.drained:
             try:
-                self._member.write_drains(names)
+                self._write(names)
             except EngineError as error:
                 raise UndecidedError(f"the drains cannot be kept in the cluster's engine: {error}") from error
         return names
-
-
-def join(
-    settings: ClusterSettings,
-    directory: Path,
-    url: str,
-    core: Coordinator,
-    hands: ControllerSide,
-    carrier: Carrier,
-) -> Member:
-    """Return this controller's membership, whose green threads are still to be started."""
-    elsewhere = not all(is_loopback(node.host) for node in address_of(settings).endpoints)
-    if elsewhere and is_loopback(urlsplit(settings.url or url).hostname or ""):
-        LOG.warning(
-            "member %s: relays and operators on other machines cannot reach its REST at %s: set --wsapi-host, or "
-            "--sopa-cluster-url where they use another address",
-            settings.member,
-            settings.url or url,
-        )
-    identity = Identity(settings.member, settings.url or url, sopa_ryu.__version__, secrets_digest(directory))
-    charter = Charter(FORMAT, core.state.tree.document(), str(carrier))
-    return Member(engine_of(settings), identity, charter, settings.lease, hands)

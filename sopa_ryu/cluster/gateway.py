@@ -8,20 +8,152 @@ a node would stay silent for ever.
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sopa_ryu.cluster.records import leased
-from sopa_ryu.cluster.troubles import Kind, Trouble, TroubleError, trouble
 
-WATCH = "/v3/watch"
+T = TypeVar("T")
+
 MAX_LINE = 64 << 20
 """Bytes of a message of a watch: as many changes as a client may have to catch up with."""
 
 _DECODER = json.JSONDecoder()
-_OK = 200
+_OK, _HTTP_NOT_FOUND = 200, 404
+# numbers of gRPC, https://grpc.io/docs/guides/status-codes/
+_INVALID, _NOT_FOUND, _DENIED, _PRECONDITION, _UNIMPLEMENTED = 3, 5, 7, 9, 12
+_UNAVAILABLE, _UNAUTHENTICATED = 14, 16
+_SHOWN = 200  # characters of an answer that is no message of etcd's
+_PREFIXES = re.compile(r"rpc error: code = \w+ desc = |etcdserver: |mvcc: |auth: |\[Errno -?\d+\] ")
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------------------------
+
+
+class Kind(StrEnum):
+    """What is wrong."""
+
+    UNREACHABLE = "unreachable"
+    """No node answers."""
+    NO_QUORUM = "no quorum"
+    """A node answers, but cannot reach most of the nodes, or not in time."""
+    FULL = "full"
+    """The engine's database has reached its quota: reads and leases' renewals go on, writes do not."""
+    REFUSED = "refused"
+    """The engine does not let the client in: user, password, rights, certificate; or it is another engine than before."""
+    MALFORMED = "malformed"
+    """What answers is no etcd of version 3.4 or later, or a request or an answer is not as it has to be."""
+
+
+HINTS = {
+    Kind.UNREACHABLE: "check that etcd runs there, and the network to it",
+    Kind.NO_QUORUM: "most nodes of etcd have to run, to reach each other, and to write to their disks in time: see `etcdctl "
+    "endpoint status --cluster` and etcd's log",
+    Kind.FULL: "etcd's database has reached its quota: compact and defragment it, then `etcdctl alarm disarm` (docs/operating.md), "
+    "and give it --auto-compaction-retention",
+    Kind.REFUSED: "check the user, its password file and its rights to the cluster's keys, and the certificates",
+    Kind.MALFORMED: "check the engine's address, and that it is etcd 3.4 or later with its JSON gateway",
+}
+"""What an operator does about it."""
+
+
+TOO_LARGE = "a value is larger than etcd accepts: give it a larger --max-request-bytes"
+COMMON_NAME = (
+    "while users are enabled, etcd's gateway refuses client certificates that have a common name: make one without, or use the "
+    "user alone (docs/operating.md)"
+)
+
+
+@dataclass(eq=False)
+class EngineError(RuntimeError):
+    """A request of the engine failed, at one node or at all; the text is for the operator."""
+
+    text: str
+    kind: Kind
+    unknown: bool = False
+    """It was a write that may have been done all the same."""
+    late: bool = False
+    """A node has not answered in time: it may need more."""
+    cause: str = ""
+    """What is wrong, whichever nodes say so: the same in all errors of one cause. The text, if not given."""
+    hint: str = ""
+    """What an operator does about it, if it is not what `HINTS` says."""
+    sign_in: bool = False
+    """A new token may help."""
+    no_lease: bool = False
+    """A lease does not exist."""
+    no_users: bool = False
+    """The engine has no users enabled."""
+
+    def __post_init__(self) -> None:
+        self.cause = self.cause or self.text
+        self.hint = self.hint or HINTS[self.kind]
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def error_of(status: int, message: str, code: int, otherwise: str) -> EngineError:
+    """Return what an answer of a node means.
+
+    Args:
+        status: Of HTTP; 0 within a stream.
+        message: What etcd says (rpctypes/error.go).
+        code: Of gRPC; 0 if the answer has none.
+        otherwise: What to show if it is no message of etcd's.
+
+    >>> error_of(503, "etcdserver: no leader", 14, "").kind
+    <Kind.NO_QUORUM: 'no quorum'>
+    >>> error_of(503, "etcdserver: request timed out", 14, "").unknown
+    True
+    """
+    text = shortened(message)
+    if "database space exceeded" in message:
+        return EngineError(text, Kind.FULL)
+    if "requested lease not found" in message:
+        return EngineError(text, Kind.MALFORMED, no_lease=True)
+    if "authentication is not enabled" in message:
+        return EngineError(text, Kind.REFUSED, no_users=True)
+    if any(
+        words in message
+        for words in ("invalid auth token", "revision of auth store is old", "revision in header is old")
+    ):
+        return EngineError(text, Kind.REFUSED, sign_in=True)
+    if code in (_DENIED, _UNAUTHENTICATED) or "permission denied" in message or "user name is empty" in message:
+        return EngineError(text, Kind.REFUSED, sign_in=True)
+    if "authentication failed" in message:
+        return EngineError(text, Kind.REFUSED)
+    if "CommonName" in message:
+        return EngineError(text, Kind.REFUSED, hint=COMMON_NAME)
+    if "larger than max" in message or "request is too large" in message:
+        return EngineError(text, Kind.MALFORMED, hint=TOO_LARGE)
+    if "no leader" in message or "too many requests" in message:
+        return EngineError(text, Kind.NO_QUORUM)
+    if "etcdserver: " in message and code == _UNAVAILABLE:
+        return EngineError(text, Kind.NO_QUORUM, unknown=True)
+    if code in (_INVALID, _NOT_FOUND, _PRECONDITION, _UNIMPLEMENTED) or status == _HTTP_NOT_FOUND:
+        return EngineError(text, Kind.MALFORMED)
+    if code == 0 and status != 0:  # no message of etcd's
+        return EngineError(f"HTTP status {status}, {shortened(otherwise)}", Kind.MALFORMED, unknown=status == _OK)
+    return EngineError(text, Kind.UNREACHABLE, unknown=True)
+
+
+def shortened(text: str) -> str:
+    """Return a message without what says only where in etcd it comes from.
+
+    >>> shortened("etcdserver: mvcc: database space exceeded")
+    'database space exceeded'
+    """
+    text = " ".join(_PREFIXES.sub("", text).split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+# -- what is written and read -------------------------------------------------------------------------------------------
 
 
 class Kept(NamedTuple):
@@ -58,98 +190,6 @@ class Contents(NamedTuple):
     whole: bool = False
 
 
-class Request(NamedTuple):
-    """A request of the gateway: a POST of an object. ``repeatable``: it does no harm if it is done twice."""
-
-    path: str
-    body: Mapping[str, Any]
-    repeatable: bool = True
-
-    def content(self) -> bytes:
-        """Return the body."""
-        return json.dumps(self.body, separators=(",", ":")).encode()
-
-
-def headers(token: str = "") -> dict[str, str]:
-    """Return the headers of every request; ``token`` is what `token_of` has returned."""
-    return {
-        "Content-Type": "application/json",
-        "Grpc-Metadata-hasleader": "true",
-        **({"Authorization": token} if token else {}),
-    }
-
-
-# -- requests -----------------------------------------------------------------------------------------------------------
-
-
-def all_keys(name: str) -> Request:
-    """Return the request for all keys of a cluster, as of one revision that no finished write is missing from."""
-    return Request("/v3/kv/range", _below(name))
-
-
-def count(name: str) -> Request:
-    """Return a cheap request that only a node with a quorum answers."""
-    return Request("/v3/kv/range", {**_below(name), "count_only": True})
-
-
-def transaction(
-    name: str,
-    puts: Mapping[str, str],
-    unless: Sequence[Condition] = (),
-    lease: int = 0,
-    deletes: Sequence[str] = (),
-) -> Request:
-    """Return the request for a write.
-
-    Args:
-        name: The cluster's.
-        puts: Values by key, without the cluster's name.
-        unless: All must hold, or nothing is written.
-        lease: Of those keys that end with their writer (`records.leased`); others, such as the term, are never bound to it.
-    """
-    compares = [compare for condition in unless for compare in _compares(name, condition)]
-    done: list[dict[str, Any]] = [
-        {
-            "request_put": {
-                "key": _key(name, key),
-                "value": _encoded(value),
-                **({"lease": str(lease)} if lease and leased(key) else {}),
-            }
-        }
-        for key, value in puts.items()
-    ]
-    done += [{"request_delete_range": {"key": _key(name, key)}} for key in deletes]
-    return Request("/v3/kv/txn", {"compare": compares, "success": done, "failure": []}, repeatable=False)
-
-
-def grant(seconds: int) -> Request:
-    """Return the request for a lease. One that nobody knows of ends by itself, so it may be repeated."""
-    return Request("/v3/lease/grant", {"TTL": str(seconds), "ID": "0"})
-
-
-def renewal(lease: int) -> Request:
-    """Return the request that renews a lease."""
-    return Request("/v3/lease/keepalive", {"ID": str(lease)})
-
-
-def revocation(lease: int) -> Request:
-    """Return the request that ends a lease and deletes its keys."""
-    return Request("/v3/lease/revoke", {"ID": str(lease)})
-
-
-def watch(name: str, revision: int) -> Request:
-    """Return the request for the changes of all keys after a revision; the answer is read by `WatchReader`."""
-    return Request(WATCH, {"create_request": {**_below(name), "start_revision": str(revision + 1)}})
-
-
-def sign_in(user: str, password: str) -> Request:
-    """Return the request for a token."""
-    return Request("/v3/auth/authenticate", {"name": user, "password": password})
-
-
-# -- answers ------------------------------------------------------------------------------------------------------------
-
-
 class Answer(NamedTuple):
     """An answer of the gateway.
 
@@ -164,46 +204,140 @@ class Answer(NamedTuple):
     body: dict[str, Any]
 
 
-def answer(status: int, content: bytes) -> Answer | Trouble:
-    """Read an answer, or what it says went wrong.
+class Request(NamedTuple, Generic[T]):
+    """A request of the gateway: a POST of an object.
+
+    Attributes:
+        read: Returns what an answer says.
+        repeatable: It does no harm if it is done twice.
+    """
+
+    path: str
+    body: Mapping[str, Any]
+    read: Callable[[Answer], T]
+    repeatable: bool = True
+
+    def content(self) -> bytes:
+        """Return the body."""
+        return json.dumps(self.body, separators=(",", ":")).encode()
+
+    def result(self, answer: Answer) -> T:
+        """Return what the answer says; raises `EngineError` if it is not as etcd writes it."""
+        with _well_formed("an answer is not as etcd writes it"):
+            return self.read(answer)
+
+
+def headers(token: str = "") -> dict[str, str]:
+    """Return the headers of every request; ``token`` is what the answer to `sign_in` says."""
+    return {
+        "Content-Type": "application/json",
+        "Grpc-Metadata-hasleader": "true",
+        **({"Authorization": token} if token else {}),
+    }
+
+
+# -- requests -----------------------------------------------------------------------------------------------------------
+
+
+def all_keys(name: str) -> Request[Contents]:
+    """Return the request for all keys of a cluster, as of one revision that no finished write is missing from."""
+
+    def contents(answer: Answer) -> Contents:
+        return Contents(answer.revision, dict(_pair(pair, name) for pair in answer.body.get("kvs", ())), whole=True)
+
+    return Request("/v3/kv/range", _below(name), contents)
+
+
+def count(name: str) -> Request[int]:
+    """Return a cheap request that only a node with a quorum answers, with its revision."""
+    return Request("/v3/kv/range", {**_below(name), "count_only": True}, _revision)
+
+
+def transaction(
+    name: str,
+    puts: Mapping[str, str],
+    unless: Sequence[Condition] = (),
+    lease: int = 0,
+    deletes: Sequence[str] = (),
+) -> Request[Written | None]:
+    """Return the request for a write; None is the answer if a condition did not hold.
+
+    Args:
+        name: The cluster's.
+        puts: Values by key, without the cluster's name.
+        unless: All must hold, or nothing is written.
+        lease: Of those keys that end with their writer (`records.leased`); others, such as the term, are never bound to it.
+    """
+    compares = [compare for condition in unless for compare in _compares(name, condition)]
+    writes: list[dict[str, Any]] = [
+        {
+            "request_put": {
+                "key": _key(name, key),
+                "value": _encoded(value),
+                **({"lease": str(lease)} if lease and leased(key) else {}),
+            }
+        }
+        for key, value in puts.items()
+    ]
+    writes += [{"request_delete_range": {"key": _key(name, key)}} for key in deletes]
+
+    def written(answer: Answer) -> Written | None:
+        return Written(answer.revision) if answer.body.get("succeeded") else None
+
+    return Request("/v3/kv/txn", {"compare": compares, "success": writes, "failure": []}, written, repeatable=False)
+
+
+def grant(seconds: int) -> Request[tuple[int, int]]:
+    """Return the request for a lease: its id, and the seconds for which it was granted.
+
+    One that nobody knows of ends by itself, so the request may be repeated.
+    """
+    body = {"TTL": str(seconds), "ID": "0"}
+    return Request("/v3/lease/grant", body, lambda answer: (int(answer.body["ID"]), int(answer.body["TTL"])))
+
+
+def renewal(lease: int) -> Request[bool]:
+    """Return the request that renews a lease; False is the answer if it is gone."""
+    return Request("/v3/lease/keepalive", {"ID": str(lease)}, lambda answer: int(answer.body.get("TTL", 0)) > 0)
+
+
+def revocation(lease: int) -> Request[int]:
+    """Return the request that ends a lease and deletes its keys."""
+    return Request("/v3/lease/revoke", {"ID": str(lease)}, _revision)
+
+
+def watch(name: str, revision: int) -> Request[int]:
+    """Return the request for the changes of all keys after a revision; the answer is read by `WatchReader`."""
+    return Request("/v3/watch", {"create_request": {**_below(name), "start_revision": str(revision + 1)}}, _revision)
+
+
+def sign_in(user: str, password: str) -> Request[str]:
+    """Return the request for a token."""
+    body = {"name": user, "password": password}
+    return Request("/v3/auth/authenticate", body, lambda answer: str(answer.body["token"]))
+
+
+# -- answers ------------------------------------------------------------------------------------------------------------
+
+
+def answer_of(status: int, content: bytes) -> Answer:
+    """Read an answer.
 
     Args:
         status: Of the HTTP response.
+
+    Raises:
+        EngineError: If it says that something went wrong, or is none of etcd's.
     """
     try:
         body, _ = _DECODER.raw_decode(content.decode().lstrip())
         if status == _OK and "error" not in body:
             return _answer(body.get("result", body))
-        return _said(status, body)
-    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
-        text = content.decode(errors="replace")
-        return trouble(status, text, 0, f"not an answer of etcd's ({type(error).__name__}: {error})")
-
-
-def contents_of(told: Answer, name: str) -> Contents:
-    """Return all keys from the answer to `all_keys`."""
-    kept = dict(_kept(pair, name) for pair in told.body.get("kvs", ()))
-    return Contents(told.revision, kept, whole=True)
-
-
-def written(told: Answer) -> Written | None:
-    """Return what the answer to `transaction` says: None if a condition did not hold."""
-    return Written(told.revision) if told.body.get("succeeded") else None
-
-
-def lease_of(told: Answer) -> tuple[int, int]:
-    """Return the lease and the seconds for which it was granted."""
-    return int(told.body["ID"]), int(told.body["TTL"])
-
-
-def renewed(told: Answer) -> bool:
-    """Return what the answer to `renewal` says: False if the lease is gone."""
-    return int(told.body.get("TTL", 0)) > 0
-
-
-def token_of(told: Answer) -> str:
-    """Return the token from the answer to `sign_in`."""
-    return str(told.body["token"])
+        error = _error(status, body)
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as problem:
+        message = content.decode(errors="replace")
+        error = error_of(status, message, 0, f"not an answer of etcd's ({type(problem).__name__}: {problem})")
+    raise error
 
 
 class HistoryGone(Exception):
@@ -236,52 +370,54 @@ class WatchReader:
 
         Raises:
             HistoryGone: If the changes after the revision have been compacted.
-            TroubleError: If the node ends the watch, or what it says is no message of a watch.
+            EngineError: If the node ends the watch, or what it says is no message of a watch.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE:
-            raise TroubleError(Trouble(Kind.MALFORMED, f"a message of a watch is longer than {MAX_LINE} bytes"))
+            raise EngineError(f"a message of a watch is longer than {MAX_LINE} bytes", Kind.MALFORMED)
         for line in filter(None, lines):
             yield self._read(line)
 
     def ended(self) -> None:
-        """Raise `TroubleError` if the node has said why it closes the connection: its last message has no end of line."""
+        """Raise `EngineError` if the node has said why it closes the connection: its last message has no end of line."""
         with suppress(ValueError):
             body = json.loads(self._rest)
             if isinstance(body, dict) and isinstance(body.get("error"), dict):
-                raise TroubleError(_said(0, body["error"]))
+                raise _error(0, body)
 
     def _read(self, line: bytes) -> Contents:
-        try:
+        with _well_formed("not a message of a watch"):
             body = json.loads(line)
             if "error" in body:
-                said = _said(0, body["error"] if isinstance(body["error"], dict) else body)
-                raise TroubleError(said)
-            told = _answer(body["result"])
-            if told.body.get("canceled"):
-                self._ended(told.body)
-            events = told.body.get("events", ())
+                raise _error(0, body)
+            answer = _answer(body["result"])
+            if answer.body.get("canceled"):
+                if int(answer.body.get("compact_revision", 0)):
+                    raise HistoryGone
+                reason = str(answer.body.get("cancel_reason", "")) or "it ended the watch and says no reason"
+                raise error_of(0, reason, 0, reason)
+            events = answer.body.get("events", ())
             keys = dict(self._event(event) for event in events)
             self.revision = max([self.revision, *(int(event["kv"]["mod_revision"]) for event in events)])
-        except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
-            said = Trouble(Kind.MALFORMED, f"not a message of a watch ({type(error).__name__}: {error})")
-            raise TroubleError(said) from error
-        self.created = self.created or bool(told.body.get("created"))
-        self.cluster = told.cluster
+        self.created = self.created or bool(answer.body.get("created"))
+        self.cluster = answer.cluster
         return Contents(self.revision, keys)
 
-    def _ended(self, result: Mapping[str, Any]) -> None:
-        if int(result.get("compact_revision", 0)):
-            raise HistoryGone
-        reason = str(result.get("cancel_reason", "")) or "it ended the watch and says no reason"
-        raise TroubleError(trouble(0, reason, 0, reason))
-
     def _event(self, event: Mapping[str, Any]) -> tuple[str, Kept | None]:
-        key, kept = _kept(event["kv"], self._name)
-        return key, None if event.get("type") == "DELETE" else kept
+        key, value = _pair(event["kv"], self._name)
+        return key, None if event.get("type") == "DELETE" else value
 
 
 # -- what both share ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _well_formed(otherwise: str) -> Iterator[None]:
+    """Raise `EngineError` about what is not as it has to be."""
+    try:
+        yield
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
+        raise EngineError(f"{otherwise} ({type(error).__name__}: {error})", Kind.MALFORMED) from error
 
 
 def _below(name: str) -> dict[str, str]:
@@ -315,15 +451,19 @@ def _answer(body: dict[str, Any]) -> Answer:
     return Answer(int(header.get("cluster_id", 0)), int(header.get("revision", 0)), body)
 
 
-def _kept(pair: Mapping[str, Any], name: str) -> tuple[str, Kept]:
+def _revision(answer: Answer) -> int:
+    return answer.revision
+
+
+def _pair(pair: Mapping[str, Any], name: str) -> tuple[str, Kept]:
     key = _decoded(pair["key"]).removeprefix(f"/{name}/")
     revisions = (int(pair.get(field, 0)) for field in ("create_revision", "mod_revision", "lease"))
     return key, Kept(_decoded(pair.get("value", "")), *revisions)
 
 
-def _said(status: int, body: Mapping[str, Any]) -> Trouble:
+def _error(status: int, body: Mapping[str, Any]) -> EngineError:
     error = body.get("error")
     if isinstance(error, dict):  # the first message of a stream
         body, error = error, None
-    text = str(body.get("message") or error or body)
-    return trouble(status, text, int(body.get("code", body.get("grpc_code", 0))), text)
+    message = str(body.get("message") or error or body)
+    return error_of(status, message, int(body.get("code", body.get("grpc_code", 0))), message)

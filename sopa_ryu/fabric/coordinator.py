@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable
 
 from sopa_ryu.fabric.commitment import Proposal
 from sopa_ryu.fabric.effects import Effects
-from sopa_ryu.fabric.link_discovery import LinkDiscovery
 from sopa_ryu.fabric.messages import Answer, Connection, Heard, InstalledState, Message, Refusal, Request
 from sopa_ryu.fabric.state import Change, FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.wiring import LinkDiscovery
 from topologies import Failures, Host
 from topologies.failures import Reason
 

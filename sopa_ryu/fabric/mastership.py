@@ -1,26 +1,59 @@
-"""Which controller is the master of a switch, this one or another: claims, generation ids and role checks. Pure."""
+"""Which controller is the master of a switch, this one or another: claims, generation ids and role checks. Pure.
+
+A switch refuses the claim of a controller whose id is behind the latest that it knows (OpenFlow 1.3, section 6.3.4). The ids are
+numbers of 64 bits that wrap around: one is ahead of another if the distance to it is less than half of all numbers.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 
-from sopa_ryu.fabric.generation import Generation
 from sopa_ryu.fabric.messages import Connection
-from sopa_ryu.fabric.pacer import Pacer
-from sopa_ryu.fabric.phase import Phase
+from sopa_ryu.fabric.pacing import Pacer
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_errors import ANOTHER_MASTER, AnotherMasterError
-from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.switch_session import ANOTHER_MASTER, AnotherMasterError, Phase, SwitchSession
 from topologies import Switch
 
 LOG = logging.getLogger("sopa")
 
+_NUMBERS = 1 << 64
 ROLE_CHECK_SECONDS = 5.0
 ROLE_CHECKS_PER_SECOND = 200
 """A round of a large fabric takes as long as it takes at this rate: one switch with another master has all others asked."""
 MASTERED = frozenset({Phase.READING, Phase.WAITING, Phase.INSTALLING, Phase.IN_FORCE, Phase.UPDATING})
 """Phases of a switch whose master this controller is, as far as it knows."""
+
+
+class Generation:
+    """The id that switches are claimed with.
+
+    Args:
+        first: Where to begin: the epoch, so that of two controllers the one that was started later is the master.
+
+    >>> own = Generation(7)
+    >>> own.is_behind(7), own.is_behind(8), own.is_behind((1 << 64) - 1)
+    (False, True, False)
+    >>> own.exceed(8)
+    >>> own.number
+    9
+    >>> last = Generation((1 << 64) - 2)
+    >>> last.exceed((1 << 64) - 1)
+    >>> last.number
+    0
+    """
+
+    def __init__(self, first: int) -> None:
+        self.number = first % _NUMBERS
+
+    def is_behind(self, theirs: int) -> bool:
+        """Tell whether a switch that knows an id refuses this one."""
+        return 0 < (theirs - self.number) % _NUMBERS < _NUMBERS // 2
+
+    def exceed(self, theirs: int) -> None:
+        """Continue after an id that a switch knows."""
+        if self.is_behind(theirs):
+            self.number = (theirs + 1) % _NUMBERS
 
 
 class Mastership:

@@ -12,10 +12,9 @@ from flowrules.affected import affected
 from flowrules.model import SwitchRules
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.messages import Message
-from sopa_ryu.fabric.phase import ADMITTING, Phase
 from sopa_ryu.fabric.state import Change, FabricState
-from sopa_ryu.fabric.switch_session import SwitchSession
-from sopa_ryu.fabric.version_tracker import VersionTracker
+from sopa_ryu.fabric.switch_session import ADMITTING, Phase, SwitchSession
+from sopa_ryu.fabric.view import VersionTracker
 from topologies import Host, Switch
 
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sopa_ryu.fabric.commitment import Commitment, Proposal
-from sopa_ryu.fabric.evidence import Element, Evidence
+from sopa_ryu.fabric.evidence import Element, Evidence, Management
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.known_rules import KnownRules
-from sopa_ryu.fabric.management import Management
 from sopa_ryu.fabric.view import View, changes
 from topologies import Clos, Failures, Host, Level, Link, Switch
 from topologies.failures import Reason

@@ -10,13 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
-from sopa_ryu.fabric.admission import Admission
-from sopa_ryu.fabric.contest import Contests
-from sopa_ryu.fabric.deadlines import Deadlines
 from sopa_ryu.fabric.effects import Effects
-from sopa_ryu.fabric.generation import Generation
-from sopa_ryu.fabric.installation import Sent
-from sopa_ryu.fabric.mastership import Mastership
+from sopa_ryu.fabric.mastership import Generation, Mastership
 from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
@@ -32,12 +27,12 @@ from sopa_ryu.fabric.messages import (
     Refusal,
     Request,
 )
-from sopa_ryu.fabric.phase import Phase
-from sopa_ryu.fabric.rejections import Rejections
+from sopa_ryu.fabric.pacing import Admission, Deadlines
+from sopa_ryu.fabric.rejections import Contests, Rejections
 from sopa_ryu.fabric.rollout import Rollout
+from sopa_ryu.fabric.rule_changes import Sent
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_errors import AnotherMasterError, SwitchError
-from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.switch_session import AnotherMasterError, Phase, SwitchError, SwitchSession
 from topologies import Host, Reason, Switch, TopologyError
 
 LOG = logging.getLogger("sopa")

@@ -1,11 +1,20 @@
-"""One switch's OpenFlow connection as a state machine: admitted to its rules, kept at the fabric's version. Pure."""
+"""One switch's OpenFlow connection as a state machine: admitted to its rules, kept at the fabric's version. Pure.
+
+A connected switch goes down this list; after a refusal or a silence it backs off and begins again:
+
+1. `Phase.CLAIMING`: this controller asks which generation id the switch knows, and then to be its master.
+2. `Phase.READING`: its flow entries and groups are read.
+3. `Phase.WAITING`: it has rules of an earlier controller, which stay until it is known what has failed.
+4. `Phase.INSTALLING`: what differs from its rules is changed, and a barrier confirms it.
+5. `Phase.IN_FORCE`: it has its rules; `Phase.UPDATING` leads from one version's rules to the next one's.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from enum import Enum, auto
 
 from flowrules.model import SwitchRules
-from sopa_ryu.fabric.installation import Installation, Sent
 from sopa_ryu.fabric.messages import (
     Answer,
     BarrierRequest,
@@ -22,12 +31,54 @@ from sopa_ryu.fabric.messages import (
     RoleRequest,
     SendProbe,
 )
-from sopa_ryu.fabric.phase import Phase
-from sopa_ryu.fabric.switch_errors import ANOTHER_MASTER, AnotherMasterError, RefusedError, SilentError
+from sopa_ryu.fabric.rule_changes import Installation, Sent
 from topologies import Switch
 
+ANOTHER_MASTER = "another controller, started later than this one, is its master; restart this one to take it back"
 ANSWER_SECONDS = 30.0
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 2.0, 60.0
+
+
+class Phase(Enum):
+    """How far a switch has come; the module's docstring has the order."""
+
+    CLAIMING = auto()
+    READING = auto()
+    WAITING = auto()
+    INSTALLING = auto()
+    IN_FORCE = auto()
+    UPDATING = auto()
+    BACKING_OFF = auto()
+    """It refused, or did not answer; it is claimed again when the retry is due."""
+    TAKEN = auto()
+    """Another controller is its master."""
+    STANDING_BY = auto()
+    """This controller is its slave: a standby of a cluster."""
+    CLOSED = auto()
+
+
+ADMITTING = frozenset({Phase.CLAIMING, Phase.READING, Phase.WAITING, Phase.INSTALLING, Phase.BACKING_OFF})
+"""Phases of a switch that is to get its rules, but has not confirmed them."""
+
+
+class SwitchError(Exception):
+    """A switch refused a message, did not answer, or went away; the text says which."""
+
+
+class RefusedError(SwitchError):
+    """A switch answered with OpenFlow errors."""
+
+
+class SilentError(SwitchError):
+    """A switch did not answer in time."""
+
+
+class LostError(SwitchError):
+    """The connection was lost before the answer came."""
+
+
+class AnotherMasterError(SwitchError):
+    """Another controller is the switch's master."""
 
 
 class SwitchSession:

@@ -1,7 +1,8 @@
-"""The state of the fabric as agents have it, and the difference between two versions. Pure."""
+"""The fabric's versions as agents and switches follow them: the state, the difference between two, and who lacks one. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable
 from typing import NamedTuple
 
 from topologies import Failures
@@ -23,3 +24,46 @@ def changes(before: Failures, after: Failures) -> tuple[dict[str, str], list[str
     """Return what has failed, or has another reason than before, and what has healed."""
     failed = {name: reason for name, reason in after.items() if before.get(name) != reason}
     return failed, [name for name in before if name not in after]
+
+
+class VersionTracker:
+    """Counts for every version the followers that have not confirmed it yet.
+
+    Args:
+        done: Called with each version that every follower has confirmed, or that has no follower left.
+    """
+
+    def __init__(self, done: Callable[[int], None]) -> None:
+        self._done = done
+        self._waiting: dict[int, set[Hashable]] = {}
+
+    def begin(self, version: int, followers: Iterable[Hashable]) -> int:
+        """Note that a version is on its way to followers; return how many they are.
+
+        Versions rise. A version that does not is of another count, whose versions nobody will confirm any more.
+        """
+        for former in [waited for waited in self._waiting if waited >= version]:
+            del self._waiting[former]
+        waiting = set(followers)
+        if waiting:
+            self._waiting[version] = waiting
+        return len(waiting)
+
+    def reached(self, follower: Hashable, version: int) -> None:
+        """Note that a follower has confirmed a version, and with it every earlier one."""
+        self._strike(follower, [waited for waited in self._waiting if waited <= version])
+
+    def left(self, follower: Hashable) -> None:
+        """Note that a follower is gone."""
+        self._strike(follower, list(self._waiting))
+
+    def _strike(self, follower: Hashable, versions: list[int]) -> None:
+        for version in versions:
+            self._waiting[version].discard(follower)
+        self._complete(versions)
+
+    def _complete(self, versions: list[int]) -> None:
+        for version in versions:
+            if not self._waiting[version]:
+                del self._waiting[version]
+                self._done(version)

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.records import Bools
-from sopa_ryu.health.window import COLUMNS, Floats, Losses
+from sopa_ryu.health.records import COLUMNS, Bools, Floats, Losses
 
 LINK_FLOOR, HOST_FLOOR = 1e-6, 2e-6
 """The least shares that are taken for background: hosts lose more than links do."""

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from flowrules.label import UNUSED
 from sopa_ryu.channel.messages import Assignment, Stream
 from sopa_ryu.health import filling
-from sopa_ryu.health.demand import CROSSINGS, RATE, Bools, Demand, Ints, counted, crossed, demand
 from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.filling import CROSSINGS, RATE, Bools, Demand, Ints, counted, crossed, demand
 from topologies import Clos, Failures, Level, Switch
 
 MAX_OF_HOST = 90

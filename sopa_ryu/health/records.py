@@ -1,7 +1,8 @@
-"""Reports as arrays: what the probes of each record have crossed, and which records are forged. Pure."""
+"""Reports as arrays: what the probes of each record have crossed, and the counts of the last seconds. Pure."""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,11 @@ RECORD = np.dtype(
         "itemsize": RECORD_BYTES,
     }
 )
+Floats = npt.NDArray[np.float64]
+MAX_ROWS = 8192
+"""Ways with losses that one slot keeps; of more, a part stands for all."""
+COLUMNS = 12
+"""What a probe and its answer cross: eight directions of links and two hosts, each of them out and in."""
 
 
 class Records(NamedTuple):
@@ -82,3 +88,129 @@ def read(elements: Elements, present: Bools, answering: Bools, src: Ints, record
     if not right.all():
         kept = Records(*(column[..., right] for column in kept))
     return kept, right
+
+
+class Losses(NamedTuple):
+    """Lost probes by the way on which they were lost.
+
+    Attributes:
+        ways: A row of `COLUMNS` elements for each; `Elements.total` for none.
+        counts: Lost probes.
+        hosts: Who has reported them.
+        slots: When: the number of the slot.
+    """
+
+    ways: Ints
+    counts: Floats
+    hosts: Ints
+    slots: Ints
+
+
+def nothing() -> Losses:
+    """Return no losses."""
+    return Losses(np.zeros((0, COLUMNS), np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def losses(elements: Elements, its: Records, slot: int) -> Losses:
+    """Return what was lost by these records.
+
+    Lost on the way out is what the source sent and the destination did not receive; on the way back it is the reverse. Where
+    nothing tells, both ways are in the row.
+    """
+    none, size = elements.total, elements.links
+    found = []
+    for lost, is_out, is_back in ((its.out, True, False), (its.back, False, True), (its.lost, True, True)):
+        at = np.flatnonzero(lost)
+        if not len(at):
+            continue
+        first, rise, fall, last = its.links[:, at]
+        up = [np.where(link < size, link, none) for link in (first, rise, fall, last)]
+        down = [np.where(link < size, link + size, none) for link in (first, rise, fall, last)]
+        empty = np.full(len(at), none)
+        src, dst = its.src[at], its.dst[at]
+        out = [elements.sends + src, up[0], up[1], down[2], down[3], elements.receives + dst]
+        back = [elements.sends + dst, up[3], up[2], down[1], down[0], elements.receives + src]
+        ways = np.stack((out if is_out else [empty] * 6) + (back if is_back else [empty] * 6), axis=1)
+        found.append(Losses(ways, lost[at].astype(float), src, np.full(len(at), slot)))
+    return merged(found)
+
+
+def merged(parts: list[Losses]) -> Losses:
+    """Return several as one."""
+    return Losses(*map(np.concatenate, zip(*parts, strict=True))) if parts else nothing()
+
+
+class Window:
+    """The counts of so many slots of time.
+
+    Args:
+        seconds: Of a slot.
+
+    Attributes:
+        crossings: How often each element was crossed, in all slots.
+    """
+
+    def __init__(self, elements: Elements, slots: int, seconds: int) -> None:
+        self.elements, self.slots, self.seconds = elements, slots, seconds
+        self.crossings = np.zeros(elements.total + 1)
+        self._ring: deque[tuple[int, npt.NDArray[np.float32], list[Losses]]] = deque()
+
+    def take(self, second: int, crossings: npt.NDArray[np.float32], lost: Losses) -> None:
+        """Add what was reported in a second, by a clock that never goes back."""
+        slot = second // self.seconds
+        if not self._ring or self._ring[-1][0] != slot:
+            self._ring.append((slot, np.zeros_like(crossings), []))
+        _, sums, parts = self._ring[-1]
+        sums += crossings
+        self.crossings += crossings
+        rows = sum(len(part.counts) for part in parts)
+        if len(lost.counts):
+            parts.append(_part(lost, MAX_ROWS - rows))
+        while self._ring[0][0] <= slot - self.slots:
+            _, old, _ = self._ring.popleft()
+            self.crossings -= old
+        np.maximum(self.crossings, 0.0, out=self.crossings)
+
+    def lost(self) -> Losses:
+        """Return what was lost in all slots."""
+        return merged([part for _, _, parts in self._ring for part in parts])
+
+    def forget(self, gone: Bools) -> None:
+        """Forget all about these elements: they have failed, or come back, and what was before says nothing of now."""
+        self.crossings[gone] = 0.0
+        for _, sums, parts in self._ring:
+            sums[gone] = 0.0
+            parts[:] = [without(part, gone) for part in parts]
+
+
+def _picked(lost: Losses, rows: Bools | slice) -> Losses:
+    return Losses(lost.ways[rows], lost.counts[rows], lost.hosts[rows], lost.slots[rows])
+
+
+def without(lost: Losses, gone: Bools) -> Losses:
+    """Return what was lost on ways without these elements."""
+    kept = ~gone[lost.ways].any(axis=1)
+    return lost if kept.all() else _picked(lost, np.asarray(kept))
+
+
+def crossings(elements: Elements, its: Records) -> npt.NDArray[np.float32]:
+    """Return how often these records' probes have crossed each element: each link and host once in each direction."""
+    size, weights = elements.links, its.probes.astype(float)
+    count = np.zeros(elements.total + 1, np.float32)
+    links = np.zeros(size + 1)
+    for row in its.links:
+        links += np.bincount(row, weights, size + 1)
+    count[:size] = count[size : 2 * size] = links[:size]
+    hosts = np.bincount(its.src, weights, elements.hosts) + np.bincount(its.dst, weights, elements.hosts)
+    count[elements.sends : elements.receives] = count[elements.receives : elements.total] = hosts
+    return count
+
+
+def _part(lost: Losses, room: int) -> Losses:
+    """Return as many rows as there is room for, which stand for all."""
+    if len(lost.counts) <= max(room, 1):
+        return lost
+    step = -(-len(lost.counts) // max(room, 1))
+    kept = _picked(lost, slice(None, None, step))
+    scale = lost.counts.sum() / kept.counts.sum()
+    return kept._replace(counts=kept.counts * scale)

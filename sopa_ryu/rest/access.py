@@ -1,4 +1,11 @@
-"""Bearer tokens (RFC 6750) for write requests and for the agents' channel, in files that only their owner can read."""
+"""Who may use REST and channels: TLS, the pages that may open the feed, and bearer tokens (RFC 6750).
+
+Tokens are for write requests and for the agents' channel, in files that only their owner can read. Pages are judged by the
+exact origin (RFC 6454), and by the name under which the controller was asked: a foreign page in an operator's browser has
+another origin; one whose name was rebound to the controller's address (DNS rebinding) has a ``Host`` that is not the
+controller's. An address cannot be rebound, so that every address is accepted as ``Host``; of names only ``localhost``, this
+machine's, and those of origins that the operator lists.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +13,86 @@ import hmac
 import logging
 import os
 import secrets
+import socket
+import ssl
 import stat
+from collections.abc import Iterable
 from http import HTTPStatus
 from ipaddress import IPv4Address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from webob import Request
 
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token, relay_token
 from sopa_ryu.rest.operations import Problem
+from sopa_ryu.runtime.clients import is_address, normal_origin
 
 LOG = logging.getLogger("sopa.rest")
 
 OPERATORS, AGENTS, SECRET = "token", "agent-token", "agent-secret"
 _BYTES = 32
 _REALM = {"WWW-Authenticate": 'Bearer realm="sopa"'}
+
+
+class CertificateError(RuntimeError):
+    """A certificate or key cannot be used; the text says which and why."""
+
+
+def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    """Return the server's TLS context, for TLS 1.2 or later.
+
+    Args:
+        certificate, key: In PEM; the file may contain intermediate certificates after the server's own.
+
+    Raises:
+        CertificateError: If they cannot be read, or do not belong together.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise CertificateError(f"{certificate} and {key} cannot be used for TLS: {error}") from error
+    return context
+
+
+class Origins:
+    """The origins whose pages may open the feed.
+
+    Args:
+        listed: Origins besides the controller's own, such as a proxy's.
+    """
+
+    def __init__(self, listed: Iterable[str] = ()) -> None:
+        self._listed = frozenset(normal_origin(origin) for origin in listed)
+        self._names = {"localhost", socket.gethostname().lower()}
+        self._names |= {str(urlsplit(origin).hostname) for origin in self._listed}
+
+    def objection(self, scheme: str, host: str | None, origin: str | None) -> str | None:
+        """Return why a request for the feed is rejected, or None.
+
+        Args:
+            scheme: ``http`` or ``https``, as the request came.
+            host, origin: The headers. Without ``Origin`` it is no browser's.
+        """
+        try:
+            own = normal_origin(f"{scheme}://{host or ''}")
+        except ValueError:
+            return "the header Host is missing or malformed"
+        name = str(urlsplit(own).hostname)
+        if not is_address(name) and name not in self._names:
+            return f"{name:.60} is not a name of this controller: add its origin by --sopa-origin {own:.80}"
+        if origin is None:
+            return None
+        try:
+            asked = normal_origin(origin)
+        except ValueError:
+            asked = ""
+        if asked and (asked == own or asked in self._listed):
+            return None
+        foreign = urlsplit(asked).netloc or origin
+        return f"a page from {foreign:.60} may not read this controller's feed"
 
 
 class TokenError(RuntimeError):

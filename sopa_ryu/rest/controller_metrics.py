@@ -5,30 +5,27 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
-from prometheus_client import (
-    CollectorRegistry,
-    GCCollector,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-    disable_created_metrics,
-)
+from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from ryu.lib import hub
 from webob import Request, Response
 
+from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.fabric.rule_changes import Sent
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_setup import CHECKS
 from sopa_ryu.fabric.traffic import BITS, PortCounters
 from sopa_ryu.fabric.unreachable import Unreachable
 from sopa_ryu.health.monitor import Monitor
-from sopa_ryu.rest.cluster import ClusterControl
+from sopa_ryu.rest.reader import ClusterControl
 from sopa_ryu.runtime import clock, doors
+from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, add_process, families
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from topologies import Level, Reason, Switch
@@ -58,6 +55,7 @@ TURNED_AWAY = {
     "openflow": ("share", "total", "files", "timeout", "tls", "malformed"),
 }
 MAX_SUSPECTS = 256
+ROLES = ("leader", "standby", "away")
 END = b"# EOF\n"  # of OpenMetrics
 _SWITCH = ("dp_name", "level")
 
@@ -90,13 +88,14 @@ class ControllerMetrics:
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a restart shows in process_start_time_seconds
         self.registry = CollectorRegistry()
-        self._state, self._fleet, self._notifier, self._meter = state, fleet, notifier, meter
-        self._tree = state.tree
-        self._carrier = carrier
+        self.state, self.fleet, self.notifier, self.meter = state, fleet, notifier, meter
+        self.tree = state.tree
+        self.carrier = carrier
         self._arbiter = arbiter
         self._health, self._cluster = health, cluster
-        self._unreachable = unreachable or Unreachable(state.tree)
-        self._names = {switch: (self._tree.name(switch), switch.level.name.lower()) for switch in self._tree.switches()}
+        self.unreachable = unreachable or Unreachable(state.tree)
+        self._names = {switch: (self.tree.name(switch), switch.level.name.lower()) for switch in self.tree.switches()}
+        self._until = time.monotonic() + SLICE_SECONDS
         self._turn = hub.Semaphore()
         self._made: tuple[float, str, bytes] = (0.0, "", b"")
         begun = "From the message that made a new version of the fabric until"
@@ -110,8 +109,7 @@ class ControllerMetrics:
             else self._histogram("cluster_commit", "From the begin of a commit until the engine has confirmed it.")
         )
         self.registry.register(self)
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
+        add_process(self.registry)
 
     def _histogram(self, what: str, text: str) -> Histogram:
         return Histogram(f"sopa_{what}_seconds", text, registry=self.registry, buckets=CHANGE_BUCKETS)
@@ -135,158 +133,43 @@ class ControllerMetrics:
             parts.append(END)
         return b"".join(parts)
 
-    # -- the fabric and its agents ------------------------------------------------------------------------------------
-
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family except the ports'."""
-        pause = _pauses()
-        state = self._state
-        info = {"k": str(self._tree.k or ""), "carrier": self._carrier}
-        yield InfoMetricFamily("sopa_fabric", "The fabric's size and carrier.", value=info)
-        yield _gauge("fabric_version", "Version of the fabric: each change of the failures makes one.", state.version)
-        yield _gauge("fabric_settled", "Whether the controller reports failures yet (0 or 1).", state.settled)
-        yield _gauge("switches_verified", "Switches whose configuration was verified.", state.setup["checked"])
-        wrong = _gauge("switch_setup_problems", "What is wrong with the switches' configuration.", labels=["check"])
-        for check in CHECKS:
-            wrong.add_metric([check], sum(problem["check"] == check for problem in state.setup["problems"]))
-        yield wrong
-        yield _gauge("bfd_enabled", "Whether BFD is on, which detects silent loss (0 or 1).", state.bfd["enabled"])
-        yield from self._switches(pause)
-        yield self._failures()
-        yield self._turned_away()
-        yield from self._agents()
+        yield from families(_FABRIC, [((), self)])
+        if self.tree.gateways:
+            yield from families(_GATEWAYS, [((), self.state)])
+        yield from families(_SWITCHES, [((), self)])
         if self._arbiter is not None:
-            yield from _of_arbiter(self._arbiter)
+            yield from families(_ARBITER, [((), self._arbiter)])
         if self._health is not None:
-            yield from _of_health(self._health)
+            yield from families(_HEALTH, [((), self._health)])
         if self._cluster is not None:
             yield from of_cluster(self._cluster)
-        yield self._imbalance(pause)
-        its = self._meter
-        yield _counter("port_statistics_requests", "Requests for port statistics sent to switches.", its.asked)
-        yield _counter("port_statistics_unanswered", "Requests without an answer, or refused.", its.unanswered)
+        yield from families(_TRAFFIC, [((), self)])
 
-    def _switches(self, pause: Callable[[], None]) -> Iterator[Metric]:
-        state = self._state
-        connected = Counter(switch.level for switch in state.connected)
-        expected = Counter(switch.level for switch in self._names)
-        for name, text, counts in (
-            ("switches_connected", "Switches that are connected and have confirmed their rules.", connected),
-            ("switches_expected", "Switches of the plan.", expected),
-        ):
-            family = _gauge(name, text, labels=["level"])
-            for level in Level:
-                family.add_metric([level.name.lower()], counts[level])
-            yield family
-        behind = sum(
-            session.version != state.version
-            for switch, session in self._fleet.sessions.items()
-            if switch in state.connected
-        )
-        yield _gauge("switches_behind", "Connected switches without the rules of the current version.", behind)
-        ignored = len(state.rejected)
-        fleet, faults = self._fleet, state.management.faults
-        no_channel = len(state.no_channel)
-        yield _gauge("switches_without_channel", "Switches without a channel that are presumed to forward.", no_channel)
-        lost = _counter(
-            "management_faults", "Many channels lost together, and pauses of the controller.", labels=["kind"]
-        )
-        for kind, count in faults.items():
-            lost.add_metric([kind], count)
-        yield lost
-        seconds = _counter(
-            "second_connections", "Second connections of a datapath id, by which was kept.", labels=["kept"]
-        )
-        for kept, count in fleet.contests.decided.items():
-            seconds.add_metric([kept], count)
-        yield seconds
-        yield _counter(
-            "switch_certificates_refused", "Connections with another switch's certificate.", fleet.rejections.misnamed
-        )
-        yield _gauge(
-            "deposed",
-            "Whether another controller is the master of most switches (0 or 1).",
-            fleet.mastership.is_deposed,
-        )
-        answers = _counter(
-            "undeliverable_packets", "Packets to the outside while nothing leads there.", labels=["outcome"]
-        )
-        for outcome, count in self._unreachable.outcomes.items():
-            answers.add_metric([outcome], count)
-        yield answers
-        if self._tree.gateways:
-            gateways = _gauge("gateway_up", "Whether packets may go to a gateway (0 or 1).", labels=["gateway"])
-            for each in state.gateways():
-                gateways.add_metric([each["name"]], each["away"] is None)
-            yield gateways
-        yield _gauge("switches_rejected", "Ignored datapaths: the log and /sopa/v1/fabric have the reason.", ignored)
-        up = _gauge("switch_up", "Whether a switch is connected and has confirmed its rules (0 or 1).", labels=_SWITCH)
-        flows = _counter("switch_flow_mods", "Flow-mods sent to a switch.", labels=_SWITCH)
-        groups = _counter("switch_group_mods", "Group-mods sent to a switch.", labels=_SWITCH)
-        errors: Counter[str] = Counter(dict.fromkeys(openflow.ERROR_LABELS, 0))
+    def by_switch(self, value_of: Callable[[Switch], float | None]) -> dict[tuple[str, str], float]:
+        """Return the value of each switch that has one, by name and level; other green threads have their turns meanwhile."""
+        values = {}
         for switch, labels in self._names.items():
-            up.add_metric(labels, switch in state.connected)
-            sent = self._fleet.sent.get(switch)
-            flows.add_metric(labels, sent.flow_mods if sent else 0)
-            groups.add_metric(labels, sent.group_mods if sent else 0)
-            errors.update(sent.errors if sent else ())
-            pause()
-        yield from (up, flows, groups)
-        mended = sum(sent.mended for sent in self._fleet.sent.values())
-        yield _counter(
-            "rules_mended", "Flow entries and groups that another program had changed, and that were put right.", mended
-        )
-        refused = _counter("openflow_errors", "OpenFlow error messages of switches, by type.", labels=["type"])
-        for kind, count in errors.items():
-            refused.add_metric([kind], count)
-        yield refused
+            value = value_of(switch)
+            if value is not None:
+                values[labels] = value
+            self._pause()
+        return values
 
-    def _failures(self) -> Metric:
-        counts = Counter({(kind, reason): 0 for kind, reasons in FAILURE_KINDS.items() for reason in reasons})
-        counts.update((each["kind"], each["reason"]) for each in self._state.failure_list())
-        family = _gauge("failures", "Failed and drained links and switches, by reason.", labels=["kind", "reason"])
-        for labels, count in counts.items():
-            family.add_metric(labels, count)
-        return family
+    def _pause(self) -> None:
+        """Let other green threads have their turn if they have had none for `SLICE_SECONDS`; call it often."""
+        if time.monotonic() > self._until:
+            hub.sleep(0)
+            self._until = time.monotonic() + SLICE_SECONDS
 
-    def _turned_away(self) -> Metric:
-        text = "What was rejected before it was a request or a switch, by listener and reason or HTTP status."
-        family = _counter("rejected_connections", text, labels=["listener", "reason"])
-        counts = Counter({(listener, reason): 0 for listener, reasons in TURNED_AWAY.items() for reason in reasons})
-        counts.update(doors.turned_away)
-        for labels, count in counts.items():
-            family.add_metric(labels, count)
-        return family
+    def sent(self, switch: Switch) -> Sent:
+        """Return what was sent to a switch since the controller began."""
+        return self.fleet.sent.get(switch) or Sent()
 
-    def _agents(self) -> Iterator[Metric]:
-        its, version, now = self._notifier, self._state.version, clock.now()
-        behind = [session for session in its.sessions.values() if session.acknowledged != version]
-        since = min((at for session in behind if (at := session.behind_since()) is not None), default=now)
-        lag = max((version - session.acknowledged for session in behind if session.acknowledged), default=0)
-        yield _gauge("hosts", "Hosts of the plan.", self._tree.host_count)
-        yield _gauge("agents_connected", "Connected agents.", len(its.sessions))
-        yield _gauge("agents_behind", "Connected agents that have not acknowledged the current version.", len(behind))
-        yield _gauge("agents_lag_versions", "Largest number of versions by which an agent is behind.", lag)
-        late = max(0.0, now - since)
-        yield _gauge("agents_lag_seconds", "Longest time for which a version sent to an agent is unacknowledged.", late)
-        claims, messages = its.refused["claims"], its.refused["messages"]
-        yield _counter("agent_claims_refused", "Rejected connections: of another host, or of a second agent.", claims)
-        yield _counter("agent_messages_refused", "Rejected messages of agents: not of the protocol.", messages)
-
-    # -- traffic ------------------------------------------------------------------------------------------------------
-
-    def _imbalance(self, pause: Callable[[], None]) -> Metric:
-        family = _gauge(
-            "uplink_imbalance_ratio",
-            "Largest transmit rate of a switch's uplinks in use over their mean: 1 is even. No sample while they are idle.",
-            labels=_SWITCH,
-        )
-        for switch, labels in self._names.items():
-            ratio = self._meter.traffic.imbalance(switch, self._state.failures)
-            if ratio is not None:
-                family.add_metric(labels, ratio)
-            pause()
-        return family
+    def behind(self) -> list[AgentSession]:
+        """Return the sessions of agents that have not acknowledged the current version."""
+        return [session for session in self.notifier.sessions.values() if session.acknowledged != self.state.version]
 
     def _ports(self, openmetrics: bool) -> Iterator[str]:
         """Yield the families that have a line for each port: 17,280 lines each at k=24.
@@ -294,120 +177,195 @@ class ControllerMetrics:
         They are not rendered by the client library, which takes 4 to 8 us per line: up to a second. All their label values are
         names and numbers, so that nothing has to be escaped.
         """
-        pause = _pauses()
-        totals = {switch: self._meter.traffic.totals(switch) for switch in self._names}
+        totals = {switch: self.meter.traffic.totals(switch) for switch in self._names}
         for at, (name, text) in enumerate(PORT_COUNTERS.items()):
             yield _head(f"sopa_port_{name}", text, "counter", openmetrics)
-            yield from self._lines(f"sopa_port_{name}_total", totals, _place(at), pause)
-        yield _head(
-            "sopa_port_speed_bytes",
-            "Capacity of a port in each direction, in bytes per second.",
-            "gauge",
-            openmetrics,
-        )
-        yield from self._lines("sopa_port_speed_bytes", totals, self._speed, pause)
+            yield from self._lines(f"sopa_port_{name}_total", totals, _place(at))
+        text = "Capacity of a port in each direction, in bytes per second."
+        yield _head("sopa_port_speed_bytes", text, "gauge", openmetrics)
+        yield from self._lines("sopa_port_speed_bytes", totals, self._speed)
 
     def _lines(
         self,
         name: str,
         totals: Mapping[Switch, Mapping[int, PortCounters]],
         value_of: Callable[[Switch, int, PortCounters], float | None],
-        pause: Callable[[], None],
     ) -> Iterator[str]:
         for switch, ports in totals.items():
             dp_name, level = self._names[switch]
             before = f'{name}{{dp_name="{dp_name}",level="{level}",port="'
             values = ((port, value_of(switch, port, its)) for port, its in ports.items())
             yield "".join(f'{before}{port}"}} {value}\n' for port, value in values if value is not None)
-            pause()
+            self._pause()
 
     def _speed(self, switch: Switch, port: int, _its: PortCounters) -> float | None:
-        bits = self._meter.port_capacity(switch, port)
+        bits = self.meter.port_capacity(switch, port)
         return None if bits is None else bits / BITS
 
 
-def _of_arbiter(its: ArbiterNotifier) -> Iterator[Metric]:
-    yield _gauge("arbiter_connected", "Whether an arbiter is connected (0 or 1).", ARBITER in its.sessions)
-    yield _gauge("arbiter_term", "Term of the last arbiter that was accepted; 0 before the first.", its.term)
-    yield _counter("arbiter_claims_refused", "Rejected connections of a second arbiter.", its.refused["claims"])
-    yield _counter("arbiter_messages_refused", "Rejected messages of arbiters.", its.refused["messages"])
+def _by_level(switches: Iterable[Switch]) -> dict[str, int]:
+    counts = Counter(switch.level for switch in switches)
+    return {level.name.lower(): counts[level] for level in Level}
 
 
-def of_cluster(its: ClusterControl) -> Iterator[Metric]:
-    """Yield what a member tells of its cluster."""
-    report = its.report()
-    yield _gauge("cluster_leader", "Whether this member leads the cluster (0 or 1).", its.is_leader)
-    yield _gauge("cluster_has_leader", "Whether this member knows of a leader (0 or 1).", report["leader"] is not None)
-    yield _gauge("cluster_term", "Term of the last leader.", report["term"])
-    reachable = report["engine"]["reachable"]
-    yield _gauge("cluster_engine_reachable", "Whether the engine answers this member (0 or 1).", reachable)
-    members = _gauge("cluster_members", "Members of the cluster, by role.", labels=["role"])
-    roles = Counter(member["role"] for member in report["members"])
-    for role in ("leader", "standby", "away"):
-        members.add_metric([role], roles[role])
-    yield members
-    lag = _gauge(
-        "cluster_member_lag_versions", "Versions that a member's view is behind the leader's.", labels=["member"]
+def _setup_problems(metrics: ControllerMetrics) -> dict[str, int]:
+    counts = Counter(problem["check"] for problem in metrics.state.setup["problems"])
+    return {check: counts[check] for check in CHECKS}
+
+
+def _switches_behind(metrics: ControllerMetrics) -> int:
+    connected, version = metrics.state.connected, metrics.state.version
+    return sum(session.version != version for switch, session in metrics.fleet.sessions.items() if switch in connected)
+
+
+def _openflow_errors(metrics: ControllerMetrics) -> Counter[str]:
+    errors: Counter[str] = Counter(dict.fromkeys(openflow.ERROR_LABELS, 0))
+    for sent in metrics.fleet.sent.values():
+        errors.update(sent.errors)
+    return errors
+
+
+def _failures(metrics: ControllerMetrics) -> Counter[tuple[str, str]]:
+    counts = Counter({(kind, str(reason)): 0 for kind, reasons in FAILURE_KINDS.items() for reason in reasons})
+    counts.update((each["kind"], each["reason"]) for each in metrics.state.failure_list())
+    return counts
+
+
+def _turned_away(_metrics: ControllerMetrics) -> Counter[tuple[str, str]]:
+    counts = Counter({(listener, reason): 0 for listener, reasons in TURNED_AWAY.items() for reason in reasons})
+    counts.update(doors.turned_away)
+    return counts
+
+
+def _lag_versions(metrics: ControllerMetrics) -> int:
+    return max(
+        (metrics.state.version - session.acknowledged for session in metrics.behind() if session.acknowledged),
+        default=0,
     )
-    for member in report["members"]:
-        if member["lag"] is not None:
-            lag.add_metric([member["name"]], member["lag"])
-    yield lag
-    relays = report["relays"]
-    yield _gauge("cluster_relays", "Relays of the cluster.", len(relays))
-    yield _gauge("cluster_relay_agents", "Agents connected to relays.", sum(relay["agents"] for relay in relays))
-    waiting = sum(relay["waiting"] for relay in relays)
-    yield _gauge("cluster_relay_agents_waiting", "Agents that have not acknowledged their relay's view.", waiting)
 
 
-def _of_health(its: Monitor) -> Iterator[Metric]:
-    """Yield what probes say: links by name only if they are suspect, of which there are few."""
-    yield _gauge("probing_hosts", "Hosts whose agents probe paths and answer probes.", len(its.lists.answering))
-    yield _gauge(
-        "estimator_running", "Whether reports of probes are being evaluated (0 or 1).", its.verdict is not None
-    )
-    yield _counter("estimator_restarts", "How often the process that evaluates reports has ended.", its.restarts)
-    about = its.verdict.about if its.verdict is not None else {}
-    spent = about.get("cpu_seconds", 0.0)
-    yield _counter("estimator_cpu_seconds", "Processor time of the process that evaluates reports.", spent)
-    yield _gauge("probe_streams", "Streams of probes that agents were given.", about.get("plan", {}).get("streams", 0))
-    reports = _counter(
-        "probe_reports", "Reports of probes that were taken, or dropped as too many.", labels=["outcome"]
-    )
-    for outcome, count in its.lists.counts.items():
-        reports.add_metric([outcome], count)
-    yield reports
-    yield _counter("probe_records_forged", "Records of reports that no agent can have made.", its.forged)
-    suspects = its.suspects
-    yield _gauge("suspect_links", "Links that lose packets by what probes say.", len({one.name for one in suspects}))
-    loss = _gauge("link_loss_ratio", "Share of packets that a suspect link loses.", labels=["link", "direction"])
-    for one in suspects[:MAX_SUSPECTS]:
-        loss.add_metric([one.name, {True: "down", False: "up", None: "unknown"}[one.down]], one.loss)
-    yield loss
-    yield _counter("suspects_taken_out", "Suspect links that were drained.", its.caretaker.taken)
+def _lag_seconds(metrics: ControllerMetrics) -> float:
+    now = clock.now()
+    since = min((at for session in metrics.behind() if (at := session.behind_since()) is not None), default=now)
+    return max(0.0, now - since)
 
 
-def _gauge(name: str, text: str, value: float | None = None, labels: Iterable[str] = ()) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"sopa_{name}", text, value=value, labels=list(labels) or None)
+def _about(health: Monitor) -> dict[str, Any]:
+    return health.verdict.about if health.verdict is not None else {}
 
 
-def _counter(name: str, text: str, value: float | None = None, labels: Iterable[str] = ()) -> CounterMetricFamily:
-    return CounterMetricFamily(f"sopa_{name}", text, value=value, labels=list(labels) or None)
+def _losses(health: Monitor) -> dict[tuple[str, str], float]:
+    """Return the loss of links by name and direction: only of suspect ones, of which there are few."""
+    directions = {True: "down", False: "up", None: "unknown"}
+    return {(one.name, directions[one.down]): one.loss for one in health.suspects[:MAX_SUSPECTS]}
+
+
+_FABRIC: list[Row[ControllerMetrics]] = [
+    Row("sopa_fabric", INFO, "The fabric's size and carrier.", lambda m: {"k": str(m.tree.k or ""), "carrier": m.carrier}),
+    Row("sopa_fabric_version", GAUGE, "Version of the fabric: each change of the failures makes one.", lambda m: m.state.version),
+    Row("sopa_fabric_settled", GAUGE, "Whether the controller reports failures yet (0 or 1).", lambda m: m.state.settled),
+    Row("sopa_switches_verified", GAUGE, "Switches whose configuration was verified.", lambda m: m.state.setup["checked"]),
+    Row("sopa_switch_setup_problems", GAUGE, "What is wrong with the switches' configuration.", _setup_problems, ("check",)),
+    Row("sopa_bfd_enabled", GAUGE, "Whether BFD is on, which detects silent loss (0 or 1).", lambda m: m.state.bfd["enabled"]),
+    Row("sopa_switches_connected", GAUGE, "Switches that are connected and have confirmed their rules.",
+        lambda m: _by_level(m.state.connected), ("level",)),
+    Row("sopa_switches_expected", GAUGE, "Switches of the plan.", lambda m: _by_level(m.tree.switches()), ("level",)),
+    Row("sopa_switches_behind", GAUGE, "Connected switches without the rules of the current version.", _switches_behind),
+    Row("sopa_switches_without_channel", GAUGE, "Switches without a channel that are presumed to forward.",
+        lambda m: len(m.state.no_channel)),
+    Row("sopa_management_faults", COUNTER, "Many channels lost together, and pauses of the controller.",
+        lambda m: m.state.management.faults, ("kind",)),
+    Row("sopa_second_connections", COUNTER, "Second connections of a datapath id, by which was kept.",
+        lambda m: m.fleet.contests.decided, ("kept",)),
+    Row("sopa_switch_certificates_refused", COUNTER, "Connections with another switch's certificate.",
+        lambda m: m.fleet.rejections.misnamed),
+    Row("sopa_deposed", GAUGE, "Whether another controller is the master of most switches (0 or 1).",
+        lambda m: m.fleet.mastership.is_deposed),
+    Row("sopa_undeliverable_packets", COUNTER, "Packets to the outside while nothing leads there.",
+        lambda m: m.unreachable.outcomes, ("outcome",)),
+]  # fmt: skip
+_GATEWAYS: list[Row[FabricState]] = [
+    Row("sopa_gateway_up", GAUGE, "Whether packets may go to a gateway (0 or 1).",
+        lambda state: {each["name"]: each["away"] is None for each in state.gateways()}, ("gateway",)),
+]  # fmt: skip
+_SWITCHES: list[Row[ControllerMetrics]] = [
+    Row("sopa_switches_rejected", GAUGE, "Ignored datapaths: the log and /sopa/v1/fabric have the reason.",
+        lambda m: len(m.state.rejected)),
+    Row("sopa_switch_up", GAUGE, "Whether a switch is connected and has confirmed its rules (0 or 1).",
+        lambda m: m.by_switch(lambda switch: switch in m.state.connected), _SWITCH),
+    Row("sopa_switch_flow_mods", COUNTER, "Flow-mods sent to a switch.",
+        lambda m: m.by_switch(lambda switch: m.sent(switch).flow_mods), _SWITCH),
+    Row("sopa_switch_group_mods", COUNTER, "Group-mods sent to a switch.",
+        lambda m: m.by_switch(lambda switch: m.sent(switch).group_mods), _SWITCH),
+    Row("sopa_rules_mended", COUNTER, "Flow entries and groups that another program had changed, and that were put right.",
+        lambda m: sum(sent.mended for sent in m.fleet.sent.values())),
+    Row("sopa_openflow_errors", COUNTER, "OpenFlow error messages of switches, by type.", _openflow_errors, ("type",)),
+    Row("sopa_failures", GAUGE, "Failed and drained links and switches, by reason.", _failures, ("kind", "reason")),
+    Row("sopa_rejected_connections", COUNTER,
+        "What was rejected before it was a request or a switch, by listener and reason or HTTP status.", _turned_away,
+        ("listener", "reason")),
+    Row("sopa_hosts", GAUGE, "Hosts of the plan.", lambda m: m.tree.host_count),
+    Row("sopa_agents_connected", GAUGE, "Connected agents.", lambda m: len(m.notifier.sessions)),
+    Row("sopa_agents_behind", GAUGE, "Connected agents that have not acknowledged the current version.", lambda m: len(m.behind())),
+    Row("sopa_agents_lag_versions", GAUGE, "Largest number of versions by which an agent is behind.", _lag_versions),
+    Row("sopa_agents_lag_seconds", GAUGE, "Longest time for which a version sent to an agent is unacknowledged.", _lag_seconds),
+    Row("sopa_agent_claims_refused", COUNTER, "Rejected connections: of another host, or of a second agent.",
+        lambda m: m.notifier.refused["claims"]),
+    Row("sopa_agent_messages_refused", COUNTER, "Rejected messages of agents: not of the protocol.",
+        lambda m: m.notifier.refused["messages"]),
+]  # fmt: skip
+_ARBITER: list[Row[ArbiterNotifier]] = [
+    Row("sopa_arbiter_connected", GAUGE, "Whether an arbiter is connected (0 or 1).", lambda a: ARBITER in a.sessions),
+    Row("sopa_arbiter_term", GAUGE, "Term of the last arbiter that was accepted; 0 before the first.", lambda a: a.term),
+    Row("sopa_arbiter_claims_refused", COUNTER, "Rejected connections of a second arbiter.", lambda a: a.refused["claims"]),
+    Row("sopa_arbiter_messages_refused", COUNTER, "Rejected messages of arbiters.", lambda a: a.refused["messages"]),
+]  # fmt: skip
+_HEALTH: list[Row[Monitor]] = [
+    Row("sopa_probing_hosts", GAUGE, "Hosts whose agents probe paths and answer probes.", lambda h: len(h.lists.answering)),
+    Row("sopa_estimator_running", GAUGE, "Whether reports of probes are being evaluated (0 or 1).",
+        lambda h: h.verdict is not None),
+    Row("sopa_estimator_restarts", COUNTER, "How often the process that evaluates reports has ended.", lambda h: h.restarts),
+    Row("sopa_estimator_cpu_seconds", COUNTER, "Processor time of the process that evaluates reports.",
+        lambda h: _about(h).get("cpu_seconds", 0.0)),
+    Row("sopa_probe_streams", GAUGE, "Streams of probes that agents were given.",
+        lambda h: _about(h).get("plan", {}).get("streams", 0)),
+    Row("sopa_probe_reports", COUNTER, "Reports of probes that were taken, or dropped as too many.", lambda h: h.lists.counts,
+        ("outcome",)),
+    Row("sopa_probe_records_forged", COUNTER, "Records of reports that no agent can have made.", lambda h: h.forged),
+    Row("sopa_suspect_links", GAUGE, "Links that lose packets by what probes say.",
+        lambda h: len({one.name for one in h.suspects})),
+    Row("sopa_link_loss_ratio", GAUGE, "Share of packets that a suspect link loses.", _losses, ("link", "direction")),
+    Row("sopa_suspects_taken_out", COUNTER, "Suspect links that were drained.", lambda h: h.caretaker.taken),
+]  # fmt: skip
+_CLUSTER: list[Row[dict[str, Any]]] = [
+    Row("sopa_cluster_leader", GAUGE, "Whether this member leads the cluster (0 or 1).", lambda r: r["leads"]),
+    Row("sopa_cluster_has_leader", GAUGE, "Whether this member knows of a leader (0 or 1).", lambda r: r["leader"] is not None),
+    Row("sopa_cluster_term", GAUGE, "Term of the last leader.", lambda r: r["term"]),
+    Row("sopa_cluster_engine_reachable", GAUGE, "Whether the engine answers this member (0 or 1).",
+        lambda r: r["engine"]["reachable"]),
+    Row("sopa_cluster_members", GAUGE, "Members of the cluster, by role.",
+        lambda r: {role: sum(member["role"] == role for member in r["members"]) for role in ROLES}, ("role",)),
+    Row("sopa_cluster_member_lag_versions", GAUGE, "Versions that a member's view is behind the leader's.",
+        lambda r: {one["name"]: one["lag"] for one in r["members"] if one["lag"] is not None}, ("member",)),
+    Row("sopa_cluster_relays", GAUGE, "Relays of the cluster.", lambda r: len(r["relays"])),
+    Row("sopa_cluster_relay_agents", GAUGE, "Agents connected to relays.", lambda r: sum(relay["agents"] for relay in r["relays"])),
+    Row("sopa_cluster_relay_agents_waiting", GAUGE, "Agents that have not acknowledged their relay's view.",
+        lambda r: sum(relay["waiting"] for relay in r["relays"])),
+]  # fmt: skip
+_TRAFFIC: list[Row[ControllerMetrics]] = [
+    Row("sopa_uplink_imbalance_ratio", GAUGE,
+        "Largest transmit rate of a switch's uplinks in use over their mean: 1 is even. No sample while they are idle.",
+        lambda m: m.by_switch(lambda switch: m.meter.traffic.imbalance(switch, m.state.failures)), _SWITCH),
+    Row("sopa_port_statistics_requests", COUNTER, "Requests for port statistics sent to switches.", lambda m: m.meter.asked),
+    Row("sopa_port_statistics_unanswered", COUNTER, "Requests without an answer, or refused.", lambda m: m.meter.unanswered),
+]  # fmt: skip
+
+
+def of_cluster(cluster: ClusterControl) -> list[Metric]:
+    """Return what a member tells of its cluster."""
+    return families(_CLUSTER, [((), {"leads": cluster.is_leader, **cluster.report()})])
 
 
 def _head(name: str, text: str, kind: str, openmetrics: bool) -> str:
     family = f"{name}_total" if kind == "counter" and not openmetrics else name
     return f"# HELP {family} {text}\n# TYPE {family} {kind}\n"
-
-
-def _pauses() -> Callable[[], None]:
-    """Return a function that yields to other green threads once `SLICE_SECONDS` have passed; call it often."""
-    until = time.monotonic() + SLICE_SECONDS
-
-    def pause() -> None:
-        nonlocal until
-        if time.monotonic() > until:
-            hub.sleep(0)
-            until = time.monotonic() + SLICE_SECONDS
-
-    return pause

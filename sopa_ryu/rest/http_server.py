@@ -16,9 +16,9 @@ import eventlet
 import eventlet.green.socket
 import eventlet.wsgi
 
+from sopa_ryu.rest.access import CertificateError
 from sopa_ryu.rest.http_protocol import WRITE_SECONDS, Protocol, turn_away
 from sopa_ryu.rest.operations import Problem
-from sopa_ryu.rest.tls import CertificateError
 from sopa_ryu.runtime.clients import Clients, Excess, Network
 from sopa_ryu.runtime.doors import Door, Visit, count, deadline, listening
 from sopa_ryu.runtime.listeners import file_share

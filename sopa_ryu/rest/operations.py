@@ -94,7 +94,7 @@ class Operation(NamedTuple):
         status: Of the answer.
         token: Whether it requires the operator token.
         listed: Whether the answer is a `Listing`.
-        costly: Whether the answer costs so much that requests without the operator token share it (`sopa_ryu.rest.fairness`).
+        costly: Whether the answer costs so much that requests without the operator token share it (`sopa_ryu.rest.application`).
     """
 
     method: str

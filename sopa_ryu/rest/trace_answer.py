@@ -1,26 +1,200 @@
-"""The answer about a trace: what it has found of paths and links, and which way a flow takes. Pure."""
+"""The answer about a trace: what it has found of paths and links, and which way a flow takes. Pure.
+
+What the differences between traced paths say of their links: all paths between two hosts share the links at both ends; those
+by one aggregation switch share two more; each has some of its own. Links that the same paths cross are one *group*: no
+difference between these paths tells its links apart. A group lies *within* another if all its paths cross that one too, so
+that the groups are a tree. What a group costs is known only beside the groups next to it, within the same one: a delay or
+loss that they all have may as well be that of the group around them. It is given to that one, which is the explanation with
+the fewest bad links (among all exact solutions of the least squares, since there is always one, the smallest without
+negative parts).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import log
+from typing import Any, NamedTuple
 
 from flowrules import label
-from flowrules.hashed_way import hashed_way
+from flowrules.hashed_way import FiveTuple, hashed_way
 from flowrules.label import hop_bytes
-from flowrules.vswitch_hash import FiveTuple
 from sopa_ryu.channel.messages import LOST, LOST_BACK, LOST_OUT, FlowLabels
 from sopa_ryu.channel.trace_desk import Found, Trace
-from sopa_ryu.rest.link_differences import QUANTILES, Traced, differences, quantile
-from sopa_ryu.rest.trace_plan import Up, links_of
 from topologies import Clos, Failures, Host
+from topologies.structure import Link, Node
 from topologies.weights import sequence, weights_of
 
+ERROR = 0.01
+"""The probability that a fabric without any loss but random has a group named."""
+QUANTILES = {"min": 0.0, "median": 0.5, "p99": 0.99}
 MAX_ORDER = 64
 """So many packets of an order are shown."""
 DIGITS = 4
 Body = dict[str, Any]
+Up = tuple[int, ...]
+
+
+def links_of(tree: Clos, src: Host, dst: Host, up: Up) -> tuple[str, ...]:
+    """Return the names of the links of a path, from the source on.
+
+    >>> from topologies import FatTree
+    >>> tree = FatTree(4)
+    >>> links_of(tree, tree.host("h0_0_2"), tree.host("h0_1_2"), (1,))
+    ('h0_0_2-e0_0', 'e0_0-a0_1', 'e0_1-a0_1', 'h0_1_2-e0_1')
+    """
+    nodes: tuple[Node, ...] = (src, *tree.hops(src, dst, up), dst)
+    rising = len(nodes) // 2
+    # the lower end first; no port is looked up, since there are hundreds of paths
+    return tuple(
+        tree.name(Link(here, there) if place < rising else Link(there, here))  # type: ignore[arg-type]
+        for place, (here, there) in enumerate(pairwise(nodes))
+    )
+
+
+class Traced(NamedTuple):
+    """What the probes on one path found.
+
+    Attributes:
+        links: The path's links, from the source on.
+        sent: Probes whose fate is known.
+        lost_out, lost_back, lost_unknown: Those of them lost on the way out, on the way back, and on one of both.
+        delays: Of those that came back, there and back.
+    """
+
+    links: tuple[str, ...]
+    sent: int
+    lost_out: int = 0
+    lost_back: int = 0
+    lost_unknown: int = 0
+    delays: Sequence[int] = ()
+
+    @property
+    def lost(self) -> int:
+        """Probes that did not come back."""
+        return self.lost_out + self.lost_back + self.lost_unknown
+
+
+@dataclass
+class Group:
+    """Links that the same paths cross.
+
+    Attributes:
+        paths: Which of the traced paths cross them.
+        loss: The part of the probes that is lost here, there or back, beside the groups next to it.
+        delay: By the names of `QUANTILES`: by how much the delay there and back is above that by the fastest group next to it;
+            of the group of all paths that delay itself. None of a group whose paths no probe has come back on.
+    """
+
+    links: tuple[str, ...]
+    paths: tuple[int, ...]
+    loss: float = 0.0
+    delay: dict[str, float | None] = field(default_factory=dict)
+    _within: list[Group] = field(default_factory=list, repr=False)
+
+
+class Differences(NamedTuple):
+    """The groups of links, those of most paths first, and lost probes that are too few to say which group lost them."""
+
+    groups: tuple[Group, ...]
+    undecided: int
+
+
+def differences(paths: Sequence[Traced]) -> Differences:
+    """Return what the differences between paths of the same two hosts say of their links.
+
+    >>> delays = [100, 101, 102]
+    >>> good = Traced(("h-e", "e-a0", "a0-c"), 3, delays=delays), Traced(("h-e", "e-a1", "a1-c"), 3, delays=delays)
+    >>> [(group.links, group.loss, group.delay["min"]) for group in differences(good).groups]
+    [(('h-e',), 0.0, 100), (('e-a0', 'a0-c'), 0.0, 0), (('e-a1', 'a1-c'), 0.0, 0)]
+    """
+    groups = _groups(paths)
+    if not groups:
+        return Differences((), 0)
+    whole = groups[0]
+    for name, part in QUANTILES.items():
+        _share_delay(whole, name, [quantile(path.delays, part) for path in paths], None)
+    lost, sent, branches = _share_loss(whole, paths, log(len(groups) / ERROR))
+    if lost and branches != 1:
+        whole.loss = lost / sent
+        return Differences(tuple(groups), 0)
+    return Differences(tuple(groups), lost)
+
+
+def quantile(values: Sequence[int], part: float) -> float | None:
+    """Return the value below which that part of sorted values lies: the nearest rank; None if there are none."""
+    if not values:
+        return None
+    return values[min(len(values) - 1, int(part * len(values)))]
+
+
+def _groups(paths: Sequence[Traced]) -> list[Group]:
+    """Return the groups, each after the one that it lies within."""
+    crossing: dict[str, list[int]] = {}
+    for index, path in enumerate(paths):
+        for link in path.links:
+            crossing.setdefault(link, []).append(index)
+    together: dict[tuple[int, ...], list[str]] = {}
+    for link, crossed in crossing.items():
+        together.setdefault(tuple(crossed), []).append(link)
+    groups = [Group(tuple(links), crossed) for crossed, links in together.items()]
+    groups.sort(key=lambda group: (-len(group.paths), group.paths))
+    around: dict[int, Group] = {}
+    for group in groups:
+        outer = around.get(group.paths[0])
+        if outer is not None:
+            outer._within.append(group)
+        around |= dict.fromkeys(group.paths, group)
+    return groups
+
+
+def _share_delay(group: Group, name: str, delays: Sequence[float | None], around: float | None) -> None:
+    """Write a group's part of a delay, and those of the groups within."""
+    known = [delay for path in group.paths if (delay := delays[path]) is not None]
+    its = min(known) if known else None
+    group.delay[name] = its if its is None or around is None else its - around
+    for inner in group._within:
+        _share_delay(inner, name, delays, its)
+
+
+def _share_loss(group: Group, paths: Sequence[Traced], price: float) -> tuple[int, int, int]:
+    """Write the loss of the groups within; return lost and sent probes of the other ones, and how many of those lost any."""
+    if not group._within:
+        return sum(paths[path].lost for path in group.paths), sum(paths[path].sent for path in group.paths), 0
+    parts = [(*_share_loss(inner, paths, price)[:2], inner) for inner in group._within]
+    parts = sorted((part for part in parts if part[1]), key=lambda part: part[0] / part[1])
+    counts = [(lost, sent) for lost, sent, _ in parts]
+    alike = _alike(counts, price)
+    lost, sent = (sum(column) for column in zip(*counts[:alike], strict=True)) if counts else (0, 0)
+    for its_lost, its_sent, inner in parts[alike:]:
+        inner.loss = 1 - (1 - its_lost / its_sent) / (1 - lost / sent)
+    return lost, sent, sum(1 for its_lost, _ in counts[:alike] if its_lost)
+
+
+def _alike(counts: Sequence[tuple[int, int]], price: float) -> int:
+    """Return how many lost alike, from the one that lost the smallest part on.
+
+    Args:
+        counts: Lost and sent probes, in the order of the parts lost.
+        price: The gain of the logarithm of the likelihood that an exception has to bring.
+    """
+    lost = sent = 0
+    apart = sum(_likelihood(*each) - price for each in counts)
+    best, most = 1, float("-inf")
+    for pooled, each in enumerate(counts, 1):
+        lost, sent = lost + each[0], sent + each[1]
+        apart -= _likelihood(*each) - price
+        value = _likelihood(lost, sent) + apart
+        if value >= most:
+            best, most = pooled, value
+    return best
+
+
+def _likelihood(lost: int, sent: int) -> float:
+    """Return the logarithm of the likelihood of the losses by the part lost itself."""
+    return sum(count * log(count / sent) for count in (lost, sent - lost) if count)
 
 
 def tell(trace: Trace, failures: Failures, no_label: Collection[Host]) -> Body:

@@ -1,4 +1,4 @@
-"""Configuration of BFD on the links between switches, through the switches' databases.
+"""Configuration of BFD between switches, and between edge switches and gateways, through the switches' databases.
 
 It needs no Ryu. BFD packets are sent to an Ethernet address of the fabric's own (`BFD_MAC`), and only such are taken for BFD: the
 edge switches let no host's packet for that address in, so that no host can forge one (flowrules/host_ports.py). A link that has
@@ -7,6 +7,12 @@ BFD already gets the address without an interruption: first both ends send to it
 Enabling BFD interrupts a link for about a second: its ports are not LIVE until both ends have exchanged
 packets, so that fast failover and hashing avoid it, while a plain output still sends. Hence `rollout`, which enables it on one
 uplink index after the other, and leaves the last live uplink of a switch for later.
+
+A gateway that answers BFD is away as soon as it falls silent, though its port is up. Enabling it at a switch's port to a
+host that does not answer costs nothing: such a port is not LIVE, but packets to hosts are sent by plain outputs, which do
+not ask for that. So it is enabled at the port of every gateway, and counts where it has been up. The packets are those of
+RFC 5881 with the addresses of the rack's gateway address and of the host, so that any BFD daemon on the host can answer: in
+FRR ``bfd`` / ``peer 10.0.1.1 local-address 10.0.1.2 interface eth1``.
 """
 
 from __future__ import annotations
@@ -17,9 +23,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from topologies.ovsdb import OvsdbError, elements, entries, mapping, transact
-from topologies.structure import BFD_MAC, Clos, Host, Level, Switch, TopologyError
+from topologies.structure import BFD_MAC, GATEWAY_MAC, Clos, Host, Level, Switch, TopologyError
 
 SENDS_TO, REQUIRES = "bfd_local_dst_mac", "bfd_remote_dst_mac"
+UP, ADMIN_DOWN = "up", "admin_down"
 
 
 class End(NamedTuple):
@@ -215,4 +222,79 @@ def setting(uuid: str, settings: dict[str, str]) -> dict[str, Any]:
         "table": "Interface",
         "where": [["_uuid", "==", ["uuid", uuid]]],
         "mutations": [["bfd", "delete", ["set", list(settings)]], ["bfd", "insert", mapping(settings)]],
+    }
+
+
+@dataclass
+class GatewaysReport:
+    """The outcome of `enable_gateways`.
+
+    Attributes:
+        enabled: The number of gateways at whose ports BFD was enabled now.
+        on: The number of gateways at whose ports it is enabled.
+        answers: The gateways whose session is up, with True, and those that have shut it down deliberately, with False.
+        problems: From the address of a database that failed to its error.
+    """
+
+    enabled: int = 0
+    on: int = 0
+    answers: dict[Host, bool] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def enable_gateways(
+    addresses: Iterable[str],
+    tree: Clos,
+    interval_ms: int,
+    timeout: float = 5.0,
+    tls: ssl.SSLContext | None = None,
+    *,
+    change: bool = True,
+) -> GatewaysReport:
+    """Enable BFD at the edge switches' ports to gateways where it is not enabled, and read which gateways answer.
+
+    Args:
+        addresses: The switches' databases; one that fails does not affect the others.
+        interval_ms: The transmit interval in ms.
+        timeout: Seconds for each request to a database.
+        tls: For ``ssl:`` addresses.
+        change: False to read only.
+    """
+    report = GatewaysReport()
+    for address in dict.fromkeys(addresses):
+        changes = []
+        try:
+            for switch, ports in bridges(rows(address, timeout, tls), tree):
+                for number, neighbour in tree.ports(switch).items():
+                    if number not in ports or not isinstance(neighbour, Host) or neighbour not in tree.gateways:
+                        continue
+                    interface, wanted = ports[number], _settings(tree, neighbour, interval_ms)
+                    settings, status = entries(interface["bfd"]), entries(interface["bfd_status"])
+                    if settings.get("enable", "").lower() != "true":
+                        if not change:
+                            continue
+                        changes.append(setting(interface["_uuid"][1], wanted))
+                    report.on += 1
+                    if status.get("remote_state") == ADMIN_DOWN:
+                        report.answers[neighbour] = False
+                    elif status.get("state") == UP:
+                        report.answers[neighbour] = True
+            if changes:
+                transact(address, changes, timeout, tls)
+                report.enabled += len(changes)
+        except OvsdbError as error:
+            report.problems[address] = str(error)
+    return report
+
+
+def _settings(tree: Clos, gateway: Host, interval_ms: int) -> dict[str, str]:
+    return {
+        "enable": "true",
+        "min_tx": str(interval_ms),
+        "min_rx": str(interval_ms),
+        "bfd_src_ip": str(tree.gateway(gateway)),
+        "bfd_dst_ip": str(tree.ip(gateway)),
+        "bfd_local_src_mac": GATEWAY_MAC,
+        SENDS_TO: tree.mac(gateway),
+        REQUIRES: GATEWAY_MAC,
     }

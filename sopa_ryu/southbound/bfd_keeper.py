@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from ryu.lib import hub
 
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.southbound import bfd, gateway_bfd
+from sopa_ryu.southbound import bfd
 from sopa_ryu.southbound.connection import Connection
 from topologies import Host, Reason, Switch
 from topologies.structure import BFD_MAC
@@ -125,11 +125,11 @@ class BfdKeeper:
     def _gateways(self, addresses: Sequence[str], problems: dict[str, str]) -> str:
         """Enable BFD at the ports to gateways, and tell who answers."""
         tree = self._state.tree
-        found = gateway_bfd.enable(addresses, tree, INTERVAL_MS, tls=self._tls, change=self._may_change())
+        found = bfd.enable_gateways(addresses, tree, INTERVAL_MS, tls=self._tls, change=self._may_change())
         if found.enabled:
             LOG.info("BFD enabled at the ports to %d gateways, every %d ms", found.enabled, INTERVAL_MS)
             hub.sleep(ANSWER_SECONDS)  # those that speak it are up by then
-            found = gateway_bfd.enable(addresses, tree, INTERVAL_MS, tls=self._tls, change=False)
+            found = bfd.enable_gateways(addresses, tree, INTERVAL_MS, tls=self._tls, change=False)
         problems |= found.problems
         for gateway, does in found.answers.items():
             self._answers(gateway, does)

@@ -24,10 +24,9 @@ from sopa_ryu.fabric.messages import (
     RoleRequest,
     SendProbe,
 )
-from sopa_ryu.fabric.switch_errors import LostError, RefusedError, SilentError
-from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, SwitchSession
+from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, LostError, RefusedError, SilentError, SwitchSession
 from sopa_ryu.fabric.traffic import PortCounters
-from sopa_ryu.runtime import turns
+from sopa_ryu.runtime import green_threads
 from sopa_ryu.southbound import openflow
 from topologies import Switch
 from topologies.failures import Reason
@@ -101,7 +100,7 @@ class Connection:
         """Send messages as `send` does, rules' changes and probes many at a time; return False if the connection is gone."""
         packed = bytearray()
         for message in messages:
-            turns.SWITCHES.take()
+            green_threads.SWITCHES.take()
             if isinstance(message, Modification):
                 packed += openflow.with_xid(openflow.packed(message), self._next_xid())
             elif isinstance(message, SendProbe):

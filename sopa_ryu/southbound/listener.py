@@ -18,7 +18,7 @@ from typing import Any
 import eventlet
 import eventlet.green.socket
 
-from sopa_ryu.runtime import turns
+from sopa_ryu.runtime import green_threads
 from sopa_ryu.runtime.clients import Clients
 from sopa_ryu.runtime.doors import Door, Visit, count, deadline, listening
 from sopa_ryu.runtime.listeners import file_share
@@ -158,7 +158,7 @@ class SwitchSocket:
         now = time.monotonic()
         if now > self._turn_ends:
             eventlet.sleep(0)
-            turns.SWITCHES.take()
+            green_threads.SWITCHES.take()
             now = time.monotonic()
             self._turn_ends = now + SLICE_SECONDS
         if self._at == len(self._read):
@@ -168,7 +168,7 @@ class SwitchSocket:
             finally:
                 self.waits_for_us = True
             if time.monotonic() - now > SLICE_SECONDS:  # it has waited, and others have had their turn
-                turns.SWITCHES.take()
+                green_threads.SWITCHES.take()
                 self._turn_ends = time.monotonic() + SLICE_SECONDS
         data = self._read[self._at : self._at + size]
         self._at += len(data)

@@ -10,8 +10,7 @@ from typing import Any
 from ryu.lib import hub
 
 from sopa_ryu.fabric.wiring import MISSING
-from sopa_ryu.rest.cluster import for_page
-from sopa_ryu.rest.reader import FabricReader
+from sopa_ryu.rest.reader import FabricReader, for_page
 from sopa_ryu.runtime import clock
 from topologies import Host, Level, Link, Reason, Switch
 from topologies.cabling import ABSENT

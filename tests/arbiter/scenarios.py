@@ -3,7 +3,7 @@
 import random
 
 from sopa_ryu.arbiter.allocation import MAX_BATCH, Allocation, Order, Paths, Statistics
-from sopa_ryu.arbiter.capacities import Capacities, capacities
+from sopa_ryu.arbiter.budgets import Capacities, capacities
 from tests.arbiter.checker import Checker
 from topologies import Clos, Failures, FatTree
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.arbiter.allocation import Allocation, AllocationError, Cell, Order, Paths
-from sopa_ryu.arbiter.capacities import capacities, host_at, host_index
+from sopa_ryu.arbiter.budgets import capacities, host_at, host_index
 from tests.arbiter.checker import Checker
 from tests.arbiter.fuzz import fuzz
 from tests.arbiter.scenarios import Scenario

@@ -20,7 +20,7 @@ from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.cli.doctor_host import check_bursts
+from sopa_ryu.cli.doctor import check_bursts
 from tests.bpf.labelling import kill_agent, label_of, labelling
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
 from tests.helpers.path_tables import flow_positions

@@ -11,7 +11,7 @@ import pytest
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Condition, Contents, Engine, EngineError, Kind, Written
-from sopa_ryu.cluster.mirror import Mirror
+from sopa_ryu.cluster.view import Mirror
 from tests.cluster.conftest import Connect, failure
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies.lab.etcd import PrivateEtcd
@@ -24,8 +24,7 @@ T = TypeVar("T")
 
 
 def lead(engine: Engine, lease: int) -> int:
-    written = engine.write({"term": TERM, "leader": LEADER}, [Condition("leader", created=0)], lease)
-    return written.revision
+    return engine.write({"term": TERM, "leader": LEADER}, [Condition("leader", created=0)], lease).revision
 
 
 def view(version: int) -> dict[str, str]:

@@ -1,21 +1,23 @@
 """TLS and users of the engine, with real nodes of etcd."""
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
-from sopa_ryu.cluster.address import Access, AddressError
-from sopa_ryu.cluster.engine import Kind
+from sopa_ryu.cluster.address import Access, AddressError, parse
+from sopa_ryu.cluster.engine import Engine, Kind
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
 from tests.cluster.conftest import Connect, failure
 from tests.helpers.certificates import Authority
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies.lab.etcd import PrivateEtcd, Tls
 
 PASSWORD = "correct horse"
@@ -79,6 +81,15 @@ def test_tls_to_a_node_without_it_says_so(lone_etcd: PrivateEtcd, connect: Conne
     error = failure(connect(lone_etcd, Access(authority.certificate)).read)
     assert error.kind == Kind.UNREACHABLE
     assert "does not use TLS" in str(error)
+
+
+def test_what_answers_without_http_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as pool:
+        address = parse(f"etcd://127.0.0.1:{server.getsockname()[1]}")
+        reading = pool.submit(failure, Engine(address, timeout=PATIENCE_SECONDS).read)
+        with server.accept()[0] as node:
+            node.sendall(b"SSH-2.0-x\r\n")  # and waits
+            assert "it is no HTTP (b'SSH-2.0-x" in str(reading.result())
 
 
 def test_files_that_cannot_be_used_are_named_at_once(lone_etcd: PrivateEtcd, connect: Connect, tmp_path: Path) -> None:

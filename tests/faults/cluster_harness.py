@@ -28,7 +28,7 @@ from tests.faults.probes import Probes
 from tests.faults.shares import Shares
 from tests.helpers.waiting import eventually
 from topologies import Clos, Failures
-from topologies.lab.cuts import Way
+from topologies.lab.management import Way
 
 ANSWER_SECONDS = 30.0
 LINK_AFTER_SECONDS = 0.3

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Self
 
-from sopa_ryu.agent.agent_options import Options
+from sopa_ryu.agent.agent_options import AgentOptions
 from tests.models.memory_labeller import MemoryInterface, host_agent
 
 FIRST = IPv4Address("10.0.0.2")
@@ -17,7 +17,7 @@ class RunningAgent:
     """A host agent in a thread of its own."""
 
     def __init__(self, urls: tuple[str, ...], address: IPv4Address = FIRST, token_file: Path | None = None) -> None:
-        options = Options(urls, token_file=token_file, probes=False)
+        options = AgentOptions(urls, token_file=token_file, probes=False)
         self.agent = host_agent(MemoryInterface(), address, options)
         self.follower = self.agent.follower
         self._started = threading.Event()

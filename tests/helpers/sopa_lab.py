@@ -19,8 +19,8 @@ from flowrules import label
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.waiting import eventually
 from topologies import Clos, Host
+from topologies.lab.datapath import raise_receive_buffers
 from topologies.lab.isolation import isolated
-from topologies.lab.packet_sockets import raise_receive_buffers
 
 P = ParamSpec("P")
 UDP_PORT = 9000

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from sopa_ryu.rest.cluster import UndecidedError
+from sopa_ryu.rest.reader import UndecidedError
 
 
 class StubCluster:
-    """Implements `sopa_ryu.rest.cluster.ClusterControl`: member c1 of c1, c2 and c3."""
+    """Implements `sopa_ryu.rest.reader.ClusterControl`: member c1 of c1, c2 and c3."""
 
     def __init__(self, leader: str | None = "c1", **urls: str) -> None:
         self.leader = leader

@@ -10,7 +10,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.suspects import Caretaker, Policy
 from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.health.monitor import Monitor
-from sopa_ryu.rest.cluster import ClusterControl
+from sopa_ryu.rest.reader import ClusterControl
 from sopa_ryu.runtime import clock
 from topologies import Host, Link, Switch
 

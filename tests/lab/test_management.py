@@ -12,8 +12,7 @@ import pytest
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.sopa_lab import in_isolation
 from topologies.lab.batch_net import LabError
-from topologies.lab.cuts import Peer, Way
-from topologies.lab.management import ROOT, ManagementNetwork
+from topologies.lab.management import ROOT, ManagementNetwork, Peer, Way
 
 GONE_SECONDS = 1
 """So long an answer is awaited that must not come."""

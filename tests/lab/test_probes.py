@@ -12,7 +12,7 @@ from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
 from sopa_ryu.agent.kernel.netns import inside
-from sopa_ryu.cli.doctor_host import check_probes
+from sopa_ryu.cli.doctor import check_probes
 from tests.helpers.sopa_lab import UDP_PORT, datagrams, failures, in_lab
 from tests.helpers.waiting import eventually
 from topologies import Clos, Level

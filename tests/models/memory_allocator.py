@@ -7,7 +7,7 @@ granted is taken off the demands. It knows nothing of links between switches: pa
 from collections.abc import Iterable
 
 from sopa_ryu.arbiter.allocation import Cell
-from sopa_ryu.arbiter.capacities import Capacities
+from sopa_ryu.arbiter.budgets import Capacities
 from sopa_ryu.arbiter.schedule import SLOTS
 
 

@@ -13,9 +13,8 @@ from flowrules.switch_rules import renews_cache, switch_rules
 from sopa_ryu.fabric import messages as to
 from sopa_ryu.fabric import rule_changes
 from sopa_ryu.fabric.effects import Effects
-from sopa_ryu.fabric.link_discovery import PATIENCE_ROUNDS
-from sopa_ryu.fabric.phase import Phase
-from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.switch_session import Phase, SwitchSession
+from sopa_ryu.fabric.wiring import PATIENCE_ROUNDS
 from tests.models.flow_table import TableSwitch, ipv4_packet
 from tests.models.memory_switch import (
     Answered,

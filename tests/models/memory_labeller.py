@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from ipaddress import IPv4Address
 
-from sopa_ryu.agent.agent_options import Options
+from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.follower import Follower
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.keeper import Keeper
@@ -205,7 +205,7 @@ class MemorySettings:
 
 
 def host_agent(
-    interface: MemoryInterface, address: IPv4Address, options: Options, mcs: MemoryScattering | None = None
+    interface: MemoryInterface, address: IPv4Address, options: AgentOptions, mcs: MemoryScattering | None = None
 ) -> HostAgent:
     """Return an agent of an interface, whose program is loaded and not attached yet."""
     peers = McsPeers(address, options.mcs.kind) if options.mcs is not None else None

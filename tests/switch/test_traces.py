@@ -12,9 +12,8 @@ from functools import cache
 
 import pytest
 
-from flowrules.hashed_way import hashed_way
-from flowrules.vswitch_hash import FiveTuple
-from sopa_ryu.cli.local_switches import way_of
+from flowrules.hashed_way import FiveTuple, hashed_way
+from sopa_ryu.cli.trace import way_of
 from tests.helpers.fabrics import Fabric, packet, running
 from tests.helpers.hostile import denied
 from tests.helpers.random_fabrics import some_pairs

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from flowrules import label
-from sopa_ryu.agent.agent_options import Options, parse_arbiter
+from sopa_ryu.agent.agent_options import AgentOptions, parse_arbiter
 from sopa_ryu.channel import mcs, messages, protocol, relayed
 from sopa_ryu.channel.arbiter_notifier import asked_term
 from sopa_ryu.channel.client import ClientOptionError, channel_url
@@ -24,10 +24,10 @@ from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.relayed import AnsweringHosts, McsBegun, McsChange, McsEvents, McsLists
 from sopa_ryu.cluster import address, gateway, records
-from sopa_ryu.cluster.gateway import HistoryGone, WatchReader
-from sopa_ryu.cluster.troubles import Trouble, TroubleError
+from sopa_ryu.cluster.gateway import EngineError, HistoryGone, WatchReader
 from sopa_ryu.fabric.view import View
 from sopa_ryu.southbound import lldp
+from tests.cluster.conftest import failure
 from tests.helpers.golden import Step, play, scripts
 from topologies import Failures, FatTree
 
@@ -79,7 +79,7 @@ READERS: dict[str, Callable[..., str]] = {
     ),
     "value": lambda key, text, times="1": str(records.read(key, text * int(times))),
     "arbiter": lambda text: str(parse_arbiter(text)),
-    "controller": lambda url: channel_url(url, Options((url,)).channel(HERE)),
+    "controller": lambda url: channel_url(url, AgentOptions((url,)).channel(HERE)),
     "mac": lambda text: str(label.parse_mac(text)),
     "frame": lambda octets: str(lldp.parse(bytes.fromhex(octets))),
 }
@@ -178,12 +178,12 @@ class Readers:
 
     def do_etcd(self, status: str, code: str, text: str) -> str:
         """Say what an error of etcd's gateway means, as an answer and in a stream."""
-        said = gateway.answer(int(status), json.dumps({"error": text, "message": text, "code": int(code)}).encode())
-        in_stream = {"grpc_code": int(code), "http_code": int(status), "message": text, "http_status": ""}
-        assert gateway.answer(200, json.dumps({"error": in_stream}).encode() + b"\n") == said
-        assert isinstance(said, Trouble)
-        more = [name.replace("_", " ") for name in ("perhaps_done", "sign_in", "no_lease") if getattr(said, name)]
-        return ", ".join([f"{said.kind.name}: {said.text}", *more])
+        alone = {"error": text, "message": text, "code": int(code)}
+        in_stream = {"error": {"grpc_code": int(code), "http_code": int(status), "message": text, "http_status": ""}}
+        error = failure(lambda: gateway.answer_of(int(status), json.dumps(alone).encode()))
+        assert vars(error) == vars(failure(lambda: gateway.answer_of(200, json.dumps(in_stream).encode() + b"\n")))
+        more = [name.replace("_", " ") for name in ("unknown", "sign_in", "no_lease") if getattr(error, name)]
+        return ", ".join([f"{error.kind.name}: {error}", *more])
 
     def do_watch(self, text: str) -> str:
         """Read a line of a watch, which ends it."""
@@ -191,8 +191,8 @@ class Readers:
             return str(list(WatchReader("sopa", 4).feed(text.encode() + b"\n")))
         except HistoryGone:
             return "history gone"
-        except TroubleError as error:
-            return f"{error.trouble.kind.name}: {without_details(error)}"
+        except EngineError as error:
+            return f"{error.kind.name}: {without_details(error)}"
 
     def do_label(self, *hops: str) -> str:
         """Say how the uplinks of a path are written: as an option, and as an Ethernet address that is read back."""

@@ -23,7 +23,7 @@ from sopa_ryu.manager import StartError, check_port, check_switch_tls
 from tests.helpers.certificates import Authority
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.waiting import Containing, eventually
-from topologies import FatTree, Host
+from topologies import Host
 
 APP = """
 import sys
@@ -170,17 +170,19 @@ def parsed(*arguments: str) -> cfg.ConfigOpts:
     return conf
 
 
-def test_options_are_read_once_from_words_and_files(tmp_path: Path) -> None:
+def test_options_are_read_once_from_words_and_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert options.settings(parsed()) == options.Settings()
     for k in (2, 48, 128):
         assert options.settings(parsed(f"--sopa-k={k}")).tree.k == k
     named = options.settings(parsed("--sopa-no-label=h0_0_2", "--sopa-no-label=10.3.1.3", "--sopa-carrier=option"))
-    assert (named.no_label, named.carrier) == ({Host(0, 0, 2), Host(3, 1, 3)}, "option")
+    assert (named.unlabelled, named.carrier) == ({Host(0, 0, 2), Host(3, 1, 3)}, "option")
     file = tmp_path / "sopa.conf"
-    file.write_text("[sopa]\nk = 8\ncarrier = mac\n")
+    file.write_text("[sopa]\nk = 8\ncarrier = mac\nhold-down = 3\nbfd_interval = 100\n")
     conf = parsed("--config-file", str(file))
     options.register(conf)
-    assert options.settings(conf) == options.Settings(tree=FatTree(8))
+    assert options.settings(conf) == options.Settings(k=8)
+    options.warn_of_unknown(conf)
+    assert re.findall(r"(\S+) in section \[sopa\] of \S+ is no option", caplog.text) == ["bfd_interval", "hold-down"]
     file.write_text("[sopa]\nk = 7\n")
     with pytest.raises(options.OptionError, match=r"not 7$"):
         options.settings(parsed("--config-file", str(file)))

@@ -9,11 +9,10 @@ from types import SimpleNamespace
 import eventlet
 import pytest
 
-from sopa_ryu.runtime import moment
+from sopa_ryu.runtime import green_threads
 from sopa_ryu.runtime.clock import SteadyClock
-from sopa_ryu.runtime.moment import Moment
-from sopa_ryu.runtime.termination import SIGNALS, cancel, first_signal
-from sopa_ryu.runtime.turns import Turns
+from sopa_ryu.runtime.green_threads import Moment, Turns
+from sopa_ryu.runtime.service import SIGNALS, cancel, first_signal
 
 
 class Worked:
@@ -88,8 +87,8 @@ def test_the_first_thing_is_taken_at_once_and_what_follows_together(
             timers.append((now[0] + delay, call))
             return timers[-1]
 
-    monkeypatch.setattr(moment, "get_hub", Hub)
-    monkeypatch.setattr(moment, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(green_threads, "get_hub", Hub)
+    monkeypatch.setattr(green_threads, "time", SimpleNamespace(monotonic=lambda: now[0]))
     taken: list[list[str]] = []
     its = Moment[str](taken.append, spacing=0.2)
     its.add("a", "a1")

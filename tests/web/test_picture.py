@@ -9,7 +9,7 @@ import pytest
 
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.fabric.commitment import Commitment
-from sopa_ryu.fabric.management import GRACE_SECONDS
+from sopa_ryu.fabric.evidence import GRACE_SECONDS
 from sopa_ryu.runtime import clock
 from sopa_ryu.web.picture import Picture
 from tests.helpers.golden import Step, play, scripts

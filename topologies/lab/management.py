@@ -1,20 +1,66 @@
 """The management network of a lab with several controllers: a bridge, and a namespace for each machine on it.
 
-Each machine can be cut off from others, one way or both, while its processes and its other connections go on. It runs inside
-`isolation.isolated` only: interfaces and namespaces end with that, however it ends.
+Each machine can be cut off from others, one way or both, without any end seeing a connection close, while its processes and its
+other connections go on. It runs inside `isolation.isolated` only: interfaces and namespaces end with that, however it ends.
 """
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Collection, Iterable, Sequence
+from enum import Enum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from pathlib import Path
+from typing import NamedTuple
 
 from topologies.lab.batch_net import LabError, run_batch
-from topologies.lab.cuts import Peer, Way, cut_bytecode
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.startable import Startable
+
+# Classic BPF (linux/filter.h): its instructions, and offsets behind 14 bytes of Ethernet in an IPv4 packet without options.
+_LOAD_WORD, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x28, 0x15, 0x06
+_SOURCE, _DESTINATION, _SOURCE_PORT, _DESTINATION_PORT = 26, 30, 34, 36
+# A stolen packet counts as sent: a dropped one would be an error for its sender, which a distant loss is not.
+_STOLEN, _NEXT_FILTER = 4, 2**32 - 1
+
+
+class Way(Enum):
+    """Which packets of a machine are lost."""
+
+    SENT = "sent"
+    RECEIVED = "received"
+
+
+class Peer(NamedTuple):
+    """What a machine is cut off from.
+
+    Args:
+        port: The machine's own TCP port that the peer connects to; None for all packets between the two.
+    """
+
+    address: IPv4Address
+    port: int | None = None
+
+
+def cut_bytecode(peers: Collection[Peer], way: Way) -> str:
+    """Return classic BPF, as of ``tc filter ... bpf bytecode``, that loses a machine's packets to or from its peers.
+
+    >>> cut_bytecode([], Way.SENT)
+    '1,6 0 0 4294967295'
+    >>> cut_bytecode([Peer(IPv4Address("192.0.2.1"))], Way.RECEIVED)
+    '4,32 0 0 26,21 0 1 3221225985,6 0 0 4,6 0 0 4294967295'
+    """
+    address, port = (_DESTINATION, _SOURCE_PORT) if way is Way.SENT else (_SOURCE, _DESTINATION_PORT)
+    code: list[tuple[int, int, int, int]] = []
+    for peer in sorted(set(peers), key=lambda peer: (peer.address, peer.port or 0)):
+        past = 1 if peer.port is None else 3
+        code += [(_LOAD_WORD, 0, 0, address), (_JUMP_IF_EQUAL, 0, past, int(peer.address))]
+        if peer.port is not None:
+            code += [(_LOAD_HALF, 0, 0, port), (_JUMP_IF_EQUAL, 0, 1, peer.port)]
+        code.append((_RETURN, 0, 0, _STOLEN))
+    code.append((_RETURN, 0, 0, _NEXT_FILTER))
+    return ",".join([str(len(code)), *(" ".join(map(str, each)) for each in code)])
+
 
 ROOT = IPv4Interface("172.31.0.1/24")
 """The lab's root namespace, with its switches, on the management network."""

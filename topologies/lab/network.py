@@ -18,11 +18,10 @@ from typing import Any
 from mininet.log import setLogLevel
 
 from topologies.lab.batch_net import GROUP, BatchNet, LabError, routes, run_batch
-from topologies.lab.datapath import Datapath
+from topologies.lab.datapath import Datapath, raise_send_buffers
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.links import at_rate, bfd_interval_ms, default_rate, filters, past_the_queue, shaper, tbf_burst
 from topologies.lab.mininet_topo import ClosTopo
-from topologies.lab.packet_sockets import raise_send_buffers
 from topologies.lab.private_ovs import PrivateOvs
 from topologies.lab.startable import Startable
 from topologies.structure import BFD_MAC, Clos, Host, Level, Switch
@@ -269,7 +268,7 @@ class Lab(Startable):
         run_batch(["tc", "-batch", "-"], lines)
 
     def _make_room(self) -> None:
-        """Raise Open vSwitch's send buffer so that every link's queue can fill: see `packet_sockets`."""
+        """Raise Open vSwitch's send buffer so that every link's queue can fill: see `topologies.lab.datapath`."""
         ports = 2 * self.tree.switch_link_count + self.tree.host_count
         edge = next(self.tree.switches(Level.EDGE))
         frame = f"ffffffffffff{'0' * 12}{ETHERTYPE_EXPERIMENTAL:04x}{'00' * 46}"

@@ -21,7 +21,7 @@ from experiments.schemes.hedera.annealing import Annealing
 from experiments.schemes.hedera.flows import Rates, Report, TcpFlow
 from experiments.schemes.hedera.placement import Placement, Up, global_first_fit
 from experiments.schemes.hedera.schedule import Move, Scheduler
-from sopa_ryu.fabric.switch_errors import SwitchError
+from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import Connection
 from topologies import Clos, Level, Switch

@@ -10,7 +10,8 @@ from enum import StrEnum
 
 from oslo_config import cfg
 
-from sopa_ryu.options import register_group
+from sopa_ryu.options import opts, register_group, values
+from sopa_ryu.runtime.option_fields import option
 
 GROUP = "hedera"
 
@@ -24,57 +25,31 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True)
 class Settings:
-    """The options with their defaults, which are those of the paper (sections 3 and 6)."""
+    """The options; their defaults are those of the paper (sections 3 and 6)."""
 
-    interval: float = 5.0
-    threshold: float = 0.1
-    placement: Algorithm = Algorithm.GLOBAL_FIRST_FIT
-    seed: int = 1
+    # fmt: off
+    interval: float = option(5.0, "polling interval of the flow counters of edge switches (default {default:g})", min=0.1,
+        metavar="SECONDS")
+    threshold: float = option(0.1, "share of a host link above which a flow is an elephant (default {default:g})", min=0.0, max=1.0,
+        metavar="SHARE")
+    placement: Algorithm = option(Algorithm.GLOBAL_FIRST_FIT, f"placement of elephants: {' or '.join(Algorithm)} (default "
+        "{default})", choices=[str(algorithm) for algorithm in Algorithm], metavar="ALGORITHM")
+    seed: int = option(1, "seed of simulated annealing (default {default})", metavar="SEED")
+    # fmt: on
 
 
 _GROUP = cfg.OptGroup(GROUP, title="Hedera options")
-_OPTIONS = [
-    cfg.FloatOpt(
-        "interval",
-        default=Settings.interval,
-        min=0.1,
-        metavar="SECONDS",
-        help=f"polling interval of the flow counters of edge switches (default {Settings.interval:g})",
-    ),
-    cfg.FloatOpt(
-        "threshold",
-        default=Settings.threshold,
-        min=0.0,
-        max=1.0,
-        metavar="SHARE",
-        help=f"share of a host link above which a flow is an elephant (default {Settings.threshold:g})",
-    ),
-    cfg.StrOpt(
-        "placement",
-        default=str(Settings.placement),
-        choices=[str(algorithm) for algorithm in Algorithm],
-        metavar="ALGORITHM",
-        help=f"placement of elephants: {' or '.join(Algorithm)} (default {Settings.placement})",
-    ),
-    cfg.IntOpt(
-        "seed",
-        default=Settings.seed,
-        metavar="SEED",
-        help=f"seed of simulated annealing (default {Settings.seed})",
-    ),
-]
 
 
 def register(conf: cfg.ConfigOpts) -> None:
     """Register the group with `conf`."""
-    register_group(conf, _GROUP, _OPTIONS)
+    register_group(conf, _GROUP, opts(Settings))
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
     """Return the values of the options."""
     register(conf)
-    group = conf[GROUP]
-    return Settings(group.interval, group.threshold, Algorithm(group.placement), group.seed)
+    return Settings(**values(Settings, conf[GROUP]))
 
 
 if not __package__:  # loaded as a file by --user-flags

@@ -24,10 +24,9 @@ from sopa_ryu.cluster.relay.turns import Turns
 from sopa_ryu.cluster.relay.upstream import NoControllerError, Upstream
 from sopa_ryu.cluster.relay.view_resources import ViewResources
 from sopa_ryu.fabric.view import View
-from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.access import Origins, Tokens
 from sopa_ryu.rest.answers import not_allowed, problem_answer
 from sopa_ryu.rest.operations import ROOT, Problem
-from sopa_ryu.rest.origins import Origins
 from topologies import Clos, Host, TopologyError
 
 _LOG = logging.getLogger("sopa.websocket")

@@ -18,6 +18,7 @@ from http import HTTPStatus
 from typing import Any
 
 from sopa_ryu.cluster.relay.http_connection import HttpConnection
+from sopa_ryu.cluster.relay.relay_options import SHARE
 from sopa_ryu.rest.operations import PROBLEM, Problem, problem_body
 from sopa_ryu.runtime.clients import Clients, Excess, Network, plain
 from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SparingLog, file_share, listening
@@ -25,8 +26,6 @@ from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS
 LOG = logging.getLogger("sopa.relay")
 
 MAX_CONNECTIONS = 16_384
-SHARE = 128
-"""The connections without a token that one client address may have."""
 BACKLOG = 4096  # pending connections: when another relay dies, its agents connect at the same time
 ACCEPTS_AT_ONCE = 64
 """After so many, everything else has its turn."""

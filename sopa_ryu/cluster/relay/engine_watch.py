@@ -7,8 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from sopa_ryu.cluster.engine import Contents, Engine, EngineError, Kind
-from sopa_ryu.cluster.outage import Outage
+from sopa_ryu.cluster.engine import Contents, Engine, EngineError, Kind, Outage
 
 LOG = logging.getLogger("sopa.relay")
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from sopa_ryu.cluster.gateway import Contents
-from sopa_ryu.cluster.mirror import Mirror
 from sopa_ryu.cluster.records import CHARTER, FORMAT, LEADER, MEMBERS, VIEW, CommittedView, RecordError
+from sopa_ryu.cluster.view import Mirror
 from sopa_ryu.fabric.view import View
 from topologies import Clos, FatTree, TopologyError
 

@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from sopa_ryu.cluster.engine import Condition, Engine, EngineError, Written
-from sopa_ryu.cluster.patience import Patience
+from sopa_ryu.cluster.engine import Condition, Engine, EngineError, Patience, Written
 from sopa_ryu.cluster.records import RELAYS, RecordError, RelayRecord, read, write
 
 LOG = logging.getLogger("sopa.relay")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, GCCollector, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import Metric
 from webob import Request, Response
 
 from sopa_ryu.channel.notifier import Notifier
@@ -16,6 +16,7 @@ from sopa_ryu.cluster.relay.door import Door
 from sopa_ryu.cluster.relay.following import Following
 from sopa_ryu.cluster.relay.live import Live
 from sopa_ryu.cluster.relay.upstream import Upstream
+from sopa_ryu.runtime.metrics import COUNTER, GAUGE, Row, add_process, families
 
 PUSH_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -38,6 +39,44 @@ class Parts(NamedTuple):
     is_registered: Callable[[], bool]
 
 
+class _Reading(NamedTuple):
+    parts: Parts
+    record: RelayRecord
+
+
+_ROWS: list[Row[_Reading]] = [
+    Row("sopa_relay_agents_connected", GAUGE, "Connected agents.", lambda r: r.record.agents),
+    Row("sopa_relay_agents_behind", GAUGE, "Connected agents that have not acknowledged the relay's view.",
+        lambda r: r.record.waiting),
+    Row("sopa_relay_view_term", GAUGE, "Term of the view that is sent; 0 before the first.",
+        lambda r: r.parts.following.view.epoch if r.parts.following.view else 0),
+    Row("sopa_relay_view_version", GAUGE, "Version of the view that is sent; 0 before the first.",
+        lambda r: r.parts.following.view.version if r.parts.following.view else 0),
+    Row("sopa_relay_acknowledged_version", GAUGE, "Latest version that all agents have acknowledged.", lambda r: r.record.version),
+    Row("sopa_relay_engine_answers", GAUGE, "1 while the engine answers the relay's watch, otherwise 0.",
+        lambda r: r.parts.engine_answers()),
+    Row("sopa_relay_registered", GAUGE, "1 while the engine has the relay's key, otherwise 0.", lambda r: r.parts.is_registered()),
+    Row("sopa_relay_leader_known", GAUGE, "1 while the cluster has a leader, otherwise 0.",
+        lambda r: r.parts.following.leader is not None),
+    Row("sopa_relay_pages", GAUGE, "Open pages.", lambda r: len(r.parts.feed)),
+    Row("sopa_relay_views_refused", COUNTER, "Views that are older than the one that is sent, or do not fit.",
+        lambda r: r.parts.following.refused),
+    Row("sopa_relay_agent_claims_refused", COUNTER, "Rejected connections: of another host, or of a second agent.",
+        lambda r: _refused(r.parts, "claims")),
+    Row("sopa_relay_agent_messages_refused", COUNTER, "Rejected messages of agents: not of the protocol.",
+        lambda r: _refused(r.parts, "messages")),
+    Row("sopa_relay_rejected_connections", COUNTER, "What was rejected before it was a request, by reason.",
+        lambda r: r.parts.door.rejected, ("reason",)),
+    Row("sopa_relay_reads", COUNTER, "Reads that a controller answers, by how they were answered.",
+        lambda r: r.parts.upstream.counted, ("outcome",)),
+]  # fmt: skip
+
+
+def _refused(parts: Parts, what: str) -> int:
+    notifier = parts.notifier()
+    return 0 if notifier is None else notifier.refused[what]
+
+
 class RelayMetrics:
     """A collector that reads the relay's counters at each scrape.
 
@@ -49,8 +88,7 @@ class RelayMetrics:
         self.registry = CollectorRegistry()
         self.parts: Parts | None = None
         self.registry.register(self)
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=self.registry)
+        add_process(self.registry)
         self.pushes = Histogram(
             "sopa_relay_push_seconds",
             "From a version's arrival from the engine until all agents of the relay have acknowledged it.",
@@ -65,54 +103,6 @@ class RelayMetrics:
             encode(self.registry), headerlist=[("Content-Type", content_type), ("Cache-Control", "no-store")]
         )
 
-    def collect(self) -> Iterator[Metric]:
-        """Yield all families."""
-        its = self.parts
-        if its is None:
-            return
-        record, view, notifier = its.describe(), its.following.view, its.notifier()
-        yield _gauge("agents_connected", "Connected agents.", record.agents)
-        yield _gauge("agents_behind", "Connected agents that have not acknowledged the relay's view.", record.waiting)
-        yield _gauge("view_term", "Term of the view that is sent; 0 before the first.", view.epoch if view else 0)
-        yield _gauge(
-            "view_version", "Version of the view that is sent; 0 before the first.", view.version if view else 0
-        )
-        yield _gauge("acknowledged_version", "Latest version that all agents have acknowledged.", record.version)
-        yield _gauge(
-            "engine_answers", "1 while the engine answers the relay's watch, otherwise 0.", its.engine_answers()
-        )
-        yield _gauge("registered", "1 while the engine has the relay's key, otherwise 0.", its.is_registered())
-        yield _gauge("leader_known", "1 while the cluster has a leader, otherwise 0.", its.following.leader is not None)
-        yield _gauge("pages", "Open pages.", len(its.feed))
-        yield _counter(
-            "views_refused", "Views that are older than the one that is sent, or do not fit.", its.following.refused
-        )
-        refused = notifier.refused if notifier is not None else {"claims": 0, "messages": 0}
-        yield _counter(
-            "agent_claims_refused", "Rejected connections: of another host, or of a second agent.", refused["claims"]
-        )
-        yield _counter(
-            "agent_messages_refused", "Rejected messages of agents: not of the protocol.", refused["messages"]
-        )
-        rejected = CounterMetricFamily(
-            "sopa_relay_rejected_connections",
-            "What was rejected before it was a request, by reason.",
-            labels=["reason"],
-        )
-        for reason, count in its.door.rejected.items():
-            rejected.add_metric([reason], count)
-        yield rejected
-        reads = CounterMetricFamily(
-            "sopa_relay_reads", "Reads that a controller answers, by how they were answered.", labels=["outcome"]
-        )
-        for outcome, count in its.upstream.counted.items():
-            reads.add_metric([outcome], count)
-        yield reads
-
-
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"sopa_relay_{name}", text, value)
-
-
-def _counter(name: str, text: str, value: float) -> CounterMetricFamily:
-    return CounterMetricFamily(f"sopa_relay_{name}", text, value)
+    def collect(self) -> Iterable[Metric]:
+        """Return all families; none before the parts are there."""
+        return [] if self.parts is None else families(_ROWS, [((), _Reading(self.parts, self.parts.describe()))])

@@ -6,9 +6,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, NoReturn
 
 import uvloop
@@ -16,28 +14,25 @@ import uvloop
 from sopa_ryu import __version__
 from sopa_ryu.channel.client import ControllerAddress, authorities
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.cluster.address import Access, EngineAddress
 from sopa_ryu.cluster.engine import Contents, Engine
 from sopa_ryu.cluster.records import RelayRecord
 from sopa_ryu.cluster.relay.agents import AgentsChannel
 from sopa_ryu.cluster.relay.application import METRICS, RelayApplication
-from sopa_ryu.cluster.relay.door import SHARE, Door
+from sopa_ryu.cluster.relay.door import Door
 from sopa_ryu.cluster.relay.engine_watch import EngineWatch
 from sopa_ryu.cluster.relay.following import Following
 from sopa_ryu.cluster.relay.live import Live
 from sopa_ryu.cluster.relay.registration import Registration
 from sopa_ryu.cluster.relay.relay_metrics import Parts, RelayMetrics
+from sopa_ryu.cluster.relay.relay_options import RelayError, RelayOptions
 from sopa_ryu.cluster.relay.surplus import LOOK_SECONDS, Surplus
 from sopa_ryu.cluster.relay.uplink import Uplink
 from sopa_ryu.cluster.relay.upstream import Upstream
-from sopa_ryu.rest.access import AGENTS, SECRET, Tokens
-from sopa_ryu.rest.origins import Origins
-from sopa_ryu.rest.tls import tls_context
+from sopa_ryu.rest.access import AGENTS, SECRET, Origins, Tokens, tls_context
 from sopa_ryu.runtime import clock
-from sopa_ryu.runtime.clients import Network, bracketed
-from sopa_ryu.runtime.garbage import FREEZE_SECONDS, Freezer
-from sopa_ryu.runtime.limits import allow_files
-from sopa_ryu.runtime.service_manager import notify
+from sopa_ryu.runtime.clients import bracketed
+from sopa_ryu.runtime.process import FREEZE_SECONDS, Freezer, allow_files
+from sopa_ryu.runtime.service import notify
 from sopa_ryu.web.pages import pages
 
 LOG = logging.getLogger("sopa.relay")
@@ -48,40 +43,6 @@ LEAVE_SECONDS = 3.0
 """How long agents' channels and the lease may take to end."""
 
 
-class RelayError(RuntimeError):
-    """A relay cannot work with its options on this machine; the text is for the operator."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of a relay.
-
-    Args:
-        access: To the engine.
-        url: Under which agents and readers reach it; empty: made from `listen`.
-        state_dir: With the controllers' files of tokens.
-        tls: Its certificate and key.
-        ca_file: The authorities that may have signed the controllers' certificates.
-        host_tokens_only: The agent token opens nothing.
-        client_connections: Connections without a token that one address may have.
-        proxy: Addresses of proxies, which have no such share.
-        origin: Origins of pages besides the relay's own.
-    """
-
-    cluster: EngineAddress
-    access: Access
-    listen: tuple[str, int]
-    name: str
-    url: str
-    state_dir: Path
-    tls: tuple[Path, Path] | None = None
-    ca_file: Path | None = None
-    host_tokens_only: bool = False
-    client_connections: int = SHARE
-    proxy: tuple[Network, ...] = ()
-    origin: tuple[str, ...] = ()
-
-
 class Relay:
     """The parts of a relay, on a running event loop.
 
@@ -89,11 +50,12 @@ class Relay:
         RelayError: If it cannot listen.
     """
 
-    def __init__(self, options: Options, tokens: Tokens) -> None:
+    def __init__(self, options: RelayOptions, tokens: Tokens) -> None:
         self._options, self._tokens = options, tokens
         self._uplink: asyncio.Task[NoReturn] | None = None
         self._loop = asyncio.get_running_loop()
-        self.following = Following(options.cluster.name)
+        engine = options.engine
+        self.following = Following(engine.name)
         self.metrics = RelayMetrics()
         self.upstream = Upstream(self._controllers, options.name, cache(lambda: authorities(options.ca_file)))
         self.feed = Live(self._controllers, options.ca_file)
@@ -103,8 +65,8 @@ class Relay:
         )
         self.engine_answers = False
         self._acknowledged = 0, 0
-        self._watch = EngineWatch(Engine(options.cluster, options.access), self._hand)
-        self._registry = Engine(options.cluster, options.access)
+        self._watch = EngineWatch(Engine(engine, options.access), self._hand)
+        self._registry = Engine(engine, options.access)
         self.registration = Registration(self._registry, options.name, self.describe)
         server = None if options.tls is None else tls_context(*options.tls)
         try:
@@ -148,7 +110,7 @@ class Relay:
             self._loop.add_signal_handler(number, end, number)
         self._watch.start()
         self.door.open()
-        LOG.info("relay %s of %s at %s", self._options.name, self._options.cluster, self.url)
+        LOG.info("relay %s of %s at %s", self._options.name, self._options.engine, self.url)
         notify("READY=1")
         work = (self.registration.run, self.feed.run, self._keep_short, self._keep_share, self._tick)
         tasks = [asyncio.create_task(_kept(each)) for each in work]
@@ -259,7 +221,7 @@ class Relay:
         return RelayRecord(self._options.name, self.url, __version__, agents, *self._acknowledged, waiting)
 
 
-def run_relay(options: Options) -> int:
+def run_relay(options: RelayOptions) -> int:
     """Serve agents and readers until SIGTERM, SIGINT or SIGHUP.
 
     Returns:

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from sopa_ryu.agent.agent_options import Options
+from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.kernel.changes import Change
 from sopa_ryu.agent.mending import Part
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
@@ -22,7 +22,7 @@ from tests.models.memory_labeller import MemoryInterface, MemoryLabeller, host_a
 from tests.models.virtual_clock import VirtualLoop
 
 ADDRESS = IPv4Address("10.0.0.2")
-OPTIONS = Options(("http://192.0.2.1:8080",), seed=7)
+OPTIONS = AgentOptions(("http://192.0.2.1:8080",), seed=7)
 QUIET_SECONDS = 90.0
 NUMBERS = st.integers(0, 200)
 SECONDS = st.sampled_from([0.0, 0.0005, 0.0015, 0.005, 0.02, 0.5, 2.5, 6.0])

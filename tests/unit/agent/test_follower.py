@@ -14,9 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from sopa_ryu.agent.agent_options import Options
+from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
-from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
@@ -203,7 +202,8 @@ class AtWork:
 
     def do_agent(self, mcs: str = "") -> None:
         self.loop.end_tasks()
-        options = Options(URLS, probes=False, mcs=McsOptions(kind=ChannelKind(mcs)) if mcs else None)
+        of_mcs = {"policy": "mcs", "channel_kind": ChannelKind(mcs)} if mcs else {}
+        options = AgentOptions(URLS, seed=0, probes=False, **of_mcs)
         self.mcs = MemoryScattering() if mcs else None
         agent = host_agent(self.interface, ADDRESS, options, self.mcs)
         self.follower = agent.follower

@@ -22,7 +22,7 @@ from sopa_ryu.channel.client import ControllerAddress
 from sopa_ryu.channel.messages import ArbiterReport, HostLink, Links, LowerTermError, encode
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
-from sopa_ryu.runtime.service_manager import notify
+from sopa_ryu.runtime.service import notify
 from topologies import Failures, FatTree
 
 TREE = FatTree(4)

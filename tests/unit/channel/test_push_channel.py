@@ -251,7 +251,7 @@ def test_push_channel(script: Path, request: pytest.FixtureRequest, monkeypatch:
     if script.stem == "long_list":
         monkeypatch.setattr("sopa_ryu.channel.mcs_hosts.MAX_IN_SNAPSHOT", 3)
     if script.stem == "many_hosts":
-        for module in ("relayed_mcs", "handed_mcs"):
+        for module in ("relayed", "handed_mcs"):
             monkeypatch.setattr(f"sopa_ryu.channel.{module}.MAX_HOSTS", 2)
     play(script, World().handle, record=request.config.option.record)
 

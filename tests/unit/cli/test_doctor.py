@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sopa_ryu.cli import doctor_controller, doctor_host, main
-from sopa_ryu.cli.answers import NOT_RIGHT
+from sopa_ryu.cli import doctor, doctor_controller, main
 from sopa_ryu.cli.client import Controller
 from sopa_ryu.cli.findings import Finding, check_readable, check_secret, is_readable_by
+from sopa_ryu.cli.output import NOT_RIGHT
 from tests.helpers.golden import Step, play, scripts
 
 HEALTHY = {
@@ -59,13 +59,13 @@ class Machine:
         self._patch.setattr(Controller, "get", lambda *_: HEALTHY)
 
     def do_unit(self, there: str, user: str = "sopa") -> None:
-        for module in (doctor_controller, doctor_host):
+        for module in (doctor_controller, doctor):
             self._patch.setattr(module, "UNIT", self.directory if there == "yes" else self.directory / "nosuch.service")
         self._patch.setattr(doctor_controller, "USER", user)
 
     def do_address(self, address: str) -> None:
         shown = {"flags": ["UP"], "addr_info": [{"family": "inet", "local": address}]}
-        self._patch.setattr(doctor_host, "_addresses", lambda _interface: shown)
+        self._patch.setattr(doctor, "_addresses", lambda _interface: shown)
 
     def _examine(self, show: str, *words: str) -> str:
         """Return the lines that are shown; each that says what is wrong names what mends it."""

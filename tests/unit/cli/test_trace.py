@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from sopa_ryu.channel.messages import BACK, LOST, LOST_BACK, FlowLabels, FlowOf
 from sopa_ryu.channel.trace_desk import Asked, Found, State, Trace
-from sopa_ryu.cli import controller_options, main, trace
+from sopa_ryu.cli import client, main, trace
 from sopa_ryu.rest.trace_answer import tell
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.rest import flow_labels
@@ -94,7 +94,7 @@ def test_trace(script: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
             labels = step.options["labels"]
             bodies = [flow_body(None if labels == "hashed" else flow_labels(labels))]
         controller = Answers(*bodies)
-        monkeypatch.setattr(controller_options, "Controller", controller)
+        monkeypatch.setattr(client, "Controller", controller)
         with monkeypatch.context() as patched:
             if "way" in step.options:
                 patched.setattr(trace, "way_of", lambda *_: step.options["way"].split())

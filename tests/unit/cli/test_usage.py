@@ -9,9 +9,10 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from experiments.cli.lab_isolation import fabric_options
 from sopa_ryu.cli import main
 from sopa_ryu.cli.client import Controller
-from sopa_ryu.cli.common import chosen_fabric, fabric_options
+from sopa_ryu.cli.common import chosen_fabric
 from tests.helpers.golden import Step, play, scripts
 from topologies import Clos, FatTree
 

@@ -3,13 +3,12 @@
 import json
 from base64 import b64encode
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.cluster import gateway
-from sopa_ryu.cluster.gateway import Answer, Condition, Contents, Kept, WatchReader, Written
-from sopa_ryu.cluster.troubles import Kind, Trouble, TroubleError, trouble
+from sopa_ryu.cluster.gateway import Answer, Condition, Contents, Kept, Kind, WatchReader, Written
+from tests.cluster.conftest import failure
 
 HEADER = '"header":{"cluster_id":"14841639068965178418","member_id":"1","revision":"9","raft_term":"2"}'
 
@@ -19,10 +18,7 @@ def encoded(text: str) -> str:
 
 
 def answered(more: str, begin: str = "{") -> Answer:
-    """Return an answer with status 200: a header, and more."""
-    answer = gateway.answer(200, (begin + HEADER + more).encode())
-    assert isinstance(answer, Answer)
-    return answer
+    return gateway.answer_of(200, (begin + HEADER + more).encode())
 
 
 def test_all_keys_are_those_below_the_name() -> None:
@@ -50,34 +46,34 @@ def test_a_write_binds_only_keys_that_end_with_their_writer() -> None:
 
 
 def test_a_write_says_whether_it_happened_and_a_lease_whether_it_is_alive() -> None:
-    assert gateway.written(answered(',"succeeded":true,"responses":[{}]}')) == Written(9)
-    assert gateway.written(answered("}")) is None
-    assert gateway.lease_of(answered(',"ID":"7587","TTL":"2"}')) == (7587, 2)
-    assert gateway.renewed(answered(',"ID":"7587","TTL":"2"}}\n', '{"result":{'))
-    assert not gateway.renewed(answered(',"ID":"7587"}}\n', '{"result":{'))
+    write, grant, renewal = gateway.transaction("sopa", {}), gateway.grant(2), gateway.renewal(7587)
+    assert write.result(answered(',"succeeded":true,"responses":[{}]}')) == Written(9)
+    assert write.result(answered("}")) is None
+    assert grant.result(answered(',"ID":"7587","TTL":"2"}')) == (7587, 2)
+    assert renewal.result(answered(',"ID":"7587","TTL":"2"}}\n', '{"result":{'))
+    assert not renewal.result(answered(',"ID":"7587"}}\n', '{"result":{'))
+    assert "not as etcd writes it" in str(failure(lambda: grant.result(answered(',"ID":"7587"}'))))
 
 
 def test_contents_are_read_without_the_name() -> None:
     pair = f'{{"key":"{encoded("/sopa/leader")}","create_revision":"3","mod_revision":"5","value":"e30=","lease":"77"}}'
-    found = gateway.contents_of(answered(f',"kvs":[{pair}],"count":"1"}}'), "sopa")
+    found = gateway.all_keys("sopa").result(answered(f',"kvs":[{pair}],"count":"1"}}'))
     assert found == Contents(9, {"leader": Kept("{}", 3, 5, 77)}, whole=True)
 
 
 @given(st.integers(0, 599), st.binary() | st.text().map(lambda text: json.dumps({"error": text}).encode()))
-def test_whatever_answers_it_is_an_answer_or_a_trouble(status: int, content: bytes) -> None:
-    said = gateway.answer(status, content)
-    assert isinstance(said, Trouble)
-    assert said.kind in Kind
+def test_whatever_answers_it_is_an_answer_or_an_error(status: int, content: bytes) -> None:
+    assert failure(lambda: gateway.answer_of(status, content)).kind in Kind
 
 
 @given(st.text(), st.integers(-1, 20), st.integers(0, 599))
 def test_a_refused_write_is_not_said_to_be_unknown(text: str, code: int, status: int) -> None:
-    said = trouble(status, f"etcdserver: permission denied {text}", code, text)
-    assert not said.perhaps_done or said.kind != Kind.REFUSED
+    error = gateway.error_of(status, f"etcdserver: permission denied {text}", code, text)
+    assert not error.unknown or error.kind != Kind.REFUSED
 
 
-def message(*events: dict[str, object], revision: int = 9, **more: object) -> bytes:
-    header = {"cluster_id": "14841639068965178418", "revision": str(revision)}
+def message(*events: dict[str, object], **more: object) -> bytes:
+    header = {"cluster_id": "14841639068965178418", "revision": "9"}
     return json.dumps({"result": {"header": header, **more, **({"events": events} if events else {})}}).encode() + b"\n"
 
 
@@ -118,5 +114,4 @@ def test_the_last_words_of_a_node_have_no_end_of_line() -> None:
     assert list(reader.feed(words[:20])) == []
     reader.ended()  # it was cut off
     assert list(reader.feed(words[20:])) == []
-    with pytest.raises(TroubleError, match="no leader"):
-        reader.ended()
+    assert "no leader" in str(failure(reader.ended))

@@ -10,22 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from sopa_ryu.cluster import records
-from sopa_ryu.cluster.commits import DeposedError
 from sopa_ryu.cluster.engine import EngineError, Kind
 from sopa_ryu.cluster.gateway import Contents, Kept, Written
-from sopa_ryu.cluster.identity import Identity
-from sopa_ryu.cluster.member import Member
+from sopa_ryu.cluster.leadership import DeposedError, Member
 from sopa_ryu.cluster.records import Charter, CommittedView, Leader
+from sopa_ryu.cluster.view import Identity
 from sopa_ryu.fabric.commitment import Proposal
 from tests.helpers.golden import Step, play, scripts
 from topologies import Failures, FatTree
 
 TREE = FatTree(4)
 LEASES = {"m1": 11, "m2": 22}
-
-
-def nothing_late() -> Written | None:
-    return None
 
 
 class MemoryEngine:
@@ -36,7 +31,7 @@ class MemoryEngine:
         self.keys: dict[str, Kept] = {}
         self.revision = 1
         self.lost, self.was_done = "", False
-        self.late: Callable[[], Written | None] = nothing_late
+        self.late: Callable[[], Written | None] = lambda: None
 
     def read(self, patience: float | None = None) -> Contents:
         return Contents(self.revision, dict(self.keys), whole=True)
@@ -73,7 +68,7 @@ class Hands:
     def lead(self, term: int) -> None:
         self.told.append(f"m1 leads in term {term}")
 
-    def stand_by(self, leader: str | None) -> None:
+    def stand_by(self) -> None:
         self.told.append("m1 stands by")
 
     def __getattr__(self, name: str) -> Any:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.gateway import Contents, Kept
-from sopa_ryu.cluster.mirror import Mirror
+from sopa_ryu.cluster.view import Mirror
 
 GOOD: dict[str, records.Record] = {
     "term": records.Term(7),

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import Access, AddressError, check_access
 from sopa_ryu.cluster.gateway import Contents, Kept
-from sopa_ryu.cluster.mirror import Mirror
 from sopa_ryu.cluster.records import RecordError
+from sopa_ryu.cluster.view import Mirror
 from topologies import FatTree
 
 TREE = FatTree(4)

@@ -85,8 +85,7 @@ def test_the_example_configuration_names_every_option_with_its_default(tmp_path:
     assert shown.cluster.engine == "etcd://192.0.2.1:2379,192.0.2.2:2379,192.0.2.3:2379/sopa"
     assert shown.cluster.lease == options.ClusterSettings.lease
     for name in {name for name, _ in lines} - exemplary - of_cluster:
-        setting = "tree" if name == "k" else name
-        assert getattr(shown, setting) == getattr(defaults, setting), name
+        assert getattr(shown, name) == getattr(defaults, name), name
     assert shown.ovsdb == ("tcp:*:6640",)
     assert shown.tls == (Path("/etc/sopa/controller.pem"), Path("/etc/sopa/controller.key"))
 
@@ -98,7 +97,7 @@ def test_the_example_configuration_takes_the_example_fabrics(example: Path, tmp_
         (DEPLOY / "sopa.conf").read_text().replace("#fabric = /etc/sopa/fabric.yaml", f"fabric = {example}")
     )
     found = options.settings(parsed(file))
-    assert (found.tree, found.fabric_file) == (fabric_file.load(example), example)
+    assert (found.tree, found.fabric) == (fabric_file.load(example), example)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sopa_ryu.fabric.admission import AT_ONCE, Admission
-from sopa_ryu.fabric.installation import Sent
-from sopa_ryu.fabric.phase import Phase
-from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.pacing import AT_ONCE, Admission
+from sopa_ryu.fabric.rule_changes import Sent
+from sopa_ryu.fabric.switch_session import Phase, SwitchSession
 from tests.models.memory_switch import MemorySwitch
 from topologies import FatTree
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from flowrules.switch_rules import switch_rules
-from sopa_ryu.fabric.phase import Phase
+from sopa_ryu.fabric.switch_session import Phase
 from tests.models.memory_switch import Role, place_of
 from tests.models.simulated_cluster import Cluster
 from topologies import Failures, Switch

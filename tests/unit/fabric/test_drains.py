@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.fabric.drains import FILE, Drains, StateError
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.state_directory import DRAINS_FILE, Drains, StateError
 from topologies import FatTree, TopologyError
 
 TREE = FatTree(4)
@@ -34,14 +34,14 @@ def test_an_unknown_name_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="only link"):
         its.add("h0_0_2-e0_0")
     assert its.names == {"c0_0"}
-    assert json.loads((tmp_path / FILE).read_text()) == {"k": 4, "drained": ["c0_0"]}
+    assert json.loads((tmp_path / DRAINS_FILE).read_text()) == {"k": 4, "drained": ["c0_0"]}
 
 
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "null", '{"k": 4}', '{"k": 4, "drained": [4]}', '{"k": 4, "drained": 4}', "\0"]
 )
 def test_an_unreadable_file_is_said_and_kept(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / FILE).write_text(content)
+    (tmp_path / DRAINS_FILE).write_text(content)
     its = drains(tmp_path)
     assert its.names == frozenset()
     assert "nothing is drained" in caplog.text
@@ -55,7 +55,7 @@ def test_of_another_fabric_only_what_it_lacks_is_refused(tmp_path: Path, caplog:
     assert its.names == {"c0_0"}
     assert "this fabric has no a5_0-c0_1, c2_2, drained before the start: now in drains.refused" in caplog.text
     assert json.loads((tmp_path / "drains.refused").read_text()) == {"k": 6, "drained": ["a5_0-c0_1", "c2_2"]}
-    assert json.loads((tmp_path / FILE).read_text()) == {"k": 4, "drained": ["c0_0"]}
+    assert json.loads((tmp_path / DRAINS_FILE).read_text()) == {"k": 4, "drained": ["c0_0"]}
     its.close()
     caplog.clear()
     assert drains(tmp_path).names == {"c0_0"}

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from sopa_ryu.fabric.pacer import Pacer
+from sopa_ryu.fabric.pacing import Pacer
 
 
 def turns(pacer: Pacer[str], things: str, start: float, end: float) -> list[tuple[float, str]]:

@@ -3,12 +3,9 @@
 import pytest
 
 from flowrules.model import Flow, Output, SwitchRules, Table
-from sopa_ryu.fabric.installation import Sent
 from sopa_ryu.fabric.messages import Installed, Message, Refusal, Request, SendProbe
-from sopa_ryu.fabric.phase import Phase
-from sopa_ryu.fabric.rule_changes import cookie
-from sopa_ryu.fabric.switch_errors import AnotherMasterError, RefusedError, SilentError
-from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.rule_changes import Sent, cookie
+from sopa_ryu.fabric.switch_session import AnotherMasterError, Phase, RefusedError, SilentError, SwitchSession
 from tests.models.memory_fabric import MemoryFabric
 from tests.models.memory_switch import MemorySwitch
 from topologies import FatTree

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sopa_ryu.fabric.version_tracker import VersionTracker
+from sopa_ryu.fabric.view import VersionTracker
 
 
 @pytest.mark.parametrize(

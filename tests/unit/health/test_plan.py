@@ -11,7 +11,7 @@ from sopa_ryu.channel.messages import MAX_STREAMS, encode, from_controller
 from sopa_ryu.health import plan
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.plan import Demand, Lanes, demand, digests, lanes, summary
-from sopa_ryu.health.window import Window, nothing
+from sopa_ryu.health.records import Window, nothing
 from tests.helpers.random_fabrics import random_fabric
 from topologies import Clos, Failures, FatTree, Host, Level
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.rest import fairness as module
-from sopa_ryu.rest.fairness import MAX_WAITING, SLICE_SECONDS, Fairness
+from sopa_ryu.rest import application as module
+from sopa_ryu.rest.application import MAX_WAITING, SLICE_SECONDS, Fairness
 from sopa_ryu.rest.operations import Problem
 from sopa_ryu.runtime.clients import Clients, Excess, client_of, network
 

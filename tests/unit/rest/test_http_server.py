@@ -22,7 +22,7 @@ eventlet.monkey_patch()
 import itertools, sys, types
 from sopa_ryu.channel import websocket
 from sopa_ryu.rest import http_server as server
-from sopa_ryu.rest.tls import tls_context
+from sopa_ryu.rest.access import tls_context
 now, looks = 0.0, itertools.count()
 clock = lambda: now + 1e-9 * next(looks)  # never the same: the hub has no order for timers of the same time
 eventlet.hubs.get_hub().clock = clock

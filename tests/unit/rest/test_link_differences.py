@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.rest.link_differences import Group, Traced, differences, quantile
-from sopa_ryu.rest.trace_plan import links_of
+from sopa_ryu.rest.trace_answer import Group, Traced, differences, links_of, quantile
 from tests.helpers.random_fabrics import random_fabric, some_pairs
 from topologies import Clos, FatTree, Host
 

@@ -19,13 +19,12 @@ from sopa_ryu.channel.host_tokens import arbiter_token, host_token
 from sopa_ryu.channel.messages import Outcome, TraceRequest
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.channel.relayed import Relayed
-from sopa_ryu.fabric.drains import Drains
-from sopa_ryu.fabric.switch_errors import SwitchError
+from sopa_ryu.fabric.state_directory import Drains
 from sopa_ryu.fabric.switch_manager import SwitchManager
-from sopa_ryu.rest.access import TokenError, Tokens
-from sopa_ryu.rest.cluster import UndecidedError
+from sopa_ryu.fabric.switch_session import SwitchError
+from sopa_ryu.rest.access import Origins, TokenError, Tokens
 from sopa_ryu.rest.controller_metrics import ControllerMetrics
-from sopa_ryu.rest.origins import Origins
+from sopa_ryu.rest.reader import UndecidedError
 from sopa_ryu.rest.schemas import SCHEMAS
 from sopa_ryu.runtime import clock
 from sopa_ryu.southbound import rule_audit

@@ -3,7 +3,7 @@
 import pytest
 
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.southbound import bfd, gateway_bfd
+from sopa_ryu.southbound import bfd
 from tests.models.memory_ovsdb import MemoryOvsdb
 from topologies import Clos, Host, Reason, Switch
 
@@ -20,32 +20,31 @@ def end_of(host: Host) -> tuple[Switch, int]:
 @pytest.fixture
 def ovsdb(monkeypatch: pytest.MonkeyPatch) -> MemoryOvsdb:
     its = MemoryOvsdb(TREE, TREE.name)
-    for module in (bfd, gateway_bfd):
-        monkeypatch.setattr(module, "transact", its.transact)
+    monkeypatch.setattr(bfd, "transact", its.transact)
     return its
 
 
 def test_it_is_enabled_at_the_ports_to_gateways_only_with_the_addresses_of_rack_and_host(ovsdb: MemoryOvsdb) -> None:
-    found = gateway_bfd.enable(ADDRESSES, TREE, 100)
+    found = bfd.enable_gateways(ADDRESSES, TREE, 100)
     assert (found.enabled, found.on, found.answers, found.problems) == (2, 2, {}, {})
     assert {end for end, settings in ovsdb.bfd.items() if settings} == {end_of(ONE), end_of(OTHER)}
     intervals = {"enable": "true", "min_tx": "100", "min_rx": "100"}
     addresses = {"bfd_src_ip": "10.0.1.1", "bfd_dst_ip": "10.0.1.2", "bfd_local_dst_mac": TREE.mac(ONE)}
     assert intervals.items() | addresses.items() <= ovsdb.bfd[end_of(ONE)].items()
-    again = gateway_bfd.enable(ADDRESSES, TREE, 100)
+    again = bfd.enable_gateways(ADDRESSES, TREE, 100)
     assert (again.enabled, again.on) == (0, 2)
 
 
 def test_what_an_operator_has_set_stays(ovsdb: MemoryOvsdb) -> None:
     own = {"enable": "true", "min_tx": "1000", "bfd_dst_ip": "10.0.1.9"}
     ovsdb.bfd[end_of(ONE)] = dict(own)
-    assert gateway_bfd.enable(ADDRESSES, TREE, 100).enabled == 1
+    assert bfd.enable_gateways(ADDRESSES, TREE, 100).enabled == 1
     assert ovsdb.bfd[end_of(ONE)] == own
 
 
 def test_a_database_that_fails_does_not_affect_others(ovsdb: MemoryOvsdb) -> None:
     ovsdb.refusing.add("e0_1")
-    found = gateway_bfd.enable(ADDRESSES, TREE, 100)
+    found = bfd.enable_gateways(ADDRESSES, TREE, 100)
     assert found.on == 1
     assert list(found.problems) == ["e0_1"]
 
@@ -53,9 +52,9 @@ def test_a_database_that_fails_does_not_affect_others(ovsdb: MemoryOvsdb) -> Non
 def test_a_gateway_answers_while_its_session_is_up_and_has_shut_down_what_it_says_so_of(ovsdb: MemoryOvsdb) -> None:
     ovsdb.status[end_of(ONE)] = {"state": "up", "remote_state": "up"}
     ovsdb.status[end_of(OTHER)] = {"state": "down", "remote_state": "down"}
-    assert gateway_bfd.enable(ADDRESSES, TREE, 100).answers == {ONE: True}
+    assert bfd.enable_gateways(ADDRESSES, TREE, 100).answers == {ONE: True}
     ovsdb.status[end_of(ONE)] = {"state": "down", "remote_state": "admin_down"}
-    assert gateway_bfd.enable(ADDRESSES, TREE, 100).answers == {ONE: False}
+    assert bfd.enable_gateways(ADDRESSES, TREE, 100).answers == {ONE: False}
 
 
 def test_silence_counts_only_of_a_host_that_has_answered() -> None:

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_errors import SwitchError
+from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.fabric.traffic import PortCounters, Traffic, ends
 from sopa_ryu.southbound import port_stats as module
 from sopa_ryu.southbound.connection import Connection

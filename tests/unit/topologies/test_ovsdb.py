@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 from tests.helpers.certificates import Authority
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.waiting import eventually
-from topologies.json_framing import JsonObjects
-from topologies.ovsdb import OvsdbError, elements, entries, insert, mapping, named, transact
+from topologies.ovsdb import JsonObjects, OvsdbError, elements, entries, insert, mapping, named, transact
 
 ROOT = Path(__file__).resolve().parents[3]
 ECHO = b'{"id":"echo","method":"echo","params":[]}'

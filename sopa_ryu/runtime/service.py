@@ -1,13 +1,28 @@
-"""How a process on asyncio ends: at the first signal, or by the error of one of its tasks."""
+"""A service on asyncio: what systemd is told of it (sd_notify(3)), and how it ends: by a signal, or by the error of a task."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def notify(state: str) -> bool:
+    """Send a state, such as ``READY=1``, to the service manager; return whether there is one that takes it."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path.startswith(("/", "@")):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        try:
+            manager.sendto(state.encode(), "\0" + path[1:] if path.startswith("@") else path)
+        except OSError:
+            return False
+    return True
 
 
 async def first_signal(tasks: Sequence[asyncio.Task[Any]]) -> int:
