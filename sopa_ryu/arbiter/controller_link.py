@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidStatus
 from sopa_ryu.channel import messages, protocol
 from sopa_ryu.channel.addresses import Addresses, Loss
 from sopa_ryu.channel.client import ControllerAddress
-from sopa_ryu.channel.messages import GapError, HostLink, Links, LowerTermError, ProtocolError, Snapshot
+from sopa_ryu.channel.messages import GapError, HostLink, HostLinks, LowerTermError, ProtocolError, Snapshot
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
 
@@ -139,7 +139,7 @@ class ControllerLink:
             LOG.error("message of the controller refused (%d so far): %s; the fabric stays as it was; check the versions of "
                       "controller and arbiter", self.refused, error)  # fmt: skip
             return self._ack()
-        if isinstance(message, Links):
+        if isinstance(message, HostLinks):
             return self._take_links(message)
         if term is not None:
             self.term = term
@@ -152,7 +152,7 @@ class ControllerLink:
         self._links = []
         return self._ack(links=0)
 
-    def _take_links(self, part: Links) -> str:
+    def _take_links(self, part: HostLinks) -> str:
         """Note a part of the hosts' links; return the answer, which asks for the next part."""
         if part.first != len(self._links):
             return self._ack()  # of what was asked before

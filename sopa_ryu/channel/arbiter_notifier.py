@@ -16,7 +16,7 @@ import msgspec
 from sopa_ryu.channel import protocol, texts
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.effects import Effect
-from sopa_ryu.channel.messages import MAX_LINKS, MAX_NUMBER, Ack, ArbiterReport, HostLink, Links, encode
+from sopa_ryu.channel.messages import MAX_LINKS, MAX_NUMBER, Ack, ArbiterReport, HostLink, HostLinks, encode
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.view import View
 from topologies import Clos, Host, Link
@@ -99,7 +99,7 @@ class ArbiterNotifier(Notifier):
         if text is None and session.phase is Phase.IDLE and self._asked is not None:
             first, self._asked, session.phase = self._asked, None, Phase.WRITING
             hosts = islice(self.tree.hosts(), first, first + MAX_LINKS)
-            text = encode(Links(first, tuple(self.link(Link(host, self.tree.edge_of(host))) for host in hosts)))
+            text = encode(HostLinks(first, tuple(self.link(Link(host, self.tree.edge_of(host))) for host in hosts)))
         return text
 
     def report(self) -> dict[str, Any] | None:

@@ -34,10 +34,6 @@ class ClientOptionError(RuntimeError):
     """The controller's URL is malformed, or a file for the connection cannot be read."""
 
 
-class SilentError(TimeoutError):
-    """The other end of a channel has not answered a ping in time."""
-
-
 def channel_url(controller: str, target: str) -> str:
     """Return the WebSocket URL of a controller's channel.
 
@@ -152,7 +148,7 @@ class ControllerAddress:
 
 @asynccontextmanager
 async def _watched(channel: ClientConnection, hosts: Callable[[], int]) -> AsyncIterator[None]:
-    """Ping the other end while the context lasts; `SilentError` if the channel was broken off because it did not answer."""
+    """Ping the other end while the context lasts; `TimeoutError` if the channel was broken off because it did not answer."""
     pinging = asyncio.create_task(_ping(channel, hosts))
     try:
         yield
@@ -176,7 +172,7 @@ async def _ping(channel: ClientConnection, hosts: Callable[[], int]) -> None:
             await asyncio.wait([answered], timeout=patience)
             if not answered.done():
                 channel.transport.abort()
-                raise SilentError(f"it has not answered a ping for {patience:g} s")
+                raise TimeoutError(f"it has not answered a ping for {patience:g} s")
         finally:
             answered.cancel()
         if not answered.result():

@@ -35,7 +35,7 @@ MAX_FATES = 256
 MAX_LABELS = 1024
 """Labels of a flow of one message."""
 MAX_LINKS = 1000
-"""Links of hosts of one message: the controller makes it in a few milliseconds."""
+"""HostLinks of hosts of one message: the controller makes it in a few milliseconds."""
 MAX_PROBLEM = 300
 BACK, LOST_OUT, LOST_BACK, LOST = range(4)
 """What became of a probe: it came back; it is lost on the way out, on the way back, on a way that is not known."""
@@ -257,14 +257,14 @@ class HostLink(NamedTuple):
     capacity: _Rate
 
 
-class Links(Struct, tag="links", frozen=True):
+class HostLinks(Struct, tag="links", frozen=True):
     """The links of hosts in the order of addresses, from one on: what an arbiter asks for (`Ack.links`). After the last, none."""
 
     first: Number
     links: Annotated[tuple[HostLink, ...], Meta(max_length=MAX_LINKS)]
 
 
-FromController = Snapshot | Delta | Ping | HostChange | Assignment | TraceRequest | Links
+FromController = Snapshot | Delta | Ping | HostChange | Assignment | TraceRequest | HostLinks
 _FROM_CONTROLLER: Decoder[FromController] = decoder(FromController)
 
 
@@ -314,7 +314,7 @@ class Ack(Struct, tag="ack", frozen=True):
     Attributes:
         mcs: The number of the list of hosts that run MCS that is in force, of an agent that runs it.
         report: The arbiter's.
-        links: The arbiter asks for `Links` from this host on.
+        links: The arbiter asks for `HostLinks` from this host on.
     """
 
     epoch: Number

@@ -19,7 +19,7 @@ from sopa_ryu.arbiter.controller_link import ControllerLink
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.addresses import Loss
 from sopa_ryu.channel.client import ControllerAddress
-from sopa_ryu.channel.messages import ArbiterReport, HostLink, Links, LowerTermError, encode
+from sopa_ryu.channel.messages import ArbiterReport, HostLink, HostLinks, LowerTermError, encode
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
 from sopa_ryu.runtime.service import notify
@@ -71,7 +71,7 @@ def test_it_asks_for_the_links_of_all_hosts_part_by_part() -> None:
     its, links = Followed(), [HostLink(float(number), None, 1e7) for number in range(16)]
 
     def part(first: int, count: int = 6) -> Any:
-        return its.hear(encode(Links(first, tuple(links[first : first + count])))).get("links")
+        return its.hear(encode(HostLinks(first, tuple(links[first : first + count])))).get("links")
 
     assert its.hear(protocol.snapshot(HEALTHY, None, None, 77))["links"] == 0
     assert [part(0), part(0), part(6), part(12)] == [6, None, 12, None]  # one that comes twice asks for nothing

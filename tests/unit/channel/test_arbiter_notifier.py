@@ -55,12 +55,12 @@ def test_it_gets_the_links_of_hosts_that_it_asks_for_after_what_is_new() -> None
     views.append(FAILED)
     assert its.received(session, protocol.ack(HEALTHY, 0, links=14), 1.0) == [Wake(session)]
     assert isinstance(from_controller(its.due(session, 1.0) or ""), messages.Delta)
-    assert from_controller(its.due(session, 1.0) or "") == messages.Links(14, ((3, None, 1), (3, None, 2)))
+    assert from_controller(its.due(session, 1.0) or "") == messages.HostLinks(14, ((3, None, 1), (3, None, 2)))
     assert its.due(session, 1.0) is None
     its.received(session, protocol.ack(FAILED, 0, links=1 << 32), 2.0)
     assert session.refused == 1
     its.received(session, protocol.ack(FAILED, 0, links=16), 2.0)
-    assert from_controller(its.due(session, 2.0) or "") == messages.Links(16, ())
+    assert from_controller(its.due(session, 2.0) or "") == messages.HostLinks(16, ())
 
 
 def test_an_agents_snapshot_is_none_for_an_arbiter_and_the_other_way_round() -> None:
