@@ -174,7 +174,7 @@ class Summary:
             if several:
                 even = min(tree.edges * self.tree.level_rate("edge"), size * rate)
                 switches = {pod: Switch(Level.AGGREGATION, pod, j) for pod in special}
-                limit = {pod: min(self.below(its), self.above(its)) for pod, its in switches.items()}
+                limit = {pod: min(self.below(switch), self.above(switch)) for pod, switch in switches.items()}
                 first = sum(limit[pod] for pod in limit if pod in some)
                 second = sum(limit[pod] for pod in limit if pod not in some)
                 carried = min(
@@ -210,7 +210,7 @@ class Summary:
             self._within(found["inter-rack"], alike, kinds[alike[0]])
         if tree.cores:
             self._between(found["inter-pod"], list(pods.values()), kinds)
-        return {kind: sorted(its.values()) for kind, its in found.items() if its}
+        return {kind: sorted(fewers.values()) for kind, fewers in found.items() if fewers}
 
     def _racks(self, pod: int) -> dict[frozenset[int], list[int]]:
         racks: dict[frozenset[int], list[int]] = defaultdict(list)

@@ -87,7 +87,7 @@ class Clock:
             return False
         self._contrary.clear()
         self._samples.append(sample)
-        self._best = min(self._samples, key=lambda its: its.error(now))
+        self._best = min(self._samples, key=lambda latest: latest.error(now))
         return True
 
     def _jumped(self, sample: Sample) -> bool:

@@ -108,12 +108,12 @@ def used_through(gate: Gate, now: int, pending: Iterable[Granted], used: Callabl
         used: Returns the bytes that were sent in a slot.
     """
     last, begun = gate.slot_at(now), gate.slot_at(now + gate.ahead_ns)
-    for its in pending:
-        if its.slot > begun:
+    for grant in pending:
+        if grant.slot > begun:
             break
-        if 2 * used(its.slot) <= its.budget:
-            return max(0, its.slot - 1)
-        last = its.slot
+        if 2 * used(grant.slot) <= grant.budget:
+            return max(0, grant.slot - 1)
+        last = grant.slot
     return max(0, last)
 
 
@@ -210,7 +210,7 @@ class Grants:
         first = grant.first_slot if closes or before is None else before.first_slot
         ahead = ahead_of(grant.slot_ns) if self.departure_times else 0
         self.gate = Gate(grant.slot_ns, offset, now + self.lease_ns, first, LATE_NS, ahead)
-        slots = [its for its in grant.entries if its.slot > current]
+        slots = [slot for slot in grant.entries if slot.slot > current]
         self.granted += len(grant.entries)
         self.late += len(grant.entries) - len(slots)
         return Orders(self.gate, slots, fresh, closes)

@@ -69,9 +69,9 @@ class CfrPrograms:
 
     def grant(self, slots: Iterable[Granted]) -> None:
         """Write granted slots, none of which has begun."""
-        for its in slots:
-            entry = _SLOT.pack(its.slot, int(its.destination), its.budget, 0, its.up1, its.up2, 0)
-            libbpf.update(self._slots, _KEY.pack(its.slot % SLOTS), entry)
+        for slot in slots:
+            entry = _SLOT.pack(slot.slot, int(slot.destination), slot.budget, 0, slot.up1, slot.up2, 0)
+            libbpf.update(self._slots, _KEY.pack(slot.slot % SLOTS), entry)
 
     def forget(self) -> None:
         """Remove all granted slots."""

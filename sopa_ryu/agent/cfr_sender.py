@@ -93,13 +93,13 @@ class SlotSender:
         with self._lock:
             if forget:
                 self._hosts.pop(programs, None)
-            its = self._hosts.setdefault(programs, _Host())
-            its.gate = gate
-            its.slots = deque(sorted({*its.slots, *slots}))
-            if self._thread is None and its.slots and not self._ended:
+            host = self._hosts.setdefault(programs, _Host())
+            host.gate = gate
+            host.slots = deque(sorted({*host.slots, *slots}))
+            if self._thread is None and host.slots and not self._ended:
                 self._thread = threading.Thread(target=self._run, name="slots", daemon=True)
                 self._thread.start()
-            due = its.due()
+            due = host.due()
             if due is not None and (self._waits_for is None or due < self._waits_for):
                 self._lock.notify()
 
@@ -143,7 +143,7 @@ class SlotSender:
     def _wait(self) -> int | None:
         """Wait, with the lock, until shortly before the next slot; return when it is due, or None at the end."""
         while not self._ended:
-            times = [due for its in self._hosts.values() if (due := its.due()) is not None]
+            times = [due for host in self._hosts.values() if (due := host.due()) is not None]
             self._waits_for = min(times, default=None)
             if not times:
                 self._lock.wait()
@@ -155,37 +155,37 @@ class SlotSender:
         return None
 
     def _prepare(self, traveller: Traveller, until: int) -> Iterator[tuple[Programs, _Host, int, int]]:
-        for programs, its in self._hosts.items():
-            due = its.due()
+        for programs, host in self._hosts.items():
+            due = host.due()
             if due is None or due > until:
                 continue
-            slot = its.slots.popleft()
+            slot = host.slots.popleft()
             try:
                 traveller.enter(programs.netns)
-                yield programs, its, slot, programs.sender.prepare()
+                yield programs, host, slot, programs.sender.prepare()
             except (BpfError, NetnsError, OSError) as error:
-                _report(its, error)
+                _report(host, error)
 
-    def _begin(self, programs: Programs, its: _Host, slot: int, iterator: int) -> None:
-        is_known = self._hosts.get(programs) is its
-        is_early = its.gate is not None and its.gate.due(slot) > time.monotonic_ns() + TOGETHER_NS
+    def _begin(self, programs: Programs, host: _Host, slot: int, iterator: int) -> None:
+        is_known = self._hosts.get(programs) is host
+        is_early = host.gate is not None and host.gate.due(slot) > time.monotonic_ns() + TOGETHER_NS
         if not is_known or is_early:  # it has left meanwhile, or has no departure times any more
             if is_known:
-                its.slots.appendleft(slot)
+                host.slots.appendleft(slot)
             with contextlib.suppress(OSError):
                 os.close(iterator)
             return
         try:
             programs.sender.run(iterator)
             self.begun += 1
-            its.problem = ""
+            host.problem = ""
         except (BpfError, OSError) as error:
-            _report(its, error)
+            _report(host, error)
 
 
-def _report(its: _Host, error: Exception) -> None:
-    if its.problem != str(error):
-        its.problem = str(error)
+def _report(host: _Host, error: Exception) -> None:
+    if host.problem != str(error):
+        host.problem = str(error)
         LOG.error(
             "a granted slot cannot be begun: %s; TCP sends in it only what acknowledgements happen to release; check dmesg, free",
             error,
@@ -193,8 +193,8 @@ def _report(its: _Host, error: Exception) -> None:
 
 
 def _sleep_until(due: int) -> None:
-    its = _Timespec(*divmod(due, _SECOND))
-    while _libc.clock_nanosleep(time.CLOCK_MONOTONIC, _ABSOLUTE, byref(its), None):
+    timespec = _Timespec(*divmod(due, _SECOND))
+    while _libc.clock_nanosleep(time.CLOCK_MONOTONIC, _ABSOLUTE, byref(timespec), None):
         pass  # interrupted by a signal
 
 

@@ -26,19 +26,23 @@ def instead_of_fq(tree: Sequence[Qdisc]) -> str:
     >>> instead_of_fq([Qdisc("mq", 0, ROOT), Qdisc("fq", 0, 1), Qdisc("fq", 0, 2)])
     ''
     """
-    roots = [its for its in tree if its.parent == ROOT]
+    roots = [qdisc for qdisc in tree if qdisc.parent == ROOT]
     return _other(roots[0], tree) if roots else "no qdisc"
 
 
 def _other(qdisc: Qdisc, tree: Sequence[Qdisc]) -> str:
     if qdisc.kind == FQ:
         return ""
-    below = [its for its in tree if its is not qdisc and its.parent != ROOT and its.parent & _NUMBER == qdisc.handle]
+    below = [
+        current
+        for current in tree
+        if current is not qdisc and current.parent != ROOT and current.parent & _NUMBER == qdisc.handle
+    ]
     if qdisc.kind not in _HANDS_ON or not below or (not qdisc.handle and qdisc.parent != ROOT):
         return qdisc.kind
-    if qdisc.kind == HTB and not any(its.parent == qdisc.default_class for its in below):
+    if qdisc.kind == HTB and not any(current.parent == qdisc.default_class for current in below):
         return f"{HTB} without a default class"  # what no filter has given a class is not queued in any
-    return next(filter(None, (_other(its, tree) for its in below)), "")
+    return next(filter(None, (_other(current, tree) for current in below)), "")
 
 
 class DepartureTimes:

@@ -118,17 +118,17 @@ class Labeller:
         self._filters.find()
         self._object.load()
         try:
-            its = self._object
-            self.tables = PathTables(its.map_fd(_TABLES_MAP), its.map_fd(_ACTIVE_MAP))
-            self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
+            bpf_object = self._object
+            self.tables = PathTables(bpf_object.map_fd(_TABLES_MAP), bpf_object.map_fd(_ACTIVE_MAP))
+            self.counted = Counters(bpf_object.map_fd("counters"), bpf_object.map_fd("path_packets"))
             self.follow(self.fabric_mtu, self.cut_by)
             if self._mcs_options is not None:
-                self.mcs = McsPrograms(its, self._mcs_options, self.netns)
+                self.mcs = McsPrograms(bpf_object, self._mcs_options, self.netns)
             if self._is_timed:
-                self.cfr = CfrPrograms(its, self.netns)
+                self.cfr = CfrPrograms(bpf_object, self.netns)
             if self._mcs_options is None or self._mcs_options.kind is ChannelKind.PATHS:
-                again = its.map_fd("again") if self._mcs_options is None else None
-                self.own = OwnTraffic(again, its.map_fd("busy"))
+                again = bpf_object.map_fd("again") if self._mcs_options is None else None
+                self.own = OwnTraffic(again, bpf_object.map_fd("busy"))
             if self._probe_ends is not None:
                 self.probes = ProbeProgram(self._probe_ends)
         except BaseException:

@@ -169,13 +169,13 @@ class _Fabric(ctypes.Structure):
     )
 
 
-def _fabric(its: Capacities) -> _Fabric:
-    shape = its.shape
+def _fabric(capacities: Capacities) -> _Fabric:
+    shape = capacities.shape
     racks = shape.pods * shape.edges
     lengths = (racks * shape.hosts, racks * shape.aggregations, shape.pods * shape.cores)
-    if tuple(map(len, its[1:])) != lengths:
-        raise AllocationError(f"a fabric of {shape} has {lengths} links, not {tuple(map(len, its[1:]))}")
-    return _Fabric(*shape, its.host, its.edge_uplink, its.aggregation_uplink)
+    if tuple(map(len, capacities[1:])) != lengths:
+        raise AllocationError(f"a fabric of {shape} has {lengths} links, not {tuple(map(len, capacities[1:]))}")
+    return _Fabric(*shape, capacities.host, capacities.edge_uplink, capacities.aggregation_uplink)
 
 
 @cache

@@ -203,7 +203,7 @@ class Schedule:
     def load(self, loads: Mapping[int, Load]) -> None:
         """Reserve cells in every batch for these hosts, by number, unless they take part."""
         self._loads = loads
-        self._reserved = {index: its for index, its in self._reserved.items() if index in loads}
+        self._reserved = {index: reservation for index, reservation in self._reserved.items() if index in loads}
 
     # -- from the hosts -------------------------------------------------------------------------------------------------
 

@@ -72,13 +72,13 @@ class HandedMcsHosts(McsHosts):
         self._lists = {}
         self._is_open, self._opened_at, self._greeted, self._number = True, None, False, 0
         # who has ended is said again: the same leader may take it for lost, with the channel before
-        ended = {host: its for host, its in self._events.items() if its.what in (What.LEFT, What.NONE)}
-        for its in ended.values():
-            its.number = 0
+        ended = {host: event for host, event in self._events.items() if event.what in (What.LEFT, What.NONE)}
+        for event in ended.values():
+            event.number = 0
         self._events = ended
         for variant, listed in self._listed.items():
             if may_be_handed(variant):
-                held = (host for host, its in listed.items() if its.holder is not None)
+                held = (host for host, entry in listed.items() if entry.holder is not None)
                 self._events.update({host: _Event(What.HERE, variant) for host in held})
 
     def ended(self) -> None:
@@ -88,13 +88,13 @@ class HandedMcsHosts(McsHosts):
     def follow(self, news: McsLists) -> None:
         """Take the leader's lists."""
         self._greeted = self._follows = True
-        for host in [host for host, its in self._events.items() if 0 < its.number <= news.heard]:
+        for host in [host for host, event in self._events.items() if 0 < event.number <= news.heard]:
             del self._events[host]
         for version, added, removed in news.lists:
             variant, gone = Variant(version, ChannelKind.PATHS), self._named(removed)
-            its = self._lists.setdefault(variant, set())
-            its.difference_update(gone)
-            its.update(self._named(added))
+            addresses = self._lists.setdefault(variant, set())
+            addresses.difference_update(gone)
+            addresses.update(self._named(added))
             if variant in self._kept:
                 self._kept[variant].difference_update(gone)
         if news.complete:
@@ -104,18 +104,18 @@ class HandedMcsHosts(McsHosts):
 
     def take(self) -> McsEvents | None:
         """Return what the leader is told next; None if there is nothing, or it does not speak of MCS."""
-        new = list(islice(((host, its) for host, its in self._events.items() if not its.number), MAX_HOSTS))
+        new = list(islice(((host, event) for host, event in self._events.items() if not event.number), MAX_HOSTS))
         if not self._greeted or not new:
             return None
         self._number += 1
         here: dict[int, list[int]] = {}
         rest: dict[What, list[int]] = {What.LOST: [], What.LEFT: [], What.NONE: []}
-        for host, its in new:
-            its.number = self._number
-            if its.variant is not None and its.what is What.HERE:
-                here.setdefault(its.variant.version, []).append(self._places[host])
+        for host, event in new:
+            event.number = self._number
+            if event.variant is not None and event.what is What.HERE:
+                here.setdefault(event.variant.version, []).append(self._places[host])
             else:
-                rest[its.what].append(self._places[host])
+                rest[event.what].append(self._places[host])
         begun = tuple(McsBegun(version, tuple(places)) for version, places in sorted(here.items()))
         return McsEvents(self._number, begun, *(tuple(rest[what]) for what in (What.LOST, What.LEFT, What.NONE)))
 
@@ -133,8 +133,8 @@ class HandedMcsHosts(McsHosts):
         """Note that an agent has acknowledged a version of the fabric, and the list of that number."""
         variant = session.variant
         if variant is not None and may_be_handed(variant):
-            its = self._listed.get(variant, {}).get(session.host)
-            new = its is None or its.holder is not session
+            entry = self._listed.get(variant, {}).get(session.host)
+            new = entry is None or entry.holder is not session
             # a leader may have taken the claim of a relay that had not noticed that the agent was gone
             if new or (self._follows and not self._has(variant, session.host, address)):
                 self._note(session.host, What.HERE, variant)
@@ -144,8 +144,8 @@ class HandedMcsHosts(McsHosts):
         """Note that a session has ended; ``left`` if its agent has said so."""
         variant = session.variant
         if variant is not None and may_be_handed(variant):
-            its = self._listed.get(variant, {}).get(session.host)
-            if its is not None and its.holder is session:
+            entry = self._listed.get(variant, {}).get(session.host)
+            if entry is not None and entry.holder is session:
                 self._note(session.host, What.LEFT if left else What.LOST)
         elif (event := self._events.get(session.host)) is not None and event.what is What.NONE:
             self._note(session.host, What.LEFT)  # which counts less than what another relay says by now
@@ -157,10 +157,10 @@ class HandedMcsHosts(McsHosts):
             self._opened_at = now
         if self._opened_at is not None and not self._greeted and now - self._opened_at >= SETTLE_SECONDS:
             self._fall_back()
-        for host, its in list(self._events.items()):
-            if its.what is What.LOST and its.at is None:
-                its.at = now
-            elif its.at is not None and now - its.at >= LOST_SECONDS:
+        for host, event in list(self._events.items()):
+            if event.what is What.LOST and event.at is None:
+                event.at = now
+            elif event.at is not None and now - event.at >= LOST_SECONDS:
                 self._note(host, What.LEFT)
         return super().tick(now, sessions)
 
@@ -176,18 +176,18 @@ class HandedMcsHosts(McsHosts):
 
     def _has(self, variant: Variant, host: Host, address: IPv4Address) -> bool:
         """Tell whether a host is in the leader's list of a variant, or the leader is to be told of it."""
-        if (its := self._events.get(host)) is not None and its.what is not What.LOST:
-            return its.what is What.HERE and its.variant == variant
+        if (event := self._events.get(host)) is not None and event.what is not What.LOST:
+            return event.what is What.HERE and event.variant == variant
         return address in self._lists.get(variant, ()) or address in self._kept.get(variant, ())
 
     def _present(self, variant: Variant) -> set[IPv4Address]:
         """Return the leader's list of a variant with what it has not heard yet."""
         hosts = self._lists.get(variant, set()) | self._kept.get(variant, set())
-        for host, its in self._events.items():
+        for host, event in self._events.items():
             address = self._tree.ip(host)
-            if its.what is What.HERE and its.variant == variant:
+            if event.what is What.HERE and event.variant == variant:
                 hosts.add(address)
-            elif its.what is not What.LOST:
+            elif event.what is not What.LOST:
                 hosts.discard(address)
         return hosts
 

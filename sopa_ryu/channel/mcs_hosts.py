@@ -100,25 +100,25 @@ class McsHosts:
 
     def hold(self, holder: Holder, variant: Variant, host: Host, address: IPv4Address) -> None:
         """Note that a host runs a variant, and what its agent is connected to: nothing else holds it any more."""
-        its = self._listed.setdefault(variant, {}).get(host)
-        if its is None:
+        entry = self._listed.setdefault(variant, {}).get(host)
+        if entry is None:
             self._listed[variant][host] = Listed(address, holder)
             self._changed.add(variant)
         else:
-            its.holder, its.lost_at = holder, None
+            entry.holder, entry.lost_at = holder, None
 
     def lose(self, holder: Holder, host: Host) -> None:
         """Note that a holder has lost the channel of a host's agent: the host stays listed for a while."""
         for listed in self._listed.values():
-            its = listed.get(host)
-            if its is not None and its.holder is holder:
-                its.holder = None
+            entry = listed.get(host)
+            if entry is not None and entry.holder is holder:
+                entry.holder = None
 
     def leave(self, holder: Holder, host: Host) -> None:
         """Note that a host's agent has ended and said so, unless something else holds the host by now."""
         for variant, listed in self._listed.items():
-            its = listed.get(host)
-            if its is not None and its.holder in (holder, None):
+            entry = listed.get(host)
+            if entry is not None and entry.holder in (holder, None):
                 self._remove(variant, host)
 
     def remove(self, host: Host, *, unless: Variant | None = None) -> None:
@@ -130,15 +130,15 @@ class McsHosts:
     def lose_all(self, holder: Holder) -> None:
         """Note that a relay's channel is lost."""
         for listed in self._listed.values():
-            for its in listed.values():
-                if its.holder is holder:
-                    its.holder = None
+            for entry in listed.values():
+                if entry.holder is holder:
+                    entry.holder = None
 
     def lists(self, kind: ChannelKind) -> dict[Variant, HostList] | None:
         """Return the present lists of a kind; None while they lack what has been noted since they were made."""
         if any(variant.kind == kind for variant in self._changed):
             return None
-        return {variant: its for variant, its in self._published.items() if variant.kind == kind}
+        return {variant: host_list for variant, host_list in self._published.items() if variant.kind == kind}
 
     @property
     def is_complete(self) -> bool:
@@ -172,8 +172,8 @@ class McsHosts:
         """Return the list that a session's snapshot has, and note that it is sent; None if its agent does not run MCS."""
         if session.variant is None:
             return None
-        its = self._current(session.variant)
-        self._note_sent(session, its if len(its.hosts) <= MAX_IN_SNAPSHOT else _TO_FOLLOW, now)
+        host_list = self._current(session.variant)
+        self._note_sent(session, host_list if len(host_list.hosts) <= MAX_IN_SNAPSHOT else _TO_FOLLOW, now)
         return session.mcs_sent
 
     def due(self, session: AgentSession, now: float) -> str | None:
@@ -190,8 +190,8 @@ class McsHosts:
         self._note_sent(session, after, now)
         return self._texts[key]
 
-    def _note_sent(self, session: AgentSession, its: HostList, now: float) -> None:
-        session.mcs_sent, session.mcs_sent_at = its, now
+    def _note_sent(self, session: AgentSession, host_list: HostList, now: float) -> None:
+        session.mcs_sent, session.mcs_sent_at = host_list, now
 
     def _current(self, variant: Variant) -> HostList:
         return self._published.get(variant) or HostList(0, frozenset(), 0, self._is_complete(variant))
@@ -208,10 +208,10 @@ class McsHosts:
 
     def _drop_lost(self, now: float) -> None:
         for variant, listed in self._listed.items():
-            for host, its in list(listed.items()):
-                if its.holder is None and its.lost_at is None:
-                    its.lost_at = now
-                elif its.lost_at is not None and now - its.lost_at >= LOST_SECONDS:
+            for host, entry in list(listed.items()):
+                if entry.holder is None and entry.lost_at is None:
+                    entry.lost_at = now
+                elif entry.lost_at is not None and now - entry.lost_at >= LOST_SECONDS:
                     self._remove(variant, host)
 
     def _hosts(self, variant: Variant, chosen: frozenset[IPv4Address], now: float) -> frozenset[IPv4Address]:
@@ -221,26 +221,26 @@ class McsHosts:
     def _publish(self, variant: Variant, now: float) -> bool:
         """Make a new list of a variant if there is something to say; return True if so."""
         before = self._current(variant)
-        chosen = [its for its in self._listed[variant].values() if self._belongs(its, variant, before, now)]
-        hosts = self._hosts(variant, frozenset(its.address for its in chosen), now)
+        chosen = [entry for entry in self._listed[variant].values() if self._belongs(entry, variant, before, now)]
+        hosts = self._hosts(variant, frozenset(entry.address for entry in chosen), now)
         complete = self._is_complete(variant)
         known = self._known(variant, chosen, before.number)
         by_ports = variant.kind == ChannelKind.PORTS
-        waited_for = by_ports and any(its.since == 0 or before.known < its.since <= known for its in chosen)
+        waited_for = by_ports and any(entry.since == 0 or before.known < entry.since <= known for entry in chosen)
         if before.number and hosts == before.hosts and before.complete == complete and not waited_for:
             return False
         number = before.number + 1
-        for its in self._listed[variant].values():
-            its.since = (its.since or number) if its.address in hosts else 0
+        for entry in self._listed[variant].values():
+            entry.since = (entry.since or number) if entry.address in hosts else 0
         self._published[variant] = HostList(number, hosts, known, complete)
         self._texts = {key: text for key, text in self._texts.items() if key[0] != variant}
         return True
 
-    def _belongs(self, its: Listed, variant: Variant, before: HostList, now: float) -> bool:
+    def _belongs(self, entry: Listed, variant: Variant, before: HostList, now: float) -> bool:
         """Return True if a host is to be scattered to: by ports, only if it knows all that may do that, and answers."""
         if variant.kind != ChannelKind.PORTS:
             return True
-        session = its.session
+        session = entry.session
         if session is None or session.mcs_acknowledged < before.known:
             return False
         sent = session.mcs_sent
@@ -251,7 +251,7 @@ class McsHosts:
         """Return the latest list that all these know; where nothing depends on it, the latest."""
         if variant.kind != ChannelKind.PORTS:
             return number
-        return min([number, *(its.session.mcs_acknowledged for its in chosen if its.session is not None)])
+        return min([number, *(entry.session.mcs_acknowledged for entry in chosen if entry.session is not None)])
 
 
 _TO_FOLLOW = HostList(0, frozenset(), 0, False)

@@ -289,8 +289,10 @@ class Feed:
         if self._rest is not None:
             return True  # the lists before are still on their way
         state = self.heard, complete
-        numbers = {variant: its.number for variant, its in lists.items()}
-        if state == self._sent_state and numbers == {variant: its.number for variant, its in self._sent.items()}:
+        numbers = {variant: host_list.number for variant, host_list in lists.items()}
+        if state == self._sent_state and numbers == {
+            variant: host_list.number for variant, host_list in self._sent.items()
+        }:
             self._due = None
         else:
             self._due = dict(lists), state
@@ -315,14 +317,14 @@ class Feed:
 
     def _changes(self, lists: Mapping[Variant, HostList]) -> Iterator[tuple[int, bool, IPv4Address]]:
         for variant in lists.keys() | self._sent.keys():
-            before, after = (_hosts(its.get(variant)) for its in (self._sent, lists))
+            before, after = (_hosts(host_lists.get(variant)) for host_lists in (self._sent, lists))
             if before is not after and may_be_handed(variant):
                 yield from ((variant.version, True, host) for host in after - before)
                 yield from ((variant.version, False, host) for host in before - after)
 
 
-def _hosts(its: HostList | None) -> frozenset[IPv4Address]:
-    return frozenset() if its is None else its.hosts
+def _hosts(host_list: HostList | None) -> frozenset[IPv4Address]:
+    return frozenset() if host_list is None else host_list.hosts
 
 
 # -- reports, which are bytes --------------------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ def write_demand(demand: Demand, token: str) -> bytes:
     True
     """
     body = _DEMAND_BODY.pack(demand.run, demand.sent_at, demand.through)
-    entries = b"".join(_WANTED.pack(int(its.destination), its.wanted, its.sent) for its in demand.entries)
+    entries = b"".join(_WANTED.pack(int(wanted.destination), wanted.wanted, wanted.sent) for wanted in demand.entries)
     return _write(_DEMAND, demand, body + entries, token)
 
 
@@ -141,8 +141,8 @@ def write_grant(grant: Grant, token: str) -> bytes:
         grant.sent_at,
     )
     entries = b"".join(
-        _GRANTED.pack(its.slot - grant.first_slot, its.up1, its.up2, int(its.destination), its.budget)
-        for its in grant.entries
+        _GRANTED.pack(slot.slot - grant.first_slot, slot.up1, slot.up2, int(slot.destination), slot.budget)
+        for slot in grant.entries
     )
     return _write(_GRANT, grant, body + entries, token)
 

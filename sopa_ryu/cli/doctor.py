@@ -171,12 +171,12 @@ def _check_parsers(tree: Clos, setup: SwitchSetup) -> Iterator[Finding]:
             continue
         start = f"systemctl enable --now sopa-parser@{name}"
         try:
-            its = edge_parser.status(Interface(name))
+            status = edge_parser.status(Interface(name))
         except (BpfError, NetnsError) as error:
             yield Finding(False, f"{setup.bridge}: {error}", start)
             continue
-        there = "attached" if its else "not attached: labels are not seen"
-        yield Finding(its is not None, f"{setup.bridge}: parser at {name} {there}", start)
+        there = "attached" if status else "not attached: labels are not seen"
+        yield Finding(status is not None, f"{setup.bridge}: parser at {name} {there}", start)
 
 
 # -- a controller -----------------------------------------------------------------------------------------------------

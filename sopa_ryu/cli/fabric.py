@@ -61,7 +61,9 @@ def check(file: Path, as_json: bool) -> None:
         found = read_file(file)
     except FabricFileError as error:
         if as_json:
-            click.echo(json.dumps({"file": str(file), "problems": [its._asdict() for its in error.problems]}, indent=1))
+            click.echo(
+                json.dumps({"file": str(file), "problems": [problem._asdict() for problem in error.problems]}, indent=1)
+            )
         else:
             click.echo(str(error), err=True)
         sys.exit(NOT_RIGHT)
@@ -116,7 +118,7 @@ def _numbers(summary: Summary) -> dict[str, Any]:
             for level in _uplinked(tree)
         },
         "bisection": bisection and bisection._asdict(),
-        "paths": paths and {kind: [its._asdict() for its in counts] for kind, counts in paths.items()},
+        "paths": paths and {kind: [fewer._asdict() for fewer in counts] for kind, counts in paths.items()},
         "addresses": dict(zip(("first", "last"), map(str, _addresses(tree)), strict=True)),
         "gateways": [tree.name(host) for host in tree.gateways],
         "no_label": [tree.name(host) for host in sorted(tree.no_label)],
@@ -181,8 +183,8 @@ def _lines(file: Path, summary: Summary) -> Iterator[str]:
         yield _row("candidate paths", "not counted: too many racks differ")
     for kind, counts in (paths or {}).items():
         yield _row("candidate paths", f"{_paths(counts)} {_NAMES[kind] if tree.cores else 'between racks'}")
-        for its in [one for one in counts if one.paths < counts[-1].paths][:LISTED]:
-            yield _row("", f"{its.paths}: {its.pairs} pairs of racks, as {' and '.join(its.example)}")
+        for fewer in [one for one in counts if one.paths < counts[-1].paths][:LISTED]:
+            yield _row("", f"{fewer.paths}: {fewer.pairs} pairs of racks, as {' and '.join(fewer.example)}")
     first, last = _addresses(tree)
     yield _row("addresses", f"{first} to {last}; 10.POD.EDGE.0/24 for each rack, .1 is its gateway")
     yield _row("gateways", _hosts(tree, list(tree.gateways)))

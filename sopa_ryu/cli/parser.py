@@ -88,13 +88,13 @@ def status(interfaces: tuple[str, ...], as_json: bool) -> None:
 
     found = dict(zip(interfaces, _for_all(interfaces, edge_parser.status), strict=True))
     if as_json:
-        click.echo(json.dumps({name: _object(its) for name, its in found.items()}, indent=1))
+        click.echo(json.dumps({name: _object(state) for name, state in found.items()}, indent=1))
     else:
         names = [seen.name.lower() for seen in edge_parser.Seen]
         table = new_table("interface", "mode", *names, right=tuple(names))
-        for name, its in found.items():
-            counts = [its.counters[seen] for seen in names] if its else [None] * len(names)
-            add(table, name, (its.mode or "several") if its else "none", *counts)
+        for name, state in found.items():
+            counts = [state.counters[seen] for seen in names] if state else [None] * len(names)
+            add(table, name, (state.mode or "several") if state else "none", *counts)
         show(table)
     sys.exit(0 if all(found.values()) else 1)
 

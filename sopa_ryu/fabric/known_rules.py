@@ -66,8 +66,8 @@ class KnownRules:
                 found = self._found[switch] = made, list(self._unfollowed_by(switch, made, failures))
             yield from found[1]
 
-    def _unfollowed_by(self, switch: Switch, its: tuple[Failures, ...], failures: Failures) -> Iterator[Link]:
-        old = [made for made in its if made and dict(made) != dict(failures)]
+    def _unfollowed_by(self, switch: Switch, faults: tuple[Failures, ...], failures: Failures) -> Iterator[Link]:
+        old = [made for made in faults if made and dict(made) != dict(failures)]
         if not old or switch.level is Level.CORE or not failures.alive(switch):
             return
         now = allowed_uplinks(self._tree, switch, failures)

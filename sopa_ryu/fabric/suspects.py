@@ -43,7 +43,7 @@ class Suspected(NamedTuple):
 
 @dataclass
 class _Known:
-    its: Suspected
+    suspect: Suspected
     seen: int = 1
     missed: int = 0
     told: bool = False
@@ -84,21 +84,21 @@ class Caretaker:
         drain: list[str] = []
         self._note(suspects, lines)
         self._drained &= failures.keys()
-        for its in self._known.values():
-            name = its.its.name
-            if its.seen < CONFIRMED or its.is_drained or name in failures:
+        for record in self._known.values():
+            name = record.suspect.name
+            if record.seen < CONFIRMED or record.is_drained or name in failures:
                 continue
-            refused = self._refusal(its.its, failures)
+            refused = self._refusal(record.suspect, failures)
             if refused is None:
                 self.taken += 1
                 drain.append(name)
                 self._drained.add(name)
-                its.is_drained = True
+                record.is_drained = True
                 failures = failures.with_failed(name)
-            if not its.told or its.refused != refused or its.is_drained:
-                its.refused = refused
-                lines.append(Line(True, self._text(its)))
-                its.told = True
+            if not record.told or record.refused != refused or record.is_drained:
+                record.refused = refused
+                lines.append(Line(True, self._text(record)))
+                record.told = True
         return Decision(drain, lines)
 
     def action(self, name: str) -> str | None:
@@ -107,40 +107,43 @@ class Caretaker:
 
     def confirmed(self) -> list[Suspected]:
         """Return the suspects that several evaluations agree on."""
-        return [known.its for known in self._known.values() if known.seen >= CONFIRMED]
+        return [known.suspect for known in self._known.values() if known.seen >= CONFIRMED]
 
     def _note(self, suspects: list[Suspected], lines: list[Line]) -> None:
-        found = {(its.name, its.down): its for its in suspects}
-        for key, its in found.items():
+        found = {(suspect.name, suspect.down): suspect for suspect in suspects}
+        for key, suspect in found.items():
             known = self._known.get(key)
             if known is None:
-                self._known[key] = _Known(its)
+                self._known[key] = _Known(suspect)
             else:
-                known.its, known.seen, known.missed = its, known.seen + 1, 0
+                known.suspect, known.seen, known.missed = suspect, known.seen + 1, 0
         for key in [key for key in self._known if key not in found]:
             known = self._known[key]
             known.missed += 1
             if known.seen < CONFIRMED or known.missed >= LOST_SIGHT:
                 del self._known[key]
                 if known.told and not known.is_drained:
-                    lines.append(Line(False, f"link {known.its.name} loses no more packets {known.its.direction}"))
+                    lines.append(
+                        Line(False, f"link {known.suspect.name} loses no more packets {known.suspect.direction}")
+                    )
 
-    def _refusal(self, its: Suspected, failures: Failures) -> str | None:
+    def _refusal(self, suspect: Suspected, failures: Failures) -> str | None:
         """Return why a suspect is not taken out of use; None if it is."""
         if self.policy is Policy.WARN:
             return "it stays in use (--sopa-suspect warn)"
-        if its.confidence < SURE:
+        if suspect.confidence < SURE:
             return f"it stays in use, below a certainty of {SURE:.0%}"
         if len(self._drained) >= MOST_DRAINED:
             return f"it stays in use, as {MOST_DRAINED} links are drained for losing packets already"
-        return needed(self.tree, failures, its.name)
+        return needed(self.tree, failures, suspect.name)
 
     def _text(self, known: _Known) -> str:
-        its = known.its
-        what = f"it is drained until sopa restore {its.name}" if known.is_drained else known.refused
+        suspect = known.suspect
+        what = f"it is drained until sopa restore {suspect.name}" if known.is_drained else known.refused
         return (
-            f"link {its.name} loses {its.loss:.2%} of the packets {its.direction} (certainty {certainty(its.confidence)}, losses "
-            f"reported by {its.hosts} hosts): {what}; check its optics, cable and ports"
+            f"link {suspect.name} loses {suspect.loss:.2%} of the packets {suspect.direction} "
+            f"(certainty {certainty(suspect.confidence)}, losses reported by {suspect.hosts} hosts): {what}; "
+            "check its optics, cable and ports"
         )
 
 

@@ -233,44 +233,44 @@ def estimate(elements: Elements, lost: Losses, crossings: Floats, least: float) 
         crossings: Of each element in the same time.
         least: The logarithm of the likelihood ratio, as of `threshold`.
     """
-    its = _Fit(elements, lost, crossings)
+    fit = _Fit(elements, lost, crossings)
     if not len(lost.counts):
         return Estimate(np.zeros(elements.total), [], LINK_FLOOR)
     for _ in range(ROUNDS):
-        score, share = its.scores(its.rates())
-        score[its.active] = 0.0
-        best = its.ways[np.arange(len(its.counts)), score[its.ways].argmax(axis=1)]
-        won = np.bincount(best, its.counts, elements.total + 1)
-        seen = np.bincount(its.flat, its.spread, elements.total + 1)
+        score, share = fit.scores(fit.rates())
+        score[fit.active] = 0.0
+        best = fit.ways[np.arange(len(fit.counts)), score[fit.ways].argmax(axis=1)]
+        won = np.bincount(best, fit.counts, elements.total + 1)
+        seen = np.bincount(fit.flat, fit.spread, elements.total + 1)
         chosen = np.flatnonzero((score >= least) & (won >= 0.5 * seen))
-        chosen = chosen[np.argsort(-score[chosen])][: max(0, MAX_EXPLAINING - len(its.active))]
+        chosen = chosen[np.argsort(-score[chosen])][: max(0, MAX_EXPLAINING - len(fit.active))]
         if not len(chosen):
             break
-        its.active += chosen.tolist()
-        its.shares[chosen] = np.minimum(share[chosen], MAX_SHARE)
-        its.fit()
-        its.raise_background()
-        its.prune(least)
-    its.fit()
-    its.simplify(least)
-    certain = its.choose_sides(_sides(elements, its))
+        fit.active += chosen.tolist()
+        fit.shares[chosen] = np.minimum(share[chosen], MAX_SHARE)
+        fit.fit()
+        fit.raise_background()
+        fit.prune(least)
+    fit.fit()
+    fit.simplify(least)
+    certain = fit.choose_sides(_sides(elements, fit))
     suspects = [
         found._replace(confidence=min(found.confidence, certain.get(element, 1.0)))
-        for element in its.active
-        if element < its.directed and (found := _suspect(its, lost, element))
+        for element in fit.active
+        if element < fit.directed and (found := _suspect(fit, lost, element))
     ]
-    per_row = np.repeat(its.counts / its.rates(), COLUMNS)
-    losing = np.bincount(its.flat, per_row * its.shares[its.flat], elements.total + 1) / its.crossings
+    per_row = np.repeat(fit.counts / fit.rates(), COLUMNS)
+    losing = np.bincount(fit.flat, per_row * fit.shares[fit.flat], elements.total + 1) / fit.crossings
     suspects.sort(key=lambda one: (-one.confidence, -one.loss, one.link))
-    return Estimate(np.minimum(losing[: elements.total], 1.0), suspects, float(its.floor[0]))
+    return Estimate(np.minimum(losing[: elements.total], 1.0), suspects, float(fit.floor[0]))
 
 
-def _sides(elements: Elements, its: _Fit) -> list[tuple[list[int], list[int]]]:
+def _sides(elements: Elements, fit: _Fit) -> list[tuple[list[int], list[int]]]:
     """Return the links below and above each aggregation switch that has active ones, by direction, as far as they are crossed."""
     tree, size, cores = elements.tree, elements.links, elements.tree.cores_of_group
     switches = set()
-    for element in its.active:
-        if element < its.directed:
+    for element in fit.active:
+        if element < fit.directed:
             link, down = element % size, element >= size
             if link < elements.lower:
                 switches.add((link // tree.aggregations // tree.edges, link % tree.aggregations, down))
@@ -280,36 +280,36 @@ def _sides(elements: Elements, its: _Fit) -> list[tuple[list[int], list[int]]]:
     for pod, j, down in sorted(switches):
         below = [(pod * tree.edges + edge) * tree.aggregations + j for edge in range(tree.edges)]
         above = [elements.lower + (pod * tree.aggregations + j) * cores + i for i in range(cores)]
-        sides = [[link + size * down for link in side if np.isfinite(its.crossings[link])] for side in (below, above)]
+        sides = [[link + size * down for link in side if np.isfinite(fit.crossings[link])] for side in (below, above)]
         if min(map(len, sides)) <= MAX_SIDE:
             found.append((sides[0], sides[1]))
     return found
 
 
-def _suspect(its: _Fit, lost: Losses, element: int) -> Suspect | None:
+def _suspect(fit: _Fit, lost: Losses, element: int) -> Suspect | None:
     """Return an active link direction with its certainty; None if too few hosts or moments speak for it."""
-    size = its.directed // 2
-    rates = its.rates()
-    rows = (its.ways == element).any(axis=1)
-    mine = rows & (its.shares[element] >= 0.5 * rates)
-    by_host = np.sort(np.bincount(lost.hosts[mine], its.counts[mine]))[::-1]
+    size = fit.directed // 2
+    rates = fit.rates()
+    rows = (fit.ways == element).any(axis=1)
+    mine = rows & (fit.shares[element] >= 0.5 * rates)
+    by_host = np.sort(np.bincount(lost.hosts[mine], fit.counts[mine]))[::-1]
     hosts = int((by_host > 0).sum())
     slots = len(np.unique(lost.slots[mine]))
     if hosts < MIN_HOSTS or slots < MIN_SLOTS or by_host[2:].sum() < OTHERS * by_host.sum():
         return None
-    without = rates - np.where(rows, its.shares[element] - its.floor[element], 0.0)
-    score, _ = its.scores(np.maximum(without, 1e-12))
-    others = [other for other in its.active if other != element]
+    without = rates - np.where(rows, fit.shares[element] - fit.floor[element], 0.0)
+    score, _ = fit.scores(np.maximum(without, 1e-12))
+    others = [other for other in fit.active if other != element]
     score[others] = 0.0
-    score = np.exp(np.clip(score[np.unique(its.ways[rows])] - score[element], -700, 50))
-    where = np.unique(its.ways[rows])
-    certain = 1.0 / float(score[where != its.total].sum())
-    reverse = (element + size) % its.directed
+    score = np.exp(np.clip(score[np.unique(fit.ways[rows])] - score[element], -700, 50))
+    where = np.unique(fit.ways[rows])
+    certain = 1.0 / float(score[where != fit.total].sum())
+    reverse = (element + size) % fit.directed
     both = certain * (1.0 + float(score[where == reverse].sum()))
     down: bool | None = element >= size
     if certain < ALMOST_SURE <= both:
         down = None
-    share = min(1.0, float(its.shares[element]))
+    share = min(1.0, float(fit.shares[element]))
     return Suspect(element % size, down, share, min(1.0, both if down is None else certain), hosts)
 
 

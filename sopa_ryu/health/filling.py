@@ -180,13 +180,13 @@ class _Filler:
 
 def filled(elements: Elements, made: Ints, low: Bools, high: Bools, needs: Demand) -> Ints:
     """Return these lanes and those that fill up what links lack, as far as others bear it."""
-    its, tree = _Filler(elements, made, low, high, needs), elements.tree
+    filler, tree = _Filler(elements, made, low, high, needs), elements.tree
     for j in range(tree.aggregations):
         for i in range(tree.cores_of_group if tree.pods > 1 else 0):
-            its.at_core(j, i)
+            filler.at_core(j, i)
     for p in range(tree.pods):
         for j in range(tree.aggregations):
-            its.at_aggregation(p, j)
-    if not its.added:
+            filler.at_aggregation(p, j)
+    if not filler.added:
         return made
-    return np.concatenate((made, np.array(its.added, np.int64).T), axis=1)
+    return np.concatenate((made, np.array(filler.added, np.int64).T), axis=1)

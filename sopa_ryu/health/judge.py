@@ -94,15 +94,17 @@ class Judge:
         return found
 
     def _conclude(self) -> bytes:
-        its = self.observer.conclude()
+        health = self.observer.conclude()
         forged, self.observer.forged = dict(self.observer.forged), type(self.observer.forged)()
         about = {
-            "suspects": [one._asdict() for one in its.suspects],
-            "background": its.background,
+            "suspects": [one._asdict() for one in health.suspects],
+            "background": health.background,
             "forged": {str(host): count for host, count in forged.items()},
             "plan": self._planned,
             "reports": self._reports,
             "dropped": self._dropped,
             "cpu_seconds": round(self._spent, 6),
         }
-        return wire.health(about, its.loss.astype(np.float32).tobytes(), its.delay_us.astype(np.float32).tobytes())
+        return wire.health(
+            about, health.loss.astype(np.float32).tobytes(), health.delay_us.astype(np.float32).tobytes()
+        )

@@ -218,7 +218,7 @@ class Monitor:
         """Return the links between switches with their numbers, in the order of `Clos.switch_links`."""
         if not only_suspects:
             return list(self.elements.present)
-        names = {its.name for its in self.suspects}
+        names = {suspect.name for suspect in self.suspects}
         links = [self.state.tree.link_by_name(name) for name in sorted(names)]
         return [(self.elements.of(link), link) for link in links]
 
@@ -226,14 +226,14 @@ class Monitor:
         """Return what ``GET /health`` says of a link."""
         number, link = item
         name = self.state.tree.name(link)
-        known = [its for its in self.suspects if its.name == name]
+        known = [suspect for suspect in self.suspects if suspect.name == name]
         return {
             "name": name,
             "loss": {"up": self._loss(number), "down": self._loss(number + self.elements.links)},
             "delay_us": self._delay(number),
             "suspect": bool(known),
-            "confidence": round(max((its.confidence for its in known), default=0.0), 6),
-            "hosts": max((its.hosts for its in known), default=0),
+            "confidence": round(max((suspect.confidence for suspect in known), default=0.0), 6),
+            "hosts": max((suspect.hosts for suspect in known), default=0),
             "action": self.caretaker.action(name),
         }
 
@@ -251,7 +251,7 @@ class Monitor:
             "running": self.verdict is not None,
             "policy": str(self.caretaker.policy),
             "probing": len(self.lists.answering),
-            "suspects": len({its.name for its in self.suspects}),
+            "suspects": len({suspect.name for suspect in self.suspects}),
             "streams": about.get("plan", {}).get("streams", 0),
         }
 

@@ -46,17 +46,17 @@ class LinkDelays:
         self.microseconds: Floats = np.zeros(elements.links)
         self.known = np.zeros(elements.links, bool)
 
-    def take(self, its: Records) -> None:
+    def take(self, records: Records) -> None:
         """Take in the records of some seconds."""
-        came = (its.mean > 0) & (its.probes > its.out + its.back + its.lost)
+        came = (records.mean > 0) & (records.probes > records.out + records.back + records.lost)
         if not came.any():
             return
         size, none = self._size, self._elements.links
-        links = its.links[:, came]
-        hosts = self._elements.links + np.stack((its.src[came], its.dst[came]))
+        links = records.links[:, came]
+        hosts = self._elements.links + np.stack((records.src[came], records.dst[came]))
         ways = np.concatenate((np.where(links == none, size, links), hosts))
-        weight = (its.probes - its.out - its.back - its.lost)[came].astype(float)
-        target = its.mean[came].astype(float)
+        weight = (records.probes - records.out - records.back - records.lost)[came].astype(float)
+        target = records.mean[came].astype(float)
         share = np.append(np.bincount(ways.ravel(), np.tile(weight, 6), size + 1)[:size], 0.0)
         start: Floats | None = self._last
         if start is None:  # all alike
@@ -172,17 +172,17 @@ class Observer:
             return
         sizes = [len(report.records) // RECORD.itemsize for report in reports]
         src = np.repeat([report.host for report in reports], sizes)
-        its, right = read(self.elements, self._present, self._answering, src, b"".join(r.records for r in reports))
+        records, right = read(self.elements, self._present, self._answering, src, b"".join(r.records for r in reports))
         for host, count in zip(*np.unique(src[~right], return_counts=True), strict=True):
             self.forged[int(host)] += int(count)
-        crossed = crossings(self.elements, its)
+        crossed = crossings(self.elements, records)
         muted = self._failed | (self._muted >= second)
         crossed[muted] = 0.0
-        lost = without(losses(self.elements, its, second), muted)
+        lost = without(losses(self.elements, records, second), muted)
         for window in self._windows:
             window.take(second, crossed, lost._replace(slots=np.full(len(lost.slots), second // window.seconds)))
         if second % DELAY_SECONDS >= DELAY_SECONDS - 2:
-            self._last.append(its)
+            self._last.append(records)
 
     def _affordable(self, reports: list[Told], second: int) -> list[Told]:
         """Return the reports of no more probes than their hosts can have sent; each record of others counts as forged."""
@@ -221,8 +221,8 @@ class Observer:
         delay = np.where(self._delays.known & (crossed[:size] > 0), self._delays.microseconds, np.nan)
         return Health(loss, delay, found, max(short.background, long.background))
 
-    def _named(self, its: Estimate) -> list[Suspect]:
-        return [one for one in named(its.suspects, self.least_loss) if not self._failed[one.link]]
+    def _named(self, estimate: Estimate) -> list[Suspect]:
+        return [one for one in named(estimate.suspects, self.least_loss) if not self._failed[one.link]]
 
 
 def _joined(parts: list[Records]) -> Records:

@@ -200,37 +200,37 @@ def _host(racks: Bools, pod: Ints, edge: Ints, first: Ints, bucket: Ints) -> Int
 # -- lists ------------------------------------------------------------------------------------------------------------
 
 
-def digests(elements: Elements, its: Lanes) -> npt.NDArray[np.uint64]:
+def digests(elements: Elements, lanes: Lanes) -> npt.NDArray[np.uint64]:
     """Return a number for each host that tells its lists apart."""
     found = np.zeros(elements.hosts, np.uint64)
-    np.add.at(found, its.src, mixed(its.dst, its.up1, its.up2))
+    np.add.at(found, lanes.src, mixed(lanes.dst, lanes.up1, lanes.up2))
     return found
 
 
-def assignment(elements: Elements, its: Lanes, host: int, number: int) -> Assignment:
+def assignment(elements: Elements, lanes: Lanes, host: int, number: int) -> Assignment:
     """Return what a host has to probe; a stream that is there twice is probed twice as often."""
-    first, last = np.searchsorted(its.src, (host, host + 1))
+    first, last = np.searchsorted(lanes.src, (host, host + 1))
     tree = elements.tree
     streams = tuple(
         Stream(IPv4Address(tree.ip(elements.host(dst))), up1, up2)
-        for dst, up1, up2 in zip(*(column[first:last].tolist() for column in its[1:]), strict=True)
+        for dst, up1, up2 in zip(*(column[first:last].tolist() for column in lanes[1:]), strict=True)
     )
     return Assignment(number, round(1000.0 / (RATE * max(1, len(streams))), 3), streams)
 
 
-def summary(elements: Elements, its: Lanes, needs: Demand) -> dict[str, Any]:
+def summary(elements: Elements, lanes: Lanes, needs: Demand) -> dict[str, Any]:
     """Return how evenly the links are crossed and the hosts loaded."""
     tree, hosts = elements.tree, elements.tree.hosts_per_edge
-    ends = [np.divmod(end // hosts, tree.edges) for end in (its.src, its.dst)]
-    made = np.stack((*ends[0], *ends[1], its.up1, its.up2, np.zeros_like(its.src)))
+    ends = [np.divmod(end // hosts, tree.edges) for end in (lanes.src, lanes.dst)]
+    made = np.stack((*ends[0], *ends[1], lanes.up1, lanes.up2, np.zeros_like(lanes.src)))
     count = counted(elements, made)
     wanted = needs.wanted > 0
     ratio = count[wanted] / needs.wanted[wanted]
-    load = np.bincount(its.src, minlength=elements.hosts)
-    asked = np.bincount(its.dst, minlength=elements.hosts)
+    load = np.bincount(lanes.src, minlength=elements.hosts)
+    asked = np.bincount(lanes.dst, minlength=elements.hosts)
     return {
         "links": int(wanted.sum()),
-        "streams": len(its.src),
+        "streams": len(lanes.src),
         "least": float(ratio.min(initial=np.inf)),
         "most": float(ratio.max(initial=0.0)),
         "per_host": (int(load.min()), int(load.max())),

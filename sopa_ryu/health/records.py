@@ -111,7 +111,7 @@ def nothing() -> Losses:
     return Losses(np.zeros((0, COLUMNS), np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def losses(elements: Elements, its: Records, slot: int) -> Losses:
+def losses(elements: Elements, records: Records, slot: int) -> Losses:
     """Return what was lost by these records.
 
     Lost on the way out is what the source sent and the destination did not receive; on the way back it is the reverse. Where
@@ -119,15 +119,15 @@ def losses(elements: Elements, its: Records, slot: int) -> Losses:
     """
     none, size = elements.total, elements.links
     found = []
-    for lost, is_out, is_back in ((its.out, True, False), (its.back, False, True), (its.lost, True, True)):
+    for lost, is_out, is_back in ((records.out, True, False), (records.back, False, True), (records.lost, True, True)):
         at = np.flatnonzero(lost)
         if not len(at):
             continue
-        first, rise, fall, last = its.links[:, at]
+        first, rise, fall, last = records.links[:, at]
         up = [np.where(link < size, link, none) for link in (first, rise, fall, last)]
         down = [np.where(link < size, link + size, none) for link in (first, rise, fall, last)]
         empty = np.full(len(at), none)
-        src, dst = its.src[at], its.dst[at]
+        src, dst = records.src[at], records.dst[at]
         out = [elements.sends + src, up[0], up[1], down[2], down[3], elements.receives + dst]
         back = [elements.sends + dst, up[3], up[2], down[1], down[0], elements.receives + src]
         ways = np.stack((out if is_out else [empty] * 6) + (back if is_back else [empty] * 6), axis=1)
@@ -193,15 +193,15 @@ def without(lost: Losses, gone: Bools) -> Losses:
     return lost if kept.all() else _picked(lost, np.asarray(kept))
 
 
-def crossings(elements: Elements, its: Records) -> npt.NDArray[np.float32]:
+def crossings(elements: Elements, records: Records) -> npt.NDArray[np.float32]:
     """Return how often these records' probes have crossed each element: each link and host once in each direction."""
-    size, weights = elements.links, its.probes.astype(float)
+    size, weights = elements.links, records.probes.astype(float)
     count = np.zeros(elements.total + 1, np.float32)
     links = np.zeros(size + 1)
-    for row in its.links:
+    for row in records.links:
         links += np.bincount(row, weights, size + 1)
     count[:size] = count[size : 2 * size] = links[:size]
-    hosts = np.bincount(its.src, weights, elements.hosts) + np.bincount(its.dst, weights, elements.hosts)
+    hosts = np.bincount(records.src, weights, elements.hosts) + np.bincount(records.dst, weights, elements.hosts)
     count[elements.sends : elements.receives] = count[elements.receives : elements.total] = hosts
     return count
 

@@ -19,16 +19,16 @@ MAX_MEMORY = 4 << 30
 READ_BYTES = 1 << 18
 
 
-def serve(its: socket.socket) -> None:
+def serve(sock: socket.socket) -> None:
     """Answer messages until the controller closes the socket."""
     messages, judge = wire.Messages(), None
-    while data := its.recv(READ_BYTES):
+    while data := sock.recv(READ_BYTES):
         for kind, payload in messages.take(data):
             if kind == wire.CONFIG:
                 judge = Judge(json.loads(payload))
             elif judge is not None:
                 for answer in judge.take(kind, payload):
-                    its.sendall(answer)
+                    sock.sendall(answer)
 
 
 def main() -> None:
@@ -37,9 +37,9 @@ def main() -> None:
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, resource.RLIM_INFINITY))
     os.nice(NICE)
-    with socket.socket(fileno=int(sys.argv[1])) as its, contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        its.setblocking(True)  # the controller's green threads made it otherwise
-        serve(its)
+    with socket.socket(fileno=int(sys.argv[1])) as sock, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        sock.setblocking(True)  # the controller's green threads made it otherwise
+        serve(sock)
 
 
 if __name__ == "__main__":

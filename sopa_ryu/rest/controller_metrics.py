@@ -62,7 +62,7 @@ _SWITCH = ("dp_name", "level")
 
 def _place(at: int) -> Callable[[Switch, int, PortCounters], float | None]:
     """Return the function that selects one of a port's counters."""
-    return lambda _switch, _port, its: its[at]
+    return lambda _switch, _port, counters: counters[at]
 
 
 class ControllerMetrics:
@@ -194,7 +194,7 @@ class ControllerMetrics:
         for switch, ports in totals.items():
             dp_name, level = self._names[switch]
             before = f'{name}{{dp_name="{dp_name}",level="{level}",port="'
-            values = ((port, value_of(switch, port, its)) for port, its in ports.items())
+            values = ((port, value_of(switch, port, counters)) for port, counters in ports.items())
             yield "".join(f'{before}{port}"}} {value}\n' for port, value in values if value is not None)
             self._pause()
 

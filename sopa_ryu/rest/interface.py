@@ -50,35 +50,35 @@ def _get(answer: Callable[[], Any], summary: str, listed: bool = False, costly: 
     return Operation("GET", f"{ROOT}/{name}", name, summary, answer, name.capitalize(), listed=listed, costly=costly)
 
 
-def paths_operation(its: Resources) -> Operation:
+def paths_operation(resources: Resources) -> Operation:
     """Return the operation of candidate paths, which relays answer, too."""
     return Operation(
         "GET",
         f"{ROOT}/paths",
         "paths",
         "The candidate paths between two hosts, and the excluded ones",
-        its.paths,
+        resources.paths,
         "Paths",
         _PATHS,
         {HTTPStatus.NOT_FOUND: _ELSEWHERE},
     )
 
 
-def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
+def operations(resources: Resources, traces: TraceResources) -> tuple[Operation, ...]:
     """Return the operations, each of which calls a method of the resources."""
     plain = (
-        (its.fabric, "Size, connected switches, version and failures of the fabric", False),
-        (its.process, "Memory, open files and green threads of the controller, to diagnose leaks", True),
+        (resources.fabric, "Size, connected switches, version and failures of the fabric", False),
+        (resources.process, "Memory, open files and green threads of the controller, to diagnose leaks", True),
     )
     lists = (
-        (its.switches, "All switches of the plan"),
-        (its.links, "All links of the plan, with their traffic"),
-        (its.hosts, "All hosts of the plan"),
-        (its.failures, "Failed and drained elements, with the remaining hold-down of restored ones"),
-        (its.changes, "The last versions, the latest first: what failed or healed, and when it took effect"),
-        (its.drains, "Links and switches that operators have drained"),
-        (its.wiring, "Links whose cabling differs from the plan, or is not confirmed"),
-        (its.agents, "The connected agents, with their versions and lag"),
+        (resources.switches, "All switches of the plan"),
+        (resources.links, "All links of the plan, with their traffic"),
+        (resources.hosts, "All hosts of the plan"),
+        (resources.failures, "Failed and drained elements, with the remaining hold-down of restored ones"),
+        (resources.changes, "The last versions, the latest first: what failed or healed, and when it took effect"),
+        (resources.drains, "Links and switches that operators have drained"),
+        (resources.wiring, "Links whose cabling differs from the plan, or is not confirmed"),
+        (resources.agents, "The connected agents, with their versions and lag"),
     )
     element = _element("a link or a switch, as in a0_0-c0_1 or c0_1")
     drains = {
@@ -95,18 +95,18 @@ def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
             f"{ROOT}/health",
             "health",
             "Loss and delay of the links between switches by probes, and which are suspect",
-            its.health,
+            resources.health,
             "Health",
             (number("suspects", "1: only links that are suspect.", 0, 1),),
             listed=True,
         ),
-        paths_operation(its),
+        paths_operation(resources),
         Operation(
             "GET",
             f"{ROOT}/switches/{{name}}/rules",
             "rules",
             "The intended and the installed flow entries and groups of a switch, with their counters",
-            its.rules,
+            resources.rules,
             "Rules",
             (_element("a switch, as in e0_0"),),
             {
@@ -120,7 +120,7 @@ def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
             f"{ROOT}/drains/{{name}}",
             "drain",
             "Drain a link or switch: exclude it from the candidate paths, for maintenance",
-            its.put_drain,
+            resources.put_drain,
             "Drains",
             (element,),
             drains,
@@ -131,25 +131,25 @@ def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
             f"{ROOT}/drains/{{name}}",
             "restore",
             "Restore a drained link or switch",
-            its.delete_drain,
+            resources.delete_drain,
             "Drains",
             (element,),
             drains,
             token=True,
         ),
-        *_cluster(its),
+        *_cluster(resources),
         *_traces(traces),
     )
 
 
-def _cluster(its: Resources) -> Iterator[Operation]:
+def _cluster(resources: Resources) -> Iterator[Operation]:
     alone = {HTTPStatus.NOT_FOUND: "the controller is of no cluster: it was started without --sopa-cluster"}
     yield Operation(
         "GET",
         f"{ROOT}/cluster",
         "cluster",
         "The members of the cluster, who leads and since which term, the relays, and whether the engine answers",
-        its.cluster,
+        resources.cluster,
         "Cluster",
         problems=alone,
     )
@@ -158,7 +158,7 @@ def _cluster(its: Resources) -> Iterator[Operation]:
         f"{ROOT}/cluster/step-down",
         "step_down",
         "Let another member lead the cluster, as before maintenance of the leader's machine",
-        its.step_down,
+        resources.step_down,
         "Cluster",
         problems=alone,
         status=HTTPStatus.ACCEPTED,

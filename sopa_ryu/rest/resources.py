@@ -180,22 +180,24 @@ class Resources:
 
     def agents(self) -> Listing:
         """List the connected agents, with their versions and lag; in a cluster, the relays with the number of theirs."""
-        its, version, cluster = self._fabric.notifier, self.state.version, self._fabric.cluster
+        notifier, version, cluster = self._fabric.notifier, self.state.version, self._fabric.cluster
         body = {
             "version": version,
             "epoch": self.state.epoch,
-            "behind": its.behind(version),
-            "refused": dict(its.refused),
+            "behind": notifier.behind(version),
+            "refused": dict(notifier.refused),
             **({} if cluster is None else {"relays": cluster.report()["relays"]}),
         }
-        now, sessions = clock.now(), [session for _, session in sorted(its.sessions.items())]
-        return Listing(body, "agents", len(sessions), sessions, lambda session: its.tell(session, version, now))
+        now, sessions = clock.now(), [session for _, session in sorted(notifier.sessions.items())]
+        return Listing(body, "agents", len(sessions), sessions, lambda session: notifier.tell(session, version, now))
 
     def health(self, suspects: int = 0) -> Listing:
         """List the links between switches with what probes say of them: loss, delay, and whether they are suspect."""
-        its = self._fabric.health
-        links = its.links(only_suspects=bool(suspects))
-        return Listing({"version": self.state.version, **its.report()}, "links", len(links), links, its.describe)
+        monitor = self._fabric.health
+        links = monitor.links(only_suspects=bool(suspects))
+        return Listing(
+            {"version": self.state.version, **monitor.report()}, "links", len(links), links, monitor.describe
+        )
 
     def process(self) -> dict[str, Any]:
         """Return memory (resident), open files and green threads that have not ended, to diagnose leaks.
@@ -235,12 +237,12 @@ class Resources:
 
     def step_down(self) -> dict[str, Any]:
         """Give up the leadership; return the cluster."""
-        its = self._cluster()
+        cluster_control = self._cluster()
         try:
-            its.step_down()
+            cluster_control.step_down()
         except UndecidedError as error:
             raise undecided(str(error)) from error
-        return its.report()
+        return cluster_control.report()
 
     def _cluster(self) -> ClusterControl:
         if self._fabric.cluster is None:

@@ -150,30 +150,30 @@ class Picture:
 
     def _health(self) -> dict[str, Any]:
         """Return suspect links in words, and in a fabric that is drawn loss upwards, loss downwards and delay of each link."""
-        its = self._fabric.health
+        monitor = self._fabric.health
         suspects = [
             {"name": one.name, "text": f"{one.loss:.2%} lost {one.direction}, by {one.hosts} hosts"}
-            for one in its.suspects
+            for one in monitor.suspects
         ]
-        links = its.measured() if self.drawn else None
+        links = monitor.measured() if self.drawn else None
         return {"suspects": suspects[:MAX_LISTED], "suspects_total": len(suspects), "links": links}
 
     def _agents(self, now: float) -> dict[str, Any]:
-        its, version = self._fabric.notifier, self._state.version
-        behind = [session for session in its.sessions.values() if session.acknowledged != version]
+        notifier, version = self._fabric.notifier, self._state.version
+        behind = [session for session in notifier.sessions.values() if session.acknowledged != version]
         since = [(at, session) for session in behind if (at := session.behind_since()) is not None]
         since.sort(key=lambda each: each[0])
         late = [session for at, session in since if now - at > LAG_SECONDS]
         agents: dict[str, Any] = {
-            "connected": len(its.sessions),
+            "connected": len(notifier.sessions),
             "behind": len(behind),
-            "lagging": [its.tell(session, version, now) for session in late[:MAX_LISTED]],
+            "lagging": [notifier.tell(session, version, now) for session in late[:MAX_LISTED]],
             "lagging_total": len(late),
         }
         if self._fabric.cluster is not None:
             agents["relayed"] = sum(relay["agents"] for relay in self._fabric.cluster.report()["relays"])
         if self.drawn:
-            agents["hosts"] = "".join("1" if its.has_agent(host) else "0" for host in self._tree.hosts())
+            agents["hosts"] = "".join("1" if notifier.has_agent(host) else "0" for host in self._tree.hosts())
         return agents
 
     # -- traffic ------------------------------------------------------------------------------------------------------

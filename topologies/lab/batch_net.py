@@ -161,8 +161,12 @@ class BatchNet(Mininet):
         names = (
             ["controller"] if len(controllers) == 1 else [f"controller{at}" for at in range(1, len(controllers) + 1)]
         )
-        its = [LabController(name, ip=ip, port=port) for name, (ip, port) in zip(names, controllers, strict=True)]
-        super().__init__(topo=topo, switch=self._switch, controller=its, link=LabLink, intf=LabInterface, build=False)
+        lab_controllers = [
+            LabController(name, ip=ip, port=port) for name, (ip, port) in zip(names, controllers, strict=True)
+        ]
+        super().__init__(
+            topo=topo, switch=self._switch, controller=lab_controllers, link=LabLink, intf=LabInterface, build=False
+        )
 
     def addLink(self, node1: Any, node2: Any, port1: Any = None, port2: Any = None, **params: Any) -> Any:
         """Add a link without the random MAC addresses that Mininet chooses."""

@@ -86,10 +86,10 @@ def _chain(ovs: PrivateOvs, datapath: Datapath) -> Iterator[tuple[socket.socket,
 
 
 def _packet_socket(interface: str, protocol: int = 0) -> socket.socket:
-    its = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-    its.bind((interface, protocol))
-    its.settimeout(_WAIT_SECONDS)
-    return its
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    sock.bind((interface, protocol))
+    sock.settimeout(_WAIT_SECONDS)
+    return sock
 
 
 def _clock(pid: int) -> float:

@@ -145,9 +145,9 @@ class ManagementNetwork(Startable):
 
     def cut(self, name: str, peers: Iterable[Peer], ways: Collection[Way] = BOTH) -> None:
         """Lose all packets between a machine and some peers, or those of one way, besides what is lost already."""
-        its = frozenset(peers)
+        others = frozenset(peers)
         for way in ways:
-            self._set(name, way, self._cut.get((name, way), frozenset()) | its)
+            self._set(name, way, self._cut.get((name, way), frozenset()) | others)
 
     def heal(self, name: str) -> None:
         """Lose no packet of a machine any more, but what other machines are cut off from."""

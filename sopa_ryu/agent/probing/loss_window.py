@@ -109,7 +109,7 @@ class LossWindow:
         self.fresh = False
         avoided = tuple(without)
         ways = {*self._whole.sent, *self._whole.again, *self._beside()}
-        known = {way for way in ways if not any(its.covers(way) for its in avoided)}
+        known = {way for way in ways if not any(part.covers(way) for part in avoided)}
         suspects: set[Section] = set()
         for counts in (self._whole.lost, self._whole.again):
             losses: Counter[Section] = Counter()
@@ -117,8 +117,8 @@ class LossWindow:
                 if way in known:
                     losses.update(dict.fromkeys(sections(way), count))
             suspects.update(section for section, count in losses.items() if count >= MIN_LOSSES)
-        found = [its for section in suspects if (its := self._excess(section, known)) is not None]
-        return min(found, key=lambda its: (its.chance, str(its.section)), default=None)
+        found = [excess for section in suspects if (excess := self._excess(section, known)) is not None]
+        return min(found, key=lambda excess: (excess.chance, str(excess.section)), default=None)
 
     def _beside(self) -> Iterator[WayTo]:
         """Yield the paths to racks with retransmissions that have carried something: losses might have been on any of them."""
@@ -132,31 +132,31 @@ class LossWindow:
         outside = {way for way in known if way[:2] in racks and way not in inside}
         if not outside:
             return None
-        its = self._whole
-        tests = (self._by_probes(its, inside, outside), self._by_traffic(its, inside, outside))
+        second = self._whole
+        tests = (self._by_probes(second, inside, outside), self._by_traffic(second, inside, outside))
         best = min((test for test in tests if test is not None), key=lambda test: test[2], default=None)
         return None if best is None else Excess(section, *best)
 
     @staticmethod
-    def _by_probes(its: _Second, inside: set[WayTo], outside: set[WayTo]) -> tuple[float, float, float] | None:
-        lost, others_lost = (sum(its.lost[way] for way in ways) for ways in (inside, outside))
-        sent, others_sent = (sum(its.sent[way] for way in ways) for ways in (inside, outside))
+    def _by_probes(second: _Second, inside: set[WayTo], outside: set[WayTo]) -> tuple[float, float, float] | None:
+        lost, others_lost = (sum(second.lost[way] for way in ways) for ways in (inside, outside))
+        sent, others_sent = (sum(second.sent[way] for way in ways) for ways in (inside, outside))
         if lost < MIN_LOSSES or not others_sent:
             return None
         expected = (lost + others_lost) * sent / (sent + others_sent)
         return _judged(lost, others_lost, expected, lost / sent, others_lost / others_sent)
 
     @staticmethod
-    def _by_traffic(its: _Second, inside: set[WayTo], outside: set[WayTo]) -> tuple[float, float, float] | None:
-        lost, others_lost = (sum(its.again[way] for way in ways) for ways in (inside, outside))
+    def _by_traffic(second: _Second, inside: set[WayTo], outside: set[WayTo]) -> tuple[float, float, float] | None:
+        lost, others_lost = (sum(second.again[way] for way in ways) for ways in (inside, outside))
         if lost < MIN_LOSSES:
             return None
         expected = 0.0
         for rack in {way[:2] for way in inside}:
-            here = [sum(its.carried[_label(way)] for way in ways if way[:2] == rack) for ways in (inside, outside)]
-            again = sum(its.again[way] for way in (*inside, *outside) if way[:2] == rack)
+            here = [sum(second.carried[_label(way)] for way in ways if way[:2] == rack) for ways in (inside, outside)]
+            again = sum(second.again[way] for way in (*inside, *outside) if way[:2] == rack)
             expected += again * here[0] / sum(here) if sum(here) else again
-        sent, others_sent = (sum(its.carried[label] for label in {*map(_label, ways)}) for ways in (inside, outside))
+        sent, others_sent = (sum(second.carried[label] for label in {*map(_label, ways)}) for ways in (inside, outside))
         if not sent or not others_sent:
             return None
         return _judged(lost, others_lost, expected, lost / sent, others_lost / others_sent)

@@ -24,13 +24,13 @@ class ProbeSocket:
 
     def __init__(self, ifname: str, netns: str | None = None) -> None:
         with inside(netns), contextlib.ExitStack() as opened:
-            its = opened.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))  # receives nothing
-            its.setblocking(False)
-            its.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
-            its.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _PRIORITY)
-            its.bind((ifname, 0))
+            sock = opened.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))  # receives nothing
+            sock.setblocking(False)
+            sock.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _PRIORITY)
+            sock.bind((ifname, 0))
             opened.pop_all()
-        self._socket = its
+        self._socket = sock
 
     def send(self, frame: bytes | bytearray) -> None:
         """Send a frame; `OSError` if the device does not take it."""

@@ -86,8 +86,10 @@ class PathHealth:
     @property
     def avoided(self) -> Avoided:
         """What is avoided now."""
-        dead = frozenset(section for section, its in self._left.items() if its.dead)
-        return Avoided(dead, {section: its.share for section, its in self._left.items() if not its.dead})
+        dead = frozenset(section for section, departure in self._left.items() if departure.dead)
+        return Avoided(
+            dead, {section: departure.share for section, departure in self._left.items() if not departure.dead}
+        )
 
     def answers(self, host: IPv4Address, now: float) -> bool:
         """Return True if a host has answered just now."""
@@ -97,7 +99,7 @@ class PathHealth:
         """Return streams that tell whether what is avoided is good again: of each section the last ones that have crossed it."""
         found: dict[Stream, None] = {}
         for section in self._left:
-            crossing = [(its.at, stream) for stream, its in self._probed.items() if section.covers(its.way)]
+            crossing = [(probe.at, stream) for stream, probe in self._probed.items() if section.covers(probe.way)]
             found.update((stream, None) for _, stream in sorted(crossing, reverse=True)[:RETURNING])
         return list(found)
 
@@ -105,10 +107,10 @@ class PathHealth:
 
     def decided(self, fate: Fate, now: float) -> None:
         """Note what became of a probe."""
-        its = self._probed.get(fate.stream) or self._note_stream(fate.stream)
-        if its is None:
+        probe = self._probed.get(fate.stream) or self._note_stream(fate.stream)
+        if probe is None:
             return
-        way, its.at = its.way, now
+        way, probe.at = probe.way, now
         host = fate.stream.destination
         if fate.came_back:
             self._answered[host] = now
@@ -118,7 +120,7 @@ class PathHealth:
         if through or not fate.crowded:
             self._window.probed(way, not through, now)
         if through:
-            self._come_through(its, now)
+            self._come_through(probe, now)
         else:
             self._lose(way, host, CROWDED if fate.crowded else 1.0, now)
 
@@ -147,12 +149,16 @@ class PathHealth:
             worst = self._window.worst(self._left)
             if worst is not None:
                 self._leave_lossy(worst, now)
-        for section, its in list(self._left.items()):
-            if now - its.at < its.hold:
+        for section, departure in list(self._left.items()):
+            if now - departure.at < departure.hold:
                 continue
-            if its.since is not None and its.through >= its.enough and now - its.since >= its.hold:
-                self._put_back(section, "good", f"{its.through} probes in a row have come through", now)
-            elif now - its.heard >= SILENT_SECONDS:
+            if (
+                departure.since is not None
+                and departure.through >= departure.enough
+                and now - departure.since >= departure.hold
+            ):
+                self._put_back(section, "good", f"{departure.through} probes in a row have come through", now)
+            elif now - departure.heard >= SILENT_SECONDS:
                 self._put_back(section, "unknown", f"no probe has crossed it for {SILENT_SECONDS:g} s", now)
         for section in [section for section, run in self._runs.items() if now - run.since > SILENT_SECONDS]:
             del self._runs[section]
@@ -177,10 +183,10 @@ class PathHealth:
             for section in probed.sections:
                 self._runs.pop(section, None)
         for section in self._covering(probed.way) if self._left else ():
-            its = self._left[section]
-            its.heard = now
-            its.since = its.since if its.through else now
-            its.through += 1
+            departure = self._left[section]
+            departure.heard = now
+            departure.since = departure.since if departure.through else now
+            departure.through += 1
 
     def _lose(self, way: WayTo, host: IPv4Address, weight: float, now: float) -> None:
         covering = self._covering(way)
@@ -213,9 +219,9 @@ class PathHealth:
     def _explained(self, section: Section) -> bool:
         """Return True if it is avoided, or is part of what is dead and lets nothing through at all."""
         return any(
-            section == other or (other.includes(section) and its.dead and not its.through)
-            for other, its in self._left.items()
-            if its.dead
+            section == other or (other.includes(section) and departure.dead and not departure.through)
+            for other, departure in self._left.items()
+            if departure.dead
         )
 
     def _is_dead(self, section: Section, alone: bool) -> bool:
@@ -249,8 +255,8 @@ class PathHealth:
         self.changes.append(Change(section, True, cause, detail, hold))
 
     def _put_back(self, section: Section, cause: str, detail: str, now: float) -> None:
-        its = self._left.pop(section)
-        self._before[section] = its.hold, now
+        departure = self._left.pop(section)
+        self._before[section] = departure.hold, now
         self._window.forget(section)
         self.changes.append(Change(section, False, cause, detail))
 

@@ -147,15 +147,15 @@ class Prober:
         """
         if self._trace is not None:
             raise TraceError(f"{self.address} is tracing already: try again when that is done")
-        its = Trace(self.streams, streams, count, interval, self._clock() / 1e9)
-        self._trace = its
+        trace = Trace(self.streams, streams, count, interval, self._clock() / 1e9)
+        self._trace = trace
         try:
             self._changed.set()
-            await its.ended.wait()
-            return its.results()
+            await trace.ended.wait()
+            return trace.results()
         finally:
             self._trace = None
-            for state in its.states:
+            for state in trace.states:
                 self._frames.pop(state.ssid, None)
                 self.streams.remove(state)
 
@@ -208,11 +208,11 @@ class Prober:
                     "%s: answers to probes cannot be read: %s; paths are not judged; check dmesg", self.address, error
                 )
             return
-        for its in records:
-            fates = self.streams.take(its)
+        for record in records:
+            fates = self.streams.take(record)
             if fates:
-                self._answered_at[its.source] = its.arrived_ns / 1e9
-                self._tell(fates, its.arrived_ns)
+                self._answered_at[record.source] = record.arrived_ns / 1e9
+                self._tell(fates, record.arrived_ns)
 
     def _send(self, state: StreamState) -> int | None:
         """Send the next probe of a stream; return its number, or None if the device did not take it."""

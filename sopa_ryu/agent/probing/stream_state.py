@@ -153,24 +153,24 @@ class StreamState:
         sent = next(iter(self._open.values()), None)
         return None if sent is None else sent + self.delays.deadline_ns
 
-    def answered(self, its: Record) -> Refusal | list[Fate]:
+    def answered(self, record: Record) -> Refusal | list[Fate]:
         """Take an answer; return what is decided with it, or why it is refused."""
-        number = its.number  # of 32 bits: at 50 a second they last for two years
+        number = record.number  # of 32 bits: at 50 a second they last for two years
         sent = self._open.get(number)
         if sent is None:
             if number not in self._lost:
                 return Refusal.NUMBER
             sent = self._lost[number].sent_ns
-        held = its.sent_ns - its.received_ns
-        delay = its.arrived_ns - sent - held
+        held = record.sent_ns - record.received_ns
+        delay = record.arrived_ns - sent - held
         if held < 0 or delay <= 0:
             return Refusal.TIMES
-        fates = self._decide_before(number, its.answer_number)
+        fates = self._decide_before(number, record.answer_number)
         self._open.pop(number, None)
         self._lost.pop(number, None)
-        self.delays.note(delay, its.arrived_ns)
+        self.delays.note(delay, record.arrived_ns)
         self.tally.note_back(delay)
-        self._answered, self._last_answer = number, its.answer_number
+        self._answered, self._last_answer = number, record.answer_number
         self._decide(number, Fate(self.stream, True, None, delay, self.delays.crowded), fates)
         return fates
 
@@ -195,10 +195,10 @@ class StreamState:
         crowded = self.delays.crowded
         for one, way in zip(before, ways, strict=True):
             lost = self._lost.pop(one, None)
-            its = lost or _Lost(self._open.pop(one), crowded)
+            loss = lost or _Lost(self._open.pop(one), crowded)
             if lost is None or self.decisions is not None:
-                self._decide(one, Fate(self.stream, False, way, 0, its.crowded), fates)
-            self._count(its, way)
+                self._decide(one, Fate(self.stream, False, way, 0, loss.crowded), fates)
+            self._count(loss, way)
         return fates
 
     def expire(self, now_ns: int) -> list[Fate]:

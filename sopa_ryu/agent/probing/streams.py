@@ -94,16 +94,16 @@ class Streams:
         self.sent -= 1
         state.withdraw(number)
 
-    def take(self, its: Record) -> list[Fate]:
+    def take(self, record: Record) -> list[Fate]:
         """Take an answer; return what is decided with it. One that nobody asked for is counted, and decides nothing."""
-        state = self._by_ssid.get(its.ssid)
+        state = self._by_ssid.get(record.ssid)
         if state is None:
             self.refused[Refusal.UNKNOWN] += 1
             return []
-        if state.stream != (its.source, its.up1, its.up2):
+        if state.stream != (record.source, record.up1, record.up2):
             self.refused[Refusal.FOREIGN] += 1
             return []
-        decided = state.answered(its)
+        decided = state.answered(record)
         if isinstance(decided, Refusal):
             self.refused[decided] += 1
             return []

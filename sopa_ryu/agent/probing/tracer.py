@@ -62,7 +62,7 @@ class Tracer:
                     raise TraceError("it sends no probes")
                 found = await self.prober.trace(streams, probes, request.interval_ms / 1000)
                 left -= len(streams) * probes
-                outcomes = [Outcome(places[its.stream], _fate(its), its.delay_ns) for its in found]
+                outcomes = [Outcome(places[trace.stream], _fate(trace), trace.delay_ns) for trace in found]
                 for answer in messages.trace_answers(request.number, outcomes, done=not left):
                     await send(messages.encode(answer))
         except TraceError as error:
@@ -83,7 +83,7 @@ def parts(request: TraceRequest) -> Iterator[tuple[Sequence[Stream], int]]:
             yield request.streams[at : at + at_once], probes
 
 
-def _fate(its: Traced) -> int:
-    if its.came_back:
+def _fate(trace: Traced) -> int:
+    if trace.came_back:
         return BACK
-    return LOST if its.lost_out is None else LOST_OUT if its.lost_out else LOST_BACK
+    return LOST if trace.lost_out is None else LOST_OUT if trace.lost_out else LOST_BACK

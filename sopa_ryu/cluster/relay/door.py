@@ -109,12 +109,12 @@ class Door:
             task.add_done_callback(self._opening.discard)
 
     async def _serve(self, connection: socket.socket, peer: str) -> None:
-        its = HttpConnection(self._answer, peer, self.scheme, lambda: self.clients.leave(peer))
+        http_connection = HttpConnection(self._answer, peer, self.scheme, lambda: self.clients.leave(peer))
         try:
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: its,
+                lambda: http_connection,
                 connection,
                 ssl=self._context,
                 ssl_handshake_timeout=None if self._context is None else HANDSHAKE_SECONDS,
@@ -122,7 +122,7 @@ class Door:
         except (OSError, RuntimeError) as error:  # it has left, or its TLS is not what TLS is
             self.rejected["tls"] += self._context is not None
             LOG.debug("connection from %s ended: %s", peer, error)
-            its.trust()
+            http_connection.trust()
             connection.close()
 
     def _cannot(self, error: OSError) -> None:
