@@ -18,11 +18,11 @@ from experiments.bench.measuring import measured_in_lab, say
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EMPTY, build
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.mcs import McsOptions
-from sopa_ryu.agent.mcs_peers import Use
-from sopa_ryu.agent.mcs_room import ROOM
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.agent.scatter.mcs import McsOptions
+from sopa_ryu.agent.scatter.mcs_peers import Use
+from sopa_ryu.agent.scatter.mcs_room import ROOM
 from sopa_ryu.channel.mcs import ChannelKind
 from topologies import Failures
 

@@ -9,9 +9,9 @@ from typing import Any
 from experiments.bench.golden import FABRIC_MTU, TABLE, Golden, golden_packets
 from experiments.bench.measuring import allowed
 from flowrules.label import Carrier
-from sopa_ryu.agent.edge_parser import Parser
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import EMPTY, build
+from sopa_ryu.agent.label.edge_parser import Parser
 from sopa_ryu.agent.labeller import Labeller
 
 ROUNDS = 15

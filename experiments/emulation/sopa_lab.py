@@ -14,8 +14,8 @@ from experiments.emulation.processes import AgentProcess, ControllerProcess
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess
 from experiments.schemes.slots import Slots
 from flowrules.label import Carrier
-from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.kernel.netns import Interface
+from sopa_ryu.agent.label import edge_parser
 from topologies import Clos, Host
 from topologies.lab.datapath import Datapath
 from topologies.lab.links import at_rate

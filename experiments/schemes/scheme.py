@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from experiments.schemes.slots import SLOT_HELP, SLOT_SETTINGS, Slots
-from sopa_ryu.agent.bursts import MAX_SEGMENTS
-from sopa_ryu.agent.tcp_settings import LINUX_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
+from sopa_ryu.agent.host.tcp_settings import LINUX_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
+from sopa_ryu.agent.label.bursts import MAX_SEGMENTS
 from sopa_ryu.channel.mcs import MAX_CHANNELS, MIN_CHANNELS, ChannelKind
 
 LINUX_THRESHOLD = 3

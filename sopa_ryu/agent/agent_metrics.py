@@ -14,16 +14,16 @@ from prometheus_client.metrics_core import Metric
 
 from sopa_ryu.agent.agent_options import AgentError
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.cfr_grants import Rejection
+from sopa_ryu.agent.host.mending import Part
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.mending import Part
 from sopa_ryu.agent.probing.path_health import CAUSES
 from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.probing.programs import REFUSED, Seen
 from sopa_ryu.agent.probing.streams import Refusal
 from sopa_ryu.agent.reaction import Reaction
+from sopa_ryu.agent.slots.cfr_grants import Rejection
 from sopa_ryu.agent.supervisor import Supervisor
 from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, Source, families, served
 

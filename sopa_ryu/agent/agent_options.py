@@ -11,10 +11,10 @@ from urllib.parse import urlencode, urlsplit
 import click
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.bursts import AUTO, MAX_SEGMENTS
-from sopa_ryu.agent.mcs import DEFAULT_PATIENCE_US, McsOptions, Without
+from sopa_ryu.agent.host.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, MAX_MIN_RTT_WINDOW
+from sopa_ryu.agent.label.bursts import AUTO, MAX_SEGMENTS
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, MAX_MIN_RTT_WINDOW
+from sopa_ryu.agent.scatter.mcs import DEFAULT_PATIENCE_US, McsOptions, Without
 from sopa_ryu.channel import mcs, protocol, slots
 from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
 from sopa_ryu.channel.host_tokens import token_of

@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
-from sopa_ryu.agent.bursts import segments_in
-from sopa_ryu.agent.cfr_demand import Demands, Unsent
-from sopa_ryu.agent.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection, used_through
-from sopa_ryu.agent.cfr_sender import Programs, SlotSender
 from sopa_ryu.agent.kernel.datagrams import TimedSocket
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import NetnsError
+from sopa_ryu.agent.label.bursts import segments_in
 from sopa_ryu.agent.paths.path_table import Label
+from sopa_ryu.agent.slots.cfr_demand import Demands, Unsent
+from sopa_ryu.agent.slots.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection, used_through
+from sopa_ryu.agent.slots.cfr_sender import Programs, SlotSender
 from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.slots import DatagramError, Demand, Granted, TokenError, read_grant, write_demand
 

@@ -12,12 +12,12 @@ from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from flowrules.label import UNUSED
-from sopa_ryu.agent.flow_labels import flow_labels
-from sopa_ryu.agent.mcs_peers import McsPeers
+from sopa_ryu.agent.label.flow_labels import flow_labels
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
+from sopa_ryu.agent.scatter.mcs_peers import McsPeers
 from sopa_ryu.channel import messages, protocol
 from sopa_ryu.channel.addresses import Addresses, Loss
 from sopa_ryu.channel.mcs import POLICY

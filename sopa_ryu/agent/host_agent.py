@@ -16,16 +16,16 @@ from websockets.asyncio.client import ClientConnection
 from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
+from sopa_ryu.agent.host.threads import in_thread
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
-from sopa_ryu.agent.mcs_peers import LEASE_SECONDS, Use
 from sopa_ryu.agent.paths.avoided import Avoided
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.probing.tracer import Tracer
 from sopa_ryu.agent.reaction import Reaction
-from sopa_ryu.agent.threads import in_thread
+from sopa_ryu.agent.scatter.mcs_peers import LEASE_SECONDS, Use
 from sopa_ryu.channel.messages import encode
 
 LOG = logging.getLogger("sopa.agent")

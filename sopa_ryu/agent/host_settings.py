@@ -30,13 +30,13 @@ from types import TracebackType
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from sopa_ryu.agent import mtus, tcp_settings
 from sopa_ryu.agent.agent_options import AgentOptions
+from sopa_ryu.agent.host import mtus, tcp_settings
+from sopa_ryu.agent.host.mending import Part
+from sopa_ryu.agent.host.saved_settings import InterfaceBusy, SavedSettings, SettingsError, State
+from sopa_ryu.agent.host.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, TcpSettings
 from sopa_ryu.agent.kernel import link_attributes, segmentation
 from sopa_ryu.agent.kernel.netns import cookie, inside
-from sopa_ryu.agent.mending import Part
-from sopa_ryu.agent.saved_settings import InterfaceBusy, SavedSettings, SettingsError, State
-from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, TcpSettings
 
 __all__ = ["HostSettings", "InterfaceBusy", "SettingsError"]
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
+from sopa_ryu.agent.host.mending import CONTEST, MAX_WAIT_SECONDS, TICK_SECONDS, InterfaceAway, Pace, Part
+from sopa_ryu.agent.host.threads import in_thread
 from sopa_ryu.agent.host_settings import SettingsError
 from sopa_ryu.agent.kernel.changes import Change
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import NetnsError
-from sopa_ryu.agent.mending import CONTEST, MAX_WAIT_SECONDS, TICK_SECONDS, InterfaceAway, Pace, Part
-from sopa_ryu.agent.threads import in_thread
 
 LOG = logging.getLogger("sopa.agent")
 

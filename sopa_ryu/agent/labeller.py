@@ -8,18 +8,18 @@ from pathlib import Path
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentOptions
-from sopa_ryu.agent.cfr_programs import CfrPrograms
-from sopa_ryu.agent.filters import Filters, Place
+from sopa_ryu.agent.host.filters import Filters, Place
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR, EGRESS, MCS, OPTION
 from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic
 from sopa_ryu.agent.kernel.path_maps import PathTables
-from sopa_ryu.agent.mcs import McsOptions, McsPrograms
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.probing.frames import Ends
 from sopa_ryu.agent.probing.programs import ProbeProgram
+from sopa_ryu.agent.scatter.mcs import McsOptions, McsPrograms
+from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.mcs import ChannelKind
 
 ETHERNET_MTU = 1500

@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 from sopa_ryu.agent.agent_options import AgentOptions
+from sopa_ryu.agent.host.tcp_settings import TO_CHECK
 from sopa_ryu.agent.host_settings import HostSettings, InterfaceBusy, SettingsError
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import cookie
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.tcp_settings import TO_CHECK
 
 LOG = logging.getLogger("sopa.agent")
 

@@ -12,10 +12,10 @@ from typing import NoReturn
 
 from sopa_ryu.agent.agent_metrics import metrics_served
 from sopa_ryu.agent.agent_options import AgentError, AgentOptions
-from sopa_ryu.agent.cfr_sender import PRIORITY_OF_LOOP, SlotSender, ask_for_priority
+from sopa_ryu.agent.host.tcp_settings import TO_CHECK
 from sopa_ryu.agent.kernel.netns import Interface
+from sopa_ryu.agent.slots.cfr_sender import PRIORITY_OF_LOOP, SlotSender, ask_for_priority
 from sopa_ryu.agent.supervisor import Supervisor
-from sopa_ryu.agent.tcp_settings import TO_CHECK
 from sopa_ryu.runtime.process import allow_files
 from sopa_ryu.runtime.service import SIGNALS, cancel, exit_status, first_signal
 

@@ -12,11 +12,12 @@ from contextlib import ExitStack
 from typing import NoReturn
 
 from sopa_ryu.agent.agent_options import AgentError, AgentOptions
-from sopa_ryu.agent.bursts import AUTO, segments_for
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.cfr_sender import SlotSender
-from sopa_ryu.agent.departure_times import DepartureTimes
 from sopa_ryu.agent.follower import Follower
+from sopa_ryu.agent.host.mending import InterfaceAway, Part
+from sopa_ryu.agent.host.place import Place
+from sopa_ryu.agent.host.tcp_settings import TO_CHECK
+from sopa_ryu.agent.host.threads import in_thread
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.host_settings import HostSettings, SettingsError
 from sopa_ryu.agent.keeper import Keeper
@@ -27,16 +28,15 @@ from sopa_ryu.agent.kernel.drops import Drops
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.link_speed import speed
 from sopa_ryu.agent.kernel.netns import Interface, NetnsError, inside
+from sopa_ryu.agent.label.bursts import AUTO, segments_for
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.mcs_peers import McsPeers
-from sopa_ryu.agent.mending import InterfaceAway, Part
-from sopa_ryu.agent.place import Place
 from sopa_ryu.agent.probing.frames import Ends
 from sopa_ryu.agent.probing.packet_socket import ProbeSocket
 from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.reaction import Reaction
-from sopa_ryu.agent.tcp_settings import TO_CHECK
-from sopa_ryu.agent.threads import in_thread
+from sopa_ryu.agent.scatter.mcs_peers import McsPeers
+from sopa_ryu.agent.slots.cfr_sender import SlotSender
+from sopa_ryu.agent.slots.departure_times import DepartureTimes
 from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.mcs import ChannelKind
 from topologies.structure import GATEWAY_MAC

@@ -14,7 +14,7 @@ import click
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import TOKEN_FILE, AgentOptions
-from sopa_ryu.agent.bursts import MAX_SEGMENTS
+from sopa_ryu.agent.label.bursts import MAX_SEGMENTS
 from sopa_ryu.channel.host_tokens import token_of
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused, with_controller
 from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fabric_of, fail, k_option
@@ -158,9 +158,9 @@ def _check_database(database: Database, controllers: list[str]) -> Iterator[Find
 def _check_parsers(tree: Clos, setup: SwitchSetup) -> Iterator[Finding]:
     """Yield whether the parser of carrier `option` is attached to each port towards a host."""
     # only here: it loads the library for BPF
-    from sopa_ryu.agent import edge_parser
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
+    from sopa_ryu.agent.label import edge_parser
 
     switch = switch_of(tree, setup)
     if switch is None:
@@ -299,7 +299,7 @@ def _check_agent(controller: Controller, interface: str, address: str | None, of
     text = f"agent writes labels by carrier {carrier}{'' if same else ', the switches read ' + fabric['carrier']}"
     yield Finding(same, text, f"SOPA_AGENT_OPTIONS=--carrier {fabric['carrier']} in agent.env")
     # only here: it loads the libraries for netlink
-    from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, read
+    from sopa_ryu.agent.host.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, read
 
     threshold, window = read("tcp_reordering"), read("tcp_min_rtt_wlen")
     enough = threshold >= DEFAULT_THRESHOLD
@@ -327,7 +327,7 @@ def check_probes(interface: str, others: bool) -> Finding:
     Args:
         others: Whether there are agents in other racks, which would answer.
     """
-    from sopa_ryu.agent.filters import HANDLE, PROBE_PRIORITY
+    from sopa_ryu.agent.host.filters import HANDLE, PROBE_PRIORITY
     from sopa_ryu.agent.kernel import tc
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.tc import Point

@@ -55,7 +55,7 @@ def parser() -> None:
 def attach(interfaces: tuple[str, ...], mode: str) -> None:
     """Attach the parser; an attached one is replaced without a gap."""
     need_root("sopa parser")
-    from sopa_ryu.agent import edge_parser
+    from sopa_ryu.agent.label import edge_parser
 
     wanted = None if mode == "auto" else edge_parser.Mode(mode)
 
@@ -70,7 +70,7 @@ def attach(interfaces: tuple[str, ...], mode: str) -> None:
 def detach(interfaces: tuple[str, ...]) -> None:
     """Remove the parser."""
     need_root("sopa parser")
-    from sopa_ryu.agent import edge_parser
+    from sopa_ryu.agent.label import edge_parser
 
     def each(interface: Interface) -> None:
         click.echo(f"{interface.name}: {'detached' if edge_parser.detach(interface) else 'there was none'}")
@@ -84,7 +84,7 @@ def detach(interfaces: tuple[str, ...]) -> None:
 def status(interfaces: tuple[str, ...], as_json: bool) -> None:
     """Show the mode and the packet counters of each parser. The exit status is 1 if one is missing."""
     need_root("sopa parser")
-    from sopa_ryu.agent import edge_parser
+    from sopa_ryu.agent.label import edge_parser
 
     found = dict(zip(interfaces, _for_all(interfaces, edge_parser.status), strict=True))
     if as_json:

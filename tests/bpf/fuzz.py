@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.edge_parser import Parser
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.libbpf import Outcome
+from sopa_ryu.agent.label.edge_parser import Parser
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
 from tests.bpf import reference

@@ -10,8 +10,8 @@ from sopa_ryu.agent.kernel.build import MCS
 from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.libbpf import Object
 from sopa_ryu.agent.kernel.path_maps import PathTables
-from sopa_ryu.agent.mcs import sweep
 from sopa_ryu.agent.paths.path_table import PathTable
+from sopa_ryu.agent.scatter.mcs import sweep
 from tests.bpf.mcs_frames import Kind
 from tests.bpf.mcs_reference import DEFAULT_CHANNELS, Connection, Key, Verdict
 

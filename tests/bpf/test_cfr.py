@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from sopa_ryu.agent.cfr_grants import Gate
-from sopa_ryu.agent.cfr_programs import CfrPrograms
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR
 from sopa_ryu.agent.kernel.counters import Counters, Reason
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.kernel.path_maps import PathTables
+from sopa_ryu.agent.slots.cfr_grants import Gate
+from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.slots import Grant, Granted, read_demand, write_grant
 from tests.helpers.cfr_fabric import Fabric, cfr_fabric, flows
 from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, ip, table, word_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.agent.filters import HANDLE, PRIORITY
+from sopa_ryu.agent.host.filters import HANDLE, PRIORITY
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.link_speed import speed

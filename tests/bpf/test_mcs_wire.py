@@ -26,9 +26,9 @@ from experiments.emulation.processes import AgentProcess, free_ports
 from sopa_ryu.agent.kernel import cgroup, libbpf
 from sopa_ryu.agent.kernel.netns import cookie, inside
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.mcs import McsOptions
-from sopa_ryu.agent.mcs_peers import Use
 from sopa_ryu.agent.paths.path_table import Label
+from sopa_ryu.agent.scatter.mcs import McsOptions
+from sopa_ryu.agent.scatter.mcs_peers import Use
 from tests.bpf.mcs_frames import mco_of, parse
 from tests.bpf.mcs_programs import ONLY, SETTINGS
 from tests.helpers.channel_server import ChannelServer, channel_server

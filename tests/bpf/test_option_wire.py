@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from flowrules.label import Carrier
-from sopa_ryu.agent import edge_parser
-from sopa_ryu.agent.edge_parser import Mode
 from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.netns import Interface, inside
+from sopa_ryu.agent.label import edge_parser
+from sopa_ryu.agent.label.edge_parser import Mode
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli import main
 from tests.bpf.labelling import label_of, labelling

@@ -14,16 +14,16 @@ import pytest
 
 from experiments.emulation.processes import free_ports
 from flowrules.label import Carrier
-from sopa_ryu.agent.filters import PROBE_PRIORITY
+from sopa_ryu.agent.host.filters import PROBE_PRIORITY
 from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.frames import Packet, read
 from sopa_ryu.agent.probing.packet_socket import ProbeSocket
 from sopa_ryu.agent.probing.prober import Prober, nothing_busy
 from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
 from sopa_ryu.agent.probing.traces import TraceError
+from sopa_ryu.agent.scatter.mcs import McsOptions
 from sopa_ryu.channel.messages import Assignment, Stream, encode, unpacked
 from tests.helpers.agent_controller import AgentHost, agent_controller
 from tests.helpers.frames import table

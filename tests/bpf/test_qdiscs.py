@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.agent.departure_times import instead_of_fq
 from sopa_ryu.agent.kernel.drops import Drops
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.qdiscs import qdiscs
+from sopa_ryu.agent.slots.departure_times import instead_of_fq
 from tests.helpers.frames import FAR
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.veth import Pair

@@ -13,9 +13,9 @@ from anyio.from_thread import start_blocking_portal
 
 from experiments.emulation.processes import ChildProcess, free_ports
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.cfr_demand import Unsent
-from sopa_ryu.agent.cfr_grants import Gate
-from sopa_ryu.agent.cfr_sender import SlotSender
+from sopa_ryu.agent.slots.cfr_demand import Unsent
+from sopa_ryu.agent.slots.cfr_grants import Gate
+from sopa_ryu.agent.slots.cfr_sender import SlotSender
 from sopa_ryu.channel.host_tokens import host_token
 from sopa_ryu.channel.slots import Granted
 

@@ -7,7 +7,7 @@ from array import array
 from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv4Network
 
-from sopa_ryu.agent.filters import HANDLE, PRIORITY
+from sopa_ryu.agent.host.filters import HANDLE, PRIORITY
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller

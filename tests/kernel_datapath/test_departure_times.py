@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import pytest
 
-from sopa_ryu.agent.cfr_grants import LATE_NS, Gate, ahead_of
-from sopa_ryu.agent.cfr_sender import SlotSender
-from sopa_ryu.agent.departure_times import instead_of_fq
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.qdiscs import qdiscs
 from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.agent.slots.cfr_grants import LATE_NS, Gate, ahead_of
+from sopa_ryu.agent.slots.cfr_sender import SlotSender
+from sopa_ryu.agent.slots.departure_times import instead_of_fq
 from sopa_ryu.channel.slots import Granted
 from tests.helpers.cfr_fabric import CLOCK_NS, Capture, cfr_fabric, flows, judge
 from tests.helpers.frames import HERE, NEAR, table

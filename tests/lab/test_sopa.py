@@ -10,7 +10,7 @@ import pytest
 
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
-from sopa_ryu.agent import edge_parser
+from sopa_ryu.agent.label import edge_parser
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy

@@ -8,14 +8,14 @@ from ipaddress import IPv4Address
 
 from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.follower import Follower
+from sopa_ryu.agent.host.mending import InterfaceAway, Part
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.changes import Change
 from sopa_ryu.agent.kernel.libbpf import AttachError, BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
-from sopa_ryu.agent.mcs_peers import McsPeers, Use
-from sopa_ryu.agent.mending import InterfaceAway, Part
 from sopa_ryu.agent.paths.path_table import PathTable
+from sopa_ryu.agent.scatter.mcs_peers import McsPeers, Use
 from tests.models.virtual_clock import VirtualLoop
 
 

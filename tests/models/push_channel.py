@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sopa_ryu.agent.mcs_peers import McsPeers
+from sopa_ryu.agent.scatter.mcs_peers import McsPeers
 from sopa_ryu.channel import mcs, messages, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.claims import CLAIM_SECONDS, ClaimError

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator
 
-from sopa_ryu.agent.mcs_peers import McsPeers, Use
+from sopa_ryu.agent.scatter.mcs_peers import McsPeers, Use
 from sopa_ryu.channel import relayed
 from sopa_ryu.channel.handed_mcs import HandedMcsHosts
 from sopa_ryu.channel.mcs import ChannelKind

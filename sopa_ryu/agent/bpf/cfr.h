@@ -1,4 +1,4 @@
-/* CFR (docs/cfr.md): what its programs and the agent share. Written and read by sopa_ryu/agent/cfr_programs.py. */
+/* CFR (docs/cfr.md): what its programs and the agent share. Written and read by sopa_ryu/agent/slots/cfr_programs.py. */
 #ifndef SOPA_CFR_H
 #define SOPA_CFR_H
 

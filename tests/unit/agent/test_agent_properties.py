@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from sopa_ryu.agent.agent_options import AgentOptions
+from sopa_ryu.agent.host.mending import Part
 from sopa_ryu.agent.kernel.changes import Change
-from sopa_ryu.agent.mending import Part
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy

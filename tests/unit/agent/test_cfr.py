@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentError, AgentOptions
-from sopa_ryu.agent.cfr_clock import CONTRARY, Clock
-from sopa_ryu.agent.cfr_demand import REPEATS, Demands
-from sopa_ryu.agent.cfr_grants import LATE_NS, Grants, Rejected, Rejection
+from sopa_ryu.agent.slots.cfr_clock import CONTRARY, Clock
+from sopa_ryu.agent.slots.cfr_demand import REPEATS, Demands
+from sopa_ryu.agent.slots.cfr_grants import LATE_NS, Grants, Rejected, Rejection
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.slots import MAX_ENTRIES, Grant, Granted, Wanted

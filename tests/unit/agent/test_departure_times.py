@@ -8,10 +8,10 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from sopa_ryu.agent.cfr_grants import MAX_AHEAD_NS, Gate, Grants, ahead_of, used_through
-from sopa_ryu.agent.cfr_sender import SlotSender
-from sopa_ryu.agent.departure_times import DepartureTimes, instead_of_fq
 from sopa_ryu.agent.kernel.qdiscs import INGRESS, ROOT, Qdisc
+from sopa_ryu.agent.slots.cfr_grants import MAX_AHEAD_NS, Gate, Grants, ahead_of, used_through
+from sopa_ryu.agent.slots.cfr_sender import SlotSender
+from sopa_ryu.agent.slots.departure_times import DepartureTimes, instead_of_fq
 from sopa_ryu.channel.slots import Grant, Granted
 from tests.helpers.waiting import eventually
 

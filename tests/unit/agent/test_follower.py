@@ -16,9 +16,9 @@ import pytest
 
 from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
-from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.agent.scatter.mcs_peers import McsPeers, Use
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.addresses import MAX_REPORTED, Loss
 from sopa_ryu.channel.mcs import ChannelKind, HostList

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from sopa_ryu.agent.host.mending import Part
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.changes import Change
-from sopa_ryu.agent.mending import Part
 from tests.helpers.agent_log import log_lines
 from tests.helpers.golden import Step, play, scripts
 from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings

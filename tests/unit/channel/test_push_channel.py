@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sopa_ryu.agent.mcs_peers import McsPeers, Use
+from sopa_ryu.agent.scatter.mcs_peers import McsPeers, Use
 from sopa_ryu.channel import messages, protocol, relayed
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.mcs import ChannelKind

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sopa_ryu.agent.mending import Part
-from sopa_ryu.agent.saved_settings import State
+from sopa_ryu.agent.host.mending import Part
+from sopa_ryu.agent.host.saved_settings import State
 
 DEFAULT_THRESHOLD = 10
 DEFAULT_MIN_RTT_WINDOW = 1

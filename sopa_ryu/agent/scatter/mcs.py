@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.netns import cookie, inside
-from sopa_ryu.agent.mcs_peers import Use
-from sopa_ryu.agent.mcs_room import ROOM
+from sopa_ryu.agent.scatter.mcs_peers import Use
+from sopa_ryu.agent.scatter.mcs_room import ROOM
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 

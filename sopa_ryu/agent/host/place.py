@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 from ipaddress import IPv4Address
 
+from sopa_ryu.agent.host.mending import InterfaceAway
 from sopa_ryu.agent.kernel import link_attributes
 from sopa_ryu.agent.kernel.changes import Namespace
 from sopa_ryu.agent.kernel.netns import Interface, inside
-from sopa_ryu.agent.mending import InterfaceAway
 from topologies.structure import FABRIC_NETWORK
 
 

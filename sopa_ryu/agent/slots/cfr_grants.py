@@ -12,7 +12,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from sopa_ryu.agent.cfr_clock import Clock
+from sopa_ryu.agent.slots.cfr_clock import Clock
 from sopa_ryu.channel.slots import Grant, Granted
 
 KEPT = 1024

@@ -7,11 +7,11 @@ import struct
 from collections.abc import Iterable
 from ipaddress import IPv4Address
 
-from sopa_ryu.agent.cfr_demand import Unsent
-from sopa_ryu.agent.cfr_grants import Gate
 from sopa_ryu.agent.kernel import cgroup, libbpf
 from sopa_ryu.agent.kernel.iterators import SocketIterator
 from sopa_ryu.agent.kernel.netns import cookie, inside
+from sopa_ryu.agent.slots.cfr_demand import Unsent
+from sopa_ryu.agent.slots.cfr_grants import Gate
 from sopa_ryu.channel.slots import Granted
 
 SLOTS = 1024

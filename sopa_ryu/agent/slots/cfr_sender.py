@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator
 from ctypes import Structure, byref, c_long
 from typing import Protocol
 
-from sopa_ryu.agent.cfr_grants import Gate
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import NetnsError, Traveller
+from sopa_ryu.agent.slots.cfr_grants import Gate
 
 LOG = logging.getLogger("sopa.agent")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from sopa_ryu.agent.host.saved_settings import SettingsError, State
 from sopa_ryu.agent.kernel import link_attributes, segmentation
-from sopa_ryu.agent.saved_settings import SettingsError, State
 
 MIN_MTU = 68  # RFC 791, section 3.2
 

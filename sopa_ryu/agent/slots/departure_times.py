@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address
 
-from sopa_ryu.agent.cfr_grants import Grants
 from sopa_ryu.agent.kernel.netns import NetnsError, inside
 from sopa_ryu.agent.kernel.qdiscs import ROOT, Qdisc, qdiscs
+from sopa_ryu.agent.slots.cfr_grants import Grants
 
 LOG = logging.getLogger("sopa.agent")
 

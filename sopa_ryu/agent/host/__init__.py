@@ -1,0 +1,1 @@
+"""What the agent changes on a host, and puts back."""

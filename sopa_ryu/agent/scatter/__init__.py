@@ -1,0 +1,1 @@
+"""MCS at a host: a connection's packets are scattered over channels."""

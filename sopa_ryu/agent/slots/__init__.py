@@ -1,0 +1,1 @@
+"""Congestion-free routing at a host: demands, grants and the gate."""
