@@ -114,8 +114,8 @@ class ControllerAddress:
 
     def check(self) -> None:
         """Raise `ClientOptionError` for what no connection could be opened with."""
-        self.tls()
         channel_url(self.url, "")
+        self.tls()
 
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS settings; None without TLS."""
