@@ -22,7 +22,7 @@ from ryu.lib import hub
 from sopa_ryu import options
 from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
-from sopa_ryu.channel.messages import PROBE_BYTES
+from sopa_ryu.channel.messages import PROBE_BYTES, HostLink
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.relay_channel import RelayChannel
 from sopa_ryu.channel.relay_desk import RelayDesk
@@ -101,6 +101,7 @@ class SopaController(app_manager.RyuApp):
         self.notifier = Notifier(self.tree, self._view, settings.carrier)
         self.channel = AgentChannel(self.notifier, self._acknowledged)
         self.arbiter = ArbiterNotifier(self.tree, self._view, self.state.epoch)
+        self.arbiter.link = self._host_link
         self.arbiter_channel = ArbiterChannel(self.arbiter)
         tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
         self.bfd = BfdKeeper(
@@ -435,6 +436,10 @@ class SopaController(app_manager.RyuApp):
     def link_capacity(self, link: Link) -> float | None:
         """Return the bits per second that fit through a link, if known."""
         return self.port_stats.capacity(link)
+
+    def _host_link(self, link: Link) -> HostLink:
+        up, down = self.link_rates(link) or (None, None)
+        return HostLink(up, down, self.link_capacity(link))
 
     def switch_rules(self, switch: Switch) -> dict[str, Any]:
         """Return the intended and the installed rules of a switch."""

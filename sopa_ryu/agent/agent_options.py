@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -16,8 +15,8 @@ from sopa_ryu.agent.host.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THR
 from sopa_ryu.agent.label.bursts import AUTO, MAX_SEGMENTS
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.scatter.mcs import DEFAULT_PATIENCE_US, McsOptions, Without
-from sopa_ryu.channel import client, mcs, protocol, slots
-from sopa_ryu.channel.client import ClientOptionError
+from sopa_ryu.channel import mcs, protocol, slots
+from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
 from sopa_ryu.channel.host_tokens import token_of
 from sopa_ryu.channel.mcs import ChannelKind
 from sopa_ryu.runtime.option_fields import DIRECTORY, FILE, REQUIRED, option, seed_option, urls
@@ -149,46 +148,31 @@ class AgentOptions:
         """Address or name of the arbiter, and UDP port."""
         return parse_arbiter(self.arbiter) if self.arbiter else None
 
-    def tls(self, url: str) -> ssl.SSLContext | None:
-        """Return the TLS settings of a channel; None without TLS. `AgentError` if the authorities cannot be read."""
-        try:
-            return client.tls(url, self.ca_file)
-        except ClientOptionError as error:
-            raise AgentError(str(error)) from error
-
-    def headers(self, address: IPv4Address) -> dict[str, str]:
-        """Return the headers of a request for a host's channel; `AgentError` if it has no token, or that cannot be read."""
-        token = self.token(address)
-        return {"Authorization": f"Bearer {token}"} if token else {}
+    def controller(self, url: str, address: IPv4Address) -> ControllerAddress:
+        """Return one of the controllers, for a host's channel."""
+        return ControllerAddress(url, lambda: self.token(address), self.ca_file)
 
     def token(self, address: IPv4Address) -> str:
-        """Return the token of a host, empty without a token file; `AgentError` if it has none, or that cannot be read."""
+        """Return the token of a host, empty without a token file; `ClientOptionError` if it has none, or that cannot be read."""
         if self.token_file is None:
             return ""
         try:
             return token_of(self.token_file.read_text(encoding="ascii"), address)
         except (OSError, UnicodeDecodeError, ValueError) as error:
-            raise AgentError(f"the token cannot be read from {self.token_file}: {error}") from error
+            raise ClientOptionError(f"the token cannot be read from {self.token_file}: {error}") from error
 
-    def channel(self, address: IPv4Address, url: str, first: str = "") -> str:
-        """Return the WebSocket URL of a host's push channel at a controller.
+    def channel(self, address: IPv4Address, first: str = "") -> str:
+        """Return path and query of a host's push channel.
 
         Args:
-            url: The controller's.
             first: The URL that comes first for the host, if it is another one.
-
-        Raises:
-            AgentError: If the controller's URL is malformed.
         """
         query = f"carrier={self.carrier}&" + mcs.request(self.policy, self.mcs and self.mcs.variant)
         if self.probes:
             query += f"&{protocol.PROBES}=1"
         if first:
             query += "&" + urlencode({protocol.FIRST: first})
-        try:
-            return client.channel_url(url, CHANNEL + str(address), query)
-        except ClientOptionError as error:
-            raise AgentError(str(error)) from error
+        return f"{CHANNEL}{address}?{query}"
 
 
 def parse_arbiter(text: str) -> tuple[str, int]:

@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
-from sopa_ryu.agent.agent_options import AgentError
 from sopa_ryu.agent.kernel.datagrams import TimedSocket
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import NetnsError
@@ -21,6 +20,7 @@ from sopa_ryu.agent.paths.path_table import Label
 from sopa_ryu.agent.slots.cfr_demand import Demands, Unsent
 from sopa_ryu.agent.slots.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection, used_through
 from sopa_ryu.agent.slots.cfr_sender import Programs, SlotSender
+from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.slots import DatagramError, Demand, Granted, TokenError, read_grant, write_demand
 
 LOG = logging.getLogger("sopa.agent")
@@ -120,7 +120,7 @@ class CfrAgent:
             while True:
                 try:
                     await self._open()
-                except (AgentError, OSError) as error:
+                except (ClientOptionError, OSError) as error:
                     self._report(f"no demands to arbiter {self.arbiter_name}: {error}")
                     await asyncio.sleep(MAX_SECONDS)
                     continue

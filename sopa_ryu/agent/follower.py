@@ -19,7 +19,7 @@ from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
 from sopa_ryu.agent.scatter.mcs_peers import McsPeers
 from sopa_ryu.channel import messages, protocol
-from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
+from sopa_ryu.channel.addresses import Addresses, Loss
 from sopa_ryu.channel.mcs import POLICY
 from sopa_ryu.channel.messages import Assignment, Delta, HostChange, ProtocolError, Snapshot, TraceRequest
 from sopa_ryu.fabric.view import View
@@ -29,19 +29,6 @@ from topologies.weights import Choices
 LOG = logging.getLogger("sopa.agent")
 
 LOAD_RETRY_SECONDS = 2.0
-MAX_REPORTED = 5  # problems of one absence of the controller
-
-
-class Ended(NamedTuple):
-    """A channel that is closed, or could not be opened."""
-
-    problem: str
-    seconds: float = 0.0
-    """How long it was open."""
-    silent: bool = False
-    """The controller has not answered in time."""
-    surplus: bool = False
-    """The relay has sent the agent to the one that comes first for this host."""
 
 
 class Answer(NamedTuple):
@@ -139,7 +126,6 @@ class Follower:
         self._table: PathTable | None = None
         self._attached = False
         self._outdated = False
-        self._reported: set[tuple[str, str]] = set()
         self.controllers = Addresses(controllers, str(address), random.Random(f"{seed} {address}"))
 
     def start(self, inherited: bool) -> bool:
@@ -170,30 +156,22 @@ class Follower:
         )
         self.connected = False
 
-    def disconnect(self, ended: Ended) -> float:
-        """Note that there is no channel; return the seconds until the next attempt.
-
-        Each problem is logged once, until there has been a connection again: after a lost connection it may be another one that
-        keeps the agent away, such as a token that is not accepted any more.
-        """
-        its, url = self.controllers, self.controllers.url
-        served = self.connected and not self._outdated and its.has_served(ended.seconds)
+    def disconnect(self, loss: Loss) -> float:
+        """Note that there is no channel; return the seconds until the next attempt."""
+        urls, url = self.controllers, self.controllers.url
+        delay, is_new = urls.lost(loss, self.hosts, valid=self.connected and not self._outdated)
         self.connected = self._outdated = False
-        if served:
-            self._reported.clear()
-        delay, problem = its.next(served, self.hosts, silent=ended.silent, over=ended.surplus), ended.problem
-        if ended.surplus:
-            LOG.info("%s: sent by controller %s to %s, which comes first for this host", self.address, url, its.url)
-        elif (url, problem) not in self._reported and len(self._reported) < MAX_REPORTED * len(its.urls):
+        if loss.sent_on:
+            LOG.info("%s: sent by controller %s to %s, which comes first for this host", self.address, url, urls.url)
+        elif is_new:
             LOG.warning(
                 "%s: no controller at %s: %s; %s; %s; check the controller and the network to it",
                 self.address,
                 url,
-                problem,
+                loss.problem,
                 "its last path sets stay in force" if self.view else "packets go unlabelled until it answers",
-                f"asking {its.url} next" if its.several else f"retrying every {MAX_RETRY_SECONDS:g} s or sooner",
+                urls.prospect,
             )
-            self._reported.add((url, problem))
         return delay
 
     @property

@@ -6,17 +6,16 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from functools import partial
 from ipaddress import IPv4Address
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import websockets
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 
-from sopa_ryu.agent.agent_options import AgentError, AgentOptions
+from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.follower import Answer, Ended, Follower, Hosts, Leave, Load, Probe, Trace
+from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
 from sopa_ryu.agent.host.threads import in_thread
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
@@ -27,16 +26,11 @@ from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.probing.tracer import Tracer
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.scatter.mcs_peers import LEASE_SECONDS, Use
-from sopa_ryu.channel import protocol
-from sopa_ryu.channel.client import refusal
-from sopa_ryu.channel.liveness import watched
 from sopa_ryu.channel.messages import encode
 
 LOG = logging.getLogger("sopa.agent")
 
 SWEEP_SECONDS = REPORT_SECONDS = 1.0
-CLOSE_SECONDS = 1.0
-"""With several URLs: how long the answer to a close is awaited before the next one is asked."""
 NOT_IN_FORCE = 4000
 """The close code with which an agent leaves the controller while its program is not on its interface (RFC 6455, section 7.4.2)."""
 
@@ -157,50 +151,18 @@ class HostAgent:
     async def _follow(self) -> NoReturn:
         while True:
             await self.keeper.found.wait()
-            ended = await self._follow_once()
+            follower, urls = self.follower, self.follower.controllers
+            loss = await self.options.controller(urls.url, follower.address).attend(
+                self.options.channel(follower.address, urls.first),
+                self.follow,
+                urls.open_seconds(follower.hosts),
+                hosts=(lambda: self.follower.hosts) if urls.several else None,
+            )
             await self._look_at_lease()
             if self.keeper.found.is_set():
-                await asyncio.sleep(self.follower.disconnect(ended))
+                await asyncio.sleep(follower.disconnect(loss))
             else:
-                self.follower.leave()
-
-    async def _follow_once(self) -> Ended:
-        """Follow the controller over one connection."""
-        loop = asyncio.get_running_loop()
-        opened_at, silent, surplus = None, False, False
-        try:
-            async with self._connect() as channel:
-                opened_at = loop.time()
-                self.follower.connect()
-                try:
-                    several = self.follower.controllers.several
-                    async with watched(channel, lambda: self.follower.hosts) if several else nullcontext():
-                        problem = await self.follow(channel) or "the controller closed the connection"
-                finally:
-                    self._heard_at = loop.time()
-        except websockets.InvalidStatus as error:
-            problem = refusal(error)
-        except (OSError, AgentError, websockets.WebSocketException, TimeoutError) as error:
-            problem, silent = str(error) or type(error).__name__, isinstance(error, TimeoutError)
-            if isinstance(error, websockets.ConnectionClosed):
-                surplus = error.rcvd is not None and error.rcvd.code == protocol.SURPLUS
-        return Ended(problem, 0.0 if opened_at is None else loop.time() - opened_at, silent, surplus)
-
-    def _connect(self) -> connect:
-        """Return the opening of a channel at the URL that is asked next."""
-        follower, at = self.follower, self.follower.controllers
-        # the library's own pings, every 20 s, are for a controller that has no other
-        more: dict[str, Any] = {"ping_interval": None, "close_timeout": CLOSE_SECONDS} if at.several else {}
-        return connect(
-            self.options.channel(follower.address, at.url, at.first),
-            additional_headers=self.options.headers(follower.address),
-            ssl=self.options.tls(at.url),
-            open_timeout=at.open_seconds(follower.hosts),
-            max_size=protocol.MAX_MESSAGE_BYTES,
-            compression=None,
-            proxy=None,
-            **more,
-        )
+                follower.leave()
 
     async def follow(self, channel: ClientConnection) -> str:
         """Carry out what the controller's messages lead to, one after the other, until the channel closes.
@@ -210,6 +172,7 @@ class HostAgent:
         Returns:
             Why the agent has closed it; empty if it has not, or for its program.
         """
+        self.follower.connect()
         leaving = asyncio.create_task(self._leave(channel))
         try:
             async for text in channel:
@@ -235,6 +198,7 @@ class HostAgent:
                 await channel.send(answer.text)
             return ""
         finally:
+            self._heard_at = asyncio.get_running_loop().time()
             self.tracer.end()
             ending = [leaving] if self._reporting is None else [leaving, self._reporting]
             self._reporting = None

@@ -34,8 +34,8 @@ def run_agents(interfaces: Sequence[Interface], options: AgentOptions) -> int:
         The exit status: 0 after SIGINT, 128 + n after another signal n.
 
     Raises:
-        AgentError, SettingsError, BpfError: If an interface cannot be taken (unless it is away, with `AgentOptions.wait`), or the
-            metrics' port; what was changed is put back first.
+        AgentError, ClientOptionError, SettingsError, BpfError: If an interface cannot be taken (unless it is away, with
+            `AgentOptions.wait`), or the metrics' port; what was changed is put back first.
     """
     allow_files()  # a host's maps and programs are some twenty
     supervisors: list[Supervisor] = []

@@ -37,6 +37,7 @@ from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.scatter.mcs_peers import McsPeers
 from sopa_ryu.agent.slots.cfr_sender import SlotSender
 from sopa_ryu.agent.slots.departure_times import DepartureTimes
+from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.mcs import ChannelKind
 from topologies.structure import GATEWAY_MAC
 
@@ -79,7 +80,7 @@ class Supervisor:
         """Take the interface: its settings, and its place for the program; return False if it is away, which is logged once.
 
         Raises:
-            AgentError: If the options contradict the machine.
+            AgentError, ClientOptionError: If the options contradict the machine.
             SettingsError, BpfError: If the host's settings or BPF refuse; whatever was changed is put back.
         """
         try:
@@ -163,7 +164,7 @@ class Supervisor:
     async def _take_again(self) -> None:
         try:
             await in_thread(self.take)
-        except (AgentError, BpfError, SettingsError) as error:
+        except (AgentError, BpfError, ClientOptionError, SettingsError) as error:
             self._note_away(f"it cannot be taken: {error}")
             await asyncio.sleep(REFUSED_SECONDS)
 
@@ -263,10 +264,9 @@ class Supervisor:
         changes = Changes(namespace.path)
         taken.callback(changes.close)
         place = Place(self.interface, namespace)
-        its.headers(place.address)  # an error in the options ends the agent before anything is changed
+        its.token(place.address)  # an error in the options ends the agent before anything is changed
         for url in its.controllers:
-            its.tls(url)
-            its.channel(place.address, url)
+            its.controller(url, place.address).check()
         segments = its.segments if its.segments != AUTO else self._automatic(namespace)
         settings = taken.enter_context(
             HostSettings(

@@ -6,19 +6,17 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from http import HTTPStatus
-from typing import Any, NoReturn
-from urllib.parse import urlencode
+from typing import NoReturn
 
-import websockets
-from websockets.asyncio.client import ClientConnection, connect
+from msgspec import UNSET, UnsetType
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import InvalidStatus
 
-from sopa_ryu.channel import protocol
-from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
-from sopa_ryu.channel.client import ClientOptionError, ControllerAddress, refusal
-from sopa_ryu.channel.liveness import watched
-from sopa_ryu.channel.messages import ArbiterReport, GapError, LowerTermError, ProtocolError, Snapshot, from_controller
+from sopa_ryu.channel import messages, protocol
+from sopa_ryu.channel.addresses import Addresses, Loss
+from sopa_ryu.channel.client import ControllerAddress
+from sopa_ryu.channel.messages import GapError, HostLink, HostLinks, LowerTermError, ProtocolError, Snapshot
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.view import View
 
@@ -27,9 +25,7 @@ LOG = logging.getLogger("sopa.arbiter")
 CHANNEL = "/sopa/v1/arbiter"
 
 REPORT_SECONDS = 5.0
-CLOSE_SECONDS = 1.0
-"""With several URLs: how long the answer to a close is awaited before the next one is asked."""
-MAX_REPORTED = 5  # problems of one absence of the controller
+"""How often the arbiter reports, and asks what hosts' links carry."""
 
 
 class ControllerLink:
@@ -39,6 +35,7 @@ class ControllerLink:
         controllers: The controller; of a cluster, its controllers, of which the leader takes an arbiter.
         followed: Called with each version of the fabric and the term.
         superseded: Called when the controller has accepted another arbiter.
+        measured: Called with what is known of the links of all hosts; with nothing by a controller that does not tell.
         report: Returns what the controller shows of this arbiter.
         seed: For the jitter of retries.
 
@@ -55,7 +52,8 @@ class ControllerLink:
         controllers: Sequence[ControllerAddress],
         followed: Callable[[View, int], None],
         superseded: Callable[[], None],
-        report: Callable[[], ArbiterReport],
+        measured: Callable[[Sequence[HostLink]], None],
+        report: Callable[[], messages.ArbiterReport],
         seed: int = 0,
     ) -> None:
         self._controllers = {each.url: each for each in controllers}
@@ -64,84 +62,51 @@ class ControllerLink:
         self.term = 0
         self.view: View | None = None
         self.refused = 0
-        self._followed, self._superseded, self._report = followed, superseded, report
-        self._reported: set[tuple[str, str]] = set()
-        self._latest: View | None = None
-        self._opened_at = 0.0
-        self._silent = False
-
-    @property
-    def address(self) -> ControllerAddress:
-        """The controller that is in use, or asked next."""
-        return self._controllers[self.urls.url]
+        self._followed, self._superseded, self._measured, self._report = followed, superseded, measured, report
+        self._links: list[HostLink] = []
+        self._is_told = False
 
     async def run(self) -> NoReturn:
         """Follow the controller until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
-            self._silent = False
-            problem = await self._follow_once()
-            served = self.connected and self.urls.has_served(loop.time() - self._opened_at)
-            self.connected = False
-            await asyncio.sleep(self._note(problem, served))
+            await asyncio.sleep(self._note(await self._follow_once()))
 
-    def _note(self, problem: str, served: bool = False) -> float:
+    def _note(self, loss: Loss) -> float:
         """Log once why there is no connection; return the seconds until the next attempt."""
         url = self.urls.url
-        if served:
-            self._reported.clear()
-        delay = self.urls.next(served, hosts=1, silent=self._silent)
-        if (url, problem) not in self._reported and len(self._reported) < MAX_REPORTED * len(self.urls.urls):
-            self._reported.add((url, problem))
+        delay, is_new = self.urls.lost(loss, hosts=1, valid=self.connected)
+        self.connected = False
+        if is_new:
             LOG.warning(
                 "no controller at %s: %s; %s; %s; check the controller and the network to it",
                 url,
-                problem,
+                loss.problem,
                 "slots are granted by what it sent last" if self.term else "no slot is granted until it answers",
-                f"asking {self.urls.url} next"
-                if self.urls.several
-                else f"retrying every {MAX_RETRY_SECONDS:g} s or sooner",
+                self.urls.prospect,
             )
         return delay
 
-    async def _follow_once(self) -> str:
-        """Follow the controller over one connection; return why it ended, or could not be opened."""
-        at = self.address
-        # the library's own pings, every 20 s, are for a controller that has no other
-        more: dict[str, Any] = {"ping_interval": None, "close_timeout": CLOSE_SECONDS} if self.urls.several else {}
-        try:
-            async with connect(
-                at.channel(CHANNEL, urlencode({"term": self.term}) if self.term else ""),
-                additional_headers=at.headers(),
-                ssl=at.tls(),
-                open_timeout=self.urls.open_seconds(hosts=1),
-                max_size=protocol.MAX_MESSAGE_BYTES,
-                compression=None,
-                proxy=None,
-                **more,
-            ) as channel:
-                self._open()
-                async with watched(channel, lambda: 1) if self.urls.several else nullcontext():
-                    return await self._follow(channel) or "the controller closed the connection"
-        except websockets.InvalidStatus as error:
-            stands_by = LEADER_HEADER in error.response.headers
-            if error.response.status_code == HTTPStatus.CONFLICT and self.term and not stands_by:
+    async def _follow_once(self) -> Loss:
+        """Follow the controller over one connection."""
+        loss = await self._controllers[self.urls.url].attend(
+            f"{CHANNEL}?term={self.term}" if self.term else CHANNEL,
+            self._follow,
+            self.urls.open_seconds(hosts=1),
+            hosts=(lambda: 1) if self.urls.several else None,
+        )
+        if isinstance(loss.error, InvalidStatus):
+            response = loss.error.response
+            taken = response.status_code == HTTPStatus.CONFLICT and LEADER_HEADER not in response.headers
+            if taken and self.term:
                 LOG.error("another arbiter has this one's place: no slot is granted any more; end one of the two")
                 self.term = 0
                 self._superseded()
-            return refusal(error)
-        except (OSError, ClientOptionError, websockets.WebSocketException, TimeoutError) as error:
-            self._silent = isinstance(error, TimeoutError)
-            return str(error) or type(error).__name__
-
-    def _open(self) -> None:
-        LOG.info("connected to controller %s: slots are granted once it has a version of the fabric", self.address.url)
-        self.connected = True
-        self._opened_at = asyncio.get_running_loop().time()
-        self.view = None  # a snapshot comes first, with the term
+        return loss
 
     async def _follow(self, channel: ClientConnection) -> str:
         """Answer messages until the channel closes; return why this end has closed it, if it has."""
+        LOG.info("connected to controller %s: slots are granted once it has a version of the fabric", self.urls.url)
+        self.connected = True
         reporting = asyncio.create_task(self._report_often(channel))
         try:
             async for text in channel:
@@ -158,9 +123,8 @@ class ControllerLink:
     def _receive(self, text: str | bytes) -> str:
         """Put a message in force; return the answer."""
         try:
-            message = from_controller(text)
+            message = messages.from_controller(text)
             view = protocol.follow(message, self.view, None)
-            self._check_term(view)
             term = message.term if isinstance(message, Snapshot) else None
             if isinstance(message, Snapshot) and term is None:
                 raise ProtocolError("it has no term", "term")
@@ -175,30 +139,37 @@ class ControllerLink:
             LOG.error("message of the controller refused (%d so far): %s; the fabric stays as it was; check the versions of "
                       "controller and arbiter", self.refused, error)  # fmt: skip
             return self._ack()
+        if isinstance(message, HostLinks):
+            return self._take_links(message)
         if term is not None:
             self.term = term
         if view is not None and (view is not self.view or term is not None):
-            self.view = self._latest = view
+            self.view = view
             self._followed(view, self.term)
+        return self._ack() if term is None else self._ask_links()
+
+    def _ask_links(self) -> str:
+        self._links = []
+        return self._ack(links=0)
+
+    def _take_links(self, part: HostLinks) -> str:
+        """Note a part of the hosts' links; return the answer, which asks for the next part."""
+        if part.first != len(self._links):
+            return self._ack()  # of what was asked before
+        self._links += part.links
+        if part.links and self.view is not None and len(self._links) < self.view.failures.tree.host_count:
+            return self._ack(links=len(self._links))
+        self._is_told = True
+        self._measured(self._links)
         return self._ack()
 
-    def _check_term(self, view: View | None) -> None:
-        """Raise `LowerTermError` if a view of the cluster is of a term before the last one that was in force, on any channel."""
-        last = self._latest
-        if (
-            view is not None
-            and last is not None
-            and view.cluster
-            and view.cluster == last.cluster
-            and view.epoch < last.epoch
-        ):
-            raise LowerTermError(f"it is of term {view.epoch}, but a view of term {last.epoch} is in force")
-
-    def _ack(self) -> str:
-        return protocol.ack(self.view, self.refused, report=self._report())
+    def _ack(self, links: int | UnsetType = UNSET) -> str:
+        return protocol.ack(self.view, self.refused, report=self._report(), links=links)
 
     async def _report_often(self, channel: ClientConnection) -> None:
         while True:
             await asyncio.sleep(REPORT_SECONDS)
             if self.view is not None:
-                await channel.send(self._ack())
+                if not self._is_told:
+                    self._measured(())
+                await channel.send(self._ask_links())

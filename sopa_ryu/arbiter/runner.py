@@ -16,7 +16,6 @@ from sopa_ryu.arbiter.arbiter_options import ArbiterError, ArbiterOptions
 from sopa_ryu.arbiter.budgets import Capacities, capacities
 from sopa_ryu.arbiter.controller_link import ControllerLink
 from sopa_ryu.arbiter.door import Door
-from sopa_ryu.arbiter.link_rates import LinkRates
 from sopa_ryu.arbiter.schedule import SLOTS, Schedule, Timing
 from sopa_ryu.arbiter.service import Listen, Service, bind
 from sopa_ryu.channel.client import ControllerAddress
@@ -109,8 +108,7 @@ def run_arbiter(options: ArbiterOptions) -> int:
     """
     controllers = [ControllerAddress(url, options.token, options.ca_file) for url in options.controllers]
     for address in controllers:
-        address.channel("/")
-        address.tls()
+        address.check()
     secret, listen, timing = options.secret(), Listen(*options.listen), options.timing
     if secret is None:
         LOG.warning(
@@ -126,11 +124,15 @@ def run_arbiter(options: ArbiterOptions) -> int:
     with bind(listen) as bound, ExitStack() as entered:
         service = Service(bound, schedule, Door(secret, schedule.knows), timing, options.rate)
         link = ControllerLink(
-            controllers, service.follow, service.superseded, lambda: _report(listen, timing, service), options.seed
+            controllers,
+            service.follow,
+            service.superseded,
+            service.measured,
+            lambda: _report(listen, timing, service),
+            options.seed,
         )
         if options.metrics_port is not None:
             entered.enter_context(metrics_served(service, link, options.metrics_host, options.metrics_port))
-        rates = LinkRates(lambda: link.address, lambda: service.hosts, options.rate, service.measured)
         LOG.info(
             "arbiter at %s: slots of %g ms, leases of %d ms; controller %s",
             listen,
@@ -139,16 +141,16 @@ def run_arbiter(options: ArbiterOptions) -> int:
             ", ".join(options.controllers),
         )
         notify("READY=1")
-        received = asyncio.run(_run(service, link, rates))
+        received = asyncio.run(_run(service, link))
         notify("STOPPING=1")
     LOG.info("ended: %d cells in %d batches were granted; hosts spray without slots once their leases end",
              schedule.counted["cells"], schedule.counted["batches"])  # fmt: skip
     return exit_status(received)
 
 
-async def _run(service: Service, link: ControllerLink, rates: LinkRates) -> int:
+async def _run(service: Service, link: ControllerLink) -> int:
     """Run all parts until a signal; return its number."""
-    tasks = [asyncio.create_task(part.run()) for part in (service, link, rates)]
+    tasks = [asyncio.create_task(part.run()) for part in (service, link)]
     try:
         return await first_signal(tasks)
     finally:

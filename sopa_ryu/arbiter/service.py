@@ -8,14 +8,14 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sopa_ryu.arbiter.arbiter_options import ArbiterError
 from sopa_ryu.arbiter.budgets import MIN_CELL_BYTES, Budgets, min_slot_ms
 from sopa_ryu.arbiter.door import Door
-from sopa_ryu.arbiter.link_rates import HostLinks
-from sopa_ryu.arbiter.schedule import RejectedError, Schedule, Timing
+from sopa_ryu.arbiter.schedule import Load, RejectedError, Schedule, Timing
+from sopa_ryu.channel.messages import HostLink
 from sopa_ryu.channel.slots import write_grant
 from sopa_ryu.fabric.view import View
 
@@ -26,6 +26,9 @@ READ_AT_ONCE = 64
 """So many datagrams are read before the batches have their turn again."""
 BUFFER_BYTES = 4 << 20
 LATE_LOG_SECONDS = 10.0
+NEGLIGIBLE = 0.001
+"""A load below this share of a link is what protocols send by themselves."""
+_MEGA = 1e6
 
 
 class Listen(NamedTuple):
@@ -65,6 +68,26 @@ def _make_room(bound: socket.socket) -> None:
             got,
             BUFFER_BYTES,
         )
+
+
+def loads(links: Sequence[HostLink], mbit: float | None = None) -> dict[int, Load]:
+    """Return the loads of hosts' links that are not negligible, by the host's number.
+
+    Args:
+        links: Of all hosts, in the order of addresses.
+        mbit: The capacity to reckon with, if it is not that of the ports.
+
+    >>> loads([HostLink(1e6, 0.0, 4e6), HostLink(None, None, 4e6)])
+    {0: Load(sending=0.25, receiving=0.0)}
+    """
+    shares: dict[int, Load] = {}
+    for number, link in enumerate(links):
+        capacity = link.capacity if mbit is None else mbit * _MEGA
+        if capacity:
+            load = Load((link.up or 0.0) / capacity, (link.down or 0.0) / capacity)
+            if max(load) > NEGLIGIBLE:
+                shares[number] = load
+    return shares
 
 
 class Service:
@@ -112,17 +135,14 @@ class Service:
         self._term = 0
         self.schedule.stop()
 
-    def measured(self, links: HostLinks) -> None:
-        """Follow what the controller has measured at the hosts' ports."""
-        self.schedule.load(links.loads)
-        if links.mbit != self._ports_mbit or not self._measured:
-            self._ports_mbit, self._measured = links.mbit, True
+    def measured(self, links: Sequence[HostLink]) -> None:
+        """Follow what the controller has measured at the hosts' ports: the load of hosts that do not take part, and a rate."""
+        self.schedule.load(loads(links, self._host_mbit))
+        slowest = min((link.capacity for link in links if link.capacity), default=None)
+        mbit = None if slowest is None else slowest / _MEGA
+        if mbit != self._ports_mbit or not self._measured:
+            self._ports_mbit, self._measured = mbit, True
             self._put_in_force()
-
-    @property
-    def hosts(self) -> int:
-        """How many hosts the fabric has; 0 before the first version."""
-        return self._view.failures.tree.host_count if self._view is not None else 0
 
     @property
     def mbit(self) -> float | None:

@@ -10,6 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from hashlib import sha256
+from typing import NamedTuple
+
+from websockets.exceptions import ConnectionClosed
+
+from sopa_ryu.channel.protocol import SURPLUS
 
 MIN_RETRY_SECONDS = 0.5
 MAX_RETRY_SECONDS = 5.0
@@ -27,8 +32,32 @@ ROUNDS_A_SECOND = 500
 PINGS_A_SECOND = 2000
 """With several URLs: pings that all agents of a fabric send together, at the most; measured in docs/cluster.md, section Agents."""
 MIN_PING_SECONDS, MAX_PING_SECONDS = 0.5, 5.0
+MAX_REPORTED = 5
+"""Problems of each URL that are logged of one absence of the controller."""
 MIN_PATIENCE_SECONDS = 1.5
 """With the shortest interval less than the lease of a leader by default: its agents look for another when that begins to lead."""
+
+
+class Loss(NamedTuple):
+    """A channel that has ended, or could not be opened."""
+
+    problem: str
+    """Why, for the log."""
+    seconds: float | None = None
+    """How long it was open; None if it was not opened."""
+    error: Exception | None = None
+    """What has ended it; None if the controller or the client has closed it."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether the controller has not answered in time."""
+        return isinstance(self.error, TimeoutError)
+
+    @property
+    def sent_on(self) -> bool:
+        """Whether a relay has sent the client to the URL that comes first for it."""
+        closed = self.error.rcvd if isinstance(self.error, ConnectionClosed) else None
+        return closed is not None and closed.code == SURPLUS
 
 
 def ordered(urls: Sequence[str], client: str) -> list[str]:
@@ -84,6 +113,7 @@ class Addresses:
         self._asked = 0
         self._sent_on = False
         self._silent: set[str] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._slow = 0
         self._retry_seconds = MIN_RETRY_SECONDS
 
@@ -115,28 +145,39 @@ class Addresses:
         usual = min(MAX_OPEN_SECONDS, max(MIN_OPEN_SECONDS, hosts / OPENED_A_SECOND)) if hosts else MAX_OPEN_SECONDS
         return min(OPEN_SECONDS, (usual / 2 if self.url in self._silent else usual) * 2**self._slow)
 
-    def has_served(self, seconds: float) -> bool:
-        """Return True if a channel that was open for so long has been one, and not an attempt."""
-        return seconds >= SERVED_SECONDS or not self.several
+    @property
+    def prospect(self) -> str:
+        """What is done now, for the log."""
+        return f"asking {self.url} next" if self.several else f"retrying every {MAX_RETRY_SECONDS:g} s or sooner"
 
-    def next(self, served: bool, hosts: int = 0, *, silent: bool = False, over: bool = False) -> float:
-        """Go on to the next URL; return the seconds until it is asked.
+    def lost(self, loss: Loss, hosts: int = 0, *, valid: bool = True) -> tuple[float, bool]:
+        """Go on to the next URL.
 
         Args:
-            served: Whether a channel was lost (`has_served`); if not, one could not be opened.
             hosts: How many hosts the fabric has; 0 if that is not known.
-            silent: Whether the present one has not answered in time, instead of ending or rejecting the channel.
-            over: Whether the client is sent to the first of all.
+            valid: Whether a channel that was open for long enough has been one, and not an attempt.
+
+        Returns:
+            The seconds until the next URL is asked, and whether the problem is to be logged: each once, until there has been a
+            channel again. Then it may be another one that keeps the client away, such as a token that is not accepted any more.
         """
-        self._sent_on = over or (self._sent_on and not (served and self._at == 0))
+        served = valid and loss.seconds is not None and (loss.seconds >= SERVED_SECONDS or not self.several)
+        self._sent_on = loss.sent_on or (self._sent_on and not (served and self._at == 0))
         if served:
             self._asked = self._slow = 0
             self._retry_seconds = MIN_RETRY_SECONDS
-        (self._silent.add if silent else self._silent.discard)(self.url)
-        self._at = 0 if over else (self._at + 1) % len(self.urls)
+            self._reported.clear()
+        report = self.url, loss.problem
+        is_new = (
+            not loss.sent_on and report not in self._reported and len(self._reported) < MAX_REPORTED * len(self.urls)
+        )
+        self._reported |= {report} if is_new else set()
+        (self._silent.add if loss.silent else self._silent.discard)(self.url)
+        self._at = 0 if loss.sent_on else (self._at + 1) % len(self.urls)
         self._asked += 1
-        if self._asked < len(self.urls):
-            return 0.0
+        return 0.0 if self._asked < len(self.urls) else self._pause(hosts), is_new
+
+    def _pause(self, hosts: int) -> float:
         self._asked = 0
         self._slow = min(self._slow + 1, MAX_SLOW) if len(self._silent) == len(self.urls) else 0
         longest = longest_pause(hosts) if self.several else MAX_RETRY_SECONDS

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from sopa_ryu.channel import protocol, texts
-from sopa_ryu.channel.agent_session import AgentSession
+from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.effects import Effect
-from sopa_ryu.channel.messages import MAX_NUMBER, Ack, ArbiterReport
+from sopa_ryu.channel.messages import MAX_LINKS, MAX_NUMBER, Ack, ArbiterReport, HostLink, HostLinks, encode
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.view import View
-from topologies import Clos, Host
+from topologies import Clos, Host, Link
 
 ARBITER = Host(-1, -1, -1)
 """The arbiter's place among the sessions; no fabric has such a host."""
@@ -55,6 +56,7 @@ class ArbiterNotifier(Notifier):
 
     Attributes:
         term: Of the last arbiter that was accepted; 0 before the first.
+        link: Returns what is known of a host's link.
     """
 
     texts = texts.ARBITER
@@ -64,12 +66,14 @@ class ArbiterNotifier(Notifier):
     ) -> None:
         super().__init__(tree, view)
         self.term = 0
+        self.link: Callable[[Link], HostLink] = lambda link: HostLink(None, None, None)
         self._epoch = epoch
         self._wall = wall
         self._known = 0
         self._since = 0.0
         self._peer: str | None = None
         self._report = ArbiterReport()
+        self._asked: int | None = None
 
     def begin(self, epoch: int) -> None:
         """Begin terms at a later epoch."""
@@ -86,8 +90,17 @@ class ArbiterNotifier(Notifier):
             self._epoch if view is None else max(self._epoch, view.epoch)
         )  # in a cluster each leadership has its own
         self.term = self._known = next_term(epoch, max(self._known, self.term))
-        self._since, self._peer, self._report = self._wall(), peer, ArbiterReport()
+        self._since, self._peer, self._report, self._asked = self._wall(), peer, ArbiterReport(), None
         return self.connected(ARBITER, peer, None, connection, now)
+
+    def due(self, session: AgentSession, now: float) -> str | None:
+        """Return what has to be written next; the links that an arbiter has asked for come last."""
+        text = super().due(session, now)
+        if text is None and session.phase is Phase.IDLE and self._asked is not None:
+            first, self._asked, session.phase = self._asked, None, Phase.WRITING
+            hosts = islice(self.tree.hosts(), first, first + MAX_LINKS)
+            text = encode(HostLinks(first, tuple(self.link(Link(host, self.tree.edge_of(host))) for host in hosts)))
+        return text
 
     def report(self) -> dict[str, Any] | None:
         """Return what is known of the arbiter, as in ``GET /fabric``; None if there has been none."""
@@ -109,6 +122,9 @@ class ArbiterNotifier(Notifier):
     def _follow(self, session: AgentSession, ack: Ack, view: View, now: float) -> None:
         super()._follow(session, ack, view, now)
         self._report = ack.report or self._report
+        if isinstance(ack.links, int):
+            self._asked = ack.links
+            self._effects.wake(session)
 
     def _foreign(self, host: Host, peer: str) -> str:
         return ""  # it may run on any machine

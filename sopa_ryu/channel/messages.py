@@ -34,11 +34,14 @@ MAX_FATES = 256
 """Fates of one message: with them it is shorter than 4,096 bytes, which is what agents may send at once."""
 MAX_LABELS = 1024
 """Labels of a flow of one message."""
+MAX_LINKS = 1000
+"""HostLinks of hosts of one message: the controller makes it in a few milliseconds."""
 MAX_PROBLEM = 300
 BACK, LOST_OUT, LOST_BACK, LOST = range(4)
 """What became of a probe: it came back; it is lost on the way out, on the way back, on a way that is not known."""
 _SHOWN = 160  # characters of an error
 _MAX_LISTED = 60_000.0
+_MAX_HOST = (1 << 32) - 1
 _RECORD, _FATE = struct.Struct("<5B3x4H2I"), struct.Struct("<HBxI")
 RECORD_BYTES = _RECORD.size
 _MAX_COUNTED, _MAX_DELAY = (1 << 16) - 1, (1 << 32) - 1
@@ -243,7 +246,25 @@ class TraceRequest(Struct, tag="trace", frozen=True, omit_defaults=True):
             raise ValueError("it has neither streams, count and interval_ms, nor destination and flow, nor cancel")
 
 
-FromController = Snapshot | Delta | Ping | HostChange | Assignment | TraceRequest
+_Rate = Annotated[float, Meta(ge=0.0)] | None
+
+
+class HostLink(NamedTuple):
+    """What a host's link carries upwards and downwards, and can carry in each direction: bits per second, None if not known."""
+
+    up: _Rate
+    down: _Rate
+    capacity: _Rate
+
+
+class HostLinks(Struct, tag="links", frozen=True):
+    """The links of hosts in the order of addresses, from one on: what an arbiter asks for (`Ack.links`). After the last, none."""
+
+    first: Number
+    links: Annotated[tuple[HostLink, ...], Meta(max_length=MAX_LINKS)]
+
+
+FromController = Snapshot | Delta | Ping | HostChange | Assignment | TraceRequest | HostLinks
 _FROM_CONTROLLER: Decoder[FromController] = decoder(FromController)
 
 
@@ -293,6 +314,7 @@ class Ack(Struct, tag="ack", frozen=True):
     Attributes:
         mcs: The number of the list of hosts that run MCS that is in force, of an agent that runs it.
         report: The arbiter's.
+        links: The arbiter asks for `HostLinks` from this host on.
     """
 
     epoch: Number
@@ -300,6 +322,7 @@ class Ack(Struct, tag="ack", frozen=True):
     refused: Number = 0
     mcs: Number | UnsetType = UNSET
     report: ArbiterReport | UnsetType = UNSET
+    links: Annotated[int, Meta(ge=0, le=_MAX_HOST)] | UnsetType = UNSET
 
 
 class Resync(Struct, tag="resync", frozen=True):

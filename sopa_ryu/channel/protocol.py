@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from sopa_ryu.channel import messages
 from sopa_ryu.channel.mcs import HostList
@@ -106,14 +106,20 @@ def _in_order(hosts: frozenset[IPv4Address]) -> tuple[IPv4Address, ...]:
 RESYNC = encode(messages.Resync())
 
 
-def ack(view: View | None, refused: int, hosts: int | None = None, report: messages.ArbiterReport | None = None) -> str:
+def ack(
+    view: View | None,
+    refused: int,
+    hosts: int | None = None,
+    report: messages.ArbiterReport | UnsetType = UNSET,
+    links: int | UnsetType = UNSET,
+) -> str:
     """Return the acknowledgement of the version that an agent has in force, or of none, and of the list of that number.
 
     Args:
-        report: The arbiter's.
+        report, links: The arbiter's (`Ack`).
     """
     epoch, version = (view.epoch, view.version) if view else (0, 0)
-    return encode(Ack(epoch, version, refused, UNSET if hosts is None else hosts, UNSET if report is None else report))
+    return encode(Ack(epoch, version, refused, UNSET if hosts is None else hosts, report, links))
 
 
 def follow(message: messages.FromController, view: View | None, address: IPv4Address | None) -> View | None:

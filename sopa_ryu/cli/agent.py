@@ -80,6 +80,7 @@ def agent(interfaces: tuple[str, ...], **values: Any) -> None:
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
     from sopa_ryu.agent.runner import run_agents
+    from sopa_ryu.channel.client import ClientOptionError
 
     _reject_contradictions(values["policy"])
     if values["policy"] == slots.POLICY and not values["arbiter"]:
@@ -91,7 +92,7 @@ def agent(interfaces: tuple[str, ...], **values: Any) -> None:
     try:
         options = AgentOptions(**values)
         status = run_agents([Interface.parse(text) for text in interfaces], options)
-    except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:
+    except (AgentError, BpfError, ClientOptionError, NetnsError, SettingsError, ValueError) as error:
         fail(str(error))
     sys.exit(status)
 

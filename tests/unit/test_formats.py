@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from flowrules import label
-from sopa_ryu.agent.agent_options import AgentError, AgentOptions, parse_arbiter
+from sopa_ryu.agent.agent_options import AgentOptions, parse_arbiter
 from sopa_ryu.channel import mcs, messages, protocol, relayed
 from sopa_ryu.channel.arbiter_notifier import asked_term
+from sopa_ryu.channel.client import ClientOptionError, channel_url
 from sopa_ryu.channel.mcs import HostList
 from sopa_ryu.channel.messages import GapError, LowerTermError, Outcome, Stream, TraceRequest
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
@@ -78,7 +79,7 @@ READERS: dict[str, Callable[..., str]] = {
     ),
     "value": lambda key, text, times="1": str(records.read(key, text * int(times))),
     "arbiter": lambda text: str(parse_arbiter(text)),
-    "controller": lambda url: AgentOptions((url,)).channel(HERE, url),
+    "controller": lambda url: channel_url(url, AgentOptions((url,)).channel(HERE)),
     "mac": lambda text: str(label.parse_mac(text)),
     "frame": lambda octets: str(lldp.parse(bytes.fromhex(octets))),
 }
@@ -108,7 +109,7 @@ class Readers:
             what, _, mend = str(error).partition("; it was changed by hand or by another program: ")
             assert mend.startswith("put its value back, or delete the key") or "none of SOPA's" in what
             return f"rejected: {without_details(what)}"
-        except (ValueError, AgentError) as error:
+        except (ValueError, ClientOptionError) as error:
             return f"rejected: {without_details(error)}"
 
     def do_message(self, text: str, held: str = "yes") -> str:

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.agent.agent_options import AgentError, AgentOptions
+from sopa_ryu.agent.agent_options import AgentOptions
+from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token, token_of
 from sopa_ryu.cli import main
 
@@ -29,9 +30,9 @@ def test_its_lines_are_what_an_agent_reads(secret: Path, tmp_path: Path) -> None
     file = tmp_path / "agent-token"
     file.write_text(done.stdout)
     options = AgentOptions(("http://192.0.2.1:8080",), token_file=file)
-    assert options.headers(ADDRESS) == {"Authorization": f"Bearer {host_token('a secret', ADDRESS)}"}
-    with pytest.raises(AgentError, match=r"it has no token for 10\.0\.0\.4"):
-        options.headers(IPv4Address("10.0.0.4"))
+    assert options.controller("", ADDRESS).headers() == {"Authorization": f"Bearer {host_token('a secret', ADDRESS)}"}
+    with pytest.raises(ClientOptionError, match=r"it has no token for 10\.0\.0\.4"):
+        options.token(IPv4Address("10.0.0.4"))
 
 
 def test_the_arbiters_token_opens_no_hosts_channel(secret: Path) -> None:

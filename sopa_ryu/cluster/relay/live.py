@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import websockets
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.frames import CloseCode
 
-from sopa_ryu.channel.client import ClientOptionError, channel_url
+from sopa_ryu.channel.client import ControllerAddress
 from sopa_ryu.channel.frames import Pace, text_frame
-from sopa_ryu.channel.protocol import MAX_MESSAGE_BYTES
 from sopa_ryu.cluster.relay.websocket import WebSocket
 from sopa_ryu.runtime import clock
 
@@ -59,15 +55,12 @@ class Live:
 
     Args:
         controllers: Return the URLs of the controllers, the leader's first.
-        context: Return the TLS settings for controllers with https URLs.
+        ca_file: The authorities that may have signed the controllers' certificates.
         most: The maximum number of open pages.
     """
 
-    def __init__(
-        self, controllers: Callable[[], list[str]], context: Callable[[], ssl.SSLContext], most: int = MAX_PAGES
-    ) -> None:
-        self._controllers = controllers
-        self._context = context
+    def __init__(self, controllers: Callable[[], list[str]], ca_file: Path | None, most: int = MAX_PAGES) -> None:
+        self._controllers, self._ca_file = controllers, ca_file
         self._most = most
         self._pages: set[WebSocket] = set()
         self._round = 0
@@ -170,41 +163,26 @@ class Live:
     async def _follow_any(self) -> bool:
         """Follow the first controller that answers; return whether one has."""
         for url in self._controllers():
-            try:
-                tls = self._context() if urlsplit(url).scheme == "https" else None
-                async with connect(
-                    channel_url(url, PATH),
-                    ssl=tls,
-                    open_timeout=OPEN_SECONDS,
-                    max_size=MAX_MESSAGE_BYTES,
-                    compression=None,
-                    proxy=None,
-                ) as channel:
-                    await self._follow(channel)
+            loss = await ControllerAddress(url, lambda: None, self._ca_file).attend(PATH, self._follow, OPEN_SECONDS)
+            if loss.seconds is not None:
                 return True
-            except (OSError, ClientOptionError, websockets.WebSocketException, TimeoutError) as error:
-                LOG.debug("the feed of %s is not there: %s", url, error)
+            LOG.debug("the feed of %s is not there: %s", url, loss.problem)
         return False
 
-    async def _follow(self, channel: ClientConnection) -> None:
+    async def _follow(self, channel: ClientConnection) -> str:
         """Pass messages on until the feed ends, or another one is wanted."""
-        moved = asyncio.create_task(self._moved.wait())
+        leaving = asyncio.create_task(self._leave(channel))
         try:
-            while True:
-                coming = asyncio.create_task(channel.recv())
-                await asyncio.wait([coming, moved], return_when=asyncio.FIRST_COMPLETED)
-                if not coming.done():
-                    coming.cancel()
-                    with contextlib.suppress(asyncio.CancelledError, websockets.ConnectionClosed):
-                        await coming
-                    return
-                text = coming.result()
+            async for text in channel:
                 if isinstance(text, str):
                     self._take(text)
-        except websockets.ConnectionClosed:
-            return
+            return ""
         finally:
-            moved.cancel()
+            leaving.cancel()
+
+    async def _leave(self, channel: ClientConnection) -> None:
+        await self._moved.wait()
+        await channel.close()
 
     def _take(self, text: str) -> None:
         self._heard = clock.now()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NoReturn
 
 import uvloop
 
 from sopa_ryu import __version__
-from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
+from sopa_ryu.channel.client import ControllerAddress, authorities
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.cluster.engine import Contents, Engine
 from sopa_ryu.cluster.records import RelayRecord
@@ -56,12 +54,11 @@ class Relay:
         self._options, self._tokens = options, tokens
         self._uplink: asyncio.Task[NoReturn] | None = None
         self._loop = asyncio.get_running_loop()
-        context = cache(lambda: _client_context(options.ca_file))
         engine = options.engine
         self.following = Following(engine.name)
         self.metrics = RelayMetrics()
-        self.upstream = Upstream(self._controllers, options.name, context)
-        self.feed = Live(self._controllers, context)
+        self.upstream = Upstream(self._controllers, options.name, cache(lambda: authorities(options.ca_file)))
+        self.feed = Live(self._controllers, options.ca_file)
         served = {**pages(), METRICS: self.metrics.page}
         self.application = RelayApplication(
             self.following, tokens, self.upstream, served, self.feed, Origins(options.origin)
@@ -261,10 +258,3 @@ async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
         except Exception:
             LOG.critical("worker %s crashed, restarting: report the traceback", work.__qualname__, exc_info=True)
         await asyncio.sleep(RESTART_SECONDS)
-
-
-def _client_context(ca_file: Path | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise ClientOptionError(f"the authorities cannot be read from {ca_file}: {error}") from error

@@ -9,12 +9,14 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus, WebSocketException
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import WebSocketException
 
-from sopa_ryu.channel import client, relayed
+from sopa_ryu.channel import relayed
+from sopa_ryu.channel.client import ControllerAddress
 from sopa_ryu.channel.effects import Effect
 from sopa_ryu.channel.handed_mcs import HandedMcsHosts
 from sopa_ryu.channel.messages import ProtocolError, encode
@@ -43,7 +45,6 @@ class Uplink:
         leader: Return the URL of the leader's REST; None while nobody leads.
         carry_out: Carries out what follows for the agents.
         address: Return the address of a controller of a URL, with the relays' token.
-        ca_file: The authorities of the leader's certificate.
     """
 
     def __init__(
@@ -52,70 +53,55 @@ class Uplink:
         notifier: Notifier,
         leader: Callable[[], str | None],
         carry_out: Callable[[list[Effect]], None],
-        address: Callable[[str], client.ControllerAddress],
+        address: Callable[[str], ControllerAddress],
     ) -> None:
-        self.is_open = False
-        self._name, self._notifier, self._leader = name, notifier, leader
+        self._path = PATH.format(name=name)
+        self._notifier, self._leader = notifier, leader
         self._carry_out, self._address = carry_out, address
         assert isinstance(notifier.mcs_hosts, HandedMcsHosts)
         self._mcs = notifier.mcs_hosts
         self._hosts = list(notifier.tree.hosts())
         self._places = {host: place for place, host in enumerate(self._hosts)}
-        self._problem: str | None = None
+        self._problem = ""
 
     async def run(self) -> NoReturn:
         """Keep the channel open until cancelled."""
         while True:
             leader = self._leader()
-            if leader is not None:
-                try:
-                    await self._attend(leader)
-                except (OSError, WebSocketException, ProtocolError, client.ClientOptionError) as error:
-                    self._say(leader, error)
-                finally:
-                    self.is_open = False
-                    self._mcs.ended()
-            else:
+            if leader is None:
                 self._notifier.probe_lists.take_waiting()
+            else:
+                work, most = partial(self._attend, leader), relayed.MAX_DOWN_BYTES
+                loss = await self._address(leader).attend(
+                    self._path, work, OPEN_SECONDS, ping=PING_SECONDS, max_bytes=most
+                )
+                if loss.error is not None and loss.problem != self._problem:
+                    self._problem = loss.problem
+                    LOG.warning(
+                        "the leader at %s does not take what agents report of their probes: %s; they go on with the streams that "
+                        "they have",
+                        leader,
+                        loss.problem,
+                    )
             await asyncio.sleep(RETRY_SECONDS)
 
-    def _say(self, leader: str, error: Exception) -> None:
-        text = client.refusal(error) if isinstance(error, InvalidStatus) else str(error) or type(error).__name__
-        if text != self._problem:
-            LOG.warning(
-                "the leader at %s does not take what agents report of their probes: %s; they go on with the streams that they have",
-                leader,
-                text,
-            )
-        self._problem = text
-
-    async def _attend(self, leader: str) -> None:
-        address = self._address(leader)
-        async with connect(
-            address.channel(PATH.format(name=self._name)),
-            ssl=address.tls(),
-            additional_headers=address.headers(),
-            open_timeout=OPEN_SECONDS,
-            ping_interval=PING_SECONDS,
-            ping_timeout=PING_SECONDS,
-            max_size=relayed.MAX_DOWN_BYTES,
-            compression=None,
-            proxy=None,
-        ) as channel:
-            self.is_open, self._problem = True, None
-            for session in self._notifier.sessions.values():
-                session.list_sent = session.list_reported = 0  # another leader counts its lists anew
-            self._notifier.probe_lists.take_waiting()
-            self._notifier.tracing.handed()
-            self._mcs.opened()
-            LOG.info("the leader at %s takes what agents report of their probes", leader)
-            reading = asyncio.create_task(self._read(channel))
-            try:
-                await self._feed(channel, reading, leader)
-            finally:
-                reading.cancel()
-                with contextlib.suppress(asyncio.CancelledError, WebSocketException, ProtocolError):
-                    await reading
+    async def _attend(self, leader: str, channel: ClientConnection) -> str:
+        self._problem = ""
+        for session in self._notifier.sessions.values():
+            session.list_sent = session.list_reported = 0  # another leader counts its lists anew
+        self._notifier.probe_lists.take_waiting()
+        self._notifier.tracing.handed()
+        self._mcs.opened()
+        LOG.info("the leader at %s takes what agents report of their probes", leader)
+        reading = asyncio.create_task(self._read(channel))
+        try:
+            await self._feed(channel, reading, leader)
+        finally:
+            self._mcs.ended()
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError, WebSocketException, ProtocolError):
+                await reading
+        return ""
 
     async def _feed(self, channel: ClientConnection, reading: asyncio.Task[None], leader: str) -> None:
         lists, known, next_hosts, next_mcs = self._notifier.probe_lists, -1, 0.0, 0.0

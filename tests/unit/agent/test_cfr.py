@@ -195,8 +195,8 @@ def test_options_that_contradict_cfr_are_refused() -> None:
     ({"policy": "mcs", "channels": 4, "channel_kind": ChannelKind.PORTS}, "policy=mcs&mcs=1&channel-kind=ports"),
 ])  # fmt: skip
 def test_the_channels_url_says_the_policy(options: dict[str, Any], asked: str) -> None:
-    url = AgentOptions((URL,), **options).channel(HOST, URL)
-    assert url.endswith(f"?carrier=mac&{asked}&probes=1")
-    policy, variant = mcs.requested(parse_qs(urlsplit(url).query))
+    target = AgentOptions((URL,), **options).channel(HOST)
+    assert target.endswith(f"?carrier=mac&{asked}&probes=1")
+    policy, variant = mcs.requested(parse_qs(urlsplit(target).query))
     assert policy == asked.partition("&")[0].partition("=")[2]
     assert variant == (Variant(1, "ports") if policy == "mcs" else None)

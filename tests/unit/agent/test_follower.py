@@ -15,11 +15,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from sopa_ryu.agent.agent_options import AgentOptions
-from sopa_ryu.agent.follower import MAX_REPORTED, Answer, Ended, Follower, Hosts, Leave, Load, Probe, Trace
+from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.scatter.mcs_peers import McsPeers, Use
 from sopa_ryu.channel import protocol
+from sopa_ryu.channel.addresses import MAX_REPORTED, Loss
 from sopa_ryu.channel.mcs import ChannelKind, HostList
 from sopa_ryu.channel.messages import from_agent
 from sopa_ryu.fabric.view import View
@@ -103,7 +104,7 @@ class Messages:
         self.its.connect()
 
     def do_disconnect(self, problem: str, seconds: str = "0") -> str:
-        delay = self.its.disconnect(Ended(problem, float(seconds)))
+        delay = self.its.disconnect(Loss(problem, float(seconds)))
         limit = next(each for each in LIMITS if delay <= each)
         assert delay >= limit / 2
         return f"asks again in {limit / 2:g} to {limit:g} s" if limit else "asks the next one"
@@ -154,7 +155,7 @@ def test_messages(script: Path, request: pytest.FixtureRequest, caplog: pytest.L
 def test_the_problems_of_an_absence_are_logged_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
     its = Follower(ADDRESS, URLS[:1])
     for number in range(100):  # whatever varies in them
-        its.disconnect(Ended(f"refused from port {number}"))
+        its.disconnect(Loss(f"refused from port {number}"))
     assert len(caplog.messages) == MAX_REPORTED
 
 
@@ -233,6 +234,6 @@ def test_several_controllers(
     script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     its = AtWork(caplog)
-    monkeypatch.setattr("sopa_ryu.agent.host_agent.connect", its.connect)
+    monkeypatch.setattr("sopa_ryu.channel.client.connect", its.connect)
     with closing(its.loop):
         play(script, its.handle, record=request.config.option.record)

@@ -1,12 +1,15 @@
 """How many bytes a cell has."""
 
+from unittest.mock import Mock
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.arbiter.allocation import NO_HOP
 from sopa_ryu.arbiter.budgets import MIN_CELL_BYTES, Budgets, cell_bytes, min_slot_ms
-from sopa_ryu.arbiter.link_rates import read_links
+from sopa_ryu.arbiter.service import Service
+from sopa_ryu.channel.messages import HostLink
 from topologies import Clos, Failures, FatTree
 
 SLOT_NS = 10_000_000
@@ -47,10 +50,8 @@ def test_the_shortest_slot_carries_a_packet(mbit: float) -> None:
 
 @pytest.mark.parametrize(("mbit", "share"), [(None, 0.5), (20, 0.25)])
 def test_loads_are_shares_of_what_hosts_links_carry(mbit: float | None, share: float) -> None:
-    link = {"up_bits_per_second": 0.0, "down_bits_per_second": 5e6, "capacity_bits_per_second": 1e7}
-    idle = {**link, "down_bits_per_second": 100.0}
-    unknown = {**link, "capacity_bits_per_second": None}
-    found = read_links([link, idle, unknown], mbit)
-    assert found.mbit == 10
-    assert found.loads[0] == (0.0, share)
-    assert set(found.loads) == ({0} if mbit is None else {0, 2})
+    link = HostLink(0.0, 5e6, 1e7)
+    its = Service(Mock(), schedule := Mock(), Mock(), Mock(), mbit)
+    its.measured([link, link._replace(down=100.0), link._replace(capacity=None)])
+    schedule.load.assert_called_once_with(dict.fromkeys([0] if mbit is None else [0, 2], (0.0, share)))
+    assert its.mbit == (mbit or 10)

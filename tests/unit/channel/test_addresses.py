@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.channel import addresses
-from sopa_ryu.channel.addresses import Addresses, ordered
+from sopa_ryu.channel.addresses import Addresses, Loss, ordered
 from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
 
@@ -50,14 +50,17 @@ class Client:
         return self._asks(0.0)
 
     def do_rejected(self) -> str:
-        return self._asks(self.its.next(served=False, hosts=self.hosts))
+        return self._loses(Loss("rejected"))
 
     def do_silent(self) -> str:
-        return self._asks(self.its.next(served=False, hosts=self.hosts, silent=True))
+        return self._loses(Loss("silent", error=TimeoutError()))
 
     def do_lost(self, seconds: str) -> str:
         """Let a channel be lost that was open for so long."""
-        return self._asks(self.its.next(self.its.has_served(float(seconds)), self.hosts))
+        return self._loses(Loss("lost", float(seconds)))
+
+    def _loses(self, loss: Loss) -> str:
+        return self._asks(self.its.lost(loss, self.hosts)[0])
 
     def _asks(self, delay: float) -> str:
         when = f"in {delay:g} s" if delay else "now"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import messages, protocol
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier, asked_term
 from sopa_ryu.channel.claims import CLAIM_SECONDS, TakenClaimError
 from sopa_ryu.channel.effects import Accept, Cut, Reject, Wake
@@ -43,6 +43,24 @@ def test_a_snapshot_has_the_term_and_no_host_and_deltas_follow() -> None:
     views.append(FAILED)
     assert its.broadcast() == (1, [Wake(session)])
     assert protocol.follow(from_controller(its.due(session, 0.0) or ""), HEALTHY, None) == FAILED
+
+
+def test_it_gets_the_links_of_hosts_that_it_asks_for_after_what_is_new() -> None:
+    views = [HEALTHY]
+    its = notifier(views)
+    its.link = lambda link: messages.HostLink(link.upper.pod, None, TREE.port(link.upper, link.lower))
+    session, _ = its.enter("192.0.2.1", "connection", 0.0)
+    its.due(session, 0.0)
+    assert its.due(session, 0.0) is None
+    views.append(FAILED)
+    assert its.received(session, protocol.ack(HEALTHY, 0, links=14), 1.0) == [Wake(session)]
+    assert isinstance(from_controller(its.due(session, 1.0) or ""), messages.Delta)
+    assert from_controller(its.due(session, 1.0) or "") == messages.HostLinks(14, ((3, None, 1), (3, None, 2)))
+    assert its.due(session, 1.0) is None
+    its.received(session, protocol.ack(FAILED, 0, links=1 << 32), 2.0)
+    assert session.refused == 1
+    its.received(session, protocol.ack(FAILED, 0, links=16), 2.0)
+    assert from_controller(its.due(session, 2.0) or "") == messages.HostLinks(16, ())
 
 
 def test_an_agents_snapshot_is_none_for_an_arbiter_and_the_other_way_round() -> None:

@@ -6,15 +6,19 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.exceptions import ConnectionClosedError
+from websockets.frames import Close
 
-from sopa_ryu.channel.addresses import Addresses
+from sopa_ryu.channel.addresses import SERVED_SECONDS, Addresses, Loss
 from sopa_ryu.channel.agent_session import AgentSession
+from sopa_ryu.channel.protocol import SURPLUS
 from sopa_ryu.cluster.records import RelayRecord
 from sopa_ryu.cluster.relay.surplus import UNEVEN_AGENTS, UNEVEN_SECONDS, UNEVEN_SHARE, Surplus
 from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
 
 HOSTS = list(FatTree(16).hosts())
+SENT_ON = Loss("sent on", SERVED_SECONDS, ConnectionClosedError(Close(SURPLUS, ""), None))
 
 
 class Relays:
@@ -49,14 +53,14 @@ class Relays:
         """Let an agent ask URLs until a relay answers."""
         agent = self.agents[number]
         while (name := agent.url.rpartition("/")[2]) not in self.sessions or (name == self.cut_off and number % 4 == 0):
-            agent.next(served=False)
+            agent.lost(Loss("rejected"))
         host = HOSTS[number]
         self.sessions[name][number] = AgentSession(host, "", "", None, number, 0.0, 0.0, agent.first)
 
     def do_stop(self, name: str) -> None:
         left = self.sessions.pop(name)
         for number in left:
-            self.agents[number].next(served=True)
+            self.agents[number].lost(Loss("lost", SERVED_SECONDS))
             self._enter(number)
 
     def do_cut_off(self, name: str) -> None:
@@ -79,7 +83,7 @@ class Relays:
                     number = session.connection
                     del self.sessions[name][number]
                     self.moves[number] += 1
-                    self.agents[number].next(served=True, over=True)
+                    self.agents[number].lost(SENT_ON)
                     self._enter(number)
 
 
