@@ -10,6 +10,7 @@ import logging
 import ssl
 from collections.abc import Iterable
 from http import HTTPStatus
+from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Any
 
 import eventlet
@@ -136,6 +137,7 @@ def _attend(door: HttpDoor, server: Any, visit: Visit) -> None:
     socket = visit.socket
     try:
         socket.settimeout(WRITE_SECONDS)
+        socket.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)  # the end of a long answer waits for no acknowledgement of its beginning
         if door.context is not None:
             with deadline(HANDSHAKE_SECONDS, TimeoutError("no TLS handshake in time")):
                 socket = door.context.wrap_socket(socket, server_side=True)

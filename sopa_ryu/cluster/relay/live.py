@@ -161,11 +161,11 @@ class Live:
                 )
 
     async def _follow_any(self) -> bool:
-        """Follow the first controller that answers; return whether one has."""
+        """Follow the first controller that answers; return whether to go on at once: not with one that closes at once."""
         for url in self._controllers():
             loss = await ControllerAddress(url, lambda: None, self._ca_file).attend(PATH, self._follow, OPEN_SECONDS)
             if loss.seconds is not None:
-                return True
+                return self._moved.is_set() or loss.seconds >= RETRY_SECONDS
             LOG.debug("the feed of %s is not there: %s", url, loss.problem)
         return False
 

@@ -19,7 +19,7 @@ from tests.helpers.golden import Step, octets, play, scripts
 SERVER = """
 import eventlet
 eventlet.monkey_patch()
-import itertools, sys, types
+import itertools, socket, sys, types
 from sopa_ryu.channel import websocket
 from sopa_ryu.rest import http_server as server
 from sopa_ryu.rest.access import tls_context
@@ -47,6 +47,8 @@ def answer(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
     if path == "/body":
         return [environ["wsgi.input"].read()]
+    if path == "/nodelay":
+        return [b"%d" % environ["eventlet.input"].get_socket().getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)]
     return [b"x" * (1 << 24 if path == "/long" else 2)]
 
 plain, tls = server.listen("127.0.0.1", 0, None, share=20), server.listen("127.0.0.1", 0, tls_context(*sys.argv[1:3]), share=20)
@@ -209,6 +211,11 @@ def test_who_does_not_read_a_long_answer_is_cut_off(server: Server) -> None:
             while chunk := client.recv(1 << 20):
                 received += len(chunk)
         assert received < 1 << 24
+
+
+def test_the_end_of_a_long_answer_waits_for_no_acknowledgement(client: socket.socket) -> None:
+    client.sendall(b"GET /nodelay HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert rest(client).endswith(b"\r\n\r\n1")
 
 
 def test_half_a_tls_handshake_is_cut_off_and_delays_no_other(server: Server) -> None:
