@@ -27,9 +27,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(
-        include=[
-            f"{name}{tail}" for name in ("topologies", "flowrules", "sopa_ryu", "experiments") for tail in ("", ".*")
-        ]
+        include=[f"{name}{tail}" for name in ("topologies", "flowrules", "sopa_ryu", "experiments") for tail in ("", ".*")]
     ),
     package_data={
         "topologies": ["*.json"],

@@ -100,10 +100,7 @@ class _Comparison:
     @cached_property
     def _racks(self) -> dict[int, list[Switch]]:
         """The racks of each shown pod at which something differs."""
-        return {
-            pod: [each for each in self._tree.switches_of(Level.EDGE, pod) if self._differs(each)]
-            for pod in self._shown
-        }
+        return {pod: [each for each in self._tree.switches_of(Level.EDGE, pod) if self._differs(each)] for pod in self._shown}
 
     @cached_property
     def _for_aggregations(self) -> dict[int, frozenset[int]]:

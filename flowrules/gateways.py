@@ -19,20 +19,7 @@ from ipaddress import IPv4Network
 from math import ceil, log
 
 from flowrules import label
-from flowrules.model import (
-    DESCENDING,
-    IPV4,
-    Choose,
-    Field,
-    Flow,
-    LookUp,
-    Output,
-    SendNoMore,
-    SendStart,
-    SetField,
-    Table,
-    destined,
-)
+from flowrules.model import DESCENDING, IPV4, Choose, Field, Flow, LookUp, Output, SendNoMore, SendStart, SetField, Table, destined
 from topologies.failures import Failures
 from topologies.structure import FABRIC_NETWORK, Clos, Host, Level, Switch
 from topologies.way_out import gateways_from

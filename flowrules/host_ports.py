@@ -105,13 +105,7 @@ def not_below(hosts: int) -> tuple[Flow, ...]:
     bits = [1 << bit for bit in range(1, (FIRST_HOST + hosts - 1).bit_length())]
     return (
         *(
-            Flow(
-                Table.DOWN,
-                10 + rank,
-                (IPV4, ("ipv4_dst", (f"10.0.0.{bit}", f"255.0.0.{bit}"))),
-                "not below: up",
-                goto=Table.UP,
-            )
+            Flow(Table.DOWN, 10 + rank, (IPV4, ("ipv4_dst", (f"10.0.0.{bit}", f"255.0.0.{bit}"))), "not below: up", goto=Table.UP)
             for rank, bit in enumerate(bits, start=1)
         ),
         Flow(Table.DOWN, 10, destined(FABRIC_NETWORK), "a switch's address: drop"),

@@ -91,9 +91,7 @@ def allowed_uplinks(
     return allowed
 
 
-def hash_slots(
-    switch: Switch, failures: Failures, allowed: Mapping[Switch, tuple[int, ...]]
-) -> Mapping[Switch, tuple[int, ...]]:
+def hash_slots(switch: Switch, failures: Failures, allowed: Mapping[Switch, tuple[int, ...]]) -> Mapping[Switch, tuple[int, ...]]:
     """Return for every rack the uplinks over which flows without a label are hashed, more often the more weight their paths have.
 
     Every allowed uplink is there at least once, so that flows have another one as soon as their own loses its link.
@@ -140,9 +138,7 @@ def _in_slots(uplinks: tuple[int, ...], weights: tuple[float, ...]) -> tuple[int
     return tuple(index for index, count in zip(uplinks, counts, strict=True) for _ in range(count))
 
 
-def _from_edge(
-    tree: Clos, edge: Switch, failures: Failures, pods: Sequence[int]
-) -> Iterator[tuple[Switch, tuple[int, ...]]]:
+def _from_edge(tree: Clos, edge: Switch, failures: Failures, pods: Sequence[int]) -> Iterator[tuple[Switch, tuple[int, ...]]]:
     # by identity: racks that no failure distinguishes share one path set, and comparing them takes longer than making them
     known: dict[int, tuple[int, ...]] = {}
     choices_from = failures.choices_from(edge, None if len(pods) == tree.pods else pods)

@@ -22,9 +22,7 @@ from topologies.failures import Failures
 from topologies.structure import FABRIC_NETWORK, Clos, Host, Level, Switch
 
 
-def switch_rules(
-    tree: Clos, switch: Switch, failures: Failures | None = None, no_label: Collection[Host] = ()
-) -> SwitchRules:
+def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, no_label: Collection[Host] = ()) -> SwitchRules:
     """Compute every flow entry and group of a switch.
 
     Args:

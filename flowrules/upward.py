@@ -70,9 +70,7 @@ def _steered_labels(
     priority = STEERED + (prefix.prefixlen if prefix else 0)
     different = sorted(set(uplinks) ^ set(inherited))
     if len(different) <= 1 + len(uplinks):
-        return tuple(
-            (_follow if index in uplinks else _ignore)(level, index, priority + 1, prefix) for index in different
-        )
+        return tuple((_follow if index in uplinks else _ignore)(level, index, priority + 1, prefix) for index in different)
     every = (*(destined(prefix) if prefix else ()), ("eth_src", label.LABELLED))
     return (
         _unfollowed(level, priority, every, "no way by most uplinks: as unlabelled"),

@@ -104,14 +104,7 @@ class SopaController(app_manager.RyuApp):
         self.arbiter.link = self._host_link
         self.arbiter_channel = ArbiterChannel(self.arbiter)
         tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
-        self.bfd = BfdKeeper(
-            self.state,
-            self.connections,
-            settings.ovsdb,
-            tls,
-            self._gateway_answers,
-            self._commands,
-        )
+        self.bfd = BfdKeeper(self.state, self.connections, settings.ovsdb, tls, self._gateway_answers, self._commands)
         self.setup = SetupChecker(
             self.state,
             self.connections,
@@ -170,14 +163,10 @@ class SopaController(app_manager.RyuApp):
     def _join(self, cluster: options.ClusterSettings, directory: Path) -> None:
         from sopa_ryu.cluster import controller_side, leadership
 
-        url = (
-            f"{'https' if cfg.CONF.sopa.tls_cert else 'http'}://{bracketed(cfg.CONF.wsapi_host)}:{cfg.CONF.wsapi_port}"
-        )
+        url = f"{'https' if cfg.CONF.sopa.tls_cert else 'http'}://{bracketed(cfg.CONF.wsapi_host)}:{cfg.CONF.wsapi_port}"
         hands = controller_side.ControllerSide(self.core, self.arbiter, self._carry_out, self._now, self._relays)
         self.cluster = leadership.join(cluster, directory, url, self.core, hands, self.carrier)
-        self.relays = RelayChannel(
-            RelayDesk(self.tree, self.notifier.probe_lists, self.channel.traced, self.notifier.mcs_hosts)
-        )
+        self.relays = RelayChannel(RelayDesk(self.tree, self.notifier.probe_lists, self.channel.traced, self.notifier.mcs_hosts))
         self.channel.hand = self.relays.ask
         self.drains = controller_side.ClusterDrains(self.cluster.write_drains, self.core)
         self.state.drain((), clock.now())
@@ -325,9 +314,7 @@ class SopaController(app_manager.RyuApp):
         except ValueError as error:
             if not self._malformed:
                 self._malformed = True
-                LOG.warning(
-                    "switch at %s port %d: a frame that is no LLDP arrived: %s", connection.address, port, error
-                )
+                LOG.warning("switch at %s port %d: a frame that is no LLDP arrived: %s", connection.address, port, error)
             return
         self._carry_out(self.core.probe_heard(connection, port, probe, self._now()))
 
@@ -453,9 +440,7 @@ class SopaController(app_manager.RyuApp):
 
     def switch_sessions(self) -> dict[Switch, tuple[str, int]]:
         """Return the address of each connected switch and the version of its rules."""
-        return {
-            switch: (session.connection.address, session.version) for switch, session in self.switches.sessions.items()
-        }
+        return {switch: (session.connection.address, session.version) for switch, session in self.switches.sessions.items()}
 
     def _view(self) -> View | None:
         return self.state.view if self.state.is_known else None

@@ -128,8 +128,7 @@ def check_port(host: str, port: int, option: str) -> None:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise StartError(
-                f"port {port} on {host} is already in use (another controller?): "
-                f"stop it or choose another with --{option}"
+                f"port {port} on {host} is already in use (another controller?): stop it or choose another with --{option}"
             ) from None
         if error.errno == errno.EADDRNOTAVAIL:
             raise StartError(f"{host} is not an address of this machine: see --{host_option}") from None

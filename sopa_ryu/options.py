@@ -12,7 +12,7 @@ from typing import Any
 from oslo_config import cfg
 
 from flowrules.label import Carrier
-from sopa_ryu.fabric.suspects import Policy
+from sopa_ryu.fabric.suspects import SuspectPolicy
 from sopa_ryu.runtime.clients import Network, network, normal_origin
 from sopa_ryu.runtime.option_fields import REQUIRED, option
 from topologies import Clos, FatTree, Host, TopologyError, fabric_file
@@ -121,8 +121,8 @@ class Settings:
         "limit of connections for it alone; may be repeated (default: none)", metavar="ADDRESS", read=network)
     origin: tuple[str, ...] = option((), "origin under which browsers open the page, if it is not http(s)://ADDRESS:PORT of the "
         "controller, as http://controller.example:8080; may be repeated (default: none)", metavar="URL", read=normal_origin)
-    suspect: Policy = option(Policy.WARN, "what happens to a link of which probes say that it loses packets: warn, a line in the "
-        "log; drain, it is drained until an operator restores it (default {default})", metavar="POLICY")
+    suspect: SuspectPolicy = option(SuspectPolicy.WARN, "what happens to a link of which probes say that it loses packets: "
+        "warn, a line in the log; drain, it is drained until an operator restores it (default {default})", metavar="POLICY")
     suspect_loss: float = option(0.05, "the least loss of a suspect link (default {default:g})", metavar="PERCENT")
     state_dir: Path = option(Path("/var/lib/sopa"), "directory of drains and tokens; each controller needs its own (default "
         "{default})", metavar="DIR", read=Path)
@@ -137,9 +137,7 @@ class Settings:
         if self.link_mbit is not None and not self.link_mbit > 0:
             raise OptionError(f"link-mbit must be above 0, not {self.link_mbit:g}")
         if self.hold_down_max < self.hold_down:
-            raise OptionError(
-                f"hold-down-max ({self.hold_down_max:g}) must not be below hold-down ({self.hold_down:g})"
-            )
+            raise OptionError(f"hold-down-max ({self.hold_down_max:g}) must not be below hold-down ({self.hold_down:g})")
         if self.cluster is not None and self.no_switches:
             raise OptionError(
                 "no-switches and cluster exclude each other: a version of a cluster's fabric follows from what its switches say"

@@ -41,9 +41,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test by its folder, and skip it where it cannot run."""
     for folder in {"bpf", "lab", "kernel_datapath", "timing"} & {item.path.parent.name}:
         item.add_marker(folder)
-    if os.geteuid() and any(
-        item.get_closest_marker(name) for name in ("bpf", "lab", "switch", "kernel_datapath", "timing")
-    ):
+    if os.geteuid() and any(item.get_closest_marker(name) for name in ("bpf", "lab", "switch", "kernel_datapath", "timing")):
         item.add_marker(pytest.mark.skip(reason=NEEDS_ROOT))
 
 

@@ -54,12 +54,7 @@ class Traffic:
     """All-to-all traffic of 1 between each pair of racks, routed by weights."""
 
     def __init__(
-        self,
-        pods: list[Class],
-        groups: list[Class],
-        cores: list[list[Class]],
-        rack_sizes: list[list[int]],
-        capacity: Links,
+        self, pods: list[Class], groups: list[Class], cores: list[list[Class]], rack_sizes: list[list[int]], capacity: Links
     ) -> None:
         self._pods = [pod.size for pod in pods]
         self._groups = [float(group.size) for group in groups]
@@ -69,12 +64,10 @@ class Traffic:
         self._pairs = [(p, q) for p in range(len(pods)) for q in range(p, len(pods))]
         # what is the same in every round
         self._between_racks = {
-            (p, q): [[both_carry(one, other) for other in capacity.racks[q]] for one in capacity.racks[p]]
-            for p, q in self._pairs
+            (p, q): [[both_carry(one, other) for other in capacity.racks[q]] for one in capacity.racks[p]] for p, q in self._pairs
         }
         self._between_pods = {
-            (p, q): [both_carry(*rows) for rows in zip(capacity.cores[p], capacity.cores[q], strict=True)]
-            for p, q in self._pairs
+            (p, q): [both_carry(*rows) for rows in zip(capacity.cores[p], capacity.cores[q], strict=True)] for p, q in self._pairs
         }
 
     def load(self, factor: Links) -> Links:
@@ -118,9 +111,7 @@ class Traffic:
 
     def _between(self, p: int, q: int, factor: Links, load: Links) -> None:
         """Add the traffic between the pods of two classes, or of one."""
-        cores = [
-            link_weights(*rows) for rows in zip(self._between_pods[p, q], factor.cores[p], factor.cores[q], strict=True)
-        ]
+        cores = [link_weights(*rows) for rows in zip(self._between_pods[p, q], factor.cores[p], factor.cores[q], strict=True)]
         through = [fsum(map(mul, *both)) for both in zip(self._cores, cores, strict=True)]
         # how many pods of the other class there are for one of each; within a class each pair of racks comes twice
         others_of_p, others_of_q = (self._pods[q], self._pods[p]) if p != q else (self._pods[p] - 1, 0)

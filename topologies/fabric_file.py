@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from topologies.cabling import ABSENT, LINK_LEVELS, Rate
 from topologies.identity import RANGES, Host, Level, Shape, Switch, TopologyError
-from topologies.located_yaml import Entries, Items, Problem, Text, Tree, read
+from topologies.located_yaml import Entries, Items, Text, Tree, YamlProblem, read
 from topologies.structure import Clos
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class FabricFileError(TopologyError):
         problems: In the order of the lines.
     """
 
-    def __init__(self, path: Path | str, problems: list[Problem]) -> None:
+    def __init__(self, path: Path | str, problems: list[YamlProblem]) -> None:
         self.problems = tuple(sorted(problems))
         lines = [f"{path}:{problem}" for problem in self.problems[:SHOWN]]
         if len(problems) > SHOWN:
@@ -56,7 +56,7 @@ class FabricFileError(TopologyError):
 
 
 @dataclass(frozen=True)
-class FabricFile:
+class FabricDocument:
     """A fabric, and where its file says what.
 
     Attributes:
@@ -76,7 +76,7 @@ def load(path: Path) -> Clos:
     return read_file(path).fabric
 
 
-def read_file(path: Path) -> FabricFile:
+def read_file(path: Path) -> FabricDocument:
     """Read a fabric file; raises as `load` does."""
     try:
         with path.open("rb") as file:
@@ -84,20 +84,18 @@ def read_file(path: Path) -> FabricFile:
     except (OSError, ValueError) as error:
         raise TopologyError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > MAX_BYTES:
-        problem = Problem(
-            1, "", f"has more than {MAX_BYTES >> 20} MiB", "give a fabric file; links lists exceptions only"
-        )
+        problem = YamlProblem(1, "", f"has more than {MAX_BYTES >> 20} MiB", "give a fabric file; links lists exceptions only")
         raise FabricFileError(path, [problem])
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        problem = Problem(line, "", f"the byte {content[error.start]:#x} is no UTF-8", "save the file in UTF-8")
+        problem = YamlProblem(line, "", f"the byte {content[error.start]:#x} is no UTF-8", "save the file in UTF-8")
         raise FabricFileError(path, [problem]) from None
     return parse(text, path)
 
 
-def parse(text: str, path: Path | str = "fabric file") -> FabricFile:
+def parse(text: str, path: Path | str = "fabric file") -> FabricDocument:
     """Return the fabric that the text of a file describes; ``path`` is for messages.
 
     Raises:
@@ -106,20 +104,18 @@ def parse(text: str, path: Path | str = "fabric file") -> FabricFile:
     >>> parse("{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 48}").fabric.title
     '3x2 leaf-spine fabric'
     """
-    problems: list[Problem] = []
+    problems: list[YamlProblem] = []
     try:
         tree = read(text, problems)
     except ModuleNotFoundError:
-        raise TopologyError(
-            f"{path}: this Python has no PyYAML to read fabric files: apt-get install python3-yaml"
-        ) from None
+        raise TopologyError(f"{path}: this Python has no PyYAML to read fabric files: apt-get install python3-yaml") from None
     if tree is None and not problems:
-        problems.append(Problem(1, "", "is empty", _ALL_FABRIC))
+        problems.append(YamlProblem(1, "", "is empty", _ALL_FABRIC))
     checker = _Checker(problems)
     fabric = checker.fabric(tree) if tree is not None else None
     if problems or fabric is None:
         raise FabricFileError(path, problems)
-    return FabricFile(fabric, checker.lines)
+    return FabricDocument(fabric, checker.lines)
 
 
 def dump(fabric: Clos) -> str:
@@ -133,12 +129,12 @@ def dump(fabric: Clos) -> str:
 class _Checker:
     """The checks of one document. All are made, so that an operator sees all that is wrong."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[YamlProblem]) -> None:
         self.lines: dict[str, int] = {}
         self._problems = problems
 
     def _add(self, line: int, key: str, text: str, mend: str) -> None:
-        self._problems.append(Problem(line, key, text, mend))
+        self._problems.append(YamlProblem(line, key, text, mend))
 
     def fabric(self, tree: Tree) -> Clos | None:
         """Return the fabric, or None if there are problems."""
@@ -149,9 +145,7 @@ class _Checker:
         for key, _ in tree.values:
             self.lines[key.value] = key.line
             if key.value not in KEYS:
-                self._add(
-                    key.line, f"{key.value:.80}", "is no key of a fabric file", _meant(key.value, KEYS, _ALL_FABRIC)
-                )
+                self._add(key.line, f"{key.value:.80}", "is no key of a fabric file", _meant(key.value, KEYS, _ALL_FABRIC))
         shape = self._shape(tree.line, found)
         base = None if shape is None else Clos(*shape)
         mbit = self._mbit(found.get("mbit"))

@@ -177,11 +177,7 @@ class Summary:
                 limit = {pod: min(self.below(switch), self.above(switch)) for pod, switch in switches.items()}
                 first = sum(limit[pod] for pod in limit if pod in some)
                 second = sum(limit[pod] for pod in limit if pod not in some)
-                carried = min(
-                    carried,
-                    (half - len(some)) * even + first,
-                    (count - half - len(special) + len(some)) * even + second,
-                )
+                carried = min(carried, (half - len(some)) * even + first, (count - half - len(special) + len(some)) * even + second)
             total += carried
         return total
 
@@ -228,9 +224,7 @@ class Summary:
                 ends = (pods[0], its[0]), (pods[0], others[1 if same else 0])
                 self._count(found, self.tree.aggregations - len(one | other), pairs * len(pods), ends)
 
-    def _between(
-        self, found: dict[int, Fewer], alike: list[list[int]], kinds: dict[int, dict[frozenset[int], list[int]]]
-    ) -> None:
+    def _between(self, found: dict[int, Fewer], alike: list[list[int]], kinds: dict[int, dict[frozenset[int], list[int]]]) -> None:
         tree = self.tree
         for first, second in _pairs(alike):
             same = first is second
@@ -240,9 +234,7 @@ class Summary:
             ends = first[0], second[1 if same else 0]
             left = [
                 tree.cores_of_group
-                - len(
-                    frozenset().union(*(tree.absent_uplinks.get(Switch(Level.AGGREGATION, pod, j), ()) for pod in ends))
-                )
+                - len(frozenset().union(*(tree.absent_uplinks.get(Switch(Level.AGGREGATION, pod, j), ()) for pod in ends)))
                 for j in range(tree.aggregations)
             ]
             for one, its in kinds[first[0]].items():
@@ -251,14 +243,10 @@ class Summary:
                     racks = (ends[0], its[0]), (ends[1], others[0])
                     self._count(found, paths, pod_pairs * len(its) * len(others), racks)
 
-    def _count(
-        self, found: dict[int, Fewer], paths: int, pairs: int, ends: tuple[tuple[int, int], tuple[int, int]]
-    ) -> None:
+    def _count(self, found: dict[int, Fewer], paths: int, pairs: int, ends: tuple[tuple[int, int], tuple[int, int]]) -> None:
         before = found.get(paths)
         first, second = (self.tree.name(Switch(Level.EDGE, *end)) for end in ends)
-        found[paths] = (
-            Fewer(paths, pairs, (first, second)) if before is None else before._replace(pairs=before.pairs + pairs)
-        )
+        found[paths] = Fewer(paths, pairs, (first, second)) if before is None else before._replace(pairs=before.pairs + pairs)
 
     def cut_off(self) -> Iterator[Switch]:
         """Yield the edge switches without any uplink, if there are other racks."""

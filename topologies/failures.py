@@ -141,9 +141,7 @@ class Failures(Mapping[str, str]):
             return frozenset()
         return frozenset(self.choices_from(first, (last.pod,))[last])
 
-    def choices_from(
-        self, edge: Switch, pods: Iterable[int] | None = None
-    ) -> dict[Switch, tuple[tuple[int, ...], ...]]:
+    def choices_from(self, edge: Switch, pods: Iterable[int] | None = None) -> dict[Switch, tuple[tuple[int, ...], ...]]:
         """Compute the path sets from one rack to every rack, itself included, in round-robin order.
 
         The answer equals that of `split` for hosts whose own links have not failed. Racks that no failure distinguishes share

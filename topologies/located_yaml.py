@@ -17,7 +17,7 @@ _HOPELESS = 20
 """Depth at which reading ends: PyYAML looks at every open bracket for each token."""
 
 
-class Problem(NamedTuple):
+class YamlProblem(NamedTuple):
     """Something that is wrong with a file.
 
     Attributes:
@@ -63,7 +63,7 @@ class Entries(NamedTuple):
 Tree = Union[Text, Items, Entries]  # noqa: UP007 - evaluated when the module is loaded, by whichever Python Mininet runs on
 
 
-def read(text: str, problems: list[Problem]) -> Tree | None:
+def read(text: str, problems: list[YamlProblem]) -> Tree | None:
     """Return the document, and add what is wrong with its form to ``problems``.
 
     Parts that cannot be read are left out of the document.
@@ -79,12 +79,12 @@ def read(text: str, problems: list[Problem]) -> Tree | None:
         pass
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        problems.append(Problem(line, "", f"the character {error.character:#x} is no text", "remove it"))
+        problems.append(YamlProblem(line, "", f"the character {error.character:#x} is no text", "remove it"))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         said = ", ".join(part for part in (error.context, error.problem) if part)
         mend = "indent with spaces" if "'\\t'" in said else "docs/fabrics.md has the form, with examples"
-        problems.append(Problem(mark.line + 1 if mark else 1, "", f"is no YAML: {said}", mend))
+        problems.append(YamlProblem(mark.line + 1 if mark else 1, "", f"is no YAML: {said}", mend))
     return None
 
 
@@ -95,7 +95,7 @@ class _TooDeepError(Exception):
 class _Reader:
     """The events of a YAML parser, and what they make up."""
 
-    def __init__(self, events: Iterator[Any], problems: list[Problem]) -> None:
+    def __init__(self, events: Iterator[Any], problems: list[YamlProblem]) -> None:
         self._events = events
         self._problems = problems
 
@@ -113,7 +113,7 @@ class _Reader:
         return found
 
     def _add(self, event: Any, key: str, text: str, mend: str) -> None:
-        self._problems.append(Problem(event.start_mark.line + 1, f"{key:.80}", text, mend))
+        self._problems.append(YamlProblem(event.start_mark.line + 1, f"{key:.80}", text, mend))
 
     def _tree(self, event: Any, depth: int, where: str) -> Tree | None:
         kind, line = type(event).__name__, event.start_mark.line + 1

@@ -109,10 +109,7 @@ class OvsdbError(RuntimeError):
 
 
 def transact(
-    address: str,
-    operations: Iterable[Mapping[str, Any]],
-    timeout: float = TIMEOUT_SECONDS,
-    tls: ssl.SSLContext | None = None,
+    address: str, operations: Iterable[Mapping[str, Any]], timeout: float = TIMEOUT_SECONDS, tls: ssl.SSLContext | None = None
 ) -> list[dict[str, Any]]:
     """Run operations (RFC 7047, section 5.2) in one transaction: all of them take effect, or none.
 

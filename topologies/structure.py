@@ -213,20 +213,11 @@ class Clos(Cabling):
         graph: networkx.Graph[str] = networkx.Graph(k=self.k)
         for switch in self.switches():
             graph.add_node(
-                self.name(switch),
-                level=switch.level.name.lower(),
-                pod=switch.pod,
-                index=switch.index,
-                dpid=self.dpid(switch),
+                self.name(switch), level=switch.level.name.lower(), pod=switch.pod, index=switch.index, dpid=self.dpid(switch)
             )
         for host in self.hosts():
             graph.add_node(
-                self.name(host),
-                level="host",
-                pod=host.pod,
-                index=host.number,
-                ip=str(self.ip(host)),
-                mac=self.mac(host),
+                self.name(host), level="host", pod=host.pod, index=host.number, ip=str(self.ip(host)), mac=self.mac(host)
             )
         for link in self.links():
             lower, upper = self.name(link.lower), self.name(link.upper)
@@ -280,13 +271,7 @@ class FatTree(Clos):
         return self.pods // 2
 
 
-_DOCUMENT: dict[str, type] = {
-    **dict.fromkeys(Shape._fields, int),
-    "mbit": dict,
-    "links": dict,
-    "gateways": list,
-    "no_label": list,
-}
+_DOCUMENT: dict[str, type] = {**dict.fromkeys(Shape._fields, int), "mbit": dict, "links": dict, "gateways": list, "no_label": list}
 _KINDS: dict[type, str] = {int: "a number", dict: "an object", list: "a list"}
 
 

@@ -52,6 +52,4 @@ def _reached(failures: Failures, edge: Switch) -> tuple[Host, ...]:
     if not tree.gateways:
         return ()
     choices = failures.choices_from(edge, {gateway.pod for gateway in tree.gateways})
-    return tuple(
-        gateway for gateway in tree.gateways if away(failures, gateway) is None and choices[tree.edge_of(gateway)]
-    )
+    return tuple(gateway for gateway in tree.gateways if away(failures, gateway) is None and choices[tree.edge_of(gateway)])

@@ -107,9 +107,7 @@ def is_root(module: str, root: str) -> bool:
 def followed(package: Package) -> tuple[set[str], set[str]]:
     """Return the project's modules of a package, and the names of the other packages that those import."""
     all_modules = modules()
-    todo = [
-        name for name in all_modules if name not in package.absent and any(map(partial(is_root, name), package.roots))
-    ]
+    todo = [name for name in all_modules if name not in package.absent and any(map(partial(is_root, name), package.roots))]
     own: set[str] = set()
     others: set[str] = set()
     while todo:
@@ -158,12 +156,7 @@ def copy_distribution(its: Distribution, site: Path) -> None:
     for file in its.files or []:
         if ".." in file.parts or file.suffix in (".pyc", ".pyi") or "__pycache__" in file.parts:
             continue
-        if file.parent.name.endswith(".dist-info") and file.name in (
-            "RECORD",
-            "INSTALLER",
-            "REQUESTED",
-            "direct_url.json",
-        ):
+        if file.parent.name.endswith(".dist-info") and file.name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json"):
             continue
         copy(Path(str(file.locate())), site / file)
 

@@ -78,11 +78,7 @@ def run(name: str) -> Results:
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHES)))
 @click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Also write results to FILE.",
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Also write results to FILE."
 )
 def main(names: tuple[str, ...], json_file: Path | None) -> None:
     """Run the measurements NAMES (default: all). Use an idle machine, as root."""

@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from experiments.bench.frame import Results, in_lab, median_and_worst, say, times
-from experiments.emulation.cluster_parts import Group, Kind
+from experiments.emulation.cluster_parts import PartGroup, PartKind
 from experiments.emulation.cluster_watch import in_force, links_of_one_pod, next_leader, streams, wait
 from experiments.emulation.flow_monitor import FlowMonitors
 from experiments.emulation.host_agents import AgentsLog
@@ -163,11 +163,7 @@ def cluster() -> Results:
         5), ``*_lost`` datagrams of a stream on paths without failure. Of the old leader when it goes on:
         ``*_role_requests_sent``, ``*_commands_sent``, ``*_refused`` messages, and ``*_entries_taken`` by switches.
     """
-    results: Results = {
-        "agents": TREE.host_count,
-        "limit_leader_ms": LIMIT_LEADER_MS,
-        "limit_after_leader_ms": LIMIT_IN_FORCE_MS,
-    }
+    results: Results = {"agents": TREE.host_count, "limit_leader_ms": LIMIT_LEADER_MS, "limit_after_leader_ms": LIMIT_IN_FORCE_MS}
     draw = random.Random(f"{SEED} bench cluster")
     with SopaLab(TREE, None, controllers=3, controller_options=HOLD_DOWN) as lab:
         parts = lab.cluster
@@ -175,7 +171,7 @@ def cluster() -> Results:
         ends: dict[str, tuple[Callable[[str], None], Callable[[str], None]]] = {
             "killed": (parts.kill, parts.restart),
             "stopped": (parts.pause, parts.resume),
-            "cut_off": (lambda name: parts.partition(name, [Group.ETCD]), parts.heal),
+            "cut_off": (lambda name: parts.partition(name, [PartGroup.ETCD]), parts.heal),
         }
         for kind, (end, undo) in ends.items():
             rounds: list[Round] = []
@@ -219,9 +215,7 @@ def _round(lab: SopaLab, seed: int, end: Callable[[str], None], undo: Callable[[
         undo(old)
         time.sleep(BACK_SECONDS)
         taken = sum(
-            version < versions[switch]
-            for switch, written in monitors.follow().items()
-            for version in written[before[switch] :]
+            version < versions[switch] for switch, written in monitors.follow().items() for version in written[before[switch] :]
         )
         lost = stream.lost(first=ended - ARP_SECONDS, last=reached)
     lab.lab.set_link(name, up=True)
@@ -245,8 +239,8 @@ def _all_follow(lab: SopaLab) -> bool:
     view = records.get("view")
     if view is None or "leader" not in records or view["failures"]:
         return False
-    names = [*(f"members/{name}" for name in parts.names(Kind.CONTROLLER))]
-    names += [f"relays/{name}" for name in parts.names(Kind.RELAY)]
+    names = [*(f"members/{name}" for name in parts.names(PartKind.CONTROLLER))]
+    names += [f"relays/{name}" for name in parts.names(PartKind.RELAY)]
     of_parts = [records.get(name) for name in names]
     return (
         all(record is not None and record["version"] == view["version"] for record in of_parts)

@@ -134,8 +134,7 @@ def pings() -> Results:
             with Crowd.at(controller, rest, tree) as crowd:
                 controller.wait_agents(agents)
                 idle, pinged = (
-                    median(_cores_while_pinging(controller.pid, crowd, pings) for _ in range(PING_ROUNDS))
-                    for pings in (0.0, rate)
+                    median(_cores_while_pinging(controller.pid, crowd, pings) for _ in range(PING_ROUNDS)) for pings in (0.0, rate)
                 )
     return {
         "k": K,
@@ -226,9 +225,7 @@ def relays(k: int = RELAYS_K, rounds: int = RELAYS_ROUNDS) -> Results:
     }
 
 
-def _relays(
-    stack: ExitStack, etcd: PrivateEtcd, directory: Path, state_dir: Path
-) -> tuple[list[int], list[RelayProcess]]:
+def _relays(stack: ExitStack, etcd: PrivateEtcd, directory: Path, state_dir: Path) -> tuple[list[int], list[RelayProcess]]:
     """Start relays; return their ports, and them."""
     ports = free_ports(RELAYS)
     return ports, [

@@ -64,13 +64,7 @@ class Crowd:
         share = -(-len(addresses) // processes)
         self._agents = len(addresses)
         self._parts = [
-            {
-                "ports": [*ports],
-                "addresses": [*addresses[at : at + share]],
-                "offset": at,
-                "token": token,
-                "query": query,
-            }
+            {"ports": [*ports], "addresses": [*addresses[at : at + share]], "offset": at, "token": token, "query": query}
             for at in range(0, len(addresses), share)
         ]
         self._processes: list[subprocess.Popen[str]] = []

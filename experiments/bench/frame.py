@@ -109,10 +109,7 @@ def percent_of(rounds: Sequence[Figures], baseline: Sequence[Figures], digits: i
 def median_and_worst(name: str, values: Iterable[float], unit: str = "ms", digits: int | None = 1) -> Results:
     """Return the rows ``NAME_median_UNIT`` and ``NAME_worst_UNIT``."""
     values = list(values)
-    return {
-        f"{name}_median_{unit}": round(median(values), digits),
-        f"{name}_worst_{unit}": round(max(values), digits),
-    }
+    return {f"{name}_median_{unit}": round(median(values), digits), f"{name}_worst_{unit}": round(max(values), digits)}
 
 
 # -- time and memory ------------------------------------------------------------------------------------------------------

@@ -131,9 +131,7 @@ def grey_ns3() -> Results:
     parts = [(k, name) for k in ((4,) if SHORT else SIZES) for name in SIZES[k][1]]
     with ThreadPoolExecutor(os.cpu_count()) as workers:
         results = list(workers.map(_part, parts))
-    return {
-        f"k={k}, {name}": value for (k, _), each in zip(parts, results, strict=True) for name, value in each.items()
-    }
+    return {f"k={k}, {name}": value for (k, _), each in zip(parts, results, strict=True) for name, value in each.items()}
 
 
 def _part(which: tuple[int, str]) -> Results:

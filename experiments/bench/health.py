@@ -21,7 +21,7 @@ from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.observer import EVALUATION_SECONDS, Health, Observer, Told
 from sopa_ryu.health.plan import RATE, Lanes, demand, digests, lanes, summary
 from sopa_ryu.health.records import RECORD
-from sopa_ryu.rest.trace_answer import Group, Traced, differences, links_of, tell
+from sopa_ryu.rest.trace_answer import LinkGroup, Traced, differences, links_of, tell
 from topologies import Failures, FatTree, Host
 
 # -- counts drawn at random -----------------------------------------------------------------------------------------------
@@ -226,9 +226,7 @@ def _suspects(lab: SopaLab) -> dict[str, str]:
     body = lab.controller.get("/health", suspects="1").json()
     worse = {True: "up", False: "down"}
     return {
-        link["name"]: worse[(link["loss"]["up"] or 0) > (link["loss"]["down"] or 0)]
-        for link in body["links"]
-        if link["suspect"]
+        link["name"]: worse[(link["loss"]["up"] or 0) > (link["loss"]["down"] or 0)] for link in body["links"] if link["suspect"]
     }
 
 
@@ -305,9 +303,7 @@ def trace() -> Results:
         "trials": TRACE_TRIALS,
         "named": named,
         "wrong": wrong,
-        "false": sum(
-            any(group.loss for group in _groups({"h0_0_2-e0_0": 0.02}, 50, seed)[1:]) for seed in range(TRACE_TRIALS)
-        ),
+        "false": sum(any(group.loss for group in _groups({"h0_0_2-e0_0": 0.02}, 50, seed)[1:]) for seed in range(TRACE_TRIALS)),
     }
 
 
@@ -339,7 +335,7 @@ def _named() -> tuple[dict[str, int], int]:
     return named, wrong
 
 
-def _groups(lossy: dict[str, float], probes: int, seed: int) -> Sequence[Group]:
+def _groups(lossy: dict[str, float], probes: int, seed: int) -> Sequence[LinkGroup]:
     """Return the groups that probes on the nine paths of a pair at k=6 give."""
     tree, draw = FatTree(6), random.Random(seed)
     src, dst = Host(0, 0, 2), Host(1, 1, 2)

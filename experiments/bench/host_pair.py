@@ -46,9 +46,7 @@ def join() -> None:
 def iperf(*options: str) -> Any:
     """Return what one run of iperf3 reports, which has to go without an error."""
     server = subprocess.Popen(
-        ["ip", "netns", "exec", "peer", "iperf3", "-s", "-1", "-p", _PORT, "--forceflush"],
-        stdout=subprocess.PIPE,
-        text=True,
+        ["ip", "netns", "exec", "peer", "iperf3", "-s", "-1", "-p", _PORT, "--forceflush"], stdout=subprocess.PIPE, text=True
     )
     try:
         assert server.stdout is not None

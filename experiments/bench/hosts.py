@@ -17,18 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.bench.frame import Figures, Results, in_lab, medians, percent_of, side_by_side
-from experiments.bench.host_pair import (
-    HOST,
-    PEER,
-    PEER_NETNS,
-    SECONDS,
-    TREE,
-    iperf,
-    join,
-    run,
-    switched,
-    tcp_figures,
-)
+from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, iperf, join, run, switched, tcp_figures
 from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.kernel import libbpf, tc

@@ -178,9 +178,7 @@ def _flows(tree: Clos, switch: Switch) -> Iterator[tuple[Host, Host]]:
     """Yield the ends of flows through a switch, by turns upwards and downwards."""
     draw = random.Random(f"{tree.k} {switch}")
     hosts = list(tree.hosts())
-    below = [
-        host for host in hosts if switch in (tree.edge_of(host), Switch(Level.AGGREGATION, host.pod, switch.index))
-    ]
+    below = [host for host in hosts if switch in (tree.edge_of(host), Switch(Level.AGGREGATION, host.pod, switch.index))]
     for number in range(FLOWS):
         near = draw.choice(below or hosts)
         far = draw.choice([host for host in hosts if host.pod != near.pod])
@@ -204,9 +202,7 @@ def _send(dummy: DummyFabric, switch: Switch, flows: Iterable[tuple[tuple[Host, 
                 )
     for port, packets in by_port.items():
         for start in range(0, len(packets), _AT_A_TIME):
-            dummy.ovs.appctl(
-                "netdev-dummy/receive", dummy.interface(switch, port), *packets[start : start + _AT_A_TIME]
-            )
+            dummy.ovs.appctl("netdev-dummy/receive", dummy.interface(switch, port), *packets[start : start + _AT_A_TIME])
 
 
 def _install(channel: Path, rules: SwitchRules) -> None:

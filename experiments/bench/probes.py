@@ -96,9 +96,7 @@ def _turn_ns(carrier: Carrier) -> float:
         values = libbpf.lookup(
             program.map_fd("probe_counters"), Seen.ANSWERED.to_bytes(4, sys.byteorder), 8 * libbpf.possible_cpus()
         )
-    answered = sum(
-        int.from_bytes((values or b"")[at : at + 8], sys.byteorder) for at in range(0, len(values or b""), 8)
-    )
+    answered = sum(int.from_bytes((values or b"")[at : at + 8], sys.byteorder) for at in range(0, len(values or b""), 8))
     if answered != (ROUNDS + 1) * REPEAT:
         raise RuntimeError(f"{answered} of {(ROUNDS + 1) * REPEAT} probes were answered")
     return took

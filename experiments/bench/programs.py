@@ -24,9 +24,7 @@ from sopa_ryu.agent.paths.path_table import PARAMETERS, PathTable, Policy
 
 FILE = Path(__file__).with_name("golden.txt")
 FABRIC_MTU = 1500
-TABLE = PathTable(
-    IPv4Network("10.0.0.0/8"), 2, (((0xFF, 0xFF),), ((1, 0xFF),), ((1, 0),)), (0, 1, 2, 2, 2, 2, -1, -1), seed=1
-)
+TABLE = PathTable(IPv4Network("10.0.0.0/8"), 2, (((0xFF, 0xFF),), ((1, 0xFF),), ((1, 0),)), (0, 1, 2, 2, 2, 2, -1, -1), seed=1)
 """The path table of the host of the golden packets, 10.0.0.2 at k=4: one path per destination, none to pod 3."""
 
 
@@ -58,9 +56,7 @@ def golden_packets() -> Iterator[Golden]:
 
 def _bytes(text: str) -> bytes:
     """Parse hexadecimal bytes. ``78x100`` is a byte repeated 100 times."""
-    return b"".join(
-        bytes.fromhex(part) if "x" not in part else bytes.fromhex(part[:2]) * int(part[3:]) for part in text.split()
-    )
+    return b"".join(bytes.fromhex(part) if "x" not in part else bytes.fromhex(part[:2]) * int(part[3:]) for part in text.split())
 
 
 K = 48

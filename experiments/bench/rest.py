@@ -60,10 +60,7 @@ def _paths(directory: Path) -> Results:
     tree = FatTree(LARGE_K)
     # without switches and before settling nothing counts as failed: every answer has all 144 paths
     options = ["--sopa-settle=3600"]
-    with (
-        ControllerProcess(LARGE_K, directory / "log", openflow, port, options=options) as controller,
-        ExitStack() as stack,
-    ):
+    with ControllerProcess(LARGE_K, directory / "log", openflow, port, options=options) as controller, ExitStack() as stack:
         ours = os.sched_getaffinity(0)
         if len(ours) > 1:
             stack.callback(os.sched_setaffinity, 0, ours)

@@ -94,13 +94,7 @@ class Fault:
 
 def faults(lab: SopaLab, count: int) -> Iterator[Fault]:
     """Yield faults on every link of all four paths in turn, so that none comes again soon."""
-    places = [
-        ((up1, up2), hop)
-        for hop in range(4)
-        for up1 in range(K // 2)
-        for up2 in range(K // 2)
-        if hop in (1, 2) or not up2
-    ]
+    places = [((up1, up2), hop) for hop in range(4) for up1 in range(K // 2) for up2 in range(K // 2) if hop in (1, 2) or not up2]
     random.Random(f"{SEED} bench reaction").shuffle(places)
     for number in range(count):
         yield Fault(lab, *places[number % len(places)])
@@ -140,10 +134,7 @@ def _datagrams(trials: int, agent_options: tuple[str, ...], stop: bool) -> Resul
         backs: list[float | None] = []
         lost: list[int] = []
         diverted = 0
-        with (
-            UdpStream(lab.lab, src, dst, PER_SECOND) as stream,
-            LabelWire(lab.lab, src, socket.IPPROTO_UDP, PORT) as wire,
-        ):
+        with UdpStream(lab.lab, src, dst, PER_SECOND) as stream, LabelWire(lab.lab, src, socket.IPPROTO_UDP, PORT) as wire:
             for fault in faults(lab, 2 * trials):
                 settled(lab)
                 with standing_still(lab.controller.pid) if stop else nullcontext():
@@ -372,9 +363,7 @@ def longest_silence(samples: Sequence[Sample], since: float) -> float:
         if at > since and count > last:
             changes.append(at)
             last = count
-    return max(
-        (later - earlier for earlier, later in zip(changes, [*changes[1:], samples[-1][0]], strict=True)), default=0.0
-    )
+    return max((later - earlier for earlier, later in zip(changes, [*changes[1:], samples[-1][0]], strict=True)), default=0.0)
 
 
 def _watched(flow: TcpFlow, seconds: float) -> list[Sample]:

@@ -106,9 +106,7 @@ def _failures() -> Results:
         "5% of all links, k=8": (large, random.Random(3).sample(links, len(links) // 20)),
         "half of the links above aggregation switches, 8 pods": (Clos(8, 4, 4, 8, 4), []),
     }
-    shares = {
-        name: _share_without(Failures(tree, dict.fromkeys(failed, "down"))) for name, (tree, failed) in cases.items()
-    }
+    shares = {name: _share_without(Failures(tree, dict.fromkeys(failed, "down"))) for name, (tree, failed) in cases.items()}
     return {"without_a_path": shares}
 
 
@@ -183,11 +181,7 @@ def _measured(fabric: EmulatedFabric, run: Run) -> Results:
 
 def _figures(fabric: EmulatedFabric, record: RunRecord, flows: list[FlowRecord]) -> Results:
     receivers = {fabric.tree.host(flow.dst) for flow in flows}
-    ports = [
-        fabric.lab.interface(edge, fabric.tree.port(edge, host))
-        for host in receivers
-        for edge in [fabric.tree.edge_of(host)]
-    ]
+    ports = [fabric.lab.interface(edge, fabric.tree.port(edge, host)) for host in receivers for edge in [fabric.tree.edge_of(host)]]
     samples = max(map(len, record.queues.values()), default=1)
     lengths = sorted(length for name in ports for length in record.queues.get(name, [0] * samples))
     return {
@@ -241,9 +235,7 @@ def cfr_faults() -> Results:
     results: Results = {"limits": FAULTS_LIMITS}
     with EmulatedFabric(TREE, named("sopa"), RATE_MBIT) as fabric:
         sopa, _ = perform(fabric, planned(TREE, "permutation", "sopa", SEED, Scale(RATE_MBIT, FAULTS_SECONDS)))
-    say(
-        "sopa: done; now the arbiter is killed and started again, then a run without faults, then one without some grants"
-    )
+    say("sopa: done; now the arbiter is killed and started again, then a run without faults, then one without some grants")
     run = planned(TREE, "permutation", "cfr", SEED, Scale(RATE_MBIT, FAULTS_SECONDS))
     scheme = run.scheme
     assert scheme.slots is not None

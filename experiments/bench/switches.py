@@ -35,15 +35,7 @@ MAX_SECONDS = 300.0
 QUIET_SECONDS = 5.0
 """After the last switch, for what follows from it."""
 LINK = "a0_0-c0_1"
-LIMITS = {
-    "seconds": 60.0,
-    "mib": 600.0,
-    "paths_99_ms": 100.0,
-    "idle_cores": 0.25,
-    "failure_seconds": 0.5,
-    "version": 1,
-    "lost": 0,
-}
+LIMITS = {"seconds": 60.0, "mib": 600.0, "paths_99_ms": 100.0, "idle_cores": 0.25, "failure_seconds": 0.5, "version": 1, "lost": 0}
 
 
 def scale() -> Results:
@@ -164,9 +156,7 @@ def bridges() -> Results:
     openflow, rest = free_ports(2)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         controller = ControllerProcess(tree, Path(name) / "log", openflow, rest)
-        daemons = [
-            stack.enter_context(PrivateOvs(Path(name) / f"ovs{number}", dummy=True)) for number in range(len(parts))
-        ]
+        daemons = [stack.enter_context(PrivateOvs(Path(name) / f"ovs{number}", dummy=True)) for number in range(len(parts))]
         began = time.monotonic()
         with ThreadPoolExecutor(AT_ONCE) as pool:
             fabrics = list(pool.map(lambda ovs, part: DummyFabric(tree, ovs, switches=part), daemons, parts))
@@ -188,9 +178,7 @@ def bridges() -> Results:
     return results
 
 
-def _connect(
-    controller: ControllerProcess, fabrics: Sequence[DummyFabric], parts: Sequence[Collection[Switch]]
-) -> Results:
+def _connect(controller: ControllerProcess, fabrics: Sequence[DummyFabric], parts: Sequence[Collection[Switch]]) -> Results:
     processes = [controller.pid, *(fabric.ovs.pid() for fabric in fabrics)]
     worked = [processor_seconds(process) for process in processes]
     began = time.monotonic()

@@ -22,9 +22,7 @@ SEGMENT_BYTES = 1448
 """Payload of a full frame: an MTU of 1500 bytes, headers of IPv4 and TCP, and TCP's timestamps."""
 WITH, WITHOUT = "sopa", "sopa+weights=off"
 FABRICS = {
-    "leaf-spine": Clos(
-        1, 3, 2, 0, 3, mbit={"host": 1000, "edge": 2000}, links={f"e0_{leaf}-a0_1": 1000 for leaf in range(3)}
-    ),
+    "leaf-spine": Clos(1, 3, 2, 0, 3, mbit={"host": 1000, "edge": 2000}, links={f"e0_{leaf}-a0_1": 1000 for leaf in range(3)}),
     "k=4 without two links": Clos(4, 2, 2, 4, 2, links={"e0_0-a0_1": "absent", "a3_1-c1_1": "absent"}),
 }
 

@@ -10,12 +10,12 @@ from mininet.log import error, output
 
 from experiments.cli.lab_prompt import Prompt
 from experiments.emulation.bad_links import BadLinks
-from experiments.emulation.cluster_parts import ClusterParts, Group, Kind, PartError
+from experiments.emulation.cluster_parts import ClusterParts, PartError, PartGroup, PartKind
 from experiments.emulation.processes import ProcessError
 from topologies.lab.management import BOTH, Way
 from topologies.lab.network import Lab
 
-_GROUPS = "/".join(group.value for group in Group)
+_GROUPS = "/".join(group.value for group in PartGroup)
 _WAYS = "/".join(way.value for way in Way)
 _DOES = {
     "kill": "Kill {a} by SIGKILL",
@@ -67,7 +67,7 @@ class ClusterPrompt(Prompt):
 
     def do_cluster(self, _line: str) -> None:
         """Show GET /cluster of a part that answers, and what is done to the parts."""
-        for name in [*self._cluster.names(Kind.CONTROLLER), *self._cluster.names(Kind.RELAY)]:
+        for name in [*self._cluster.names(PartKind.CONTROLLER), *self._cluster.names(PartKind.RELAY)]:
             if self._cluster.running(name) and self._show(name):
                 break
         else:
@@ -93,16 +93,16 @@ class ClusterPrompt(Prompt):
         output(f"engine        {'reachable' if its['engine']['reachable'] else f'not reachable: {problem}'}\n")
         return True
 
-    def _partition(self, words: list[str]) -> tuple[str, list[Group] | None, tuple[Way, ...]]:
+    def _partition(self, words: list[str]) -> tuple[str, list[PartGroup] | None, tuple[Way, ...]]:
         """Return what the words mean; raise `ValueError` if they mean nothing, of which `PartError` is one."""
         name, between, what, *rest = words
         if between != "from" or len(rest) > 1:
             raise ValueError
-        groups = None if what == "all" else [Group(what)]
+        groups = None if what == "all" else [PartGroup(what)]
         return self._cluster.named(name), groups, (Way(rest[0]),) if rest else BOTH
 
 
-def _command(verb: str, kind: Kind) -> Callable[[ClusterPrompt, str], None]:
+def _command(verb: str, kind: PartKind) -> Callable[[ClusterPrompt, str], None]:
     """Return the prompt's command for a verb and the parts of a kind."""
 
     def do(prompt: ClusterPrompt, line: str) -> None:
@@ -118,12 +118,12 @@ def _command(verb: str, kind: Kind) -> Callable[[ClusterPrompt, str], None]:
         except ValueError:
             error(f"usage: {verb}_{kind.value} NAME\n")
 
-    example = "leader" if kind is Kind.CONTROLLER and verb in ("kill", "stop") else f"{kind.value}1"
+    example = "leader" if kind is PartKind.CONTROLLER and verb in ("kill", "stop") else f"{kind.value}1"
     do.__doc__ = f"{_DOES[verb].format(a=_A[kind])}.\n        Usage: {verb}_{kind.value} {example}"
     return do
 
 
-_A = {Kind.CONTROLLER: "a controller", Kind.ETCD: "a node of etcd", Kind.RELAY: "a relay"}
-for _kind in Kind:
+_A = {PartKind.CONTROLLER: "a controller", PartKind.ETCD: "a node of etcd", PartKind.RELAY: "a relay"}
+for _kind in PartKind:
     for _verb in _DOES:
         setattr(ClusterPrompt, f"do_{_verb}_{_kind.value}", _command(_verb, _kind))

@@ -40,7 +40,7 @@ from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.cli.common import chosen_fabric, fail, need_root
 from topologies import Clos, Failures, Host, Level
-from topologies.lab.datapath import Datapath
+from topologies.lab.datapath import DatapathKind
 
 # Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload at most; on the wire it is a frame of 1514.
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
@@ -139,13 +139,7 @@ class _Demo:
     """One run of the demo: lab, traffic, failures and output."""
 
     def __init__(
-        self,
-        tree: Clos,
-        pairs: Sequence[tuple[Host, Host]],
-        links: Rate,
-        settings: dict[str, Any],
-        out: Console,
-        progress: Console,
+        self, tree: Clos, pairs: Sequence[tuple[Host, Host]], links: Rate, settings: dict[str, Any], out: Console, progress: Console
     ) -> None:
         self.tree = tree
         self.links = links
@@ -164,7 +158,7 @@ class _Demo:
             say=self.progress.print,
             agent_options=options,
             carrier=Carrier(its["carrier"]),
-            datapath=Datapath(its["datapath"]),
+            datapath=DatapathKind(its["datapath"]),
             controllers=its.get("controllers", 1),
         )
         lab.lab.bfd_ms = self.links.bfd_ms
@@ -275,9 +269,7 @@ class _Demo:
             f"{100 * traffic['share_of_goodput']:.1f}% of the maximum goodput of TCP ({goodput:.2f})"
         )
         cores = ", ".join(f"{name} {count}" for name, count in traffic["core_packets"].items())
-        self._say(
-            f"packets by {'core switch' if self.tree.cores else 'spine'}: {cores}; max/min {traffic['core_max_min']:.3f}"
-        )
+        self._say(f"packets by {'core switch' if self.tree.cores else 'spine'}: {cores}; max/min {traffic['core_max_min']:.3f}")
         self._say(f"retransmits {traffic['retransmits']}; processor idle {traffic['cpu_idle_percent']:.0f}%")
         if traffic["cpu_idle_percent"] < MINIMUM_IDLE:
             self.out.print("the processors were busy: the results are limited by the machine; use a lower --rate")

@@ -24,7 +24,7 @@ SETTLING_SECONDS = 0.5  # after a restored link is used again
 RunFlows = Callable[[int, Callable[[float], None]], list[TransferResult]]
 
 
-class Effect(NamedTuple):
+class FailureEffect(NamedTuple):
     """Times of a change: detection, effect at the last agent and at the last switch (ms after its cause), and detection in
     seconds since 1970.
     """
@@ -36,19 +36,17 @@ class Effect(NamedTuple):
     at: float
 
 
-def _change(lab: SopaLab, link: str, kind: str, action: Callable[[], None]) -> Effect:
+def _change(lab: SopaLab, link: str, kind: str, action: Callable[[], None]) -> FailureEffect:
     """Change a link, wait until the resulting version is in force everywhere, and return the times.
 
     ``kind`` is ``failed`` or ``healed``.
     """
     since, started = lab.controller.fabric()["version"], time.time()
     action()
-    change = lab.controller.wait_acknowledged(
-        since, lambda change: link in change[kind] and change["installed_ms"] is not None
-    )
+    change = lab.controller.wait_acknowledged(since, lambda change: link in change[kind] and change["installed_ms"] is not None)
     detected = 1000 * (change["at"] - started)
     in_force, installed = detected + change["acknowledged_ms"], detected + change["installed_ms"]
-    return Effect(change["version"], round(detected, 1), round(in_force, 1), round(installed, 1), change["at"])
+    return FailureEffect(change["version"], round(detected, 1), round(in_force, 1), round(installed, 1), change["at"])
 
 
 def play(
@@ -85,7 +83,7 @@ def play(
     def wait_for(share: float) -> None:
         time.sleep(max(0.0, began[0] + share * seconds - time.time()))
 
-    def fail_and_restore() -> tuple[Effect, Effect]:
+    def fail_and_restore() -> tuple[FailureEffect, FailureEffect]:
         sending.wait()
         seen["candidates_before"] = len(paths()["candidates"])
         wait_for(CUT_AT)

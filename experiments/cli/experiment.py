@@ -19,13 +19,7 @@ from experiments.emulation import lab_schemes
 from experiments.schemes import SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
-from sopa_ryu.cli.common import (
-    chosen_fabric,
-    fabric_file_option,
-    fail,
-    k_option,
-    need_root,
-)
+from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fail, k_option, need_root
 from topologies import Clos
 from topologies.lab.network import default_rate
 
@@ -60,9 +54,7 @@ def list_all() -> None:
         for name, summary in found:
             table.add_row(name, summary)
         out.print(table)
-    out.print(
-        "A workload can also be a traffic matrix: FILE.csv with src,dst,bytes,start. Suffixes of a scheme change its TCP:"
-    )
+    out.print("A workload can also be a traffic matrix: FILE.csv with src,dst,bytes,start. Suffixes of a scheme change its TCP:")
     out.print(
         "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no RACK loss detection), sopa+adapt=off (fixed threshold), "
         "rps+sack=off (no selective acknowledgements), sopa+minrtt=300 (how long TCP remembers its shortest round trip). "
@@ -147,10 +139,8 @@ def run(
         scale = Scale(rate or default_mbit, seconds or share * workload.seconds)
         plans = {seed: workload.build(tree, seed, scale) for seed in range(first, first + seeds)}
         if failed_percent is not None:
-            plans = {
-                seed: workloads.with_failed_links(plan, tree, seed, failed_percent) for seed, plan in plans.items()
-            }
-    except (SchemeError, WorkloadError, ns3.OptionError) as error:
+            plans = {seed: workloads.with_failed_links(plan, tree, seed, failed_percent) for seed, plan in plans.items()}
+    except (SchemeError, WorkloadError, ns3.SimulationOptionError) as error:
         fail(str(error))
     if len({scheme.name for scheme in wanted}) < len(wanted):
         fail(f"--schemes {chosen} contains a scheme twice")
@@ -162,9 +152,7 @@ def run(
         need_root("sopa experiment run")
         if Path("/run") in (out.resolve(), *out.resolve().parents):
             fail(f"{out} is in /run, which a lab replaces by its own: give another --out")
-    campaign = Campaign(
-        Results(out), workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), simulator_options
-    )
+    campaign = Campaign(Results(out), workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), simulator_options)
     try:
         lost = {} if failed_percent is None else {"failed_links_percent": failed_percent}
         campaign.open(backend, {"carrier": carrier, **workload.parameters, **lost})

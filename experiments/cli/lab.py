@@ -41,9 +41,7 @@ QUEUE_PACKETS = 100
 )
 @threshold_option
 @seed_option
-@click.option(
-    "--no-agents", is_flag=True, help="Start no agents: packets are unlabelled, and switches hash them per flow."
-)
+@click.option("--no-agents", is_flag=True, help="Start no agents: packets are unlabelled, and switches hash them per flow.")
 @click.option(
     "--ecn",
     type=click.IntRange(1, QUEUE_PACKETS - 1),
@@ -167,9 +165,7 @@ def lab(
                 ports = port_rates(at_rate(tree, mbit), its.lab.interface, lambda _switch: None)
                 marking.enter_context(PhantomQueues(ports, QUEUE_PACKETS, ecn))
             if policy == MCS and its.agent is not None:
-                console.print(
-                    "waiting until the hosts scatter to one another: connections that begin before are not scattered"
-                )
+                console.print("waiting until the hosts scatter to one another: connections that begin before are not scattered")
                 scattering = partial(McsMetrics(port, its.agents_address).all_scatter, len(its.labelling))
                 its.agent.wait_until(scattering, "all agents scattered to one another")
             console.print(

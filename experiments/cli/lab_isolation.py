@@ -14,14 +14,14 @@ from sopa_ryu.cli.common import fabric_file_option, fail, k_option
 from sopa_ryu.runtime.option_fields import Command, option_of
 from topologies import Clos
 from topologies.lab.calibration import seconds_per_packet
-from topologies.lab.datapath import Datapath, NoDatapathError, choose
+from topologies.lab.datapath import DatapathKind, NoDatapathError, choose
 from topologies.lab.links import HOPS, bfd_interval_ms, calibrated_rate
 
 AUTO = "auto"
 
 datapath_option = click.option(
     "--datapath",
-    type=click.Choice([AUTO, *(each.value for each in Datapath)]),
+    type=click.Choice([AUTO, *(each.value for each in DatapathKind)]),
     default=AUTO,
     show_default=True,
     help="What forwards packets: the kernel's datapath of Open vSwitch, or its own in user space; by default the kernel's if its "
@@ -44,9 +44,7 @@ rate_option = click.option(
     metavar="MBIT",
     help="Rate of every link in Mbit/s. The default depends on the fabric and leaves this machine's processor idle time.",
 )
-carrier_option, threshold_option, seed_option = (
-    option_of(AgentOptions, name) for name in ("carrier", "fr_threshold", "seed")
-)
+carrier_option, threshold_option, seed_option = (option_of(AgentOptions, name) for name in ("carrier", "fr_threshold", "seed"))
 
 
 def policy_option(*others: str, more: str = "") -> Callable[[Command], Command]:
@@ -60,10 +58,10 @@ def fabric_options(command: Command) -> Command:
     return k_option(fabric_file_option(carrier_option(rate_option(command))))
 
 
-def chosen_datapath(option: str) -> Datapath:
+def chosen_datapath(option: str) -> DatapathKind:
     """Return the datapath of the option, or end with an error message if this kernel lacks it."""
     try:
-        return choose(None if option == AUTO else Datapath(option))
+        return choose(None if option == AUTO else DatapathKind(option))
     except NoDatapathError as error:
         fail(str(error))
 
@@ -107,10 +105,10 @@ def given_rate(tree: Clos, mbit: float) -> Rate:
     return Rate(mbit, bfd_interval_ms(tree), "as given")
 
 
-def measured_rate(tree: Clos, datapath: Datapath) -> Rate:
+def measured_rate(tree: Clos, datapath: DatapathKind) -> Rate:
     """Measure for about a second, inside `isolation.isolated`, and return the links of a lab that leave the machine idle time."""
     seconds, processors = seconds_per_packet(datapath), len(os.sched_getaffinity(0))
-    mbit = calibrated_rate(tree, seconds, datapath is Datapath.KERNEL, processors)
+    mbit = calibrated_rate(tree, seconds, datapath is DatapathKind.KERNEL, processors)
     why = (
         f"a packet takes {1e6 * seconds:.0f} us of processor time on {HOPS} switches here ({datapath} datapath, "
         f"{processors} processors), and {tree.host_count} hosts send; --rate sets another"

@@ -33,9 +33,7 @@ class Prompt(CLI):
     def do_corrupt(self, line: str) -> None:
         """Flip a bit in a share of what one switch sends to another, in percent; 0 for none any more.
         Usage: corrupt a0_0 c0_1 1"""
-        self._set(
-            line, "corrupt", lambda name, towards, share: self._bad.set_corruption(name, towards, share, self._seed)
-        )
+        self._set(line, "corrupt", lambda name, towards, share: self._bad.set_corruption(name, towards, share, self._seed))
 
     def do_slow(self, line: str) -> None:
         """Let what one switch sends to another have a share of the link's rate, in percent; 100 for all of it.

@@ -24,19 +24,12 @@ from topologies import TopologyError
 @click.option("--list", "listing", is_flag=True, help="List the figures and exit.")
 @click.option("--k", type=int, metavar="K", help="Size of the fabric, instead of that of the paper: an even number.")
 @click.option(
-    "--seeds",
-    type=click.IntRange(1, 1000),
-    metavar="COUNT",
-    help="Number of runs of each scheme, instead of that of each figure.",
+    "--seeds", type=click.IntRange(1, 1000), metavar="COUNT", help="Number of runs of each scheme, instead of that of each figure."
 )
-@click.option(
-    "--tables", "only_tables", is_flag=True, help="Simulate nothing; write tables of the runs that are complete."
-)
+@click.option("--tables", "only_tables", is_flag=True, help="Simulate nothing; write tables of the runs that are complete.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("paper"), show_default=True,
               metavar="DIR", help="Directory of results; the same command continues an interrupted run.")  # fmt: skip
-def paper(
-    names: tuple[str, ...], listing: bool, k: int | None, seeds: int | None, only_tables: bool, out: Path
-) -> None:
+def paper(names: tuple[str, ...], listing: bool, k: int | None, seeds: int | None, only_tables: bool, out: Path) -> None:
     """Repeat figures of the papers in the simulator, and compare with the numbers of the papers.
 
     Without NAME, all figures are simulated, which takes some hours on two processors at k=24. Runs in --out or in the

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from experiments.core.records import FlowRecord, Results, RunRecord, Settings
+from experiments.core.records import FlowRecord, Results, RunRecord, RunSettings
 from experiments.core.run import Run
 from experiments.schemes import Scheme
 from experiments.workloads import Plan, Scale
@@ -55,7 +55,7 @@ class Campaign:
         rate, seconds = self.scale.rate_mbit, self.scale.seconds
         k = self.tree.k
         fabric = None if k is not None and self.tree == FatTree(k) else self.tree.document()
-        self.results.open(Settings(self.workload, backend, k, rate, seconds, every, fabric))
+        self.results.open(RunSettings(self.workload, backend, k, rate, seconds, every, fabric))
 
     @property
     def count(self) -> int:

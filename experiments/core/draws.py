@@ -11,7 +11,7 @@ _GAMMA = 0x9E3779B97F4A7C15
 _ONE = 2**32
 
 
-class Kind(IntEnum):
+class DrawKind(IntEnum):
     """What happens to a packet; the numbers are those of ``bad_link.c``."""
 
     LOSS = 0
@@ -30,7 +30,7 @@ def drawn(seed: int, number: int) -> int:
     return z ^ z >> 31
 
 
-def stream(seed: int, name: str, towards: str, kind: Kind) -> int:
+def stream(seed: int, name: str, towards: str, kind: DrawKind) -> int:
     """Return the seed of a direction's sequence: the directions of all links differ, and both kinds."""
     text = f"{seed} {name} {towards} {kind.name}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")

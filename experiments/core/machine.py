@@ -36,11 +36,7 @@ def _times() -> tuple[int, int]:
 def describe() -> dict[str, str | int]:
     """Return the processor, kernel and program versions that results depend on."""
     model = next(
-        (
-            line.partition(":")[2].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
+        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.machine(),
     )
     return {

@@ -1,6 +1,6 @@
 """Files of results: one JSON object per line and flow, and one file per run for data of the run as a whole.
 
-A directory of results contains ``experiment.json`` (`Settings`), and for each scheme and seed ``SCHEME-SEED.jsonl``
+A directory of results contains ``experiment.json`` (`RunSettings`), and for each scheme and seed ``SCHEME-SEED.jsonl``
 with one `FlowRecord` per line, and ``SCHEME-SEED.run.json`` with a `RunRecord`. The latter is written first: a run is
 complete if its ``.jsonl`` exists.
 """
@@ -24,7 +24,7 @@ class ResultsError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """Settings shared by all runs of a directory. A directory contains the results of one experiment only.
 
     Attributes:
@@ -51,7 +51,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class FlowRecord:
-    """The result of one flow of one run. Together with `Settings` it is sufficient to repeat the run.
+    """The result of one flow of one run. Together with `RunSettings` it is sufficient to repeat the run.
 
     Attributes:
         k: None for a fabric that is no fat-tree.
@@ -159,7 +159,7 @@ class Results:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def open(self, settings: Settings) -> None:
+    def open(self, settings: RunSettings) -> None:
         """Create the directory for an experiment, or check that it contains results of the same experiment.
 
         Raises:
@@ -171,9 +171,7 @@ class Results:
                 found = self.settings()
                 before, now = asdict(found), asdict(settings)
                 other = [
-                    f"{name} {before[name]!r} instead of {now[name]!r}"
-                    if name != "fabric"
-                    else f"another fabric, {found.title}"
+                    f"{name} {before[name]!r} instead of {now[name]!r}" if name != "fabric" else f"another fabric, {found.title}"
                     for name in now
                     if before[name] != now[name]
                 ]
@@ -188,10 +186,10 @@ class Results:
         except OSError as error:
             raise ResultsError(f"{self.directory} cannot be used: {error.strerror or error}") from error
 
-    def settings(self) -> Settings:
+    def settings(self) -> RunSettings:
         """Return the settings shared by all runs."""
         try:
-            found = Settings(**json.loads((self.directory / SETTINGS).read_text()))
+            found = RunSettings(**json.loads((self.directory / SETTINGS).read_text()))
             if found.fabric is not None:
                 Clos.from_document(found.fabric)
             return found
@@ -237,9 +235,7 @@ class Results:
                     record = json.loads(line)
                     yield FlowRecord(**{name: value for name, value in record.items() if name in known})
                 except (ValueError, TypeError, AttributeError) as error:
-                    raise ResultsError(
-                        f"{file}, line {number}, is damaged ({error}): delete the file and run again"
-                    ) from error
+                    raise ResultsError(f"{file}, line {number}, is damaged ({error}): delete the file and run again") from error
 
     def run(self, scheme: str, seed: int) -> RunRecord:
         """Return the data of a run as a whole."""

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from experiments.core.draws import Kind, stream, threshold
+from experiments.core.draws import DrawKind, stream, threshold
 from experiments.emulation.phantom_queues import PhantomQueues
 from experiments.workloads import BadLink
 from sopa_ryu.agent.kernel import libbpf, tc
@@ -120,11 +120,11 @@ class BadLinks:
             TopologyError: If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
             BpfError, BuildError: If the program cannot be compiled, loaded or attached.
         """
-        self._set(Kind.LOSS, name, towards, probability, seed)
+        self._set(DrawKind.LOSS, name, towards, probability, seed)
 
     def set_corruption(self, name: str, towards: str, probability: float, seed: int) -> None:
         """Flip one random bit in packets of one direction of a link, from the Ethernet header to the last byte; as `set_loss`."""
-        self._set(Kind.CORRUPTION, name, towards, probability, seed)
+        self._set(DrawKind.CORRUPTION, name, towards, probability, seed)
 
     def set_rate(self, name: str, towards: str, share: float) -> None:
         """Let one direction of a link have a share of its rate; 1 for all of it.
@@ -139,11 +139,11 @@ class BadLinks:
 
     def lost(self, name: str, towards: str) -> Count:
         """Return the packets of a direction since its loss was set, and those lost; zeros if it never was."""
-        return self._count(Kind.LOSS, name, towards)
+        return self._count(DrawKind.LOSS, name, towards)
 
     def corrupted(self, name: str, towards: str) -> Count:
         """Return the packets of a direction since its corruption was set, and those with a flipped bit."""
-        return self._count(Kind.CORRUPTION, name, towards)
+        return self._count(DrawKind.CORRUPTION, name, towards)
 
     def directions(self) -> list[tuple[str, str]]:
         """Return the links, each with the end that it leads to, where loss or corruption was set."""
@@ -155,7 +155,7 @@ class BadLinks:
         switch, port = sending_port(self._lab.tree, name, towards)
         return switch, self._lab.interface(switch, port)
 
-    def _set(self, kind: Kind, name: str, towards: str, probability: float, seed: int) -> None:
+    def _set(self, kind: DrawKind, name: str, towards: str, probability: float, seed: int) -> None:
         value = threshold(probability)
         switch, interface = self._interface(name, towards)
         if interface not in self._keys:
@@ -172,7 +172,7 @@ class BadLinks:
         else:
             libbpf.delete(program.map_fd("faults"), key)
 
-    def _count(self, kind: Kind, name: str, towards: str) -> Count:
+    def _count(self, kind: DrawKind, name: str, towards: str) -> Count:
         interface = self._interface(name, towards)[1]
         if interface not in self._keys:
             return Count(0, 0)
@@ -211,9 +211,7 @@ class PlannedBadLinks:
         phantom: What marks packets by the rates of links; it follows a slow one.
     """
 
-    def __init__(
-        self, bad: BadLinks, rated: Clos, interface: Callable[[Switch, int], str], phantom: PhantomQueues | None
-    ) -> None:
+    def __init__(self, bad: BadLinks, rated: Clos, interface: Callable[[Switch, int], str], phantom: PhantomQueues | None) -> None:
         self._bad, self._rated, self._interface, self._phantom = bad, rated, interface, phantom
 
     def begin(self, its: BadLink, seed: int) -> None:

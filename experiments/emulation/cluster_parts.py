@@ -27,7 +27,7 @@ from sopa_ryu.cluster.engine import Engine, EngineError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET, Tokens
 from topologies import Clos
 from topologies.lab import standstill
-from topologies.lab.etcd import Place, PrivateEtcd
+from topologies.lab.etcd import EtcdPlace, PrivateEtcd
 from topologies.lab.isolation import require
 from topologies.lab.management import AGENTS_MACHINE, BOTH, ROOT, ManagementNetwork, Peer, Way
 from topologies.lab.startable import Startable
@@ -42,7 +42,7 @@ _SECONDS = 1.0
 _TOKENS = (OPERATORS, AGENTS, SECRET)
 
 
-class Kind(Enum):
+class PartKind(Enum):
     """What a part of a cluster is, as its name begins."""
 
     CONTROLLER = "controller"
@@ -50,7 +50,7 @@ class Kind(Enum):
     RELAY = "relay"
 
 
-class Group(Enum):
+class PartGroup(Enum):
     """What a part can be cut off from."""
 
     ETCD = "etcd"
@@ -61,9 +61,9 @@ class Group(Enum):
 
 
 _PEERS = {
-    Kind.CONTROLLER: (Group.ETCD, Group.SWITCHES, Group.AGENTS, Group.RELAYS, Group.CONTROLLERS),
-    Kind.ETCD: (Group.ETCD, Group.CONTROLLERS, Group.RELAYS),
-    Kind.RELAY: (Group.ETCD, Group.AGENTS, Group.CONTROLLERS),
+    PartKind.CONTROLLER: (PartGroup.ETCD, PartGroup.SWITCHES, PartGroup.AGENTS, PartGroup.RELAYS, PartGroup.CONTROLLERS),
+    PartKind.ETCD: (PartGroup.ETCD, PartGroup.CONTROLLERS, PartGroup.RELAYS),
+    PartKind.RELAY: (PartGroup.ETCD, PartGroup.AGENTS, PartGroup.CONTROLLERS),
 }
 
 
@@ -86,14 +86,12 @@ class ClusterParts(Startable, ControllerRest):
 
     answer_seconds = 5.0
 
-    def __init__(
-        self, tree: Clos, directory: Path, controllers: int, options: Sequence[str] = (), relays: int = RELAYS
-    ) -> None:
-        engines = _names(Kind.ETCD, ENGINES)
-        its, senders = _names(Kind.CONTROLLER, controllers), _names(Kind.RELAY, relays)
+    def __init__(self, tree: Clos, directory: Path, controllers: int, options: Sequence[str] = (), relays: int = RELAYS) -> None:
+        engines = _names(PartKind.ETCD, ENGINES)
+        its, senders = _names(PartKind.CONTROLLER, controllers), _names(PartKind.RELAY, relays)
         self.network = ManagementNetwork([*its, *engines, *senders, AGENTS_MACHINE])
         self.directory, self.state_dir = directory, directory / f"{its[0]}.state"
-        places = [Place(str(self.network.address(name)), enter=tuple(self.network.enter(name))) for name in engines]
+        places = [EtcdPlace(str(self.network.address(name)), enter=tuple(self.network.enter(name))) for name in engines]
         self.etcd = PrivateEtcd(directory / "etcd", places)
         self.parts: dict[str, ChildProcess] = {
             name: ChildProcess(self.etcd.command(node), directory / f"{name}.log") for node, name in enumerate(engines)
@@ -129,13 +127,13 @@ class ClusterParts(Startable, ControllerRest):
         _LOG.setLevel(logging.CRITICAL)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.network.start()
-        for name in self.names(Kind.ETCD):
+        for name in self.names(PartKind.ETCD):
             self.parts[name].start()
         self.wait_until(self._engine_answers, "the engine answered")
 
     def start_relays(self) -> None:
         """Start the relays, which have something to serve once there is a version, and wait until the leader knows them."""
-        names = self.names(Kind.RELAY)
+        names = self.names(PartKind.RELAY)
         for name in names:
             self.parts[name].start()
         self.wait_until(lambda: set(self.records("relays/")) == {*names}, "the engine knew the relays")
@@ -157,7 +155,7 @@ class ClusterParts(Startable, ControllerRest):
     @property
     def agent_urls(self) -> list[str]:
         """The URLs of the relays and then of the controllers, for agents."""
-        return [*(self.url_of(name) for name in self.names(Kind.RELAY)), *self.controller_urls]
+        return [*(self.url_of(name) for name in self.names(PartKind.RELAY)), *self.controller_urls]
 
     @property
     def controller_urls(self) -> list[str]:
@@ -166,13 +164,13 @@ class ClusterParts(Startable, ControllerRest):
 
     # -- who is there -------------------------------------------------------------------------------------------------
 
-    def names(self, kind: Kind) -> list[str]:
+    def names(self, kind: PartKind) -> list[str]:
         """Return the names of the parts of a kind."""
         return [name for name in self.parts if name.startswith(kind.value)]
 
-    def named(self, name: str, kind: Kind | None = None) -> str:
+    def named(self, name: str, kind: PartKind | None = None) -> str:
         """Return a part's name; ``leader`` is that of the leader now. Raises `PartError` if there is none, or of another kind."""
-        if name == LEADER and kind in (None, Kind.CONTROLLER):
+        if name == LEADER and kind in (None, PartKind.CONTROLLER):
             leader = self.leader()
             if leader is None:
                 raise PartError("there is no leader now")
@@ -207,7 +205,7 @@ class ClusterParts(Startable, ControllerRest):
 
     def records(self, prefix: str = "") -> dict[str, dict[str, Any]]:
         """Return the values of the engine's keys that begin with a prefix, by the rest of the key; none if it does not answer."""
-        if not any(map(self.running, self.names(Kind.ETCD))):
+        if not any(map(self.running, self.names(PartKind.ETCD))):
             return {}
         try:
             keys = self._engine.read().keys
@@ -229,7 +227,7 @@ class ClusterParts(Startable, ControllerRest):
     def reader_url(self) -> str:
         """Return the URL of the leader if it runs, else of a part that answers readers: a relay, or another controller."""
         leader = self.leader()
-        names = [*([leader] if leader else []), *self.names(Kind.RELAY), *self._controllers]
+        names = [*([leader] if leader else []), *self.names(PartKind.RELAY), *self._controllers]
         return self.url_of(next(filter(self.running, names), names[-1]))
 
     def answer(self, path: str, **params: str) -> dict[str, Any] | None:
@@ -285,7 +283,7 @@ class ClusterParts(Startable, ControllerRest):
             raise PartError(f"{name} runs already")
         ChildProcess.start(part)
 
-    def partition(self, name: str, groups: Collection[Group] | None = None, ways: Collection[Way] = BOTH) -> None:
+    def partition(self, name: str, groups: Collection[PartGroup] | None = None, ways: Collection[Way] = BOTH) -> None:
         """Lose what a part sends to, and receives from, whole groups of others; all by default, but not the lab's own readers.
 
         Raises:
@@ -303,12 +301,12 @@ class ClusterParts(Startable, ControllerRest):
         """Undo all partitions of a part."""
         self.network.heal(name)
 
-    def _peers(self, name: str, group: Group) -> list[Peer]:
-        if group is Group.SWITCHES:
+    def _peers(self, name: str, group: PartGroup) -> list[Peer]:
+        if group is PartGroup.SWITCHES:
             return [Peer(ROOT.ip, OPENFLOW_PORT)]
-        if group is Group.AGENTS:
+        if group is PartGroup.AGENTS:
             return [Peer(self.network.address(AGENTS_MACHINE))]
-        kinds = {Group.ETCD: Kind.ETCD, Group.CONTROLLERS: Kind.CONTROLLER, Group.RELAYS: Kind.RELAY}
+        kinds = {PartGroup.ETCD: PartKind.ETCD, PartGroup.CONTROLLERS: PartKind.CONTROLLER, PartGroup.RELAYS: PartKind.RELAY}
         return [Peer(self.network.address(each)) for each in self.names(kinds[group]) if each != name]
 
     def _running(self, name: str) -> ChildProcess:
@@ -350,12 +348,12 @@ class ClusterParts(Startable, ControllerRest):
         return True
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> PartKind:
     """Return what a part is, by its name."""
-    return next(kind for kind in Kind if name.startswith(kind.value))
+    return next(kind for kind in PartKind if name.startswith(kind.value))
 
 
-def _names(kind: Kind, count: int) -> list[str]:
+def _names(kind: PartKind, count: int) -> list[str]:
     return [f"{kind.value}{number}" for number in range(1, count + 1)]
 
 

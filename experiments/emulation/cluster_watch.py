@@ -52,9 +52,7 @@ def streams(tree: Clos, failing: Link) -> tuple[tuple[Host, Host], tuple[Host, H
     within = failing.lower.pod if tree.cores else 0
     others = [hosts for number, hosts in of.items() if number != within]
     if len(others) < 2:
-        raise NotSeenError(
-            "this fabric has too few pods, or racks: a stream beside the links that fail needs two others"
-        )
+        raise NotSeenError("this fabric has too few pods, or racks: a stream beside the links that fail needs two others")
     return (others[0][0], others[1][0]), (of[within][0], others[0][-1])
 
 
@@ -75,9 +73,7 @@ def in_force(lab: SopaLab, log: AgentsLog, link: str) -> float:
         return view if view is not None and link in view["failures"] else None
 
     view = wait(committed, f"the failure of {link} was committed")
-    return wait(
-        lambda: log.all_at(view["version"], agents), f"version {view['version']} was in force at {agents} agents"
-    )
+    return wait(lambda: log.all_at(view["version"], agents), f"version {view['version']} was in force at {agents} agents")
 
 
 def next_leader(cluster: ClusterParts, old: str) -> tuple[str, float]:

@@ -93,9 +93,7 @@ class EmulatedFabric:
         with ExitStack() as stack:
             if self.scheme.fabric is Fabric.ROUTERS:
                 self.lab = stack.enter_context(
-                    RouterLab(
-                        self.tree, self.rate_mbit, self.queue_packets, self._say, ROUTERS, self.scheme.router_sysctls
-                    )
+                    RouterLab(self.tree, self.rate_mbit, self.queue_packets, self._say, ROUTERS, self.scheme.router_sysctls)
                 )
             else:
                 options = [*self.scheme.controller_options, *self.scheme.applications]
@@ -143,9 +141,7 @@ class EmulatedFabric:
         self._run.close()
         self._run = ExitStack()
         self.fast_recoveries = self._run.enter_context(FastRecoveries())
-        self._run.enter_context(
-            host_settings(self.tree, self.lab.netns, lambda host: self.lab.interface(host, 0), self.scheme)
-        )
+        self._run.enter_context(host_settings(self.tree, self.lab.netns, lambda host: self.lab.interface(host, 0), self.scheme))
         if core_rate != 1.0:
             self._shape_core(core_rate)
             self._run.callback(self._shape_core, 1.0)
@@ -242,9 +238,7 @@ class EmulatedFabric:
         for change in self.sopa.controller.get("/changes").json()["changes"]:
             if change["version"] > version:
                 failed, healed = change["failed"], change["healed"]
-                text = ", ".join(
-                    [*(f"{name} {why}" for name, why in failed.items()), *(f"{name} healed" for name in healed)]
-                )
+                text = ", ".join([*(f"{name} {why}" for name, why in failed.items()), *(f"{name} healed" for name in healed)])
                 seen.append((round(change["at"] - begin, 3), f"version {change['version']}: {text}"))
         return seen + list(self._applications_said(begin))
 
@@ -293,9 +287,7 @@ class EmulatedFabric:
         self._run.callback(controller.wait_until, lambda: controller.agents_know(0), "its agents had disconnected")
         tokens = controller.agent_token_file
         if its.slots is not None:
-            self.arbiter = ArbiterProcess(
-                self.tree, [controller.url], controller.state_dir, its.slots, self.rate_mbit, RUN, seed
-            )
+            self.arbiter = ArbiterProcess(self.tree, [controller.url], controller.state_dir, its.slots, self.rate_mbit, RUN, seed)
             self._run.enter_context(self.arbiter)
             options.append(f"--arbiter={self.arbiter_at}")
             tokens = self.arbiter.token_file

@@ -23,7 +23,7 @@ VERSION = 4
 HEADER = struct.Struct("!BBHI")
 
 
-class Kind(IntEnum):
+class FalsehoodKind(IntEnum):
     """Types of messages (OpenFlow 1.3, section 7.1.1)."""
 
     HELLO = 0
@@ -72,7 +72,7 @@ class FalseSwitch(asyncio.Protocol):
         """Begin the handshake."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self._send(Kind.HELLO, 0)
+        self._send(FalsehoodKind.HELLO, 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the controller has closed the channel."""
@@ -97,30 +97,30 @@ class FalseSwitch(asyncio.Protocol):
         """Take a port down or up, and tell the controller."""
         (self.down.add if down else self.down.discard)(port)
         if self.transport is not None:
-            self._send(Kind.PORT_STATUS, 0, struct.pack("!B7x", _MODIFIED) + self._port(port))
+            self._send(FalsehoodKind.PORT_STATUS, 0, struct.pack("!B7x", _MODIFIED) + self._port(port))
 
     def _answer(self, kind: int, xid: int, body: bytes) -> None:
         match kind:
-            case Kind.FLOW_MOD | Kind.GROUP_MOD:
+            case FalsehoodKind.FLOW_MOD | FalsehoodKind.GROUP_MOD:
                 self.seen["modifications"] += 1
-            case Kind.BARRIER_REQUEST:
+            case FalsehoodKind.BARRIER_REQUEST:
                 self.seen["barriers"] += 1
-                self._send(Kind.BARRIER_REPLY, xid)
-            case Kind.ECHO_REQUEST:
+                self._send(FalsehoodKind.BARRIER_REPLY, xid)
+            case FalsehoodKind.ECHO_REQUEST:
                 self.seen["echoes"] += 1
-                self._send(Kind.ECHO_REPLY, xid, body)
-            case Kind.FEATURES_REQUEST:
+                self._send(FalsehoodKind.ECHO_REPLY, xid, body)
+            case FalsehoodKind.FEATURES_REQUEST:
                 dpid = self.tree.dpid(self.switch)
-                self._send(Kind.FEATURES_REPLY, xid, _FEATURES.pack(dpid, 0, 254, 0, 0x4F, 0))
-            case Kind.MULTIPART_REQUEST:
+                self._send(FalsehoodKind.FEATURES_REPLY, xid, _FEATURES.pack(dpid, 0, 254, 0, 0x4F, 0))
+            case FalsehoodKind.MULTIPART_REQUEST:
                 [what] = struct.unpack_from("!H", body)
                 ports = b"".join(map(self._port, self.tree.ports(self.switch))) if what == PORT_DESCRIPTION else b""
-                self._send(Kind.MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0) + ports)
-            case Kind.ROLE_REQUEST:
+                self._send(FalsehoodKind.MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0) + ports)
+            case FalsehoodKind.ROLE_REQUEST:
                 role, generation = _ROLE.unpack(body)
                 if role >= _MASTER:
                     self._role, self._generation = role, generation
-                self._send(Kind.ROLE_REPLY, xid, _ROLE.pack(self._role, self._generation))
+                self._send(FalsehoodKind.ROLE_REPLY, xid, _ROLE.pack(self._role, self._generation))
 
     def _port(self, port: int) -> bytes:
         state = _LINK_DOWN if port in self.down else _LIVE

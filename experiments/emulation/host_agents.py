@@ -64,11 +64,7 @@ def agent_options(scheme: Scheme, seed: int, patience: float) -> list[str]:
         seed: Decides the first path of each flow.
         patience: Milliseconds after which MCS takes for lost what is missing.
     """
-    of_mcs = [
-        f"--channels={scheme.channels}",
-        f"--channel-kind={scheme.channel_kind}",
-        f"--mcs-patience={patience:g}",
-    ]
+    of_mcs = [f"--channels={scheme.channels}", f"--channel-kind={scheme.channel_kind}", f"--mcs-patience={patience:g}"]
     of_tcp = [
         *([f"--segments={scheme.segments}"] if scheme.slots is None else []),  # slots limit bursts
         f"--fr-threshold={scheme.fr_threshold}",
@@ -130,9 +126,7 @@ class McsMetrics:
         return (sample for family in families for sample in family.samples if sample.name == name)
 
 
-def lone_controller(
-    tree: Clos, log: Path, openflow_port: int, rest_port: int, options: Sequence[str]
-) -> ControllerProcess:
+def lone_controller(tree: Clos, log: Path, openflow_port: int, rest_port: int, options: Sequence[str]) -> ControllerProcess:
     """Return a controller, not started, that no switch connects to: agents learn from it which hosts run one."""
     return ControllerProcess(tree, log, openflow_port, rest_port, options=["--sopa-no-switches", *options])
 

@@ -24,10 +24,7 @@ def sysctls(scheme: Scheme) -> dict[str, str]:
     """
     wanted = {"ipv4/tcp_no_metrics_save": "1", "ipv4/tcp_recovery": str(scheme.recovery), **scheme.sysctls}
     if scheme.policy is None or scheme.channels:
-        wanted |= {
-            "ipv4/tcp_reordering": str(scheme.fr_threshold),
-            "ipv4/tcp_min_rtt_wlen": str(scheme.min_rtt_window),
-        }
+        wanted |= {"ipv4/tcp_reordering": str(scheme.fr_threshold), "ipv4/tcp_min_rtt_wlen": str(scheme.min_rtt_window)}
     if scheme.subflows:
         wanted["mptcp/enabled"] = "1"
     return wanted
@@ -49,9 +46,7 @@ def subflow_lines(scheme: Scheme, address: IPv4Address, interface: str) -> list[
 
 
 @contextmanager
-def host_settings(
-    tree: Clos, netns: Callable[[Host], str], interface: Callable[[Host], str], scheme: Scheme
-) -> Iterator[None]:
+def host_settings(tree: Clos, netns: Callable[[Host], str], interface: Callable[[Host], str], scheme: Scheme) -> Iterator[None]:
     """Apply the settings of a scheme to all hosts within a ``with`` block, and restore them afterwards.
 
     Raises:

@@ -205,11 +205,7 @@ def run_in_lab(campaign: Campaign) -> int:
             bar.update(task, description=f"{scheme.name}: starting the fabric")
             try:
                 with EmulatedFabric(
-                    campaign.tree,
-                    scheme,
-                    campaign.scale.rate_mbit,
-                    queue_packets=campaign.queue_packets,
-                    carrier=campaign.carrier,
+                    campaign.tree, scheme, campaign.scale.rate_mbit, queue_packets=campaign.queue_packets, carrier=campaign.carrier
                 ) as fabric:
                     for run in runs:
                         bar.update(task, description=f"{scheme.name}, seed {run.seed}", completed=done * each)

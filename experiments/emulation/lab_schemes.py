@@ -29,6 +29,4 @@ def check(scheme: Scheme, carrier: Carrier, queue_packets: int) -> None:
             f"{scheme.name}: +delay, +guard, +order, +paths and +demand are for the simulator: leave them out, or add --backend ns3"
         )
     if scheme.ecn and scheme.ecn_threshold is not None and scheme.ecn_threshold >= queue_packets:
-        raise SchemeError(
-            f"{scheme.name}: no queue of {queue_packets} packets gets so long: give a lower +ecn or a longer --queue"
-        )
+        raise SchemeError(f"{scheme.name}: no queue of {queue_packets} packets gets so long: give a lower +ecn or a longer --queue")

@@ -89,9 +89,7 @@ class PhantomQueues:
 
     def __init__(self, ports: Mapping[str | None, Mapping[str, float]], queue_packets: int, threshold: int) -> None:
         self._ports, self._queue_packets, self._threshold = ports, queue_packets, threshold
-        self._maps: dict[
-            str, tuple[int, int, bytes]
-        ] = {}  # descriptors of both maps, and the key in them, by interface
+        self._maps: dict[str, tuple[int, int, bytes]] = {}  # descriptors of both maps, and the key in them, by interface
         self._stack = ExitStack()
 
     def __enter__(self) -> PhantomQueues:

@@ -93,9 +93,7 @@ class ControllerRest(ABC):
     def change(self, method: str, path: str) -> httpx.Response:
         """Send a PUT or DELETE below ``/sopa/v1`` with the operator token."""
         headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
-        return httpx.request(
-            method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=self.answer_seconds, verify=self.verify
-        )
+        return httpx.request(method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=self.answer_seconds, verify=self.verify)
 
     def get(self, path: str, **params: str) -> httpx.Response:
         """Send a GET below ``/sopa/v1``."""
@@ -143,9 +141,7 @@ class ControllerRest(ABC):
                 if change["version"] > since and change["acknowledged_ms"] is not None and wanted(change):
                     return dict(change)
             time.sleep(pause)
-        raise ProcessError(
-            f"no expected change after version {since} was acknowledged by all agents in {CHANGE_SECONDS:g} s"
-        )
+        raise ProcessError(f"no expected change after version {since} was acknowledged by all agents in {CHANGE_SECONDS:g} s")
 
 
 class ChildProcess(Startable):
@@ -320,15 +316,7 @@ class RelayProcess(_ServerProcess):
         enter: Sequence[str] = (),
     ) -> None:
         self.name, self.state_dir = log.stem, state_dir
-        command = [
-            *enter,
-            sys.executable,
-            "-m",
-            "sopa_ryu.cli",
-            "relay",
-            f"--cluster={cluster}",
-            f"--listen={host}:{port}",
-        ]
+        command = [*enter, sys.executable, "-m", "sopa_ryu.cli", "relay", f"--cluster={cluster}", f"--listen={host}:{port}"]
         command += [f"--name={self.name}", f"--state-dir={state_dir}", *options]
         super().__init__(command, log, f"{host}:{port}", "/metrics", ca_file)
 

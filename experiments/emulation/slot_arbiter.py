@@ -80,9 +80,7 @@ class ArbiterProcess(ChildProcess):
     def start(self) -> None:
         """Write the hosts' tokens, and start it without waiting."""
         secret = self._secret_file.read_text().strip()
-        self.token_file.write_text(
-            "".join(f"{token_line(secret, self._tree.ip(host))}\n" for host in self._tree.hosts())
-        )
+        self.token_file.write_text("".join(f"{token_line(secret, self._tree.ip(host))}\n" for host in self._tree.hosts()))
         super().start()
 
     def wait_granting(self, hosts: int) -> None:

@@ -16,7 +16,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.label import edge_parser
 from topologies import Clos, Host
-from topologies.lab.datapath import Datapath
+from topologies.lab.datapath import DatapathKind
 from topologies.lab.links import at_rate
 from topologies.lab.management import AGENTS_MACHINE, ROOT
 from topologies.lab.network import MANAGEMENT_NETWORK, MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
@@ -64,7 +64,7 @@ class SopaLab:
         bfd: bool = True,
         directory: Path = Path("/run/sopa"),
         carrier: Carrier = Carrier.MAC,
-        datapath: Datapath = Datapath.USER,
+        datapath: DatapathKind = DatapathKind.USER,
         slots: Slots | None = None,
         controllers: int = 1,
         relays: int | None = None,
@@ -76,9 +76,7 @@ class SopaLab:
         self._agent_options = [f"--carrier={carrier}", *agent_options]
         self.carrier = carrier
         self.directory = directory
-        rated = (
-            at_rate(tree, rate_mbit) if rate_mbit is not None and {"mbit", "links"} & tree.document().keys() else tree
-        )
+        rated = at_rate(tree, rate_mbit) if rate_mbit is not None and {"mbit", "links"} & tree.document().keys() else tree
         options = [
             f"--sopa-ovsdb=unix:{OVS_DIRECTORY}/db.sock",
             f"--sopa-carrier={carrier}",
@@ -165,9 +163,7 @@ class SopaLab:
         else:
             urls, state_dir = self.cluster.controller_urls, self.cluster.state_dir
             enter = self.cluster.network.enter(AGENTS_MACHINE)
-        return ArbiterProcess(
-            self.tree, urls, state_dir, slots, rate_mbit, self.directory, enter=enter, host=self.agents_address
-        )
+        return ArbiterProcess(self.tree, urls, state_dir, slots, rate_mbit, self.directory, enter=enter, host=self.agents_address)
 
     def host_ports(self) -> Iterator[Interface]:
         """Yield the interfaces of edge switches to hosts, in the order of the hosts."""

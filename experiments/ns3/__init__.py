@@ -3,14 +3,14 @@
 from experiments.ns3.ns3_backend import run_simulations
 from experiments.ns3.program import SimulatorError, build
 from experiments.ns3.simulate import DEFAULT_MBIT, SECONDS_SHARE, SIMULATED, check, simulate
-from experiments.ns3.simulation_options import OPTIONS, OptionError, parse
+from experiments.ns3.simulation_options import OPTIONS, SimulationOptionError, parse
 
 __all__ = [
     "DEFAULT_MBIT",
     "OPTIONS",
     "SECONDS_SHARE",
     "SIMULATED",
-    "OptionError",
+    "SimulationOptionError",
     "SimulatorError",
     "build",
     "check",

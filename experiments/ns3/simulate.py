@@ -13,42 +13,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.core.draws import Kind, stream, threshold
+from experiments.core.draws import DrawKind, stream, threshold
 from experiments.core.machine import describe
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
 from experiments.ns3.cache import Cache, key
 from experiments.ns3.program import SimulatorError, build, digest
-from experiments.ns3.run_lines import (
-    BURSTS,
-    MARKED,
-    PROBED,
-    WEIGHTED,
-    base_of,
-    fabric_lines,
-    order_lines,
-    overhead,
-    scheme_lines,
-)
+from experiments.ns3.run_lines import BURSTS, MARKED, PROBED, WEIGHTED, base_of, fabric_lines, order_lines, overhead, scheme_lines
 from experiments.schemes import Scheme, SchemeError
 from experiments.schemes.scheme import SLOT_SETTINGS
 from experiments.workloads import BadLink
 from topologies import Host
 
-SIMULATED = (
-    "sopa",
-    "flowcell",
-    "rps",
-    "plts-rnd",
-    "plts-rr",
-    "plts-cnt",
-    "ecmp",
-    "hedera",
-    "drb",
-    "cfr",
-    "tcp",
-    *MARKED,
-)
+SIMULATED = ("sopa", "flowcell", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb", "cfr", "tcp", *MARKED)
 DEFAULT_MBIT = 1000.0
 SECONDS_SHARE = 0.01
 """Default duration as a share of that in the lab: a permutation at 1 Gbit/s then has about the 10 MB per flow of the paper."""
@@ -84,9 +61,7 @@ def check(scheme: Scheme) -> None:
     if not scheme.weights and base not in WEIGHTED:
         raise SchemeError(f"{base} ignores weights in the simulator: +weights=off is for {', '.join(WEIGHTED)}")
     if scheme.probes and base not in PROBED:
-        raise SchemeError(
-            f"hosts of the simulator probe with {', '.join(PROBED)} only: leave +probes=on out of {scheme.name}"
-        )
+        raise SchemeError(f"hosts of the simulator probe with {', '.join(PROBED)} only: leave +probes=on out of {scheme.name}")
     if scheme.segments > 1 and base not in BURSTS:
         raise SchemeError(
             f"the simulator has bursts with {', '.join(BURSTS)} only: {scheme.name} is sopa+segments={scheme.segments}"
@@ -158,8 +133,7 @@ def simulate(
         },
         arrivals={
             str(one["transfer"]): [
-                [at / _NS, round(sequence / segment), up1, up2, delay / 1e6]
-                for at, sequence, up1, up2, delay in one["arrivals"]
+                [at / _NS, round(sequence / segment), up1, up2, delay / 1e6] for at, sequence, up1, up2, delay in one["arrivals"]
             ]
             for one in reached
             if "arrivals" in one
@@ -244,23 +218,18 @@ def lines(run: Run) -> Iterator[str]:
 
 def _faults(run: Run, one: BadLink) -> Iterator[int]:
     """Yield the threshold and the seed of loss and of corruption, and the rate in bit/s, 0 for all of it."""
-    for probability, kind in ((one.loss, Kind.LOSS), (one.corruption, Kind.CORRUPTION)):
+    for probability, kind in ((one.loss, DrawKind.LOSS), (one.corruption, DrawKind.CORRUPTION)):
         yield threshold(probability)
         yield stream(run.seed, one.link, one.towards, kind)
     tree = run.tree
     link = tree.link_by_name(one.link)
     yield (
-        0
-        if one.rate == 1
-        else max(1, round(one.rate * tree.capacity(link) / tree.level_rate("host") * run.scale.rate_mbit * 1e6))
+        0 if one.rate == 1 else max(1, round(one.rate * tree.capacity(link) / tree.level_rate("host") * run.scale.rate_mbit * 1e6))
     )
 
 
 def _run(
-    program: Path,
-    text: str,
-    tick: Callable[[float], None],
-    started: Callable[[subprocess.Popen[str]], None],
+    program: Path, text: str, tick: Callable[[float], None], started: Callable[[subprocess.Popen[str]], None]
 ) -> tuple[str, str]:
     """Run the program, and return its output and its messages. Progress reports are passed to ``tick``."""
     said: list[str] = []

@@ -14,7 +14,7 @@ UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
 
 
-class OptionError(ValueError):
+class SimulationOptionError(ValueError):
     """An option of the simulator is unknown, or its value is invalid. The message lists what is possible."""
 
 
@@ -38,21 +38,21 @@ class Option:
     words: tuple[str, ...] = ()
 
     def parse(self, text: str) -> int | str:
-        """Return the value as the simulator reads it: nanoseconds, a whole number or a word. Raises `OptionError`."""
+        """Return the value as the simulator reads it: nanoseconds, a whole number or a word. Raises `SimulationOptionError`."""
         if self.words:
             if text not in self.words:
-                raise OptionError(f"one of {', '.join(self.words)}")
+                raise SimulationOptionError(f"one of {', '.join(self.words)}")
             return text
         if self.time:
             found = _TIME.fullmatch(text)
             value = round(float(found[1]) * UNITS[found[2]]) if found else -1
             if not self.minimum <= value <= self.maximum:
-                raise OptionError(
+                raise SimulationOptionError(
                     f"a time from {_time_text(self.minimum)} to {_time_text(self.maximum)}, as in {self.default}"
                 )
             return value
         if not text.isascii() or not text.isdecimal() or not self.minimum <= int(text) <= self.maximum:
-            raise OptionError(f"a whole number from {self.minimum} to {self.maximum}")
+            raise SimulationOptionError(f"a whole number from {self.minimum} to {self.maximum}")
         return int(text)
 
 
@@ -67,9 +67,7 @@ _MAX_TIME = 100 * UNITS["s"]
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(
     {
-        "spread": Option(
-            "0ns", "interval over which simultaneous starts of flows are spread randomly", 0, _MAX_TIME, True
-        ),
+        "spread": Option("0ns", "interval over which simultaneous starts of flows are spread randomly", 0, _MAX_TIME, True),
         "first-path": Option(
             "sender",
             "first candidate path of a flow: by position of the sender or receiver, random, or the first one for all",
@@ -78,9 +76,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "initial-window": Option("10", "initial congestion window in segments", 1, 1000),
         "slow-start-threshold": Option("4294967295", "initial slow-start threshold in bytes", 1460, 2**32 - 1),
         "hash": Option(
-            "own",
-            "hash of ecmp and hedera: one per switch, or the same in all, which uses only few paths",
-            words=("own", "same"),
+            "own", "hash of ecmp and hedera: one per switch, or the same in all, which uses only few paths", words=("own", "same")
         ),
         "congestion": Option(
             "NewReno",
@@ -95,9 +91,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "burst-wait": Option(
             "500us", "maximum time that a sender with +segments=N waits for the rest of a burst", 1, UNITS["s"], True
         ),
-        "pacing": Option(
-            "0", "maximum payload rate of a connection in Mbit/s (paced); 0: limited by the window only", 0, 10**6
-        ),
+        "pacing": Option("0", "maximum payload rate of a connection in Mbit/s (paced); 0: limited by the window only", 0, 10**6),
         "receive-buffer": Option("131072", "receive buffer of a connection in bytes", 2_000),
         "send-buffer": Option("131072", "send buffer of a connection in bytes", 2_000),
         "ecn": Option(
@@ -124,12 +118,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "host-queue": Option("1000", "capacity of the queue of a host in packets"),
         "patience": Option("2", "multiple of the duration after which transfers with a size are aborted", 1, 10_000),
         "all-transfers": Option("0", "start following transfers even after the duration of the run: 1 or 0", 0, 1),
-        "resequencing": Option(
-            "200us", "maximum resequencing delay at receivers of drb and per-packet", 1, _MAX_TIME, True
-        ),
-        "hedera-period": Option(
-            "0ns", "polling interval of the Hedera controller; 0ns is a tenth of the run", 0, _MAX_TIME, True
-        ),
+        "resequencing": Option("200us", "maximum resequencing delay at receivers of drb and per-packet", 1, _MAX_TIME, True),
+        "hedera-period": Option("0ns", "polling interval of the Hedera controller; 0ns is a tenth of the run", 0, _MAX_TIME, True),
     }
 )
 
@@ -144,21 +134,21 @@ def parse(words: Iterable[str]) -> dict[str, int | str]:
     for word in words:
         name, equals, text = word.partition("=")
         if name not in OPTIONS:
-            raise OptionError(unknown("option of the simulator", name, OPTIONS))
+            raise SimulationOptionError(unknown("option of the simulator", name, OPTIONS))
         if not equals:
-            raise OptionError(f"--set {word}: write {name}=VALUE")
+            raise SimulationOptionError(f"--set {word}: write {name}=VALUE")
         if name in found:
-            raise OptionError(f"--set gives {name} twice")
+            raise SimulationOptionError(f"--set gives {name} twice")
         try:
             found[name] = OPTIONS[name].parse(text)
-        except OptionError as error:
-            raise OptionError(f"--set {word}: {name} is {error}") from None
+        except SimulationOptionError as error:
+            raise SimulationOptionError(f"--set {word}: {name} is {error}") from None
     for name in ("hedera-period", "ping", "series"):
         if found.get(name) == 0:
             del found[name]
     receive, send = (int(found.get(name, OPTIONS[name].default)) for name in ("receive-buffer", "send-buffer"))
     if receive < send:
-        raise OptionError(f"receive-buffer, {receive}, must not be below send-buffer, {send}, or ns-3 3.37 crashes")
+        raise SimulationOptionError(f"receive-buffer, {receive}, must not be below send-buffer, {send}, or ns-3 3.37 crashes")
     if found.get("loss-recovery") == "ns-3.20" and found.get("congestion", "NewReno") != "NewReno":
-        raise OptionError(f"loss-recovery ns-3.20 requires congestion NewReno, not {found['congestion']}")
+        raise SimulationOptionError(f"loss-recovery ns-3.20 requires congestion NewReno, not {found['congestion']}")
     return found

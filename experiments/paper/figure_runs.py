@@ -14,7 +14,7 @@ from rich.table import Table
 from experiments import ns3, workloads
 from experiments.core.campaign import Campaign
 from experiments.core.records import FlowRecord, Results, ResultsError
-from experiments.paper.figures import Figure, Part, Row, RunData, TableCell, Variant
+from experiments.paper.figures import Figure, FigurePart, FigureRow, RunData, TableCell, Variant
 from experiments.paper.measures import data
 from experiments.report import report, style
 from experiments.report.statistics import mean_interval
@@ -38,9 +38,7 @@ def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
     Raises:
         WorkloadError: If a workload is impossible in the fabric.
     """
-    parts = tuple(
-        replace(part, k=part.k if part.fabric else k or part.k, seeds=seeds or part.seeds) for part in figure.parts
-    )
+    parts = tuple(replace(part, k=part.k if part.fabric else k or part.k, seeds=seeds or part.seeds) for part in figure.parts)
     for part in parts:
         _plan(part, 1)
     other = k and any(part.fabric is None for part in parts)
@@ -61,14 +59,12 @@ def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
         results, tree = Results(out / part.name), part.tree
         plans = {seed: _plan(part, seed) for seed in range(1, part.seeds + 1)}
         schemes = [named(scheme) for scheme in part.schemes]
-        found.append(
-            Campaign(results, part.workload, schemes, plans, tree, scale, part.queue_packets, Carrier.MAC, settings)
-        )
+        found.append(Campaign(results, part.workload, schemes, plans, tree, scale, part.queue_packets, Carrier.MAC, settings))
         found[-1].open("ns3", workload.parameters)
     return found
 
 
-def collect(part: Part, out: Path, partial: bool = False) -> list[RunData]:
+def collect(part: FigurePart, out: Path, partial: bool = False) -> list[RunData]:
     """Return the data of the runs of a part.
 
     Args:
@@ -94,7 +90,7 @@ def collect(part: Part, out: Path, partial: bool = False) -> list[RunData]:
     ]
 
 
-def table_cell(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Sequence[RunData]]) -> TableCell | None:
+def table_cell(figure: Figure, row: FigureRow, variant: Variant, kept: Mapping[str, Sequence[RunData]]) -> TableCell | None:
     """Return the measured value of a row in a variant; None if no run has it.
 
     Args:
@@ -206,8 +202,7 @@ def measure_bars(of: Figure, kept: Mapping[str, Sequence[RunData]]) -> Plot:
                 if not runs:
                     continue
                 mean, most = (
-                    math.fsum(run[name] for run in runs) / len(runs)
-                    for name in (bars.measure, bars.most or bars.measure)
+                    math.fsum(run[name] for run in runs) / len(runs) for name in (bars.measure, bars.most or bars.measure)
                 )
                 at = place - BAR_WIDTH / 2 + (number + 0.5) * each
                 colour = COLOURS[number % len(COLOURS)]
@@ -242,9 +237,7 @@ def _here(found: TableCell | None) -> str:
     if found is None:
         return ""
     spread = found.spread or 0.0
-    return _number(found.here) + (
-        f" ± {_number(float(f'{spread:.2g}'))}" if spread > MIN_SPREAD * abs(found.here) else ""
-    )
+    return _number(found.here) + (f" ± {_number(float(f'{spread:.2g}'))}" if spread > MIN_SPREAD * abs(found.here) else "")
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -255,9 +248,9 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
-def _parts(figures: Iterable[Figure]) -> list[Part]:
+def _parts(figures: Iterable[Figure]) -> list[FigurePart]:
     """Return the part of each directory once, with all schemes and seeds that any figure needs."""
-    found: dict[str, Part] = {}
+    found: dict[str, FigurePart] = {}
     for part in (part for figure in figures for part in figure.runs()):
         before = found.get(part.name, part)
         schemes = tuple(dict.fromkeys((*before.schemes, *part.schemes)))
@@ -265,7 +258,7 @@ def _parts(figures: Iterable[Figure]) -> list[Part]:
     return list(found.values())
 
 
-def _plan(part: Part, seed: int) -> workloads.Plan:
+def _plan(part: FigurePart, seed: int) -> workloads.Plan:
     try:
         return workloads.named(part.workload).build(part.tree, seed, Scale(part.rate_mbit, part.seconds))
     except WorkloadError as error:

@@ -14,7 +14,7 @@ from topologies import Clos, FatTree
 
 
 @dataclass(frozen=True)
-class Part:
+class FigurePart:
     """Runs of one workload in one fabric, as of one ``sopa experiment run --backend ns3``.
 
     Attributes:
@@ -45,7 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Row:
+class FigureRow:
     """A row of a table: one number of a paper, or a measure without one.
 
     Attributes:
@@ -100,7 +100,7 @@ class Variant:
     title: str
     options: tuple[str, ...] = ()
 
-    def of(self, part: Part) -> Part:
+    def of(self, part: FigurePart) -> FigurePart:
         """Return a part with these options added."""
         name = f"{part.name}-{self.name}" if self.name else part.name
         return replace(part, name=name, options=(*self.options, *part.options))
@@ -120,13 +120,13 @@ class Figure:
 
     name: str
     source: str
-    parts: tuple[Part, ...]
-    rows: tuple[Row, ...]
+    parts: tuple[FigurePart, ...]
+    rows: tuple[FigureRow, ...]
     variants: tuple[Variant, ...]
     notes: tuple[str, ...] = ()
     bars: Bars | None = None
 
-    def runs(self) -> Iterator[Part]:
+    def runs(self) -> Iterator[FigurePart]:
         """Yield every part in each variant."""
         for variant in self.variants:
             yield from map(variant.of, self.parts)
@@ -176,25 +176,23 @@ def _read(text: str) -> Mapping[str, Figure]:
 
 def _figure(one: Values) -> Figure:
     parts = tuple(_part(spec, values) for spec in one["parts"] for values in _each(spec, {}))
-    variants = tuple(
-        Variant(**{**variant, "options": _flat(variant.get("options", ()))}) for variant in one["variants"]
-    )
+    variants = tuple(Variant(**{**variant, "options": _flat(variant.get("options", ()))}) for variant in one["variants"])
     rows = tuple(row for spec in one["rows"] for row in _rows(spec, parts[0].name, {}))
     bars = _bars(**one["bars"]) if "bars" in one else None
     return Figure(one["name"], one["source"], parts, rows, variants, tuple(one.get("notes", ())), bars)
 
 
-def _part(spec: Values, values: Values) -> Part:
+def _part(spec: Values, values: Values) -> FigurePart:
     fields = _filled({name: value for name, value in spec.items() if name != "for"}, values)
     fabric = Clos(**fields["fabric"]) if "fabric" in fields else None
     options = _flat(fields.get("options", ()))
-    return Part(**{**fields, "schemes": _named(fields["schemes"]), "options": options, "fabric": fabric})
+    return FigurePart(**{**fields, "schemes": _named(fields["schemes"]), "options": options, "fabric": fabric})
 
 
-def _rows(spec: Any, part: str, values: Values) -> Iterator[Row]:
+def _rows(spec: Any, part: str, values: Values) -> Iterator[FigureRow]:
     if isinstance(spec, list):
         title, scheme, measure, *numbers = (_filled(cell, values) for cell in spec)
-        yield Row(title, part, scheme, measure, *numbers)
+        yield FigureRow(title, part, scheme, measure, *numbers)
         return
     for further in _each(spec, values):
         for one in spec["rows"]:

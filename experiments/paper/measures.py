@@ -74,13 +74,7 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
         found |= _completion(its, f"{kind}_")
     if run.queues:
         found["queue_most"] = float(max(max(lengths) for lengths in run.queues.values()))
-    return (
-        found
-        | of_series(run)
-        | of_queues(run, flows, payload)
-        | _of_traces(run)
-        | (_of_two(run, flows) if failed else {})
-    )
+    return found | of_series(run) | of_queues(run, flows, payload) | _of_traces(run) | (_of_two(run, flows) if failed else {})
 
 
 def _completion(flows: Sequence[FlowRecord], prefix: str = "") -> dict[str, float]:
@@ -125,11 +119,7 @@ def _of_traces(run: RunRecord) -> dict[str, float]:
     if not rows:
         return {}
     delays = np.array([row[4] for row in rows]) * 1000
-    found = {
-        "delay_least": float(delays.min()),
-        "delay_most": float(delays.max()),
-        "delay_p99": float(np.percentile(delays, 99)),
-    }
+    found = {"delay_least": float(delays.min()), "delay_most": float(delays.max()), "delay_p99": float(np.percentile(delays, 99))}
     first = next(iter(run.arrivals.values()))
     taken = sorted({(int(up1), int(up2)) for _, _, up1, up2, _ in first})
     deviation = largest_deviation(path_windows(first)[:WINDOWS], len(taken))
@@ -251,9 +241,4 @@ def _of_failure(series: Sequence[float], each_ms: float, failed_ms: float) -> di
     # The packets on their way when the link fails still arrive: what counts is what follows the first interval below.
     slow = next((place for place, rate in enumerate(after) if rate < FULL * later), 0)
     back = next((place for place in fast if place >= slow), len(after)) if later > before_mean / 2 else len(after)
-    return {
-        "before": before_mean,
-        "after": later,
-        "least": min(after),
-        "back_ms": back * each_ms,
-    }
+    return {"before": before_mean, "after": later, "least": min(after), "back_ms": back * each_ms}

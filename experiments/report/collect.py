@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.core.records import FlowRecord, Results, ResultsError, RunRecord, Settings
+from experiments.core.records import FlowRecord, Results, ResultsError, RunRecord, RunSettings
 from experiments.report.faults import Effect, Recovery, effect, recovery
 
 
 @dataclass(frozen=True)
-class Excluded:
+class ExcludedRun:
     """A run that is excluded from the report."""
 
     scheme: str
@@ -34,9 +34,9 @@ class Collected:
             None if it was not complete in time.
     """
 
-    settings: Settings
+    settings: RunSettings
     runs: dict[tuple[str, int], Sequence[FlowRecord]]
-    excluded: Sequence[Excluded]
+    excluded: Sequence[ExcludedRun]
     shown: dict[str, RunRecord]
     recoveries: dict[str, list[Recovery]]
     effects: dict[str, list[Effect]]
@@ -66,9 +66,7 @@ def collect(directory: Path) -> Collected:
             flows.setdefault((flow.scheme, flow.seed), []).append(flow)
         empty = [file for file in sorted(directory.glob("*.jsonl")) if not file.read_text().strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ResultsError(
-            f"results in {directory} cannot be read ({error}): delete that file and run again"
-        ) from error
+        raise ResultsError(f"results in {directory} cannot be read ({error}): delete that file and run again") from error
 
     runs: dict[tuple[str, int], Sequence[FlowRecord]] = {}
     shown: dict[str, RunRecord] = {}
@@ -78,7 +76,7 @@ def collect(directory: Path) -> Collected:
     excluded = []
     for file in empty:
         scheme, _, number = file.stem.rpartition("-")
-        excluded.append(Excluded(scheme, int(number) if number.isdecimal() else 0, "it has no flows"))
+        excluded.append(ExcludedRun(scheme, int(number) if number.isdecimal() else 0, "it has no flows"))
     for (scheme, seed), of_run in sorted(flows.items()):
         run = results.run(scheme, seed)
         if run.valid and all(flow.valid for flow in of_run):
@@ -93,7 +91,7 @@ def collect(directory: Path) -> Collected:
                 effects.setdefault(scheme, []).append(cost)
         else:
             why = f"the processors were busy ({run.cpu_idle_percent:.0f}% idle)"
-            excluded.append(Excluded(scheme, seed, why))
+            excluded.append(ExcludedRun(scheme, seed, why))
     if not flows and not empty:
         raise ResultsError(f"{directory} has no complete run yet: run the experiment first")
     if not runs:
@@ -111,9 +109,7 @@ def _check(flow: FlowRecord, directory: Path) -> None:
     numbers += [flow.retransmits, flow.spurious, flow.fast_retransmits, flow.timeouts, flow.size or 0, flow.seed]
     if not all(isinstance(one, int | float) and math.isfinite(one) and one >= 0 for one in numbers):
         file = directory / f"{flow.scheme}-{flow.seed}.jsonl"
-        raise ResultsError(
-            f"{file} is damaged (flow {flow.flow} has an impossible value): delete the file and run again"
-        )
+        raise ResultsError(f"{file} is damaged (flow {flow.flow} has an impossible value): delete the file and run again")
 
 
 def _ordered(run: RunRecord) -> RunRecord:

@@ -9,7 +9,7 @@ from pathlib import Path
 from experiments.report import tables
 from experiments.report.plots import DRAWN
 from experiments.report.style import Plot
-from experiments.report.summary import Summary
+from experiments.report.summary import RunSummary
 from sopa_ryu.runtime.atomic_file import write_atomically
 
 FOLDER = "report"
@@ -17,7 +17,7 @@ PAGE = "README.md"
 FILES = ("schemes.csv", "kinds.csv", "excluded.csv", "summary.json")
 
 
-def write(folder: Path, summary: Summary, drawn: Sequence[Plot]) -> None:
+def write(folder: Path, summary: RunSummary, drawn: Sequence[Plot]) -> None:
     """Write or replace all files of a report. Other files in the folder are unchanged.
 
     Raises:
@@ -39,15 +39,11 @@ def write(folder: Path, summary: Summary, drawn: Sequence[Plot]) -> None:
         (folder / f"{name}.svg").unlink(missing_ok=True)
 
 
-def page(summary: Summary, drawn: Sequence[Plot]) -> str:
+def page(summary: RunSummary, drawn: Sequence[Plot]) -> str:
     """Return the page of the report in Markdown."""
     its = summary.settings
     names = ", ".join(scheme.scheme for scheme in summary.schemes)
-    lines = [
-        f"# {its.workload}: {names}",
-        "",
-        f"{tables.heading(summary)}.",
-    ]
+    lines = [f"# {its.workload}: {names}", "", f"{tables.heading(summary)}."]
     if its.fabric is not None:
         lines.append(f"Fabric: `{json.dumps(its.fabric)}`.")
     if its.parameters:

@@ -13,13 +13,13 @@ from matplotlib.ticker import MaxNLocator
 from experiments.report import timelines, traces
 from experiments.report.collect import Collected
 from experiments.report.style import COLOURS, Plot, figure, finish, legend_below, line_style, logarithmic, stack, styled
-from experiments.report.summary import Summary
+from experiments.report.summary import RunSummary
 
 FEW_FLOWS = 8
 """Maximum number of flows whose names fit below a figure."""
 
 
-def plots(collected: Collected, summary: Summary) -> Iterator[Plot]:
+def plots(collected: Collected, summary: RunSummary) -> Iterator[Plot]:
     """Yield every figure for which data exist, one by one because each takes a second."""
     order = [scheme.scheme for scheme in summary.schemes]
     for draw in DRAWN.values():
@@ -69,10 +69,7 @@ def candlesticks(collected: Collected, order: Sequence[str]) -> Plot:
     ]
     legend_below(made, handles, ["minimum to maximum", "5th to 99th percentile", "mean"])
     return finish(
-        made,
-        "candlesticks",
-        "Throughput by scheme",
-        "All flows of all valid runs, drawn as in the SOPA paper (figures 4, 6, 12).",
+        made, "candlesticks", "Throughput by scheme", "All flows of all valid runs, drawn as in the SOPA paper (figures 4, 6, 12)."
     )
 
 
@@ -95,12 +92,8 @@ def flow_bars(collected: Collected, order: Sequence[str]) -> Plot:
         else:
             panel.xaxis.set_major_locator(MaxNLocator(integer=True))
         panel.grid(visible=False, axis="x")
-    legend_below(
-        made, [Patch(color=COLOURS[0]), Line2D([], [], color=COLOURS[1], linestyle="--")], ["flow", "mean of the flows"]
-    )
-    return finish(
-        made, "flows", "Each flow of one run", "A flow has the same number under all schemes with the same seed."
-    )
+    legend_below(made, [Patch(color=COLOURS[0]), Line2D([], [], color=COLOURS[1], linestyle="--")], ["flow", "mean of the flows"])
+    return finish(made, "flows", "Each flow of one run", "A flow has the same number under all schemes with the same seed.")
 
 
 def completion_cdf(collected: Collected, order: Sequence[str]) -> Plot | None:

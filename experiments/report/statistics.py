@@ -49,7 +49,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Ratio:
+class RatioStatistics:
     """The ratio of the mean of one scheme to that of another.
 
     Attributes:
@@ -80,7 +80,7 @@ class Completion:
 
 
 @dataclass(frozen=True)
-class Losses:
+class LossStatistics:
     """Reordering and retransmission, summed over flows.
 
     Attributes:
@@ -114,12 +114,12 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
     return Interval(mean - half, mean + half)
 
 
-def ratio(means: dict[int, float], base: dict[int, float]) -> Ratio | None:
+def ratio(means: dict[int, float], base: dict[int, float]) -> RatioStatistics | None:
     """Return the ratio of means by seed; None without a common seed for which the mean of the base is above zero."""
     ratios = [mean / base[seed] for seed, mean in sorted(means.items()) if base.get(seed, 0) > 0]
     if not ratios:
         return None
-    return Ratio(math.fsum(ratios) / len(ratios), mean_interval(ratios), len(ratios))
+    return RatioStatistics(math.fsum(ratios) / len(ratios), mean_interval(ratios), len(ratios))
 
 
 def fairness(values: Sequence[float]) -> float | None:
@@ -141,11 +141,11 @@ def completion(flows: Sequence[FlowRecord]) -> Completion:
     return Completion(len(flows), len(times), mean, percentile(50), percentile(99))
 
 
-def losses(flows: Sequence[FlowRecord]) -> Losses:
+def losses(flows: Sequence[FlowRecord]) -> LossStatistics:
     """Return reordering and retransmission of flows."""
     packets, reordered = sum(flow.packets for flow in flows), sum(flow.reordered for flow in flows)
     retransmits = sum(flow.retransmits for flow in flows)
-    return Losses(
+    return LossStatistics(
         packets,
         reordered,
         retransmits,

@@ -84,9 +84,7 @@ def figure(height: float) -> Figure:
     return made
 
 
-def stack(
-    titles: Sequence[str], across: str, up: str, height: float = 1.6, columns: int = 1
-) -> tuple[Figure, list[Axes]]:
+def stack(titles: Sequence[str], across: str, up: str, height: float = 1.6, columns: int = 1) -> tuple[Figure, list[Axes]]:
     """Return a figure with a panel per title. All panels have the same axes.
 
     Args:

@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from experiments.core.records import FlowRecord, Settings
-from experiments.report.collect import Collected, Excluded
+from experiments.core.records import FlowRecord, RunSettings
+from experiments.report.collect import Collected, ExcludedRun
 from experiments.report.faults import Effect, Recoveries, effects, recoveries
 from experiments.report.statistics import (
     Completion,
     Distribution,
     Interval,
-    Losses,
-    Ratio,
+    LossStatistics,
+    RatioStatistics,
     completion,
     distribution,
     fairness,
@@ -40,7 +40,7 @@ class Collective:
     mean: float | None
     longest: float | None
     interval: Interval | None
-    ratio: Ratio | None
+    ratio: RatioStatistics | None
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class SchemeSummary:
     invalid_share: float
     mbit: Distribution
     interval: Interval | None
-    ratio: Ratio | None
+    ratio: RatioStatistics | None
     fairness: float | None
-    losses: Losses
+    losses: LossStatistics
     kinds: dict[str, Distribution]
     completion: dict[str, Completion]
     recoveries: Recoveries | None
@@ -77,7 +77,7 @@ class SchemeSummary:
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """All schemes of a directory.
 
     Attributes:
@@ -87,14 +87,14 @@ class Summary:
         notes: Remarks for the reader.
     """
 
-    settings: Settings
+    settings: RunSettings
     base: str
     schemes: Sequence[SchemeSummary]
-    excluded: Sequence[Excluded]
+    excluded: Sequence[ExcludedRun]
     notes: Sequence[str]
 
 
-def summarize(collected: Collected, base: str = "sopa") -> Summary:
+def summarize(collected: Collected, base: str = "sopa") -> RunSummary:
     """Summarize results, compared with the base scheme, or with the best scheme if the base has no valid run."""
     means: dict[str, dict[int, float]] = {scheme: {} for scheme in collected.schemes()}
     for (scheme, seed), flows in collected.runs.items():
@@ -121,13 +121,11 @@ def summarize(collected: Collected, base: str = "sopa") -> Summary:
     ]
     late = sum(one.count - one.completed for scheme in schemes for one in scheme.completion.values())
     if late:
-        notes.append(
-            f"{late} transfers did not end in time: they count in the median and 99th percentile, but not in the mean"
-        )
-    return Summary(collected.settings, base, schemes, collected.excluded, notes)
+        notes.append(f"{late} transfers did not end in time: they count in the median and 99th percentile, but not in the mean")
+    return RunSummary(collected.settings, base, schemes, collected.excluded, notes)
 
 
-def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], against: Ratio | None) -> SchemeSummary:
+def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], against: RatioStatistics | None) -> SchemeSummary:
     flows = collected.flows(scheme)
     invalid = sum(one.scheme == scheme for one in collected.excluded)
     runs = [[flow.mbit for flow in collected.runs[scheme, seed]] for seed in sorted(means)]
@@ -142,10 +140,7 @@ def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], again
         _mean(indices) if indices else None,
         losses(flows),
         {kind: distribution([flow.mbit for flow in of_kind]) for kind, of_kind in _by_kind(flows).items()},
-        {
-            kind: completion(of_kind)
-            for kind, of_kind in _by_kind([flow for flow in flows if flow.size is not None]).items()
-        },
+        {kind: completion(of_kind) for kind, of_kind in _by_kind([flow for flow in flows if flow.size is not None]).items()},
         recoveries(collected.recoveries.get(scheme, ())),
         effects(collected.effects.get(scheme, ())),
     )

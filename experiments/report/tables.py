@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.report.faults import Effect
-from experiments.report.statistics import Distribution, Interval, Ratio
-from experiments.report.summary import Collective, SchemeSummary, Summary
+from experiments.report.statistics import Distribution, Interval, RatioStatistics
+from experiments.report.summary import Collective, RunSummary, SchemeSummary
 
 MISSING = "-"
 CONSOLE_WIDTH = 120
@@ -34,14 +34,14 @@ class Grid:
     rows: Sequence[tuple[str, ...]]
 
 
-def heading(summary: Summary) -> str:
+def heading(summary: RunSummary) -> str:
     """Return the settings of the experiment in one line."""
     its = summary.settings
     links = "links" if its.fabric is None else "hosts' links"
     return f"{its.workload}, {its.backend}, {its.title}, {links} of {its.rate_mbit:g} Mbit/s, {its.seconds:g} s"
 
 
-def grids(summary: Summary) -> list[Grid]:
+def grids(summary: RunSummary) -> list[Grid]:
     """Return every table for which data exist."""
     several_kinds = any(len(scheme.kinds) > 1 for scheme in summary.schemes)
     any_recovery = any(scheme.recoveries for scheme in summary.schemes)
@@ -56,10 +56,7 @@ def grids(summary: Summary) -> list[Grid]:
             "Distribution of the throughput of flows in Mbit/s",
             1,
             ("scheme", "flows", *_SPREAD, "deviation"),
-            [
-                (one.scheme, str(one.mbit.count), *_spread(one.mbit), _number(one.mbit.deviation))
-                for one in summary.schemes
-            ],
+            [(one.scheme, str(one.mbit.count), *_spread(one.mbit), _number(one.mbit.deviation)) for one in summary.schemes],
         ),
         Grid(
             "Throughput by kind of flow in Mbit/s",
@@ -142,12 +139,12 @@ def markdown(grid: Grid) -> str:
     return "\n".join((f"**{grid.title}**", "", line(grid.columns), line(rule), *map(line, grid.rows))) + "\n"
 
 
-def schemes_csv(summary: Summary) -> str:
+def schemes_csv(summary: RunSummary) -> str:
     """Return a line per scheme, with all digits."""
     return _csv(_flat_scheme(scheme) for scheme in summary.schemes)
 
 
-def kinds_csv(summary: Summary) -> str:
+def kinds_csv(summary: RunSummary) -> str:
     """Return a line per scheme and kind of flow."""
     return _csv(
         {"scheme": scheme.scheme, "kind": kind, **_prefixed("mbit", asdict(one))}
@@ -157,12 +154,12 @@ def kinds_csv(summary: Summary) -> str:
     )
 
 
-def excluded_csv(summary: Summary) -> str:
+def excluded_csv(summary: RunSummary) -> str:
     """Return a line per excluded run."""
     return _csv((asdict(one) for one in summary.excluded), ("scheme", "seed", "why"))
 
 
-def as_json(summary: Summary, figures: dict[str, Any]) -> str:
+def as_json(summary: RunSummary, figures: dict[str, Any]) -> str:
     """Return everything as JSON.
 
     Args:
@@ -236,7 +233,7 @@ def _losses(scheme: SchemeSummary) -> tuple[str, ...]:
 
 
 def _flat_scheme(scheme: SchemeSummary) -> dict[str, Any]:
-    interval, against = scheme.interval, scheme.ratio or Ratio(0, None, 0)
+    interval, against = scheme.interval, scheme.ratio or RatioStatistics(0, None, 0)
     return {
         "scheme": scheme.scheme,
         "seeds": " ".join(map(str, scheme.seeds)),

@@ -130,9 +130,7 @@ def flow_series(collected: Collected, order: Sequence[str]) -> Plot | None:
         drawn = [(flow, values) for flow, values in run.series.items() if values]
         for index, (flow, values) in enumerate(drawn[:LINES_EACH]):
             places = np.arange(len(values) + 1) * run.series_ms / 1000
-            panel.step(
-                places, [*values, values[-1]], where="post", label=names.get(flow, f"flow {flow}"), **_thin(index)
-            )
+            panel.step(places, [*values, values[-1]], where="post", label=names.get(flow, f"flow {flow}"), **_thin(index))
         legend_right(panel)
     from_zero(panels)
     return finish(
@@ -207,12 +205,7 @@ def windows(collected: Collected, order: Sequence[str]) -> Plot | None:
         legend_right(panel)
     from_zero(panels)
     more = max(len(run.cwnd) for _, run in runs) > LINES_EACH
-    return finish(
-        made,
-        "cwnd",
-        "Congestion windows",
-        f"Of the first {LINES_EACH} flows of one run." if more else "Of one run.",
-    )
+    return finish(made, "cwnd", "Congestion windows", f"Of the first {LINES_EACH} flows of one run." if more else "Of one run.")
 
 
 def queues(collected: Collected, order: Sequence[str]) -> Plot | None:

@@ -36,7 +36,7 @@ NO_PATH = (255, 255)
 
 
 @dataclass(frozen=True)
-class Trace:
+class RunTrace:
     """The packets of one traced flow.
 
     Attributes:
@@ -53,7 +53,7 @@ class Trace:
         return found - {NO_PATH}
 
 
-def traces(collected: Collected, order: Sequence[str]) -> list[Trace]:
+def traces(collected: Collected, order: Sequence[str]) -> list[RunTrace]:
     """Return a trace per scheme: of the first flow that all schemes have traced, or of its own first."""
     runs = {scheme: collected.shown[scheme] for scheme in order}
     traced = {scheme: [flow for flow, rows in run.arrivals.items() if rows] for scheme, run in runs.items()}
@@ -65,7 +65,7 @@ def traces(collected: Collected, order: Sequence[str]) -> list[Trace]:
         record = next((one for one in collected.runs[scheme, runs[scheme].seed] if one.flow == int(flow)), None)
         ends = f", {record.src} → {record.dst}" if record else ""
         packets = np.array(runs[scheme].arrivals[flow], dtype=float)
-        found.append(Trace(scheme, f"{scheme}, seed {runs[scheme].seed}, flow {flow}{ends}", packets))
+        found.append(RunTrace(scheme, f"{scheme}, seed {runs[scheme].seed}, flow {flow}{ends}", packets))
     return found
 
 
@@ -159,9 +159,7 @@ def delays(collected: Collected, order: Sequence[str]) -> Plot | None:
                 marker = MARKERS[index % len(MARKERS)]
                 raster = len(packets) > RASTER_POINTS
                 size = 1.2 if raster else 2.2
-                panel.plot(
-                    arrival[rows], delay[rows], marker, markersize=size, mew=0, alpha=0.7, rasterized=raster, **style
-                )
+                panel.plot(arrival[rows], delay[rows], marker, markersize=size, mew=0, alpha=0.7, rasterized=raster, **style)
                 handles[name] = Line2D([], [], marker=marker, markersize=5, linestyle="", **style)
     shown = np.concatenate([trace.packets[:DELAYS_SHOWN, 4] for trace in found])
     from_zero(panels)

@@ -3,16 +3,7 @@
 from __future__ import annotations
 
 from experiments.suggestions import unknown
-from experiments.workloads import (
-    bad_links,
-    collectives,
-    failures,
-    many_to_one,
-    pairs,
-    production,
-    racks,
-    small_examples,
-)
+from experiments.workloads import bad_links, collectives, failures, many_to_one, pairs, production, racks, small_examples
 from experiments.workloads.failures import with_failed_links
 from experiments.workloads.matrix import from_csv
 from experiments.workloads.pairs import inter_pod_permutation

@@ -40,9 +40,7 @@ def crossed(tree: Clos, transfers: Iterable[Transfer]) -> dict[tuple[str, str], 
     return dict(sorted(found.items()))
 
 
-def with_bad_link(
-    plan: Plan, tree: Clos, seed: int, loss: float = 0.0, corruption: float = 0.0, rate: float = 1.0
-) -> Plan:
+def with_bad_link(plan: Plan, tree: Clos, seed: int, loss: float = 0.0, corruption: float = 0.0, rate: float = 1.0) -> Plan:
     """Return the plan with one direction of a link between switches bad from a third of the run on.
 
     Args:
@@ -55,9 +53,7 @@ def with_bad_link(
     """
     directions = crossed(tree, plan.transfers)
     if not directions:
-        raise WorkloadError(
-            f"no link between switches carries anything in a {tree.title}: give a fabric with two racks"
-        )
+        raise WorkloadError(f"no link between switches carries anything in a {tree.title}: give a fabric with two racks")
     choose = random.Random(f"{seed} bad link")
     link, towards = choose.choice(list(directions))
     bad = BadLink(link, towards, BAD_AT * plan.seconds, loss, corruption, rate, tuple(directions[link, towards]))

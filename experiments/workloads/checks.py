@@ -30,9 +30,7 @@ def need_two_hosts(tree: Clos, workload: str) -> None:
 def need_figure(tree: Clos, workload: str) -> None:
     """Raise `WorkloadError` unless the fabric contains figure 1 of the SOPA paper: four pods of two racks of two hosts."""
     if tree.k is None or tree.k < 4:
-        raise WorkloadError(
-            f"{workload} needs the fat-tree of figure 1, and this is a {tree.title}: give --k 4 or more"
-        )
+        raise WorkloadError(f"{workload} needs the fat-tree of figure 1, and this is a {tree.title}: give --k 4 or more")
 
 
 def need_transfers(count: int, workload: str, instead: str) -> None:

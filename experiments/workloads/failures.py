@@ -41,9 +41,7 @@ def with_failed_links(plan: Plan, tree: Clos, seed: int, percent: float) -> Plan
         failed = (*plan.failed, *sorted(choose.sample(links, count)))
         if _connected(Failures(tree, dict.fromkeys(failed, Reason.DOWN))):
             return replace(plan, failed=failed)
-    raise WorkloadError(
-        f"without {count} links between switches, some racks of a {tree.title} have no path: give a smaller share"
-    )
+    raise WorkloadError(f"without {count} links between switches, some racks of a {tree.title} have no path: give a smaller share")
 
 
 def _connected(failures: Failures) -> bool:

@@ -25,7 +25,7 @@ _MAX_DIGITS = 15
 
 
 @dataclass(frozen=True)
-class Row:
+class MatrixRow:
     """One line of a file. Hosts are text here: which ones they are depends on the fabric."""
 
     line: int
@@ -70,7 +70,7 @@ def from_csv(path: Path) -> Workload:
     )
 
 
-def _plan(path: Path, rows: Sequence[Row], tree: Clos, seed: int, scale: Scale) -> Plan:
+def _plan(path: Path, rows: Sequence[MatrixRow], tree: Clos, seed: int, scale: Scale) -> Plan:
     need_scale(scale)
     transfers = []
     for row in rows:
@@ -99,7 +99,7 @@ def _host(tree: Clos, text: str, where: str) -> Host:
         ) from error
 
 
-def _rows(path: Path, text: str) -> Iterator[Row]:
+def _rows(path: Path, text: str) -> Iterator[MatrixRow]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     columns: list[str] | None = None
     try:
@@ -111,13 +111,11 @@ def _rows(path: Path, text: str) -> Iterator[Row]:
             if columns is None:
                 columns = _columns(cells, where)
             elif len(cells) != len(columns):
-                raise WorkloadError(
-                    f"{where}: {len(cells)} values for {len(columns)} columns: write {','.join(columns)}"
-                )
+                raise WorkloadError(f"{where}: {len(cells)} values for {len(columns)} columns: write {','.join(columns)}")
             else:
                 values = dict(zip(columns, cells, strict=True))
                 size, start = _bytes(values["bytes"], where), _start(values.get("start", ""), where)
-                yield Row(reader.line_num, values["src"], values["dst"], size, start)
+                yield MatrixRow(reader.line_num, values["src"], values["dst"], size, start)
     except csv.Error as error:
         raise WorkloadError(f"{path}, line {reader.line_num}: {error}: write plain values between commas") from error
     if columns is None:
@@ -142,9 +140,7 @@ def _bytes(text: str, where: str) -> int | None:
     # Stricter than int(), which accepts 1_000 and digits of other scripts.
     if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text) > 0:
         return int(text)
-    raise WorkloadError(
-        f"{where}: bytes {text!r} is not a size: write a whole number from 1, or nothing to send until the end"
-    )
+    raise WorkloadError(f"{where}: bytes {text!r} is not a size: write a whole number from 1, or nothing to send until the end")
 
 
 def _start(text: str, where: str) -> float:

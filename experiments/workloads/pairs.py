@@ -75,9 +75,7 @@ def ftp(tree: Clos, seed: int, scale: Scale) -> Plan:
     hosts = list(tree.hosts())
     random.Random(f"{seed} ftp").shuffle(hosts)
     half = len(hosts) // 2
-    transfers = tuple(
-        Transfer(server, client) for server, client in zip(hosts[:half], hosts[half : 2 * half], strict=True)
-    )
+    transfers = tuple(Transfer(server, client) for server, client in zip(hosts[:half], hosts[half : 2 * half], strict=True))
     return Plan(transfers, scale.seconds, traced=first_across(tree, transfers))
 
 

@@ -22,11 +22,7 @@ class Sizes(NamedTuple):
     largest: int
 
 
-SIZES = (
-    Sizes(0.95, 1_000, MEGABYTE),
-    Sizes(0.035, MEGABYTE, 10 * MEGABYTE),
-    Sizes(0.015, 10 * MEGABYTE, 100 * MEGABYTE),
-)
+SIZES = (Sizes(0.95, 1_000, MEGABYTE), Sizes(0.035, MEGABYTE, 10 * MEGABYTE), Sizes(0.015, 10 * MEGABYTE, 100 * MEGABYTE))
 """The paper gives two points: 95% of flows are below 1 MB, and less than 2% above 10 MB. According to its source
 (Greenberg et al., VL2, SIGCOMM 2009, section 3) most flows are small, and files are transferred in chunks of 100 MB.
 Within a class every decade is equally likely."""

@@ -16,12 +16,12 @@ from sopa_ryu.agent.agent_options import AgentError
 from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.host.mending import Part
 from sopa_ryu.agent.host_agent import HostAgent
-from sopa_ryu.agent.kernel.counters import Reason
+from sopa_ryu.agent.kernel.counters import Handling
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.probing.path_health import CAUSES
 from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.probing.programs import REFUSED, Seen
-from sopa_ryu.agent.probing.streams import Refusal
+from sopa_ryu.agent.probing.streams import RecordRefusal
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.slots.cfr_grants import Rejection
 from sopa_ryu.agent.supervisor import Supervisor
@@ -30,12 +30,12 @@ from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, Source, families
 LOG = logging.getLogger("sopa.agent")
 PartOf = TypeVar("PartOf")
 
-UNLABELLED = (Reason.NOT_IPV4, Reason.OUTSIDE, Reason.FORWARDED, Reason.NO_PATH, Reason.NO_TABLE, Reason.MALFORMED,
-              Reason.NOT_WRITABLE, Reason.NO_ROOM, Reason.TOO_BIG)  # fmt: skip
-OF_MCS = (Reason.SCATTERED, Reason.UNSCATTERED, Reason.ACK_FILTERED, Reason.MCO_TAKEN, Reason.MCO_UNKNOWN,
-          Reason.MCO_MALFORMED, Reason.WINDOW_LOWERED, Reason.NO_CONNECTION)  # fmt: skip
+UNLABELLED = (Handling.NOT_IPV4, Handling.OUTSIDE, Handling.FORWARDED, Handling.NO_PATH, Handling.NO_TABLE, Handling.MALFORMED,
+              Handling.NOT_WRITABLE, Handling.NO_ROOM, Handling.TOO_BIG)  # fmt: skip
+OF_MCS = (Handling.SCATTERED, Handling.UNSCATTERED, Handling.ACK_FILTERED, Handling.MCO_TAKEN, Handling.MCO_UNKNOWN,
+          Handling.MCO_MALFORMED, Handling.WINDOW_LOWERED, Handling.NO_CONNECTION)  # fmt: skip
 """The last two count packets again."""
-OF_CFR = (Reason.GRANTED, Reason.HELD, Reason.PASSED_IN_GUARD, Reason.GATE_OPEN)
+OF_CFR = (Handling.GRANTED, Handling.HELD, Handling.PASSED_IN_GUARD, Handling.GATE_OPEN)
 
 
 class _Running(NamedTuple):
@@ -43,9 +43,9 @@ class _Running(NamedTuple):
 
     agent: HostAgent
     labeller: Labeller
-    packets: Mapping[Reason, int]
+    packets: Mapping[Handling, int]
 
-    def counted(self, reasons: Iterable[Reason]) -> dict[str, int]:
+    def counted(self, reasons: Iterable[Handling]) -> dict[str, int]:
         """Return the packets of these reasons, by label value."""
         return {reason.name.lower(): self.packets[reason] for reason in reasons}
 
@@ -144,7 +144,7 @@ _PROBES: list[Row[tuple[Prober, Mapping[Seen, int]]]] = [
     Row("sopa_agent_probe_answers", COUNTER, "Probes of other hosts that were answered.", lambda p: p[1][Seen.ANSWERED]),
     Row("sopa_agent_refused_probes", COUNTER, "Probes and answers that were refused, by reason.",
         lambda p: {what.name.lower(): p[1][what] for what in REFUSED}
-        | {str(refusal): p[0].streams.refused[refusal] for refusal in Refusal}, ("reason",)),
+        | {str(refusal): p[0].streams.refused[refusal] for refusal in RecordRefusal}, ("reason",)),
 ]  # fmt: skip
 _REACTION: list[Row[Reaction]] = [
     Row("sopa_agent_paths_left", COUNTER, "How often this host has left paths, those over a link together, by cause: row "
@@ -166,13 +166,13 @@ _AGENT: list[Row[_Running]] = [
     Row("sopa_agent_unlabelled_packets", COUNTER, "Packets that went out without a label, by reason.",
         lambda a: a.counted(UNLABELLED), ("reason",)),
     Row("sopa_agent_segment_trains", COUNTER, "Labels that several segments share: the kernel cut the packet afterwards.",
-        lambda a: a.packets[Reason.GSO]),
+        lambda a: a.packets[Handling.GSO]),
     Row("sopa_agent_cut_bursts", COUNTER, "Bursts that were cut into packets, each of which was labelled then.",
-        lambda a: a.packets[Reason.CUT]),
+        lambda a: a.packets[Handling.CUT]),
     Row("sopa_agent_untracked_packets", COUNTER, "Packets whose path was hashed: no room for their flow's position.",
-        lambda a: a.packets[Reason.NO_FLOW_STATE]),
+        lambda a: a.packets[Handling.NO_FLOW_STATE]),
     Row("sopa_agent_received_options", COUNTER, "Packets received with an option, by whether it was taken out.",
-        lambda a: a.counted((Reason.STRIPPED, Reason.NOT_STRIPPED)), ("result",)),
+        lambda a: a.counted((Handling.STRIPPED, Handling.NOT_STRIPPED)), ("result",)),
     Row("sopa_agent_mcs_packets", COUNTER, "With --policy mcs: packets by what was done with them.",
         lambda a: a.counted(OF_MCS) if a.labeller.mcs else None, ("outcome",)),
     Row("sopa_agent_mcs_connections", GAUGE, "With --policy mcs: TCP connections whose state is kept.",

@@ -106,9 +106,7 @@ class AgentOptions:
         if self.arbiter:
             parse_arbiter(self.arbiter)
         if self.is_timed and self.carrier is not Carrier.MAC:
-            raise AgentError(
-                f"CFR needs carrier mac, not {self.carrier}: start the controller and all agents with carrier mac"
-            )
+            raise AgentError(f"CFR needs carrier mac, not {self.carrier}: start the controller and all agents with carrier mac")
         if self.mcs is not None and self.carrier is not Carrier.MAC:
             raise AgentError(
                 f"MCS needs carrier mac, not {self.carrier}, since it does not make packets longer: start the controller and all "

@@ -31,7 +31,7 @@ LOG = logging.getLogger("sopa.agent")
 LOAD_RETRY_SECONDS = 2.0
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """A message for the controller, to be sent after a delay in seconds."""
 
     text: str
@@ -54,14 +54,14 @@ class Load(NamedTuple):
 class Hosts(NamedTuple):
     """A change of the hosts that run MCS, to put in force before the answer is sent."""
 
-    answer: Answer
+    answer: Reply
 
 
 class Trace(NamedTuple):
     """A trace to begin or to end, and the answer meanwhile."""
 
     asked: TraceRequest
-    answer: Answer
+    answer: Reply
 
 
 class Leave(NamedTuple):
@@ -76,7 +76,7 @@ class Probe(NamedTuple):
     """Streams to probe from now on, before the answer is sent."""
 
     assignment: Assignment
-    answer: Answer
+    answer: Reply
 
 
 class Follower:
@@ -181,13 +181,13 @@ class Follower:
 
     # -- messages --------------------------------------------------------------------------------------------------------
 
-    def receive(self, text: str | bytes) -> Answer | Load | Hosts | Probe | Trace | Leave:
+    def receive(self, text: str | bytes) -> Reply | Load | Hosts | Probe | Trace | Leave:
         """Return what to answer to a message of the controller, or what it puts in force before."""
         try:
             return self._take(messages.from_controller(text))
         except messages.GapError as error:
             LOG.info("%s: asking the controller for a snapshot: %s", self.address, error)
-            return Answer(protocol.RESYNC)
+            return Reply(protocol.RESYNC)
         except messages.LowerTermError as error:
             self.refused += 1
             self._outdated = True
@@ -203,7 +203,7 @@ class Follower:
             )
             return self._ack()
 
-    def _take(self, message: messages.FromController) -> Answer | Load | Hosts | Probe | Trace:
+    def _take(self, message: messages.FromController) -> Reply | Load | Hosts | Probe | Trace:
         """Raises as `protocol.follow`; nothing has changed then."""
         match message:
             case TraceRequest():
@@ -218,7 +218,7 @@ class Follower:
                 return self._take_view(message)
         return self._ack()
 
-    def _take_view(self, message: Snapshot | Delta) -> Answer | Load | Hosts:
+    def _take_view(self, message: Snapshot | Delta) -> Reply | Load | Hosts:
         view = protocol.follow(message, self.view, self.address)
         hosts = message.hosts if isinstance(message, Snapshot) and self.peers is not None else None
         if self.peers is not None and hosts is not None:
@@ -229,7 +229,7 @@ class Follower:
             return self._ack() if hosts is None else Hosts(self._ack())
         return Load(view, table, attach=not self._attached, hosts=hosts is not None)
 
-    def loaded(self, load: Load) -> Answer:
+    def loaded(self, load: Load) -> Reply:
         """Return the answer after a path table is in force, and the program attached."""
         self.view, self._table, self._attached = load.view, load.table, True
         self.swaps += 1
@@ -273,7 +273,7 @@ class Follower:
         """Return the label to use for one that the arbiter has chosen: `PathSets.instead`."""
         return label if self._sets is None else self._sets.instead(destination, label, turn)
 
-    def not_loaded(self, error: Exception) -> Answer:
+    def not_loaded(self, error: Exception) -> Reply:
         """Return the answer after a path table could not be loaded: no acknowledgement, so that the controller sees the lag."""
         self._sets = None  # the next table is complete, whatever this one would have changed
         LOG.error(
@@ -282,9 +282,9 @@ class Follower:
             error,
             LOAD_RETRY_SECONDS,
         )
-        return Answer(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
+        return Reply(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
 
-    def not_noted(self, error: Exception) -> Answer:
+    def not_noted(self, error: Exception) -> Reply:
         """Return the answer after the hosts that run MCS could not be written for the programs."""
         assert self.peers is not None
         self.peers.number = 0
@@ -294,9 +294,9 @@ class Follower:
             error,
             LOAD_RETRY_SECONDS,
         )
-        return Answer(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
+        return Reply(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
 
-    def _trace(self, asked: TraceRequest) -> Answer | Trace:
+    def _trace(self, asked: TraceRequest) -> Reply | Trace:
         if asked.cancel or asked.flow is None or asked.destination is None:
             return Trace(asked, self._ack())
         if self._table is None:
@@ -305,10 +305,10 @@ class Follower:
             key = FlowKey.of(self.address, asked.destination, *asked.flow)
             labels = flow_labels(self._table, key, self.policy_name)
             [answer] = messages.trace_answers(asked.number, (), done=True, flow=labels)
-        return Answer(messages.encode(answer))
+        return Reply(messages.encode(answer))
 
-    def _ack(self) -> Answer:
-        return Answer(protocol.ack(self.view, self.refused, self.peers.number if self.peers else None))
+    def _ack(self) -> Reply:
+        return Reply(protocol.ack(self.view, self.refused, self.peers.number if self.peers else None))
 
     def _check(self, assignment: Assignment) -> None:
         for stream in assignment.streams:

@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection
 
 from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
+from sopa_ryu.agent.follower import Follower, Hosts, Leave, Load, Probe, Reply, Trace
 from sopa_ryu.agent.host.threads import in_thread
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
@@ -245,9 +245,9 @@ class HostAgent:
         await self.keeper.lost.wait()
         await channel.close(NOT_IN_FORCE, "the labelling program is not on the interface")
 
-    async def _carry_out(self, todo: Answer | Load | Hosts) -> Answer:
+    async def _carry_out(self, todo: Reply | Load | Hosts) -> Reply:
         """Put in force what a message leads to; return the answer."""
-        if isinstance(todo, Answer):
+        if isinstance(todo, Reply):
             return todo
         if isinstance(todo, Hosts) or todo.hosts:
             try:
@@ -294,7 +294,7 @@ class HostAgent:
                         error,
                     )
 
-    async def _load(self, load: Load) -> Answer:
+    async def _load(self, load: Load) -> Reply:
         """Put the table of a version in force, and the program with it."""
         try:
             await self._swap(load.table)

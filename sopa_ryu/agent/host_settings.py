@@ -93,9 +93,7 @@ class HostSettings:
         self.apply()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.restore()
 
     def apply(self) -> None:
@@ -110,9 +108,7 @@ class HostSettings:
             try:
                 self._ifindex = socket.if_nametoindex(self.ifname)
             except OSError as error:
-                raise SettingsError(
-                    f"no interface {self.ifname} in {self.netns or 'this network namespace'}"
-                ) from error
+                raise SettingsError(f"no interface {self.ifname} in {self.netns or 'this network namespace'}") from error
             limit = tcp_settings.maximum_threshold()
             if self.changes and not 1 <= self.fr_threshold <= limit:
                 raise SettingsError(
@@ -165,16 +161,12 @@ class HostSettings:
                     if wrong:
                         found[Part.SEGMENTS] = wrong
                 elif segments != self.segments:
-                    found[Part.SEGMENTS] = (
-                        f"gso_max_segs of {self.ifname} was set to {segments} instead of {self.segments}"
-                    )
+                    found[Part.SEGMENTS] = f"gso_max_segs of {self.ifname} was set to {segments} instead of {self.segments}"
                 if self.overhead:
                     with self._state() as state:
                         wanted = self._plan_mtus(state["interfaces"][self.ifname]).wanted
                     if wanted:
-                        names = ", ".join(
-                            f"{socket.if_indextoname(index)} (must be {mtu})" for index, mtu in wanted.items()
-                        )
+                        names = ", ".join(f"{socket.if_indextoname(index)} (must be {mtu})" for index, mtu in wanted.items())
                         found[Part.MTU] = f"the MTU, which has to leave room for the option, was changed at {names}"
         except (OSError, NetlinkError, KeyError, TypeError) as error:
             raise SettingsError(f"the settings of {self.ifname} cannot be read: {error}") from error
@@ -310,7 +302,7 @@ class HostSettings:
         }
         return planned.wanted
 
-    def _plan_mtus(self, mine: State) -> mtus.Plan:
+    def _plan_mtus(self, mine: State) -> mtus.MtuPlan:
         planned = mtus.plan(self._ifindex, self.ifname, self.overhead, mtus.left_by(mine))
         self.fabric_mtu = planned.fabric_mtu
         return planned

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
-from sopa_ryu.agent.host.mending import CONTEST, MAX_WAIT_SECONDS, TICK_SECONDS, InterfaceAway, Pace, Part
+from sopa_ryu.agent.host.mending import CONTEST, MAX_WAIT_SECONDS, TICK_SECONDS, InterfaceAway, MendingPace, Part
 from sopa_ryu.agent.host.threads import in_thread
 from sopa_ryu.agent.host_settings import SettingsError
-from sopa_ryu.agent.kernel.changes import Change
+from sopa_ryu.agent.kernel.changes import InterfaceChange
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import NetnsError
 
@@ -59,7 +59,7 @@ class Taken(Protocol):
 class Notifications(Protocol):
     """What tells that something has changed: `Changes`."""
 
-    def take(self, *ifindexes: int) -> Change:
+    def take(self, *ifindexes: int) -> InterfaceChange:
         """Return what has changed at these interfaces since the last call."""
 
     async def wait(self, seconds: float) -> None:
@@ -85,7 +85,7 @@ class Programs(Protocol):
         """Note another MTU of the fabric, and another segmentation device."""
 
 
-class Settings(Protocol):
+class SettingsInForce(Protocol):
     """What is set for it: `HostSettings`."""
 
     fabric_mtu: int
@@ -116,7 +116,7 @@ class Keeper:
     """
 
     def __init__(
-        self, place: Taken, programs: Programs, settings: Settings, changes: Notifications, mended: Counter[Part]
+        self, place: Taken, programs: Programs, settings: SettingsInForce, changes: Notifications, mended: Counter[Part]
     ) -> None:
         self.place = place
         self.mended = mended
@@ -125,8 +125,8 @@ class Keeper:
         self.found.set()
         self.looks: list[Callable[[], None]] = []
         self._programs, self._settings, self._changes = programs, settings, changes
-        self._paces = {part: Pace() for part in Part}
-        self._unread = Change.NOTHING
+        self._paces = {part: MendingPace() for part in Part}
+        self._unread = InterfaceChange.NOTHING
         self._settings_due = 0.0
         self._settings_read = -PAUSE_SECONDS
         self._refusals: dict[Part, str] = {}
@@ -203,10 +203,10 @@ class Keeper:
     async def _look(self) -> None:
         """Look at the interface and its programs, and attach those that are gone."""
         async with self._looking:
-            unread, self._unread = self._unread, Change.NOTHING
+            unread, self._unread = self._unread, InterfaceChange.NOTHING
             try:
                 self.place.check()
-                if unread & Change.ADDRESS:
+                if unread & InterfaceChange.ADDRESS:
                     await in_thread(self.place.check_address)
                 there = not self._unattached and self._programs.is_attached()
                 answers = self._unattached or self._programs.answers_probes()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentOptions
-from sopa_ryu.agent.host.filters import Filters, Place
+from sopa_ryu.agent.host.filters import FilterPlace, Filters
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR, EGRESS, MCS, OPTION
 from sopa_ryu.agent.kernel.counters import Counters
@@ -164,7 +164,7 @@ class Labeller:
 
     def inherits(self) -> bool:
         """Return True if the interface still has the program of a killed predecessor."""
-        return self._filters.inherits(Place.EGRESS)
+        return self._filters.inherits(FilterPlace.EGRESS)
 
     def attach(self) -> None:
         """Begin to label. A killed predecessor's program labels until this one replaces it.
@@ -176,9 +176,9 @@ class Labeller:
         """
         self._filters.attach(
             {
-                Place.PROBES: None if self.probes is None else self.probes.program_fd,
-                Place.INGRESS: self.strip_fd,
-                Place.EGRESS: self.program_fd,
+                FilterPlace.PROBES: None if self.probes is None else self.probes.program_fd,
+                FilterPlace.INGRESS: self.strip_fd,
+                FilterPlace.EGRESS: self.program_fd,
             }
         )
         if self.mcs is not None:
@@ -192,23 +192,23 @@ class Labeller:
         Raises:
             AttachError: If the kernel refuses the question.
         """
-        return self._filters.are_attached(Place.INGRESS, Place.EGRESS) and (self.mcs is None or self.mcs.is_attached())
+        return self._filters.are_attached(FilterPlace.INGRESS, FilterPlace.EGRESS) and (self.mcs is None or self.mcs.is_attached())
 
     def answers_probes(self) -> bool:
         """Return False if another program has removed the one that answers probes; `AttachError` if the kernel refuses."""
-        return self._filters.are_attached(Place.PROBES)
+        return self._filters.are_attached(FilterPlace.PROBES)
 
     def attach_probes(self) -> None:
         """Attach that one again; errors as of `attach`."""
         if self.probes is not None:
-            self._filters.attach({Place.PROBES: self.probes.program_fd})
+            self._filters.attach({FilterPlace.PROBES: self.probes.program_fd})
 
     def stop_scattering(self) -> None:
         """With MCS: send packets as TCP makes them, and go on taking in what others scatter."""
         if self.mcs is None:
             return
         self.mcs.detach()
-        self._filters.detach_one(Place.EGRESS)
+        self._filters.detach_one(FilterPlace.EGRESS)
 
     def follow(self, fabric_mtu: int, cut_by: int) -> None:
         """Note another MTU of the fabric, in bytes (`Carrier.OPTION`), and another segmentation device."""
@@ -235,12 +235,12 @@ class Labeller:
         """Return the packets since loading by `Reason`, in lower case: ``{"labelled": 12, "not_ipv4": 1, ...}``."""
         return {reason.name.lower(): packets for reason, packets in self.counted.by_reason().items()}
 
-    def strip(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:
+    def strip(self, frame: bytes, *, repeat: int = 1) -> libbpf.RunOutcome:
         """Run the ingress program on a frame (BPF_PROG_TEST_RUN), with `Carrier.OPTION` or MCS only."""
         if self.strip_fd is None:
             raise ValueError("only the option carrier and MCS have an ingress program")
         return libbpf.run_program(self.strip_fd, frame, repeat=repeat)
 
-    def run(self, frame: bytes, *, repeat: int = 1, gso_segments: int = 0) -> libbpf.Outcome:
+    def run(self, frame: bytes, *, repeat: int = 1, gso_segments: int = 0) -> libbpf.RunOutcome:
         """Run the program on a frame without sending it (BPF_PROG_TEST_RUN); it counts, and flows advance."""
         return libbpf.run_program(self.program_fd, frame, repeat=repeat, gso_segments=gso_segments)

@@ -19,7 +19,7 @@ from sopa_ryu.agent.kernel.own_traffic import SentAgain
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
-from sopa_ryu.agent.probing.path_health import Change, PathHealth
+from sopa_ryu.agent.probing.path_health import HealthChange, PathHealth
 from sopa_ryu.channel.messages import MAX_STREAMS, Stream
 from topologies import Clos, Level, Switch
 
@@ -51,7 +51,7 @@ class Swaps(Protocol):
         """Put a table in force without these; return False if the kernel refuses."""
 
 
-class Traffic(Protocol):
+class TrafficSeen(Protocol):
     """What the program has seen: `OwnTraffic`."""
 
     def sent_again(self) -> list[SentAgain]:
@@ -94,7 +94,7 @@ class Reaction:
         follower: Follower,
         swaps: Swaps,
         probing: Probing,
-        traffic: Traffic | None = None,
+        traffic: TrafficSeen | None = None,
         counted: Counted | None = None,
         drops: Callable[[], int] = lambda: 0,
         *,
@@ -193,7 +193,7 @@ class Reaction:
             self._note(change, now)
         self._health.changes.clear()
 
-    def _read(self, traffic: Traffic, now: float) -> None:
+    def _read(self, traffic: TrafficSeen, now: float) -> None:
         judges = self._follower.policy in PER_PACKET
         for rack, label in traffic.sent_again():
             self.retransmissions += 1
@@ -223,7 +223,7 @@ class Reaction:
         else:
             self._retry_at = now + LOAD_RETRY_SECONDS
 
-    def _note(self, change: Change, now: float) -> None:
+    def _note(self, change: HealthChange, now: float) -> None:
         if change.left:
             self.left[change.cause] += 1
         else:

@@ -23,7 +23,7 @@ from sopa_ryu.agent.host_settings import HostSettings, SettingsError
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel import link_attributes
 from sopa_ryu.agent.kernel.changes import Changes, Namespace
-from sopa_ryu.agent.kernel.counters import Reason
+from sopa_ryu.agent.kernel.counters import Handling
 from sopa_ryu.agent.kernel.drops import Drops
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.link_speed import speed
@@ -129,12 +129,7 @@ class Supervisor:
 
         Their packets on other ports would be of no connection without the program that translates them back.
         """
-        if (
-            self.labeller is None
-            or not self._scatters_by_ports
-            or not self.labeller.mcs
-            or not self.labeller.mcs.knows_hosts
-        ):
+        if self.labeller is None or not self._scatters_by_ports or not self.labeller.mcs or not self.labeller.mcs.knows_hosts:
             return
         loop = asyncio.get_running_loop()
         begin = since = loop.time()
@@ -159,7 +154,7 @@ class Supervisor:
 
     @staticmethod
     def _taken_packets(labeller: Labeller) -> int:
-        return labeller.counted.of(Reason.MCO_TAKEN)
+        return labeller.counted.of(Handling.MCO_TAKEN)
 
     async def _take_again(self) -> None:
         try:
@@ -216,9 +211,7 @@ class Supervisor:
             limit_bursts=keeper.limit_bursts,
             instead=follower.instead,
         )
-        departure = DepartureTimes(
-            place.address, self.interface.name, place.ifindex, place.namespace.path, timed.grants
-        )
+        departure = DepartureTimes(place.address, self.interface.name, place.ifindex, place.namespace.path, timed.grants)
         departure.look()
         keeper.looks.append(departure.look)
         return timed

@@ -16,7 +16,7 @@ FLAGS = ("-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror")
 _SHARED = ("-shared", "-fPIC", "-fvisibility=hidden", "-Wl,--no-undefined", "-Wl,-z,relro")
 
 
-class BuildError(RuntimeError):
+class AllocatorBuildError(RuntimeError):
     """The library cannot be compiled here; the message says what is missing."""
 
 
@@ -32,9 +32,7 @@ def build(*, force: bool = False) -> list[Path]:
     return build_program(LIBRARY, sorted(SOURCES.glob("*.cc")), _SHARED, force=force)
 
 
-def build_program(
-    target: Path, sources: Sequence[Path], flags: Sequence[str] = (), *, force: bool = False
-) -> list[Path]:
+def build_program(target: Path, sources: Sequence[Path], flags: Sequence[str] = (), *, force: bool = False) -> list[Path]:
     """Compile what consists of some sources and headers beside those of the library, as `build` does."""
     read = [*sources, *SOURCES.glob("*.h"), Path(__file__)]
     newest = max(source.stat().st_mtime for source in read)
@@ -42,17 +40,17 @@ def build_program(
         return []
     compiler = shutil.which("g++")
     if compiler is None:
-        raise BuildError("g++ is missing: apt install g++")
+        raise AllocatorBuildError("g++ is missing: apt install g++")
     # renamed when complete: a running arbiter has the old one mapped
     fresh = target.with_suffix(f".{os.getpid()}.tmp")
     command = [compiler, *FLAGS, *flags, f"-I{SOURCES}", *map(str, sources), "-o", str(fresh)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise BuildError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
+            raise AllocatorBuildError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
         fresh.replace(target)
     except OSError as error:
-        raise BuildError(f"cannot write {target}: {error.strerror}") from error
+        raise AllocatorBuildError(f"cannot write {target}: {error.strerror}") from error
     finally:
         fresh.unlink(missing_ok=True)
     return [target]
@@ -62,5 +60,5 @@ if __name__ == "__main__":
     try:
         for path in build(force="--force" in sys.argv[1:]):
             print(f"built {path}")
-    except BuildError as problem:
+    except AllocatorBuildError as problem:
         sys.exit(f"sopa: {problem}")

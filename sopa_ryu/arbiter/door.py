@@ -19,7 +19,7 @@ LOG_NS = 10_000_000_000
 """A rejection is logged at most once in this time, of each reason."""
 
 
-class Door:
+class DemandDoor:
     """The check of every datagram that arrives.
 
     Args:

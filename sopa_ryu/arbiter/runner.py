@@ -15,7 +15,7 @@ from sopa_ryu.arbiter.allocation import Allocation
 from sopa_ryu.arbiter.arbiter_options import ArbiterError, ArbiterOptions
 from sopa_ryu.arbiter.budgets import Capacities, capacities
 from sopa_ryu.arbiter.controller_link import ControllerLink
-from sopa_ryu.arbiter.door import Door
+from sopa_ryu.arbiter.door import DemandDoor
 from sopa_ryu.arbiter.schedule import SLOTS, Schedule, Timing
 from sopa_ryu.arbiter.service import Listen, Service, bind
 from sopa_ryu.channel.client import ControllerAddress
@@ -122,7 +122,7 @@ def run_arbiter(options: ArbiterOptions) -> int:
     make(capacities(Failures(FatTree(2))))  # fails now if the library is not there
     schedule = Schedule(timing, make)
     with bind(listen) as bound, ExitStack() as entered:
-        service = Service(bound, schedule, Door(secret, schedule.knows), timing, options.rate)
+        service = Service(bound, schedule, DemandDoor(secret, schedule.knows), timing, options.rate)
         link = ControllerLink(
             controllers,
             service.follow,

@@ -106,7 +106,7 @@ class Timing(NamedTuple):
         return self.lease_ms * _NS_A_MS
 
 
-class Load(NamedTuple):
+class HostLoad(NamedTuple):
     """What a host that does not take part sends and receives, as shares of its link."""
 
     sending: float
@@ -120,7 +120,7 @@ class _Reserved:
     sending: float = 0.0
     receiving: float = 0.0
 
-    def take(self, load: Load) -> tuple[int, int]:
+    def take(self, load: HostLoad) -> tuple[int, int]:
         self.sending = min(self.sending, 1.0) + SLOTS * min(1.0, load.sending)
         self.receiving = min(self.receiving, 1.0) + SLOTS * min(1.0, load.receiving)
         whole = int(self.sending), int(self.receiving)
@@ -155,7 +155,7 @@ class Schedule:
         self._addresses: tuple[IPv4Address, ...] = ()
         self._indices: dict[IPv4Address, int] = {}
         self._changed: set[tuple[int, int]] = set()
-        self._loads: Mapping[int, Load] = {}
+        self._loads: Mapping[int, HostLoad] = {}
         self._reserved: dict[int, _Reserved] = {}
         self._sequences: Counter[int] = Counter()
         self._next: int | None = None
@@ -200,7 +200,7 @@ class Schedule:
         """Cells that were allocated, but waited for want of a path."""
         return self._unplaced + (self._allocator.statistics()[2] if self._allocator is not None else 0)
 
-    def load(self, loads: Mapping[int, Load]) -> None:
+    def load(self, loads: Mapping[int, HostLoad]) -> None:
         """Reserve cells in every batch for these hosts, by number, unless they take part."""
         self._loads = loads
         self._reserved = {index: reservation for index, reservation in self._reserved.items() if index in loads}
@@ -292,9 +292,7 @@ class Schedule:
         last = now // batch_ns + AHEAD
         first = -(-(now + MIN_AHEAD_NS) // batch_ns)
         if self._next is None:
-            self._next = (
-                last + 1
-            )  # what was granted before a restart, or by another arbiter on this machine, is over by then
+            self._next = last + 1  # what was granted before a restart, or by another arbiter on this machine, is over by then
         if self._next < first:
             self.counted["late"] += first - self._next
             self._next = first

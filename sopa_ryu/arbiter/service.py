@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from sopa_ryu.arbiter.arbiter_options import ArbiterError
 from sopa_ryu.arbiter.budgets import MIN_CELL_BYTES, Budgets, min_slot_ms
-from sopa_ryu.arbiter.door import Door
-from sopa_ryu.arbiter.schedule import Load, RejectedError, Schedule, Timing
+from sopa_ryu.arbiter.door import DemandDoor
+from sopa_ryu.arbiter.schedule import HostLoad, RejectedError, Schedule, Timing
 from sopa_ryu.channel.messages import HostLink
 from sopa_ryu.channel.slots import write_grant
 from sopa_ryu.fabric.view import View
@@ -64,13 +64,11 @@ def _make_room(bound: socket.socket) -> None:
     got = bound.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
     if got < BUFFER_BYTES:
         LOG.info(
-            "the receive buffer has %d bytes of %d: bursts of many hosts may be lost; raise net.core.rmem_max",
-            got,
-            BUFFER_BYTES,
+            "the receive buffer has %d bytes of %d: bursts of many hosts may be lost; raise net.core.rmem_max", got, BUFFER_BYTES
         )
 
 
-def loads(links: Sequence[HostLink], mbit: float | None = None) -> dict[int, Load]:
+def loads(links: Sequence[HostLink], mbit: float | None = None) -> dict[int, HostLoad]:
     """Return the loads of hosts' links that are not negligible, by the host's number.
 
     Args:
@@ -78,13 +76,13 @@ def loads(links: Sequence[HostLink], mbit: float | None = None) -> dict[int, Loa
         mbit: The capacity to reckon with, if it is not that of the ports.
 
     >>> loads([HostLink(1e6, 0.0, 4e6), HostLink(None, None, 4e6)])
-    {0: Load(sending=0.25, receiving=0.0)}
+    {0: HostLoad(sending=0.25, receiving=0.0)}
     """
-    shares: dict[int, Load] = {}
+    shares: dict[int, HostLoad] = {}
     for number, link in enumerate(links):
         capacity = link.capacity if mbit is None else mbit * _MEGA
         if capacity:
-            load = Load((link.up or 0.0) / capacity, (link.down or 0.0) / capacity)
+            load = HostLoad((link.up or 0.0) / capacity, (link.down or 0.0) / capacity)
             if max(load) > NEGLIGIBLE:
                 shares[number] = load
     return shares
@@ -105,7 +103,7 @@ class Service:
     """
 
     def __init__(
-        self, bound: socket.socket, schedule: Schedule, door: Door, timing: Timing, host_mbit: float | None = None
+        self, bound: socket.socket, schedule: Schedule, door: DemandDoor, timing: Timing, host_mbit: float | None = None
     ) -> None:
         self.schedule, self.door, self.timing = schedule, door, timing
         self.counted: Counter[str] = Counter(received=0, sent=0, unsent=0)
@@ -160,9 +158,7 @@ class Service:
         if mbit is None and not self._measured:
             return  # the controller has not been asked yet
         if mbit is None:
-            self._say(
-                "the rate of hosts' links is not known: no slot is granted; give --rate, or the controller --sopa-link-mbit"
-            )
+            self._say("the rate of hosts' links is not known: no slot is granted; give --rate, or the controller --sopa-link-mbit")
             return
         budgets = Budgets(self._view.failures, mbit, self.timing.slot_ns)
         if budgets.cell_bytes < MIN_CELL_BYTES:

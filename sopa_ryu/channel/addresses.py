@@ -168,9 +168,7 @@ class Addresses:
             self._retry_seconds = MIN_RETRY_SECONDS
             self._reported.clear()
         report = self.url, loss.problem
-        is_new = (
-            not loss.sent_on and report not in self._reported and len(self._reported) < MAX_REPORTED * len(self.urls)
-        )
+        is_new = not loss.sent_on and report not in self._reported and len(self._reported) < MAX_REPORTED * len(self.urls)
         self._reported |= {report} if is_new else set()
         (self._silent.add if loss.silent else self._silent.discard)(self.url)
         self._at = 0 if loss.sent_on else (self._at + 1) % len(self.urls)

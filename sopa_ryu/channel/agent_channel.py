@@ -139,9 +139,7 @@ class AgentChannel:
         finally:
             self._carry_out(self.notifier.closed(session, left=socket.left))
 
-    def _enter(
-        self, host: Host, peer: str, query: dict[str, list[str]], socket: WebSocket
-    ) -> tuple[AgentSession, list[Effect]]:
+    def _enter(self, host: Host, peer: str, query: dict[str, list[str]], socket: WebSocket) -> tuple[AgentSession, list[Effect]]:
         carrier = query.get("carrier", [None])[0]
         policy, variant = mcs.requested(query)
         probing = query.get(protocol.PROBES) == ["1"]
@@ -159,8 +157,6 @@ class ArbiterChannel(AgentChannel):
         """Answer a WebSocket request of an arbiter and follow it until it leaves; raises as `serve` does."""
         return self.serve(environ, start_response, ARBITER)
 
-    def _enter(
-        self, host: Host, peer: str, query: dict[str, list[str]], socket: WebSocket
-    ) -> tuple[AgentSession, list[Effect]]:
+    def _enter(self, host: Host, peer: str, query: dict[str, list[str]], socket: WebSocket) -> tuple[AgentSession, list[Effect]]:
         self._arbiters.knows(asked_term(query))
         return self._arbiters.enter(peer, socket, clock.now())

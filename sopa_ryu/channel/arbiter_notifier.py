@@ -61,9 +61,7 @@ class ArbiterNotifier(Notifier):
 
     texts = texts.ARBITER
 
-    def __init__(
-        self, tree: Clos, view: Callable[[], View | None], epoch: int, wall: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, tree: Clos, view: Callable[[], View | None], epoch: int, wall: Callable[[], float] = time.time) -> None:
         super().__init__(tree, view)
         self.term = 0
         self.link: Callable[[Link], HostLink] = lambda link: HostLink(None, None, None)
@@ -86,9 +84,7 @@ class ArbiterNotifier(Notifier):
     def enter(self, peer: str, connection: Any, now: float) -> tuple[AgentSession, list[Effect]]:
         """Begin the session of an arbiter whose claim was accepted, under the next term."""
         view = self._view()
-        epoch = (
-            self._epoch if view is None else max(self._epoch, view.epoch)
-        )  # in a cluster each leadership has its own
+        epoch = self._epoch if view is None else max(self._epoch, view.epoch)  # in a cluster each leadership has its own
         self.term = self._known = next_term(epoch, max(self._known, self.term))
         self._since, self._peer, self._report, self._asked = self._wall(), peer, ArbiterReport(), None
         return self.connected(ARBITER, peer, None, connection, now)

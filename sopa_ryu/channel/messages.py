@@ -452,9 +452,7 @@ class TraceAnswer(Struct, tag="traced", frozen=True, omit_defaults=True):
         if self.policy is UNSET or self.exact is UNSET or self.length is UNSET:
             raise ValueError("it has labels, but not policy, exact and length")
         _check_whole("labels", self.labels, 2)
-        return FlowLabels(
-            self.policy, self.exact, self.length, tuple(zip(self.labels[::2], self.labels[1::2], strict=True))
-        )
+        return FlowLabels(self.policy, self.exact, self.length, tuple(zip(self.labels[::2], self.labels[1::2], strict=True)))
 
 
 def trace_answers(
@@ -468,9 +466,7 @@ def trace_answers(
     True
     """
     parts = [outcomes[at : at + MAX_FATES] for at in range(0, len(outcomes), MAX_FATES)] or [()]
-    records = [
-        b"".join(_FATE.pack(place, fate, min(delay_ns, _MAX_DELAY)) for place, fate, delay_ns in part) for part in parts
-    ]
+    records = [b"".join(_FATE.pack(place, fate, min(delay_ns, _MAX_DELAY)) for place, fate, delay_ns in part) for part in parts]
     earlier = [TraceAnswer(number, part, done=False) for part in records[:-1]]
     last = TraceAnswer(number, records[-1], done, problem[:MAX_PROBLEM])
     if flow is not None:

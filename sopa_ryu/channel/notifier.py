@@ -60,9 +60,7 @@ class Notifier:
 
     texts = Texts()
 
-    def __init__(
-        self, tree: Clos, view: Callable[[], View | None], carrier: str = Carrier.MAC, *, relays: bool = False
-    ) -> None:
+    def __init__(self, tree: Clos, view: Callable[[], View | None], carrier: str = Carrier.MAC, *, relays: bool = False) -> None:
         self.tree = tree
         self.carrier = carrier
         self.sessions: dict[Host, AgentSession] = {}
@@ -312,9 +310,7 @@ class Notifier:
 
     # -- traces -------------------------------------------------------------------------------------------------------
 
-    def begin_trace(
-        self, ends: tuple[Host, Host], asked: Asked, version: int, now: float
-    ) -> tuple[Trace, list[Effect]]:
+    def begin_trace(self, ends: tuple[Host, Host], asked: Asked, version: int, now: float) -> tuple[Trace, list[Effect]]:
         """Have the agent of a host trace paths, or a flow, to another host; raises `TraceError` if it cannot."""
         trace = self.tracing.begin(ends, asked, version, now)
         return trace, self._effects.take()

@@ -192,9 +192,7 @@ def _within(message: M, count: int) -> M:
     """Return a message all of whose places are those of hosts of the fabric."""
     for name, places in _named(message):
         if len(places) > count or max(places, default=0) >= count:
-            raise ProtocolError(
-                f"{name}: expected up to {count} places of hosts below {count}, got {places!s:.60}", name
-            )
+            raise ProtocolError(f"{name}: expected up to {count} places of hosts below {count}, got {places!s:.60}", name)
     return message
 
 
@@ -290,9 +288,7 @@ class Feed:
             return True  # the lists before are still on their way
         state = self.heard, complete
         numbers = {variant: host_list.number for variant, host_list in lists.items()}
-        if state == self._sent_state and numbers == {
-            variant: host_list.number for variant, host_list in self._sent.items()
-        }:
+        if state == self._sent_state and numbers == {variant: host_list.number for variant, host_list in self._sent.items()}:
             self._due = None
         else:
             self._due = dict(lists), state

@@ -132,13 +132,7 @@ def write_demand(demand: Demand, token: str) -> bytes:
 def write_grant(grant: Grant, token: str) -> bytes:
     """Return the datagram of a grant, under the host's token."""
     body = _GRANT_BODY.pack(
-        grant.slot_ns,
-        grant.lease_ms,
-        grant.first_slot,
-        grant.slots,
-        grant.demand_sent_at,
-        grant.demand_received_at,
-        grant.sent_at,
+        grant.slot_ns, grant.lease_ms, grant.first_slot, grant.slots, grant.demand_sent_at, grant.demand_received_at, grant.sent_at
     )
     entries = b"".join(
         _GRANTED.pack(slot.slot - grant.first_slot, slot.up1, slot.up2, int(slot.destination), slot.budget)
@@ -192,9 +186,7 @@ def read_grant(datagram: bytes, token: str) -> Grant:
         raise DatagramError("its slots have no length")
     if any(entry.slot - first_slot >= slots for entry in entries):
         raise DatagramError("it grants a slot that is not in its batch")
-    return Grant(
-        IPv4Address(host), sequence, term, slot_ns, lease_ms, first_slot, slots, asked_at, received_at, sent_at, entries
-    )
+    return Grant(IPv4Address(host), sequence, term, slot_ns, lease_ms, first_slot, slots, asked_at, received_at, sent_at, entries)
 
 
 def _write(kind: int, its: Demand | Grant, rest: bytes, token: str) -> bytes:

@@ -9,9 +9,7 @@ class Texts(NamedTuple):
     """Log lines, for agents by default; ``%s`` first is the name of the host, or in `rejected` the address of the claimant."""
 
     unanswering: str = "agent of %s at %s does not answer: cut off, another that connects takes its place"
-    silent: str = (
-        "agent of %s silent for %.0f s: cut off, its host keeps its path sets; check the agent and its network"
-    )
+    silent: str = "agent of %s silent for %.0f s: cut off, its host keeps its path sets; check the agent and its network"
     twice: str = "agent of %s connected twice: the connection from %s is cut"
     connected: str = "agent of %s connected from %s (%d connected)"
     disconnected: str = "agent of %s disconnected: its host keeps its path sets until the agent is back (%d connected)"

@@ -147,9 +147,7 @@ class TraceDesk:
         if tracer is None:
             raise UnableError("no agent of the source is connected: sopa agents --missing lists such hosts")
         if not tracer.traces:
-            raise UnableError(
-                "the source's agent sends no probes: it or its relay is of an older version, or it was told not to"
-            )
+            raise UnableError("the source's agent sends no probes: it or its relay is of an older version, or it was told not to")
         if src in self._running:
             raise UnableError(f"trace {self._running[src].number} of that host is running: a host has one at a time")
         if len(self._running) >= MAX_RUNNING:
@@ -213,10 +211,7 @@ class TraceDesk:
             return  # it was sent before the agent heard of the end
         outcomes, flow = answer.outcomes, answer.flow
         coming = Counter(outcome.place for outcome in outcomes)
-        if any(
-            place >= len(trace.found) or trace.found[place].sent + more > trace.asked.probes
-            for place, more in coming.items()
-        ):
+        if any(place >= len(trace.found) or trace.found[place].sent + more > trace.asked.probes for place, more in coming.items()):
             raise ValueError(f"it has more fates than probes of trace {answer.number}")
         if (flow is not None) != (answer.done and trace.asked.flow is not None and not answer.problem):
             raise ValueError(f"it says nothing of the flow of trace {answer.number}, or something without one")

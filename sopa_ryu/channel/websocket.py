@@ -94,19 +94,7 @@ class WebSocket:
         protocol: After its handshake.
     """
 
-    __slots__ = (
-        "_allowed",
-        "_binary",
-        "_free",
-        "_pace",
-        "_protocol",
-        "_raw",
-        "_since",
-        "_socket",
-        "_text",
-        "_unread",
-        "_writing",
-    )
+    __slots__ = ("_allowed", "_binary", "_free", "_pace", "_protocol", "_raw", "_since", "_socket", "_text", "_unread", "_writing")
 
     def __init__(self, socket: Any, protocol: ServerProtocol, pace: Pace) -> None:
         self._socket = socket
@@ -208,10 +196,7 @@ class WebSocket:
     def _wait(self, frames: int, full: bool) -> None:
         """Let others have their turn after much data, and wait after too many frames."""
         now = time.monotonic()
-        before, self._allowed = (
-            self._allowed,
-            min(float(self._pace.burst), self._allowed + (now - self._since) * self._pace.rate),
-        )
+        before, self._allowed = (self._allowed, min(float(self._pace.burst), self._allowed + (now - self._since) * self._pace.rate))
         self._since = now
         self._allowed -= frames
         if self._allowed < 0:

@@ -18,10 +18,7 @@ NOT_WITH = {
     POLICY: ("segments", "fr_threshold", "min_rtt_window", "flowlet_gap", "flowcell"),
     slots.POLICY: ("segments", "flowlet_gap", "flowcell"),
 }
-ONLY_WITH = {
-    POLICY: ("channels", "channel_kind", "mcs_patience", "mcs_without"),
-    slots.POLICY: ("arbiter",),
-}
+ONLY_WITH = {POLICY: ("channels", "channel_kind", "mcs_patience", "mcs_without"), slots.POLICY: ("arbiter",)}
 WHY_NOT = {
     POLICY: "which changes neither TCP's settings nor its bursts",
     slots.POLICY: "which limits bursts to its slots, and labels what does not wait for one round-robin",
@@ -107,9 +104,7 @@ def _reject_contradictions(policy: str) -> None:
         return explicit and context.params[name] != defaults[name]
 
     for name in filter(given, NOT_WITH.get(policy, ())):
-        raise click.UsageError(
-            f"{_option(name)} has no meaning with --policy {policy}, {WHY_NOT[policy]}: leave it out"
-        )
+        raise click.UsageError(f"{_option(name)} has no meaning with --policy {policy}, {WHY_NOT[policy]}: leave it out")
     for other, names in ONLY_WITH.items():
         for name in filter(given, names if other != policy else ()):
             raise click.UsageError(f"{_option(name)} needs --policy {other}")

@@ -226,9 +226,7 @@ def _silence(url: str, error: Exception) -> str:
         hint = "The controller does not use TLS there: write http:// instead of https://"
     elif "Server disconnected" in text or "reset by peer" in text or "EOF occurred" in text:
         hint = "If the controller uses TLS there, write https:// instead of http://"
-        if (
-            urlsplit(url).scheme == "https"
-        ):  # a server may reset the connection before its answer to the handshake is read
+        if urlsplit(url).scheme == "https":  # a server may reset the connection before its answer to the handshake is read
             hint = "If the controller does not use TLS there, write http:// instead of https://"
     return f"no answer from {url}: {text}. {hint}"
 
@@ -256,9 +254,7 @@ def _body(response: httpx.Response) -> Body:
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise NoAnswer(
-            f"{response.url.copy_with(query=None)} is not a SOPA controller's: the answer is not a JSON object"
-        )
+        raise NoAnswer(f"{response.url.copy_with(query=None)} is not a SOPA controller's: the answer is not a JSON object")
     return body
 
 
@@ -267,9 +263,7 @@ def _urls(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> 
     for value in given:
         try:
             parts = urlsplit(value)
-            right = (
-                parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-            )
+            right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
         except ValueError:
             right = False
         if not right:

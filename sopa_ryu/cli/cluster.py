@@ -77,6 +77,4 @@ def step_down(controller: Controller, as_json: bool) -> None:
     if as_json:
         print_json(body)
     else:
-        click.echo(
-            f"the leader of cluster {body['name']} has given up, term {body['term']}; sopa cluster shows who leads"
-        )
+        click.echo(f"the leader of cluster {body['name']} has given up, term {body['term']}; sopa cluster shows who leads")

@@ -54,9 +54,7 @@ def fail(text: str) -> NoReturn:
     raise click.ClickException(text)
 
 
-k_option = click.option(
-    "--k", type=FatTreeSize(), default=4, show_default=True, help="Ports of every switch: even, 2 to 128."
-)
+k_option = click.option("--k", type=FatTreeSize(), default=4, show_default=True, help="Ports of every switch: even, 2 to 128.")
 fabric_file_option = click.option(
     "--fabric",
     type=FabricFile(),

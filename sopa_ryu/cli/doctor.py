@@ -62,15 +62,11 @@ def doctor() -> None:
 @doctor.command("switch")
 @k_option
 @fabric_file_option
-@click.option(
-    "--db", "address", default=DATABASE, show_default=True, metavar="ADDRESS", help="Open vSwitch's database."
-)
+@click.option("--db", "address", default=DATABASE, show_default=True, metavar="ADDRESS", help="Open vSwitch's database.")
 @click.option("--bridge", multiple=True, metavar="NAME", help="Check this bridge only; may be repeated. Default: all.")
 @click.option("--cluster", is_flag=True, help="Several controllers share the fabric: the bridge has to name them all.")
 @option_of(AgentOptions, "carrier")
-def switch_command(
-    k: int, fabric: Clos | None, address: str, bridge: tuple[str, ...], cluster: bool, carrier: str
-) -> None:
+def switch_command(k: int, fabric: Clos | None, address: str, bridge: tuple[str, ...], cluster: bool, carrier: str) -> None:
     """Check the bridges of this switch as the controller does, its database, certificates and parsers."""
     tree = chosen_fabric(k, fabric)
     try:
@@ -199,9 +195,7 @@ def controller_command(controller: Controller, file: Path) -> None:
 
 @doctor.command("host")
 @click.option("--iface", "interface", required=True, metavar="IF", help="The interface to the fabric.")
-@click.option(
-    "--agent-token-file", "token", type=FILE, default=TOKEN_FILE, show_default=True, help="This host's token."
-)
+@click.option("--agent-token-file", "token", type=FILE, default=TOKEN_FILE, show_default=True, help="This host's token.")
 @click.option("--agent-env-file", "environment", type=FILE, default=ENVIRONMENT, show_default=True,
               help="The environment of sopa-agent@.service.")  # fmt: skip
 @with_controller
@@ -335,9 +329,7 @@ def check_probes(interface: str, others: bool) -> Finding:
 
     mend = "the agent's journal; sopa agents: is it of a version that probes? (--no-probes in agent.env otherwise)"
     try:
-        program = tc.attached(
-            socket.if_nametoindex(interface), handle=HANDLE, priority=PROBE_PRIORITY, point=Point.INGRESS
-        )
+        program = tc.attached(socket.if_nametoindex(interface), handle=HANDLE, priority=PROBE_PRIORITY, point=Point.INGRESS)
         if program is None:
             return Finding(False, "no program answers probes of other hosts", mend)
         seen = seen_by(program)

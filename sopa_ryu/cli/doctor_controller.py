@@ -88,9 +88,7 @@ def _check_user() -> Finding:
 def _check_address(host: str | None, file: Path) -> Finding:
     """Return whether REST listens where other machines reach it, at an address that this machine has."""
     if host in _LOOPBACK:
-        return Finding(
-            False, f"REST listens on {host or '127.0.0.1'}, where no other machine reaches it", f"wsapi_host in {file}"
-        )
+        return Finding(False, f"REST listens on {host or '127.0.0.1'}, where no other machine reaches it", f"wsapi_host in {file}")
     try:
         for family, kind, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
             with socket.socket(family, kind) as probe:

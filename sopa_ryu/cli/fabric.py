@@ -61,9 +61,7 @@ def check(file: Path, as_json: bool) -> None:
         found = read_file(file)
     except FabricFileError as error:
         if as_json:
-            click.echo(
-                json.dumps({"file": str(file), "problems": [problem._asdict() for problem in error.problems]}, indent=1)
-            )
+            click.echo(json.dumps({"file": str(file), "problems": [problem._asdict() for problem in error.problems]}, indent=1))
         else:
             click.echo(str(error), err=True)
         sys.exit(NOT_RIGHT)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from topologies.cabling import LINK_LEVELS
-from topologies.fabric_file import FabricFile
+from topologies.fabric_file import FabricDocument
 from topologies.fabric_summary import Summary
 from topologies.identity import Level, Switch
 
@@ -28,7 +28,7 @@ class Concern(NamedTuple):
     mend: str
 
 
-def concerns(file: FabricFile, summary: Summary) -> Iterator[Concern]:
+def concerns(file: FabricDocument, summary: Summary) -> Iterator[Concern]:
     """Yield what is wrong, and then what is seldom meant."""
     yield from _unreachable(file, summary)
     yield from _uplinks(file, summary)
@@ -40,7 +40,7 @@ def concerns(file: FabricFile, summary: Summary) -> Iterator[Concern]:
         yield Concern(False, file.lines["cores"], text, "cores: 0 is a leaf-spine fabric")
 
 
-def _unreachable(file: FabricFile, summary: Summary) -> Iterator[Concern]:
+def _unreachable(file: FabricDocument, summary: Summary) -> Iterator[Concern]:
     tree = file.fabric
     cut_off = list(summary.cut_off())
     for edge in cut_off[:SHOWN]:
@@ -56,7 +56,7 @@ def _unreachable(file: FabricFile, summary: Summary) -> Iterator[Concern]:
             yield Concern(True, _line(file, tree.switch(fewest.example[0])), text, mend)
 
 
-def _uplinks(file: FabricFile, summary: Summary) -> Iterator[Concern]:
+def _uplinks(file: FabricDocument, summary: Summary) -> Iterator[Concern]:
     tree = file.fabric
     if tree.aggregations == 1 and tree.pods * tree.edges > 1:
         text = "every edge switch has a single uplink: no failure leaves a path"
@@ -80,7 +80,7 @@ def _uplinks(file: FabricFile, summary: Summary) -> Iterator[Concern]:
             return
 
 
-def _rates(file: FabricFile, summary: Summary) -> Iterator[Concern]:
+def _rates(file: FabricDocument, summary: Summary) -> Iterator[Concern]:
     tree = file.fabric
     own = {tree.link_level(link): link for link, rate in summary.exceptions.items() if rate}
     for level in LINK_LEVELS:
@@ -95,7 +95,7 @@ def _rates(file: FabricFile, summary: Summary) -> Iterator[Concern]:
             yield Concern(False, line, text, f"give mbit.{level}")
 
 
-def _gateways(file: FabricFile) -> Iterator[Concern]:
+def _gateways(file: FabricDocument) -> Iterator[Concern]:
     tree = file.fabric
     racks = {(host.pod, host.edge) for host in tree.gateways}
     if len(racks) != 1:
@@ -105,7 +105,7 @@ def _gateways(file: FabricFile) -> Iterator[Concern]:
     yield Concern(False, file.lines["gateways"], text, "name gateways at two racks")
 
 
-def _line(file: FabricFile, switch: Switch) -> int:
+def _line(file: FabricDocument, switch: Switch) -> int:
     """Return the line of the first exception among the links above a switch."""
     lower = f"links.{file.fabric.name(switch)}-"
     return min((line for key, line in file.lines.items() if key.startswith(lower)), default=1)

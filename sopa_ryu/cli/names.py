@@ -75,9 +75,7 @@ def _tree(ctx: click.Context) -> Clos:
 def _ask(ctx: click.Context, path: str) -> Body | None:
     ca_file = ctx.params.get("ca_file")
     try:
-        controller = Controller(
-            ctx.params.get("url") or DEFAULT_URL, ca_file=ca_file and Path(ca_file), timeout=ANSWER_SECONDS
-        )
+        controller = Controller(ctx.params.get("url") or DEFAULT_URL, ca_file=ca_file and Path(ca_file), timeout=ANSWER_SECONDS)
         return controller.get(path)
     except (click.ClickException, ValueError):
         return None

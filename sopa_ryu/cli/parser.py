@@ -90,7 +90,7 @@ def status(interfaces: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({name: _object(state) for name, state in found.items()}, indent=1))
     else:
-        names = [seen.name.lower() for seen in edge_parser.Seen]
+        names = [seen.name.lower() for seen in edge_parser.Finding]
         table = new_table("interface", "mode", *names, right=tuple(names))
         for name, state in found.items():
             counts = [state.counters[seen] for seen in names] if state else [None] * len(names)

@@ -122,10 +122,7 @@ def protocol_of(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @click.argument("src", shell_complete=hosts)
 @click.argument("dst", shell_complete=hosts)
 @click.option(
-    "--packets",
-    type=click.IntRange(1, 10_000),
-    metavar="N",
-    help="Show the path of each of the first N packets of a flow.",
+    "--packets", type=click.IntRange(1, 10_000), metavar="N", help="Show the path of each of the first N packets of a flow."
 )
 @click.option("--protocol", metavar="P", callback=protocol_of,
               help="The flow's protocol: tcp, udp, icmp, or a number. TCP by default.")  # fmt: skip
@@ -167,13 +164,9 @@ def paths(
     """
     flow = {"protocol": protocol, "sport": sport, "dport": dport, "seed": seed}
     if packets is None and any(value is not None for value in flow.values()):
-        raise click.UsageError(
-            "--protocol, --sport, --dport and --seed describe the flow of --packets: give --packets too"
-        )
+        raise click.UsageError("--protocol, --sport, --dport and --seed describe the flow of --packets: give --packets too")
     body = controller.get("/paths", src=src, dst=dst, packets=packets, **flow)
-    title = (
-        f"{src} to {dst}: {body['kind']}, {len(body['candidates'])} of {body['total']} paths, version {body['version']}"
-    )
+    title = f"{src} to {dst}: {body['kind']}, {len(body['candidates'])} of {body['total']} paths, version {body['version']}"
     present(body, as_json, body["excluded"], partial(_packets if packets else _candidates, title))
 
 

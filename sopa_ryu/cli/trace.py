@@ -154,9 +154,7 @@ def _show(src: str, dst: str, body: Body) -> None:
         add(table, *cells, style=BAD if path["lost"] and path["lost"] == path["sent"] else None)
     show(table)
     click.echo("By difference:")
-    table = new_table(
-        "paths", "sent", "lost", "loss", *numbers[4:], "links", right=("paths", "loss", *numbers), wrap=("links",)
-    )
+    table = new_table("paths", "sent", "lost", "loss", *numbers[4:], "links", right=("paths", "loss", *numbers), wrap=("links",))
     for at, group in enumerate(body["links"]):
         delays = [_delay(group[name], added=at > 0) for name in ("min_us", "median_us", "p99_us")]
         loss = f"{group['loss']:.1%}" if group["loss"] else None
@@ -197,10 +195,7 @@ def _flow(controller: Controller, src: str, dst: str, protocol: int | None, as_j
     body = _followed(controller, {"src": source, "dst": destination, "flow": flow})
     its = body["flow"]
     if its is None:
-        click.echo(
-            f"Error: the agent has not said which way the flow takes: {body['problem'] or 'it was interrupted'}",
-            err=True,
-        )
+        click.echo(f"Error: the agent has not said which way the flow takes: {body['problem'] or 'it was interrupted'}", err=True)
         sys.exit(NO_ANSWER)
     real = None if its["labelled"] else _asked_here(controller, body)
     if as_json:
@@ -231,9 +226,7 @@ def _asked_here(controller: Controller, body: Body) -> list[str] | None:
 
 def _show_flow(title: str, body: Body, real: list[str] | None) -> None:
     its = body["flow"]
-    click.echo(
-        f"{title}: {body['kind']}, {'labelled' if its['labelled'] else 'hashed'}, version {body['version']}. {its['why']}."
-    )
+    click.echo(f"{title}: {body['kind']}, {'labelled' if its['labelled'] else 'hashed'}, version {body['version']}. {its['why']}.")
     if its["ways"]:
         table = new_table("way", "up", "share", "links", right=("way", "share"), wrap=("links",))
         for number, way in enumerate(its["ways"]):
@@ -250,9 +243,7 @@ def _show_flow(title: str, body: Body, real: list[str] | None) -> None:
         click.echo(f"Other flows between these hosts may take {len(its['others'])} other ways.")
     if real is not None:
         right = its["ways"] and real == its["ways"][0]["hops"]
-        click.echo(
-            f"Open vSwitch on this machine says {'the same' if right else 'otherwise: ' + ' '.join(real)} (ofproto/trace)."
-        )
+        click.echo(f"Open vSwitch on this machine says {'the same' if right else 'otherwise: ' + ' '.join(real)} (ofproto/trace).")
 
 
 # -- what Open vSwitch on this machine would do with a flow: its own answer (ofproto/trace), where it has the switches ---

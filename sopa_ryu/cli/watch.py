@@ -45,7 +45,7 @@ def watch(controller: Controller, last: int, as_json: bool) -> None:
       1   no answer when it was started
       2   wrong usage
     """
-    follow = Follower(controller, _print_json if as_json else _print_line, last)
+    follow = FeedFollower(controller, _print_json if as_json else _print_line, last)
     try:
         follow.look()
         while True:
@@ -56,7 +56,7 @@ def watch(controller: Controller, last: int, as_json: bool) -> None:
             click.echo()  # behind the terminal's ^C
 
 
-class Follower:
+class FeedFollower:
     """The events of a controller: compares each answer with the one before.
 
     Args:

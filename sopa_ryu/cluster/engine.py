@@ -158,10 +158,7 @@ class Engine:
                         revision = contents.revision
                         yield contents
             except HistoryGone:
-                LOG.warning(
-                    "the engine has no changes after revision %d, or went back behind it: all keys are read anew",
-                    revision,
-                )
+                LOG.warning("the engine has no changes after revision %d, or went back behind it: all keys are read anew", revision)
                 contents = self.read()
                 revision = contents.revision
                 yield contents
@@ -349,9 +346,7 @@ class Engine:
             password = access.password_file.read_text().partition("\n")[0]
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise EngineError(
-                f"the password cannot be read from {access.password_file}: {why}", Kind.REFUSED
-            ) from error
+            raise EngineError(f"the password cannot be read from {access.password_file}: {why}", Kind.REFUSED) from error
         try:
             self._token = self._post(node, gateway.sign_in(access.user, password), self._timeout)
         except EngineError as error:
@@ -553,9 +548,7 @@ class Patience:
         """Note how long a write took that was done."""
         self.seconds = min(max(FIRST_SECONDS, 2 * seconds), LAST_SECONDS)
 
-    def write(
-        self, engine: Engine, puts: Mapping[str, str], unless: Sequence[Condition], lease: int = 0
-    ) -> Written | None:
+    def write(self, engine: Engine, puts: Mapping[str, str], unless: Sequence[Condition], lease: int = 0) -> Written | None:
         """Write by `Engine.write`, and note how long that takes."""
         began = time.monotonic()
         try:

@@ -119,10 +119,7 @@ def error_of(status: int, message: str, code: int, otherwise: str) -> EngineErro
         return EngineError(text, Kind.MALFORMED, no_lease=True)
     if "authentication is not enabled" in message:
         return EngineError(text, Kind.REFUSED, no_users=True)
-    if any(
-        words in message
-        for words in ("invalid auth token", "revision of auth store is old", "revision in header is old")
-    ):
+    if any(words in message for words in ("invalid auth token", "revision of auth store is old", "revision in header is old")):
         return EngineError(text, Kind.REFUSED, sign_in=True)
     if code in (_DENIED, _UNAUTHENTICATED) or "permission denied" in message or "user name is empty" in message:
         return EngineError(text, Kind.REFUSED, sign_in=True)
@@ -229,11 +226,7 @@ class Request(NamedTuple, Generic[T]):
 
 def headers(token: str = "") -> dict[str, str]:
     """Return the headers of every request; ``token`` is what the answer to `sign_in` says."""
-    return {
-        "Content-Type": "application/json",
-        "Grpc-Metadata-hasleader": "true",
-        **({"Authorization": token} if token else {}),
-    }
+    return {"Content-Type": "application/json", "Grpc-Metadata-hasleader": "true", **({"Authorization": token} if token else {})}
 
 
 # -- requests -----------------------------------------------------------------------------------------------------------
@@ -254,11 +247,7 @@ def count(name: str) -> Request[int]:
 
 
 def transaction(
-    name: str,
-    puts: Mapping[str, str],
-    unless: Sequence[Condition] = (),
-    lease: int = 0,
-    deletes: Sequence[str] = (),
+    name: str, puts: Mapping[str, str], unless: Sequence[Condition] = (), lease: int = 0, deletes: Sequence[str] = ()
 ) -> Request[Written | None]:
     """Return the request for a write; None is the answer if a condition did not hold.
 

@@ -26,7 +26,7 @@ from sopa_ryu.cluster.candidacy import Candidacy
 from sopa_ryu.cluster.controller_side import ControllerSide
 from sopa_ryu.cluster.engine import LAST_SECONDS, Engine, Outage, Patience
 from sopa_ryu.cluster.gateway import Condition, EngineError, Kept, Kind
-from sopa_ryu.cluster.records import FORMAT, Charter, CommittedView, Drains, Leader, MemberRecord, Term
+from sopa_ryu.cluster.records import FORMAT, Charter, CommittedView, DrainsRecord, Leader, MemberRecord, Term
 from sopa_ryu.cluster.view import Identity, Mirror, Roll, difference
 from sopa_ryu.fabric.commitment import Proposal
 from sopa_ryu.fabric.coordinator import Coordinator
@@ -93,10 +93,7 @@ class Commits:
             self.read()
             self._view_at = self._mirror.modified("view")
         # without the second a write whose node has stopped, and goes on later, would come after this one
-        conditions = [
-            Condition("leader", created=self._candidacy.created),
-            Condition("view", modified=self._view_at),
-        ]
+        conditions = [Condition("leader", created=self._candidacy.created), Condition("view", modified=self._view_at)]
         self._view_at = None
         written = self._patience.write(self._engine, {"view": records.write(record)}, conditions)
         if written is None:
@@ -119,7 +116,7 @@ class Commits:
 
     def write_drains(self, names: Iterable[str]) -> None:
         """Keep the names of all drained elements in the engine; raises `EngineError`."""
-        record = Drains(self._candidacy.term, tuple(sorted(names)))
+        record = DrainsRecord(self._candidacy.term, tuple(sorted(names)))
         while self.is_named():
             conditions = [
                 Condition("leader", created=self._candidacy.created),
@@ -408,9 +405,7 @@ class Member:
                 self._forsake("it was asked to step down")
             elif own.is_cut_off(*self.roll.switches(self._hands.standing()[1]), now):
                 own.rest(now)
-                self._forsake(
-                    "another member has more than twice as many switches; check this machine's management network"
-                )
+                self._forsake("another member has more than twice as many switches; check this machine's management network")
             else:
                 self._commit()
             if own.term:
@@ -425,9 +420,7 @@ class Member:
             return
         self._follow()
         if key is not None and not key.lease:
-            LOG.error(
-                "cluster %s: the key leader is bound to no lease: it was changed by hand, and is deleted", self._cluster
-            )
+            LOG.error("cluster %s: the key leader is bound to no lease: it was changed by hand, and is deleted", self._cluster)
             self.engine.write({}, [Condition("leader", modified=key.modified)], deletes=["leader"])
             self._commits.read()
         elif key is None and self._enlistment.is_entered and own.may_campaign(now):
@@ -574,20 +567,11 @@ class Member:
 
     def _ill(self, work: str, error: EngineError) -> None:
         if self._outage.failed(work, error, self._clock()):
-            LOG.error(
-                "cluster %s: %s; switches and agents keep what they have, new versions and drains wait",
-                self._cluster,
-                error,
-            )
+            LOG.error("cluster %s: %s; switches and agents keep what they have, new versions and drains wait", self._cluster, error)
 
 
 def join(
-    settings: ClusterSettings,
-    directory: Path,
-    url: str,
-    core: Coordinator,
-    hands: ControllerSide,
-    carrier: Carrier,
+    settings: ClusterSettings, directory: Path, url: str, core: Coordinator, hands: ControllerSide, carrier: Carrier
 ) -> Member:
     """Return this controller's membership, whose green threads are still to be started."""
     elsewhere = not all(is_loopback(node.host) for node in address_of(settings).endpoints)

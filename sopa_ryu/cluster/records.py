@@ -65,7 +65,7 @@ class CommittedView(Struct, frozen=True):
             raise RecordError(f"the key {VIEW} names what the fabric does not have: {error}; {_mend(VIEW)}") from error
 
 
-class Drains(Struct, frozen=True):
+class DrainsRecord(Struct, frozen=True):
     """The links and switches that operators have drained, and the term in which they were written."""
 
     term: Number
@@ -115,15 +115,9 @@ class RelayRecord(Struct, frozen=True):
     waiting: Number
 
 
-Record = Charter | Term | Leader | CommittedView | Drains | MemberRecord | RelayRecord
+Record = Charter | Term | Leader | CommittedView | DrainsRecord | MemberRecord | RelayRecord
 
-_SINGLE: dict[str, type[Record]] = {
-    CHARTER: Charter,
-    TERM: Term,
-    LEADER: Leader,
-    VIEW: CommittedView,
-    DRAINS: Drains,
-}
+_SINGLE: dict[str, type[Record]] = {CHARTER: Charter, TERM: Term, LEADER: Leader, VIEW: CommittedView, DRAINS: DrainsRecord}
 _MANY: dict[str, type[Record]] = {MEMBERS: MemberRecord, RELAYS: RelayRecord}
 _DECODERS = {kind: decoder(kind) for kind in (*_SINGLE.values(), *_MANY.values())}
 _MENDS = {
@@ -184,9 +178,7 @@ def read(key: str, value: str) -> Record:
     """
     kind = kind_of(key)
     if kind is None:
-        raise RecordError(
-            f"the key {key} is none of SOPA's: delete it, or give other programs another name than the cluster's"
-        )
+        raise RecordError(f"the key {key} is none of SOPA's: delete it, or give other programs another name than the cluster's")
     try:
         record: Record = decode(_DECODERS[kind], value)
         if isinstance(record, MemberRecord | RelayRecord) and not key.endswith(f"/{record.name}"):

@@ -108,9 +108,9 @@ class Mirror:
         return self._one(records.VIEW, records.CommittedView)
 
     @property
-    def drains(self) -> records.Drains | None:
+    def drains(self) -> records.DrainsRecord | None:
         """The drains."""
-        return self._one(records.DRAINS, records.Drains)
+        return self._one(records.DRAINS, records.DrainsRecord)
 
     @property
     def members(self) -> dict[str, records.MemberRecord]:
@@ -224,12 +224,7 @@ class Roll:
         mirror = self._mirror
         version = mirror.view.version if mirror.view is not None else 0
         members = [
-            {
-                **_described(member),
-                "role": member.role,
-                "lag": max(0, version - member.version),
-                "switches": member.switches,
-            }
+            {**_described(member), "role": member.role, "lag": max(0, version - member.version), "switches": member.switches}
             for member in mirror.members.values()
         ]
         away = [

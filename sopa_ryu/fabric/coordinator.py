@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from sopa_ryu.fabric.commitment import Proposal
 from sopa_ryu.fabric.effects import Effects
-from sopa_ryu.fabric.messages import Answer, Connection, Heard, InstalledState, Message, Refusal, Request
+from sopa_ryu.fabric.messages import Answer, Heard, InstalledState, Message, Refusal, Request, SwitchConnection
 from sopa_ryu.fabric.state import Change, FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_session import SwitchSession
@@ -58,19 +58,19 @@ class Coordinator:
 
     # -- observations of switches -------------------------------------------------------------------------------------
 
-    def switch_connected(self, connection: Connection, now: float) -> Effects:
+    def switch_connected(self, connection: SwitchConnection, now: float) -> Effects:
         """A datapath has finished its handshake."""
         effects = Effects()
         self.switches.connected(connection, now, effects)
         return self._follow(effects, now)
 
-    def switch_disconnected(self, connection: Connection, now: float) -> Effects:
+    def switch_disconnected(self, connection: SwitchConnection, now: float) -> Effects:
         """A datapath's connection is gone."""
         effects = Effects(visible=True)
         self.switches.disconnected(connection, now, effects)
         return self._follow(effects, now)
 
-    def port_status(self, connection: Connection, port: int, trouble: Reason | None, now: float) -> Effects:
+    def port_status(self, connection: SwitchConnection, port: int, trouble: Reason | None, now: float) -> Effects:
         """A switch reports that a port carries nothing, and why, or with None that it does."""
         session = self.switches.session(connection)
         if session is None:
@@ -94,7 +94,7 @@ class Coordinator:
         self.state.gateway_answers(gateway, does, now)
         return self._follow(Effects(), now)
 
-    def answered(self, connection: Connection, request: Request, answer: Answer, now: float) -> Effects:
+    def answered(self, connection: SwitchConnection, request: Request, answer: Answer, now: float) -> Effects:
         """A switch has answered a request."""
         effects = Effects()
         session = self.switches.session(connection)
@@ -110,7 +110,7 @@ class Coordinator:
         self.switches.installed(session, found, effects)
         return self._follow(effects, now)
 
-    def refused(self, connection: Connection, request: Request | None, refusal: Refusal, now: float) -> Effects:
+    def refused(self, connection: SwitchConnection, request: Request | None, refusal: Refusal, now: float) -> Effects:
         """A switch has sent an error message."""
         effects = Effects()
         session = self.switches.session(connection)
@@ -118,7 +118,7 @@ class Coordinator:
             self.switches.refused(session, request, refusal, now, effects)
         return self._follow(effects, now)
 
-    def probe_heard(self, connection: Connection, port: int, probe: Heard, now: float) -> Effects:
+    def probe_heard(self, connection: SwitchConnection, port: int, probe: Heard, now: float) -> Effects:
         """An LLDP frame has arrived at a switch's port."""
         effects = Effects()
         session = self.switches.session(connection)
@@ -164,11 +164,7 @@ class Coordinator:
 
     def acknowledged(self, version: int, now: float) -> list[Change]:
         """Every connected agent has a version in force; return the changes that are acknowledged by that."""
-        changes = [
-            each
-            for each in self.state.changes
-            if each.version <= version and each.agents and each.acknowledged_ms is None
-        ]
+        changes = [each for each in self.state.changes if each.version <= version and each.agents and each.acknowledged_ms is None]
         for change in changes:
             change.acknowledged_ms = change.milliseconds(now)
             LOG.info("version %d: in force at all agents after %.1f ms", change.version, change.acknowledged_ms)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sopa_ryu.fabric.messages import Connection
+from sopa_ryu.fabric.messages import SwitchConnection
 from sopa_ryu.fabric.state import Change
 from sopa_ryu.fabric.switch_session import SwitchSession
 
@@ -26,7 +26,7 @@ class Effects:
 
     due: dict[SwitchSession, None] = field(default_factory=dict)
     begun: list[SwitchSession] = field(default_factory=list)
-    close: list[Connection] = field(default_factory=list)
+    close: list[SwitchConnection] = field(default_factory=list)
     admitted: list[SwitchSession] = field(default_factory=list)
     tell_agents: bool = False
     visible: bool = False

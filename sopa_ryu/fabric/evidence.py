@@ -133,11 +133,7 @@ class Management:
 
     def report(self) -> dict[str, object]:
         """Return ``management`` of ``GET /sopa/v1/fabric``."""
-        return {
-            "fault": self.in_grace,
-            "detail": self._detail,
-            **{f"{kind}_faults": n for kind, n in self.faults.items()},
-        }
+        return {"fault": self.in_grace, "detail": self._detail, **{f"{kind}_faults": n for kind, n in self.faults.items()}}
 
 
 class Evidence:
@@ -227,9 +223,7 @@ class Evidence:
 
     def believe(self, failures: Failures) -> None:
         """Note what the controller says that installs the rules: a switch that it does not exclude has them."""
-        for switch in [
-            switch for switch in self.out if switch in self.heard and self._tree.name(switch) not in failures
-        ]:
+        for switch in [switch for switch in self.out if switch in self.heard and self._tree.name(switch) not in failures]:
             self.confirmed(switch)
 
     def relies_on(self, switch: Switch) -> bool:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from sopa_ryu.fabric.messages import Connection
+from sopa_ryu.fabric.messages import SwitchConnection
 from sopa_ryu.fabric.pacing import Pacer
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_session import ANOTHER_MASTER, AnotherMasterError, Phase, SwitchSession
+from sopa_ryu.fabric.switch_session import ANOTHER_MASTER, AnotherMasterError, SwitchPhase, SwitchSession
 from topologies import Switch
 
 LOG = logging.getLogger("sopa")
@@ -21,7 +21,7 @@ _NUMBERS = 1 << 64
 ROLE_CHECK_SECONDS = 5.0
 ROLE_CHECKS_PER_SECOND = 200
 """A round of a large fabric takes as long as it takes at this rate: one switch with another master has all others asked."""
-MASTERED = frozenset({Phase.READING, Phase.WAITING, Phase.INSTALLING, Phase.IN_FORCE, Phase.UPDATING})
+MASTERED = frozenset({SwitchPhase.READING, SwitchPhase.WAITING, SwitchPhase.INSTALLING, SwitchPhase.IN_FORCE, SwitchPhase.UPDATING})
 """Phases of a switch whose master this controller is, as far as it knows."""
 
 
@@ -70,7 +70,7 @@ class Mastership:
     def __init__(self, state: FabricState, sessions: Mapping[Switch, SwitchSession], generation: Generation) -> None:
         self.state = state
         self.generation = generation
-        self.mastered_elsewhere: dict[Switch, Connection] = {}
+        self.mastered_elsewhere: dict[Switch, SwitchConnection] = {}
         self._sessions = sessions
         self._others_asked: set[Switch] = set()
         self._role_checks = Pacer[Switch](ROLE_CHECK_SECONDS)
@@ -78,16 +78,14 @@ class Mastership:
     @property
     def is_deposed(self) -> bool:
         """Whether another controller is the master of more switches than this one."""
-        mastered = (
-            sum(session.phase in MASTERED for session in self._sessions.values()) if self.mastered_elsewhere else 0
-        )
+        mastered = sum(session.phase in MASTERED for session in self._sessions.values()) if self.mastered_elsewhere else 0
         return len(self.mastered_elsewhere) > mastered
 
     def begin(self, switch: Switch) -> None:
         """Forget whose a switch was: it has connected anew."""
         self.mastered_elsewhere.pop(switch, None)
 
-    def leave(self, connection: Connection) -> list[Switch]:
+    def leave(self, connection: SwitchConnection) -> list[Switch]:
         """Forget a closed connection; return its switches whose master was another controller."""
         switches = [switch for switch, known_by in self.mastered_elsewhere.items() if known_by is connection]
         for switch in switches:
@@ -128,7 +126,7 @@ class Mastership:
 
     def ask_others(self, but: SwitchSession) -> list[SwitchSession]:
         """Have the other switches asked for this controller's role there; return them."""
-        others = [other for other in self._sessions.values() if other is not but and other.phase is Phase.IN_FORCE]
+        others = [other for other in self._sessions.values() if other is not but and other.phase is SwitchPhase.IN_FORCE]
         for other in others:
             other.check_role()
         return others
@@ -137,7 +135,7 @@ class Mastership:
         """Return the switch that has to be asked for this controller's role there now, if there is one."""
         self._role_checks.interval = max(ROLE_CHECK_SECONDS, len(self._sessions) / ROLE_CHECKS_PER_SECOND)
         switch = self._role_checks.due(self._sessions.keys(), now)
-        if switch is None or self._sessions[switch].phase is not Phase.IN_FORCE:
+        if switch is None or self._sessions[switch].phase is not SwitchPhase.IN_FORCE:
             return None
         self._sessions[switch].check_role()
         return self._sessions[switch]

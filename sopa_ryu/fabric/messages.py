@@ -14,7 +14,7 @@ from flowrules.model import Does, Field, Flow, Group
 from topologies.failures import Reason
 
 
-class Connection(Protocol):
+class SwitchConnection(Protocol):
     """A switch's OpenFlow channel, as far as the core looks at it."""
 
     @property

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Hashable, Iterator
 from itertools import count, islice
 from typing import Generic, TypeVar
 
-from sopa_ryu.fabric.switch_session import Phase, SwitchSession
+from sopa_ryu.fabric.switch_session import SwitchPhase, SwitchSession
 
 Thing = TypeVar("Thing", bound=Hashable)
 AT_ONCE = 64
 """Switches that are claimed, read or given their rules at the same time: some 200 messages each at k=48."""
-_IN_TURN = frozenset({Phase.CLAIMING, Phase.READING, Phase.WAITING, Phase.INSTALLING})
+_IN_TURN = frozenset({SwitchPhase.CLAIMING, SwitchPhase.READING, SwitchPhase.WAITING, SwitchPhase.INSTALLING})
 
 
 class Pacer(Generic[Thing]):
@@ -82,7 +82,7 @@ class Admission:
     """The turns of the switches that have connected, in the order in which they have asked for one.
 
     Args:
-        has_to_wait: Whether a session in `Phase.WAITING` cannot get its rules yet: it gives its turn to others meanwhile.
+        has_to_wait: Whether a session in `SwitchPhase.WAITING` cannot get its rules yet: it gives its turn to others meanwhile.
     """
 
     def __init__(self, has_to_wait: Callable[[SwitchSession], bool]) -> None:
@@ -111,6 +111,6 @@ class Admission:
         return begun
 
     def _needs_turn(self, session: SwitchSession) -> bool:
-        if session.phase is Phase.WAITING:
+        if session.phase is SwitchPhase.WAITING:
             return not self._has_to_wait(session)
         return session.phase in _IN_TURN

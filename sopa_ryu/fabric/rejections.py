@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from sopa_ryu.fabric.messages import Connection
+from sopa_ryu.fabric.messages import SwitchConnection
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_session import SwitchSession
 from topologies import Switch, TopologyError
@@ -41,22 +41,20 @@ class Rejections:
         self.bind_certificates = bind_certificates
         self.misnamed = 0
         self.fabric_file: Path | None = None
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, SwitchConnection] = {}
 
-    def is_rejected(self, connection: Connection) -> bool:
+    def is_rejected(self, connection: SwitchConnection) -> bool:
         """Tell whether it is this connection of its datapath id that is not used."""
         return self._connections.get(connection.dpid) is connection
 
-    def identify(self, connection: Connection) -> Switch | None:
+    def identify(self, connection: SwitchConnection) -> Switch | None:
         """Return the switch of the fabric that a connection is of, or reject it."""
         ports = connection.ports()
         try:
             switch = self.tree.switch_by_dpid(connection.dpid)
         except TopologyError as error:
             file = self.fabric_file
-            self.reject(
-                connection, str(error) if file is None else f"{error} ({file}): correct the file, or the bridge's id"
-            )
+            self.reject(connection, str(error) if file is None else f"{error} ({file}): correct the file, or the bridge's id")
             return None
         if self.bind_certificates and (mismatch := self._mismatch(connection, switch)):
             self.misnamed += 1
@@ -78,7 +76,7 @@ class Rejections:
             "says what mends it; or correct the file, an absent link's port may be missing, and restart the controller"
         )
 
-    def _mismatch(self, connection: Connection, switch: Switch) -> str:
+    def _mismatch(self, connection: SwitchConnection, switch: Switch) -> str:
         """Tell what is wrong with the certificate of a connection; nothing if it is the switch's."""
         name, dpid = self.tree.name(switch), f"{connection.dpid:016x}"
         names = connection.certified_names()
@@ -89,14 +87,14 @@ class Rejections:
             return f"{name} has shown a certificate for {shown:.80}: it needs one for {name} or {dpid}"
         return ""
 
-    def reject(self, connection: Connection, reason: str) -> None:
+    def reject(self, connection: SwitchConnection, reason: str) -> None:
         """Note that a connection is not used, and log it unless it is known."""
         if self.state.rejected.get(connection.dpid) != reason:
             LOG.error("switch at %s ignored: %s", connection.address, reason)
         self.state.reject(connection.dpid, reason)
         self._connections[connection.dpid] = connection
 
-    def clear(self, connection: Connection) -> None:
+    def clear(self, connection: SwitchConnection) -> None:
         """Forget a connection that is gone, or has mended."""
         if self.is_rejected(connection):
             del self._connections[connection.dpid], self.state.rejected[connection.dpid]
@@ -123,7 +121,7 @@ class Contest(NamedTuple):
     """A newer connection that waits until the older one, a session's, has answered or has not."""
 
     session: SwitchSession
-    newer: Connection
+    newer: SwitchConnection
     deadline: float
 
 
@@ -144,17 +142,17 @@ class Contests:
         """When the next one is decided at the latest, in monotonic seconds."""
         return min((contest.deadline for contest in self._waiting), default=float("inf"))
 
-    def begin(self, session: SwitchSession, newer: Connection, now: float) -> None:
+    def begin(self, session: SwitchSession, newer: SwitchConnection, now: float) -> None:
         """Have a session asked whether it lives."""
         if all(contest.newer is not newer for contest in self._waiting):
             self._waiting.append(Contest(session, newer, now + ALIVE_SECONDS))
             session.ask_alive()
 
-    def leave(self, newer: Connection) -> None:
+    def leave(self, newer: SwitchConnection) -> None:
         """Forget a connection that is gone."""
         self._waiting = [contest for contest in self._waiting if contest.newer is not newer]
 
-    def lives(self, session: SwitchSession, now: float) -> list[Connection]:
+    def lives(self, session: SwitchSession, now: float) -> list[SwitchConnection]:
         """Take the answer of a session; return the newer connections, which have to be closed."""
         taken = self._take(lambda contest: contest.session is session)
         for newer in taken:
@@ -171,7 +169,7 @@ class Contests:
                 )
         return taken
 
-    def succeed(self, session: SwitchSession) -> list[Connection]:
+    def succeed(self, session: SwitchSession) -> list[SwitchConnection]:
         """Return the newer connections, the first of which takes the place of a session that is gone."""
         taken = self._take(lambda contest: contest.session is session)
         if taken:
@@ -188,7 +186,7 @@ class Contests:
         """Return the sessions that have not answered in time."""
         return list(dict.fromkeys(contest.session for contest in self._waiting if contest.deadline <= now))
 
-    def _take(self, wanted: Callable[[Contest], bool]) -> list[Connection]:
+    def _take(self, wanted: Callable[[Contest], bool]) -> list[SwitchConnection]:
         taken = [contest.newer for contest in self._waiting if wanted(contest)]
         self._waiting = [contest for contest in self._waiting if not wanted(contest)]
         return taken

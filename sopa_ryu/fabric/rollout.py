@@ -13,7 +13,7 @@ from flowrules.model import SwitchRules
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.messages import Message
 from sopa_ryu.fabric.state import Change, FabricState
-from sopa_ryu.fabric.switch_session import ADMITTING, Phase, SwitchSession
+from sopa_ryu.fabric.switch_session import ADMITTING, SwitchPhase, SwitchSession
 from sopa_ryu.fabric.view import VersionTracker
 from topologies import Host, Switch
 
@@ -26,9 +26,7 @@ class Rollout:
         no_label: Hosts that may not choose paths.
     """
 
-    def __init__(
-        self, state: FabricState, sessions: Mapping[Switch, SwitchSession], no_label: Collection[Host]
-    ) -> None:
+    def __init__(self, state: FabricState, sessions: Mapping[Switch, SwitchSession], no_label: Collection[Host]) -> None:
         self.state = state
         self._sessions = sessions
         self._no_label = no_label
@@ -76,14 +74,14 @@ class Rollout:
         """Return the messages that bring a switch to its rules; nothing if there are none or it has to wait."""
         state = self.state
         match session.phase:
-            case Phase.WAITING if not self.has_to_wait(session):
-                session.phase = Phase.INSTALLING
+            case SwitchPhase.WAITING if not self.has_to_wait(session):
+                session.phase = SwitchPhase.INSTALLING
                 state.known_rules.sent(session.switch, state.failures)
                 return session.install(self.wanted(session.switch), state.version)
-            case Phase.IN_FORCE if session.is_to_mend:
+            case SwitchPhase.IN_FORCE if session.is_to_mend:
                 state.known_rules.sent(session.switch, state.failures)
                 return session.mend(self.wanted(session.switch), state.version)
-            case Phase.IN_FORCE if session.version != state.version:
+            case SwitchPhase.IN_FORCE if session.version != state.version:
                 messages = session.update(self.wanted(session.switch), state.version)
                 state.known_rules.sent(session.switch, state.failures)
                 if not messages:
@@ -94,7 +92,7 @@ class Rollout:
 
     def confirmed(self, session: SwitchSession) -> None:
         """Note that a switch has confirmed the rules that it was sent."""
-        session.phase = Phase.IN_FORCE
+        session.phase = SwitchPhase.IN_FORCE
         self.state.known_rules.confirmed(session.switch)
         self._tracker.reached(session.switch, session.version)
 

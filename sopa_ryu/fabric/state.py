@@ -241,9 +241,7 @@ class FabricState:
         failures = Failures(self.tree, reasons)
         unfollowed = list(self.known_rules.unfollowed(self._is_confirmed_or_out, failures))
         if unfollowed:
-            failures = Failures(
-                self.tree, dict.fromkeys(map(self.tree.name, unfollowed), Reason.NO_CHANNEL) | dict(failures)
-            )
+            failures = Failures(self.tree, dict.fromkeys(map(self.tree.name, unfollowed), Reason.NO_CHANNEL) | dict(failures))
         return failures
 
     def _adopt(self, version: int, failures: Failures, observed: float) -> bool:
@@ -326,9 +324,7 @@ class FabricState:
             if element not in observed:
                 self._held[element] = reason, self.damping.back(element, now)
         self._held = {
-            element: (reason, until)
-            for element, (reason, until) in self._held.items()
-            if until > now and element not in observed
+            element: (reason, until) for element, (reason, until) in self._held.items() if until > now and element not in observed
         }
         self._observed = observed
         self.damping.forget_old(now)
@@ -384,11 +380,7 @@ class FabricState:
     def gateways(self) -> list[dict[str, Any]]:
         """Return the hosts that lead out of the fabric, and why no packet may go to one."""
         return [
-            {
-                "name": self.tree.name(gateway),
-                "address": str(self.tree.ip(gateway)),
-                "away": away(self.failures, gateway),
-            }
+            {"name": self.tree.name(gateway), "address": str(self.tree.ip(gateway)), "away": away(self.failures, gateway)}
             for gateway in self.tree.gateways
         ]
 

@@ -19,7 +19,7 @@ LOST_SIGHT = 3
 """Evaluations without a suspect before it is said to be good again."""
 
 
-class Policy(StrEnum):
+class SuspectPolicy(StrEnum):
     """What happens to a suspect."""
 
     WARN = "warn"
@@ -72,7 +72,7 @@ class Decision(NamedTuple):
 class Caretaker:
     """Follows what the estimator says."""
 
-    def __init__(self, tree: Clos, policy: Policy) -> None:
+    def __init__(self, tree: Clos, policy: SuspectPolicy) -> None:
         self.tree, self.policy = tree, policy
         self.taken = 0
         self._known: dict[tuple[str, bool | None], _Known] = {}
@@ -123,13 +123,11 @@ class Caretaker:
             if known.seen < CONFIRMED or known.missed >= LOST_SIGHT:
                 del self._known[key]
                 if known.told and not known.is_drained:
-                    lines.append(
-                        Line(False, f"link {known.suspect.name} loses no more packets {known.suspect.direction}")
-                    )
+                    lines.append(Line(False, f"link {known.suspect.name} loses no more packets {known.suspect.direction}"))
 
     def _refusal(self, suspect: Suspected, failures: Failures) -> str | None:
         """Return why a suspect is not taken out of use; None if it is."""
-        if self.policy is Policy.WARN:
+        if self.policy is SuspectPolicy.WARN:
             return "it stays in use (--sopa-suspect warn)"
         if suspect.confidence < SURE:
             return f"it stays in use, below a certainty of {SURE:.0%}"

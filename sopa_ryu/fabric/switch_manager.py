@@ -16,7 +16,6 @@ from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
     Answer,
-    Connection,
     DeleteFlow,
     DeleteGroup,
     EchoRequest,
@@ -26,13 +25,14 @@ from sopa_ryu.fabric.messages import (
     ModifyGroup,
     Refusal,
     Request,
+    SwitchConnection,
 )
 from sopa_ryu.fabric.pacing import Admission, Deadlines
 from sopa_ryu.fabric.rejections import Contests, Rejections
 from sopa_ryu.fabric.rollout import Rollout
 from sopa_ryu.fabric.rule_changes import Sent
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_session import AnotherMasterError, Phase, SwitchError, SwitchSession
+from sopa_ryu.fabric.switch_session import AnotherMasterError, SwitchError, SwitchPhase, SwitchSession
 from topologies import Host, Reason, Switch, TopologyError
 
 LOG = logging.getLogger("sopa")
@@ -71,7 +71,7 @@ class SwitchManager:
         self._admission = Admission(self.rollout.has_to_wait)
         self._deadlines = Deadlines()
 
-    def session(self, connection: Connection) -> SwitchSession | None:
+    def session(self, connection: SwitchConnection) -> SwitchSession | None:
         """Return the session of a connection, or None if it is no admitted switch's."""
         try:
             session = self.sessions.get(self.tree.switch_by_dpid(connection.dpid))
@@ -81,13 +81,11 @@ class SwitchManager:
 
     def since(self) -> Mapping[Switch, float]:
         """Return the switches that have confirmed their rules, each with when it connected, in monotonic seconds."""
-        return {
-            switch: self.sessions[switch].connected_at for switch in self.state.connected if switch in self.sessions
-        }
+        return {switch: self.sessions[switch].connected_at for switch in self.state.connected if switch in self.sessions}
 
     # -- observations -------------------------------------------------------------------------------------------------
 
-    def connected(self, connection: Connection, now: float, effects: Effects) -> None:
+    def connected(self, connection: SwitchConnection, now: float, effects: Effects) -> None:
         """Admit a switch that has finished its handshake, unless it is rejected or its datapath id has a connection already."""
         switch = self.rejections.identify(connection)
         if switch is None:
@@ -99,7 +97,7 @@ class SwitchManager:
             return
         self._begin(connection, switch, now, effects)
 
-    def _begin(self, connection: Connection, switch: Switch, now: float, effects: Effects) -> None:
+    def _begin(self, connection: SwitchConnection, switch: Switch, now: float, effects: Effects) -> None:
         """Begin the session of a connection; one that the switch still has ends."""
         self.rejections.forget(connection.dpid)
         self.mastership.begin(switch)
@@ -115,7 +113,7 @@ class SwitchManager:
         effects.begun.append(session)
         effects.visible = True
 
-    def disconnected(self, connection: Connection, now: float, effects: Effects) -> None:
+    def disconnected(self, connection: SwitchConnection, now: float, effects: Effects) -> None:
         """Drop the session of a connection that is gone, unless a newer one takes its place."""
         self.rejections.clear(connection)
         self.contests.leave(connection)
@@ -171,17 +169,15 @@ class SwitchManager:
                 return
             if isinstance(request, GenerationRequest):
                 self._weigh(session, now, effects)
-            elif before is Phase.READING:
+            elif before is SwitchPhase.READING:
                 self._look_at_rules(session, now)
-            elif before in (Phase.INSTALLING, Phase.UPDATING) and session.rules is not None:
+            elif before in (SwitchPhase.INSTALLING, SwitchPhase.UPDATING) and session.rules is not None:
                 self._confirmed_by(session, before, now, effects)
         except SwitchError as error:
             self._failed(session, error, now, effects)
         effects.due[session] = None
 
-    def refused(
-        self, session: SwitchSession, request: Request | None, refusal: Refusal, now: float, effects: Effects
-    ) -> None:
+    def refused(self, session: SwitchSession, request: Request | None, refusal: Refusal, now: float, effects: Effects) -> None:
         """Take a switch's error message; ``request`` is None if it answers a flow-mod or group-mod."""
         LOG.error("switch %s refused a message: %s", session.name, refusal.text)
         if refusal.is_slave and self.leads and self.state.commitment is not None:
@@ -189,7 +185,7 @@ class SwitchManager:
         try:
             session.refused(request, refusal)
         except SwitchError as error:
-            if session.phase is not Phase.IN_FORCE:  # there it refused a role check only
+            if session.phase is not SwitchPhase.IN_FORCE:  # there it refused a role check only
                 self._failed(session, error, now, effects)
         effects.due[session] = None
 
@@ -224,7 +220,7 @@ class SwitchManager:
 
     def settled(self, effects: Effects) -> None:
         """Go on with the switches that wait until it is known what has failed."""
-        effects.due |= dict.fromkeys(session for session in self.sessions.values() if session.phase is Phase.WAITING)
+        effects.due |= dict.fromkeys(session for session in self.sessions.values() if session.phase is SwitchPhase.WAITING)
 
     def follow(self, since: int, effects: Effects) -> None:
         """Bring every switch from a version to the fabric's present one, independently of each other."""
@@ -274,15 +270,15 @@ class SwitchManager:
 
     def _next(self, session: SwitchSession) -> list[Message]:
         match session.phase:
-            case Phase.CLAIMING if not session.knows_generation:
+            case SwitchPhase.CLAIMING if not session.knows_generation:
                 return session.ask_generation()
-            case Phase.CLAIMING if not self.leads:
+            case SwitchPhase.CLAIMING if not self.leads:
                 return session.stand_by(self.generation.number)
-            case Phase.CLAIMING:
+            case SwitchPhase.CLAIMING:
                 return session.claim(self.generation.number)
-            case Phase.READING:
+            case SwitchPhase.READING:
                 return session.read()
-            case Phase.IN_FORCE if not self.rollout.is_behind(session):
+            case SwitchPhase.IN_FORCE if not self.rollout.is_behind(session):
                 return session.role_check()
         return self.rollout.next(session)
 
@@ -306,15 +302,15 @@ class SwitchManager:
 
     def _look_at_rules(self, session: SwitchSession, now: float) -> None:
         """Note what the entries that were read say of the switch, and of an earlier controller."""
-        if session.phase is Phase.WAITING:
+        if session.phase is SwitchPhase.WAITING:
             if session.has_no_rules and self.state.evidence.relies_on(session.switch):
                 self.state.switch_refuses(session.switch, now)
             elif not session.has_no_rules:
                 self.state.evidence.operating = True
 
-    def _confirmed_by(self, session: SwitchSession, before: Phase, now: float, effects: Effects) -> None:
+    def _confirmed_by(self, session: SwitchSession, before: SwitchPhase, now: float, effects: Effects) -> None:
         self.rollout.confirmed(session)
-        if before is Phase.UPDATING:
+        if before is SwitchPhase.UPDATING:
             LOG.debug("switch %s has confirmed the rules of version %d", session.name, session.version)
             return
         self.rejections.clear(session.connection)
@@ -349,12 +345,12 @@ class SwitchManager:
         if isinstance(error, AnotherMasterError):
             session.taken()
             self.mastership.mastered_elsewhere[session.switch] = session.connection
-            if was is Phase.IN_FORCE:
+            if was is SwitchPhase.IN_FORCE:
                 del self.sessions[session.switch]
                 effects.due |= dict.fromkeys(self.mastership.ask_others(session))
             self.state.switch_taken(session.switch)
             return
-        if was is Phase.UPDATING:
+        if was is SwitchPhase.UPDATING:
             LOG.error(
                 "switch %s has not confirmed the rules of version %d: its paths are excluded until it has; %s",
                 session.name,

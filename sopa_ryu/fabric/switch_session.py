@@ -2,11 +2,11 @@
 
 A connected switch goes down this list; after a refusal or a silence it backs off and begins again:
 
-1. `Phase.CLAIMING`: this controller asks which generation id the switch knows, and then to be its master.
-2. `Phase.READING`: its flow entries and groups are read.
-3. `Phase.WAITING`: it has rules of an earlier controller, which stay until it is known what has failed.
-4. `Phase.INSTALLING`: what differs from its rules is changed, and a barrier confirms it.
-5. `Phase.IN_FORCE`: it has its rules; `Phase.UPDATING` leads from one version's rules to the next one's.
+1. `SwitchPhase.CLAIMING`: this controller asks which generation id the switch knows, and then to be its master.
+2. `SwitchPhase.READING`: its flow entries and groups are read.
+3. `SwitchPhase.WAITING`: it has rules of an earlier controller, which stay until it is known what has failed.
+4. `SwitchPhase.INSTALLING`: what differs from its rules is changed, and a barrier confirms it.
+5. `SwitchPhase.IN_FORCE`: it has its rules; `SwitchPhase.UPDATING` leads from one version's rules to the next one's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from flowrules.model import SwitchRules
 from sopa_ryu.fabric.messages import (
     Answer,
     BarrierRequest,
-    Connection,
     EchoRequest,
     FlowsRequest,
     GenerationRequest,
@@ -30,6 +29,7 @@ from sopa_ryu.fabric.messages import (
     Request,
     RoleRequest,
     SendProbe,
+    SwitchConnection,
 )
 from sopa_ryu.fabric.rule_changes import Installation, Sent
 from topologies import Switch
@@ -39,7 +39,7 @@ ANSWER_SECONDS = 30.0
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 2.0, 60.0
 
 
-class Phase(Enum):
+class SwitchPhase(Enum):
     """How far a switch has come; the module's docstring has the order."""
 
     CLAIMING = auto()
@@ -57,7 +57,9 @@ class Phase(Enum):
     CLOSED = auto()
 
 
-ADMITTING = frozenset({Phase.CLAIMING, Phase.READING, Phase.WAITING, Phase.INSTALLING, Phase.BACKING_OFF})
+ADMITTING = frozenset(
+    {SwitchPhase.CLAIMING, SwitchPhase.READING, SwitchPhase.WAITING, SwitchPhase.INSTALLING, SwitchPhase.BACKING_OFF}
+)
 """Phases of a switch that is to get its rules, but has not confirmed them."""
 
 
@@ -94,13 +96,13 @@ class SwitchSession:
         generation: The latest generation id that the switch knew before it was claimed, once `knows_generation`.
     """
 
-    def __init__(self, connection: Connection, switch: Switch, name: str, sent: Sent, now: float) -> None:
+    def __init__(self, connection: SwitchConnection, switch: Switch, name: str, sent: Sent, now: float) -> None:
         self.connection = connection
         self.switch = switch
         self.name = name
         self.sent = sent
         self.connected_at = now
-        self.phase = Phase.CLAIMING
+        self.phase = SwitchPhase.CLAIMING
         self.deadline: float | None = None
         self.probes: set[int] = set()
         self.generation: int | None = None
@@ -122,7 +124,13 @@ class SwitchSession:
 
     def take_probes(self) -> list[Message]:
         """Return the probes that are still to be sent, once; none while another controller may be the master."""
-        if self.phase in (Phase.CLAIMING, Phase.BACKING_OFF, Phase.TAKEN, Phase.STANDING_BY, Phase.CLOSED):
+        if self.phase in (
+            SwitchPhase.CLAIMING,
+            SwitchPhase.BACKING_OFF,
+            SwitchPhase.TAKEN,
+            SwitchPhase.STANDING_BY,
+            SwitchPhase.CLOSED,
+        ):
             return []
         ports, self.probes = sorted(self.probes), set()
         return [SendProbe(port) for port in ports]
@@ -158,7 +166,7 @@ class SwitchSession:
     def begin_again(self) -> None:
         """Ask for a role anew: this controller leads now, or does so no longer."""
         self._forget()
-        self.phase = Phase.CLAIMING
+        self.phase = SwitchPhase.CLAIMING
 
     def check_role(self) -> None:
         """Ask soon for the role: OpenFlow 1.3 does not tell by itself when another controller becomes master."""
@@ -186,12 +194,12 @@ class SwitchSession:
         if self.rules == wanted:
             self._installation.version = version
             return []
-        self.phase = Phase.UPDATING
+        self.phase = SwitchPhase.UPDATING
         return self._confirmed_by_barrier(self._installation.change(self.rules, wanted, version))
 
     def holds(self, version: int) -> bool:
         """Tell whether the switch has the rules of a version in force, and nothing is due to it."""
-        return self.phase is Phase.IN_FORCE and self.version == version and not self.is_to_mend
+        return self.phase is SwitchPhase.IN_FORCE and self.version == version and not self.is_to_mend
 
     def advance(self, version: int) -> None:
         """Note that the rules that the switch has in force are those of a later version, too."""
@@ -202,14 +210,14 @@ class SwitchSession:
 
         If any do, `mend` is due.
         """
-        if self.phase is not Phase.IN_FORCE or self.rules is None:
+        if self.phase is not SwitchPhase.IN_FORCE or self.rules is None:
             return 0
         return self._installation.compare(self.rules, found)
 
     def mend(self, wanted: SwitchRules, version: int) -> list[Message]:
         """Return what leads from the entries that differ to the wanted rules; a barrier comes last."""
         changed = self._installation.mend(wanted, version)
-        self.phase = Phase.UPDATING
+        self.phase = SwitchPhase.UPDATING
         return self._confirmed_by_barrier(changed)
 
     def _confirmed_by_barrier(self, changed: list[Modification]) -> list[Message]:
@@ -241,12 +249,12 @@ class SwitchSession:
             self.deadline = None
         match request:
             case RoleRequest(slave=True):
-                self.phase = Phase.STANDING_BY
+                self.phase = SwitchPhase.STANDING_BY
             case RoleRequest():
                 if not answer:
                     raise AnotherMasterError(ANOTHER_MASTER)
-                if self.phase is Phase.CLAIMING:
-                    self.phase = Phase.READING
+                if self.phase is SwitchPhase.CLAIMING:
+                    self.phase = SwitchPhase.READING
             case GenerationRequest():
                 self.generation, self.knows_generation = answer, True
             case FlowsRequest():
@@ -255,8 +263,8 @@ class SwitchSession:
                 self._installation.groups = answer
             case BarrierRequest():
                 self._confirm()
-        if self.phase is Phase.READING and isinstance(request, FlowsRequest | GroupsRequest) and not self._awaited:
-            self.phase = Phase.WAITING
+        if self.phase is SwitchPhase.READING and isinstance(request, FlowsRequest | GroupsRequest) and not self._awaited:
+            self.phase = SwitchPhase.WAITING
         return True
 
     def _confirm(self) -> None:
@@ -314,7 +322,7 @@ class SwitchSession:
     @property
     def has_no_rules(self) -> bool:
         """Whether the entries that were read are none of a SOPA controller's: the switch has restarted, or was emptied."""
-        return self.phase is Phase.WAITING and not self.may_have_foreign_state
+        return self.phase is SwitchPhase.WAITING and not self.may_have_foreign_state
 
     @property
     def may_have_foreign_state(self) -> bool:
@@ -329,30 +337,30 @@ class SwitchSession:
                 not.
         """
         self.deadline = None
-        if self.phase is Phase.BACKING_OFF:
-            self.phase = Phase.CLAIMING
+        if self.phase is SwitchPhase.BACKING_OFF:
+            self.phase = SwitchPhase.CLAIMING
             return
         missing = ", ".join(type(request).__name__ for request in self._awaited)
         self._awaited.clear()
-        if self.phase is not Phase.IN_FORCE:
+        if self.phase is not SwitchPhase.IN_FORCE:
             raise SilentError(f"no answer to {missing} in {ANSWER_SECONDS:g} s")
 
     def back_off(self, now: float) -> None:
         """Begin again after a while, twice as long each time."""
         self._forget()
-        self.phase = Phase.BACKING_OFF
+        self.phase = SwitchPhase.BACKING_OFF
         self.deadline = now + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, LAST_RETRY_SECONDS)
 
     def taken(self) -> None:
         """Note that another controller is the master."""
         self._forget()
-        self.phase = Phase.TAKEN
+        self.phase = SwitchPhase.TAKEN
 
     def closed(self) -> None:
         """Note that the connection is gone."""
         self._forget()
-        self.phase = Phase.CLOSED
+        self.phase = SwitchPhase.CLOSED
 
     def _forget(self) -> None:
         self._awaited.clear()

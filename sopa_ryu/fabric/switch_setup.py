@@ -14,19 +14,8 @@ from topologies import Clos, Host, Switch, TopologyError
 from topologies.structure import BFD_MAC
 
 OPENFLOW = "OpenFlow13"
-CHECKS = (
-    "datapath-id",
-    "in-band",
-    "fail-mode",
-    "protocols",
-    "controllers",
-    "tls",
-    "ports",
-    "spanning-tree",
-    "cfm",
-    "bfd",
-)
-"""Every value of `Problem.check`."""
+CHECKS = ("datapath-id", "in-band", "fail-mode", "protocols", "controllers", "tls", "ports", "spanning-tree", "cfm", "bfd")
+"""Every value of `SetupProblem.check`."""
 _BFD_KEYS = ("bfd_local_dst_mac", "bfd_remote_dst_mac")
 
 
@@ -68,7 +57,7 @@ class SwitchSetup:
     bootstraps: bool = False
 
 
-class Problem(NamedTuple):
+class SetupProblem(NamedTuple):
     """Something that is wrong with a switch.
 
     ``check`` is one of `CHECKS`, ``problem`` says what is wrong and what follows, ``mend`` is the command to run on the switch.
@@ -93,7 +82,7 @@ def in_band_is_on(setup: SwitchSetup) -> bool:
     return setup.other_config.get("disable-in-band", "").lower() != "true"
 
 
-def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[Problem]:
+def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[SetupProblem]:
     """Yield what is wrong with a bridge.
 
     Args:
@@ -105,21 +94,21 @@ def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[
     set_bridge = f"ovs-vsctl set bridge {bridge}"
     if switch is None:
         shown = "none" if setup.dpid is None else f"{setup.dpid:016x}"
-        yield Problem(
+        yield SetupProblem(
             name,
             "datapath-id",
             f"its datapath id is {shown}, no switch of a {tree.title}: the controller ignores it",
             f"{set_bridge} other-config:datapath-id=ID, with the plan's id in 16 hexadecimal digits",
         )
     if in_band_is_on(setup):
-        yield Problem(
+        yield SetupProblem(
             name,
             "in-band",
             "in-band control is on: hidden entries flood packets for the controller, and one packet of a host may storm",
             f"{set_bridge} other-config:disable-in-band=true",
         )
     if setup.fail_mode != "secure":
-        yield Problem(
+        yield SetupProblem(
             name,
             "fail-mode",
             f"its fail mode is {setup.fail_mode or 'not set'}: without a controller it floods, and the fabric has loops",
@@ -127,15 +116,12 @@ def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[
         )
     if OPENFLOW not in setup.protocols:
         accepted = ", ".join(sorted(setup.protocols)) or "not set"
-        yield Problem(
-            name,
-            "protocols",
-            f"its OpenFlow versions are {accepted}: it needs {OPENFLOW}",
-            f"{set_bridge} protocols={OPENFLOW}",
+        yield SetupProblem(
+            name, "protocols", f"its OpenFlow versions are {accepted}: it needs {OPENFLOW}", f"{set_bridge} protocols={OPENFLOW}"
         )
     yield from _controllers(name, bridge, setup, cluster)
     if setup.spanning_tree:
-        yield Problem(
+        yield SetupProblem(
             name,
             "spanning-tree",
             "it runs a spanning tree, which blocks links and takes hosts' frames for its own",
@@ -145,29 +131,27 @@ def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[
         yield from _ports(tree, switch, setup)
 
 
-def _controllers(name: str, bridge: str, setup: SwitchSetup, cluster: bool) -> Iterator[Problem]:
+def _controllers(name: str, bridge: str, setup: SwitchSetup, cluster: bool) -> Iterator[SetupProblem]:
     targets = [target.address for target in setup.controllers]
     wanted = next((target.address for target in setup.controllers if target.connected), (targets or ["TARGET"])[0])
     if cluster and len(targets) == 1:
         found = f"it has one controller of a cluster only ({targets[0]}): when that is away, no other one reaches it"
-        yield Problem(name, "controllers", found, f"ovs-vsctl set-controller {bridge} {wanted} TARGET TARGET")
+        yield SetupProblem(name, "controllers", found, f"ovs-vsctl set-controller {bridge} {wanted} TARGET TARGET")
     elif len(targets) != 1 and not (cluster and targets):
         several = f"{len(targets)} controllers ({', '.join(targets)}): another one can change its rules"
         found = several if targets else "no controller"
         # set-controller replaces all in one transaction; without a controller in between it would lose its entries
-        yield Problem(name, "controllers", f"it has {found}", f"ovs-vsctl set-controller {bridge} {wanted}")
+        yield SetupProblem(name, "controllers", f"it has {found}", f"ovs-vsctl set-controller {bridge} {wanted}")
     if any(target.startswith("ssl:") for target in targets) and (not setup.ca or setup.bootstraps):
-        yield Problem(
+        yield SetupProblem(
             name,
             "tls",
-            "it accepts any controller's certificate"
-            if setup.bootstraps
-            else "no authority is set: TLS cannot come up",
+            "it accepts any controller's certificate" if setup.bootstraps else "no authority is set: TLS cannot come up",
             "ovs-vsctl set-ssl KEY CERTIFICATE CA",
         )
 
 
-def _ports(tree: Clos, switch: Switch, setup: SwitchSetup) -> Iterator[Problem]:
+def _ports(tree: Clos, switch: Switch, setup: SwitchSetup) -> Iterator[SetupProblem]:
     name, planned = tree.name(switch), tree.ports(switch)
     missing = sorted(planned.keys() - setup.interfaces.keys())
     # the port of an absent link may be there, too
@@ -175,18 +159,18 @@ def _ports(tree: Clos, switch: Switch, setup: SwitchSetup) -> Iterator[Problem]:
     if missing:
         numbers = ", ".join(map(str, missing))
         mend = f"ovs-vsctl set interface IF ofport_request={missing[0]}"
-        yield Problem(name, "ports", f"it has no port {numbers}", mend)
+        yield SetupProblem(name, "ports", f"it has no port {numbers}", mend)
     for port in more:
         interface = setup.interfaces[port]
         mend = f"ovs-vsctl del-port {shlex.quote(setup.bridge)} {shlex.quote(interface)}"
-        yield Problem(name, "ports", f"its port {port} ({interface}) is not in the plan", mend)
+        yield SetupProblem(name, "ports", f"its port {port} ({interface}) is not in the plan", mend)
     for port, neighbour in planned.items():
         if port not in setup.interfaces:
             continue
         interface, bfd = shlex.quote(setup.interfaces[port]), setup.bfd.get(port, {})
         on = bfd.get("enable", "").lower() == "true"
         if port in setup.cfm:
-            yield Problem(
+            yield SetupProblem(
                 name,
                 "cfm",
                 f"port {port} runs connectivity fault management, which takes frames that a host can forge",
@@ -195,7 +179,7 @@ def _ports(tree: Clos, switch: Switch, setup: SwitchSetup) -> Iterator[Problem]:
         if neighbour in tree.gateways:
             continue  # it may speak BFD: forged, it moves its own flows only
         if isinstance(neighbour, Host) and on:
-            yield Problem(
+            yield SetupProblem(
                 name,
                 "bfd",
                 f"port {port} runs BFD towards a host, which can forge it",
@@ -203,7 +187,7 @@ def _ports(tree: Clos, switch: Switch, setup: SwitchSetup) -> Iterator[Problem]:
             )
         elif on and any(bfd.get(key, "").lower() != BFD_MAC for key in _BFD_KEYS):
             keys = " ".join(f"bfd:{key}={BFD_MAC}" for key in _BFD_KEYS)
-            yield Problem(
+            yield SetupProblem(
                 name,
                 "bfd",
                 f"port {port} has BFD without the fabric's address {BFD_MAC}: others' packets count, too",

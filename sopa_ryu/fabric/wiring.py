@@ -104,9 +104,7 @@ class Wiring:
 
     # -- observations -------------------------------------------------------------------------------------------------
 
-    def heard(
-        self, switch: Switch, port: int, dpid: int | None, sender_port: int | None, text: str, now: float
-    ) -> bool:
+    def heard(self, switch: Switch, port: int, dpid: int | None, sender_port: int | None, text: str, now: float) -> bool:
         """Note a probe. One that arrives where no link between switches is planned is ignored.
 
         Args:

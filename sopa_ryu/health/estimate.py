@@ -162,9 +162,7 @@ class _Fit:
         """Of the two directions of a link keep one, if the losses are as likely with it alone: no direction is known of them."""
         size = self.directed // 2
         for element in [one for one in self.active if one < size and one + size in self.active]:
-            tries = {
-                one: self.tried([other for other in self.active if other != one]) for one in (element, element + size)
-            }
+            tries = {one: self.tried([other for other in self.active if other != one]) for one in (element, element + size)}
             gone = max(tries, key=lambda one: tries[one][0])
             if self.likelihood() - tries[gone][0] < least:
                 self.active.remove(gone)

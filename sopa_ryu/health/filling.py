@@ -30,14 +30,14 @@ NUMBERED_FROM = 1 << 20
 """Numbers of these lanes, beyond those of the others."""
 
 
-class Demand(NamedTuple):
+class LaneDemand(NamedTuple):
     """How many lanes shall cross each link, and may, by the links' numbers."""
 
     wanted: Ints
     most: Ints
 
 
-def demand(elements: Elements, failures: Failures, bits: Mapping[int, float], probe_bytes: int) -> Demand:
+def demand(elements: Elements, failures: Failures, bits: Mapping[int, float], probe_bytes: int) -> LaneDemand:
     """Return how many lanes are to cross each link: none where it is absent or has failed.
 
     Args:
@@ -53,7 +53,7 @@ def demand(elements: Elements, failures: Failures, bits: Mapping[int, float], pr
             continue
         bears = math.floor(SHARE * bits[number] / (8 * probe_bytes) / RATE) if number in bits else 4 * full
         wanted[number], most[number] = min(full, bears), min(4 * full, bears)
-    return Demand(wanted, most)
+    return LaneDemand(wanted, most)
 
 
 def crossed(elements: Elements, made: Ints) -> Ints:
@@ -80,16 +80,13 @@ class _Filler:
     All numbers are lists: numpy's are slow one by one.
     """
 
-    def __init__(self, elements: Elements, made: Ints, low: Bools, high: Bools, needs: Demand) -> None:
+    def __init__(self, elements: Elements, made: Ints, low: Bools, high: Bools, needs: LaneDemand) -> None:
         tree = elements.tree
         self.tree, self.elements = tree, elements
         self.count = counted(elements, made).tolist()
         self.wanted, self.most = needs.wanted.tolist(), needs.most.tolist()
         self.racks = [[np.flatnonzero(low[p, j]).tolist() for j in range(tree.aggregations)] for p in range(tree.pods)]
-        self.pods = [
-            [np.flatnonzero(high[:, j, i]).tolist() for i in range(tree.cores_of_group)]
-            for j in range(tree.aggregations)
-        ]
+        self.pods = [[np.flatnonzero(high[:, j, i]).tolist() for i in range(tree.cores_of_group)] for j in range(tree.aggregations)]
         self.added: list[tuple[int, ...]] = []
 
     def rack_link(self, pod: int, edge: int, j: int) -> int:
@@ -178,7 +175,7 @@ class _Filler:
                 yield from ((i, q) for q in sorted(others, key=lambda q: self.count[self.core_link(q, j, i)])[:2])
 
 
-def filled(elements: Elements, made: Ints, low: Bools, high: Bools, needs: Demand) -> Ints:
+def filled(elements: Elements, made: Ints, low: Bools, high: Bools, needs: LaneDemand) -> Ints:
     """Return these lanes and those that fill up what links lack, as far as others bear it."""
     filler, tree = _Filler(elements, made, low, high, needs), elements.tree
     for j in range(tree.aggregations):

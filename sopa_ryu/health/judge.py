@@ -105,6 +105,4 @@ class Judge:
             "dropped": self._dropped,
             "cpu_seconds": round(self._spent, 6),
         }
-        return wire.health(
-            about, health.loss.astype(np.float32).tobytes(), health.delay_us.astype(np.float32).tobytes()
-        )
+        return wire.health(about, health.loss.astype(np.float32).tobytes(), health.delay_us.astype(np.float32).tobytes())

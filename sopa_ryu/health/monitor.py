@@ -152,12 +152,7 @@ class Monitor:
         for host in self.lists.hosts():
             number = self.elements.host_number(host)
             answering[number // 8] |= 128 >> number % 8
-        return {
-            "failures": dict(self.state.failures),
-            "answering": answering.hex(),
-            "bits": self._slow_links(),
-            "second": int(now),
-        }
+        return {"failures": dict(self.state.failures), "answering": answering.hex(), "bits": self._slow_links(), "second": int(now)}
 
     def _slow_links(self) -> dict[int, float]:
         """Return the rates of links that may bear fewer probes than others."""

@@ -22,7 +22,7 @@ from flowrules.label import UNUSED
 from sopa_ryu.channel.messages import Assignment, Stream
 from sopa_ryu.health import filling
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.filling import CROSSINGS, RATE, Bools, Demand, Ints, counted, crossed, demand
+from sopa_ryu.health.filling import CROSSINGS, RATE, Bools, Ints, LaneDemand, counted, crossed, demand
 from topologies import Clos, Failures, Level, Switch
 
 MAX_OF_HOST = 90
@@ -43,7 +43,7 @@ class Lanes(NamedTuple):
     up2: Ints
 
 
-def lanes(elements: Elements, failures: Failures, answering: Bools, needs: Demand) -> Lanes:
+def lanes(elements: Elements, failures: Failures, answering: Bools, needs: LaneDemand) -> Lanes:
     """Return all lanes.
 
     Args:
@@ -121,14 +121,14 @@ def _rack(low: Bools, p: Ints, j: Ints, first: Ints, other: Ints) -> Ints:
     return np.where(low[p, j, first], first, order[p, j, other % count[p, j]])
 
 
-def _is_exact(elements: Elements, made: Ints, needs: Demand, low: Bools, high: Bools) -> bool:
+def _is_exact(elements: Elements, made: Ints, needs: LaneDemand, low: Bools, high: Bools) -> bool:
     """Return whether every link that can be crossed is crossed often enough and not too often."""
     count = counted(elements, made)
     can = np.concatenate((low.transpose(0, 2, 1).ravel(), high.ravel()))
     return bool(np.all((count >= needs.wanted) | ~can) and np.all(count <= needs.most))
 
 
-def _thinned(elements: Elements, made: Ints, needs: Demand) -> Ints:
+def _thinned(elements: Elements, made: Ints, needs: LaneDemand) -> Ints:
     """Leave out lanes of links that bear fewer."""
     links = crossed(elements, made)
     kept = np.ones(made.shape[1], bool)
@@ -218,7 +218,7 @@ def assignment(elements: Elements, lanes: Lanes, host: int, number: int) -> Assi
     return Assignment(number, round(1000.0 / (RATE * max(1, len(streams))), 3), streams)
 
 
-def summary(elements: Elements, lanes: Lanes, needs: Demand) -> dict[str, Any]:
+def summary(elements: Elements, lanes: Lanes, needs: LaneDemand) -> dict[str, Any]:
     """Return how evenly the links are crossed and the hosts loaded."""
     tree, hosts = elements.tree, elements.tree.hosts_per_edge
     ends = [np.divmod(end // hosts, tree.edges) for end in (lanes.src, lanes.dst)]
@@ -238,4 +238,4 @@ def summary(elements: Elements, lanes: Lanes, needs: Demand) -> dict[str, Any]:
     }
 
 
-__all__ = ["RATE", "Demand", "Lanes", "assignment", "counted", "demand", "digests", "lanes", "summary"]
+__all__ = ["RATE", "LaneDemand", "Lanes", "assignment", "counted", "demand", "digests", "lanes", "summary"]

@@ -159,9 +159,7 @@ class Tokens:
             return False
         return True
 
-    def _check(
-        self, request: Request, tokens: list[str | None], file: str, what: str, found: str = "the token is in"
-    ) -> None:
+    def _check(self, request: Request, tokens: list[str | None], file: str, what: str, found: str = "the token is in") -> None:
         where = self.directory / file
         known = [token.encode() for token in tokens if token]
         if not known:
@@ -187,9 +185,7 @@ def _read_or_make(file: Path) -> str | None:
     except FileExistsError:
         return _read(file)
     except OSError as error:
-        LOG.error(
-            "%s cannot be written: %s; requests that require it are rejected until a restart", file, error.strerror
-        )
+        LOG.error("%s cannot be written: %s; requests that require it are rejected until a restart", file, error.strerror)
         return None
 
 

@@ -40,9 +40,7 @@ def answer(
     etag = etag_of(data)
     if request.method in ("GET", "HEAD") and etag in request.if_none_match:
         return Response(status=HTTPStatus.NOT_MODIFIED.value, etag=etag)
-    response = Response(
-        data, status=operation.status.value, content_type="application/json", charset="UTF-8", etag=etag
-    )
+    response = Response(data, status=operation.status.value, content_type="application/json", charset="UTF-8", etag=etag)
     if operation.status is HTTPStatus.ACCEPTED and "id" in body:
         response.headers["Location"] = f"{operation.path}/{body['id']}"
     if isinstance(listing, Listing) and offset + limit < listing.total:

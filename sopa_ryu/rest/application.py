@@ -201,9 +201,7 @@ class RestApplication:
             answered = problem_answer(Problem(HTTPStatus(error.status), str(error), headers))
         except Exception:
             LOG.exception("%s %s failed", request.method, environ.get("PATH_INFO"))
-            answered = problem_answer(
-                Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "see the controller's log for the error")
-            )
+            answered = problem_answer(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "see the controller's log for the error"))
         if not isinstance(answered, Response):
             return answered
         body: Iterable[bytes] = answered(environ, start_response)
@@ -212,9 +210,7 @@ class RestApplication:
     def _answer(self, request: Request, start_response: StartResponse) -> Response | Iterable[bytes]:
         if (request.content_length or 0) > MAX_BODY_BYTES:
             raise Problem(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"a body may have at most {MAX_BODY_BYTES} bytes",
-                {"Connection": "close"},
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have at most {MAX_BODY_BYTES} bytes", {"Connection": "close"}
             )
         path = request.path_info
         if path in self.pages:
@@ -267,8 +263,7 @@ class RestApplication:
         drains = json.dumps(self._resources.drains().page(0, MAX_ITEMS)).encode()
         if self._etag(drains) not in request.if_match:
             raise Problem(
-                HTTPStatus.PRECONDITION_FAILED,
-                f"the drains have changed since: read {ROOT}/drains again, or omit If-Match",
+                HTTPStatus.PRECONDITION_FAILED, f"the drains have changed since: read {ROOT}/drains again, or omit If-Match"
             )
 
     # -- others -------------------------------------------------------------------------------------------------------

@@ -100,9 +100,7 @@ class ControllerMetrics:
         self._made: tuple[float, str, bytes] = (0.0, "", b"")
         begun = "From the message that made a new version of the fabric until"
         self.acknowledged = self._histogram("change_acknowledged", f"{begun} the last agent connected had it in force.")
-        self.installed = self._histogram(
-            "change_installed", f"{begun} the last connected switch had confirmed its rules."
-        )
+        self.installed = self._histogram("change_installed", f"{begun} the last connected switch had confirmed its rules.")
         self.committed = (
             None
             if cluster is None
@@ -238,10 +236,7 @@ def _turned_away(_metrics: ControllerMetrics) -> Counter[tuple[str, str]]:
 
 
 def _lag_versions(metrics: ControllerMetrics) -> int:
-    return max(
-        (metrics.state.version - session.acknowledged for session in metrics.behind() if session.acknowledged),
-        default=0,
-    )
+    return max((metrics.state.version - session.acknowledged for session in metrics.behind() if session.acknowledged), default=0)
 
 
 def _lag_seconds(metrics: ControllerMetrics) -> float:

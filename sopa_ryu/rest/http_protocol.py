@@ -74,9 +74,7 @@ class Protocol(eventlet.wsgi.HttpProtocol):
                 complete = self._read_request()
         except _LateError:
             self.close_connection = True
-            if (
-                self._incoming.received
-            ):  # an idle connection is closed without a word: a client could take it for an answer
+            if self._incoming.received:  # an idle connection is closed without a word: a client could take it for an answer
                 text = f"the request was not complete after {REQUEST_SECONDS:g} s"
                 self._reject(Problem(HTTPStatus.REQUEST_TIMEOUT, text))
             return
@@ -251,12 +249,7 @@ class _Incoming(io.RawIOBase):
 def turn_away(socket: Any, problem: Problem) -> None:
     """Answer a client that is not served further, and give it a moment to read that; the caller closes the socket."""
     body = problem_body(problem)
-    headers = {
-        "Content-Type": PROBLEM,
-        "Content-Length": str(len(body)),
-        **problem.headers,
-        "Connection": "close",
-    }
+    headers = {"Content-Type": PROBLEM, "Content-Length": str(len(body)), **problem.headers, "Connection": "close"}
     head = f"HTTP/1.1 {problem.status.value} {problem.status.phrase}\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with contextlib.suppress(OSError), deadline(LINGER_SECONDS, TimeoutError()):

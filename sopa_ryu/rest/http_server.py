@@ -20,7 +20,7 @@ import eventlet.wsgi
 from sopa_ryu.rest.access import CertificateError
 from sopa_ryu.rest.http_protocol import WRITE_SECONDS, Protocol, turn_away
 from sopa_ryu.rest.operations import Problem
-from sopa_ryu.runtime.clients import Clients, Excess, Network
+from sopa_ryu.runtime.clients import Clients, ExcessClient, Network
 from sopa_ryu.runtime.doors import Door, Visit, count, deadline, listening
 from sopa_ryu.runtime.listeners import file_share
 
@@ -65,11 +65,7 @@ class HttpDoor(Door):
 
 
 def listen(
-    host: str,
-    port: int,
-    context: ssl.SSLContext | None = None,
-    share: int = SHARE,
-    shared: Iterable[Network] = (),
+    host: str, port: int, context: ssl.SSLContext | None = None, share: int = SHARE, shared: Iterable[Network] = ()
 ) -> HttpDoor:
     """Return a listening socket.
 
@@ -118,8 +114,8 @@ def serve(door: HttpDoor, application: Any) -> None:
             visit.socket.close()
 
 
-def _problem(excess: Excess | None) -> Problem:
-    if excess is Excess.SHARE:
+def _problem(excess: ExcessClient | None) -> Problem:
+    if excess is ExcessClient.SHARE:
         return Problem(
             HTTPStatus.TOO_MANY_REQUESTS,
             "this address has as many connections as one address may have: close some, or see --sopa-client-connections",

@@ -109,10 +109,7 @@ def operations(resources: Resources, traces: TraceResources) -> tuple[Operation,
             resources.rules,
             "Rules",
             (_element("a switch, as in e0_0"),),
-            {
-                HTTPStatus.NOT_FOUND: _ELSEWHERE,
-                HTTPStatus.SERVICE_UNAVAILABLE: "the switch is not connected, or does not answer",
-            },
+            {HTTPStatus.NOT_FOUND: _ELSEWHERE, HTTPStatus.SERVICE_UNAVAILABLE: "the switch is not connected, or does not answer"},
             costly=True,
         ),
         Operation(
@@ -168,10 +165,7 @@ def _cluster(resources: Resources) -> Iterator[Operation]:
 
 def _traces(traces: TraceResources) -> Iterator[Operation]:
     which = number("trace", "the trace's id", 1, 2**31 - 1, "path")
-    gone = {
-        HTTPStatus.BAD_REQUEST: "the id is no number, or is too large",
-        HTTPStatus.NOT_FOUND: "there is no such trace any more",
-    }
+    gone = {HTTPStatus.BAD_REQUEST: "the id is no number, or is too large", HTTPStatus.NOT_FOUND: "there is no such trace any more"}
     yield Operation(
         "POST",
         f"{ROOT}/traces",
@@ -191,13 +185,5 @@ def _traces(traces: TraceResources) -> Iterator[Operation]:
     summary = "What a trace has found so far; one that nobody reads for ten seconds ends"
     yield Operation("GET", f"{ROOT}/traces/{{trace}}", "traced", summary, traces.read, "Trace", (which,), gone)
     yield Operation(
-        "DELETE",
-        f"{ROOT}/traces/{{trace}}",
-        "untrace",
-        "End a trace",
-        traces.cancel,
-        "Trace",
-        (which,),
-        gone,
-        token=True,
+        "DELETE", f"{ROOT}/traces/{{trace}}", "untrace", "End a trace", traces.cancel, "Trace", (which,), gone, token=True
     )

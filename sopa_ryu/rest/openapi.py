@@ -97,9 +97,7 @@ def _responses(operation: Operation, params: bool) -> dict[str, Any]:
     if operation.token:
         problems[HTTPStatus.UNAUTHORIZED] = "the operator token is missing or wrong"
         no_token = "the controller has no token: it could not write the file; or no member of its cluster leads"
-        problems[HTTPStatus.TEMPORARY_REDIRECT] = (
-            "another member of the cluster leads: the same request there, at Location"
-        )
+        problems[HTTPStatus.TEMPORARY_REDIRECT] = "another member of the cluster leads: the same request there, at Location"
         problems.setdefault(HTTPStatus.SERVICE_UNAVAILABLE, no_token)
     problems[HTTPStatus.REQUEST_ENTITY_TOO_LARGE] = "the request's body is too large"
     for status, when in sorted(problems.items()):

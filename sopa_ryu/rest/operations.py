@@ -31,12 +31,7 @@ class Problem(Exception):
 
 def problem_body(problem: Problem) -> bytes:
     """Return the problem document."""
-    body = {
-        "type": "about:blank",
-        "title": problem.status.phrase,
-        "status": problem.status.value,
-        "detail": problem.detail,
-    }
+    body = {"type": "about:blank", "title": problem.status.phrase, "status": problem.status.value, "detail": problem.detail}
     return json.dumps(body).encode()
 
 

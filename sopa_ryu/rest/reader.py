@@ -44,11 +44,7 @@ class ClusterControl(Protocol):
 def in_short(cluster: ClusterControl) -> dict[str, Any]:
     """Return the field ``cluster`` of ``GET /fabric``."""
     report = cluster.report()
-    return {
-        "role": "leader" if cluster.is_leader else "standby",
-        "term": report["term"],
-        "leader": report["leader"],
-    }
+    return {"role": "leader" if cluster.is_leader else "standby", "term": report["term"], "leader": report["leader"]}
 
 
 def for_page(cluster: ClusterControl) -> dict[str, Any]:

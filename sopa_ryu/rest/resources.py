@@ -195,9 +195,7 @@ class Resources:
         """List the links between switches with what probes say of them: loss, delay, and whether they are suspect."""
         monitor = self._fabric.health
         links = monitor.links(only_suspects=bool(suspects))
-        return Listing(
-            {"version": self.state.version, **monitor.report()}, "links", len(links), links, monitor.describe
-        )
+        return Listing({"version": self.state.version, **monitor.report()}, "links", len(links), links, monitor.describe)
 
     def process(self) -> dict[str, Any]:
         """Return memory (resident), open files and green threads that have not ended, to diagnose leaks.
@@ -221,9 +219,7 @@ class Resources:
         try:
             switch = self.tree.switch(name)
         except TopologyError as error:
-            raise Problem(
-                HTTPStatus.NOT_FOUND, f"{name} is not a switch of this fabric, such as e0_0: {error}"
-            ) from error
+            raise Problem(HTTPStatus.NOT_FOUND, f"{name} is not a switch of this fabric, such as e0_0: {error}") from error
         try:
             return self._fabric.switch_rules(switch)
         except SwitchError as error:
@@ -268,8 +264,7 @@ class Resources:
             self._fabric.set_drained(name, drained)
         except TopologyError as error:
             raise Problem(
-                HTTPStatus.NOT_FOUND,
-                f"{name} is not a link or switch of this fabric, such as a0_0-c0_1 or c0_1: {error}",
+                HTTPStatus.NOT_FOUND, f"{name} is not a link or switch of this fabric, such as a0_0-c0_1 or c0_1: {error}"
             ) from error
         except ValueError as error:
             raise Problem(HTTPStatus.CONFLICT, str(error)) from error
@@ -308,12 +303,7 @@ class Resources:
             "version": self.state.version,
             "total": len(usable) + len(excluded),
             "candidates": [
-                {
-                    "up": list(path.up),
-                    "option": _option(path.up),
-                    "hops": list(path.hops),
-                    "weight": rounded[weight],
-                }
+                {"up": list(path.up), "option": _option(path.up), "hops": list(path.hops), "weight": rounded[weight]}
                 for path, weight in zip(usable, weights, strict=True)
             ],
             "excluded": [{"up": list(path.up), "reason": path.reason} for path in excluded],
@@ -348,9 +338,7 @@ class Resources:
         seed: int,
     ) -> dict[str, Any]:
         if source in self.tree.gateways:
-            problem = (
-                f"src: {self.tree.name(source)} is a gateway: what it sends to the outside does not enter the fabric"
-            )
+            problem = f"src: {self.tree.name(source)} is a gateway: what it sends to the outside does not enter the fabric"
             raise Problem(HTTPStatus.NOT_FOUND, problem)
         failures, own = self.state.failures, self.tree.name(source)
         body = paths_outside(failures, source, destination, lambda gateway: self.paths(own, self.tree.name(gateway)))

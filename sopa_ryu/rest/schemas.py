@@ -25,12 +25,7 @@ def _list(items: Schema, **more: Any) -> Schema:
 
 
 def _object(properties: Schema, optional: tuple[str, ...] = (), **more: Any) -> Schema:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": [name for name in properties if name not in optional],
-        **more,
-    }
+    return {"type": "object", "properties": properties, "required": [name for name in properties if name not in optional], **more}
 
 
 def _ref(name: str) -> Schema:
@@ -54,11 +49,7 @@ _RELAYS: Schema = _list(
     "relay's present one",
 )
 
-_PATH: Schema = {
-    "up": _UP,
-    "option": {"type": "string", "pattern": "^9e04[0-9a-f]{4}$"},
-    "hops": _list(_STRING),
-}
+_PATH: Schema = {"up": _UP, "option": {"type": "string", "pattern": "^9e04[0-9a-f]{4}$"}, "hops": _list(_STRING)}
 _PROBED: Schema = {
     **dict.fromkeys(("sent", "lost", "lost_out", "lost_back"), _INTEGER),
     **dict.fromkeys(("min_us", "median_us", "p99_us"), _maybe({"type": "number"})),
@@ -74,12 +65,7 @@ SCHEMAS: dict[str, Schema] = {
         description="RFC 9457: `detail` says what is wrong with the request and how to correct it.",
     ),
     "Failure": _object(
-        {
-            "name": _STRING,
-            "kind": {"enum": ["link", "switch"]},
-            "reason": _STRING,
-            "held_seconds": _maybe(_NUMBER),
-        },
+        {"name": _STRING, "kind": {"enum": ["link", "switch"]}, "reason": _STRING, "held_seconds": _maybe(_NUMBER)},
         optional=("held_seconds",),
     ),
     "Fabric": _object(
@@ -98,8 +84,7 @@ SCHEMAS: dict[str, Schema] = {
             "missing": _list(_STRING),
             "rejected": _list(_object({"dpid": _STRING, "reason": _STRING})),
             "no_channel": _list(
-                _STRING,
-                description="switches without an OpenFlow channel that are presumed to forward by the rules they have",
+                _STRING, description="switches without an OpenFlow channel that are presumed to forward by the rules they have"
             ),
             "management": _object(
                 {"fault": _BOOLEAN, "detail": _STRING, "channels_faults": _INTEGER, "pauses_faults": _INTEGER},
@@ -110,9 +95,7 @@ SCHEMAS: dict[str, Schema] = {
                 {
                     "checked": _INTEGER,
                     "detail": _STRING,
-                    "problems": _list(
-                        _object({"switch": _STRING, "check": _STRING, "problem": _STRING, "mend": _STRING})
-                    ),
+                    "problems": _list(_object({"switch": _STRING, "check": _STRING, "problem": _STRING, "mend": _STRING})),
                 }
             ),
             "gateways": _list(
@@ -130,9 +113,7 @@ SCHEMAS: dict[str, Schema] = {
                     "term": _INTEGER,
                     "since": _NUMBER,
                     "version": _INTEGER,
-                    "reports": _object(
-                        {name: _REPORTED[kind] for name, kind in REPORTED.items()}, optional=tuple(REPORTED)
-                    ),
+                    "reports": _object({name: _REPORTED[kind] for name, kind in REPORTED.items()}, optional=tuple(REPORTED)),
                 },
                 description="the arbiter (sopa arbiter), connected or gone: its address, its term, since when (seconds since "
                 "1970), the version that it has in force, and what it says of itself; absent until there has been one",
@@ -232,10 +213,7 @@ SCHEMAS: dict[str, Schema] = {
                 "switch": _STRING,
                 "port": _INTEGER,
                 "agent": _BOOLEAN,
-                "gateway": {
-                    **_BOOLEAN,
-                    "description": "it leads out of the fabric; without gateways nothing has this field",
-                },
+                "gateway": {**_BOOLEAN, "description": "it leads out of the fabric; without gateways nothing has this field"},
             },
             optional=("gateway",),
         ),
@@ -295,18 +273,10 @@ SCHEMAS: dict[str, Schema] = {
             "src": _END,
             "dst": _END,
             "up": _list(
-                _UP,
-                description="the paths; all candidate paths by default, if they are 64 at most",
-                minItems=1,
-                maxItems=MAX_PATHS,
+                _UP, description="the paths; all candidate paths by default, if they are 64 at most", minItems=1, maxItems=MAX_PATHS
             ),
             "all": {**_BOOLEAN, "description": "all candidate paths, however many"},
-            "count": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": MAX_COUNT,
-                "description": "probes of each path; 20 by default",
-            },
+            "count": {"type": "integer", "minimum": 1, "maximum": MAX_COUNT, "description": "probes of each path; 20 by default"},
             "interval_ms": {
                 "type": "number",
                 "minimum": MIN_INTERVAL_MS,
@@ -343,9 +313,7 @@ SCHEMAS: dict[str, Schema] = {
                 "these paths; the part lost and the delay there and back by difference to the groups beside it",
             ),
             "undecided": {**_INTEGER, "description": "lost probes that are too few to say on which links"},
-            "excluded": _list(
-                _object({"up": _UP, "reason": _STRING}), description="candidate paths that packets do not take now"
-            ),
+            "excluded": _list(_object({"up": _UP, "reason": _STRING}), description="candidate paths that packets do not take now"),
             "order": _object(
                 {"paths": _list(_UP), "length": _INTEGER},
                 description="the order in which a flow's packets take the candidate paths, from a start of its own: the first 64",
@@ -365,18 +333,7 @@ SCHEMAS: dict[str, Schema] = {
                 )
             ),
         },
-        optional=(
-            "count",
-            "interval_ms",
-            "probes",
-            "decided",
-            "paths",
-            "links",
-            "undecided",
-            "excluded",
-            "order",
-            "flow",
-        ),
+        optional=("count", "interval_ms", "probes", "decided", "paths", "links", "undecided", "excluded", "order", "flow"),
     ),
     "Health": _page(
         "links",
@@ -389,10 +346,7 @@ SCHEMAS: dict[str, Schema] = {
                 ),
                 "delay_us": {**_maybe(_NUMBER), "description": "microseconds there and back"},
                 "suspect": _BOOLEAN,
-                "confidence": {
-                    **_SHARE,
-                    "description": "of a suspect: the probability that it is this link and no other",
-                },
+                "confidence": {**_SHARE, "description": "of a suspect: the probability that it is this link and no other"},
                 "hosts": {**_INTEGER, "description": "of a suspect: how many hosts have reported losses"},
                 "action": _maybe({"enum": ["drained"]}),
             }
@@ -409,10 +363,7 @@ SCHEMAS: dict[str, Schema] = {
             "switch": _STRING,
             "version": _INTEGER,
             "rules_version": _INTEGER,
-            "right": {
-                "type": "boolean",
-                "description": "whether exactly the intended entries and groups are installed",
-            },
+            "right": {"type": "boolean", "description": "whether exactly the intended entries and groups are installed"},
             "entries": _list(
                 _object(
                     {

@@ -78,7 +78,7 @@ class Traced(NamedTuple):
 
 
 @dataclass
-class Group:
+class LinkGroup:
     """Links that the same paths cross.
 
     Attributes:
@@ -92,13 +92,13 @@ class Group:
     paths: tuple[int, ...]
     loss: float = 0.0
     delay: dict[str, float | None] = field(default_factory=dict)
-    _within: list[Group] = field(default_factory=list, repr=False)
+    _within: list[LinkGroup] = field(default_factory=list, repr=False)
 
 
 class Differences(NamedTuple):
     """The groups of links, those of most paths first, and lost probes that are too few to say which group lost them."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[LinkGroup, ...]
     undecided: int
 
 
@@ -130,7 +130,7 @@ def quantile(values: Sequence[int], part: float) -> float | None:
     return values[min(len(values) - 1, int(part * len(values)))]
 
 
-def _groups(paths: Sequence[Traced]) -> list[Group]:
+def _groups(paths: Sequence[Traced]) -> list[LinkGroup]:
     """Return the groups, each after the one that it lies within."""
     crossing: dict[str, list[int]] = {}
     for index, path in enumerate(paths):
@@ -139,9 +139,9 @@ def _groups(paths: Sequence[Traced]) -> list[Group]:
     together: dict[tuple[int, ...], list[str]] = {}
     for link, crossed in crossing.items():
         together.setdefault(tuple(crossed), []).append(link)
-    groups = [Group(tuple(links), crossed) for crossed, links in together.items()]
+    groups = [LinkGroup(tuple(links), crossed) for crossed, links in together.items()]
     groups.sort(key=lambda group: (-len(group.paths), group.paths))
-    around: dict[int, Group] = {}
+    around: dict[int, LinkGroup] = {}
     for group in groups:
         outer = around.get(group.paths[0])
         if outer is not None:
@@ -150,7 +150,7 @@ def _groups(paths: Sequence[Traced]) -> list[Group]:
     return groups
 
 
-def _share_delay(group: Group, name: str, delays: Sequence[float | None], around: float | None) -> None:
+def _share_delay(group: LinkGroup, name: str, delays: Sequence[float | None], around: float | None) -> None:
     """Write a group's part of a delay, and those of the groups within."""
     known = [delay for path in group.paths if (delay := delays[path]) is not None]
     its = min(known) if known else None
@@ -159,7 +159,7 @@ def _share_delay(group: Group, name: str, delays: Sequence[float | None], around
         _share_delay(inner, name, delays, its)
 
 
-def _share_loss(group: Group, paths: Sequence[Traced], price: float) -> tuple[int, int, int]:
+def _share_loss(group: LinkGroup, paths: Sequence[Traced], price: float) -> tuple[int, int, int]:
     """Write the loss of the groups within; return lost and sent probes of the other ones, and how many of those lost any."""
     if not group._within:
         return sum(paths[path].lost for path in group.paths), sum(paths[path].sent for path in group.paths), 0
@@ -221,10 +221,7 @@ def tell(trace: Trace, failures: Failures, no_label: Collection[Host]) -> Body:
     weights = weights_of(failures, trace.src, trace.dst, choices)
     order = sequence(choices, weights)
     weight = dict(zip(choices, weights, strict=True))
-    traced = [
-        _traced(links_of(tree, trace.src, trace.dst, up), found)
-        for up, found in zip(asked.ups, trace.found, strict=True)
-    ]
+    traced = [_traced(links_of(tree, trace.src, trace.dst, up), found) for up, found in zip(asked.ups, trace.found, strict=True)]
     found = differences(traced)
     return {
         **body,
@@ -343,9 +340,7 @@ def _labelled(tree: Clos, trace: Trace, failures: Failures, labels: FlowLabels) 
         "policy": labels.policy,
         "exact": labels.exact,
         "why": why,
-        "ways": [
-            {**_way(tree, trace, up), "share": round(times[up] / len(ups), DIGITS) if whole else None} for up in ways
-        ],
+        "ways": [{**_way(tree, trace, up), "share": round(times[up] / len(ups), DIGITS) if whole else None} for up in ways],
         "order": {
             "ways": [ways.index(up) for up in ups[:MAX_ORDER]] if labels.exact else [],
             "length": labels.length if labels.exact else 0,

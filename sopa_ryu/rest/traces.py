@@ -31,9 +31,7 @@ def planned(body: dict[str, Any], failures: Failures, src: Host, dst: Host) -> A
         raise _bad(f"unknown key {unknown[0]!r:.60}; a trace has: {', '.join(KEYS)}")
     flow = _flow(body["flow"]) if body.get("flow") is not None else None
     if src == dst:
-        raise Problem(
-            HTTPStatus.CONFLICT, "src and dst are the same host: its packets to itself do not enter the fabric"
-        )
+        raise Problem(HTTPStatus.CONFLICT, "src and dst are the same host: its packets to itself do not enter the fabric")
     given, every = body.get("up"), body.get("all", False)
     if not isinstance(every, bool):
         raise _bad("all: write true or false")
@@ -46,11 +44,7 @@ def planned(body: dict[str, Any], failures: Failures, src: Host, dst: Host) -> A
     ups = _every(failures, src, dst, every) if given is None else _named(given, failures, src, dst)
     count = _whole(body, "count", DEFAULT_COUNT, MAX_COUNT)
     interval = body.get("interval_ms", DEFAULT_INTERVAL_MS)
-    if (
-        isinstance(interval, bool)
-        or not isinstance(interval, int | float)
-        or not MIN_INTERVAL_MS <= interval <= MAX_INTERVAL_MS
-    ):
+    if isinstance(interval, bool) or not isinstance(interval, int | float) or not MIN_INTERVAL_MS <= interval <= MAX_INTERVAL_MS:
         raise _bad(
             f"interval_ms: write a number from {MIN_INTERVAL_MS:g} to {MAX_INTERVAL_MS:g}: the time from one probe to the next"
         )
@@ -156,9 +150,7 @@ class TraceResources:
     def _end(self, body: dict[str, Any], name: str) -> Any:
         text = body.get(name)
         if not isinstance(text, str) or not re.fullmatch(HOST_PATTERN[1:-1], text):
-            raise Problem(
-                HTTPStatus.BAD_REQUEST, f"{name}: write a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2"
-            )
+            raise Problem(HTTPStatus.BAD_REQUEST, f"{name}: write a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2")
         return self._resources.host(name, text)
 
     def read(self, trace: int) -> dict[str, Any]:
@@ -174,9 +166,7 @@ class TraceResources:
     def _find(self, number: int) -> Trace:
         found = self._desk.find(number, clock.now())
         if found is None:
-            raise Problem(
-                HTTPStatus.NOT_FOUND, f"there is no trace {number} any more: one is kept for a minute after its end"
-            )
+            raise Problem(HTTPStatus.NOT_FOUND, f"there is no trace {number} any more: one is kept for a minute after its end")
         return found
 
     def _tell(self, trace: Trace) -> dict[str, Any]:

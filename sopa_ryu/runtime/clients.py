@@ -19,7 +19,7 @@ _IPV6_CLIENT_BITS = 64
 """One client has a whole IPv6 prefix of this length (RFC 4291, section 2.5.4), and may connect from each of its addresses."""
 
 
-class Excess(StrEnum):
+class ExcessClient(StrEnum):
     """The reason why a connection is rejected."""
 
     SHARE = "share"
@@ -38,7 +38,7 @@ class Clients:
 
     >>> clients = Clients(share=1, most=2)
     >>> clients.enter("192.0.2.1"), clients.enter("192.0.2.1"), clients.enter("192.0.2.2"), clients.enter("192.0.2.3")
-    (None, <Excess.SHARE: 'share'>, None, <Excess.TOTAL: 'total'>)
+    (None, <ExcessClient.SHARE: 'share'>, None, <ExcessClient.TOTAL: 'total'>)
     >>> clients.leave("192.0.2.1")
     >>> clients.enter("192.0.2.1")
     """
@@ -50,13 +50,13 @@ class Clients:
         self._shared = tuple(shared)
         self._counts: Counter[str] = Counter()
 
-    def enter(self, address: str) -> Excess | None:
+    def enter(self, address: str) -> ExcessClient | None:
         """Count a connection from an address; return why it has to be rejected, which is then not counted, or None."""
         if self.total >= self.most:
-            return Excess.TOTAL
+            return ExcessClient.TOTAL
         client = client_of(address)
         if self._counts[client] >= self.share and not self._is_shared(address):
-            return Excess.SHARE
+            return ExcessClient.SHARE
         self._counts[client] += 1
         self.total += 1
         return None

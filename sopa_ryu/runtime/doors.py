@@ -16,7 +16,7 @@ from typing import Any
 import eventlet
 
 from sopa_ryu.runtime import listeners
-from sopa_ryu.runtime.clients import Clients, Excess, plain
+from sopa_ryu.runtime.clients import Clients, ExcessClient, plain
 from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SparingLog
 
 LOG = logging.getLogger("sopa")
@@ -52,7 +52,7 @@ class Visit:
     def __init__(self, socket: Any, address: tuple[Any, ...], clients: Clients) -> None:
         self.socket = socket
         self.address: tuple[Any, ...] = (plain(address[0]), *address[1:2]) if address else ("", 0)
-        self.excess: Excess | None = clients.enter(self.address[0])
+        self.excess: ExcessClient | None = clients.enter(self.address[0])
         self._clients: Clients | None = None if self.excess else clients
 
     def trust(self) -> None:
@@ -127,7 +127,7 @@ class Door:
     def _say_excess(self, visit: Visit) -> None:
         assert visit.excess is not None
         count(self.name, visit.excess)
-        if visit.excess is Excess.SHARE:
+        if visit.excess is ExcessClient.SHARE:
             reason = f"it has {self.clients.share} connections, the most for one address; see --sopa-client-connections"
         else:
             reason = f"there are {self.clients.most} connections without a token, the most in all"

@@ -59,7 +59,7 @@ class End(NamedTuple):
 
 
 @dataclass
-class Report:
+class BfdReport:
     """The outcome of `enable`.
 
     Attributes:
@@ -93,7 +93,7 @@ def enable(
     *,
     change: bool = True,
     is_last: Callable[[Switch, int], bool] = lambda _switch, _uplink: False,
-) -> Report:
+) -> BfdReport:
     """Enable BFD at both ends of the links between a fat-tree's switches where it is not enabled, with the fabric's address.
 
     Bridges are identified by their datapath ids, ports by their OpenFlow numbers. A database that fails does not affect the others.
@@ -109,7 +109,7 @@ def enable(
         change: False to report what there is, and change nothing.
         is_last: Tell whether an uplink of a switch, by its index, is the last live one of several: it is left for later.
     """
-    report = Report()
+    report = BfdReport()
     ends: list[End] = []
     for address in dict.fromkeys(addresses):
         try:
@@ -153,9 +153,7 @@ def enable(
     ]
     changed = send(first)
     report.enabled = sum(not end.enabled for end in changed)
-    sending = {
-        (end.switch, end.neighbour) for end in (*changed, *paired) if end in changed or end.has_address(SENDS_TO)
-    }
+    sending = {(end.switch, end.neighbour) for end in (*changed, *paired) if end in changed or end.has_address(SENDS_TO)}
     # an end that required the address before the other one uses it would take the link down
     last = [end for end in paired if not end.has_address(REQUIRES) and (end.neighbour, end.switch) in sending]
     report.addressed = sum(end.enabled for end in send([(end, {REQUIRES: BFD_MAC}) for end in last]))
@@ -172,7 +170,7 @@ def rollout(
     *,
     may_change: Callable[[], bool] = lambda: True,
     is_last: Callable[[Switch, int], bool] = lambda _switch, _uplink: False,
-) -> Iterator[Report]:
+) -> Iterator[BfdReport]:
     """Enable BFD on one uplink index after the other, so that every switch always has other live uplinks.
 
     Each step is one `enable`, made when the iterator is advanced. The caller waits between steps until every port that was LIVE

@@ -79,12 +79,7 @@ class BfdKeeper:
         problems: dict[str, str] = {}
         silent = self._silent()
         for report in bfd.rollout(
-            addresses,
-            self._state.tree,
-            INTERVAL_MS,
-            tls=self._tls,
-            may_change=self._may_change,
-            is_last=self._is_last,
+            addresses, self._state.tree, INTERVAL_MS, tls=self._tls, may_change=self._may_change, is_last=self._is_last
         ):
             had += report.had
             enabled += report.enabled
@@ -105,11 +100,7 @@ class BfdKeeper:
         if enabled:
             LOG.info("BFD enabled at %d ends of links, every %d ms", enabled, INTERVAL_MS)
         if addressed:
-            LOG.info(
-                "BFD at %d ends of links: only packets to %s count from now on, which no host can send",
-                addressed,
-                BFD_MAC,
-            )
+            LOG.info("BFD at %d ends of links: only packets to %s count from now on, which no host can send", addressed, BFD_MAC)
         detail = f"on at {had + enabled} of {total} ends of links between switches"
         if single:
             detail += f"; not on at {single} ends whose other ends were not found"
@@ -157,9 +148,7 @@ class BfdKeeper:
     def _say(self, enabled: bool, detail: str) -> None:
         self._state.bfd = {"enabled": enabled, "detail": detail}
         if detail != self._said:
-            (LOG.info if enabled or not self.addresses else LOG.warning)(
-                "BFD is %s: %s", "on" if enabled else "off", detail
-            )
+            (LOG.info if enabled or not self.addresses else LOG.warning)("BFD is %s: %s", "on" if enabled else "off", detail)
             self._said = detail
 
 

@@ -1,8 +1,8 @@
 """Ryu's `Datapath` with less of everything that thousands of switches have thousands of times.
 
 One green thread for each switch instead of three: what the socket takes is written at once, and what it does not by a thread that
-ends when it is done; `Keepalive` asks all switches. Answers to echo requests, and port statistics, which are most of what arrives
-while nothing happens, do not pass through Ryu's parsers and queues. Ports that are alike share one object.
+ends when it is done; `EchoKeepalive` asks all switches. Answers to echo requests, and port statistics, which are most of what
+arrives while nothing happens, do not pass through Ryu's parsers and queues. Ports that are alike share one object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER
 from ryu.lib import hub
 
 from sopa_ryu.southbound import openflow
-from sopa_ryu.southbound.keepalive import Keepalive
+from sopa_ryu.southbound.keepalive import EchoKeepalive
 
 LOG = logging.getLogger("sopa")
 
@@ -61,7 +61,7 @@ class Datapath(controller.Datapath):
         take_statistics: Called with each `openflow.PortStatistics`, as soon as it has arrived.
     """
 
-    keepalive: Keepalive | None = None
+    keepalive: EchoKeepalive | None = None
 
     def __init__(self, socket: Any, address: Any) -> None:
         self.answered_at = time.monotonic()
@@ -97,7 +97,7 @@ class Datapath(controller.Datapath):
         self.send_msg(self.ofproto_parser.OFPHello(self))
         if Datapath.keepalive is None:
             conf = cfg.CONF
-            Datapath.keepalive = Keepalive(conf.echo_request_interval, conf.maximum_unreplied_echo_requests)
+            Datapath.keepalive = EchoKeepalive(conf.echo_request_interval, conf.maximum_unreplied_echo_requests)
         Datapath.keepalive.add(self)
         try:
             self._recv_loop()

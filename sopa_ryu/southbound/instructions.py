@@ -191,9 +191,7 @@ _ENCODE: dict[type, Callable[[Any], list[Any]]] = {
     SendNoMore: _send_no_more,
     SetField: lambda action: [PARSER.OFPActionSetField(**{action.field: action.value})],
     Choose: _choose,
-    ConsumeHop: lambda action: [
-        PARSER.NXActionRegLoad(ofs_nbits=HOP_BITS[action.hop], dst="eth_src_nxm", value=label.UNUSED)
-    ],
+    ConsumeHop: lambda action: [PARSER.NXActionRegLoad(ofs_nbits=HOP_BITS[action.hop], dst="eth_src_nxm", value=label.UNUSED)],
     AnswerArp: _answer_arp,
     LearnSender: _learn_sender,
     LearnNoMore: _learn_no_more,

@@ -25,14 +25,14 @@ GRAIN_SECONDS = 0.05
 """Switches that are due within it are asked together."""
 
 
-class Pace(NamedTuple):
+class EchoPace(NamedTuple):
     """How long a switch that has answered is left alone, and how long one that has not is waited for until it is asked again."""
 
     rest: float
     step: float
 
 
-def pace(interval: float, most: int, switches: int) -> Pace:
+def pace(interval: float, most: int, switches: int) -> EchoPace:
     """Return when switches are asked.
 
     Args:
@@ -45,15 +45,15 @@ def pace(interval: float, most: int, switches: int) -> Pace:
         The rest and ``most + 1`` steps are always ``most + 2`` intervals.
 
     >>> pace(2.0, 3, 720)
-    Pace(rest=2.0, step=2.0)
+    EchoPace(rest=2.0, step=2.0)
     >>> pace(2.0, 3, 2400)
-    Pace(rest=5.0, step=1.25)
+    EchoPace(rest=5.0, step=1.25)
     """
     rest = min(max(interval, switches / ECHOES_PER_SECOND), interval * (most + 2 - (most + 1) * SHORTEST_STEP))
-    return Pace(rest, (interval * (most + 2) - rest) / (most + 1))
+    return EchoPace(rest, (interval * (most + 2) - rest) / (most + 1))
 
 
-class Asked(Protocol):
+class EchoAsked(Protocol):
     """A channel to a switch.
 
     Attributes:
@@ -75,7 +75,7 @@ class Asked(Protocol):
         """Give it up."""
 
 
-class Keepalive:
+class EchoKeepalive:
     """The channels in the order in which they are due.
 
     Args:
@@ -94,13 +94,13 @@ class Keepalive:
         self._most = most
         self._clock = clock
         self._sleep = sleep
-        self._due: list[tuple[float, int, Asked]] = []
+        self._due: list[tuple[float, int, EchoAsked]] = []
         self._numbers = count()
         self._switches = 0
         self._pace = pace(interval, most, 0)
         self._worker: object = None
 
-    def add(self, channel: Asked) -> None:
+    def add(self, channel: EchoAsked) -> None:
         """Ask a switch from now on, until its channel is closed."""
         if not self._most:
             return
@@ -120,7 +120,7 @@ class Keepalive:
                     self._sleep(0)
         self._worker = None
 
-    def _look(self, channel: Asked) -> None:
+    def _look(self, channel: EchoAsked) -> None:
         if not channel.is_open:
             return
         now = self._clock()
@@ -132,14 +132,12 @@ class Keepalive:
         else:
             self._ask(channel, now)
 
-    def _ask(self, channel: Asked, now: float) -> None:
+    def _ask(self, channel: EchoAsked, now: float) -> None:
         channel.ask()
         self._push(channel, now + self._pace.step)
 
-    def _push(self, channel: Asked, at: float) -> None:
+    def _push(self, channel: EchoAsked, at: float) -> None:
         heapq.heappush(self._due, (at, next(self._numbers), channel))
-        if (
-            len(self._due) > self._switches
-        ):  # it never falls: channels that are closed do not prolong the time of others
+        if len(self._due) > self._switches:  # it never falls: channels that are closed do not prolong the time of others
             self._switches = len(self._due)
             self._pace = pace(self._interval, self._most, self._switches)

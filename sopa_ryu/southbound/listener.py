@@ -73,11 +73,7 @@ class SwitchServer:
     """
 
     def __init__(
-        self,
-        where: tuple[str, int],
-        handle: Callable[[Any, Any], None],
-        context: ssl.SSLContext | None,
-        clients: Clients,
+        self, where: tuple[str, int], handle: Callable[[Any, Any], None], context: ssl.SSLContext | None, clients: Clients
     ) -> None:
         host, port = where
         if os.path.isdir(os.path.dirname(host)):
@@ -116,9 +112,7 @@ class SwitchServer:
             LOG.debug("connection of switch at %s ended: %s", peer, error)
         except Exception as error:  # of Ryu's parsers, for a message that is none
             count(NAME, "malformed")
-            text = (
-                "switch at %s sent what is not OpenFlow 1.3: connection closed; check what connects from there: %s: %s"
-            )
+            text = "switch at %s sent what is not OpenFlow 1.3: connection closed; check what connects from there: %s: %s"
             self._door.say("malformed", text, peer, type(error).__name__, error)
             socket.close()
             eventlet.sleep(PENALTY_SECONDS)

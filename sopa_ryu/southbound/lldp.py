@@ -61,9 +61,7 @@ def _tlv(kind: int, value: bytes) -> bytes:
 _LOCAL = bytes([lldp.ChassisID.SUB_LOCALLY_ASSIGNED])  # the same for chassis and port
 _BEFORE = bytes.fromhex((lldp.LLDP_MAC_NEAREST_BRIDGE + GATEWAY_MAC).replace(":", "")) + ETH_TYPE_LLDP.to_bytes(2)
 _AFTER = (
-    _tlv(lldp.LLDP_TLV_TTL, SECONDS_VALID.to_bytes(2))
-    + _tlv(lldp.LLDP_TLV_SYSTEM_DESCRIPTION, MARK)
-    + _tlv(lldp.LLDP_TLV_END, b"")
+    _tlv(lldp.LLDP_TLV_TTL, SECONDS_VALID.to_bytes(2)) + _tlv(lldp.LLDP_TLV_SYSTEM_DESCRIPTION, MARK) + _tlv(lldp.LLDP_TLV_END, b"")
 )
 
 

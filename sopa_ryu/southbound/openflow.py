@@ -156,8 +156,7 @@ def group_mod(datapath: Any, group: Group, command: int) -> Any:
 @lru_cache(maxsize=1 << 12)
 def _buckets(group: Group) -> tuple[Any, ...]:
     return tuple(
-        PARSER.OFPBucket(watch_port=bucket.port, actions=[PARSER.OFPActionOutput(bucket.port)])
-        for bucket in group.buckets
+        PARSER.OFPBucket(watch_port=bucket.port, actions=[PARSER.OFPActionOutput(bucket.port)]) for bucket in group.buckets
     )
 
 
@@ -301,18 +300,14 @@ _ENCODE: dict[type, Callable[[Any, Any], Any]] = {
     DeleteFlow: lambda datapath, message: flow_delete(datapath, message.entry),
     AddGroup: lambda datapath, message: group_mod(datapath, message.group, OPENFLOW.OFPGC_ADD),
     ModifyGroup: lambda datapath, message: group_mod(datapath, message.group, OPENFLOW.OFPGC_MODIFY),
-    DeleteGroup: lambda datapath, message: PARSER.OFPGroupMod(
-        datapath, OPENFLOW.OFPGC_DELETE, OPENFLOW.OFPGT_FF, message.group_id
-    ),
+    DeleteGroup: lambda datapath, message: PARSER.OFPGroupMod(datapath, OPENFLOW.OFPGC_DELETE, OPENFLOW.OFPGT_FF, message.group_id),
     SendProbe: lambda datapath, message: packet_out(datapath, message.port, lldp.frame(datapath.id, message.port)),
     SendFrame: lambda datapath, message: packet_out(datapath, OPENFLOW.OFPP_TABLE, message.frame),
 }
 
 
 ERROR_TYPES = {
-    value: name[len("OFPET_") :].lower().replace("_", " ")
-    for name, value in vars(OPENFLOW).items()
-    if name.startswith("OFPET_")
+    value: name[len("OFPET_") :].lower().replace("_", " ") for name, value in vars(OPENFLOW).items() if name.startswith("OFPET_")
 }
 
 

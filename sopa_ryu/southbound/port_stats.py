@@ -40,11 +40,7 @@ class PortStatsPoller:
     """
 
     def __init__(
-        self,
-        state: FabricState,
-        connections: Mapping[Switch, Connection],
-        interval: float,
-        link_mbit: float | None = None,
+        self, state: FabricState, connections: Mapping[Switch, Connection], interval: float, link_mbit: float | None = None
     ) -> None:
         self.traffic = Traffic(state.tree, max(MIN_FRESH_SECONDS, FRESH_INTERVALS * interval))
         self.interval = interval

@@ -31,7 +31,7 @@ from flowrules.model import (
 from sopa_ryu.fabric import rule_changes
 from sopa_ryu.fabric.messages import UNKNOWN_INSTRUCTIONS, Installed, InstalledState
 from sopa_ryu.fabric.rule_changes import cookie_mark
-from sopa_ryu.fabric.switch_session import Phase, SwitchError, SwitchSession
+from sopa_ryu.fabric.switch_session import SwitchError, SwitchPhase, SwitchSession
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import connection_of
 from topologies import Switch
@@ -43,14 +43,10 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     SendStart: lambda action: f"send {action.bytes} bytes of it to the controller",
     SendNoMore: lambda action: f"send no more for a second, up to {1 << action.bits}",
     SetField: lambda action: f"set {action.field} to {action.value}",
-    Choose: lambda action: (
-        f"choose one of {action.number} by a hash of the {'addresses' if action.addresses else 'flow'}"
-    ),
+    Choose: lambda action: f"choose one of {action.number} by a hash of the {'addresses' if action.addresses else 'flow'}",
     ConsumeHop: lambda action: f"write 'not taken' over up{action.hop + 1}",
     AnswerArp: lambda action: f"answer ARP with {action.mac}",
-    LearnSender: lambda action: (
-        "learn the sender's Ethernet address" + (f" for {action.seconds} s" if action.seconds else "")
-    ),
+    LearnSender: lambda action: "learn the sender's Ethernet address" + (f" for {action.seconds} s" if action.seconds else ""),
     LearnNoMore: lambda action: f"learn no more for a second, up to {1 << action.bits} senders",
     LookUp: lambda action: f"look up table {int(action.table)}",
     HashOver: lambda action: f"hash over ports {', '.join(map(str, action.ports))}",
@@ -78,10 +74,7 @@ class RuleChecker:
     """
 
     def __init__(
-        self,
-        sessions: Mapping[Switch, SwitchSession],
-        interval: float,
-        found: Callable[[SwitchSession, InstalledState], None],
+        self, sessions: Mapping[Switch, SwitchSession], interval: float, found: Callable[[SwitchSession, InstalledState], None]
     ) -> None:
         self.interval = interval
         self.others: set[int] = set()
@@ -96,7 +89,7 @@ class RuleChecker:
             for switch in turns:
                 hub.sleep(self.interval / len(turns))
                 session = None if switch is None else self._sessions.get(switch)
-                if session is not None and session.phase is Phase.IN_FORCE:
+                if session is not None and session.phase is SwitchPhase.IN_FORCE:
                     self.check(session)
 
     def check(self, session: SwitchSession) -> None:
@@ -107,18 +100,13 @@ class RuleChecker:
         except SwitchError:
             self.unanswered += 1  # a lost channel and a refused message have log lines of their own
             return
-        if session.phase is Phase.IN_FORCE and session.rules is confirmed:
+        if session.phase is SwitchPhase.IN_FORCE and session.rules is confirmed:
             flows = [entry for entry in openflow.installed_flows(bodies) if cookie_mark(entry) not in self.others]
             self._found(session, InstalledState(flows, groups))
 
 
 def rules(
-    name: str,
-    wanted: SwitchRules,
-    version: int,
-    rules_version: int,
-    flows: Iterable[Any],
-    groups: dict[int, tuple[int, ...]],
+    name: str, wanted: SwitchRules, version: int, rules_version: int, flows: Iterable[Any], groups: dict[int, tuple[int, ...]]
 ) -> dict[str, Any]:
     """Return the body of ``GET /sopa/v1/switches/{name}/rules``.
 

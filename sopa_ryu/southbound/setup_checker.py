@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ryu.lib import hub
 
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_setup import Problem, problems, switch_of
+from sopa_ryu.fabric.switch_setup import SetupProblem, problems, switch_of
 from sopa_ryu.southbound import switch_database
 from sopa_ryu.southbound.bfd_keeper import expanded
 from sopa_ryu.southbound.connection import Connection
@@ -32,18 +32,16 @@ NO_DATABASE = (
 )
 
 
-def _who(problem: Problem) -> str:
+def _who(problem: SetupProblem) -> str:
     return problem.switch if problem.switch == CONTROLLER else f"switch {problem.switch}"
 
 
-def tls_problems(certificate: str | None, authorities: str | None) -> list[Problem]:
+def tls_problems(certificate: str | None, authorities: str | None) -> list[SetupProblem]:
     """Return what is wrong with the controller's own options for OpenFlow over TLS."""
     if not certificate or authorities:
         return []
     problem = "OpenFlow over TLS without ca_certs: whoever connects is accepted as a switch"
-    return [
-        Problem(CONTROLLER, "tls", problem, "set ca_certs in sopa.conf to the authority of the switches' certificates")
-    ]
+    return [SetupProblem(CONTROLLER, "tls", problem, "set ca_certs in sopa.conf to the authority of the switches' certificates")]
 
 
 class SetupChecker:
@@ -64,7 +62,7 @@ class SetupChecker:
         connections: Mapping[Switch, Connection],
         addresses: Sequence[str],
         tls: ssl.SSLContext | None = None,
-        own: Sequence[Problem] = (),
+        own: Sequence[SetupProblem] = (),
         cluster: bool = False,
         may_change: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -76,7 +74,7 @@ class SetupChecker:
         self._connections = connections
         self._tls = tls
         self._wake = hub.Event()
-        self._known: dict[Problem, None] = {}
+        self._known: dict[SetupProblem, None] = {}
         self._unread: set[str] = set()
         self._say(0, [], NO_DATABASE if not addresses else "no switch is connected yet")
 
@@ -94,7 +92,7 @@ class SetupChecker:
 
     def check(self) -> None:
         """Verify every switch now."""
-        found: list[Problem] = []
+        found: list[SetupProblem] = []
         checked: set[Switch] = set()
         unread: dict[str, str] = {}
         for address in expanded(self.addresses, self._connections.values()):
@@ -111,7 +109,7 @@ class SetupChecker:
         detail += f"; {len(unread)} databases not read" if unread else ""
         self._say(len(checked), found, detail)
 
-    def _check(self, address: str, checked: set[Switch]) -> list[Problem]:
+    def _check(self, address: str, checked: set[Switch]) -> list[SetupProblem]:
         """Return the problems of the fabric's bridges in a database that remain after mending."""
         tree, found = self._state.tree, []
         for setup in switch_database.read(address, tls=self._tls):
@@ -128,7 +126,7 @@ class SetupChecker:
             found += [problem for problem in wrong if problem not in mendable]
         return found
 
-    def _say(self, checked: int, found: list[Problem], detail: str) -> None:
+    def _say(self, checked: int, found: list[SetupProblem], detail: str) -> None:
         found = [*self._own, *found]
         for problem in found:
             if problem not in self._known:
@@ -136,8 +134,4 @@ class SetupChecker:
         for problem in self._known.keys() - dict.fromkeys(found).keys():
             LOG.info("%s: no longer so: %s", _who(problem), problem.problem)
         self._known = dict.fromkeys(found)
-        self._state.setup = {
-            "checked": checked,
-            "detail": detail,
-            "problems": [problem._asdict() for problem in found],
-        }
+        self._state.setup = {"checked": checked, "detail": detail, "problems": [problem._asdict() for problem in found]}

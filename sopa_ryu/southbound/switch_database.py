@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sopa_ryu.fabric.switch_setup import Problem, SwitchSetup, Target
+from sopa_ryu.fabric.switch_setup import SetupProblem, SwitchSetup, Target
 from topologies.ovsdb import OvsdbError, elements, entries, mapping, transact
 
 _COLUMNS = {
@@ -31,9 +31,7 @@ def read(address: str, timeout: float = 5.0, tls: ssl.SSLContext | None = None) 
     Raises:
         OvsdbError: If it cannot be read.
     """
-    operations = [
-        {"op": "select", "table": name, "where": [], "columns": columns} for name, columns in _COLUMNS.items()
-    ]
+    operations = [{"op": "select", "table": name, "where": [], "columns": columns} for name, columns in _COLUMNS.items()]
     answers = transact(address, operations, timeout, tls)
     try:
         return list(_setups(dict(zip(_COLUMNS, (answer["rows"] for answer in answers), strict=True))))
@@ -49,9 +47,7 @@ def _setups(rows: dict[str, list[dict[str, Any]]]) -> Iterator[SwitchSetup]:
 
 
 def _setup(row: dict[str, Any], by_uuid: dict[str, dict[str, Any]], authority: dict[str, Any]) -> SwitchSetup:
-    interfaces = [
-        by_uuid[uuid] for _, port in elements(row["ports"]) for _, uuid in elements(by_uuid[port]["interfaces"])
-    ]
+    interfaces = [by_uuid[uuid] for _, port in elements(row["ports"]) for _, uuid in elements(by_uuid[port]["interfaces"])]
     ports = {
         number: interface
         for interface in interfaces
@@ -78,7 +74,7 @@ def _setup(row: dict[str, Any], by_uuid: dict[str, dict[str, Any]], authority: d
 
 
 def mend(
-    address: str, setup: SwitchSetup, found: Iterable[Problem], timeout: float = 5.0, tls: ssl.SSLContext | None = None
+    address: str, setup: SwitchSetup, found: Iterable[SetupProblem], timeout: float = 5.0, tls: ssl.SSLContext | None = None
 ) -> None:
     """Put right those problems of a bridge that are in `MENDED`.
 

@@ -13,12 +13,7 @@ DIRECTORY = Path(__file__).parent / "static"
 INDEX = "index.html"
 PREFIX = "/web/"
 
-_TYPES = {
-    ".html": "text/html",
-    ".css": "text/css",
-    ".js": "text/javascript",
-    ".svg": "image/svg+xml",
-}
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HEADERS = {
     # Only files of this server: the page shows names that strangers chose (a wrong neighbour's LLDP), and even an error in the
     # page must not turn text into a script. Trusted Types reject innerHTML and similar sinks.

@@ -85,9 +85,7 @@ class Picture:
             "failures_total": len(failures),
             "drains": drains[:MAX_LISTED],
             "drains_total": len(drains),
-            "rejected": [
-                {"dpid": f"{dpid:016x}", "reason": why} for dpid, why in sorted(state.rejected.items())[:MAX_LISTED]
-            ],
+            "rejected": [{"dpid": f"{dpid:016x}", "reason": why} for dpid, why in sorted(state.rejected.items())[:MAX_LISTED]],
             "rejected_total": len(state.rejected),
             "wiring": self._wiring_report(now),
             "agents": self._agents(now),
@@ -129,9 +127,7 @@ class Picture:
             report = self._fabric.wiring_report()
             # a link that is missing because a cable or switch failed is among the failures
             problems = [
-                problem
-                for problem in report["problems"]
-                if problem["kind"] != MISSING or not self._has_failed(problem["link"])
+                problem for problem in report["problems"] if problem["kind"] != MISSING or not self._has_failed(problem["link"])
             ]
             self._wiring = {
                 "right": report["right"],
@@ -152,8 +148,7 @@ class Picture:
         """Return suspect links in words, and in a fabric that is drawn loss upwards, loss downwards and delay of each link."""
         monitor = self._fabric.health
         suspects = [
-            {"name": one.name, "text": f"{one.loss:.2%} lost {one.direction}, by {one.hosts} hosts"}
-            for one in monitor.suspects
+            {"name": one.name, "text": f"{one.loss:.2%} lost {one.direction}, by {one.hosts} hosts"} for one in monitor.suspects
         ]
         links = monitor.measured() if self.drawn else None
         return {"suspects": suspects[:MAX_LISTED], "suspects_total": len(suspects), "links": links}

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel.build import build
-from sopa_ryu.agent.kernel.libbpf import Outcome
+from sopa_ryu.agent.kernel.libbpf import RunOutcome
 from sopa_ryu.agent.label.edge_parser import Parser
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
@@ -46,13 +46,8 @@ class Programs(ExitStack):
         for its in (self.mac, self.labeller):
             its.swap(labels)
 
-    def run(self, program: str, frame: bytes) -> Outcome:
-        runs = {
-            "label": self.mac.run,
-            "write": self.labeller.run,
-            "strip": self.labeller.strip,
-            "parse": self.parser.run,
-        }
+    def run(self, program: str, frame: bytes) -> RunOutcome:
+        runs = {"label": self.mac.run, "write": self.labeller.run, "strip": self.labeller.strip, "parse": self.parser.run}
         return runs[program](frame)
 
     def counters(self, program: str) -> dict[str, int]:
@@ -94,11 +89,7 @@ class Packets:
             payload = bytes([draw.choice((0, 3, 8, 11))]) + payload[1:]
         fragment = draw.choice((0x4000, 0, 0x2000, 0x2010, 0x0010))
         address = draw.choice(
-            (
-                (10, draw.randrange(5), draw.randrange(3), 2),
-                (192, 0, 2, draw.randrange(9)),
-                (draw.randrange(220, 256), 0, 0, 1),
-            )
+            ((10, draw.randrange(5), draw.randrange(3), 2), (192, 0, 2, draw.randrange(9)), (draw.randrange(220, 256), 0, 0, 1))
         )
         head = struct.pack(
             "!BBHHHBBHI4B", 0x40 | (5 + len(options) // 4), draw.randrange(256), 20 + len(options) + len(payload),

@@ -159,9 +159,7 @@ class Wire:
     key: Key = NOBODY
     """The connection of the last packet that has one."""
 
-    def set(
-        self, channels: int, kind: Kind, filtering: bool = True, regulating: bool = True, patience_us: int = 0
-    ) -> None:
+    def set(self, channels: int, kind: Kind, filtering: bool = True, regulating: bool = True, patience_us: int = 0) -> None:
         its, self.kind = self.host, kind
         its.channels, its.filtering, its.regulating, its.patience_us = channels, filtering, regulating, patience_us
 

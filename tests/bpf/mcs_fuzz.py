@@ -83,9 +83,7 @@ class Connections(Packets):
         addresses = (HERE, flow.remote) if outwards else (flow.remote, HERE)
         options = draw.choice((b"",) * 30 + (b"\x94\x04\0\0", b"\x01" * 40))
         fragment, vlan = draw.choice((0x4000,) * 40 + (0, 0x2000, 0x0010, 0x2010)), draw.choice((None,) * 60 + (5,))
-        frame = bytearray(
-            ip(segment, src=addresses[0], dst=addresses[1], options=options, fragment=fragment, vlan=vlan)
-        )
+        frame = bytearray(ip(segment, src=addresses[0], dst=addresses[1], options=options, fragment=fragment, vlan=vlan))
         frame[15] = draw.choice((0, 0, 2, 1, 3, 0xB8, 0xBB))
         frame[24:26] = draw.choice((draw.randbytes(2), b"\0\0", b"\xff\xff"))
         return bytes(frame) + bytes(draw.choice((0,) * 9 + (6,)))

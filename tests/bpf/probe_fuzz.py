@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from ipaddress import IPv4Address
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.kernel.libbpf import Outcome
+from sopa_ryu.agent.kernel.libbpf import RunOutcome
 from sopa_ryu.agent.probing.frames import Ends
 from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
 from sopa_ryu.channel.messages import Stream
@@ -52,7 +52,7 @@ class Host(ExitStack):
         self.callback(self.program.close)
         self.reference, self.counted = Reference(its), Counter[Seen]()
 
-    def take(self, frame: bytes) -> tuple[Outcome, Seen | None]:
+    def take(self, frame: bytes) -> tuple[RunOutcome, Seen | None]:
         """Return what becomes of a frame, and what is counted."""
         wanted, done = self.reference.expect(frame), self.program.run(frame)
         made = done.data if wanted.answer is None or done.data == frame else without_times(done.data)

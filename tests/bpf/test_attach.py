@@ -17,7 +17,7 @@ import pytest
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf, segmentation
 from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
-from sopa_ryu.agent.kernel.counters import Reason
+from sopa_ryu.agent.kernel.counters import Handling
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli.doctor import check_bursts
@@ -182,9 +182,7 @@ def test_inside_returns_to_the_threads_own_namespace(pair: Pair) -> None:
 
 @CARRIERS
 @pytest.mark.parametrize("offload", ["on", "off"])
-def test_every_packet_of_a_burst_takes_the_next_path(
-    pair: Pair, tmp_path: Path, carrier: Carrier, offload: str
-) -> None:
+def test_every_packet_of_a_burst_takes_the_next_path(pair: Pair, tmp_path: Path, carrier: Carrier, offload: str) -> None:
     pair.on_host(f"ethtool -K host0 tso {offload} gso {offload}")
     wire = raw_socket(pair.peer, "peer0", IPV4)
     with wire, labelling(pair, tmp_path, carrier) as labeller:
@@ -192,14 +190,14 @@ def test_every_packet_of_a_burst_takes_the_next_path(
         packets, paths = labeller.counted.by_reason(), labeller.counted.by_path(FatTree(8))
         got = [frame for frame in frames(wire) if frame[26:30] == bytes([10, 0, 0, 2])]
         [position] = flow_positions(labeller).values()
-    assert packets[Reason.CUT] > 0
-    assert packets[Reason.GSO] == packets[Reason.FORWARDED] == 0
+    assert packets[Handling.CUT] > 0
+    assert packets[Handling.GSO] == packets[Handling.FORWARDED] == 0
     used = Counter({label: count for label, count in paths.items() if count})
     assert used == Counter(map(label_of, got))
     assert max(map(len, got)) <= 14 + 9000
     assert set(used) == set(INTER_POD)
     assert max(used.values()) - min(used.values()) <= 1
-    assert used.total() == packets[Reason.LABELLED] == position > len(DATA) / 9000
+    assert used.total() == packets[Handling.LABELLED] == position > len(DATA) / 9000
 
 
 @CARRIERS
@@ -207,10 +205,10 @@ def test_bursts_of_a_limited_size_have_one_label_each(pair: Pair, tmp_path: Path
     with labelling(pair, tmp_path, carrier, segments=4) as labeller:
         assert transfer(pair, DATA) == DATA
         packets = labeller.counted.by_reason()
-    assert packets[Reason.CUT] == 0
-    assert 0 < packets[Reason.GSO] <= packets[Reason.LABELLED]
+    assert packets[Handling.CUT] == 0
+    assert 0 < packets[Handling.GSO] <= packets[Handling.LABELLED]
     segments = len(DATA) / 8948
-    assert segments / 4 <= packets[Reason.LABELLED] < segments
+    assert segments / 4 <= packets[Handling.LABELLED] < segments
 
 
 def test_bursts_that_get_no_label_are_not_cut(pair: Pair, tmp_path: Path) -> None:
@@ -219,8 +217,8 @@ def test_bursts_that_get_no_label_are_not_cut(pair: Pair, tmp_path: Path) -> Non
     with labelling(pair, tmp_path) as labeller:
         assert transfer(pair, DATA, target="192.0.2.1") == DATA
         packets = labeller.counted.by_reason()
-    assert packets[Reason.CUT] == packets[Reason.LABELLED] == 0
-    assert 0 < packets[Reason.OUTSIDE] < len(DATA) / 9000
+    assert packets[Handling.CUT] == packets[Handling.LABELLED] == 0
+    assert 0 < packets[Handling.OUTSIDE] < len(DATA) / 9000
 
 
 @CARRIERS
@@ -231,13 +229,13 @@ def test_a_transfer_outlives_its_segmentation_device(pair: Pair, tmp_path: Path,
 
         def remove() -> None:
             nonlocal cut
-            cut = labeller.counted.by_reason()[Reason.CUT]
+            cut = labeller.counted.by_reason()[Handling.CUT]
             with inside(pair.host):
                 segmentation.remove(ifindex(pair))
 
         assert transfer(pair, big, pieces=60, halfway=remove) == big
         assert cut > 20
-        assert labeller.counted.by_reason()[Reason.GSO] > 0
+        assert labeller.counted.by_reason()[Handling.GSO] > 0
 
 
 @pytest.mark.parametrize(
@@ -328,20 +326,20 @@ def test_a_containers_flow_is_left_to_the_switches_and_its_threshold_alone(
     with labelling(pair, tmp_path, carrier) as labeller:
         assert transfer(pair, DATA, **container) == DATA
         packets = labeller.counted.by_reason()
-        assert packets[Reason.FORWARDED] > 0
-        assert packets[Reason.LABELLED] == packets[Reason.GSO] == 0
+        assert packets[Handling.FORWARDED] > 0
+        assert packets[Handling.LABELLED] == packets[Handling.GSO] == 0
         if carrier is Carrier.MAC:  # bursts, which the kernel cuts behind the program
-            assert packets[Reason.FORWARDED] < len(DATA) // 9000
+            assert packets[Handling.FORWARDED] < len(DATA) // 9000
         with inside(container["source"]):
             assert Path("/proc/sys/net/ipv4/tcp_reordering").read_text().strip() == "3"
         # and the host's own flows are labelled as ever
         assert transfer(pair, DATA) == DATA
         after = labeller.counted.by_reason()
         if labeller.cut_by:
-            assert after[Reason.LABELLED] > after[Reason.CUT] > after[Reason.GSO] == 0
+            assert after[Handling.LABELLED] > after[Handling.CUT] > after[Handling.GSO] == 0
         else:  # a bridge's port
-            assert after[Reason.LABELLED] > after[Reason.GSO]
-        assert after[Reason.FORWARDED] == packets[Reason.FORWARDED]
+            assert after[Handling.LABELLED] > after[Handling.GSO]
+        assert after[Handling.FORWARDED] == packets[Handling.FORWARDED]
 
 
 @CARRIERS
@@ -361,8 +359,8 @@ def test_all_that_the_host_itself_sends_is_labelled(pair: Pair, tmp_path: Path, 
                             assert prober.connect(("10.0.0.2", 9)) or prober.send(b"x") == prober.recv(1)
             sent = [frame for frame in frames(capture) if frame[26:30] == bytes([10, 0, 0, 2])]
         packets = labeller.counted.by_reason()
-        assert packets[Reason.FORWARDED] == 0
-        assert packets[Reason.LABELLED] == len(sent) >= 1 + 3 + 4 + 2
+        assert packets[Handling.FORWARDED] == 0
+        assert packets[Handling.LABELLED] == len(sent) >= 1 + 3 + 4 + 2
 
 
 @CARRIERS
@@ -373,5 +371,5 @@ def test_a_gateway_labels_each_packet_that_it_brings_in_from_outside(
     with labelling(pair, tmp_path, carrier, paths=table()._replace(leads_out=True)) as labeller:
         assert transfer(pair, DATA, **container) == DATA
         packets = labeller.counted.by_reason()
-        assert packets[Reason.FORWARDED] == packets[Reason.GSO] == 0
-        assert packets[Reason.LABELLED] > len(DATA) / 9000
+        assert packets[Handling.FORWARDED] == packets[Handling.GSO] == 0
+        assert packets[Handling.LABELLED] > len(DATA) / 9000

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 import pytest
 
-from experiments.core.draws import Kind, drawn, hits, stream
+from experiments.core.draws import DrawKind, drawn, hits, stream
 from experiments.emulation.bad_links import BadLinks, Count
 from sopa_ryu.agent.kernel import tc
 from sopa_ryu.agent.kernel.netns import inside
@@ -25,7 +25,7 @@ def expected(seed: int, probability: float, packets: int) -> list[int]:
 
 def test_directions_links_kinds_and_seeds_have_sequences_of_their_own() -> None:
     ways = [(link, towards) for link in (LINK, "a0_0-c0_0") for towards in link.split("-")]
-    seeds = {stream(seed, link, towards, kind) for seed in range(20) for link, towards in ways for kind in Kind}
+    seeds = {stream(seed, link, towards, kind) for seed in range(20) for link, towards in ways for kind in DrawKind}
     assert len(seeds) == 20 * 2 * 2 * 2
 
 
@@ -67,10 +67,8 @@ def exchange(pair: Pair, count: int) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("loss", [0.01, 0.5, 1.0])
-def test_a_seed_and_a_number_decide_which_packets_are_lost_and_of_the_others_which_bit_is_flipped(
-    pair: Pair, loss: float
-) -> None:
-    packets, corruption, seeds = 2000, 0.3, [stream(7, LINK, UPPER, kind) for kind in (Kind.LOSS, Kind.CORRUPTION)]
+def test_a_seed_and_a_number_decide_which_packets_are_lost_and_of_the_others_which_bit_is_flipped(pair: Pair, loss: float) -> None:
+    packets, corruption, seeds = (2000, 0.3, [stream(7, LINK, UPPER, kind) for kind in (DrawKind.LOSS, DrawKind.CORRUPTION)])
     with (
         BadLinks(TwoEnds(pair), TwoEnds(pair).netns) as bad,
         raw_socket(pair.peer, "peer0", ALL) as wire,
@@ -105,7 +103,7 @@ def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pa
     with BadLinks(ends, ends.netns) as bad:
         bad.set_loss(LINK, UPPER, 0.1, seed=5)
         up, down = exchange(pair, 500)
-        lost = expected(stream(5, LINK, UPPER, Kind.LOSS), 0.1, 500)
+        lost = expected(stream(5, LINK, UPPER, DrawKind.LOSS), 0.1, 500)
         assert down == list(range(500))
         assert sorted({*range(500)} - {*up}) == lost
         assert (bad.lost(LINK, UPPER), bad.lost(LINK, LOWER)) == (Count(500, len(lost)), Count(0, 0))
@@ -115,7 +113,7 @@ def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pa
         bad.set_loss(LINK, LOWER, 0.5, seed=6)
         bad.set_loss(LINK, UPPER, 0.5, seed=6)
         up, down = exchange(pair, 200)
-        assert sorted({*range(200)} - {*down}) == expected(stream(6, LINK, LOWER, Kind.LOSS), 0.5, 200)
+        assert sorted({*range(200)} - {*down}) == expected(stream(6, LINK, LOWER, DrawKind.LOSS), 0.5, 200)
         assert bad.lost(LINK, UPPER).hit == 200 - len(up)
     assert exchange(pair, 100) == (list(range(100)), list(range(100)))
     assert [pair.on_host(show) for show in shows] == before

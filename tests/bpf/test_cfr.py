@@ -20,7 +20,7 @@ import pytest
 
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR
-from sopa_ryu.agent.kernel.counters import Counters, Reason
+from sopa_ryu.agent.kernel.counters import Counters, Handling
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.kernel.path_maps import PathTables
@@ -100,7 +100,7 @@ class Host(ExitStack):
 
     def counts(self) -> dict[str, int]:
         found = self.counted.by_reason()
-        every = (Reason.GRANTED, Reason.HELD, Reason.PASSED_IN_GUARD, Reason.GATE_OPEN)
+        every = (Handling.GRANTED, Handling.HELD, Handling.PASSED_IN_GUARD, Handling.GATE_OPEN)
         return {reason.name.lower(): found[reason] for reason in every if found[reason]}
 
 

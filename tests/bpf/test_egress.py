@@ -61,9 +61,7 @@ def test_a_full_flow_table_forgets_old_flows_and_labels_all_packets(make_labelle
     assert labeller.counters()["labelled"] == 2000
 
 
-WAYS = tuple(
-    WayOut(bytes.fromhex(f"02000a0{pod}0002"), labels) for pod, labels in enumerate((INTRA_RACK, INTER_POD, INTER_RACK))
-)
+WAYS = tuple(WayOut(bytes.fromhex(f"02000a0{pod}0002"), labels) for pod, labels in enumerate((INTRA_RACK, INTER_POD, INTER_RACK)))
 LONGER_THAN_A_TEST = 1 << 62  # nanoseconds of a gap, or bytes of a cell
 
 
@@ -113,9 +111,7 @@ MANY_FLOWS = [tcp(sport=port) for port in range(1024, 5120)]
 
 
 @pytest.mark.parametrize(
-    ("policy", "frames"),
-    [(Policy.RANDOM, [tcp()] * 4096), (Policy.HASH, MANY_FLOWS), (Policy.ROUND_ROBIN, MANY_FLOWS)],
-    ids=str,
+    ("policy", "frames"), [(Policy.RANDOM, [tcp()] * 4096), (Policy.HASH, MANY_FLOWS), (Policy.ROUND_ROBIN, MANY_FLOWS)], ids=str
 )
 def test_what_is_random_is_spread_evenly(labeller: Labeller, policy: Policy, frames: list[bytes]) -> None:
     labeller.swap(table(policy=policy))
@@ -185,9 +181,7 @@ def test_no_packet_sees_parts_of_two_tables(labeller: Labeller) -> None:
     assert set(counters.values()) == {0}
 
 
-def test_an_inactive_table_is_refilled_only_after_an_rcu_grace_period(
-    fresh: Labeller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_inactive_table_is_refilled_only_after_an_rcu_grace_period(fresh: Labeller, monkeypatch: pytest.MonkeyPatch) -> None:
     # No test can make a packet last long enough to be caught reading it, so what is seen here are the calls to the kernel: every
     # update of an array of maps waits, also one of the same map.
     calls: list[str] = []

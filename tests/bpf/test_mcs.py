@@ -37,19 +37,7 @@ from tests.bpf.mcs_both import (
     tcp_header,
     tcp_sum,
 )
-from tests.bpf.mcs_frames import (
-    ACK,
-    FIN,
-    L4,
-    LINK,
-    MCO_BYTES,
-    PLACEHOLDER,
-    RST,
-    SYN,
-    Kind,
-    blocks_of,
-    sack_in,
-)
+from tests.bpf.mcs_frames import ACK, FIN, L4, LINK, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, blocks_of, sack_in
 from tests.bpf.mcs_fuzz import fuzz
 from tests.bpf.mcs_programs import ACCEPTS, Programs
 from tests.bpf.mcs_reference import (
@@ -102,9 +90,7 @@ def test_the_clean_up_removes_what_was_silent_since(programs: Programs) -> None:
     assert programs.sweep(begun) == (0, 50)
     for frame in frames[:10]:
         programs.egress(frame)
-    programs.ingress(
-        received(source_port=DPORT).replace(struct.pack("!HH", DPORT, SPORT), struct.pack("!HH", DPORT, 49))
-    )
+    programs.ingress(received(source_port=DPORT).replace(struct.pack("!HH", DPORT, SPORT), struct.pack("!HH", DPORT, 49)))
     assert programs.sweep(between) == (39, 11)
     assert {key.local_port for key in programs.known_keys()} == {*range(10), 49}
 

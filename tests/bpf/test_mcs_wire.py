@@ -120,11 +120,7 @@ def relayed() -> Iterator[tuple[Pair, Relay]]:
         macs = [run(f"ip -n {name} -br link show {ifname}").split()[2] for _, name, ifname, _ in ends]
         for (_, name, ifname, remote), mac in zip(ends, reversed(macs), strict=True):
             run(f"ip -n {name} neigh replace {remote} lladdr {mac} dev {ifname}")
-        with (
-            raw_socket(host.peer, "peer0", ALL) as one,
-            raw_socket(peer.host, "host0", ALL) as other,
-            Relay((one, other)) as relay,
-        ):
+        with raw_socket(host.peer, "peer0", ALL) as one, raw_socket(peer.host, "host0", ALL) as other, Relay((one, other)) as relay:
             for netns, ifname in ((host._peer, "peer0"), (peer._host, "host0")):
                 run(f"ip -n {netns} link set {ifname} promisc on")
             yield Pair(host._host, peer._peer), relay

@@ -58,9 +58,7 @@ def test_a_checksum_that_carries_twice_is_right(programs: Programs) -> None:
     golden = next(its for its in GOLDEN if (its.program, its.counted) == ("strip", "stripped"))
     up1, up2 = golden.frame[36:38]
     added = sum(0xFFFF - word for word in (0x0100, 4, 0x9E04, up1 << 8 | up2))
-    for below in range(
-        8
-    ):  # what is added to the inverted checksum ends a little below 0xffff, before its carries are added
+    for below in range(8):  # what is added to the inverted checksum ends a little below 0xffff, before its carries are added
         frame = bytearray(golden.frame)
         frame[24:26] = (0xFFFF - (0xFFFF - below - added) % 0x10000).to_bytes(2)
         frame[18:20] = bytes(2)

@@ -42,10 +42,7 @@ def pair() -> Iterator[Pair]:
 @pytest.fixture
 def ends(pair: Pair, tmp_path: Path) -> Iterator[tuple[Labeller, Labeller]]:
     """The host writes options, the peer takes them out."""
-    with (
-        labelling(pair, tmp_path, Carrier.OPTION) as host,
-        Labeller("peer0", netns=pair.peer, carrier=Carrier.OPTION) as peer,
-    ):
+    with labelling(pair, tmp_path, Carrier.OPTION) as host, Labeller("peer0", netns=pair.peer, carrier=Carrier.OPTION) as peer:
         peer.attach()
         yield host, peer
 

@@ -76,9 +76,7 @@ def hosts(pair: Pair, directory: Path, kind: str = "mac", **far: Carrier) -> Ite
                 HostSettings(ifname, state_dir=directory, netns=netns, overhead=carrier.overhead, changes=kind != "mcs")
             )
             its = {"fabric_mtu": settings.fabric_mtu, "cut_by": settings.cut_by, **options}
-            made = stack.enter_context(
-                Labeller(ifname, netns=netns, probes=ends(address, carrier, address.packed[3]), **its)
-            )
+            made = stack.enter_context(Labeller(ifname, netns=netns, probes=ends(address, carrier, address.packed[3]), **its))
             made.swap(table())
             made.attach()
             labellers.append(made)
@@ -94,9 +92,7 @@ def of_probes(captured: list[bytes]) -> list[Packet]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_probes_come_back_on_their_paths_and_no_labelling_program_touches_them(
-    pair: Pair, tmp_path: Path, kind: str
-) -> None:
+def test_probes_come_back_on_their_paths_and_no_labelling_program_touches_them(pair: Pair, tmp_path: Path, kind: str) -> None:
     with hosts(pair, tmp_path, kind) as both:
         before = [labeller.counters() for labeller in (both.near, both.far)]
         with raw_socket(pair.peer, "peer0", ALL) as out, raw_socket(pair.host, "host0", ALL) as back:
@@ -123,9 +119,7 @@ def test_probes_come_back_on_their_paths_and_no_labelling_program_touches_them(
         assert [counted[name] for counted in after] == [counted[name] for counted in before], name
 
 
-def test_probes_of_one_carrier_are_answered_by_hosts_of_the_other_beside_bursts_that_are_cut(
-    pair: Pair, tmp_path: Path
-) -> None:
+def test_probes_of_one_carrier_are_answered_by_hosts_of_the_other_beside_bursts_that_are_cut(pair: Pair, tmp_path: Path) -> None:
     data = bytes(4_000_000)
     with hosts(pair, tmp_path, "mac", carrier=Carrier.OPTION) as both:
         both.prober.busy = lambda now: PATHS

@@ -25,9 +25,7 @@ def test_script(pair: Pair, script: Path, request: pytest.FixtureRequest) -> Non
             return ""
         with inside(pair.host):
             found = qdiscs(socket.if_nametoindex(step.words[0]))
-        rows = [
-            f"{its.kind} {its.handle:#x} of {its.parent:#x}, default {its.default_class:#x}" for its in sorted(found)
-        ]
+        rows = [f"{its.kind} {its.handle:#x} of {its.parent:#x}, default {its.default_class:#x}" for its in sorted(found)]
         return "\n".join([*rows, f"no departure times: {instead_of_fq(found)}"])
 
     play(script, handle, record=request.config.option.record)

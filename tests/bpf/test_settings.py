@@ -111,9 +111,7 @@ class Host:
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "settings"), ids=lambda path: path.stem)
-def test_script(
-    pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture, script: Path, request: pytest.FixtureRequest
-) -> None:
+def test_script(pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture, script: Path, request: pytest.FixtureRequest) -> None:
     outside = [sysctl(name).read_text() for name in SYSCTLS]
     play(script, Host(pair, tmp_path, caplog).handle, record=request.config.option.record)
     assert [sysctl(name).read_text() for name in SYSCTLS] == outside

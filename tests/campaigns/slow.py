@@ -54,9 +54,7 @@ def tried(tree: Tree, defect: Defect, runs: int) -> dict[str, object]:
             failed, output = tree.pytest(defect.tests, RUN_SECONDS)
             found = MISSED.search(output)
             missed += [found[1]] if found else []
-            print(
-                f"  {number:>3}  {found[1] if found else f'NOT FOUND  {failed or output[-200:].strip()}'}", flush=True
-            )
+            print(f"  {number:>3}  {found[1] if found else f'NOT FOUND  {failed or output[-200:].strip()}'}", flush=True)
     minutes = round((time.monotonic() - begin) / 60, 1)
     print(f"  found in {len(missed)} of {runs} runs, {minutes} min", flush=True)
     found_enough = 30 * len(missed) >= 29 * runs

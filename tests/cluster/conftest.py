@@ -40,9 +40,7 @@ def connect() -> Iterator[Connect]:
     """
     engines: list[Engine] = []
 
-    def made(
-        etcd: PrivateEtcd, access: Access = NO_ACCESS, first: int = 0, name: str = "sopa", timeout: float = 20.0
-    ) -> Engine:
+    def made(etcd: PrivateEtcd, access: Access = NO_ACCESS, first: int = 0, name: str = "sopa", timeout: float = 20.0) -> Engine:
         engines.append(Engine(parse(etcd.address(name, first)), access, timeout))
         return engines[-1]
 

@@ -25,9 +25,7 @@ from topologies.lab.etcd import loopback
 from topologies.lab.isolation import isolated
 
 SECONDS = 120.0
-RUN = (
-    "import sys, sopa_ryu, sopa_ryu.cluster.records as r; {change}; from sopa_ryu.manager import main; sys.exit(main())"
-)
+RUN = "import sys, sopa_ryu, sopa_ryu.cluster.records as r; {change}; from sopa_ryu.manager import main; sys.exit(main())"
 NEWER = "sopa_ryu.__version__ = '99.0'"
 OTHER_FORMAT = f"{NEWER}; r.FORMAT = 2"
 
@@ -211,10 +209,7 @@ PROCEDURES: dict[str, Callable[[Watched], None]] = {
 
 def run(names: tuple[str, ...]) -> int:
     """Carry out procedures in a cluster of their own; the exit status, 0 if all went as it is written."""
-    with (
-        tempfile.TemporaryDirectory(prefix="sopa-procedures-") as directory,
-        running_cluster(Path(directory), lease=2) as cluster,
-    ):
+    with tempfile.TemporaryDirectory(prefix="sopa-procedures-") as directory, running_cluster(Path(directory), lease=2) as cluster:
         [port] = free_ports(1)
         log = Path(directory) / "r1.log"
         with RelayProcess(cluster.etcd.address(), log, port, cluster.members["m0"].state_dir) as relay:

@@ -167,9 +167,7 @@ def test_any_member_leads_to_the_leader_and_one_of_another_fabric_takes_no_part(
 
 
 def test_a_controller_without_a_cluster_loads_nothing_of_it() -> None:
-    code = (
-        "import sys, sopa_ryu.manager as m; m.eventlet.monkey_patch(); m.make_ryu_importable(); import sopa_ryu.app; "
-    )
+    code = "import sys, sopa_ryu.manager as m; m.eventlet.monkey_patch(); m.make_ryu_importable(); import sopa_ryu.app; "
     code += "print([name for name in sys.modules if name.startswith('sopa_ryu.cluster') or name == 'httpx'])"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

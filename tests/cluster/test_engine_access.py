@@ -60,9 +60,7 @@ def test_the_authoritys_certificates_are_accepted(strict: PrivateEtcd, connect: 
     assert next(contents for contents in watched if contents.keys).keys["view"] is not None
 
 
-def test_wrong_certificates_are_named(
-    strict: PrivateEtcd, connect: Connect, authority: Authority, tmp_path: Path
-) -> None:
+def test_wrong_certificates_are_named(strict: PrivateEtcd, connect: Connect, authority: Authority, tmp_path: Path) -> None:
     stranger = Authority(tmp_path, "other")
     ca, client = authority.certificate, stranger.sign("client")
     for access, said in (

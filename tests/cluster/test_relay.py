@@ -161,9 +161,7 @@ def test_an_agent_goes_to_another_relay_at_once_and_back_when_it_is_sent_and_kee
     urls, token_file = tuple(relay.url for relay in relays), relays[0].state_dir / "agent-token"
     with RunningAgent(urls, token_file=token_file) as its:
         first, second = sorted(relays, key=lambda relay: its.follower.controllers.urls.index(relay.url))
-        eventually(
-            lambda: leader.acknowledged(first.name), (1, 0, 7, 1)
-        )  # where the other may have sent it, if this was slow
+        eventually(lambda: leader.acknowledged(first.name), (1, 0, 7, 1))  # where the other may have sent it, if this was slow
         eventually(lambda: its.at, first.url)
         table = its.agent.labeller.tables
         with agent(first.url, "10.0.0.3") as other:
@@ -302,9 +300,7 @@ def test_a_relay_serves_by_tls(leader: Leader, start: Start, tmp_path: Path) -> 
         assert b"HTTP/1.1 2" not in plain.recv(4096)
 
 
-def test_a_relay_is_registered_again_and_a_name_is_one_relays(
-    leader: Leader, start: Start, cluster: str, tmp_path: Path
-) -> None:
+def test_a_relay_is_registered_again_and_a_name_is_one_relays(leader: Leader, start: Start, cluster: str, tmp_path: Path) -> None:
     leader.commit(7, 1)
     first = start("r1")
     eventually(lambda: leader.acknowledged("r1"), (0, 0, 7, 1))

@@ -166,11 +166,7 @@ def metrics(its: Running) -> dict[str, Any]:
         most = MAX_VALUES if family.name.startswith("sopa_") else 0  # others are Python's own
         for labels in samples.values():
             labels.update({label: sorted(its) if len(its) <= most else TEXT for label, its in labels.items()})
-        families[family.name] = {
-            "type": family.type,
-            "help": TEXT if family.documentation else "",
-            "samples": samples,
-        }
+        families[family.name] = {"type": family.type, "help": TEXT if family.documentation else "", "samples": samples}
     return {"status": answer.status, "content-type": answer.headers["content-type"], "families": families}
 
 

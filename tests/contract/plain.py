@@ -119,8 +119,7 @@ def names() -> Any:
         "console scripts": scripts,
         "nodes": {node: {name: info[name] for name in kept if name in info} for node, info in nodes.items()},
         "links": [
-            f"{info['node1']}-eth{info['port1']} {info['node2']}-eth{info['port2']}"
-            for _, _, info in topo.links(withInfo=True)
+            f"{info['node1']}-eth{info['port1']} {info['node2']}-eth{info['port2']}" for _, _, info in topo.links(withInfo=True)
         ],
     }
 
@@ -222,9 +221,7 @@ def paths() -> Any:
                     chosen = [table.choose(key, packet) for packet in range(6)]
                     labels[f"{policy.name}, {situation}, seed {seed}, to {destination}"] = _hex(chosen)
     candidates = {
-        f"{situation}, h0_0_2 to {tree.name(host)}": _hex(
-            _table(tree, source, failures, 1).candidates(tree.ip(host)) or ()
-        )
+        f"{situation}, h0_0_2 to {tree.name(host)}": _hex(_table(tree, source, failures, 1).candidates(tree.ip(host)) or ())
         for situation, failures in failed(4).items()
         for host in tree.hosts()
         if tree.name(host).endswith("_2")
@@ -262,8 +259,7 @@ def messages() -> Any:
 def agent_metrics() -> Any:
     """Return the metrics of ``sopa agent --metrics-port``: names and types."""
     return {
-        family.name: {"type": family.type, "help": TEXT if family.documentation else ""}
-        for family in AgentMetrics([]).collect()
+        family.name: {"type": family.type, "help": TEXT if family.documentation else ""} for family in AgentMetrics([]).collect()
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from experiments.emulation.cluster_parts import ClusterParts, Group, Kind
+from experiments.emulation.cluster_parts import ClusterParts, PartGroup, PartKind
 from experiments.emulation.flow_monitor import FlowMonitors
 from experiments.emulation.host_agents import AgentsLog
 from experiments.emulation.processes import ControllerProcess
@@ -49,8 +49,8 @@ class FaultyCluster(FaultyLab):
         self.down: set[str] = set()
         self.terms: set[int] = set()
         self.commits: dict[int, Committed] = {}
-        self._disk = self.cluster.etcd.data(len(self.cluster.names(Kind.ETCD)) - 1)
-        self._full = self.cluster.names(Kind.ETCD)[-1]
+        self._disk = self.cluster.etcd.data(len(self.cluster.names(PartKind.ETCD)) - 1)
+        self._full = self.cluster.names(PartKind.ETCD)[-1]
 
     def __enter__(self) -> FaultyCluster:
         with ExitStack() as stack:
@@ -119,7 +119,7 @@ class FaultyCluster(FaultyLab):
             case "partition":
                 group, way = fault.what
                 ways = tuple(Way) if way == "both" else (Way(way),)
-                cluster.partition(name, None if group == "all" else [Group(group)], ways)
+                cluster.partition(name, None if group == "all" else [PartGroup(group)], ways)
                 return lambda: cluster.heal(name)
             case "disk":
                 self._fill()
@@ -128,13 +128,13 @@ class FaultyCluster(FaultyLab):
 
     def _part(self, role: str) -> str:
         """Return the name of the part that has a role now."""
-        leader = self.cluster.leader() or self.cluster.names(Kind.CONTROLLER)[0]
+        leader = self.cluster.leader() or self.cluster.names(PartKind.CONTROLLER)[0]
         if role == LEADER:
             return leader
         if role == RELAY:
-            return self.cluster.names(Kind.RELAY)[0]
+            return self.cluster.names(PartKind.RELAY)[0]
         if role in (ETCD, ETCD_LEADER):
-            names = self.cluster.names(Kind.ETCD)
+            names = self.cluster.names(PartKind.ETCD)
             for name, endpoint in zip(names, self.cluster.address.endpoints, strict=True):
                 with contextlib.suppress(httpx.HTTPError):
                     url = f"http://{endpoint}/v3/maintenance/status"
@@ -142,7 +142,7 @@ class FaultyCluster(FaultyLab):
                     if (status.get("leader") == status["header"]["member_id"]) == (role == ETCD_LEADER):
                         return name
             return names[0]  # none says who leads
-        return next(name for name in self.cluster.names(Kind.CONTROLLER) if name != leader)
+        return next(name for name in self.cluster.names(PartKind.CONTROLLER) if name != leader)
 
     def _start(self, name: str, clock_back: bool = False) -> None:
         part = self.cluster.parts[name]
@@ -197,7 +197,7 @@ class FaultyCluster(FaultyLab):
             return f"the view is of term {view['term']}, the leader {leader}"
         if set(view["failures"]) != self.down:
             return f"the view has {view['failures']}, down are {sorted(self.down)}"
-        for kind, prefix in ((Kind.CONTROLLER, "members/"), (Kind.RELAY, "relays/")):
+        for kind, prefix in ((PartKind.CONTROLLER, "members/"), (PartKind.RELAY, "relays/")):
             for name in self.cluster.names(kind):
                 its = records.get(prefix + name)
                 if its is None or (its["version"], its["term"]) != (view["version"], view["term"]):

@@ -51,9 +51,7 @@ class Oracle:
             node = frontier.pop()
             reached.add(node)
             if node in self.working:
-                frontier |= {
-                    other for other in self.working.neighbors(node) if _is_above(self.graph, other, node)
-                } - reached
+                frontier |= {other for other in self.working.neighbors(node) if _is_above(self.graph, other, node)} - reached
         return reached - {host}
 
 

@@ -96,9 +96,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )  # fmt: skip
 @click.option("--replay", type=FILE, help="Replay the steps that a failing run has printed, instead of drawing faults.")
 @click.option("--json", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write the summary there, too.")
-@click.option(
-    "--logs", type=click.Path(file_okay=False, path_type=Path), help="Keep all logs there if something is wrong."
-)
+@click.option("--logs", type=click.Path(file_okay=False, path_type=Path), help="Keep all logs there if something is wrong.")
 def main(
     cluster: bool, faults: int, seed: int, k: int, fabric: Path | None, without: tuple[str, ...], replay: Path | None,
     report: Path | None, logs: Path | None,

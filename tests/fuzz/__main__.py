@@ -22,10 +22,7 @@ SAY_EVERY_SECONDS = 10.0
 
 
 KINDS: dict[str, type[Kind]] = {"openflow": OpenFlow, "agents": Agents, "rest": Rest, "lldp": Lldp}
-PROGRAMS = {
-    name: f"tests.bpf.{module}"
-    for name, module in (("programs", "fuzz"), ("mcs", "mcs_fuzz"), ("probes", "probe_fuzz"))
-}
+PROGRAMS = {name: f"tests.bpf.{module}" for name, module in (("programs", "fuzz"), ("mcs", "mcs_fuzz"), ("probes", "probe_fuzz"))}
 PROGRAMS["arbiter"] = "tests.arbiter.fuzz"
 """Modules that fuzz eBPF programs and the arbiter's library, which need no controller."""
 
@@ -49,9 +46,7 @@ def fuzz(its: Target, kind: str, seed: int, seconds: float = float("inf"), most:
     finally:
         source.close()
     its.heal()
-    click.echo(
-        f"{kind}: {steps} steps, nothing found; memory {before:.0f} MiB before, {its.memory_mib():.0f} MiB after"
-    )
+    click.echo(f"{kind}: {steps} steps, nothing found; memory {before:.0f} MiB before, {its.memory_mib():.0f} MiB after")
 
 
 @click.command()

@@ -35,10 +35,7 @@ class Agents(Kind):
         if draw.random() < 0.1:
             request = garbled(draw, request)
         # the server may close at any time, and a client that leaves without a close is one of the cases
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection(("127.0.0.1", self.target.rest_port), SECONDS) as client,
-        ):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.target.rest_port), SECONDS) as client:
             client.settimeout(SECONDS)
             client.sendall(request)
             client.recv(65536)

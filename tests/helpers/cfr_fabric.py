@@ -89,9 +89,7 @@ class Fabric:
         log.touch()
         interfaces = [f"eth0@{self.rack.path(its)}" for its in SENDERS]
         every = [f"--state-dir={self._directory / 'state'}", "--policy=cfr", f"--metrics-port={self.metrics_port}"]
-        with AgentProcess(
-            interfaces, self.controller.url, log, [*every, f"--arbiter=127.0.0.1:{self.arbiter_port}"]
-        ) as its:
+        with AgentProcess(interfaces, self.controller.url, log, [*every, f"--arbiter=127.0.0.1:{self.arbiter_port}"]) as its:
             eventually(self.controller.acknowledged, len(SENDERS))
             yield its
 

@@ -135,12 +135,7 @@ class Cluster:
 
 @contextmanager
 def running_cluster(
-    directory: Path,
-    *options: str,
-    size: int = 3,
-    tree: Clos | None = None,
-    lease: int = LEASE_SECONDS,
-    healthy: bool = True,
+    directory: Path, *options: str, size: int = 3, tree: Clos | None = None, lease: int = LEASE_SECONDS, healthy: bool = True
 ) -> Iterator[Cluster]:
     """A cluster whose first leader has every switch connected and at its rules; what is healthy has no failures."""
     tree = tree or FatTree(4)

@@ -28,9 +28,7 @@ def set_live(dummy: DummyFabric, switch: Switch, port: int, live: bool) -> None:
 
 def be_patient(ovs: PrivateOvs) -> None:
     """Have no switch close its channel because a controller is silent, and each one connect again within a second."""
-    ovs.transact(
-        [{"op": "update", "table": "Controller", "where": [], "row": {"inactivity_probe": 0, "max_backoff": 1000}}]
-    )
+    ovs.transact([{"op": "update", "table": "Controller", "where": [], "row": {"inactivity_probe": 0, "max_backoff": 1000}}])
 
 
 @dataclass

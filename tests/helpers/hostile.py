@@ -15,11 +15,7 @@ DENIED = [
     "udp,dl_dst=02:53:4f:50:41:01,nw_frag=later",
     *(f"tcp,dl_dst=01:80:c2:00:00:{last:02x}" for last in (0x00, 0x02, 0x03, 0x0E, 0x21)),
     "tcp,dl_dst=01:23:20:00:00:01",
-    *(
-        f"tcp,nw_dst=10.{address},tcp_dst={port}"
-        for port in (6633, 6640, 6653)
-        for address in ("0.0.1", "2.1.1", "200.0.1")
-    ),
+    *(f"tcp,nw_dst=10.{address},tcp_dst={port}" for port in (6633, 6640, 6653) for address in ("0.0.1", "2.1.1", "200.0.1")),
     "udp,nw_dst=10.1.0.1,udp_dst=4789",
     "udp,nw_dst={core},udp_dst=6081",
     "dl_type=0x8902",

@@ -34,9 +34,7 @@ def decode(data: bytes) -> PathTable:
     )
     network = IPv4Network((address, IPv4Address(netmask).exploded))
     destinations = tuple(index.get(place, -1) for place in places)
-    exits = sorted(
-        {struct.unpack_from("=II", data, (first_slot + at) * WORD_BYTES) for at in range(GATEWAY_SLOTS * has_slots)}
-    )
+    exits = sorted({struct.unpack_from("=II", data, (first_slot + at) * WORD_BYTES) for at in range(GATEWAY_SLOTS * has_slots)})
     ways_out = []
     for first, size in exits:
         words = [data[at * WORD_BYTES : (at + 1) * WORD_BYTES] for at in range(first, first + size)]

@@ -34,9 +34,7 @@ class Rack:
             for where, interface in ((name, "eth0"), (self.switch, f"port{n}")):
                 run(f"ip netns exec {where} ethtool -K {interface} tso off gro off")
                 run(f"ip -n {where} link set {interface} up")
-                run(
-                    f"ip netns exec {where} tc qdisc add dev {interface} root tbf rate {MBIT}mbit burst 3100 limit 150000"
-                )
+                run(f"ip netns exec {where} tc qdisc add dev {interface} root tbf rate {MBIT}mbit burst 3100 limit 150000")
 
     def remove(self) -> None:
         for name in (self.switch, *self.ends.values()):

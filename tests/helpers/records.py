@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.core.records import FlowRecord, Results, RunRecord, Settings
+from experiments.core.records import FlowRecord, Results, RunRecord, RunSettings
 
-THESE = Settings("permutation", "emulation", 4, 20.0, 10.0, {"queue": 100})
+THESE = RunSettings("permutation", "emulation", 4, 20.0, 10.0, {"queue": 100})
 
 
 def a_flow(scheme: str = "sopa", seed: int = 1, flow: int = 0, mbit: float = 10.0, **others: Any) -> FlowRecord:

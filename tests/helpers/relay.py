@@ -105,9 +105,7 @@ class Agent:
 
 
 @contextlib.contextmanager
-def agent(
-    url: str, address: str, token: str = TOKEN, query: str = "", answers: Answers | None = None
-) -> Iterator[Agent]:
+def agent(url: str, address: str, token: str = TOKEN, query: str = "", answers: Answers | None = None) -> Iterator[Agent]:
     """An agent of a host, connected to a relay."""
     with connect(
         f"{url.replace('http', 'ws', 1)}/sopa/v1/agents/{address}?{query}",

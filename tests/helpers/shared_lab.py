@@ -39,9 +39,7 @@ class SharedLab:
 
     _running: SharedLab | None = None
 
-    def __init__(
-        self, make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any], dict[str, object]]
-    ) -> None:
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any], dict[str, object]]) -> None:
         self._make, self._state = make, state
         self._pid = 0
         self._channel: Connection | None = None
@@ -53,9 +51,7 @@ class SharedLab:
                 SharedLab._running.close()
             self._start({each.nodeid: each for each in item.session.items if isinstance(each, pytest.Function)})
         assert self._channel is not None
-        given = {
-            name: value for name, value in item.funcargs.items() if value is not self and name not in _params(item)
-        }
+        given = {name: value for name, value in item.funcargs.items() if value is not self and name not in _params(item)}
         arguments = {name: given[name] for name in item._fixtureinfo.argnames if name in given}
         problem = "the lab has ended"
         try:

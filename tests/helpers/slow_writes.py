@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import Self
 
-from topologies.lab.etcd import Place
+from topologies.lab.etcd import EtcdPlace
 
 WRITES = (b"/v3/kv/txn", b"/v3/lease/grant", b"/v3/lease/revoke")
 
@@ -19,7 +19,7 @@ class SlowWrites:
     A write reaches its node `seconds` after the client has sent it, also if the client has given it up meanwhile.
     """
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[EtcdPlace]) -> None:
         self.seconds = 0.0
         self._places = places
         self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in places]
@@ -39,13 +39,13 @@ class SlowWrites:
         nodes = [f"127.0.0.1:{listener.getsockname()[1]}" for listener in self._listeners]
         return f"etcd://{','.join(nodes[first:] + nodes[:first])}/{name}"
 
-    def _serve(self, listener: socket.socket, place: Place) -> None:
+    def _serve(self, listener: socket.socket, place: EtcdPlace) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = listener.accept()
                 Thread(target=self._relay, args=(client, place), daemon=True).start()
 
-    def _relay(self, client: socket.socket, place: Place) -> None:
+    def _relay(self, client: socket.socket, place: EtcdPlace) -> None:
         with contextlib.suppress(OSError), client, socket.create_connection((place.host, place.client_port)) as node:
             answers = Thread(target=_answer, args=(node, client), daemon=True)
             answers.start()

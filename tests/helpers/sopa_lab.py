@@ -50,10 +50,7 @@ def whole(
     with its as lab:
         raise_receive_buffers(lab.lab.ovs.pid(), RECEIVE_BYTES)
         if bfd_ms is None and lab.lab.bfd:
-            every = [
-                f"-- set Interface {name} bfd:min_tx={BFD_MS} bfd:min_rx={BFD_MS}"
-                for name, _ in lab.lab.fabric_interfaces()
-            ]
+            every = [f"-- set Interface {name} bfd:min_tx={BFD_MS} bfd:min_rx={BFD_MS}" for name, _ in lab.lab.fabric_interfaces()]
             lab.lab.ovs.vsctl(*" ".join(every).split())
         yield lab
 

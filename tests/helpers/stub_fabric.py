@@ -7,7 +7,7 @@ from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.suspects import Caretaker, Policy
+from sopa_ryu.fabric.suspects import Caretaker, SuspectPolicy
 from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest.reader import ClusterControl
@@ -26,7 +26,7 @@ class StubFabric:
         self.no_label: frozenset[Host] = frozenset()
         self.cluster: ClusterControl | None = None
         self.wiring = Wiring(state.tree, 30)
-        caretaker = Caretaker(state.tree, Policy.WARN)
+        caretaker = Caretaker(state.tree, SuspectPolicy.WARN)
         self.health = Monitor(state, self.notifier.probe_lists, self, caretaker, 0.0005, 102, self.link_capacity)
 
     def wiring_report(self) -> dict[str, Any]:

@@ -144,9 +144,7 @@ def transfer(
 class Stream:
     """A connection on which data flows until it is closed: as fast as TCP lets it, or in pieces, with pauses."""
 
-    def __init__(
-        self, source: str, target: str, address: str, port: int = 0, *, pause: float = 0.0, pacing: int = 0
-    ) -> None:
+    def __init__(self, source: str, target: str, address: str, port: int = 0, *, pause: float = 0.0, pacing: int = 0) -> None:
         self.sent = self.received = 0
         self._pause, self._done = pause, threading.Event()
         with inside(target), socket.create_server((address, port)) as server:

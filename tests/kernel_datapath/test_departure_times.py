@@ -95,9 +95,7 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int, pacing: int 
             for n, slot in enumerate(own, begin):
                 label = (n % 100, 100 + n // 100)
                 slot_of[label] = slot
-                programs.grant(
-                    [Granted(slot, *label, PEER, budget), Granted(slot + 1, 222, 222, IPv4Address(NEAR), BUDGET)]
-                )
+                programs.grant([Granted(slot, *label, PEER, budget), Granted(slot + 1, 222, 222, IPv4Address(NEAR), BUDGET)])
             put_in_force()
             while time.monotonic_ns() < (own[-1] + EVERY) * SLOT_NS:
                 time.sleep(0.5)
@@ -127,13 +125,7 @@ def described(kept: Kept) -> str:
 
 
 def test_fq_keeps_data_until_its_slot_begins(pair: Pair) -> None:
-    cases = (
-        ("fq", True, BUDGET),
-        ("fq", False, BUDGET),
-        ("pfifo", False, BUDGET),
-        ("fq", True, LARGE),
-        ("fq", False, LARGE),
-    )
+    cases = (("fq", True, BUDGET), ("fq", False, BUDGET), ("pfifo", False, BUDGET), ("fq", True, LARGE), ("fq", False, LARGE))
     for qdisc, departure_times, budget in cases:
         pair.on_host(f"tc qdisc replace dev host0 root {qdisc}")
         with inside(pair.host):

@@ -24,7 +24,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.sopa_lab import UDP_PORT, agent_of, datagrams, in_lab, lost, run
 from tests.helpers.waiting import eventually
 from topologies import FatTree, Level
-from topologies.lab.datapath import Datapath, choose
+from topologies.lab.datapath import DatapathKind, choose
 from topologies.lab.faults import set_silent
 
 SRC, DST = "h0_0_2", "h2_1_3"
@@ -37,7 +37,7 @@ HOPS = 5
 
 def in_kernel_lab(body: Callable[[SopaLab], None], rate_mbit: float | None = None, **options: Any) -> None:
     """Run a test's body inside a k=4 lab on the kernel's datapath, without agents."""
-    in_lab(body, FatTree(4), rate_mbit=rate_mbit, bfd_ms=BFD_MS, agents=False, datapath=Datapath.KERNEL, **options)
+    in_lab(body, FatTree(4), rate_mbit=rate_mbit, bfd_ms=BFD_MS, agents=False, datapath=DatapathKind.KERNEL, **options)
 
 
 class Lookups(NamedTuple):
@@ -93,9 +93,7 @@ def test_labelled_packets_stay_in_the_kernel(carrier: Carrier) -> None:
             agent_of(lab, lab.tree.host(DST), f"--carrier={carrier}", f"--state-dir={lab.directory}/other"),
         ):
             lab.controller.wait_agents(2, PATIENCE)
-            assert set(datagrams(lab, SRC, DST, 16, 7001)) == set(
-                lab.tree.choices(lab.tree.kind(*map(lab.tree.host, (SRC, DST))))
-            )
+            assert set(datagrams(lab, SRC, DST, 16, 7001)) == set(lab.tree.choices(lab.tree.kind(*map(lab.tree.host, (SRC, DST)))))
             before = lab.lab.port_packets(Level.CORE)
             counted = burst(lab, BURST)
             assert counted.lost == 0
@@ -222,7 +220,7 @@ def test_nothing_of_a_killed_lab_is_left_and_the_next_one_starts(tmp_path: Path)
         lab.kill()
     eventually(lambda: "ovs-vswitchd" in shown("ps", "-eo", "comm"), False, seconds=PATIENCE)
     assert "ovs-system" not in shown("ovs-dpctl", "dump-dps")
-    assert choose(None) is Datapath.KERNEL
+    assert choose(None) is DatapathKind.KERNEL
     done = subprocess.run([*command, str(lists)], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     assert "ovs-system" in done.stdout + done.stderr

@@ -23,17 +23,13 @@ NO_LABEL = "h1_1_3"
 """A host that has an agent, and must not choose paths."""
 
 lab = shared(
-    lambda: whole(
-        FatTree(4), agent_options=[f"--seed={SEED}"], controller_options=[*QUICK, f"--sopa-no-label={NO_LABEL}"]
-    ),
+    lambda: whole(FatTree(4), agent_options=[f"--seed={SEED}"], controller_options=[*QUICK, f"--sopa-no-label={NO_LABEL}"]),
     of_fabric,
 )
 """A fat-tree with an agent for each host."""
 bare = shared(lambda: whole(PODS, agents=False, controller_options=QUICK), of_fabric)
 """Two pods, whose hosts have no agents."""
-option = shared(
-    lambda: whole(PODS, carrier=Carrier.OPTION, controller_options=[*QUICK, f"--sopa-no-label={NO_LABEL}"]), of_fabric
-)
+option = shared(lambda: whole(PODS, carrier=Carrier.OPTION, controller_options=[*QUICK, f"--sopa-no-label={NO_LABEL}"]), of_fabric)
 """Two pods with agents that write labels as an IPv4 option."""
 probing = shared(lambda: whole(PODS, probes=True, carrier=Carrier.OPTION, controller_options=QUICK), of_fabric)
 """The same, and they probe."""

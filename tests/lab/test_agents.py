@@ -50,9 +50,7 @@ def agent_with_metrics(lab: SopaLab) -> tuple[AgentProcess, int]:
 def scrape(port: int) -> dict[str, dict[tuple[str, ...], float]]:
     """Every sample by name and its labels' values, without the interface's."""
     samples: dict[str, dict[tuple[str, ...], float]] = {}
-    for family in text_string_to_metric_families(
-        httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).raise_for_status().text
-    ):
+    for family in text_string_to_metric_families(httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).raise_for_status().text):
         for sample in family.samples:
             labels = tuple(value for name, value in sorted(sample.labels.items()) if name != "interface")
             samples.setdefault(sample.name, {})[labels] = sample.value

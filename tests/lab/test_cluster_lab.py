@@ -39,9 +39,7 @@ def test_parts_of_a_cluster_are_killed_stopped_and_cut_off_at_the_prompt(tmp_pat
     fabric.write_text(LEAF_SPINE)
     script.write_text(SCRIPT.replace("SCATTERED", str(scattered)))
     # with MCS the lab begins once all hosts scatter to one another, whichever relay or controller their agents are connected to
-    done = sopa(
-        "lab", "--controllers", "3", "--fabric", str(fabric), "--no-limit", "--policy", "mcs", "--script", str(script)
-    )
+    done = sopa("lab", "--controllers", "3", "--fabric", str(fabric), "--no-limit", "--policy", "mcs", "--script", str(script))
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert "5 packets captured" in scattered.read_text()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments.core.draws import Kind, hits, stream
+from experiments.core.draws import DrawKind, hits, stream
 from experiments.core.records import FlowRecord, Results, RunRecord
 from experiments.core.run import Run
 from experiments.emulation.emulated_fabric import EmulatedFabric
@@ -120,7 +120,7 @@ def test_runs_of_ecmp_one_after_the_other() -> None:
         record, flows = performed(grey, "grey-link+loss=20")
         [truth], [bad] = record.bad, grey.bad
         assert (truth["link"], truth["towards"], truth["transfers"]) == (bad.link, bad.towards, list(bad.transfers))
-        draws = hits(stream(1, bad.link, bad.towards, Kind.LOSS), 0.2)
+        draws = hits(stream(1, bad.link, bad.towards, DrawKind.LOSS), 0.2)
         assert truth["lost"] == len(list(takewhile(lambda number: number < truth["packets"], draws)))
         assert truth["packets"] > 0
         assert truth["at"] >= bad.after

@@ -44,9 +44,7 @@ def script() -> Iterator[Start]:
 
         def start(body: str) -> subprocess.Popen[str]:
             pipe = subprocess.PIPE
-            its = subprocess.Popen(
-                [sys.executable, "-c", body], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True
-            )
+            its = subprocess.Popen([sys.executable, "-c", body], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
             started.enter_context(its)
             started.callback(its.kill)
             return its

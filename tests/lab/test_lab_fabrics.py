@@ -15,9 +15,7 @@ from topologies.lab.faults import kill_switch, restore_switch
 from topologies.lab.links import at_rate
 
 RATE = 4.0
-IRREGULAR = Clos(
-    3, 2, 2, 4, 2, links={"e0_0-a0_1": "absent", "a1_0-c0_1": "absent", "a2_1-c1_0": 0.5, "h1_0_3-e1_0": 0.25}
-)
+IRREGULAR = Clos(3, 2, 2, 4, 2, links={"e0_0-a0_1": "absent", "a1_0-c0_1": "absent", "a2_1-c1_0": 0.5, "h1_0_3-e1_0": 0.25})
 SO_RCVBUFFORCE = 33
 
 

@@ -47,9 +47,7 @@ def swallow(lab: SopaLab, everything: bool) -> None:
 
 def traced(lab: SopaLab, lost: list[int], *words: str) -> tuple[int, dict[str, Any], str]:
     """Trace, until so many probes of some path each are lost: an answer that is late for want of a processor is a loss, too."""
-    return eventually(
-        lambda: trace(lab, *words), lambda found: sorted(path["lost"] for path in found[1]["paths"]) == lost
-    )
+    return eventually(lambda: trace(lab, *words), lambda found: sorted(path["lost"] for path in found[1]["paths"]) == lost)
 
 
 def test_probes_take_the_same_core_switch_out_and_back(probing: SopaLab) -> None:
@@ -114,9 +112,7 @@ def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_
     probed, used = answers(probing), UdpStream(probing.lab, probing.tree.host(SRC), probing.tree.host(DST), 100)
     with used, standing_still(probing.controller.pid):
         eventually(lambda: answers(probing) > probed + 100)
-        set_silent(
-            probing.lab, "a1_0-c0_1", "a1_0", True
-        )  # down to the receiver's pod: no switch before it knows better
+        set_silent(probing.lab, "a1_0-c0_1", "a1_0", True)  # down to the receiver's pod: no switch before it knows better
         eventually(lambda: re.search(LEAVES, log.read_text()[at:]))
         eventually(lambda: set(datagrams(probing, SRC, DST, 8, 40003)), {(0, 0), (1, 0), (1, 1)})
         set_silent(probing.lab, "a1_0-c0_1", "a1_0", False)
@@ -135,9 +131,7 @@ def test_a_grey_link_is_named_and_drained_and_no_other() -> None:
         with BadLinks(lab.lab) as bad:
             bad.set_loss(grey, "e0_1", 0.1, seed=3)
             [link] = eventually(
-                suspects,
-                lambda links: [(link["name"], link["action"]) for link in links] == [(grey, "drained")],
-                seconds=180,
+                suspects, lambda links: [(link["name"], link["action"]) for link in links] == [(grey, "drained")], seconds=180
             )
             eventually(lambda: failures(lab), {grey: "drained"})
             assert f"link {grey} loses" in lab.controller.log.read_text()

@@ -15,18 +15,7 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from tests.helpers.hostile import denied, frame
-from tests.helpers.sopa_lab import (
-    GONE_SECONDS,
-    UDP_PORT,
-    datagrams,
-    hits,
-    known,
-    lost,
-    revalidated,
-    run,
-    socket_at,
-    without,
-)
+from tests.helpers.sopa_lab import GONE_SECONDS, UDP_PORT, datagrams, hits, known, lost, revalidated, run, socket_at, without
 from tests.helpers.waiting import eventually
 from tests.lab.conftest import NO_LABEL, SEED
 from tests.lab.switches import flaps

@@ -35,9 +35,7 @@ def arcs(src: Switch, dst: Switch, up: tuple[int, ...]) -> list[Arc]:
     return [*outer, (Link(above[0], core), True), (Link(above[1], core), False)]
 
 
-def of_weights(
-    failures: Failures, weigh: Callable[[Failures, Switch], dict[Switch, tuple[float, ...]]] = weights_from
-) -> float:
+def of_weights(failures: Failures, weigh: Callable[[Failures, Switch], dict[Switch, tuple[float, ...]]] = weights_from) -> float:
     """Return the bandwidth of each pair of hosts that some weights give all-to-all traffic, without the hosts' own links."""
     tree, load = failures.tree, defaultdict[Arc, float](float)
     for src in tree.switches(Level.EDGE):

@@ -60,9 +60,7 @@ class TableSwitch:
     def _lookup(self, table: Table, state: dict[str, Any]) -> Flow | None:
         return next((flow for flow in self._tables[table] if _matches(flow, state)), None)
 
-    def _execute(
-        self, action: Action, state: dict[str, Any], departures: list[Departure], written: list[Action]
-    ) -> None:
+    def _execute(self, action: Action, state: dict[str, Any], departures: list[Departure], written: list[Action]) -> None:
         match action:
             case to.SetField(field, value):
                 state[field] = value
@@ -146,14 +144,7 @@ class TableFabric:
 def ipv4_packet(tree: Clos, src: Host, dst: Host, eth_src: str | None = None, **fields: Any) -> dict[str, Any]:
     """A TCP packet from one host to another, as the sender's interface hands it over."""
     mac = {"eth_src": eth_src or tree.mac(src), "eth_dst": "02:00:00:00:00:01"}
-    return {
-        "eth_type": 0x0800,
-        **mac,
-        "ipv4_src": str(tree.ip(src)),
-        "ipv4_dst": str(tree.ip(dst)),
-        "ip_proto": 6,
-        **fields,
-    }
+    return {"eth_type": 0x0800, **mac, "ipv4_src": str(tree.ip(src)), "ipv4_dst": str(tree.ip(dst)), "ip_proto": 6, **fields}
 
 
 @lru_cache(maxsize=1 << 14)

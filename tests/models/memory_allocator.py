@@ -31,9 +31,7 @@ class MemoryAllocator:
     def batch(self) -> list[Cell]:
         out = []
         for slot in range(SLOTS):
-            sending, receiving = (
-                {host for host, used in self.reserved.items() if SLOTS - slot <= used[way]} for way in (0, 1)
-            )
+            sending, receiving = ({host for host, used in self.reserved.items() if SLOTS - slot <= used[way]} for way in (0, 1))
             for (source, destination), left in sorted(self.demands.items(), key=lambda its: (-its[1], its[0])):
                 up = self.capacities.host[source] and self.capacities.host[destination]
                 if left and up and source not in sending and destination not in receiving:

@@ -13,20 +13,10 @@ from flowrules.switch_rules import renews_cache, switch_rules
 from sopa_ryu.fabric import messages as to
 from sopa_ryu.fabric import rule_changes
 from sopa_ryu.fabric.effects import Effects
-from sopa_ryu.fabric.switch_session import Phase, SwitchSession
+from sopa_ryu.fabric.switch_session import SwitchPhase, SwitchSession
 from sopa_ryu.fabric.wiring import PATIENCE_ROUNDS
 from tests.models.flow_table import TableSwitch, ipv4_packet
-from tests.models.memory_switch import (
-    Answered,
-    Channel,
-    Event,
-    MemorySwitch,
-    PortChanged,
-    ProbeHeard,
-    Refused,
-    Role,
-    place_of,
-)
+from tests.models.memory_switch import Answered, Channel, Event, MemorySwitch, PortChanged, ProbeHeard, Refused, Role, place_of
 from tests.models.reports import Reports, Run
 from tests.models.simulated_fabric import SimulatedFabric
 from topologies import Host, Level, Link, Switch
@@ -95,32 +85,30 @@ class MemoryFabric(SimulatedFabric):
         for switch, session in sessions.items():
             if before.get(switch) is not session:
                 reports.connects(switch, dict(session.connection.ports()), self.now)
-            elif phases[session] is Phase.READING and session.phase is not Phase.READING:
+            elif phases[session] is SwitchPhase.READING and session.phase is not SwitchPhase.READING:
                 in_use = switch in reports.confirmed or reports.operating
                 if session.has_no_rules and in_use and switch not in reports.stays_out:
                     reports.is_empty(switch)
                 elif session.may_have_foreign_state:
                     reports.operating = True
-            if session.phase is Phase.BACKING_OFF and self.state.evidence.out.get(switch) is Reason.NO_RULES:
+            if session.phase is SwitchPhase.BACKING_OFF and self.state.evidence.out.get(switch) is Reason.NO_RULES:
                 reports.is_empty(switch)
             if session.phase in _WITH_RULES and switch in self.state.connected:
                 reports.confirms(switch)
-            if session.phase is Phase.TAKEN and session.connection not in self.run.taken:
+            if session.phase is SwitchPhase.TAKEN and session.connection not in self.run.taken:
                 self._check_presumed(session)
         for switch in reports.present - self.state.evidence.heard:
             reports.loses(switch, self.now)
         if self.state.settled and reports.present:
             fault, new = self.state.management.in_grace, self.state.evidence.out.keys() - failed - sessions.keys()
             reports.conclude(judge=not fault)
-            assert not (fault and new & reports.confirmed), (
-                "a switch is taken away in a fault of the management network"
-            )
+            assert not (fault and new & reports.confirmed), "a switch is taken away in a fault of the management network"
         return effects
 
     def _carry_out(self, effects: Effects) -> None:
         state, run = self.state, self.run
         if state.version != run.version:
-            if any(session.phase is not Phase.TAKEN for session in self.core.switches.sessions.values()):
+            if any(session.phase is not SwitchPhase.TAKEN for session in self.core.switches.sessions.values()):
                 run.begun += range(run.version + 1, state.version + 1)
             run.version = state.version
             assert effects.tell_agents
@@ -143,9 +131,7 @@ class MemoryFabric(SimulatedFabric):
         channel = session.connection
         assert isinstance(channel, Channel)
         theirs = channel.switch.generation or 0
-        assert self.core.switches.generation.is_behind(theirs), (
-            f"{session.name} is given up, but knows no later controller"
-        )
+        assert self.core.switches.generation.is_behind(theirs), f"{session.name} is given up, but knows no later controller"
         others = {other for other in [*self._channels.values(), *self._lost] if other.dpid != channel.dpid}
         assert others & self.run.taken, f"{session.name} is given up, but no other switch has another master"
         self.run.taken.add(channel)
@@ -199,7 +185,7 @@ class MemoryFabric(SimulatedFabric):
             assert self.agents == dict.fromkeys(self.agents, state.view)
         assert run.in_force == sorted(run.in_force)
         # a switch whose tables are full is tried again and again: versions made since the last time wait for the next
-        if all(session.phase is not Phase.BACKING_OFF for session in self.core.switches.sessions.values()):
+        if all(session.phase is not SwitchPhase.BACKING_OFF for session in self.core.switches.sessions.values()):
             assert [version for version in run.begun if version not in run.in_force] == [], "never in force"
         for switch in present - self.unclear:
             self._check_switch(switch)
@@ -222,7 +208,7 @@ class MemoryFabric(SimulatedFabric):
 
     def _check_switch(self, switch: Switch) -> None:
         device, session, name = self.switches[switch], self.session(switch), self.tree.name(switch)
-        assert session.phase is Phase.IN_FORCE, f"{name} is {session.phase}"
+        assert session.phase is SwitchPhase.IN_FORCE, f"{name} is {session.phase}"
         assert session.version == self.state.version
         assert switch in self.state.connected
         wanted = switch_rules(self.tree, switch, self.state.failures)
@@ -271,9 +257,7 @@ class MemoryFabric(SimulatedFabric):
                 port = self.tree.uplink_port(switch.level, up[0 if switch is edge else 1])
                 packet = ipv4_packet(self.tree, src, next(self.tree.hosts_of(rack)), eth_src=label.carrier_mac(up))
                 left = [departure.port for departure in table.receive(packet, 1)]
-                assert left == [port], (
-                    f"{self.tree.name(switch)} sends a packet labelled {up} out of {left}, not {port}"
-                )
+                assert left == [port], f"{self.tree.name(switch)} sends a packet labelled {up} out of {left}, not {port}"
 
     def _paths_up(self, switch: Switch, edge: Switch) -> Iterator[tuple[tuple[int, ...], Switch]]:
         for rack, choices in self.state.failures.choices_from(edge).items():
@@ -282,7 +266,7 @@ class MemoryFabric(SimulatedFabric):
                     yield up, rack
 
 
-_WITH_RULES = Phase.IN_FORCE, Phase.UPDATING
+_WITH_RULES = SwitchPhase.IN_FORCE, SwitchPhase.UPDATING
 _RANKS: dict[type, int] = {to.AddGroup: 0, to.ModifyGroup: 0, to.AddFlow: 1, to.DeleteFlow: 2, to.DeleteGroup: 4}
 
 

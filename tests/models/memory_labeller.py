@@ -11,7 +11,7 @@ from sopa_ryu.agent.follower import Follower
 from sopa_ryu.agent.host.mending import InterfaceAway, Part
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.keeper import Keeper
-from sopa_ryu.agent.kernel.changes import Change
+from sopa_ryu.agent.kernel.changes import InterfaceChange
 from sopa_ryu.agent.kernel.libbpf import AttachError, BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.paths.path_table import PathTable
@@ -30,7 +30,7 @@ class MemoryInterface:
         self.wrong: dict[Part, str] = {}
         self.listeners: list[MemoryChanges] = []
 
-    def notify(self, change: Change) -> None:
+    def notify(self, change: InterfaceChange) -> None:
         for changes in self.listeners:
             changes.arrive(change)
 
@@ -38,7 +38,7 @@ class MemoryInterface:
         """Another program removes the labelling program; the history does not show it."""
         self.attached = None
         self.removed = True
-        self.notify(Change.TRAFFIC_CONTROL)
+        self.notify(InterfaceChange.TRAFFIC_CONTROL)
 
     @property
     def in_force(self) -> PathTable | None:
@@ -153,15 +153,15 @@ class MemoryChanges:
 
     def __init__(self, interface: MemoryInterface) -> None:
         self._arrived = asyncio.Event()
-        self._pending = Change.NOTHING
+        self._pending = InterfaceChange.NOTHING
         interface.listeners.append(self)
 
-    def arrive(self, change: Change) -> None:
+    def arrive(self, change: InterfaceChange) -> None:
         self._pending |= change
         self._arrived.set()
 
-    def take(self, *ifindexes: int) -> Change:
-        pending, self._pending = self._pending, Change.NOTHING
+    def take(self, *ifindexes: int) -> InterfaceChange:
+        pending, self._pending = self._pending, InterfaceChange.NOTHING
         self._arrived.clear()
         return pending
 

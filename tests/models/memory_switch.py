@@ -165,9 +165,7 @@ class MemorySwitch:
 
     def hear(self, port: int, probe: Heard) -> None:
         """Take an LLDP frame that arrives at a port: where an entry says so, controllers that are no slaves get it."""
-        if any(
-            flow.match == (LLDP,) and any(isinstance(its, ToController) for its in flow.apply) for flow in self.flows()
-        ):
+        if any(flow.match == (LLDP,) and any(isinstance(its, ToController) for its in flow.apply) for flow in self.flows()):
             for channel in self.channels:
                 if channel.role is not Role.SLAVE:
                     channel.outbox.append(ProbeHeard(port, probe))

@@ -109,9 +109,7 @@ class RelayedChannels:
         assert name is not None
         self.channel(name).leave(agent, says_so=says_so)
 
-    def pass_seconds(
-        self, seconds: int, asleep: Collection[Agent] = (), look: Callable[[int], None] = lambda second: None
-    ) -> None:
+    def pass_seconds(self, seconds: int, asleep: Collection[Agent] = (), look: Callable[[int], None] = lambda second: None) -> None:
         for second in range(seconds):
             for name in self.relays:
                 self._exchange(name)

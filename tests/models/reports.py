@@ -89,13 +89,9 @@ class Reports:
         seen = [self._last[far] for _, far in links if far[0] in self.present]
         unseen = [own for own, far in links if far[0] not in self.present]
         lost_at = self.lost.get(switch, float("-inf"))
-        if switch.level is Level.EDGE and not all(
-            self.trouble(own) or self.trouble(far) for own, far in links if own in unseen
-        ):
+        if switch.level is Level.EDGE and not all(self.trouble(own) or self.trouble(far) for own, far in links if own in unseen):
             return False
-        return all(report.trouble for report in seen) and any(
-            report.since >= lost_at - SHORTLY_BEFORE for report in seen
-        )
+        return all(report.trouble for report in seen) and any(report.since >= lost_at - SHORTLY_BEFORE for report in seen)
 
 
 @dataclass

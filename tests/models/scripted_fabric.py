@@ -262,9 +262,7 @@ class World:
     def _tell_probes(self) -> Iterator[str]:
         """Tell by which ports which switches were told to send probes since the last time."""
         handled = self._handled(self.fabric.switches).items()
-        ports = [
-            (" ".join(kind[10:] for kind in kinds if kind.startswith("SendProbe ")), name) for name, kinds in handled
-        ]
+        ports = [(" ".join(kind[10:] for kind in kinds if kind.startswith("SendProbe ")), name) for name, kinds in handled]
         yield from (f"{_some(names)}: {sent}" for sent, names in _grouped(ports) if sent)
 
     def _tell_log(self, words: str) -> Iterator[str]:
@@ -318,9 +316,7 @@ class World:
         found = {}
         for switch in switches:
             handled = self.fabric.switches[switch].handled
-            probes = [
-                f"SendProbe {its.port}" if isinstance(its, SendProbe) else type(its).__name__ for _, its in handled
-            ]
+            probes = [f"SendProbe {its.port}" if isinstance(its, SendProbe) else type(its).__name__ for _, its in handled]
             if probes:
                 found[self.fabric.tree.name(switch)] = probes
             handled.clear()

@@ -28,9 +28,7 @@ class Defect(NamedTuple):
     def applied(self, text: str) -> str:
         """Return the text of its file with the defect; raises `MutantsError` if it does not fit that text any more."""
         if (count := text.count(self.old)) != 1:
-            raise MutantsError(
-                f"its old text occurs {count} times: replace it by what the file has now, or drop the defect"
-            )
+            raise MutantsError(f"its old text occurs {count} times: replace it by what the file has now, or drop the defect")
         return text.replace(self.old, self.new)
 
     def lines(self, text: str) -> list[int]:

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 import pytest
 
-from experiments.core.draws import Kind, hits, stream
+from experiments.core.draws import DrawKind, hits, stream
 from experiments.ns3 import SimulatorError
 from experiments.workloads import BadLink, Plan, Scale
 from experiments.workloads import named as workload_named
@@ -26,12 +26,12 @@ def one_flow(bad: BadLink, size: int | None = MEGABYTE) -> Plan:
 @pytest.mark.parametrize(
     ("bad", "kind", "harm"),
     [
-        (BadLink(LINK, TOWARDS, 0.0, loss=0.1, transfers=(0,)), Kind.LOSS, "lost"),
+        (BadLink(LINK, TOWARDS, 0.0, loss=0.1, transfers=(0,)), DrawKind.LOSS, "lost"),
         # what is corrupted crosses the fabric, and the receiver discards it
-        (BadLink(LINK, TOWARDS, 0.0, corruption=0.1, transfers=(0,)), Kind.CORRUPTION, "corrupted"),
+        (BadLink(LINK, TOWARDS, 0.0, corruption=0.1, transfers=(0,)), DrawKind.CORRUPTION, "corrupted"),
     ],
 )
-def test_a_grey_direction_harms_what_the_draws_say_and_tcp_delivers(bad: BadLink, kind: Kind, harm: str) -> None:
+def test_a_grey_direction_harms_what_the_draws_say_and_tcp_delivers(bad: BadLink, kind: DrawKind, harm: str) -> None:
     run, [flow] = slowly(one_flow(bad))
     [its] = run.bad
     draws = hits(stream(1, LINK, TOWARDS, kind), 0.1)

@@ -66,9 +66,7 @@ def test_random_flows_end_and_queues_stay_short() -> None:
     assert run.counters["dropped"] == 0
 
 
-@pytest.mark.parametrize(
-    "setting", ["order=alternating", "order=smallest", "paths=next-fit-ga", "slot=16", "delay=1ms"]
-)
+@pytest.mark.parametrize("setting", ["order=alternating", "order=smallest", "paths=next-fit-ga", "slot=16", "delay=1ms"])
 def test_every_setting_of_the_arbiter_works(setting: str) -> None:
     run, flows = slots("permutation", scheme=f"cfr+{setting}", scale=Scale(1000.0, 0.02))
     assert run.counters["dropped"] == 0

@@ -38,9 +38,7 @@ def taken(run: RunRecord, flow: int = 0, after: float = 0.0) -> Counter[float]:
     return Counter(row[2] for row in run.arrivals[str(flow)] if row[0] >= after)
 
 
-@pytest.mark.parametrize(
-    ("scheme", "paths"), [("mcs+channels=2", 2), ("mcs", 4), ("mcs+channels=16", 4), ("per-packet", 4)]
-)
+@pytest.mark.parametrize(("scheme", "paths"), [("mcs+channels=2", 2), ("mcs", 4), ("mcs+channels=16", 4), ("per-packet", 4)])
 def test_channels_are_spread_evenly_over_candidate_paths(scheme: str, paths: int) -> None:
     run, [flow] = scattered(two_racks(1), scheme)
     counts = taken(run)
@@ -82,9 +80,7 @@ def test_what_overtakes_is_no_loss_for_tcp(scheme: str) -> None:
 def test_with_weights_alone_windows_and_acknowledgements_are_left() -> None:
     """Marks do not hold senders back, so a queue gets longer, and TCP sees what overtakes."""
     plan = transfers(2 * MEGABYTE, *(f"h{pod}_0_2 h0_0_2" for pod in (1, 2, 3)))
-    (marked, flows), (unmarked, others) = (
-        simulated(plan, name, queue=250) for name in ("mcs+channels=16", "sopa-feedback")
-    )
+    (marked, flows), (unmarked, others) = (simulated(plan, name, queue=250) for name in ("mcs+channels=16", "sopa-feedback"))
     assert all(flow.completed for flow in (*flows, *others))
     assert unmarked.counters["longest_queue"] > 2 * marked.counters["longest_queue"]
     _, spread = scattered(two_racks(4, e0_0__a0_0=5_000), "sopa-feedback")

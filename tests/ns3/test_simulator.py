@@ -286,9 +286,7 @@ HALF = Clos(1, 4, 2, 0, 2, links={f"e0_{leaf}-a0_1": 0.5 for leaf in range(4)})
 """Two spines, the second of half the rate."""
 
 
-@pytest.mark.parametrize(
-    ("scheme", "share"), [("sopa", 2 / 3), ("sopa+weights=off", 1 / 2), ("drb", 1 / 2), ("flowcell", 2 / 3)]
-)
+@pytest.mark.parametrize(("scheme", "share"), [("sopa", 2 / 3), ("sopa+weights=off", 1 / 2), ("drb", 1 / 2), ("flowcell", 2 / 3)])
 def test_senders_take_paths_in_proportion_to_their_weights(scheme: str, share: float) -> None:
     pair = Plan((Transfer(Host(0, 0, 2), Host(0, 1, 2), 4 * MEGABYTE),), 1.0, traced=(0,))
     run, [flow] = simulated(pair, scheme, HALF)
@@ -299,11 +297,7 @@ def test_senders_take_paths_in_proportion_to_their_weights(scheme: str, share: f
 def test_with_weights_an_uneven_leaf_spine_carries_a_quarter_more() -> None:
     """Two hosts share 1.5 links' worth of uplinks: 750 Mbit/s for each, and 500 if half of the packets take the slow spine."""
     plan = replace(across(HALF, None, traced=False), seconds=0.05)
-    runs = (
-        simulated(plan, "sopa", HALF),
-        simulated(plan, "sopa+weights=off", HALF),
-        simulated(plan, "sopa", HALF, pacing=700),
-    )
+    runs = (simulated(plan, "sopa", HALF), simulated(plan, "sopa+weights=off", HALF), simulated(plan, "sopa", HALF, pacing=700))
     weighted, even, paced = ([flow.mbit for flow in flows] for _, flows in runs)
     assert min(paced) > 0.99 * 700  # of at most 750 * 1456 / 1500: what is missing otherwise is TCP's
     assert sum(weighted) > 1.25 * sum(even)

@@ -55,6 +55,4 @@ def with_lab(directory: Path, prepared: list[Path]) -> list[Path]:
 @pytest.fixture
 def new_root(directory: Path, request: pytest.FixtureRequest) -> Callable[..., Root]:
     """A function that makes a root with the dependencies, those of the lab included if asked for, without a package of SOPA."""
-    return lambda lab=False: Root(
-        Path(mkdtemp(dir=directory)), request.getfixturevalue("with_lab" if lab else "prepared")
-    )
+    return lambda lab=False: Root(Path(mkdtemp(dir=directory)), request.getfixturevalue("with_lab" if lab else "prepared"))

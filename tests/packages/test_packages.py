@@ -33,9 +33,7 @@ for file in files:
 """
 
 
-def test_an_agent_installs_on_a_bare_root_without_a_compiler(
-    directory: Path, bare: Path, debs: dict[str, Path]
-) -> None:
+def test_an_agent_installs_on_a_bare_root_without_a_compiler(directory: Path, bare: Path, debs: dict[str, Path]) -> None:
     root = Root(Path(mkdtemp(dir=directory)), [bare, CHROOT])
     before = root.installed()
     root.install(debs["sopa-agent"])
@@ -46,9 +44,7 @@ def test_an_agent_installs_on_a_bare_root_without_a_compiler(
 
 
 @pytest.mark.parametrize("package", NAMES)
-def test_a_package_alone_works_and_leaves_nothing(
-    package: str, new_root: Callable[..., Root], debs: dict[str, Path]
-) -> None:
+def test_a_package_alone_works_and_leaves_nothing(package: str, new_root: Callable[..., Root], debs: dict[str, Path]) -> None:
     root = new_root(lab=package == "sopa-tools")
     files, accounts = root.files(), root.accounts()
     root.install(debs[package])
@@ -89,11 +85,7 @@ def test_a_package_alone_works_and_leaves_nothing(
         assert root.run("sopa", "parser", "status", "--iface", "nosuch0", check=False).returncode == 1
     else:
         assert "--sopa-k" in root.run("ryu-manager", "--help").stdout
-    for file in (
-        "bash-completion/completions/sopa",
-        "zsh/vendor-completions/_sopa",
-        "fish/vendor_completions.d/sopa.fish",
-    ):
+    for file in ("bash-completion/completions/sopa", "zsh/vendor-completions/_sopa", "fish/vendor_completions.d/sopa.fish"):
         root.run("test", "-s", f"/usr/share/{file}")
 
     # the commands wrote no bytecode, or another file, beside those that the installation wrote
@@ -129,9 +121,7 @@ def test_a_lab_of_the_package(new_root: Callable[..., Root], debs: dict[str, Pat
     assert "20 of 20 switches" in done.stdout
 
 
-def test_units_start_commands_and_name_documents_that_are_there(
-    new_root: Callable[..., Root], debs: dict[str, Path]
-) -> None:
+def test_units_start_commands_and_name_documents_that_are_there(new_root: Callable[..., Root], debs: dict[str, Path]) -> None:
     root = new_root()
     root.install(debs["sopa-agent"], debs["sopa-controller"])
     units = sorted((root.path / "lib/systemd/system").glob("sopa-*.service"))

@@ -45,9 +45,7 @@ def machine() -> list[str]:
 
 
 @pytest.mark.timeout(6000)
-def test_systemd_runs_restarts_and_stops_the_units(
-    directory: Path, bare: Path, debs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_systemd_runs_restarts_and_stops_the_units(directory: Path, bare: Path, debs: dict[str, Path], tmp_path: Path) -> None:
     made = Path(mkdtemp(dir=directory))
     root = Root(made, guest(directory, bare))
     root.install(debs["sopa-agent"], debs["sopa-controller"])

@@ -161,9 +161,7 @@ def test_what_is_drained_is_on_no_path_any_more(shared: Fabric, tmp_path: Path) 
         version = controller.fabric()["version"]
         eventually(lambda: reported(controller)["version"], version)
         since = (time.monotonic_ns() // BATCH_NS + AHEAD + 1) * SLOTS
-        eventually(
-            lambda: check(hosts, Failures(TREE, dict.fromkeys(drained, "drained")), since), lambda count: count > 100
-        )
+        eventually(lambda: check(hosts, Failures(TREE, dict.fromkeys(drained, "drained")), since), lambda count: count > 100)
     for name in drained:
         controller.change("DELETE", f"/drains/{name}")
 

@@ -16,12 +16,7 @@ from topologies.structure import BFD_MAC
 pytestmark = pytest.mark.switch
 
 TREE = FatTree(4)
-ENDS = {
-    (switch, port)
-    for switch in TREE.switches()
-    for port, node in TREE.ports(switch).items()
-    if not isinstance(node, Host)
-}
+ENDS = {(switch, port) for switch in TREE.switches() for port, node in TREE.ports(switch).items() if not isinstance(node, Host)}
 ADDRESSES = {bfd.SENDS_TO: BFD_MAC, bfd.REQUIRES: BFD_MAC}
 
 
@@ -68,7 +63,7 @@ def test_every_link_between_switches_gets_it_once_under_eventlet_too(both: Both)
     assert "ECONNREFUSED" in done.stdout
     settings = {"enable": "true", "min_tx": "300", "min_rx": "300", **ADDRESSES}
     assert configured(*both) == dict.fromkeys(ENDS, settings)
-    assert bfd.enable(addresses, TREE, 100) == bfd.Report(set(TREE.switches()), had=64, enabled=0)
+    assert bfd.enable(addresses, TREE, 100) == bfd.BfdReport(set(TREE.switches()), had=64, enabled=0)
     assert configured(*both) == dict.fromkeys(ENDS, settings)
     for name in ("other", "fresh"):
         first.vsctl("--no-wait", "del-br", name)

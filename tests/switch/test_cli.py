@@ -85,9 +85,7 @@ def watching(fabric: Fabric, file: Path, *options: str) -> Iterator[None]:
     assert "Traceback" not in file.read_text()
 
 
-def test_watch_begins_with_the_last_versions_follows_a_restart_and_ends_by_ctrl_c(
-    shared: Fabric, tmp_path: Path
-) -> None:
+def test_watch_begins_with_the_last_versions_follows_a_restart_and_ends_by_ctrl_c(shared: Fabric, tmp_path: Path) -> None:
     """With ``--json`` it is in `tests/contract`."""
     its, file = shared.controller, tmp_path / "watched"
     for command in ("drain", "restore"):

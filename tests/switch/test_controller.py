@@ -75,9 +75,7 @@ def test_a_restarted_controller_repairs_entry_by_entry_and_keeps_what_was_learne
         shared.set_link(name, True)
     shared.fails({})
     learned = [flow for flow in shared.flows("e0_0") if flow.startswith("cookie=0x50000000,")]
-    assert sorted({*shared.flows("e0_0")} - {*learned}) == [
-        flow for flow in healthy if not flow.startswith("cookie=0x50000000,")
-    ]
+    assert sorted({*shared.flows("e0_0")} - {*learned}) == [flow for flow in healthy if not flow.startswith("cookie=0x50000000,")]
     groups = ovs.ofctl("dump-groups", "e0_0")
     assert "group_id=77" not in groups
     assert "group_id=1,type=ff,bucket=watch_port:3,actions=output:3,bucket=watch_port:4,actions=output:4" in groups

@@ -47,9 +47,7 @@ def test_without_files_connections_wait_and_nothing_ends(shared: Fabric, side: s
         start = len(controller.log.read_text())
         try:
             with idle(port, 20) as waiting:
-                eventually(
-                    lambda: controller.log.read_text()[start:], Containing("no file is left for new connections")
-                )
+                eventually(lambda: controller.log.read_text()[start:], Containing("no file is left for new connections"))
                 assert client.get("/fabric").json()["connected"] == 20
                 assert its.ping().wait(60)
                 assert len(waiting) == 20

@@ -33,9 +33,7 @@ def hedera(started: Fabric) -> Iterator[Fabric]:
     """A fabric without flows, in which a test's flows end with it: their entries expire, by Open vSwitch's clock."""
     yield started
     started.ovs.appctl("time/warp", f"{1000 * (IDLE_SECONDS + 1)}")
-    eventually(
-        lambda: [line for edge in edges(started) for kind in (2, 3) for line in entries(started, edge, kind)], []
-    )
+    eventually(lambda: [line for edge in edges(started) for kind in (2, 3) for line in entries(started, edge, kind)], [])
     eventually(lambda: started.controller.fabric()["failures"], [])
     assert "a round of Hedera failed" not in log(started)
 

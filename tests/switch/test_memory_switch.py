@@ -163,9 +163,7 @@ class OvsDevice:
 
     def add_port(self, port: int) -> None:
         name = self._dummy.interface(SWITCH, port)
-        self._ovs.vsctl(
-            "add-port", BRIDGE, name, "--", "set", "interface", name, "type=dummy", f"ofport_request={port}"
-        )
+        self._ovs.vsctl("add-port", BRIDGE, name, "--", "set", "interface", name, "type=dummy", f"ofport_request={port}")
 
     def remove_port(self, port: int) -> None:
         self._ovs.vsctl("del-port", BRIDGE, self._dummy.interface(SWITCH, port))

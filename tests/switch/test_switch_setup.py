@@ -61,9 +61,7 @@ def dummy(ovs: PrivateOvs) -> Iterator[DummyFabric]:
 
 def found(ovs: PrivateOvs) -> list[tuple[str, str]]:
     """Return the problems of every bridge, as (bridge, check)."""
-    return [
-        (setup.bridge, each.check) for setup in switch_database.read(ovs.database) for each in problems(TREE, setup)
-    ]
+    return [(setup.bridge, each.check) for setup in switch_database.read(ovs.database) for each in problems(TREE, setup)]
 
 
 def doctor(ovs: PrivateOvs, *more: str) -> Result:
@@ -74,9 +72,7 @@ assert WRONG.keys() == set(CHECKS)
 
 
 @pytest.mark.parametrize(("check", "command"), [*WRONG.items(), *sorted(MORE_WRONG)])
-def test_each_mistake_is_found_alone_and_its_command_mends_it(
-    dummy: DummyFabric, check: str, command: tuple[str, ...]
-) -> None:
+def test_each_mistake_is_found_alone_and_its_command_mends_it(dummy: DummyFabric, check: str, command: tuple[str, ...]) -> None:
     dummy.ovs.vsctl(*command)
     eventually(lambda: set(found(dummy.ovs)), {("e0_0", check)})
     said = doctor(dummy.ovs, "--bridge", "e0_0")
@@ -96,9 +92,7 @@ def test_in_a_cluster_a_switch_has_to_know_several_controllers(dummy: DummyFabri
         [setup] = [setup for setup in switch_database.read(dummy.ovs.database) if setup.bridge == "e0_0"]
         return [problem.problem for problem in problems(TREE, setup, cluster=True)]
 
-    assert wrong() == [
-        "it has one controller of a cluster only (tcp:127.0.0.1:1): when that is away, no other one reaches it"
-    ]
+    assert wrong() == ["it has one controller of a cluster only (tcp:127.0.0.1:1): when that is away, no other one reaches it"]
     dummy.ovs.vsctl("set-controller", "e0_0", CONTROLLER, "tcp:127.0.0.1:2", "tcp:127.0.0.1:3")
     assert wrong() == []
     assert "3 controllers" in doctor(dummy.ovs, "--bridge", "e0_0").stdout

@@ -28,9 +28,7 @@ def own(authority: Authority) -> Certificate:
 
 
 @pytest.fixture(scope="module")
-def its(
-    tmp_path_factory: pytest.TempPathFactory, authority: Authority, own: Certificate
-) -> Iterator[ControllerProcess]:
+def its(tmp_path_factory: pytest.TempPathFactory, authority: Authority, own: Certificate) -> Iterator[ControllerProcess]:
     openflow, rest = free_ports(2)
     log = tmp_path_factory.mktemp("controller") / "log"
     options = [f"--sopa-tls-cert={own.certificate}", f"--sopa-tls-key={own.key}", "--sopa-no-switches"]
@@ -78,10 +76,7 @@ def test_a_certificate_admits_the_switch_it_names(tmp_path: Path, authority: Aut
     options = [f"--ctl-privkey={own.key}", f"--ctl-cert={own.certificate}", f"--ca-certs={authority.certificate}"]
     options += [f"--ofp-ssl-listen-port={secure}", "--sopa-bind-certificates"]
     log = tmp_path / "controller.log"
-    with (
-        ControllerProcess(TREE.k, log, openflow, rest, options=options) as its,
-        PrivateOvs(tmp_path / "ovs", dummy=True) as ovs,
-    ):
+    with ControllerProcess(TREE.k, log, openflow, rest, options=options) as its, PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
         ovs.vsctl("set-ssl", str(stranger.key), str(stranger.certificate), str(authority.certificate))
         DummyFabric(TREE, ovs, f"ssl:127.0.0.1:{secure}")
         eventually(log.read_text, Containing("TLS handshake"))
@@ -95,9 +90,7 @@ def test_a_certificate_admits_the_switch_it_names(tmp_path: Path, authority: Aut
         assert "Traceback" not in log.read_text()
 
 
-def test_bfd_is_enabled_over_tls_at_each_switchs_address(
-    tmp_path: Path, authority: Authority, own: Certificate
-) -> None:
+def test_bfd_is_enabled_over_tls_at_each_switchs_address(tmp_path: Path, authority: Authority, own: Certificate) -> None:
     switch = authority.sign("switch", "192.0.2.1")  # by which address a switch is reached its certificate need not say
     openflow, rest, database = free_ports(3)
     options = [f"--ca-certs={authority.certificate}", f"--ctl-cert={own.certificate}", f"--ctl-privkey={own.key}"]

@@ -29,9 +29,7 @@ from topologies.lab.etcd import PrivateEtcd
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 SYSTEMD = Path(__file__).parents[2] / "deploy/systemd"
-pytestmark = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing: make install"
-)
+pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing: make install")
 
 
 def under(unit: str) -> list[str]:
@@ -130,14 +128,7 @@ def test_an_agent_labels_and_takes_over_what_a_killed_one_left(tmp_path: Path) -
 @pytest.mark.switch
 def test_the_parser_is_attached_and_detached() -> None:
     with veth_pair() as pair:
-        command = [
-            "nsenter",
-            f"--net={pair.peer}",
-            *under("sopa-parser@.service"),
-            sys.executable,
-            "-m",
-            "sopa_ryu.cli",
-        ]
+        command = ["nsenter", f"--net={pair.peer}", *under("sopa-parser@.service"), sys.executable, "-m", "sopa_ryu.cli"]
         for verb, said in (
             ("attach", "attached, native mode"),
             ("attach", "attached, native mode"),

@@ -32,8 +32,7 @@ class Control:
 
     def __enter__(self) -> Self:
         self._running = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for command in self.commands()
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for command in self.commands()
         ]
         for process in self._running:
             assert process.stdout is not None

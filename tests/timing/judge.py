@@ -18,9 +18,7 @@ MAX_VOID = 15
 class Timing:
     """Takes samples, judges them and records both (`tests.helpers.report`)."""
 
-    def at_most(
-        self, bound: float, sample: Callable[[], float], *, what: str, control: Control, tolerated: float
-    ) -> None:
+    def at_most(self, bound: float, sample: Callable[[], float], *, what: str, control: Control, tolerated: float) -> None:
         """Check that a value is at most ``bound``, as a rule.
 
         Args:
@@ -35,9 +33,7 @@ class Timing:
         """
         self._judge("at most", bound, sample, what, control, tolerated)
 
-    def at_least(
-        self, bound: float, sample: Callable[[], float], *, what: str, control: Control, tolerated: float
-    ) -> None:
+    def at_least(self, bound: float, sample: Callable[[], float], *, what: str, control: Control, tolerated: float) -> None:
         """Check that a value is at least ``bound``, as a rule; otherwise like `at_most`."""
         self._judge("at least", bound, sample, what, control, tolerated)
 

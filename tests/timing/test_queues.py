@@ -61,9 +61,7 @@ def test_a_phantom_queue_is_as_long_as_the_real_one(timing: Timing, pair: Pair) 
             timing.at_most(3, apart, what="packets by which queues differ", control=Timer(), tolerated=0.02)
 
 
-def test_the_receiver_merges_sprayed_packets_as_it_does_unsprayed_ones(
-    timing: Timing, pair: Pair, tmp_path: Path
-) -> None:
+def test_the_receiver_merges_sprayed_packets_as_it_does_unsprayed_ones(timing: Timing, pair: Pair, tmp_path: Path) -> None:
     pair.on_host("ethtool -K host0 tso off")  # a veth pair merges only what cannot be a burst
     pair.on_peer("ethtool -K peer0 gro on")
     pair.on_peer("ip addr add 192.0.2.1/32 dev peer0")

@@ -39,7 +39,7 @@ RECORDS: dict[str, records.Record] = {
     "term": records.Term(3),
     "leader": records.Leader("m1", 7, "http://192.0.2.1:8080"),
     "view": records.CommittedView(7, 12, {"a0_0-c0_1": "down"}),
-    "drains": records.Drains(7, ("a0_0", "e0_0-a0_1")),
+    "drains": records.DrainsRecord(7, ("a0_0", "e0_0-a0_1")),
     "members/m1": records.MemberRecord("m1", "http://192.0.2.1:8080", "3.0", 1, "leader", 7, 12, 20, 1_790_000_000, ""),
 }
 
@@ -74,9 +74,7 @@ READERS: dict[str, Callable[..., str]] = {
     "acknowledged_at": lambda now, acknowledged: str(protocol.answer(protocol.ack(view(acknowledged), 0), view(now))),
     "term_of_an_arbiter": lambda text: str(asked_term({"term": [text]})),
     "agent": lambda **said: str(mcs.requested({name: [value] for name, value in said.items()})),
-    "record": lambda key, change, without="": str(
-        records.read(key, changed(records.write(RECORDS[key]), change, without))
-    ),
+    "record": lambda key, change, without="": str(records.read(key, changed(records.write(RECORDS[key]), change, without))),
     "value": lambda key, text, times="1": str(records.read(key, text * int(times))),
     "arbiter": lambda text: str(parse_arbiter(text)),
     "controller": lambda url: channel_url(url, AgentOptions((url,)).channel(HERE)),
@@ -129,9 +127,7 @@ class Readers:
 
     def _received(self, text: str, held: View | None) -> str:
         found = protocol.follow(messages.from_controller(text), held, HERE)
-        return (
-            "nothing changes" if found is held else f"in force: {found.epoch}.{found.version}" if found else "nothing"
-        )
+        return "nothing changes" if found is held else f"in force: {found.epoch}.{found.version}" if found else "nothing"
 
     def do_list(self, change: str) -> str:
         right = protocol.host_change(HostList(1, frozenset(), 1, True), HostList(2, frozenset([HERE]), 1, True))

@@ -89,9 +89,7 @@ def calculator(step: Step) -> str:
     return str(int(step.words[0]) + int(step.options["to"])) if step.command == "add" else ""
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"), [(SCRIPT.format(6), "script:2: add 2 to=3"), ("add 1 to=1\n", "pytest --record")]
-)
+@pytest.mark.parametrize(("text", "problem"), [(SCRIPT.format(6), "script:2: add 2 to=3"), ("add 1 to=1\n", "pytest --record")])
 def test_a_script_that_says_otherwise_fails_at_its_line(tmp_path: Path, text: str, problem: str) -> None:
     script = tmp_path / "script"
     script.write_text(text)

@@ -43,9 +43,7 @@ def imported(module: str) -> frozenset[str]:
     """Return what a module imports, anywhere in it; names out of modules with their module."""
     statements = [node for node in ast.walk(parsed(module)) if isinstance(node, ast.Import | ast.ImportFrom)]
     return frozenset(
-        alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}"
-        for node in statements
-        for alias in node.names
+        alias.name if isinstance(node, ast.Import) else f"{node.module}.{alias.name}" for node in statements for alias in node.names
     )
 
 

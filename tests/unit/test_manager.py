@@ -138,9 +138,7 @@ def _as_in_the_foreground() -> None:
 @contextlib.contextmanager
 def running(log: Path, url: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            command(*arguments), stdout=output, stderr=subprocess.STDOUT, preexec_fn=_as_in_the_foreground
-        )
+        process = subprocess.Popen(command(*arguments), stdout=output, stderr=subprocess.STDOUT, preexec_fn=_as_in_the_foreground)
     try:
 
         def answers() -> bool:
@@ -234,10 +232,7 @@ def test_commands_that_end_at_once(app: str, tmp_path: Path) -> None:
             tmp_path,
             ["--version"],
             ["--help"],
-            [
-                "ryu.cfg",
-                *where(taken, rest),
-            ],  # which needs neither OpenFlow nor REST: no false alarm, and it ends by itself
+            ["ryu.cfg", *where(taken, rest)],  # which needs neither OpenFlow nor REST: no false alarm, and it ends by itself
             [ending, *where(*free_ports(2))],
             [app, *where(other, rest)],
             [app, "--config-file", config],
@@ -278,9 +273,7 @@ def test_start_and_stop(app: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "signals", "status"), [(1, ["TERM"], 143), (600, ["TERM", "INT"], 130)])
-def test_an_application_that_does_not_stop_is_left(
-    tmp_path: Path, seconds: int, signals: list[str], status: int
-) -> None:
+def test_an_application_that_does_not_stop_is_left(tmp_path: Path, seconds: int, signals: list[str], status: int) -> None:
     openflow, rest = free_ports(2)
     log, stubborn = tmp_path / "log", written(tmp_path, APP.replace("SPINNING_SECONDS", str(seconds)))
     with running(log, OWN.format(rest), stubborn, *where(openflow, rest)) as process:

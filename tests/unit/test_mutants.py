@@ -40,9 +40,7 @@ def test_defects_are_tried_in_a_copy(tmp_path: Path, capsys: pytest.CaptureFixtu
         subprocess.run(["git", "-C", tmp_path, *command], check=True)
 
     assert main([], tmp_path, tmp_path / "catalogue") == 2, capsys.readouterr()
-    verdicts = {
-        its["defect"]: its["verdict"] for its in json.loads((tmp_path / "build/mutants.json").read_text())["defects"]
-    }
+    verdicts = {its["defect"]: its["verdict"] for its in json.loads((tmp_path / "build/mutants.json").read_text())["defects"]}
     assert verdicts == {
         "a smaller bound is found": "found",
         "what fails at import is found": "found",

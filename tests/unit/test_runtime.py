@@ -75,9 +75,7 @@ def test_who_is_killed_in_the_line_or_fails_holds_nobody_up(capsys: pytest.Captu
     capsys.readouterr()  # eventlet prints the traceback
 
 
-def test_the_first_thing_is_taken_at_once_and_what_follows_together(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_first_thing_is_taken_at_once_and_what_follows_together(monkeypatch: pytest.MonkeyPatch) -> None:
     now, timers = [0.0], list[tuple[float, object]]()
 
     class Hub:

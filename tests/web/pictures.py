@@ -127,9 +127,7 @@ def take(name: str) -> int:
         page.size(WIDTH, HEIGHT)
         page.scheme("light")
         prepare(lab, page)
-        eventually(
-            lambda: len(set(page.names(".links [data-link]", "step"))), lambda steps: steps >= STEPS, seconds=PATIENCE
-        )
+        eventually(lambda: len(set(page.names(".links [data-link]", "step"))), lambda steps: steps >= STEPS, seconds=PATIENCE)
         screenshot = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
         # a third of the size; unlike the usual palette it keeps the colours of thin lines
         small = screenshot.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)

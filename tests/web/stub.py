@@ -52,9 +52,7 @@ class Stub(ChildProcess):
         print(json.dumps([fabric, method, arguments]), file=self._channel, flush=True)
         return json.loads(self._channel.readline())
 
-    def serve(
-        self, fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIENTS, leader: str | None = None
-    ) -> "Stubbed":
+    def serve(self, fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIENTS, leader: str | None = None) -> "Stubbed":
         """Begin a fabric, or a fat-tree of k, with its tokens in a directory; with ``leader`` it is member c1 of a cluster."""
         its = fabric if isinstance(fabric, int) else fabric.document()
         number, port = self.ask(-1, "serve", its, str(directory), most, leader)

@@ -170,9 +170,7 @@ def test_paths_to_an_address_outside_end_at_gateways(shown: Shown, stub: Stub, t
     with shown(its) as page:
         for left, excluded in ((4, 0), (2, 2)):
             page.show_paths("h0_0_2", "192.0.2.1")
-            eventually(
-                lambda left=left: page.text("#paths-summary"), Containing(f"outside: {left} candidate paths of 4")
-            )
+            eventually(lambda left=left: page.text("#paths-summary"), Containing(f"outside: {left} candidate paths of 4"))
             words = candidates(its, "h0_0_2", "192.0.2.1")
             assert {each.rpartition(" → ")[2] for each in words} == {"h0_3_4", "h0_3_5"}
             eventually(lambda: page.text("[aria-label='Candidate paths'] .path span").split("\n"), words)

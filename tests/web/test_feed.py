@@ -176,9 +176,7 @@ def counted() -> Iterator[Counted]:
     hub.kill(worker)
 
 
-def test_many_changes_are_one_message_and_none_are_one_from_time_to_time(
-    counted: Counted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_changes_are_one_message_and_none_are_one_from_time_to_time(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     feed, counter = counted
     for _ in range(3):
         feed.changed()

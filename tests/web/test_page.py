@@ -31,9 +31,7 @@ def drained(fabric: Fabric) -> list[str]:
     return names
 
 
-def test_a_cut_link_shows_at_once_with_the_paths_that_it_excludes_and_its_healing_too(
-    page: Page, fabric: Fabric
-) -> None:
+def test_a_cut_link_shows_at_once_with_the_paths_that_it_excludes_and_its_healing_too(page: Page, fabric: Fabric) -> None:
     page.show_paths("h0_0_2", "h2_0_3")
     with cut(fabric, "a0_0", 3):
         eventually(lambda: page.state("a0_0-c0_0"), "failed")
@@ -63,9 +61,7 @@ def test_a_switch_without_a_channel_is_missing_and_a_dead_one_fails(page: Page, 
         eventually(lambda: page.state("c1_0"), "missing")
         eventually(lambda: page.text("#fact-switches"), "19 of 20")
         assert page.names(".links [data-state=failed]", "link") == []
-        eventually(
-            lambda: page.text("#problem-lists li"), Containing("without an OpenFlow channel; it forwards by the rules")
-        )
+        eventually(lambda: page.text("#problem-lists li"), Containing("without an OpenFlow channel; it forwards by the rules"))
         plug(False)
         eventually(lambda: page.state("c1_0"), "failed")
         links = [f"a{pod}_1-c1_0" for pod in range(4)]

@@ -59,9 +59,7 @@ class Told:
         self.state.switch_lost(switch, 2)
 
     def do_lose_pods(self, end: str) -> None:
-        for switch in [
-            switch for switch in self.tree.switches() if switch.level is not Level.CORE and switch.pod < int(end)
-        ]:
+        for switch in [switch for switch in self.tree.switches() if switch.level is not Level.CORE and switch.pod < int(end)]:
             self._lose(switch)
 
     def do_silent_pod(self, pod: str) -> None:

@@ -23,7 +23,7 @@ from mininet.net import Mininet
 from mininet.node import OVSSwitch, RemoteController, Switch
 from mininet.util import errRun
 
-from topologies.lab.datapath import Datapath
+from topologies.lab.datapath import DatapathKind
 from topologies.lab.mininet_topo import OFFLOADS_OFF, ClosTopo, FabricHost
 
 GROUP = "83"  # interface group of the lab's root namespace: one command deletes all its interfaces
@@ -74,9 +74,7 @@ class LabSwitch(OVSSwitch):
             disciplines.
     """
 
-    def __init__(
-        self, name: str, interface_settings: Callable[[str], str], started: Callable[[str], None], **params: Any
-    ) -> None:
+    def __init__(self, name: str, interface_settings: Callable[[str], str], started: Callable[[str], None], **params: Any) -> None:
         self._interface_settings = interface_settings
         self._started = started
         super().__init__(name, **params)
@@ -147,7 +145,7 @@ class BatchNet(Mininet):
         interface_settings: Callable[[str], str],
         started: Callable[[str], None],
         say: Callable[[str], None],
-        datapath: Datapath,
+        datapath: DatapathKind,
     ) -> None:
         self._datapath = datapath
         self._more_links = more_links
@@ -158,15 +156,9 @@ class BatchNet(Mininet):
         _allow_files(topo.tree.host_count + topo.tree.switch_count)
         # Mininet would raise the machine's limits (buffers, neighbour tables) and not restore them
         Mininet.inited = True
-        names = (
-            ["controller"] if len(controllers) == 1 else [f"controller{at}" for at in range(1, len(controllers) + 1)]
-        )
-        lab_controllers = [
-            LabController(name, ip=ip, port=port) for name, (ip, port) in zip(names, controllers, strict=True)
-        ]
-        super().__init__(
-            topo=topo, switch=self._switch, controller=lab_controllers, link=LabLink, intf=LabInterface, build=False
-        )
+        names = ["controller"] if len(controllers) == 1 else [f"controller{at}" for at in range(1, len(controllers) + 1)]
+        lab_controllers = [LabController(name, ip=ip, port=port) for name, (ip, port) in zip(names, controllers, strict=True)]
+        super().__init__(topo=topo, switch=self._switch, controller=lab_controllers, link=LabLink, intf=LabInterface, build=False)
 
     def addLink(self, node1: Any, node2: Any, port1: Any = None, port2: Any = None, **params: Any) -> Any:
         """Add a link without the random MAC addresses that Mininet chooses."""
@@ -200,9 +192,7 @@ class BatchNet(Mininet):
         for switch in self.switches if targets else ():
             rows = {f"@{switch}_{number}": target for number, target in enumerate(targets)}
             backoff = f"max_backoff={switch.reconnectms}"
-            commands += [
-                f'--id={name} create Controller target=\\"{target}\\" {backoff}' for name, target in rows.items()
-            ]
+            commands += [f'--id={name} create Controller target=\\"{target}\\" {backoff}' for name, target in rows.items()]
             commands.append(f"set bridge {switch} controller={','.join(rows)}")
         if commands:
             _vsctl(" -- ".join(commands))
@@ -219,13 +209,7 @@ class BatchNet(Mininet):
         remove_interfaces(GROUP, self._datapath, [str(node) for node in self.switches])
 
     def _switch(self, name: str, **params: Any) -> LabSwitch:
-        settings = {
-            "datapath": self._datapath,
-            "protocols": "OpenFlow13",
-            "failMode": "secure",
-            "inband": False,
-            "batch": True,
-        }
+        settings = {"datapath": self._datapath, "protocols": "OpenFlow13", "failMode": "secure", "inband": False, "batch": True}
         return LabSwitch(name, self._interface_settings, self._started, **{**params, **settings})
 
     def _configure(self, host: FabricHost) -> None:
@@ -250,10 +234,10 @@ class BatchNet(Mininet):
         )
 
 
-def remove_interfaces(group: str, datapath: Datapath, bridges: Iterable[str]) -> None:
+def remove_interfaces(group: str, datapath: DatapathKind, bridges: Iterable[str]) -> None:
     """Delete an interface group, and the datapath with its bridges' own interfaces: Open vSwitch, which has ended, leaves them."""
     lines = ""
-    if datapath is Datapath.KERNEL:  # which alone can remove its interfaces
+    if datapath is DatapathKind.KERNEL:  # which alone can remove its interfaces
         subprocess.run(["ovs-dpctl", "del-dp", datapath.device], check=False, capture_output=True)
     else:
         lines = "".join(f"link set {name} group {group}\n" for name in (*bridges, datapath.device))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from topologies.lab.batch_net import LabError, remove_interfaces, run_batch
-from topologies.lab.datapath import Datapath
+from topologies.lab.datapath import DatapathKind
 from topologies.lab.links import FRAME_BYTES, HOPS
 from topologies.lab.private_ovs import PrivateOvs
 
@@ -27,7 +27,7 @@ _EXPERIMENTAL = 0x88B5  # IEEE 802, for local experiments
 _WAIT_SECONDS = 5.0
 
 
-def seconds_per_packet(datapath: Datapath) -> float:
+def seconds_per_packet(datapath: DatapathKind) -> float:
     """Return the processor time that a packet takes over as many switches as a path between pods has, in seconds.
 
     Processor time, and not the time that passes: what else runs on the machine hardly changes it.
@@ -60,12 +60,10 @@ def _pass(first: socket.socket, last: socket.socket) -> int:
 
 
 @contextmanager
-def _chain(ovs: PrivateOvs, datapath: Datapath) -> Iterator[tuple[socket.socket, socket.socket]]:
+def _chain(ovs: PrivateOvs, datapath: DatapathKind) -> Iterator[tuple[socket.socket, socket.socket]]:
     """Join `HOPS` switches in a row, and yield packet sockets at both ends of it."""
     wires = [(f"calibrate{number}a", f"calibrate{number}b") for number in range(HOPS + 1)]
-    lines = [
-        f"link add {one} mtu 1500 group {_GROUP} type veth peer name {other} group {_GROUP}" for one, other in wires
-    ]
+    lines = [f"link add {one} mtu 1500 group {_GROUP} type veth peer name {other} group {_GROUP}" for one, other in wires]
     run_batch(["ip", "-batch", "-"], [*lines, f"link set group {_GROUP} up"])
     bridges = [f"calibrate{number}" for number in range(HOPS)]
     words: list[str] = []

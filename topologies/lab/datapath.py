@@ -29,7 +29,7 @@ _BYTES_MAX = 2**30 - 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Datapath(StrEnum):
+class DatapathKind(StrEnum):
     """The part of Open vSwitch that forwards packets."""
 
     KERNEL = "kernel"
@@ -40,7 +40,7 @@ class Datapath(StrEnum):
     @property
     def type(self) -> str:
         """Open vSwitch's name, as ``datapath_type`` of a bridge."""
-        return "system" if self is Datapath.KERNEL else "netdev"
+        return "system" if self is DatapathKind.KERNEL else "netdev"
 
     @property
     def device(self) -> str:
@@ -52,16 +52,16 @@ class NoDatapathError(RuntimeError):
     """The kernel lacks what the datapath needs; the text says which module, and what to do."""
 
 
-def choose(wanted: Datapath | None) -> Datapath:
+def choose(wanted: DatapathKind | None) -> DatapathKind:
     """Return the datapath that is wanted, or for None the kernel's if it is there, and else the one in user space.
 
     Raises:
         NoDatapathError: If the kernel lacks what it needs.
     """
-    chosen = wanted or (Datapath.KERNEL if kernel_has_it() else Datapath.USER)
-    if wanted is Datapath.KERNEL and not kernel_has_it():
+    chosen = wanted or (DatapathKind.KERNEL if kernel_has_it() else DatapathKind.USER)
+    if wanted is DatapathKind.KERNEL and not kernel_has_it():
         raise NoDatapathError(_lacks(MODULE, "which --datapath kernel needs: use --datapath user"))
-    if chosen is Datapath.USER and not _has_tun():
+    if chosen is DatapathKind.USER and not _has_tun():
         raise NoDatapathError(_lacks(TUN_MODULE, "which --datapath user needs"))
     return chosen
 

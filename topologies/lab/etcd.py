@@ -32,7 +32,7 @@ class EtcdError(RuntimeError):
     """A node did not start, or etcdctl failed; the text has its output."""
 
 
-class Place(NamedTuple):
+class EtcdPlace(NamedTuple):
     """A node's address and ports, and the command that enters its namespace (``("ip", "netns", "exec", "m1")``)."""
 
     host: str
@@ -78,7 +78,7 @@ class PrivateEtcd(Startable):
     def __init__(
         self,
         directory: Path,
-        places: Sequence[Place] | int = 3,
+        places: Sequence[EtcdPlace] | int = 3,
         tls: Tls | None = None,
         quota: int = 0,
         options: Sequence[str] = (),
@@ -154,7 +154,7 @@ class PrivateEtcd(Startable):
                 time.sleep(0.02)
         del self._nodes[node]
 
-    def add(self, place: Place) -> int:
+    def add(self, place: EtcdPlace) -> int:
         """Add a node to the engine, and return its number."""
         self.places = (*self.places, place)
         node = len(self.places) - 1
@@ -258,11 +258,7 @@ class PrivateEtcd(Startable):
             EtcdError: If it fails.
         """
         nodes = self.members if endpoints is None else endpoints
-        command = [
-            *self.places[nodes[0]].enter,
-            "etcdctl",
-            f"--endpoints={','.join(self._url(node) for node in nodes)}",
-        ]
+        command = [*self.places[nodes[0]].enter, "etcdctl", f"--endpoints={','.join(self._url(node) for node in nodes)}"]
         command += [f"--command-timeout={timeout}", f"--dial-timeout={timeout}"]
         if self.tls is not None:
             command.append(f"--cacert={self.tls.ca}")
@@ -340,7 +336,7 @@ class PrivateEtcd(Startable):
         return ""
 
 
-def loopback(count: int) -> tuple[Place, ...]:
+def loopback(count: int) -> tuple[EtcdPlace, ...]:
     """Return places for so many nodes on free ports of loopback."""
     ports: list[int] = []
     # far from those of a process that was started right before or after this one: a killed node's port is nobody's for a moment
@@ -350,4 +346,4 @@ def loopback(count: int) -> tuple[Place, ...]:
         with socket.socket() as tried, contextlib.suppress(OSError):
             tried.bind(("127.0.0.1", candidate))
             ports.append(candidate)
-    return tuple(Place("127.0.0.1", *pair) for pair in zip(ports[::2], ports[1::2], strict=True))
+    return tuple(EtcdPlace("127.0.0.1", *pair) for pair in zip(ports[::2], ports[1::2], strict=True))

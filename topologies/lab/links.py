@@ -102,9 +102,7 @@ def bfd_interval_ms(tree: Clos, seconds_per_packet: float = _CLEAN_SECONDS) -> i
     A machine that is slower by half or more (``seconds_per_packet``, as of `calibrated_rate`) has as much more time.
     """
     slower = seconds_per_packet / _CLEAN_SECONDS
-    interval = (
-        _BFD_MS_MIN * 2 * tree.switch_link_count / _BFD_SESSIONS_AT_MIN * (slower if slower >= _MUCH_SLOWER else 1)
-    )
+    interval = _BFD_MS_MIN * 2 * tree.switch_link_count / _BFD_SESSIONS_AT_MIN * (slower if slower >= _MUCH_SLOWER else 1)
     return max(_BFD_MS_MIN, round(interval))
 
 

@@ -166,10 +166,7 @@ class ManagementNetwork(Startable):
 
 
 def _wiring(name: str) -> list[str]:
-    return [
-        f"link add {_port(name)} type veth peer name {INTERFACE} netns {name}",
-        f"link set {_port(name)} master {_BRIDGE} up",
-    ]
+    return [f"link add {_port(name)} type veth peer name {INTERFACE} netns {name}", f"link set {_port(name)} master {_BRIDGE} up"]
 
 
 def _port(name: str) -> str:

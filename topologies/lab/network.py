@@ -18,7 +18,7 @@ from typing import Any
 from mininet.log import setLogLevel
 
 from topologies.lab.batch_net import GROUP, BatchNet, LabError, routes, run_batch
-from topologies.lab.datapath import Datapath, raise_send_buffers
+from topologies.lab.datapath import DatapathKind, raise_send_buffers
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.links import at_rate, bfd_interval_ms, default_rate, filters, past_the_queue, shaper, tbf_burst
 from topologies.lab.mininet_topo import ClosTopo
@@ -77,7 +77,7 @@ class Lab(Startable):
         controller_port: int | None = 6653,
         say: Callable[[str], None] = lambda _line: None,
         bfd: bool = True,
-        datapath: Datapath = Datapath.USER,
+        datapath: DatapathKind = DatapathKind.USER,
         controllers: Sequence[tuple[str, int]] = (),
     ) -> None:
         if rate_mbit is not None and rate_mbit <= 0:
@@ -231,7 +231,7 @@ class Lab(Startable):
         self.net.start()
         self.shape(interface for switch in self.tree.switches() for interface in self._interfaces(switch))
         if self.rate_mbit is not None:
-            if self.datapath is Datapath.USER:
+            if self.datapath is DatapathKind.USER:
                 self._make_room()
             else:
                 self._release_senders()

@@ -265,12 +265,7 @@ class DummyFabric:
                 bridge["row"]["controller"] = ["named-uuid", f"{name}_c"]
             yield bridge
             bridges.append(bridge["uuid-name"])
-        yield {
-            "op": "mutate",
-            "table": "Open_vSwitch",
-            "where": [],
-            "mutations": [["bridges", "insert", ovsdb.named(bridges)]],
-        }
+        yield {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["bridges", "insert", ovsdb.named(bridges)]]}
 
 
 def _prefer() -> None:

@@ -53,9 +53,7 @@ class Capture:
         netns, interface: Return the path of the network namespace of a host, and the name of its interface there.
     """
 
-    def __init__(
-        self, tree: Clos, netns: Callable[[Host], str], interface: Callable[[Host], str], flows: list[TracedFlow]
-    ) -> None:
+    def __init__(self, tree: Clos, netns: Callable[[Host], str], interface: Callable[[Host], str], flows: list[TracedFlow]) -> None:
         self.flows = flows
         self._tree = tree
         self._selector = selectors.DefaultSelector()
@@ -193,14 +191,7 @@ class LinkCapture(Startable):
     def start(self) -> None:
         """Start it, and wait until it captures."""
         command = ["tcpdump", "-i", "any", "-y", "LINUX_SLL2", "-n", "-s", str(SNAP_BYTES), "-B", str(BUFFER_KIB)]
-        command += [
-            "--time-stamp-precision=nano",
-            "-Z",
-            "root",
-            "-w",
-            str(self.file),
-            f"tcp and ip[2:2] >= {MIN_DATA_BYTES}",
-        ]
+        command += ["--time-stamp-precision=nano", "-Z", "root", "-w", str(self.file), f"tcp and ip[2:2] >= {MIN_DATA_BYTES}"]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
         assert self._process.stderr is not None
         said = ""

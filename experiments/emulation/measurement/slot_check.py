@@ -21,7 +21,7 @@ _TCP = struct.Struct("!HHI")
 _ETHERTYPE_IPV4, _PROTOCOL_TCP = 0x0800, 6
 
 
-class Seen(NamedTuple):
+class SeenPacket(NamedTuple):
     """A packet of TCP as it passed an interface.
 
     Args:
@@ -61,7 +61,7 @@ class SlotCheck(NamedTuple):
         return self.late_ns[min(len(self.late_ns) - 1, int(share * len(self.late_ns)))] / 1e6 if self.late_ns else 0.0
 
 
-def read_capture(capture: bytes) -> Iterator[Seen]:
+def read_capture(capture: bytes) -> Iterator[SeenPacket]:
     """Yield the TCP packets of a capture by ``tcpdump -i any -y LINUX_SLL2 --time-stamp-precision=nano``.
 
     Raises:
@@ -84,7 +84,7 @@ def read_capture(capture: bytes) -> Iterator[Seen]:
         at += size
 
 
-def _packet(at_ns: int, data: bytes) -> Seen | None:
+def _packet(at_ns: int, data: bytes) -> SeenPacket | None:
     if len(data) < _COOKED.size + _IPV4.size:
         return None
     ethertype, _, interface, _, kind, _, _ = _COOKED.unpack_from(data)
@@ -93,12 +93,10 @@ def _packet(at_ns: int, data: bytes) -> Seen | None:
     if ethertype != _ETHERTYPE_IPV4 or protocol != _PROTOCOL_TCP or len(data) < tcp + _TCP.size:
         return None
     sport, dport, sequence = _TCP.unpack_from(data, tcp)
-    return Seen(at_ns, interface, kind == _OUTGOING, (src, dst, sport, dport, sequence, identification))
+    return SeenPacket(at_ns, interface, kind == _OUTGOING, (src, dst, sport, dport, sequence, identification))
 
 
-def check(
-    seen: Iterable[Seen], hosts: Mapping[int, int], links: Iterable[int], slot_ns: int, zero_ns: int
-) -> SlotCheck:
+def check(seen: Iterable[SeenPacket], hosts: Mapping[int, int], links: Iterable[int], slot_ns: int, zero_ns: int) -> SlotCheck:
     """Return what a capture shows of slots.
 
     Args:
@@ -111,7 +109,8 @@ def check(
     Host 1 sends to host 2 in slot 0, and host 3 in the same slot, over the same link (interface 9); slots have 100 ns:
 
     >>> one, other = (1, 2, 7, 7, 0, 1), (3, 2, 7, 7, 0, 1)
-    >>> seen = [Seen(5, 1, False, one), Seen(8, 3, False, other), Seen(20, 9, False, one), Seen(140, 9, False, other)]
+    >>> sent = [SeenPacket(5, 1, False, one), SeenPacket(8, 3, False, other)]
+    >>> seen = [*sent, SeenPacket(20, 9, False, one), SeenPacket(140, 9, False, other)]
     >>> check(seen, {1: 1, 3: 3}, [9], 100, 0)
     SlotCheck(packets=2, late_ns=[5, 8], used=1, shared=1)
     """
@@ -125,9 +124,7 @@ def check(
             slot, since = divmod(its.at_ns - zero_ns, slot_ns)
             slot_of[its.packet] = slot
             late.append(since)
-        elif its.packet in slot_of and (
-            its.outgoing if sender is not None else its.interface in between and not its.outgoing
-        ):
+        elif its.packet in slot_of and (its.outgoing if sender is not None else its.interface in between and not its.outgoing):
             pairs[its.interface, its.outgoing, slot_of[its.packet]].add(its.pair)
     shared = sum(len(its) > 1 for its in pairs.values())
     return SlotCheck(len(late), sorted(late), len(pairs), shared)

@@ -83,9 +83,7 @@ def _of_subflows(connection: socket.socket) -> TcpInfo:
     # the buffer begins with a header that gives its capacity
     data = _getsockopt_with(connection, asked.ljust(room, b"\0"))
     _, count, _, _ = _SUBFLOWS_HEADER.unpack_from(data)
-    each = [
-        _parsed(data[_SUBFLOWS_HEADER.size + number * _BYTES :][:_BYTES]) for number in range(min(count, _MAX_SUBFLOWS))
-    ]
+    each = [_parsed(data[_SUBFLOWS_HEADER.size + number * _BYTES :][:_BYTES]) for number in range(min(count, _MAX_SUBFLOWS))]
     if not each:
         return TcpInfo(*[0] * len(TcpInfo._fields))
     sums = [sum(one[at] for one in each) for at in range(len(TcpInfo._fields))]

@@ -78,9 +78,7 @@ class Daemons:
         if daemon == "bgpd":
             command += ["-p", "179"]
         with self._output(router, daemon).open("wb") as out:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-            )
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True)
         self._processes[router].append(process)
 
     def _await_ready(self, daemon: str, routers: list[str]) -> None:
@@ -89,8 +87,7 @@ class Daemons:
             self.check()
             if time.monotonic() > deadline:
                 raise LabError(
-                    f"FRR's {daemon} is not ready after {START_SECONDS:g} s: {', '.join(routers[:8])}; "
-                    f"logs are in {self.directory}"
+                    f"FRR's {daemon} is not ready after {START_SECONDS:g} s: {', '.join(routers[:8])}; logs are in {self.directory}"
                 )
             time.sleep(_POLL_SECONDS)
 

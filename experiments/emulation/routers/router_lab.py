@@ -9,12 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from experiments.emulation.routers.frr_configuration import (
-    bfd_configuration,
-    bgp_configuration,
-    sessions,
-    zebra_configuration,
-)
+from experiments.emulation.routers.frr_configuration import bfd_configuration, bgp_configuration, sessions, zebra_configuration
 from experiments.emulation.routers.frr_daemons import Daemons, run_command
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import Clos, Failures, Host, Level, Switch
@@ -25,11 +20,7 @@ from topologies.lab.links import at_rate, control_first, shaper
 NAMESPACES = Path("/run/netns")
 READY_SECONDS = 20.0
 _POLL_SECONDS = 0.1
-_SYSCTLS = {
-    "net/ipv4/ip_forward": "1",
-    "net/ipv4/conf/all/rp_filter": "0",
-    "net/ipv4/conf/default/rp_filter": "0",
-}
+_SYSCTLS = {"net/ipv4/ip_forward": "1", "net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0"}
 _SEED = Path("/proc/sys/net/ipv4/fib_multipath_hash_seed")  # Linux 6.11
 
 
@@ -150,10 +141,7 @@ class RouterLab:
         lines = [f"netns add {self.tree.name(node)}" for node in nodes]
         for link in self.tree.links():
             (lower, upper), names = (link.lower, link.upper), (self.tree.name(link.lower), self.tree.name(link.upper))
-            ends = (
-                self.interface(lower, self.tree.port(lower, upper)),
-                self.interface(upper, self.tree.port(upper, lower)),
-            )
+            ends = (self.interface(lower, self.tree.port(lower, upper)), self.interface(upper, self.tree.port(upper, lower)))
             lines.append(f"link add {ends[0]} netns {names[0]} type veth peer name {ends[1]} netns {names[1]}")
         run_batch(["ip", "-batch", "-"], lines)
         for node in nodes:
@@ -194,9 +182,7 @@ class RouterLab:
         return [f"route replace {self.tree.ip(host)}/32 dev {interface} src {self.tree.gateway(host)}"]
 
     def _shape(self, node: Host | Switch) -> None:
-        ports: Mapping[int, Host | Switch] = (
-            {0: self.tree.edge_of(node)} if isinstance(node, Host) else self.tree.ports(node)
-        )
+        ports: Mapping[int, Host | Switch] = {0: self.tree.edge_of(node)} if isinstance(node, Host) else self.tree.ports(node)
         lines = []
         for port, neighbour in ports.items():
             interface = self.interface(node, port)

@@ -32,9 +32,7 @@ class LabelWire(Threads):
         self.seen: list[tuple[float, tuple[int, int] | None]] = []
         self._protocol, self._port = protocol, port
         with inside(lab.netns(host)):
-            self._wire = socket.socket(
-                socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003)
-            )  # all: sees what goes out, too
+            self._wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))  # all: sees what goes out, too
             self._wire.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 22)
             self._wire.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
             self._wire.bind((lab.interface(host, 0), 0x0003))

@@ -136,7 +136,7 @@ class TransferResult:
         return self.received >= self.transfer.bytes
 
 
-class Connection:
+class TransferConnection:
     """The two sockets of a transfer, driven by a loop.
 
     Args:
@@ -147,12 +147,7 @@ class Connection:
     """
 
     def __init__(
-        self,
-        its: TransferResult,
-        sender: socket.socket,
-        loop: Loop,
-        buffer: bytearray,
-        ended: Callable[[Connection], None],
+        self, its: TransferResult, sender: socket.socket, loop: Loop, buffer: bytearray, ended: Callable[[TransferConnection], None]
     ) -> None:
         self.its = its
         self._loop, self._buffer, self._ended = loop, buffer, ended
@@ -298,15 +293,13 @@ class Transfers:
             self._awaited[number] = len(transfer.after)
             for before in transfer.after:
                 self._followers.setdefault(before, []).append(number)
-        self._open: dict[tuple[str, int], Connection] = {}
+        self._open: dict[tuple[str, int], TransferConnection] = {}
         self._loop = Loop()
         self._buffer = bytearray(1 << 20)
         self._keep_cwnd = len(plan.transfers) <= MAX_CWND_SERIES
         self._due = 0
 
-    def run(
-        self, at: Sequence[tuple[float, Callable[[], None]]] = (), tick: Callable[[float], None] = lambda _now: None
-    ) -> None:
+    def run(self, at: Sequence[tuple[float, Callable[[], None]]] = (), tick: Callable[[float], None] = lambda _now: None) -> None:
         """Run all transfers.
 
         Transfers without a size end with the time of the plan. Transfers with a size that are running then get the same
@@ -393,7 +386,7 @@ class Transfers:
         src, dst = (str(self.tree.ip(host)) for host in (its.transfer.src, its.transfer.dst))
         with inside(self._netns(its.transfer.src)):
             sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM, self._protocol)
-        one = Connection(its, sender, self._loop, self._buffer, self._ended)
+        one = TransferConnection(its, sender, self._loop, self._buffer, self._ended)
         try:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion_control)
@@ -405,7 +398,7 @@ class Transfers:
             raise TransferError(f"cannot open the connection from {' to '.join(ends)}: {error.strerror}") from error
         self._open[src, its.source_port] = one
 
-    def _ended(self, one: Connection) -> None:
+    def _ended(self, one: TransferConnection) -> None:
         its = one.its
         del self._open[str(self.tree.ip(its.transfer.src)), its.source_port]
         now = self._loop.now()

@@ -47,11 +47,7 @@ class UdpStream(Threads):
 
     def lost(self, first: float = 0.0, last: float = float("inf")) -> list[float]:
         """Return the sending times of lost datagrams among those sent between two moments (seconds since 1970)."""
-        return [
-            moment
-            for number, moment in enumerate(self.sent_at)
-            if number not in self.arrived and first <= moment <= last
-        ]
+        return [moment for number, moment in enumerate(self.sent_at) if number not in self.arrived and first <= moment <= last]
 
     def _send(self) -> None:
         due = time.monotonic()

@@ -17,7 +17,7 @@ from ryu.base import app_manager
 from ryu.lib import hub
 
 from experiments.schemes.hedera import entries, hedera_options
-from experiments.schemes.hedera.flows import Move, Rates, Report, Scheduler, TcpFlow
+from experiments.schemes.hedera.flows import FlowReport, HederaFlow, Move, Rates, Scheduler
 from experiments.schemes.hedera.placement import Annealing, Placement, Up, global_first_fit
 from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.southbound import openflow
@@ -65,12 +65,7 @@ class Hedera(app_manager.RyuApp):
         if settings.placement is hedera_options.Algorithm.SIMULATED_ANNEALING:
             placement = Annealing(sopa.tree, settings.seed).place
         rounds = Rounds(sopa, Scheduler(placement, settings.threshold), self.idle, settings.interval)
-        LOG.info(
-            "Hedera: %s every %g s, elephants above %g of a link",
-            settings.placement,
-            settings.interval,
-            settings.threshold,
-        )
+        LOG.info("Hedera: %s every %g s, elephants above %g of a link", settings.placement, settings.interval, settings.threshold)
         due = time.monotonic() + settings.interval
         while True:
             try:
@@ -114,12 +109,12 @@ class Rounds:
     def round(self) -> None:
         """Poll the switches, run the scheduler, and carry out its moves."""
         self.tend()
-        reports: list[Report] = []
+        reports: list[FlowReport] = []
         # concurrently: a switch that hangs delays the round by one timeout only
         asking = [hub.spawn(self._ask, edge, connection, reports) for edge, connection in self._connections().items()]
         hub.joinall(asking)
-        rates: dict[TcpFlow, float] = {}
-        placed: dict[TcpFlow, Up] = {}
+        rates: dict[HederaFlow, float] = {}
+        placed: dict[HederaFlow, Up] = {}
         for report in reports:
             rates |= report.rates
             placed |= report.placed
@@ -145,7 +140,7 @@ class Rounds:
         for message in entries.standing(connection.datapath, self._tree, edge, self._idle):
             connection.datapath.send_msg(message)
 
-    def _ask(self, edge: Switch, connection: Connection, reports: list[Report]) -> None:
+    def _ask(self, edge: Switch, connection: Connection, reports: list[FlowReport]) -> None:
         try:
             bodies = connection.ask(entries.request(connection.datapath))
         except SwitchError as error:
@@ -155,7 +150,7 @@ class Rounds:
             self._equip(edge, connection)  # reconciliation has removed entries
         reports.append(self._rates.take(edge, entries.readings(self._tree, bodies)))
 
-    def _capacity(self, flow: TcpFlow) -> float | None:
+    def _capacity(self, flow: HederaFlow) -> float | None:
         edge = self._tree.edge_of(flow.src)
         capacity: float | None = self._sopa.port_stats.port_capacity(edge, self._tree.port(edge, flow.src))
         return capacity

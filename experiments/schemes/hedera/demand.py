@@ -50,9 +50,7 @@ def estimate(flows: Sequence[tuple[Host, Host]]) -> list[float]:
 
 def _same(before: Sequence[float], flows: Sequence[_Flow]) -> bool:
     """Return True if the last round has changed nothing."""
-    return len(before) == len(flows) and all(
-        abs(old - flow.demand) <= TOLERANCE for old, flow in zip(before, flows, strict=True)
-    )
+    return len(before) == len(flows) and all(abs(old - flow.demand) <= TOLERANCE for old, flow in zip(before, flows, strict=True))
 
 
 def _share_at_sender(flows: Iterable[_Flow]) -> None:

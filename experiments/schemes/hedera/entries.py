@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from experiments.schemes.hedera.flows import Reading, TcpFlow
+from experiments.schemes.hedera.flows import HederaFlow, Reading
 from experiments.schemes.hedera.placement import Up
 from flowrules import label
 from flowrules.model import IPV4, Field, Table
@@ -60,14 +60,14 @@ def standing_count(tree: Clos) -> int:
     return 2 * tree.hosts_per_edge
 
 
-def place(datapath: Any, tree: Clos, flow: TcpFlow, up: Up, seconds: int) -> Any:
+def place(datapath: Any, tree: Clos, flow: HederaFlow, up: Up, seconds: int) -> Any:
     """Return the message that places a flow on a path until it has been idle for ``seconds``."""
     up1, up2 = label.hop_bytes(up)
     actions = [PARSER.OFPActionSetField(eth_src=label.carrier_mac(up))]
     return _add(datapath, PLACED | up1 << 8 | up2, PLACED_PRIORITY, _five(tree, flow), actions, seconds)
 
 
-def release(datapath: Any, tree: Clos, flow: TcpFlow) -> Any:
+def release(datapath: Any, tree: Clos, flow: HederaFlow) -> Any:
     """Return the message that releases a flow to the hash of switches."""
     return openflow.flow_delete(datapath, Installed(Table.INGRESS, PLACED_PRIORITY, 0, _five(tree, flow)))
 
@@ -92,7 +92,7 @@ def readings(tree: Clos, bodies: Iterable[Any]) -> Iterator[Reading]:
                 src, dst = tree.host_by_ip(match["ipv4_src"]), tree.host_by_ip(match["ipv4_dst"])
             except TopologyError:
                 continue  # to outside of the fabric: no candidate paths
-            flow = TcpFlow(src, match["tcp_src"], dst, match["tcp_dst"])
+            flow = HederaFlow(src, match["tcp_src"], dst, match["tcp_dst"])
             seconds = body.duration_sec + body.duration_nsec / 1e9
             yield Reading(flow, body.byte_count, seconds, _up(body.cookie) if kind == PLACED else None)
 
@@ -101,7 +101,7 @@ def _up(cookie: int) -> Up:
     return tuple(index for index in (cookie >> 8 & 0xFF, cookie & 0xFF) if index != label.UNUSED)
 
 
-def _five(tree: Clos, flow: TcpFlow) -> tuple[Field, ...]:
+def _five(tree: Clos, flow: HederaFlow) -> tuple[Field, ...]:
     return (
         ("in_port", tree.port(tree.edge_of(flow.src), flow.src)),
         IPV4,
@@ -113,9 +113,7 @@ def _five(tree: Clos, flow: TcpFlow) -> tuple[Field, ...]:
     )
 
 
-def _add(
-    datapath: Any, cookie: int, priority: int, match: tuple[Field, ...], actions: list[Any], seconds: int = 0
-) -> Any:
+def _add(datapath: Any, cookie: int, priority: int, match: tuple[Field, ...], actions: list[Any], seconds: int = 0) -> Any:
     apply = [PARSER.OFPInstructionActions(OPENFLOW.OFPIT_APPLY_ACTIONS, actions)] if actions else []
     return PARSER.OFPFlowMod(
         datapath,

@@ -10,7 +10,7 @@ from experiments.schemes.hedera.placement import Elephant, Placement, Up
 from topologies import Clos, Failures, Host, Switch
 
 
-class TcpFlow(NamedTuple):
+class HederaFlow(NamedTuple):
     """A TCP flow in one direction."""
 
     src: Host
@@ -26,17 +26,17 @@ class TcpFlow(NamedTuple):
 class Reading(NamedTuple):
     """The counter of an entry for a flow. ``up`` is the path set by the entry; None for an entry that only counts."""
 
-    flow: TcpFlow
+    flow: HederaFlow
     octets: int
     seconds: float
     up: Up | None
 
 
-class Report(NamedTuple):
+class FlowReport(NamedTuple):
     """Rates of the flows of an edge switch in bits per second, and the paths of its placed flows."""
 
-    rates: dict[TcpFlow, float]
-    placed: dict[TcpFlow, Up]
+    rates: dict[HederaFlow, float]
+    placed: dict[HederaFlow, Up]
 
 
 class Rates:
@@ -53,13 +53,13 @@ class Rates:
 
     def __init__(self, round_seconds: float) -> None:
         self._round_seconds = round_seconds
-        self._before: dict[Switch, dict[tuple[TcpFlow, bool], tuple[int, float]]] = {}
+        self._before: dict[Switch, dict[tuple[HederaFlow, bool], tuple[int, float]]] = {}
 
-    def take(self, switch: Switch, readings: Iterable[Reading]) -> Report:
+    def take(self, switch: Switch, readings: Iterable[Reading]) -> FlowReport:
         """Process the counters of a switch."""
         before = self._before.get(switch, {})
-        counted: dict[tuple[TcpFlow, bool], tuple[int, float]] = {}
-        report = Report({}, {})
+        counted: dict[tuple[HederaFlow, bool], tuple[int, float]] = {}
+        report = FlowReport({}, {})
         for flow, octets, seconds, up in readings:
             key = flow, up is not None
             counted[key] = octets, seconds
@@ -81,7 +81,7 @@ class Rates:
 class Move(NamedTuple):
     """An elephant that moves from the path ``was`` to the path ``up``; None is the hash of switches."""
 
-    flow: TcpFlow
+    flow: HederaFlow
     up: Up | None
     was: Up | None
 
@@ -98,9 +98,9 @@ class Scheduler:
     def __init__(self, placement: Placement, threshold: float) -> None:
         self._placement = placement
         self._threshold = threshold
-        self._known: dict[TcpFlow, None] = {}
+        self._known: dict[HederaFlow, None] = {}
 
-    def round(self, failures: Failures, shares: Mapping[TcpFlow, float], placed: Mapping[TcpFlow, Up]) -> list[Move]:
+    def round(self, failures: Failures, shares: Mapping[HederaFlow, float], placed: Mapping[HederaFlow, Up]) -> list[Move]:
         """Return the moves of a round.
 
         Args:
@@ -112,14 +112,12 @@ class Scheduler:
         """
         flows = self._elephants(shares, placed)
         demands = estimate([(flow.src, flow.dst) for flow in flows])
-        elephants = [
-            Elephant(flow.src, flow.dst, demand, placed.get(flow)) for flow, demand in zip(flows, demands, strict=True)
-        ]
+        elephants = [Elephant(flow.src, flow.dst, demand, placed.get(flow)) for flow, demand in zip(flows, demands, strict=True)]
         decided = self._placement(failures, elephants)
         moves = (Move(flow, up, placed.get(flow)) for flow, up in zip(flows, decided, strict=True))
         return [move for move in moves if move.up != move.was]
 
-    def _elephants(self, shares: Mapping[TcpFlow, float], placed: Iterable[TcpFlow]) -> list[TcpFlow]:
+    def _elephants(self, shares: Mapping[HederaFlow, float], placed: Iterable[HederaFlow]) -> list[HederaFlow]:
         """Return the elephants, ordered by the round that detected them and by name."""
         now = {*placed, *(flow for flow, share in shares.items() if share > self._threshold)}
         self._known = {flow: None for flow in (*self._known, *sorted(now)) if flow in now}

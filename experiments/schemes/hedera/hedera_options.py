@@ -24,7 +24,7 @@ class Algorithm(StrEnum):
 
 
 @dataclass(frozen=True)
-class Settings:
+class HederaSettings:
     """The options; their defaults are those of the paper (sections 3 and 6)."""
 
     # fmt: off
@@ -43,13 +43,13 @@ _GROUP = cfg.OptGroup(GROUP, title="Hedera options")
 
 def register(conf: cfg.ConfigOpts) -> None:
     """Register the group with `conf`."""
-    register_group(conf, _GROUP, opts(Settings))
+    register_group(conf, _GROUP, opts(HederaSettings))
 
 
-def settings(conf: cfg.ConfigOpts) -> Settings:
+def settings(conf: cfg.ConfigOpts) -> HederaSettings:
     """Return the values of the options."""
     register(conf)
-    return Settings(**values(Settings, conf[GROUP]))
+    return HederaSettings(**values(HederaSettings, conf[GROUP]))
 
 
 if not __package__:  # loaded as a file by --user-flags

@@ -74,9 +74,7 @@ def global_first_fit(failures: Failures, elephants: Sequence[Elephant]) -> list[
 
 
 def _fits(tree: Clos, loads: Mapping[Hop, float], elephant: Elephant, up: Up) -> bool:
-    return all(
-        loads.get(hop, 0.0) + elephant.demand <= 1 + TOLERANCE for hop in links(tree, elephant.src, elephant.dst, up)
-    )
+    return all(loads.get(hop, 0.0) + elephant.demand <= 1 + TOLERANCE for hop in links(tree, elephant.src, elephant.dst, up))
 
 
 FIRST_TEMPERATURE = 1000
@@ -139,9 +137,7 @@ class Annealing:
         others = [
             other
             for other in self._pods[one.pod]
-            if other != one
-            and (kind != 1 or other.edge == one.edge)
-            and (kind != 2 or cores[other][0] == cores[one][0])
+            if other != one and (kind != 1 or other.edge == one.edge) and (kind != 2 or cores[other][0] == cores[one][0])
         ]
         return one, self._random.choice(others or [one])
 

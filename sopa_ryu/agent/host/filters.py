@@ -18,7 +18,7 @@ HANDLE, PRIORITY, PROBE_PRIORITY = 0x9E04, 10, 9
 _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
 
 
-class Place(Enum):
+class FilterPlace(Enum):
     """A place for one program: point, priority, and the names of programs of any release that are agents' there."""
 
     EGRESS = Point.EGRESS, PRIORITY, ("sopa_egress", "sopa_option", "sopa_mcs", "sopa_cfr")
@@ -45,7 +45,7 @@ class Filters:
         self.ifname, self.netns = ifname, netns
         self.ifindex = 0
         self._owns_clsact, self._on_clsact = owns_clsact, on_clsact
-        self._attached: dict[Place, int] = {}
+        self._attached: dict[FilterPlace, int] = {}
 
     def find(self) -> None:
         """Find the interface; `AttachError` if there is none."""
@@ -55,12 +55,12 @@ class Filters:
             except OSError as error:
                 raise AttachError(f"no interface {self.ifname} in {self.netns or 'this network namespace'}") from error
 
-    def inherits(self, place: Place) -> bool:
+    def inherits(self, place: FilterPlace) -> bool:
         """Return True if a killed predecessor's program is there."""
         with inside(self.netns):
             return self._there(place)[1] in place.names
 
-    def attach(self, wanted: Mapping[Place, int | None]) -> None:
+    def attach(self, wanted: Mapping[FilterPlace, int | None]) -> None:
         """Put programs into their places, each without a gap where a predecessor's is, and remove those of places without one.
 
         Raises:
@@ -76,18 +76,13 @@ class Filters:
             for place, program in wanted.items():
                 if program is not None:
                     tc.attach(
-                        self.ifindex,
-                        program,
-                        handle=HANDLE,
-                        priority=place.priority,
-                        replace=there[place],
-                        point=place.point,
+                        self.ifindex, program, handle=HANDLE, priority=place.priority, replace=there[place], point=place.point
                     )
                     self._attached[place] = self._there(place)[0] or 0
                 elif there[place]:  # of a predecessor with other options
                     self._remove(place)
 
-    def are_attached(self, *places: Place) -> bool:
+    def are_attached(self, *places: FilterPlace) -> bool:
         """Return False if another program has removed or replaced what `attach` has put there.
 
         Raises:
@@ -96,7 +91,7 @@ class Filters:
         with inside(self.netns):
             return all(self._there_id(place) == self._attached[place] for place in places if place in self._attached)
 
-    def detach_one(self, place: Place) -> None:
+    def detach_one(self, place: FilterPlace) -> None:
         """Remove the filter in one place, if it is an agent's."""
         self._attached.pop(place, None)
         with inside(self.netns):
@@ -109,7 +104,7 @@ class Filters:
         with inside(self.netns):
             if not link_attributes.alive(self.ifindex):
                 return  # its filters went with it
-            for place in Place:
+            for place in FilterPlace:
                 if self._there(place)[1] in place.names:
                     self._remove(place)
             if self._owns_clsact and not _filters_left(self.ifindex):
@@ -117,7 +112,7 @@ class Filters:
                 self._owns_clsact = False
                 self._on_clsact(False)
 
-    def _own(self, place: Place) -> bool:
+    def _own(self, place: FilterPlace) -> bool:
         """Return True if a predecessor's program is there; `AttachError` if it is a foreign one."""
         identifier, name = self._there(place)
         if identifier is not None and name not in place.names:
@@ -128,16 +123,16 @@ class Filters:
             )
         return identifier is not None
 
-    def _there_id(self, place: Place) -> int | None:
+    def _there_id(self, place: FilterPlace) -> int | None:
         """Return the id of the program in a place, in the calling thread's network namespace."""
         return tc.attached(self.ifindex, handle=HANDLE, priority=place.priority, point=place.point)
 
-    def _there(self, place: Place) -> tuple[int | None, str]:
+    def _there(self, place: FilterPlace) -> tuple[int | None, str]:
         """Return the id and the name of that program."""
         identifier = self._there_id(place)
         return identifier, "" if identifier is None else libbpf.program_name(identifier)
 
-    def _remove(self, place: Place) -> None:
+    def _remove(self, place: FilterPlace) -> None:
         tc.detach(self.ifindex, handle=HANDLE, priority=place.priority, point=place.point)
 
 

@@ -34,10 +34,10 @@ class InterfaceAway(Exception):
     """The interface is not there, or is no longer the one that was taken; the text says why."""
 
 
-class Pace:
+class MendingPace:
     """The times at which one part may be put right.
 
-    >>> pace = Pace()
+    >>> pace = MendingPace()
     >>> for now in (0.0, 1.0, 3.0, 7.0):
     ...     assert pace.due(now)
     ...     pace.note(now)

@@ -13,7 +13,7 @@ Mtus = dict[int, tuple[int, int]]
 """By interface index, the saved MTU and the MTU that an agent has written."""
 
 
-class Plan(NamedTuple):
+class MtuPlan(NamedTuple):
     """What is to be done about MTUs: those to set now by interface index, what is to be put back, and the interface's own MTU."""
 
     wanted: dict[int, int]
@@ -21,7 +21,7 @@ class Plan(NamedTuple):
     fabric_mtu: int
 
 
-def plan(ifindex: int, ifname: str, overhead: int, left: Mtus) -> Plan:
+def plan(ifindex: int, ifname: str, overhead: int, left: Mtus) -> MtuPlan:
     """Plan the MTUs of an interface and of those on top of it.
 
     Args:
@@ -41,7 +41,7 @@ def plan(ifindex: int, ifname: str, overhead: int, left: Mtus) -> Plan:
         raise SettingsError(f"{ifname} has an MTU of {own[ifindex]} bytes: {overhead} less are too few for IPv4")
     wanted = {index: min(original, limit) for index, original in own.items()}
     saved = {index: (original, wanted[index]) for index, original in own.items() if wanted[index] < original}
-    return Plan({index: mtu for index, mtu in wanted.items() if mtu != now[index]}, saved, own[ifindex])
+    return MtuPlan({index: mtu for index, mtu in wanted.items() if mtu != now[index]}, saved, own[ifindex])
 
 
 def restore(ifindex: int, mine: State) -> None:

@@ -53,15 +53,7 @@ def _compile(target: Path) -> None:
         raise BuildError("clang is missing: apt install clang libbpf-dev")
     # renamed when complete: a running agent may be loading the old one
     fresh = target.with_suffix(f".{os.getpid()}.tmp")
-    command = [
-        clang,
-        *FLAGS,
-        f"-I/usr/include/{_multiarch()}",
-        "-c",
-        str(target.with_suffix(".c")),
-        "-o",
-        str(fresh),
-    ]
+    command = [clang, *FLAGS, f"-I/usr/include/{_multiarch()}", "-c", str(target.with_suffix(".c")), "-o", str(fresh)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:

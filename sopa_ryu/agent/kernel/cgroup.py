@@ -77,11 +77,7 @@ def _attach(program: int, kind: int) -> int:
         result = call("bpf_link_create", program, root, c_uint32(kind), None)
     finally:
         os.close(root)
-    hint = (
-        f": other programs, or other agents' processes, have taken all {MAX_PROGRAMS} places"
-        if result == -errno.E2BIG
-        else ""
-    )
+    hint = f": other programs, or other agents' processes, have taken all {MAX_PROGRAMS} places" if result == -errno.E2BIG else ""
     return check(result, f"cannot attach to the sockets of this machine (cgroup v2){hint}", AttachError)
 
 

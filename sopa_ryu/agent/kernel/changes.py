@@ -26,7 +26,7 @@ _MAX_MESSAGE_BYTES = 1 << 16
 _NEWLINK, _DELLINK, _NEWADDR, _DELADDR = 16, 17, 20, 21
 
 
-class Change(Flag):
+class InterfaceChange(Flag):
     """What has changed; of an unknown kind, or lost because too many came at once, is everything."""
 
     NOTHING = 0
@@ -36,7 +36,12 @@ class Change(Flag):
     ANYTHING = LINK | ADDRESS | TRAFFIC_CONTROL
 
 
-_KINDS = {_NEWLINK: Change.LINK, _DELLINK: Change.LINK, _NEWADDR: Change.ADDRESS, _DELADDR: Change.ADDRESS}
+_KINDS = {
+    _NEWLINK: InterfaceChange.LINK,
+    _DELLINK: InterfaceChange.LINK,
+    _NEWADDR: InterfaceChange.ADDRESS,
+    _DELADDR: InterfaceChange.ADDRESS,
+}
 
 
 class Changes:
@@ -51,18 +56,16 @@ class Changes:
 
     def __init__(self, netns: str | None = None) -> None:
         with inside(netns):
-            self._socket = socket.socket(
-                socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE
-            )
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_NONBLOCK, socket.NETLINK_ROUTE)
         self._socket.bind((0, _GROUPS))
 
     def close(self) -> None:
         """Close the socket. May be repeated."""
         self._socket.close()
 
-    def take(self, *ifindexes: int) -> Change:
+    def take(self, *ifindexes: int) -> InterfaceChange:
         """Read all notifications; return what has changed at these interfaces, or at any if none is given."""
-        changed = Change.NOTHING
+        changed = InterfaceChange.NOTHING
         while True:
             try:
                 messages = self._socket.recv(_MAX_MESSAGE_BYTES)
@@ -71,7 +74,7 @@ class Changes:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                changed = Change.ANYTHING
+                changed = InterfaceChange.ANYTHING
             else:
                 changed |= _read(messages, ifindexes)
 
@@ -122,13 +125,13 @@ class Namespace:
             self._fd = None
 
 
-def _read(messages: bytes, ifindexes: Collection[int]) -> Change:
-    changed, at = Change.NOTHING, 0
+def _read(messages: bytes, ifindexes: Collection[int]) -> InterfaceChange:
+    changed, at = InterfaceChange.NOTHING, 0
     while at + _INDEX_OFFSET + _INDEX.size <= len(messages):
         length, kind, *_ = _HEADER.unpack_from(messages, at)
         if not ifindexes or _INDEX.unpack_from(messages, at + _INDEX_OFFSET)[0] in ifindexes:
-            changed |= _KINDS.get(kind, Change.TRAFFIC_CONTROL)
+            changed |= _KINDS.get(kind, InterfaceChange.TRAFFIC_CONTROL)
         if length < _HEADER.size:
-            return Change.ANYTHING
+            return InterfaceChange.ANYTHING
         at += (length + 3) & ~3
     return changed

@@ -16,7 +16,7 @@ OTHERS: Label = (-1, -1)
 """Stands for all labels that name an uplink above 63."""
 
 
-class Reason(IntEnum):
+class Handling(IntEnum):
     """The outcome for a packet, by the program's counter numbers (bpf/maps.h)."""
 
     LABELLED = 0
@@ -80,11 +80,11 @@ class Counters:
     def __init__(self, reasons: int, paths: int) -> None:
         self._reasons, self._paths = reasons, paths
 
-    def by_reason(self) -> dict[Reason, int]:
+    def by_reason(self) -> dict[Handling, int]:
         """Return the packets since the program was loaded, by outcome."""
-        return {reason: self.of(reason) for reason in Reason}
+        return {reason: self.of(reason) for reason in Handling}
 
-    def of(self, reason: Reason) -> int:
+    def of(self, reason: Handling) -> int:
         """Return the packets of one outcome."""
         return _total(self._reasons, reason)
 

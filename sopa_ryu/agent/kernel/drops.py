@@ -67,11 +67,7 @@ class Drops:
                 continue
             for kind, data in _attributes(body[_QDISC.size :]):
                 if kind == _STATS2:
-                    total += sum(
-                        struct.unpack_from("=I", its, _DROPS_AT)[0]
-                        for inner, its in _attributes(data)
-                        if inner == _QUEUE
-                    )
+                    total += sum(struct.unpack_from("=I", its, _DROPS_AT)[0] for inner, its in _attributes(data) if inner == _QUEUE)
         return total
 
     def _ask(self, kind: int, body: bytes, flags: int) -> Iterator[bytes]:

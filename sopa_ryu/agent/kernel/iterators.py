@@ -29,14 +29,10 @@ class SocketIterator:
 
     def __init__(self, program: int, *, ahead: bool = False) -> None:
         self._link = check(
-            call("bpf_link_create", program, 0, c_uint32(_TRACE_ITER), None),
-            "cannot iterate over TCP sockets",
-            AttachError,
+            call("bpf_link_create", program, 0, c_uint32(_TRACE_ITER), None), "cannot iterate over TCP sockets", AttachError
         )
         self._ahead = ahead
-        self._listening = (
-            0  # sockets that listened in the last run; the kernel stops a reader before the socket that comes next
-        )
+        self._listening = 0  # sockets that listened in the last run; the kernel stops a reader before the socket that comes next
         self._buffer = ctypes.create_string_buffer(_BUFFER_BYTES)
 
     def close(self) -> None:

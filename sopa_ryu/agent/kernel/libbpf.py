@@ -93,12 +93,7 @@ def _lib() -> ctypes.CDLL:
     except OSError as error:
         raise BpfUnavailable(f"libbpf.so.1 is missing ({error}): apt install libbpf1") from error
     lib.libbpf_set_print(_listen)
-    for name in (
-        "bpf_object__open_file",
-        "bpf_object__find_map_by_name",
-        "bpf_object__find_program_by_name",
-        "ring_buffer__new",
-    ):
+    for name in ("bpf_object__open_file", "bpf_object__find_map_by_name", "bpf_object__find_program_by_name", "ring_buffer__new"):
         getattr(lib, name).restype = c_void_p
     return lib
 
@@ -136,7 +131,7 @@ def check(result: int, doing: str, kind: type[BpfError] = BpfMapError) -> int:
     raise kind(f"{doing}: {_reason(-result)}")
 
 
-class Outcome(NamedTuple):
+class RunOutcome(NamedTuple):
     """The result of a program for a frame: its return value, the frame, nanoseconds per repetition, and the departure time."""
 
     retval: int
@@ -178,11 +173,7 @@ class Object:
             for name, entries in self._max_entries.items():
                 found = c_void_p(self._find("map", name))
                 check(call("bpf_map__set_max_entries", found, c_uint32(entries)), f"cannot resize {name}")
-            check(
-                call("bpf_object__load", c_void_p(self._pointer)),
-                f"the kernel refused {self.path.name}",
-                BpfLoadError,
-            )
+            check(call("bpf_object__load", c_void_p(self._pointer)), f"the kernel refused {self.path.name}", BpfLoadError)
         except BaseException:
             self.close()
             raise
@@ -228,7 +219,7 @@ class Object:
 
 def run_program(
     program: int, frame: bytes, *, repeat: int = 1, gso_segments: int = 0, gso_size: int = 0, tstamp: int | None = None
-) -> Outcome:
+) -> RunOutcome:
     """Run a program on a frame (at least 14 bytes), ``repeat`` times over, without sending anything.
 
     With a number of segments, or a size of each, the frame is a super-packet; it may have a departure time (``skb->tstamp``).
@@ -245,7 +236,7 @@ def run_program(
         opts.ctx_size_in = opts.ctx_size_out = len(context)
     check(call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on a frame", BpfError)
     left = int(struct.unpack_from("=Q", context, _SKB_TSTAMP)[0])
-    return Outcome(opts.retval, out.raw[: opts.data_size_out], opts.duration, left)
+    return RunOutcome(opts.retval, out.raw[: opts.data_size_out], opts.duration, left)
 
 
 @contextmanager
@@ -264,15 +255,7 @@ def enable_statistics() -> Iterator[None]:
 def create_inner_array(name: str, entries: int, value_bytes: int) -> int:
     """Create an array map that fits into an array of maps whatever its size; the caller closes the descriptor."""
     opts = _MapCreateOpts(sz=sizeof(_MapCreateOpts), map_flags=_F_INNER_MAP)
-    fd = call(
-        "bpf_map_create",
-        _ARRAY,
-        name.encode(),
-        c_uint32(4),
-        c_uint32(value_bytes),
-        c_uint32(entries),
-        byref(opts),
-    )
+    fd = call("bpf_map_create", _ARRAY, name.encode(), c_uint32(4), c_uint32(value_bytes), c_uint32(entries), byref(opts))
     return check(fd, f"cannot create map {name} of {entries} entries")
 
 

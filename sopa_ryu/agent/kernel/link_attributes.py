@@ -53,11 +53,11 @@ def mtus(ifindex: int) -> dict[int, int]:
         By interface index, in bytes; the interface itself is the first.
     """
     with IPRoute() as route:
-        links = {int(link["index"]): Link.of(link) for link in route.get_links()}
+        links = {int(link["index"]): StackedLink.of(link) for link in route.get_links()}
     return {index: links[index].mtu for index in (ifindex, *on_top(ifindex, links))}
 
 
-class Link(NamedTuple):
+class StackedLink(NamedTuple):
     """What matters of an interface for `on_top`."""
 
     mtu: int
@@ -68,7 +68,7 @@ class Link(NamedTuple):
     master: int | None = None
 
     @classmethod
-    def of(cls, link: Any) -> Link:
+    def of(cls, link: Any) -> StackedLink:
         info = link.get_attr("IFLA_LINKINFO")
         return cls(
             int(link.get_attr("IFLA_MTU")),
@@ -79,7 +79,7 @@ class Link(NamedTuple):
         )
 
 
-def on_top(ifindex: int, links: Mapping[int, Link]) -> list[int]:
+def on_top(ifindex: int, links: Mapping[int, StackedLink]) -> list[int]:
     """Return the interfaces whose packets go out by an interface as they are, directly or by way of another one.
 
     They are VLANs, macvlans and the like on it, and the bridge of which it is a port. A peer (veth) is not on top of it, nor

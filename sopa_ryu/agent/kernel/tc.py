@@ -48,9 +48,7 @@ def destroy_clsact(ifindex: int) -> None:
         check(result, f"cannot remove clsact from interface {ifindex}", AttachError)
 
 
-def attach(
-    ifindex: int, program: int, *, handle: int, priority: int, replace: bool, point: Point = Point.EGRESS
-) -> None:
+def attach(ifindex: int, program: int, *, handle: int, priority: int, replace: bool, point: Point = Point.EGRESS) -> None:
     """Attach under that handle and priority; ``replace`` swaps a program that is there, without a gap."""
     flags = _TC_F_REPLACE if replace else 0
     opts = _TcOpts(sz=sizeof(_TcOpts), prog_fd=program, flags=flags, handle=handle, priority=priority)

@@ -18,13 +18,13 @@ from sopa_ryu.agent.kernel.libbpf import AttachError
 from sopa_ryu.agent.kernel.netns import Interface, inside
 from sopa_ryu.agent.kernel.xdp import Mode
 
-__all__ = ["Mode", "Parser", "Seen", "Status", "attach", "detach", "status"]
+__all__ = ["Finding", "Mode", "Parser", "Status", "attach", "detach", "status"]
 
 PROGRAM = "sopa_parser"
 _OFF = {Mode.NATIVE: "xdpdrv", Mode.GENERIC: "xdpgeneric", None: "xdp"}
 
 
-class Seen(IntEnum):
+class Finding(IntEnum):
     """The parser's finding for a packet, by the program's counter numbers (bpf/sopa_parser.c)."""
 
     BELIEVED = 0
@@ -40,7 +40,7 @@ class Seen(IntEnum):
 
 
 class Status(NamedTuple):
-    """An attached parser: its program's id, the mode, and packets by `Seen` in lower case since it was attached."""
+    """An attached parser: its program's id, the mode, and packets by `Finding` in lower case since it was attached."""
 
     identifier: int
     mode: Mode | None
@@ -72,10 +72,10 @@ class Parser:
         return self._object.program_fd(PROGRAM)
 
     def counters(self) -> dict[str, int]:
-        """Return the packets seen so far, by `Seen` in lower case."""
+        """Return the packets seen so far, by `Finding` in lower case."""
         return _counters(self._object.map_fd("counters"))
 
-    def run(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:
+    def run(self, frame: bytes, *, repeat: int = 1) -> libbpf.RunOutcome:
         """Run the program on a frame without receiving it (BPF_PROG_TEST_RUN); it counts."""
         return libbpf.run_program(self.program_fd, frame, repeat=repeat)
 
@@ -149,7 +149,7 @@ def status(interface: Interface) -> Status | None:
 
 def _counters(fd: int) -> dict[str, int]:
     size = 8 * libbpf.possible_cpus()
-    values = {seen: libbpf.lookup(fd, struct.pack("=I", seen), size) or b"" for seen in Seen}
+    values = {seen: libbpf.lookup(fd, struct.pack("=I", seen), size) or b"" for seen in Finding}
     return {seen.name.lower(): sum(struct.unpack(f"={len(each) // 8}Q", each)) for seen, each in values.items()}
 
 

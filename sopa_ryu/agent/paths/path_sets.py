@@ -51,9 +51,7 @@ class PathSets:
         avoided_paths: Candidate paths, of all racks together, that are left out of the table since the host avoids them.
     """
 
-    def __init__(
-        self, tree: Clos, host: Host, seed: int, policy: Policy, parameter: int = 0, weighted: bool = True
-    ) -> None:
+    def __init__(self, tree: Clos, host: Host, seed: int, policy: Policy, parameter: int = 0, weighted: bool = True) -> None:
         self.tree = tree
         self.host = host
         self.seed = seed

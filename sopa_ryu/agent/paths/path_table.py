@@ -199,8 +199,7 @@ class PathTable(NamedTuple):
         preferences = [_preference(way.mac) for way in self.ways_out]
         indices = range(len(preferences))
         return tuple(
-            max(indices, key=lambda index: preferences[index][slot])
-            for slot in (range(GATEWAY_SLOTS) if preferences else ())
+            max(indices, key=lambda index: preferences[index][slot]) for slot in (range(GATEWAY_SLOTS) if preferences else ())
         )
 
     def way_out(self, key: FlowKey) -> WayOut | None:

@@ -20,7 +20,7 @@ ENOUGH, MAX_ENOUGH = 20, 1000
 
 
 @dataclass
-class Run:
+class LossRun:
     """Losses in a section since a probe has come through it."""
 
     since: float

@@ -24,7 +24,7 @@ class Fate(NamedTuple):
     crowded: bool = False
 
 
-class Judge(Protocol):
+class FateJudge(Protocol):
     """Who is told each fate as soon as it is decided."""
 
     def decided(self, fate: Fate, now: float) -> None:

@@ -130,11 +130,7 @@ def read(frame: bytes) -> Packet | None:
         carried = frame[10], frame[11]
     elif words == 6 and header[20:22] == bytes((OPTION_TYPE, OPTION_LENGTH)):
         carried = header[22], header[23]
-    times = (
-        seconds * _SECOND + nanos,
-        got * _SECOND + got_nanos,
-        first * _SECOND + first_nanos,
-    )
+    times = (seconds * _SECOND + nanos, got * _SECOND + got_nanos, first * _SECOND + first_nanos)
     source, destination = IPv4Address(header[12:16]), IPv4Address(header[16:20])
     return Packet(source, destination, (up1, up2), carried, flags, number, ssid, sender, secret, times)
 

@@ -175,9 +175,7 @@ class LossWindow:
         _carried -= second.carried
 
 
-def _judged(
-    lost: int, others: int, expected: float, share: float, others_share: float
-) -> tuple[float, float, float] | None:
+def _judged(lost: int, others: int, expected: float, share: float, others_share: float) -> tuple[float, float, float] | None:
     """Return share, that of others and the probability of so many losses by chance, if all of them say that it is worse."""
     if share < MIN_SHARE or share < MIN_RATIO * others_share:
         return None

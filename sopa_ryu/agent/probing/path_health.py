@@ -14,7 +14,7 @@ from typing import NamedTuple
 from flowrules.label import UNUSED
 from sopa_ryu.agent.paths.avoided import Avoided, Section, WayTo, sections
 from sopa_ryu.agent.paths.path_table import Label
-from sopa_ryu.agent.probing.evidence import MAX_LUCK, Left, Probed, Run, Usual, luck
+from sopa_ryu.agent.probing.evidence import MAX_LUCK, Left, LossRun, Probed, Usual, luck
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.loss_window import CHANCE, Excess, LossWindow
 from sopa_ryu.channel.messages import Stream
@@ -42,7 +42,7 @@ CAUSES = ("row", "share")
 """Why a section is left."""
 
 
-class Change(NamedTuple):
+class HealthChange(NamedTuple):
     """A section that was left or put back, and why."""
 
     section: Section
@@ -71,9 +71,9 @@ class PathHealth:
     """
 
     def __init__(self) -> None:
-        self.changes: list[Change] = []
+        self.changes: list[HealthChange] = []
         self._window = LossWindow()
-        self._runs: dict[Section, Run] = {}
+        self._runs: dict[Section, LossRun] = {}
         self._left: dict[Section, Left] = {}
         self._before: dict[Section, tuple[float, float]] = {}  # how long it was held, and until when
         self._answered: dict[IPv4Address, float] = {}
@@ -87,9 +87,7 @@ class PathHealth:
     def avoided(self) -> Avoided:
         """What is avoided now."""
         dead = frozenset(section for section, departure in self._left.items() if departure.dead)
-        return Avoided(
-            dead, {section: departure.share for section, departure in self._left.items() if not departure.dead}
-        )
+        return Avoided(dead, {section: departure.share for section, departure in self._left.items() if not departure.dead})
 
     def answers(self, host: IPv4Address, now: float) -> bool:
         """Return True if a host has answered just now."""
@@ -142,9 +140,7 @@ class PathHealth:
     def tick(self, now: float) -> None:
         """Judge shares, and put back what has been good for long enough; to be called several times a second."""
         self._window.advance(now)
-        if self._window.fresh and now >= self._judged_at + max(
-            JUDGE_SECONDS, len(self._window) * JUDGE_SECONDS_OF_PATH
-        ):
+        if self._window.fresh and now >= self._judged_at + max(JUDGE_SECONDS, len(self._window) * JUDGE_SECONDS_OF_PATH):
             self._judged_at = now
             worst = self._window.worst(self._left)
             if worst is not None:
@@ -152,11 +148,7 @@ class PathHealth:
         for section, departure in list(self._left.items()):
             if now - departure.at < departure.hold:
                 continue
-            if (
-                departure.since is not None
-                and departure.through >= departure.enough
-                and now - departure.since >= departure.hold
-            ):
+            if departure.since is not None and departure.through >= departure.enough and now - departure.since >= departure.hold:
                 self._put_back(section, "good", f"{departure.through} probes in a row have come through", now)
             elif now - departure.heard >= SILENT_SECONDS:
                 self._put_back(section, "unknown", f"no probe has crossed it for {SILENT_SECONDS:g} s", now)
@@ -201,7 +193,7 @@ class PathHealth:
         for section in sections(way):
             if any(not other.includes(section) for other in dead):
                 continue  # what is avoided explains the loss already
-            run = self._runs.setdefault(section, Run(now, self._passed, self._missed))
+            run = self._runs.setdefault(section, LossRun(now, self._passed, self._missed))
             run.counted += counts
             run.ways.add(way)
             run.weights[host] = run.weights.get(host, 0.0) + weight
@@ -234,11 +226,7 @@ class PathHealth:
         row = sum(run.weights[host] for host in (run.weights if len(racks) >= MANY_RACKS else answered))
         passed, missed = self._passed - run.passed, max(0, self._missed - run.missed - run.counted)
         usual = max(self._usual.share(run.counted), missed / (missed + passed) if passed else 1.0)
-        return (
-            usual < 1
-            and row >= math.log(CHANCE) / math.log(usual) - 1e-9
-            and luck(math.floor(row), passed, missed) <= MAX_LUCK
-        )
+        return usual < 1 and row >= math.log(CHANCE) / math.log(usual) - 1e-9 and luck(math.floor(row), passed, missed) <= MAX_LUCK
 
     def _leave_lossy(self, worst: Excess, now: float) -> None:
         detail = f"{worst.share:.1%} lost, {worst.others:.1%} on other paths (by chance: {worst.chance:.0e})"
@@ -252,13 +240,13 @@ class PathHealth:
         hold = min(2 * hold, MAX_HOLD_SECONDS) if soon and hold else HOLD_SECONDS
         self._left[section] = Left(share, now, hold, now)
         self._window.forget(section)
-        self.changes.append(Change(section, True, cause, detail, hold))
+        self.changes.append(HealthChange(section, True, cause, detail, hold))
 
     def _put_back(self, section: Section, cause: str, detail: str, now: float) -> None:
         departure = self._left.pop(section)
         self._before[section] = departure.hold, now
         self._window.forget(section)
-        self.changes.append(Change(section, False, cause, detail))
+        self.changes.append(HealthChange(section, False, cause, detail))
 
 
 def way_to(address: IPv4Address, up: Label) -> WayTo | None:

@@ -15,10 +15,10 @@ from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
 from sopa_ryu.agent.kernel.libbpf import BpfError
-from sopa_ryu.agent.probing.fate import Fate, Judge
+from sopa_ryu.agent.probing.fate import Fate, FateJudge
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
 from sopa_ryu.agent.probing.reports import report
-from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, Schedule
+from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, ProbeSchedule
 from sopa_ryu.agent.probing.streams import Record, Streams, StreamState
 from sopa_ryu.agent.probing.traces import Trace, Traced, TraceError
 from sopa_ryu.channel.messages import Assignment, Report, Stream
@@ -70,21 +70,15 @@ class Prober:
     """
 
     def __init__(
-        self,
-        ends: Ends,
-        program: Program,
-        socket: Socket,
-        *,
-        first_ssid: int = 0,
-        clock: Callable[[], int] = time.monotonic_ns,
+        self, ends: Ends, program: Program, socket: Socket, *, first_ssid: int = 0, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
         self.ends, self.address = ends, ends.address
-        self.judges: list[Judge] = []
+        self.judges: list[FateJudge] = []
         self.busy: Callable[[float], Sequence[Stream]] = nothing_busy
         self.streams = Streams(first_ssid)
         self.unsent = 0
         self._program, self._socket, self._clock = program, socket, clock
-        self._schedule = Schedule()
+        self._schedule = ProbeSchedule()
         self._frames: dict[int, ProbeFrame] = {}
         self._answered_at: dict[IPv4Address, float] = {}
         self._assigned: frozenset[IPv4Address] = frozenset()
@@ -114,7 +108,7 @@ class Prober:
         self._changed.set()
 
     def pace(self, link_rate: float | None) -> None:
-        """Probe no more than links can spare whose slots bear so many bytes a second; None without slots (`Schedule.pace`)."""
+        """Probe no more than links can spare whose slots bear so many bytes a second; None without slots (`ProbeSchedule.pace`)."""
         self._schedule.pace(link_rate)
         if link_rate is None:
             LOG.info("%s: no slots: paths in use are probed at the full rate", self.address)
@@ -204,9 +198,7 @@ class Prober:
         except BpfError as error:
             if self._problem != str(error):
                 self._problem = str(error)
-                LOG.error(
-                    "%s: answers to probes cannot be read: %s; paths are not judged; check dmesg", self.address, error
-                )
+                LOG.error("%s: answers to probes cannot be read: %s; paths are not judged; check dmesg", self.address, error)
             return
         for record in records:
             fates = self.streams.take(record)

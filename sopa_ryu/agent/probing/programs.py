@@ -92,7 +92,7 @@ class ProbeProgram:
         """Return what it has done since loading."""
         return _seen(self._counters)
 
-    def run(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:
+    def run(self, frame: bytes, *, repeat: int = 1) -> libbpf.RunOutcome:
         """Run it on a frame without sending anything (BPF_PROG_TEST_RUN); it counts, and streams advance."""
         return libbpf.run_program(self.program_fd, frame, repeat=repeat)
 

@@ -23,7 +23,7 @@ LATE_SECONDS = 0.1
 NOTHING = Assignment(0, 1000.0, ())
 
 
-class Schedule:
+class ProbeSchedule:
     """The streams of one host, in turn.
 
     Attributes:
@@ -32,7 +32,7 @@ class Schedule:
 
     >>> from ipaddress import IPv4Address
     >>> first, second = (Stream(IPv4Address("10.2.1.3"), up1, 0) for up1 in (0, 1))
-    >>> its = Schedule()
+    >>> its = ProbeSchedule()
     >>> its.follow(Assignment(1, 20.0, (first, second)), 0.0)
     >>> [its.due(now, ()) for now in (0.0, 0.01, 0.02, 0.04)] == [[first], [], [second], [first]]
     True

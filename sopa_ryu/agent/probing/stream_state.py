@@ -43,7 +43,7 @@ class Record(NamedTuple):
     up2: int
 
 
-class Refusal(StrEnum):
+class RecordRefusal(StrEnum):
     """Why an answer is none to a probe of this host; the value is a metric's label."""
 
     UNKNOWN = "unknown_stream"
@@ -153,18 +153,18 @@ class StreamState:
         sent = next(iter(self._open.values()), None)
         return None if sent is None else sent + self.delays.deadline_ns
 
-    def answered(self, record: Record) -> Refusal | list[Fate]:
+    def answered(self, record: Record) -> RecordRefusal | list[Fate]:
         """Take an answer; return what is decided with it, or why it is refused."""
         number = record.number  # of 32 bits: at 50 a second they last for two years
         sent = self._open.get(number)
         if sent is None:
             if number not in self._lost:
-                return Refusal.NUMBER
+                return RecordRefusal.NUMBER
             sent = self._lost[number].sent_ns
         held = record.sent_ns - record.received_ns
         delay = record.arrived_ns - sent - held
         if held < 0 or delay <= 0:
-            return Refusal.TIMES
+            return RecordRefusal.TIMES
         fates = self._decide_before(number, record.answer_number)
         self._open.pop(number, None)
         self._lost.pop(number, None)

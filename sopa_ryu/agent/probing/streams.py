@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from sopa_ryu.agent.probing.delays import MS
 from sopa_ryu.agent.probing.fate import Fate
-from sopa_ryu.agent.probing.stream_state import FORGOTTEN_NS, Record, Refusal, StreamState, Tally
+from sopa_ryu.agent.probing.stream_state import FORGOTTEN_NS, Record, RecordRefusal, StreamState, Tally
 from sopa_ryu.channel.messages import Stream
 
-__all__ = ["FORGOTTEN_NS", "PAUSE_NS", "Record", "Refusal", "StreamState", "Streams", "Tally"]
+__all__ = ["FORGOTTEN_NS", "PAUSE_NS", "Record", "RecordRefusal", "StreamState", "Streams", "Tally"]
 
 SSIDS = 1 << 16
 PAUSE_NS = 1_000 * MS
@@ -34,7 +34,7 @@ class Streams:
         self._by_stream: dict[Stream, StreamState] = {}
         self._by_ssid: dict[int, StreamState] = {}
         self.sent = self.came_back = self.lost = self.answers = 0
-        self.refused: Counter[Refusal] = Counter()
+        self.refused: Counter[RecordRefusal] = Counter()
         self._undecided: dict[int, StreamState] = {}
 
     def __iter__(self) -> Iterator[StreamState]:
@@ -98,13 +98,13 @@ class Streams:
         """Take an answer; return what is decided with it. One that nobody asked for is counted, and decides nothing."""
         state = self._by_ssid.get(record.ssid)
         if state is None:
-            self.refused[Refusal.UNKNOWN] += 1
+            self.refused[RecordRefusal.UNKNOWN] += 1
             return []
         if state.stream != (record.source, record.up1, record.up2):
-            self.refused[Refusal.FOREIGN] += 1
+            self.refused[RecordRefusal.FOREIGN] += 1
             return []
         decided = state.answered(record)
-        if isinstance(decided, Refusal):
+        if isinstance(decided, RecordRefusal):
             self.refused[decided] += 1
             return []
         self.answers += 1

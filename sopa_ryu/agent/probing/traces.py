@@ -91,9 +91,7 @@ class Trace:
 
     def look(self) -> None:
         """End it if there is nothing to wait for."""
-        if self._refusals > MAX_REFUSALS or (
-            not self._left and all(state.deadline_ns() is None for state in self.states)
-        ):
+        if self._refusals > MAX_REFUSALS or (not self._left and all(state.deadline_ns() is None for state in self.states)):
             self.ended.set()
 
     def results(self) -> list[Traced]:

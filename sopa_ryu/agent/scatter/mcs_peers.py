@@ -80,6 +80,4 @@ class McsPeers:
 
     def uses(self) -> dict[IPv4Address, Use]:
         """Return what the programs may do with each host."""
-        return {
-            host: Use.SCATTERS if host in self._scattered_to else Use.ACCEPTS for host in self._ever - {self.address}
-        }
+        return {host: Use.SCATTERS if host in self._scattered_to else Use.ACCEPTS for host in self._ever - {self.address}}

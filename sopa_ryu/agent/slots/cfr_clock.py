@@ -79,11 +79,7 @@ class Clock:
             return False
         sample = Sample(round_trip, ((received_at - asked_at) + (answered_at - now)) // 2, now)
         best = self._best
-        if (
-            best
-            and abs(sample.offset - best.offset) > sample.error(now) + best.error(now) + 2
-            and not self._jumped(sample)
-        ):
+        if best and abs(sample.offset - best.offset) > sample.error(now) + best.error(now) + 2 and not self._jumped(sample):
             return False
         self._contrary.clear()
         self._samples.append(sample)

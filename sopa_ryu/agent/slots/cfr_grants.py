@@ -186,12 +186,7 @@ class Grants:
             raise Rejected(Rejection.SLOT_LENGTH)
         self._check_sequence(grant)
         if grant.demand_sent_at:
-            self.clock.note(
-                asked_at=grant.demand_sent_at,
-                received_at=grant.demand_received_at,
-                answered_at=grant.sent_at,
-                now=now,
-            )
+            self.clock.note(asked_at=grant.demand_sent_at, received_at=grant.demand_received_at, answered_at=grant.sent_at, now=now)
         offset = self.clock.offset
         if offset is None:
             raise Rejected(Rejection.CLOCK)
@@ -222,9 +217,7 @@ class Grants:
             self.term, self._highest, self._seen = grant.term, grant.sequence, 1
             self.clock.reset()
             return
-        ahead = (grant.sequence - self._highest + _HALF) % (
-            2 * _HALF
-        ) - _HALF  # RFC 1982: the numbers begin again after 2^32
+        ahead = (grant.sequence - self._highest + _HALF) % (2 * _HALF) - _HALF  # RFC 1982: the numbers begin again after 2^32
         if ahead > 0:
             self._highest = grant.sequence
             self._seen = (self._seen << ahead | 1) & ((1 << _WINDOW) - 1) if ahead < _WINDOW else 1

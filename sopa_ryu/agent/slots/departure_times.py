@@ -34,9 +34,7 @@ def _other(qdisc: Qdisc, tree: Sequence[Qdisc]) -> str:
     if qdisc.kind == FQ:
         return ""
     below = [
-        current
-        for current in tree
-        if current is not qdisc and current.parent != ROOT and current.parent & _NUMBER == qdisc.handle
+        current for current in tree if current is not qdisc and current.parent != ROOT and current.parent & _NUMBER == qdisc.handle
     ]
     if qdisc.kind not in _HANDS_ON or not below or (not qdisc.handle and qdisc.parent != ROOT):
         return qdisc.kind

@@ -26,7 +26,7 @@ WRITE_BUFFER_BYTES = 1 << 16
 """More than this is not queued for an agent that does not read, but for one message."""
 
 
-class Claim:
+class AgentClaim:
     """A connection that asks to be the agent of a host.
 
     Args:
@@ -39,12 +39,7 @@ class Claim:
     __slots__ = ("host", "open", "peer", "query", "reject")
 
     def __init__(
-        self,
-        host: Host,
-        peer: str,
-        query: str,
-        open: Callable[[], tuple[Any, bytes] | None],
-        reject: Callable[[ClaimError], None],
+        self, host: Host, peer: str, query: str, open: Callable[[], tuple[Any, bytes] | None], reject: Callable[[ClaimError], None]
     ) -> None:
         self.host = host
         self.peer = peer
@@ -137,13 +132,13 @@ class AgentsChannel:
 
     # -- from the agents ----------------------------------------------------------------------------------------------
 
-    def claim(self, claim: Claim) -> None:
+    def claim(self, claim: AgentClaim) -> None:
         """Decide whether a connection may be the agent of a host, now or once the agent that is connected has not answered."""
         self._carry_out(self.notifier.claim(claim.host, claim.peer, claim, clock.now()))
         if claim.host in self.notifier.sessions:
             asyncio.get_running_loop().call_later(CLAIM_SECONDS, self._tick)
 
-    def _enter(self, claim: Claim) -> None:
+    def _enter(self, claim: AgentClaim) -> None:
         opened = claim.open()
         if opened is None:
             return

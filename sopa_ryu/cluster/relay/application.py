@@ -16,10 +16,10 @@ from websockets.server import ServerProtocol
 
 from sopa_ryu.channel.claims import ClaimError
 from sopa_ryu.cluster.relay import live
-from sopa_ryu.cluster.relay.agents import AgentsChannel, Claim
+from sopa_ryu.cluster.relay.agents import AgentClaim, AgentsChannel
 from sopa_ryu.cluster.relay.following import Following
 from sopa_ryu.cluster.relay.http_connection import HEADERS, TARGET, Answer, HttpConnection
-from sopa_ryu.cluster.relay.live import Live
+from sopa_ryu.cluster.relay.live import RelayFeed
 from sopa_ryu.cluster.relay.turns import Turns
 from sopa_ryu.cluster.relay.upstream import NoControllerError, Upstream
 from sopa_ryu.cluster.relay.view_resources import ViewResources
@@ -53,13 +53,7 @@ class RelayApplication:
     """
 
     def __init__(
-        self,
-        following: Following,
-        tokens: Tokens,
-        upstream: Upstream,
-        pages: Mapping[str, Page],
-        feed: Live,
-        origins: Origins,
+        self, following: Following, tokens: Tokens, upstream: Upstream, pages: Mapping[str, Page], feed: RelayFeed, origins: Origins
     ) -> None:
         self.channel: AgentsChannel | None = None
         self._following = following
@@ -175,7 +169,7 @@ class RelayApplication:
         def reject(error: ClaimError) -> None:
             connection.finish(problem_answer(Problem(HTTPStatus.CONFLICT, str(error))))
 
-        self.channel.claim(Claim(host, connection.peer, request.query_string, open_channel, reject))
+        self.channel.claim(AgentClaim(host, connection.peer, request.query_string, open_channel, reject))
 
 
 def _host(tree: Clos, text: str) -> Host:

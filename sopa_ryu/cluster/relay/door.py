@@ -20,7 +20,7 @@ from typing import Any
 from sopa_ryu.cluster.relay.http_connection import HttpConnection
 from sopa_ryu.cluster.relay.relay_options import SHARE
 from sopa_ryu.rest.operations import PROBLEM, Problem, problem_body
-from sopa_ryu.runtime.clients import Clients, Excess, Network, plain
+from sopa_ryu.runtime.clients import Clients, ExcessClient, Network, plain
 from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SparingLog, file_share, listening
 
 LOG = logging.getLogger("sopa.relay")
@@ -32,7 +32,7 @@ ACCEPTS_AT_ONCE = 64
 HANDSHAKE_SECONDS = 10.0
 
 
-class Door:
+class RelayDoor:
     """A listening socket, on an event loop.
 
     Args:
@@ -55,7 +55,7 @@ class Door:
         share: int = SHARE,
         shared: Iterable[Network] = (),
     ) -> None:
-        self.rejected: Counter[str] = Counter(dict.fromkeys((*map(str, Excess), "files", "tls"), 0))
+        self.rejected: Counter[str] = Counter(dict.fromkeys((*map(str, ExcessClient), "files", "tls"), 0))
         self.clients = Clients(share, file_share(MAX_CONNECTIONS), shared)
         self._answer = answer
         self._context = context
@@ -150,10 +150,10 @@ class Door:
         self._recovery = None
         LOG.warning("files are free again, new connections are accepted")
 
-    def _turn_away(self, connection: socket.socket, peer: str, excess: Excess) -> None:
+    def _turn_away(self, connection: socket.socket, peer: str, excess: ExcessClient) -> None:
         """Say why, if that is possible without waiting, and close."""
         self.rejected[excess] += 1
-        if excess is Excess.SHARE:
+        if excess is ExcessClient.SHARE:
             why = f"it has {self.clients.share} connections, the most for one address; see --client-connections"
         else:
             why = f"there are {self.clients.most} connections without a token, the most in all"
@@ -162,14 +162,12 @@ class Door:
             with contextlib.suppress(OSError):
                 connection.send(_document(excess))
                 connection.shutdown(socket.SHUT_WR)
-                connection.recv(
-                    1 << 16
-                )  # a socket that is closed while bytes are unread is reset, and the answer is lost
+                connection.recv(1 << 16)  # a socket that is closed while bytes are unread is reset, and the answer is lost
         connection.close()
 
 
-def _document(excess: Excess) -> bytes:
-    if excess is Excess.SHARE:
+def _document(excess: ExcessClient) -> bytes:
+    if excess is ExcessClient.SHARE:
         status = HTTPStatus.TOO_MANY_REQUESTS
         text = "this address has as many connections as one address may have: close some, or see --client-connections"
     else:

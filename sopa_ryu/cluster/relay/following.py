@@ -114,10 +114,7 @@ class Following:
         self.tree = plain if plain == tree else tree
         self._document, self.carrier = charter.fabric, charter.carrier
         LOG.info(
-            "the cluster's fabric is a %s (%d switches, %d hosts)",
-            self.tree.title,
-            self.tree.switch_count,
-            self.tree.host_count,
+            "the cluster's fabric is a %s (%d switches, %d hosts)", self.tree.title, self.tree.switch_count, self.tree.host_count
         )
         return True
 

@@ -209,11 +209,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._lingering:
             headers.append(("Connection", "close"))
         self._write(h11.Response(status_code=response.status_code, headers=headers, reason=response.status[4:]))
-        if (
-            body
-            and response.status_code != HTTPStatus.NOT_MODIFIED
-            and (self._head is None or self._head.method != b"HEAD")
-        ):
+        if body and response.status_code != HTTPStatus.NOT_MODIFIED and (self._head is None or self._head.method != b"HEAD"):
             self._write(h11.Data(data=body))
         self._write(h11.EndOfMessage())
         if not self._full and not self._lingering:

@@ -48,7 +48,7 @@ class _Page:
         self.since: float | None = None
 
 
-class Live:
+class RelayFeed:
     """The feed of all pages.
 
     A page that reads slowly skips messages: it gets the latest one when it has read the one before.
@@ -150,15 +150,11 @@ class Live:
             for socket in list(self._pages):
                 since = socket.session.since
                 if since is not None and now - since > STUCK_SECONDS:
-                    LOG.warning(
-                        "page from %s has not read for %.0f s: connection closed", socket.session.peer, STUCK_SECONDS
-                    )
+                    LOG.warning("page from %s has not read for %.0f s: connection closed", socket.session.peer, STUCK_SECONDS)
                     socket.cut()
             if self._pages and now - self._heard > ROUND_SECONDS:
                 LOG.warning("no controller's feed answers: %d pages are closed, they try again", len(self._pages))
-                self._close_all(
-                    CloseCode.TRY_AGAIN_LATER, "no controller of the cluster answers the relay: trying again"
-                )
+                self._close_all(CloseCode.TRY_AGAIN_LATER, "no controller of the cluster answers the relay: trying again")
 
     async def _follow_any(self) -> bool:
         """Follow the first controller that answers; return whether to go on at once: not with one that closes at once."""

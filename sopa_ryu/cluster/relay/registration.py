@@ -69,9 +69,7 @@ class Registration:
         try:
             await asyncio.to_thread(self._engine.revoke, lease)
         except EngineError as error:
-            LOG.warning(
-                "the lease could not be given back: %s; the engine forgets this relay in %d s", error, LEASE_SECONDS
-            )
+            LOG.warning("the lease could not be given back: %s; the engine forgets this relay in %d s", error, LEASE_SECONDS)
 
     async def _hold(self) -> None:
         """Get a lease, write the key with it and keep both until the lease is gone; raises `EngineError`."""
@@ -135,9 +133,7 @@ class Registration:
 
     async def _write(self, record: RelayRecord, condition: Condition, lease: int) -> Written | None:
         began = time.monotonic()
-        done = await asyncio.to_thread(
-            self._engine.write, {self._key: write(record)}, [condition], lease, seconds=self._longest
-        )
+        done = await asyncio.to_thread(self._engine.write, {self._key: write(record)}, [condition], lease, seconds=self._longest)
         self._patience.took(time.monotonic() - began)
         return done
 

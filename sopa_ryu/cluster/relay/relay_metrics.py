@@ -12,9 +12,9 @@ from webob import Request, Response
 
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.cluster.records import RelayRecord
-from sopa_ryu.cluster.relay.door import Door
+from sopa_ryu.cluster.relay.door import RelayDoor
 from sopa_ryu.cluster.relay.following import Following
-from sopa_ryu.cluster.relay.live import Live
+from sopa_ryu.cluster.relay.live import RelayFeed
 from sopa_ryu.cluster.relay.upstream import Upstream
 from sopa_ryu.runtime.metrics import COUNTER, GAUGE, Row, add_process, families
 
@@ -30,8 +30,8 @@ class Parts(NamedTuple):
     """
 
     following: Following
-    door: Door
-    feed: Live
+    door: RelayDoor
+    feed: RelayFeed
     upstream: Upstream
     describe: Callable[[], RelayRecord]
     notifier: Callable[[], Notifier | None]
@@ -99,9 +99,7 @@ class RelayMetrics:
     def page(self, request: Request) -> Response:
         """Answer a scrape in the text format, or as OpenMetrics if the client accepts it."""
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return Response(
-            encode(self.registry), headerlist=[("Content-Type", content_type), ("Cache-Control", "no-store")]
-        )
+        return Response(encode(self.registry), headerlist=[("Content-Type", content_type), ("Cache-Control", "no-store")])
 
     def collect(self) -> Iterable[Metric]:
         """Return all families; none before the parts are there."""

@@ -28,9 +28,7 @@ class RelayError(RuntimeError):
 def _name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
     name = socket.gethostname() if value is None else value
     if not _NAME.fullmatch(name):
-        raise click.UsageError(
-            f"--name {name!r:.80}: up to 64 letters, digits, '.', '_' and '-', a letter or digit first"
-        )
+        raise click.UsageError(f"--name {name!r:.80}: up to 64 letters, digits, '.', '_' and '-', a letter or digit first")
     return name
 
 
@@ -100,9 +98,7 @@ class RelayOptions:
     @property
     def access(self) -> Access:
         """What lets the relay in at `engine`."""
-        return Access(
-            self.cluster_ca, self.cluster_cert, self.cluster_key, self.cluster_user, self.cluster_password_file
-        )
+        return Access(self.cluster_ca, self.cluster_cert, self.cluster_key, self.cluster_user, self.cluster_password_file)
 
     @property
     def tls(self) -> tuple[Path, Path] | None:

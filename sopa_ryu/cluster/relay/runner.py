@@ -18,10 +18,10 @@ from sopa_ryu.cluster.engine import Contents, Engine
 from sopa_ryu.cluster.records import RelayRecord
 from sopa_ryu.cluster.relay.agents import AgentsChannel
 from sopa_ryu.cluster.relay.application import METRICS, RelayApplication
-from sopa_ryu.cluster.relay.door import Door
+from sopa_ryu.cluster.relay.door import RelayDoor
 from sopa_ryu.cluster.relay.engine_watch import EngineWatch
 from sopa_ryu.cluster.relay.following import Following
-from sopa_ryu.cluster.relay.live import Live
+from sopa_ryu.cluster.relay.live import RelayFeed
 from sopa_ryu.cluster.relay.registration import Registration
 from sopa_ryu.cluster.relay.relay_metrics import Parts, RelayMetrics
 from sopa_ryu.cluster.relay.relay_options import RelayError, RelayOptions
@@ -58,11 +58,9 @@ class Relay:
         self.following = Following(engine.name)
         self.metrics = RelayMetrics()
         self.upstream = Upstream(self._controllers, options.name, cache(lambda: authorities(options.ca_file)))
-        self.feed = Live(self._controllers, options.ca_file)
+        self.feed = RelayFeed(self._controllers, options.ca_file)
         served = {**pages(), METRICS: self.metrics.page}
-        self.application = RelayApplication(
-            self.following, tokens, self.upstream, served, self.feed, Origins(options.origin)
-        )
+        self.application = RelayApplication(self.following, tokens, self.upstream, served, self.feed, Origins(options.origin))
         self.engine_answers = False
         self._acknowledged = 0, 0
         self._watch = EngineWatch(Engine(engine, options.access), self._hand)
@@ -70,9 +68,7 @@ class Relay:
         self.registration = Registration(self._registry, options.name, self.describe)
         server = None if options.tls is None else tls_context(*options.tls)
         try:
-            self.door = Door(
-                *options.listen, self.application.answer, server, options.client_connections, options.proxy
-            )
+            self.door = RelayDoor(*options.listen, self.application.answer, server, options.client_connections, options.proxy)
         except (OSError, OverflowError) as error:
             raise RelayError(f"cannot listen on {bracketed(options.listen[0])}:{options.listen[1]}: {error}") from error
         self.metrics.parts = Parts(
@@ -187,13 +183,7 @@ class Relay:
         if news.view and self.application.channel is not None and self.following.view is not None:
             count = self.application.channel.broadcast()
             view = self.following.view
-            LOG.info(
-                "version %d of term %d: %d failures, sent to %d agents",
-                view.version,
-                view.epoch,
-                len(view.failures),
-                count,
-            )
+            LOG.info("version %d of term %d: %d failures, sent to %d agents", view.version, view.epoch, len(view.failures), count)
         if news.leader:
             self.feed.moved()
 

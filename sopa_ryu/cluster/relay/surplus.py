@@ -29,9 +29,7 @@ class Surplus:
         self._relays: frozenset[str] = frozenset()
         self._since: float | None = None
 
-    def look(
-        self, relays: Iterable[RelayRecord], own: str, sessions: Collection[AgentSession], now: float
-    ) -> list[AgentSession]:
+    def look(self, relays: Iterable[RelayRecord], own: str, sessions: Collection[AgentSession], now: float) -> list[AgentSession]:
         """Return the agents to send on now.
 
         Args:

@@ -35,9 +35,7 @@ class Turns:
             Problem: 503 if too many requests wait; and what ``make`` raises.
         """
         if self._count >= MAX_WAITING:
-            raise Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait: try again later", {"Retry-After": "1"}
-            )
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait: try again later", {"Retry-After": "1"})
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(turn)
         self._count += 1

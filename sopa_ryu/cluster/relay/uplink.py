@@ -72,9 +72,7 @@ class Uplink:
                 self._notifier.probe_lists.take_waiting()
             else:
                 work, most = partial(self._attend, leader), relayed.MAX_DOWN_BYTES
-                loss = await self._address(leader).attend(
-                    self._path, work, OPEN_SECONDS, ping=PING_SECONDS, max_bytes=most
-                )
+                loss = await self._address(leader).attend(self._path, work, OPEN_SECONDS, ping=PING_SECONDS, max_bytes=most)
                 if loss.error is not None and loss.problem != self._problem:
                     self._problem = loss.problem
                     LOG.warning(

@@ -156,9 +156,7 @@ class Upstream:
             async for piece in response.aiter_raw():
                 body += piece
                 if len(body) > MAX_BODY_BYTES:
-                    raise Problem(
-                        HTTPStatus.BAD_GATEWAY, f"the controller's answer has more than {MAX_BODY_BYTES} bytes"
-                    )
+                    raise Problem(HTTPStatus.BAD_GATEWAY, f"the controller's answer has more than {MAX_BODY_BYTES} bytes")
         passed = tuple((name.title(), response.headers[name]) for name in _PASSED if name in response.headers)
         return Shared(response.status_code, passed, bytes(body), response.headers.get("etag"), began)
 

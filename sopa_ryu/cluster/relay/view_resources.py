@@ -44,9 +44,7 @@ class ViewResources:
         resources = Resources(cast("FabricControl", _OfView(state)))  # paths are computed from the state alone
         self._operations = {
             f"{ROOT}/paths": paths_operation(resources),
-            f"{ROOT}/failures": Operation(
-                "GET", f"{ROOT}/failures", "failures", "", self._failures, "Failures", listed=True
-            ),
+            f"{ROOT}/failures": Operation("GET", f"{ROOT}/failures", "failures", "", self._failures, "Failures", listed=True),
             f"{ROOT}/fabric": Operation("GET", f"{ROOT}/fabric", "fabric", "", self._fabric, "Fabric"),
         }
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.host.mending import Part
-from sopa_ryu.agent.kernel.changes import Change
+from sopa_ryu.agent.kernel.changes import InterfaceChange
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
@@ -126,7 +126,7 @@ class AgentMachine(RuleBasedStateMachine):
     @rule(part=st.sampled_from(list(Part)[1:]), seconds=SECONDS)
     def another_program_changes_a_setting(self, part: Part, seconds: float) -> None:
         self.interface.wrong[part] = f"{part} was set to something else"
-        self.interface.notify(Change.LINK)
+        self.interface.notify(InterfaceChange.LINK)
         self.wait(seconds)
 
     @rule(kill=st.booleans())

@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from sopa_ryu.agent.agent_options import AgentOptions
-from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
+from sopa_ryu.agent.follower import Follower, Hosts, Leave, Load, Probe, Reply, Trace
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.scatter.mcs_peers import McsPeers, Use
@@ -122,7 +122,7 @@ class Messages:
                 self.todo = todo
                 more = (", attaches its program" if todo.attach else "") + (", notes hosts" if todo.hosts else "")
                 return f"loads {todo.view.epoch}.{todo.view.version}{more}"
-            case Answer() as answer:
+            case Reply() as answer:
                 return self._answer(answer)
             case Hosts(answer):
                 return "notes hosts; " + self._answer(answer)
@@ -134,7 +134,7 @@ class Messages:
             case Leave(code, reason, _):
                 return f"leaves with {code}: {reason}"
 
-    def _answer(self, answer: Answer) -> str:
+    def _answer(self, answer: Reply) -> str:
         its = json.loads(answer.text)
         if its["type"] == "ack":
             number = f", hosts {its['mcs']}" if "mcs" in its else ""

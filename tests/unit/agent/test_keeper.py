@@ -10,7 +10,7 @@ import pytest
 
 from sopa_ryu.agent.host.mending import Part
 from sopa_ryu.agent.keeper import Keeper
-from sopa_ryu.agent.kernel.changes import Change
+from sopa_ryu.agent.kernel.changes import InterfaceChange
 from tests.helpers.agent_log import log_lines
 from tests.helpers.golden import Step, play, scripts
 from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
@@ -56,12 +56,12 @@ class Kept:
                 self.interface.remove_program()
             else:
                 self.do_set(part)
-                self.interface.notify(Change.LINK)
+                self.interface.notify(InterfaceChange.LINK)
             self.loop.advance(0.5)
 
     def do_notify(self, times: str) -> None:
         for _ in range(int(times)):
-            self.interface.notify(Change.LINK)
+            self.interface.notify(InterfaceChange.LINK)
             self.loop.advance(0.01)
 
     def do_remove(self) -> None:

@@ -13,7 +13,7 @@ from sopa_ryu.agent.probing.delays import FIRST_DEADLINE_NS, MAX_DEADLINE_NS, MI
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.frames import ProbeFrame, read
 from sopa_ryu.agent.probing.reports import report
-from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, MAX_RATE, Schedule
+from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, MAX_RATE, ProbeSchedule
 from sopa_ryu.agent.probing.streams import FORGOTTEN_NS, PAUSE_NS, Record, Streams
 from sopa_ryu.channel.messages import MAX_STREAMS, PROBE_BYTES, RECORD_BYTES, Assignment, Stream, unpacked
 from tests.helpers.golden import Step, play, scripts
@@ -189,7 +189,7 @@ def test_no_wake_sends_a_stream_twice_and_the_rate_is_bounded(
     assigned: int, busy: int, interval: float, pauses: list[float]
 ) -> None:
     streams = [Stream(THERE, n, n) for n in range(30)]
-    its, now, sent = Schedule(), 0.0, 0
+    its, now, sent = ProbeSchedule(), 0.0, 0
     its.follow(Assignment(1, interval, tuple(streams[:assigned])), now)
     for pause in pauses:
         now += max(pause, BATCH_SECONDS)
@@ -212,7 +212,7 @@ def test_no_wake_sends_a_stream_twice_and_the_rate_is_bounded(
 def test_busy_racks_get_what_is_left_of_the_rate_and_what_links_full_of_slots_can_spare(
     interval: float, busy: int, mbit: int | None, assigned_rate: int, busy_rate: int
 ) -> None:
-    its, now, sent = Schedule(), 100.0, [0, 0]
+    its, now, sent = ProbeSchedule(), 100.0, [0, 0]
     streams = [Stream(THERE, n, n) for n in range(16)]
     its.follow(Assignment(1, interval, tuple(streams[:8])), now)
     its.pace(mbit and mbit * 1e6 / 8)
@@ -255,9 +255,7 @@ SENT = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 * 10**9 - 1), s
 
 
 @given(SENT, HOPS, st.sampled_from(Carrier))
-def test_every_frame_is_read_as_it_was_written(
-    sent: tuple[int, int, int], hops: tuple[int, int], carrier: Carrier
-) -> None:
+def test_every_frame_is_read_as_it_was_written(sent: tuple[int, int, int], hops: tuple[int, int], carrier: Carrier) -> None:
     number, at, ssid = sent
     stream = Stream(THERE, *hops)
     frame = bytes(ProbeFrame(ends(carrier=carrier), stream, ssid).numbered(number, at))

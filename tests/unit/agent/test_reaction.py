@@ -15,7 +15,7 @@ from sopa_ryu.agent.kernel.own_traffic import SentAgain
 from sopa_ryu.agent.paths.avoided import Avoided, Section
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
-from sopa_ryu.agent.probing.path_health import Change
+from sopa_ryu.agent.probing.path_health import HealthChange
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.messages import Stream
@@ -78,14 +78,7 @@ class Scripted:
         self.task = self.loop.create_task(self.its.run())
 
     def do_probe(
-        self,
-        seconds: str,
-        *bad: str,
-        every: str = "1",
-        crowded: str = "no",
-        known: str = "",
-        silent: str = "0",
-        near: str = "no",
+        self, seconds: str, *bad: str, every: str = "1", crowded: str = "no", known: str = "", silent: str = "0", near: str = "no"
     ) -> None:
         """Probe all four paths to a rack, 200 times a second in all; on bad ones one of so many is lost.
 
@@ -161,7 +154,7 @@ class Scripted:
     def do_changes(self, count: str) -> None:
         """Have so many sections left, ten a second."""
         for n in range(int(count)):
-            self.its._health.changes.append(Change(Section(n % 2, 0), True, "row", "3 probes in a row lost"))
+            self.its._health.changes.append(HealthChange(Section(n % 2, 0), True, "row", "3 probes in a row lost"))
             self.loop.advance(0.1)
 
     def do_counts(self) -> str:

@@ -5,7 +5,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from sopa_ryu.arbiter.door import LOG_NS, Door
+from sopa_ryu.arbiter.door import LOG_NS, DemandDoor
 from sopa_ryu.arbiter.schedule import RejectedError
 from sopa_ryu.channel.host_tokens import host_token
 from sopa_ryu.channel.slots import Demand, Grant, Wanted, write_demand, write_grant
@@ -17,8 +17,8 @@ GRANT = Grant(HOSTS[0], 1, 1, 1000, 100, 0, 4, 0, 0, 0, ())
 TOKEN = host_token(SECRET, HOSTS[0])
 
 
-def door(secret: str | None = SECRET) -> Door:
-    return Door(secret, HOSTS.__contains__)
+def door(secret: str | None = SECRET) -> DemandDoor:
+    return DemandDoor(secret, HOSTS.__contains__)
 
 
 def test_a_demand_comes_in_from_its_host_and_from_outside_the_fabric() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.arbiter.budgets import Budgets
-from sopa_ryu.arbiter.schedule import AHEAD, DATAGRAMS_A_LEASE, SLOTS, Load, RejectedError, Schedule, Timing
+from sopa_ryu.arbiter.schedule import AHEAD, DATAGRAMS_A_LEASE, SLOTS, HostLoad, RejectedError, Schedule, Timing
 from sopa_ryu.channel.slots import Demand, Wanted
 from tests.helpers.golden import Step, play, scripts
 from tests.models.memory_allocator import MemoryAllocator
@@ -70,11 +70,9 @@ class Arbiter:
 
     def do_load(self, *loads: str) -> None:
         parts = [load.split(":") for load in loads]
-        self.its.load({int(host): Load(float(sends), float(receives)) for host, sends, receives in parts})
+        self.its.load({int(host): HostLoad(float(sends), float(receives)) for host, sends, receives in parts})
 
-    def do_demand(
-        self, source: str, *entries: str, through: str = "0", off: str = "", peer: str = "peer", **more: str
-    ) -> str:
+    def do_demand(self, source: str, *entries: str, through: str = "0", off: str = "", peer: str = "peer", **more: str) -> str:
         """Receive a demand, of entries such as 5:3.5, or 5:100-90 of which 90 cells are sent, in cells or bytes (1b)."""
         wanted = {}
         for entry in entries:
@@ -169,9 +167,7 @@ def test_an_address_outside_the_fabric_is_rejected() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 0.6), st.floats(0, 0.6))
-def test_whatever_is_lost_doubled_or_late_every_byte_is_granted_in_the_end(
-    seed: int, lost: float, doubled: float
-) -> None:
+def test_whatever_is_lost_doubled_or_late_every_byte_is_granted_in_the_end(seed: int, lost: float, doubled: float) -> None:
     """Hosts that use each slot they hear of, over a network that loses, doubles and reorders, with a restart of the arbiter."""
     chance, its, now = random.Random(seed), schedule(), START
     wanted = {source: {source + 3 + step: chance.randrange(1, 30 * CELL) for step in range(3)} for source in range(4)}

@@ -109,8 +109,6 @@ def test_an_agent_whose_claim_was_accepted_just_before_a_controller_stands_by_is
 
 
 @pytest.mark.parametrize(("carrier", "said"), [("mac", 0), (None, 0), ("option", 1)])
-def test_an_agent_of_another_carrier_is_a_warning(
-    carrier: str | None, said: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_agent_of_another_carrier_is_a_warning(carrier: str | None, said: int, caplog: pytest.LogCaptureFixture) -> None:
     Notifier(TREE, lambda: None).connected(FIRST, "peer", carrier, None, 0.0)
     assert warnings(caplog) == said

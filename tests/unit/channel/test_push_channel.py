@@ -243,9 +243,7 @@ class World:
 
 
 @pytest.mark.parametrize(
-    "script",
-    [each for subject in ("push", "mcs", "relayed") for each in scripts(__file__, subject)],
-    ids=lambda path: path.stem,
+    "script", [each for subject in ("push", "mcs", "relayed") for each in scripts(__file__, subject)], ids=lambda path: path.stem
 )
 def test_push_channel(script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if script.stem == "long_list":

@@ -68,9 +68,7 @@ def test_what_is_not_for_this_reader_or_cannot_be_is_rejected_by_its_name() -> N
         (read_grant, slots.write_grant(GRANT._replace(slot_ns=0), TOKEN), "no length"),
     ]
     for datagram, read in BOTH:
-        wrong.append(
-            (read, datagram[:-16] + slots._mac(datagram[:-16], "other"), r"not made with the token of 10\.0\.0\.2")
-        )
+        wrong.append((read, datagram[:-16] + slots._mac(datagram[:-16], "other"), r"not made with the token of 10\.0\.0\.2"))
         for count in (0, 2, 2**16 - 1):
             counted = sealed(datagram[:4] + struct.pack("!H", count) + datagram[6:-16])
             wrong.append((read, counted, f"with {count} entries"))

@@ -13,9 +13,7 @@ from sopa_ryu.channel.messages import FlowLabels, FlowOf, Outcome, ProtocolError
 hops, ports, numbers = st.integers(0, 255), st.integers(0, 65535), st.integers(0, 2**62)
 addresses = st.integers(0x0A000000, 0x0AFFFFFF).map(IPv4Address)
 streams = st.lists(st.builds(Stream, addresses, hops, hops), min_size=1, max_size=20).map(tuple)
-paths = st.builds(
-    TraceRequest, numbers, count=st.integers(1, 1000), interval_ms=st.floats(5.0, 1000.0), streams=streams
-)
+paths = st.builds(TraceRequest, numbers, count=st.integers(1, 1000), interval_ms=st.floats(5.0, 1000.0), streams=streams)
 asking = st.builds(TraceRequest, numbers, addresses, st.builds(FlowOf, hops, ports, ports))
 requests = paths | asking | st.builds(TraceRequest, numbers, cancel=st.just(True))
 outcome = st.builds(Outcome, st.integers(0, 1023), st.integers(0, 3), st.integers(0, 2**32 - 1))
@@ -47,15 +45,11 @@ def test_answers_are_shorter_than_agents_may_send(found: tuple[Outcome, ...], pr
     text = messages.encode(*messages.trace_answers(2**62, found, True, problem))
     assert len(text.encode()) <= protocol.MAX_ANSWER_BYTES or len(json.dumps(problem[: messages.MAX_PROBLEM])) > 1000
     most = FlowLabels("x" * 40, True, 8191, ((255, 255),) * messages.MAX_LABELS)
-    assert (
-        len(messages.encode(*messages.trace_answers(2**62, (), True, flow=most)).encode()) <= protocol.MAX_ANSWER_BYTES
-    )
+    assert len(messages.encode(*messages.trace_answers(2**62, (), True, flow=most)).encode()) <= protocol.MAX_ANSWER_BYTES
 
 
 @given(requests, st.sampled_from(["number", "streams", "count", "interval_ms", "flow", "destination"]), junk)
-def test_a_request_with_a_wrong_field_is_rejected_or_as_bounded_as_a_right_one(
-    request: Any, name: str, value: Any
-) -> None:
+def test_a_request_with_a_wrong_field_is_rejected_or_as_bounded_as_a_right_one(request: Any, name: str, value: Any) -> None:
     message = json.loads(messages.encode(request)) | {name: value}
     try:
         read = messages.from_controller(json.dumps(message))

@@ -122,9 +122,7 @@ def test_what_may_have_been_done_is_not_asked_for_again(its: Cluster) -> None:
         thread = threading.Thread(target=take_and_close)
         thread.start()
         with pytest.raises(NoAnswer):
-            its.controller(f"http://127.0.0.1:{server.getsockname()[1]}", its.leader.url).change(
-                "PUT", "/drains", "c0_0"
-            )
+            its.controller(f"http://127.0.0.1:{server.getsockname()[1]}", its.leader.url).change("PUT", "/drains", "c0_0")
         thread.join()
     assert its.leader.asked == []
 
@@ -138,9 +136,7 @@ def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) ->
         if step.command == "sopa":
             member = its.standby if step.options.get("at") == "standby" else its.leader
             done = its.sopa(*step.words, "--controller", member.url)
-            return "\n".join(
-                [*(line for line in done.output.splitlines() if "─" not in line), f"exit {done.exit_code}"]
-            )
+            return "\n".join([*(line for line in done.output.splitlines() if "─" not in line), f"exit {done.exit_code}"])
         if step.command == "leader":
             cluster.leader = its.standby.cluster.leader = step.words[0] if step.words else None
         elif step.command == "cut":

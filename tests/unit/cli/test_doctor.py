@@ -74,9 +74,7 @@ class Machine:
         wrong = [line for line in lines if line.startswith("WRONG")]
         assert all("Mend: " in line for line in wrong)
         assert done.exit_code == (NOT_RIGHT if wrong else 0)
-        return "\n".join(line for line in lines if show in line or "/nosuch" in line).replace(
-            str(self.directory), "DIR"
-        )
+        return "\n".join(line for line in lines if show in line or "/nosuch" in line).replace(str(self.directory), "DIR")
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "doctor"), ids=lambda path: path.stem)
@@ -88,9 +86,7 @@ def test_a_secret_of_another_user_than_the_controllers(tmp_path: Path) -> None:
     file = tmp_path / "agent-secret"
     file.write_text("secret")
     file.chmod(0o600)
-    own, other = (
-        check_secret(file, Finding(False, "missing"), user, "start it") for user in (os.getuid(), os.getuid() + 1)
-    )
+    own, other = (check_secret(file, Finding(False, "missing"), user, "start it") for user in (os.getuid(), os.getuid() + 1))
     assert [(each.right, "cannot read it" in each.text, each.mend[:6]) for each in other] == [(False, True, "chown ")]
     assert [each.right for each in own] == [True]
 

@@ -38,9 +38,7 @@ def body(state: State, problem: str = "", fates: dict[int, dict[str, int]] | Non
 
 
 def flow_body(labels: FlowLabels | None) -> dict[str, Any]:
-    made = Trace(
-        7, SRC, DST, Asked(flow=FlowOf(6, 40000, 5201)), 3, 0.0, 0.0, labels=labels, asked_agent=labels is not None
-    )
+    made = Trace(7, SRC, DST, Asked(flow=FlowOf(6, 40000, 5201)), 3, 0.0, 0.0, labels=labels, asked_agent=labels is not None)
     made.end(State.DONE)
     return tell(made, HEALTHY, ())
 

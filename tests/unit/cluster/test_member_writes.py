@@ -151,7 +151,7 @@ class World:
 SHOWN: dict[type, Callable[[Any], str]] = {
     Leader: lambda its: its.name,
     CommittedView: lambda its: str(its.version),
-    records.Drains: lambda its: " ".join(its.names) or "nothing",
+    records.DrainsRecord: lambda its: " ".join(its.names) or "nothing",
     records.MemberRecord: lambda its: f"at version {its.version}",
 }
 

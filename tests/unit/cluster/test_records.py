@@ -20,10 +20,8 @@ RECORDS: dict[str, records.Record] = {
     "term": records.Term(1_790_000_000_000),
     "leader": records.Leader("m1", 7, "http://192.0.2.1:8080"),
     "view": records.CommittedView(7, 12, {"a0_0-c0_1": "down"}),
-    "drains": records.Drains(7, ("a0_0", "e0_0-a0_1")),
-    "members/m1": records.MemberRecord(
-        "m1", "http://192.0.2.1:8080", "3.0", 1, "leader", 7, 12, 20, 1_790_000_000, "ab"
-    ),
+    "drains": records.DrainsRecord(7, ("a0_0", "e0_0-a0_1")),
+    "members/m1": records.MemberRecord("m1", "http://192.0.2.1:8080", "3.0", 1, "leader", 7, 12, 20, 1_790_000_000, "ab"),
     "relays/r 1": records.RelayRecord("r 1", "http://192.0.2.4:8080", "3.0", 6912, 7, 11, 3),
 }
 

@@ -9,15 +9,7 @@ from typing import Any
 import pytest
 
 from sopa_ryu.agent.agent_metrics import AgentMetrics
-from tests.helpers.prometheus_names import (
-    DASHBOARD,
-    bare,
-    dashboard,
-    dashboard_expressions,
-    metric_names,
-    panels,
-    without_strings,
-)
+from tests.helpers.prometheus_names import DASHBOARD, bare, dashboard, dashboard_expressions, metric_names, panels, without_strings
 
 COLUMNS = 24
 BRACKETS = re.compile(r"\([^][(){}]*\)|\[[^][(){}]*\]|\{[^][(){}]*\}")

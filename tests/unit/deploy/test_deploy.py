@@ -19,9 +19,7 @@ UNITS = sorted((DEPLOY / "systemd").iterdir())
 # systemd-analyze security: 0 is a program that may do nothing, 10 one that may do everything
 MAX_EXPOSED = {"sopa-arbiter": 1.5, "sopa-controller": 1.5, "sopa-relay": 1.5, "sopa-agent": 3.0, "sopa-parser": 3.0}
 
-needs_systemd = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing: make install"
-)
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing: make install")
 
 
 def settings(unit: Path, name: str) -> list[str]:
@@ -93,16 +91,12 @@ def test_the_example_configuration_names_every_option_with_its_default(tmp_path:
 @pytest.mark.parametrize("example", sorted((DEPLOY / "fabrics").iterdir()), ids=lambda file: file.name)
 def test_the_example_configuration_takes_the_example_fabrics(example: Path, tmp_path: Path) -> None:
     file = tmp_path / "sopa.conf"
-    file.write_text(
-        (DEPLOY / "sopa.conf").read_text().replace("#fabric = /etc/sopa/fabric.yaml", f"fabric = {example}")
-    )
+    file.write_text((DEPLOY / "sopa.conf").read_text().replace("#fabric = /etc/sopa/fabric.yaml", f"fabric = {example}"))
     found = options.settings(parsed(file))
     assert (found.tree, found.fabric) == (fabric_file.load(example), example)
 
 
-@pytest.mark.parametrize(
-    ("name", "unit"), [("agent", "sopa-agent@"), ("arbiter", "sopa-arbiter"), ("relay", "sopa-relay")]
-)
+@pytest.mark.parametrize(("name", "unit"), [("agent", "sopa-agent@"), ("arbiter", "sopa-arbiter"), ("relay", "sopa-relay")])
 def test_an_example_of_an_environment_names_what_its_unit_and_command_read(name: str, unit: str) -> None:
     lines = re.findall(r"^#?(\w+)=(.*)$", (DEPLOY / f"{name}.env").read_text(), re.MULTILINE)
     names = {name for name, _ in lines}

@@ -42,13 +42,9 @@ def lock() -> ModuleType:
 
 
 def test_the_lock_file_fits_the_requirements(lock: ModuleType) -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/lock.py", "--check"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, ROOT / "scripts/lock.py", "--check"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert len(lock.wanted()) == sum(
-        line[:1].isalnum() for file in lock.LISTS for line in file.read_text().splitlines()
-    )
+    assert len(lock.wanted()) == sum(line[:1].isalnum() for file in lock.LISTS for line in file.read_text().splitlines())
 
 
 @pytest.mark.parametrize("change", [("click==", "click==1"), ("--hash=sha256:", "", 1), ("click==", "#click==")])

@@ -6,7 +6,7 @@ import pytest
 from oslo_config import cfg
 
 from experiments.schemes.hedera import entries, hedera_options
-from experiments.schemes.hedera.flows import Rates, Reading, Scheduler, TcpFlow
+from experiments.schemes.hedera.flows import HederaFlow, Rates, Reading, Scheduler
 from experiments.schemes.hedera.placement import Elephant, global_first_fit
 from flowrules.model import Table
 from flowrules.switch_rules import switch_rules
@@ -16,9 +16,9 @@ from topologies import Failures, FatTree, Host, Level, Switch
 TREE = FatTree(4)
 HEALTHY = Failures(TREE)
 EDGE = Switch(Level.EDGE, 0, 0)
-ONE = TcpFlow(Host(0, 0, 2), 40001, Host(2, 1, 3), 5201)
-TWO = TcpFlow(Host(0, 0, 3), 40002, Host(3, 1, 3), 5201)
-FLOWS = {"ONE": ONE, "TWO": TWO, "WITHIN": TcpFlow(ONE.src, 1, Host(0, 0, 3), 2), "AGAIN": TWO._replace(src_port=40003)}
+ONE = HederaFlow(Host(0, 0, 2), 40001, Host(2, 1, 3), 5201)
+TWO = HederaFlow(Host(0, 0, 3), 40002, Host(3, 1, 3), 5201)
+FLOWS = {"ONE": ONE, "TWO": TWO, "WITHIN": HederaFlow(ONE.src, 1, Host(0, 0, 3), 2), "AGAIN": TWO._replace(src_port=40003)}
 NAMES = {flow: name for name, flow in FLOWS.items()}
 
 
@@ -116,7 +116,7 @@ def test_statistics_of_foreign_hosts_and_static_entries_are_no_readings() -> Non
 
 
 def test_the_options_have_the_papers_defaults_and_can_be_given() -> None:
-    def parsed(*words: str) -> hedera_options.Settings:
+    def parsed(*words: str) -> hedera_options.HederaSettings:
         conf = cfg.ConfigOpts()
         hedera_options.register(conf)
         conf([*words])
@@ -124,7 +124,7 @@ def test_the_options_have_the_papers_defaults_and_can_be_given() -> None:
 
     annealing, first_fit = hedera_options.Algorithm.SIMULATED_ANNEALING, hedera_options.Algorithm.GLOBAL_FIRST_FIT
     given = parsed("--hedera-interval=1", "--hedera-placement=simulated-annealing")
-    assert given == hedera_options.Settings(1.0, 0.1, annealing, 1)
+    assert given == hedera_options.HederaSettings(1.0, 0.1, annealing, 1)
     other = cfg.ConfigOpts()
     other([])
-    assert hedera_options.settings(other) == hedera_options.Settings(5.0, 0.1, first_fit, 1)
+    assert hedera_options.settings(other) == hedera_options.HederaSettings(5.0, 0.1, first_fit, 1)

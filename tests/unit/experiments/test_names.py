@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.ns3 import check
-from experiments.ns3.simulation_options import OPTIONS, OptionError, parse
+from experiments.ns3.simulation_options import OPTIONS, SimulationOptionError, parse
 from experiments.paper.figures import FIGURES
 from experiments.schemes import SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
@@ -22,9 +22,7 @@ def scheme_of(text: str) -> str:
     """Return a variant's name, and what it has otherwise than the scheme itself."""
     its = named(text)
     plain = asdict(schemes()[its.name.partition("+")[0]])
-    changed = {
-        key: value for key, value in asdict(its).items() if value != plain[key] and key not in ("name", "summary")
-    }
+    changed = {key: value for key, value in asdict(its).items() if value != plain[key] and key not in ("name", "summary")}
     return "\n".join([its.name, *(f"    {key} {value}" for key, value in changed.items())])
 
 
@@ -50,9 +48,7 @@ def told_of(text: str, k: str, also: str = "", rate: str = "4", seconds: str = "
         return "\n".join([*lines, f"transfers of {also}"])
     for one in plan.transfers:
         size = "all the time" if one.bytes is None else f"{one.bytes} bytes"
-        when = f" from {one.start:.2f} s" * (one.start > 0) + f" after {' '.join(map(str, one.after))}" * bool(
-            one.after
-        )
+        when = f" from {one.start:.2f} s" * (one.start > 0) + f" after {' '.join(map(str, one.after))}" * bool(one.after)
         lines.append(f"{tree.name(one.src)} {tree.name(one.dst)} {one.kind} {size}{when}".replace("  ", " "))
     return "\n".join(lines)
 
@@ -82,9 +78,7 @@ def handle(step: Step) -> str:
             names = step.options["of"].split()
             return "\n".join(f"{name}: {' '.join(str(getattr(named(name), each)) for each in words)}" for name in names)
         if command == "plan":
-            name = (
-                words[0] if words else next(f"{key}={step.options.pop(key)}" for key in [*step.options] if "+" in key)
-            )
+            name = words[0] if words else next(f"{key}={step.options.pop(key)}" for key in [*step.options] if "+" in key)
             return told_of(name, k, **step.options)
         if command == "simulator":
             check(named(text[0]))
@@ -95,7 +89,7 @@ def handle(step: Step) -> str:
             return plan_of(text[0], k)
         assert command == "set"
         return " ".join(f"{name} {value}" for name, value in parse(text).items())
-    except (SchemeError, WorkloadError, OptionError) as error:
+    except (SchemeError, WorkloadError, SimulationOptionError) as error:
         what_there_is = ": expected one of| expected one of|(?<=is not a setting): write \\+fr"
         return f"refused: {error if step.command == 'explain' else re.split(what_there_is, str(error))[0]}"
 
@@ -104,7 +98,7 @@ def test_every_default_of_the_simulator_is_a_value_and_none_is_given_twice() -> 
     for name, option in OPTIONS.items():
         assert option.parse(option.default) is not None, name
         assert option.description
-    with pytest.raises(OptionError, match="twice"):
+    with pytest.raises(SimulationOptionError, match="twice"):
         parse(("spread=1ms", "spread=2ms"))
 
 

@@ -13,7 +13,7 @@ from experiments import workloads
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3 import SIMULATED, parse
 from experiments.paper.figure_runs import compact, markdown, measure_bars, read, scaled, tables
-from experiments.paper.figures import FIGURES, Bars, Figure, Part, Row, RunData, Variant
+from experiments.paper.figures import FIGURES, Bars, Figure, FigurePart, FigureRow, RunData, Variant
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.schemes import named
 from experiments.workloads import Scale, WorkloadError
@@ -53,7 +53,7 @@ def test_every_part_can_be_run_and_every_row_has_its_runs(figure: Figure) -> Non
 
 
 def test_parts_of_the_same_name_are_the_same_runs() -> None:
-    seen: dict[str, Part] = {}
+    seen: dict[str, FigurePart] = {}
     for part in (part for figure in FIGURES.values() for part in figure.runs()):
         before = seen.setdefault(part.name, part)
         assert replace(part, schemes=before.schemes, seeds=before.seeds) == before
@@ -147,14 +147,14 @@ def test_a_host_is_measured_over_all_its_flows_and_what_is_between_them() -> Non
 FIGURE = Figure(
     "one",
     "a paper, section 1",
-    (Part("p", "permutation", 4, ("sopa", "rps"), 0.1, 2),),
+    (FigurePart("p", "permutation", 4, ("sopa", "rps"), 0.1, 2),),
     (
-        Row("sopa", "p", "sopa", "mean", 200.0),
-        Row("rps", "p", "rps", "mean"),
-        Row("rps over sopa", "p", "rps", "mean", None, "sopa"),
-        Row("drb over sopa", "p", "drb", "mean", None, "sopa"),
-        Row("sopa, timeouts", "p", "sopa", "timeouts", 0.0),
-        Row("sopa, delay", "p", "sopa", "delay_most", 5.0),
+        FigureRow("sopa", "p", "sopa", "mean", 200.0),
+        FigureRow("rps", "p", "rps", "mean"),
+        FigureRow("rps over sopa", "p", "rps", "mean", None, "sopa"),
+        FigureRow("drb over sopa", "p", "drb", "mean", None, "sopa"),
+        FigureRow("sopa, timeouts", "p", "sopa", "timeouts", 0.0),
+        FigureRow("sopa, delay", "p", "sopa", "delay_most", 5.0),
     ),
     (Variant("", "here"), Variant("slow", "slower", ("delay=1ms",))),
     ("a note",),

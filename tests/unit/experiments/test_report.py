@@ -60,9 +60,7 @@ class Experiment:
             flows.append(a_flow(scheme, int(seed), number, mbit, valid=valid and "!" not in rate, **its))
         run = a_run(scheme, int(seed), valid=valid, cpu_idle_percent=float(idle))
         parts = [[part.split("x") for part in flow.split()] for flow in series.split(";")]
-        steps = {
-            str(n): [float(rate) for rate, count in flow for _ in range(int(count))] for n, flow in enumerate(parts)
-        }
+        steps = {str(n): [float(rate) for rate, count in flow for _ in range(int(count))] for n, flow in enumerate(parts)}
         run = replace(run, series=steps, series_ms=100.0, failed_at=json.loads(failed)) if series else run
         if bad:
             at, packets = map(json.loads, bad.split())
@@ -87,17 +85,13 @@ def test_report(tmp_path: Path, script: Path, request: pytest.FixtureRequest) ->
     play(script, Experiment(tmp_path).handle, record=request.config.option.record)
 
 
-@pytest.mark.parametrize(
-    "damage", [b"{", b"\xff\xfe", b'{"mbit": 1}', b"same NaN", b"same -1.0", b'same "many"'], ids=repr
-)
+@pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b'{"mbit": 1}', b"same NaN", b"same -1.0", b'same "many"'], ids=repr)
 def test_damage_is_told_with_the_file(tmp_path: Path, damage: bytes) -> None:
     results_in(tmp_path).add(a_run(), [a_flow(mbit=123.5)])
     file = tmp_path / "sopa-1.jsonl"
     kind, _, value = damage.partition(b" ")
     file.write_bytes(file.read_bytes().replace(b"123.5", value) if kind == b"same" else damage)
-    with pytest.raises(
-        ResultsError, match=r"(?s)sopa-1\.jsonl.*(damaged|cannot be read).*delete (it|the file) and run again"
-    ):
+    with pytest.raises(ResultsError, match=r"(?s)sopa-1\.jsonl.*(damaged|cannot be read).*delete (it|the file) and run again"):
         report(tmp_path)
 
 

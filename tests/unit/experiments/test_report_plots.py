@@ -38,9 +38,7 @@ def add_full_run(results: Results, scheme: str) -> None:
     run = a_run(
         scheme,
         queue_ms=20.0,
-        queues={
-            f"e0_{port}-eth3": [dice.randrange(20 * port * len(scheme) + 1) for _ in range(500)] for port in range(6)
-        },
+        queues={f"e0_{port}-eth3": [dice.randrange(20 * port * len(scheme) + 1) for _ in range(500)] for port in range(6)},
         cwnd={str(flow): [[0.1 * step, 10.0 + step * len(scheme) ** 2] for step in range(50)] for flow in range(12)},
         arrivals={"0": sorted(arrivals)},
         series={str(flow): [9.0 + dice.random() for _ in range(10)] for flow in range(12)},
@@ -168,10 +166,7 @@ def test_the_flow_that_is_shown_is_one_that_all_schemes_have(tmp_path: Path) -> 
 
 
 def test_events_of_several_runs_are_one_mark_each() -> None:
-    runs = [
-        a_run("sopa", events=[[4.0, "cut"], [6.0, "restored"]]),
-        a_run("rps", events=[[4.5, "cut"], [9.0, "restored"]]),
-    ]
+    runs = [a_run("sopa", events=[[4.0, "cut"], [6.0, "restored"]]), a_run("rps", events=[[4.5, "cut"], [9.0, "restored"]])]
     assert timelines.merged_events(runs) == [(4.25, "cut"), (6.0, "restored"), (9.0, "restored")]
 
 

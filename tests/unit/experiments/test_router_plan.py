@@ -2,12 +2,7 @@
 
 import pytest
 
-from experiments.emulation.routers.frr_configuration import (
-    autonomous_system,
-    bfd_configuration,
-    bgp_configuration,
-    sessions,
-)
+from experiments.emulation.routers.frr_configuration import autonomous_system, bfd_configuration, bgp_configuration, sessions
 from topologies import FatTree, Level, Switch
 
 SIZES = [2, 4]

@@ -5,7 +5,7 @@ from itertools import islice, pairwise
 
 import pytest
 
-from experiments.core.draws import Kind, drawn, hits, stream, threshold
+from experiments.core.draws import DrawKind, drawn, hits, stream, threshold
 from experiments.workloads import BadLink, Plan, Scale, WorkloadError, named, with_failed_links
 from experiments.workloads.bad_links import crossed, with_bad_link
 from experiments.workloads.plan import Transfer
@@ -64,7 +64,7 @@ def test_draws_are_splitmix64() -> None:
 @pytest.mark.parametrize("probability", [0.01, 0.1])
 def test_as_many_are_hit_as_the_probability_says(probability: float) -> None:
     count = 2000
-    last = list(islice(hits(stream(5, "a0_0-c0_0", "c0_0", Kind.LOSS), probability), count))[-1]
+    last = list(islice(hits(stream(5, "a0_0-c0_0", "c0_0", DrawKind.LOSS), probability), count))[-1]
     deviation = (count * (1 - probability)) ** 0.5 / probability
     assert abs(last - count / probability) < 5 * deviation
     assert list(hits(1, 0.0)) == []
@@ -100,9 +100,7 @@ def test_links_beyond_those_that_a_workload_has_failed_already() -> None:
 
 
 def test_what_cannot_be_is_said() -> None:
-    with pytest.raises(
-        WorkloadError, match="without 2 links between switches, some racks of a k=2 fat-tree have no path"
-    ):
+    with pytest.raises(WorkloadError, match="without 2 links between switches, some racks of a k=2 fat-tree have no path"):
         with_failed_links(NOTHING, FatTree(2), 1, 50)
     with pytest.raises(WorkloadError, match="a0_0 fails during the run"):
         with_failed_links(named("failure-permutation").build(FatTree(4), 1, Scale(1000.0, 1.0)), FatTree(4), 1, 5)

@@ -30,9 +30,7 @@ def steps(plan: Plan) -> list[list[int]]:
     return [found[step] for step in sorted(found)]
 
 
-@pytest.mark.parametrize(
-    "name", ["all-to-all", "all-reduce-ring", "all-reduce-halving+8", "all-to-all+5", "all-reduce-ring+4"]
-)
+@pytest.mark.parametrize("name", ["all-to-all", "all-reduce-ring", "all-reduce-halving+8", "all-to-all+5", "all-reduce-ring+4"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_step_is_a_permutation_that_waits_for_its_hosts_step_before(name: str, seed: int) -> None:
     plan = built(name, seed=seed)
@@ -71,9 +69,7 @@ def test_an_all_reduce_sums_all_vectors_everywhere(name: str, count: int, rounds
     assert all(parts == set(known) for parts in known.values())
     # the least that every host of an all-reduce has to send: 2 (N-1)/N vectors (Patarasuk and Yuan, 2009)
     assert all(total == pytest.approx(vector * 2 * (count - 1) / count, rel=0.001) for total in sent.values())
-    assert Counter(one.kind for one in plan.transfers) == dict.fromkeys(
-        ("reduce-scatter", "all-gather"), len(plan.transfers) // 2
-    )
+    assert Counter(one.kind for one in plan.transfers) == dict.fromkeys(("reduce-scatter", "all-gather"), len(plan.transfers) // 2)
 
 
 def test_it_sends_as_much_as_the_fabric_carries_in_the_time() -> None:
@@ -82,9 +78,7 @@ def test_it_sends_as_much_as_the_fabric_carries_in_the_time() -> None:
     assert fair_share(Clos(1, 2, 2, 0, 3)) == pytest.approx(2 / 3)
     assert fair_share(Clos(1, 2, 2, 0, 3, links={"e0_1-a0_0": "absent"})) == pytest.approx(1 / 3)
     assert fair_share(Clos(1, 1, 1, 0, 8)) == 1
-    whole, half = (
-        sum(one.bytes or 0 for one in built("all-to-all+8", tree).transfers) for tree in (FatTree(4), OVERSUBSCRIBED)
-    )
+    whole, half = (sum(one.bytes or 0 for one in built("all-to-all+8", tree).transfers) for tree in (FatTree(4), OVERSUBSCRIBED))
     assert half == pytest.approx(whole / 2, rel=0.001)
 
 

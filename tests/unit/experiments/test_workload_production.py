@@ -41,9 +41,7 @@ def test_kinds_are_divided_where_the_paper_counts() -> None:
     assert [kind_of(size) for size in sizes] == ["mouse", "mouse", "medium", "medium", "elephant"]
 
 
-@pytest.mark.parametrize(
-    ("rate", "factor"), [(0.5, 0.1), (4.0, 0.1), (100.0, 0.1), (500.0, 0.5), (1000.0, 1.0), (10_000.0, 1.0)]
-)
+@pytest.mark.parametrize(("rate", "factor"), [(0.5, 0.1), (4.0, 0.1), (100.0, 0.1), (500.0, 0.5), (1000.0, 1.0), (10_000.0, 1.0)])
 def test_sizes_are_scaled_with_the_rate_but_keep_a_tenth(rate: float, factor: float) -> None:
     assert size_factor(Scale(rate, 1.0)) == pytest.approx(factor)
     for transfer in built(4, 1, Scale(rate, 1.0)).transfers:
@@ -55,9 +53,7 @@ def test_sizes_are_scaled_with_the_rate_but_keep_a_tenth(rate: float, factor: fl
 
 @pytest.mark.parametrize("k", [4, 6])
 @pytest.mark.parametrize("scale", [SCALE, Scale(0.5, 10.0), Scale(1000.0, 0.5)])
-def test_every_host_has_one_flow_after_the_other_for_the_whole_run_and_none_that_could_not_start(
-    k: int, scale: Scale
-) -> None:
+def test_every_host_has_one_flow_after_the_other_for_the_whole_run_and_none_that_could_not_start(k: int, scale: Scale) -> None:
     tree, plan = FatTree(k), built(k, 1, scale)
     chains = by_host(plan)
     assert set(chains) == set(tree.hosts())

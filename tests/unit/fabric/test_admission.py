@@ -8,20 +8,17 @@ from hypothesis import strategies as st
 
 from sopa_ryu.fabric.pacing import AT_ONCE, Admission
 from sopa_ryu.fabric.rule_changes import Sent
-from sopa_ryu.fabric.switch_session import Phase, SwitchSession
+from sopa_ryu.fabric.switch_session import SwitchPhase, SwitchSession
 from tests.models.memory_switch import MemorySwitch
 from topologies import FatTree
 
 TREE = FatTree(16)
 SWITCHES = list(TREE.switches())
-OVER = (Phase.IN_FORCE, Phase.BACKING_OFF, Phase.TAKEN, Phase.CLOSED)
+OVER = (SwitchPhase.IN_FORCE, SwitchPhase.BACKING_OFF, SwitchPhase.TAKEN, SwitchPhase.CLOSED)
 
 
 def sessions(count: int) -> list[SwitchSession]:
-    return [
-        SwitchSession(MemorySwitch(1, {}).connect(), switch, TREE.name(switch), Sent(), 0.0)
-        for switch in SWITCHES[:count]
-    ]
+    return [SwitchSession(MemorySwitch(1, {}).connect(), switch, TREE.name(switch), Sent(), 0.0) for switch in SWITCHES[:count]]
 
 
 def waiting(line: list[SwitchSession], waits: Callable[[SwitchSession], bool] = lambda session: False) -> Admission:
@@ -33,9 +30,9 @@ def waiting(line: list[SwitchSession], waits: Callable[[SwitchSession], bool] = 
 
 @settings(max_examples=30)
 @given(
-    st.lists(st.tuples(st.integers(0, 199), st.sampled_from([*OVER, Phase.READING, Phase.INSTALLING])), max_size=400)
+    st.lists(st.tuples(st.integers(0, 199), st.sampled_from([*OVER, SwitchPhase.READING, SwitchPhase.INSTALLING])), max_size=400)
 )
-def test_turns_begin_in_order_as_others_end_and_never_too_many_at_once(events: list[tuple[int, Phase]]) -> None:
+def test_turns_begin_in_order_as_others_end_and_never_too_many_at_once(events: list[tuple[int, SwitchPhase]]) -> None:
     line = sessions(200)
     admission = waiting(line)
     begun = admission.begin()
@@ -50,7 +47,7 @@ def test_turns_begin_in_order_as_others_end_and_never_too_many_at_once(events: l
         assert len(in_turn()) == min(AT_ONCE, sum(session.phase not in OVER for session in line))
         assert all(map(admission.is_turn, in_turn()))
     while turns := in_turn():
-        turns[0].phase = Phase.IN_FORCE
+        turns[0].phase = SwitchPhase.IN_FORCE
         begun += admission.begin()
     assert begun == line
 
@@ -59,17 +56,17 @@ def test_who_has_gone_is_passed_over_and_who_tries_again_is_in_the_line_again() 
     first, second, *_, gone, last = line = sessions(AT_ONCE + 2)
     admission = waiting(line)
     admission.begin()
-    first.phase, gone.phase = Phase.BACKING_OFF, Phase.CLOSED
+    first.phase, gone.phase = SwitchPhase.BACKING_OFF, SwitchPhase.CLOSED
     assert admission.begin() == [last]
-    first.phase = Phase.CLAIMING
+    first.phase = SwitchPhase.CLAIMING
     assert not admission.is_turn(first)
     assert admission.begin() == []
-    second.phase = Phase.IN_FORCE
+    second.phase = SwitchPhase.IN_FORCE
     assert admission.begin() == [first]
 
 
-@pytest.mark.parametrize("phase", [Phase.IN_FORCE, Phase.UPDATING])
-def test_a_switch_in_use_never_waits_for_a_turn(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [SwitchPhase.IN_FORCE, SwitchPhase.UPDATING])
+def test_a_switch_in_use_never_waits_for_a_turn(phase: SwitchPhase) -> None:
     line = sessions(AT_ONCE + 1)
     admission = waiting(line)
     line[-1].phase = phase
@@ -80,10 +77,10 @@ def test_switches_that_wait_for_the_fabric_to_settle_hold_up_nobody() -> None:
     wait, line = True, sessions(2 * AT_ONCE)
     admission = waiting(line, lambda session: wait)
     for session in admission.begin():
-        session.phase = Phase.WAITING
+        session.phase = SwitchPhase.WAITING
     assert admission.begin() == line[AT_ONCE:]
     for session in line:
-        session.phase = Phase.WAITING
+        session.phase = SwitchPhase.WAITING
     assert admission.begin() == []
     assert all(map(admission.is_turn, line))  # nothing is due to them
     wait = False

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from flowrules.switch_rules import switch_rules
-from sopa_ryu.fabric.switch_session import Phase
+from sopa_ryu.fabric.switch_session import SwitchPhase
 from tests.models.memory_switch import Role, place_of
 from tests.models.simulated_cluster import Cluster
 from topologies import Failures, Switch
@@ -51,7 +51,7 @@ def check(cluster: Cluster, expected: dict[str, str]) -> None:
 def test_a_standby_is_the_slave_of_every_switch_and_follows_what_the_leader_has_committed(cluster: Cluster) -> None:
     for standby in cluster.members[1:]:
         sessions = standby.core.switches.sessions.values()
-        assert {session.phase for session in sessions} == {Phase.STANDING_BY}
+        assert {session.phase for session in sessions} == {SwitchPhase.STANDING_BY}
         assert {session.connection.role for session in sessions} == {Role.SLAVE}  # type: ignore[attr-defined]
     cut(cluster)
     cluster.settle()

@@ -37,9 +37,7 @@ def test_an_unknown_name_changes_nothing(tmp_path: Path) -> None:
     assert json.loads((tmp_path / DRAINS_FILE).read_text()) == {"k": 4, "drained": ["c0_0"]}
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", "null", '{"k": 4}', '{"k": 4, "drained": [4]}', '{"k": 4, "drained": 4}', "\0"]
-)
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"k": 4}', '{"k": 4, "drained": [4]}', '{"k": 4, "drained": 4}', "\0"])
 def test_an_unreadable_file_is_said_and_kept(tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / DRAINS_FILE).write_text(content)
     its = drains(tmp_path)

@@ -96,10 +96,7 @@ def test_the_entry_that_renews_the_cache_changes_after_all_others(seed: int) -> 
     chance, tree = random.Random(seed), FatTree(4)
     links = [tree.name(link) for link in tree.links()]
     switch = tree.switch(chance.choice(["e0_0", "a1_1"]))
-    rules = [
-        switch_rules(tree, switch, Failures(tree, dict.fromkeys(chance.sample(links, number), "down")))
-        for number in (0, 9)
-    ]
+    rules = [switch_rules(tree, switch, Failures(tree, dict.fromkeys(chance.sample(links, number), "down"))) for number in (0, 9)]
     assert rules[0] != rules[1]
     stale = InstalledState([installed(flow) for flow in rules[0].flows], {group.id: () for group in rules[0].groups})
     for changes in (difference(*rules, 2), reconcile(rules[1], stale, 2)):

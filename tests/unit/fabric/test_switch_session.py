@@ -5,7 +5,7 @@ import pytest
 from flowrules.model import Flow, Output, SwitchRules, Table
 from sopa_ryu.fabric.messages import Installed, Message, Refusal, Request, SendProbe
 from sopa_ryu.fabric.rule_changes import Sent, cookie
-from sopa_ryu.fabric.switch_session import AnotherMasterError, Phase, RefusedError, SilentError, SwitchSession
+from sopa_ryu.fabric.switch_session import AnotherMasterError, RefusedError, SilentError, SwitchPhase, SwitchSession
 from tests.models.memory_fabric import MemoryFabric
 from tests.models.memory_switch import MemorySwitch
 from topologies import FatTree
@@ -32,14 +32,14 @@ def admitted(session: SwitchSession) -> SwitchSession:
     assert session.answered(last(session.claim(5)), True)
     flows, groups = map(last, ([its] for its in session.read()))
     assert session.answered(groups, {})
-    assert session.phase is Phase.READING
+    assert session.phase is SwitchPhase.READING
     assert session.answered(flows, [])
-    assert session.phase is Phase.WAITING
-    session.phase = Phase.INSTALLING
+    assert session.phase is SwitchPhase.WAITING
+    session.phase = SwitchPhase.INSTALLING
     barrier = last(session.install(RULES, 1))
     session.was_sent(100.0)
     assert session.answered(barrier, None)
-    session.phase = Phase.IN_FORCE
+    session.phase = SwitchPhase.IN_FORCE
     assert (session.rules, session.version, session.deadline) == (RULES, 1, None)
     return session
 
@@ -51,7 +51,7 @@ def test_a_session_counts_what_it_has_sent(session: SwitchSession) -> None:
 
 @pytest.mark.parametrize(("owner", "foreign"), [(cookie(FLOW, 1), True), (7, False)])
 def test_only_entries_of_a_controller_make_a_switch_wait(session: SwitchSession, owner: int, foreign: bool) -> None:
-    session.phase = Phase.READING
+    session.phase = SwitchPhase.READING
     for request, answer in zip(session.read(), ([Installed(1, 1, owner, ())], {}), strict=True):
         session.answered(last([request]), answer)
     assert session.may_have_foreign_state is foreign
@@ -72,7 +72,7 @@ def test_a_late_refusal_is_ignored(session: SwitchSession) -> None:
     session.back_off(130.0)
     session.refused(late, REFUSAL)
     assert not session.answered(late, None)
-    assert session.phase is Phase.BACKING_OFF
+    assert session.phase is SwitchPhase.BACKING_OFF
     with pytest.raises(ValueError, match="no confirmed rules"):
         session.update(RULES, 3)
 
@@ -96,10 +96,16 @@ def test_a_refused_claim_means_another_master_and_a_refused_question_does_not(se
         session.refused(last(session.read()), Refusal("bad_request", "busy"))
 
 
-@pytest.mark.parametrize("phase", list(Phase))
-def test_probes_are_sent_once_where_this_controller_is_the_master(session: SwitchSession, phase: Phase) -> None:
+@pytest.mark.parametrize("phase", list(SwitchPhase))
+def test_probes_are_sent_once_where_this_controller_is_the_master(session: SwitchSession, phase: SwitchPhase) -> None:
     session.phase, session.probes = phase, {4, 3}
-    no_master = phase in (Phase.CLAIMING, Phase.BACKING_OFF, Phase.TAKEN, Phase.STANDING_BY, Phase.CLOSED)
+    no_master = phase in (
+        SwitchPhase.CLAIMING,
+        SwitchPhase.BACKING_OFF,
+        SwitchPhase.TAKEN,
+        SwitchPhase.STANDING_BY,
+        SwitchPhase.CLOSED,
+    )
     assert session.take_probes() == ([] if no_master else [SendProbe(3), SendProbe(4)])
     assert session.probes == ({3, 4} if no_master else set())
 
@@ -114,13 +120,7 @@ def test_only_the_answer_to_the_last_question_says_that_a_switch_is_alive(sessio
 
 @pytest.mark.parametrize(
     ("names", "accepted"),
-    [
-        (["e0_0"], True),
-        (["0000000000010000", "elsewhere.example"], True),
-        (["e0_1"], False),
-        ([], False),
-        (None, False),
-    ],
+    [(["e0_0"], True), (["0000000000010000", "elsewhere.example"], True), (["e0_1"], False), ([], False), (None, False)],
 )
 def test_a_certificate_may_have_to_name_the_switch(names: list[str] | None, accepted: bool) -> None:
     fabric, switch = MemoryFabric(), TREE.switch("e0_0")

@@ -68,9 +68,7 @@ RATES: dict[str, tuple[list[Sample], tuple[float, float] | None]] = {
 
 
 @pytest.mark.parametrize(("samples", "rate"), RATES.values(), ids=RATES)
-def test_a_rate_is_that_of_the_last_two_samples_of_a_count(
-    samples: list[Sample], rate: tuple[float, float] | None
-) -> None:
+def test_a_rate_is_that_of_the_last_two_samples_of_a_count(samples: list[Sample], rate: tuple[float, float] | None) -> None:
     its = Measured()
     for after, receive, transmit, seconds in samples:
         its.tell(EDGE, {1: counted(receive, transmit, seconds)}, after)

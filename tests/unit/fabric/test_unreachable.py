@@ -38,9 +38,7 @@ def test_the_answer_is_well_formed_and_in_the_name_of_the_racks_gateway(size: in
         assert sum(words) % 0xFFFF == 0
 
 
-ERRORS = {
-    kind: ip(struct.pack("!BBHI", kind, 0, 0, 0) + bytes(28), dst=OUTSIDE, proto=ICMP) for kind in (3, 4, 5, 11, 12, 41)
-}
+ERRORS = {kind: ip(struct.pack("!BBHI", kind, 0, 0, 0) + bytes(28), dst=OUTSIDE, proto=ICMP) for kind in (3, 4, 5, 11, 12, 41)}
 NOT_ANSWERED = {
     "another sender": tcp(src="10.0.0.3", dst=OUTSIDE),
     "a sender outside": tcp(src="203.0.113.1", dst=OUTSIDE),
@@ -66,9 +64,7 @@ def test_what_must_not_be_answered_is_not(frame: bytes) -> None:
     assert its.outcomes["not_answerable"] == 1
 
 
-@pytest.mark.parametrize(
-    "frame", [echo(1, dst=OUTSIDE), tcp(dst=OUTSIDE, fragment=0x2000), ip(bytes(8), dst=OUTSIDE, proto=47)]
-)
+@pytest.mark.parametrize("frame", [echo(1, dst=OUTSIDE), tcp(dst=OUTSIDE, fragment=0x2000), ip(bytes(8), dst=OUTSIDE, proto=47)])
 def test_what_may_be_answered_is(frame: bytes) -> None:
     assert answer(frame) is not None
 

@@ -75,11 +75,7 @@ class Fabric:
         """A probe of an end, of a datapath's port, or LLDP of a device arrives at a port."""
         if dpid:
             return self.wiring.heard(*self.end(at), int(dpid, 16), int(port) if port != "none" else None, "", self.now)
-        return (
-            self.hear(self.end(at), self.end(who))
-            if who
-            else self.wiring.heard(*self.end(at), None, None, device, self.now)
-        )
+        return self.hear(self.end(at), self.end(who)) if who else self.wiring.heard(*self.end(at), None, None, device, self.now)
 
     def _reported(self, **options: str) -> Iterable[str]:
         found = self.report(*(_names(options.get(name, "")) for name in ("down", "absent", "late")))

@@ -70,9 +70,7 @@ def test_a_gateway_that_goes_away_moves_its_own_flows_only_and_they_return() -> 
     before = leaving(())
     for away in (("h1_1_4",), ("h1_1_4", "h0_0_2")):
         after = leaving(away)
-        assert {flow for flow in flows if after[flow] != before[flow]} == {
-            flow for flow in flows if before[flow] == away[-1]
-        }
+        assert {flow for flow in flows if after[flow] != before[flow]} == {flow for flow in flows if before[flow] == away[-1]}
         before = after
     # the one gateway that is left takes all
     assert set(leaving(("h0_0_2", "h1_1_4", "h2_1_3")).values()) == {"h2_0_2"}

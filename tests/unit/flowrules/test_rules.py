@@ -56,9 +56,7 @@ def test_a_host_without_a_right_to_a_label_is_heard_but_its_word_is_not(k: int) 
         assert (way, seen is not None, way[-1]) == (hashed, True, tree.name(dst))
     hits = fabric.switches[edge].hits
     assert sum(hits[flow] for flow in hits if "no right to a label" in flow.purpose) == (k // 2) ** 2
-    for switch, rules in fabric_rules(
-        tree, no_label=[src]
-    ):  # which costs one entry, and every other host chooses as before
+    for switch, rules in fabric_rules(tree, no_label=[src]):  # which costs one entry, and every other host chooses as before
         assert len(set(rules.flows) - set(switch_rules(tree, switch).flows)) == (switch == edge)
     for other in set(tree.hosts_of(edge)) - {src}:
         for path in tree.candidate_paths(other, dst):
@@ -161,9 +159,7 @@ def test_a_change_of_upward_entries_changes_the_mask_of_the_match() -> None:
 
     def shape(switch: Switch, failures: Failures) -> tuple[int, frozenset[Flow]]:
         flows = switch_rules(tree, switch, failures).flows
-        (((value, mask),),) = (
-            (found for name, found in flow.match if name == "pkt_mark") for flow in flows if flow.priority == 70
-        )
+        (((value, mask),),) = ((found for name, found in flow.match if name == "pkt_mark") for flow in flows if flow.priority == 70)
         assert value
         assert not any(name == "pkt_mark" for flow in flows for name, _ in flow.match if flow.priority != 70)
         upward = frozenset(flow for flow in flows if flow.table in (Table.UP, Table.UNLABELLED))

@@ -15,9 +15,7 @@ from topologies import Host
 LINK = 20
 
 
-@pytest.mark.parametrize(
-    ("k", "share", "seconds", "trials"), [(4, 0.01, 30, 15), (24, 0.005, 30, 1), (4, 0.001, 300, 4)]
-)
+@pytest.mark.parametrize(("k", "share", "seconds", "trials"), [(4, 0.01, 30, 15), (24, 0.005, 30, 1), (4, 0.001, 300, 4)])
 def test_a_grey_link_is_named_in_time_and_no_other(k: int, share: float, seconds: int, trials: int) -> None:
     found = grey(k, 1, share, seconds, trials, seed=5)
     assert (found["share"], found["named wrongly"]) == (1.0, 0)

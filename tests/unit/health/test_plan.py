@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sopa_ryu.channel.messages import MAX_STREAMS, encode, from_controller
 from sopa_ryu.health import plan
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.plan import Demand, Lanes, demand, digests, lanes, summary
+from sopa_ryu.health.plan import LaneDemand, Lanes, demand, digests, lanes, summary
 from sopa_ryu.health.records import Window, nothing
 from tests.helpers.random_fabrics import random_fabric
 from topologies import Clos, Failures, FatTree, Host, Level
@@ -18,7 +18,7 @@ from topologies import Clos, Failures, FatTree, Host, Level
 PROBE_BYTES = 102
 
 
-def made(tree: Clos, reasons: dict[str, str] | None = None, away: Sequence[int] = ()) -> tuple[Elements, Lanes, Demand]:
+def made(tree: Clos, reasons: dict[str, str] | None = None, away: Sequence[int] = ()) -> tuple[Elements, Lanes, LaneDemand]:
     elements, failures = Elements(tree), Failures(tree, reasons)
     answering = np.ones(elements.hosts, bool)
     answering[list(away)] = False

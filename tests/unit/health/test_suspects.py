@@ -1,6 +1,6 @@
 """What follows from suspects: within bounds, said once, undone."""
 
-from sopa_ryu.fabric.suspects import Caretaker, Policy, Suspected, needed
+from sopa_ryu.fabric.suspects import Caretaker, Suspected, SuspectPolicy, needed
 from topologies import Clos, Failures, FatTree
 
 TREE = FatTree(8)
@@ -13,7 +13,7 @@ def suspect(name: str = LINK, confidence: float = 0.9999, down: bool | None = Tr
 
 
 def test_a_warning_is_one_line_once_two_evaluations_agree() -> None:
-    its = Caretaker(TREE, Policy.WARN)
+    its = Caretaker(TREE, SuspectPolicy.WARN)
     said = [[line.text for line in its.decide([suspect()], NONE).lines] for _ in range(3)]
     assert said[1] == [
         f"link {LINK} loses 1.23% of the packets downwards (certainty above 99.9%, losses reported by 7 hosts): it stays in use "
@@ -27,7 +27,7 @@ def test_a_warning_is_one_line_once_two_evaluations_agree() -> None:
 
 
 def test_a_drain_is_asked_for_once_and_stays_until_an_operator_restores_it() -> None:
-    its = Caretaker(TREE, Policy.DRAIN)
+    its = Caretaker(TREE, SuspectPolicy.DRAIN)
     its.decide([suspect()], NONE)
     decision = its.decide([suspect()], NONE)
     assert decision.drain == [LINK]
@@ -41,7 +41,7 @@ def test_a_drain_is_asked_for_once_and_stays_until_an_operator_restores_it() -> 
 
 
 def test_never_more_than_so_many_and_none_that_is_needed() -> None:
-    its = Caretaker(TREE, Policy.DRAIN)
+    its = Caretaker(TREE, SuspectPolicy.DRAIN)
     many = [suspect(f"a{pod}_0-c0_1") for pod in range(4)]
     its.decide(many, NONE)
     assert len(its.decide(many, NONE).drain) == 2
@@ -54,7 +54,7 @@ def test_never_more_than_so_many_and_none_that_is_needed() -> None:
 
 
 def test_what_is_not_certain_enough_or_without_direction_is_said_so() -> None:
-    its = Caretaker(TREE, Policy.DRAIN)
+    its = Caretaker(TREE, SuspectPolicy.DRAIN)
     its.decide([suspect(confidence=0.96, down=None)], NONE)
     decision = its.decide([suspect(confidence=0.96, down=None)], NONE)
     assert decision.drain == []
@@ -63,6 +63,6 @@ def test_what_is_not_certain_enough_or_without_direction_is_said_so() -> None:
 
 
 def test_a_suspect_of_one_evaluation_is_forgotten() -> None:
-    its = Caretaker(TREE, Policy.DRAIN)
+    its = Caretaker(TREE, SuspectPolicy.DRAIN)
     for _ in range(5):
         assert its.decide([suspect()], NONE).lines == its.decide([], NONE).lines == []

@@ -15,15 +15,11 @@ from hypothesis import strategies as st
 from sopa_ryu.rest import application as module
 from sopa_ryu.rest.application import MAX_WAITING, SLICE_SECONDS, Fairness
 from sopa_ryu.rest.operations import Problem
-from sopa_ryu.runtime.clients import Clients, Excess, client_of, network
+from sopa_ryu.runtime.clients import Clients, ExcessClient, client_of, network
 
 
 def test_one_client_with_many_requests_delays_another_by_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    fairness, order, now = (
-        Fairness(),
-        [],
-        count(0, 2 * SLICE_SECONDS),
-    )  # each answer takes processor time, and does not yield
+    fairness, order, now = (Fairness(), [], count(0, 2 * SLICE_SECONDS))  # each answer takes processor time, and does not yield
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(now)))
     for number in range(20):
         eventlet.spawn(fairness.answer, "192.0.2.1", partial(order.append, f"many {number}"))
@@ -79,9 +75,9 @@ def test_a_client_never_has_more_than_its_share(steps: list[str | int]) -> None:
         counts = Counter(map(client_of, inside))
         excess = clients.enter(step)
         if len(inside) >= 8:
-            assert excess is Excess.TOTAL
+            assert excess is ExcessClient.TOTAL
         elif counts[client_of(step)] >= 3 and step != "10.9.9.9":
-            assert excess is Excess.SHARE
+            assert excess is ExcessClient.SHARE
         else:
             assert excess is None
             inside.append(step)

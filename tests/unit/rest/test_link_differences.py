@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.rest.trace_answer import Group, Traced, differences, links_of, quantile
+from sopa_ryu.rest.trace_answer import LinkGroup, Traced, differences, links_of, quantile
 from tests.helpers.random_fabrics import random_fabric, some_pairs
 from topologies import Clos, FatTree, Host
 
@@ -36,7 +36,7 @@ def simulated(
     return traced
 
 
-def group_of(groups: tuple[Group, ...], link: str) -> Group:
+def group_of(groups: tuple[LinkGroup, ...], link: str) -> LinkGroup:
     [found] = [group for group in groups if link in group.links]
     return found
 
@@ -52,9 +52,7 @@ def test_every_link_is_in_one_group_whose_paths_are_those_that_cross_it(seed: in
     for src, dst in some_pairs(tree, 3, seed):
         paths = [links_of(tree, src, dst, up) for up in tree.choices_between(src, dst)]
         groups = differences([Traced(path, 1) for path in paths]).groups
-        crossing = {
-            link: [index for index, path in enumerate(paths) if link in path] for path in paths for link in path
-        }
+        crossing = {link: [index for index, path in enumerate(paths) if link in path] for path in paths for link in path}
         assert sorted(link for group in groups for link in group.links) == sorted(crossing)
         assert all(list(group.paths) == crossing[link] for group in groups for link in group.links)
         assert len({group.paths for group in groups}) == len(groups)

@@ -108,9 +108,7 @@ class Talk:
         else:
             its = problem(response)
             assert response.headers.get("Allow", "") in its["detail"]
-            return f"{its['status']} {its['title']}: {its['detail']}".replace("\0", "(NUL)").replace(
-                str(self.directory), "DIR"
-            )
+            return f"{its['status']} {its['title']}: {its['detail']}".replace("\0", "(NUL)").replace(str(self.directory), "DIR")
         return str(response.status_int)
 
     def do_fabric(self, text: str) -> None:
@@ -143,9 +141,7 @@ class Talk:
 
     def do_metrics(self, commits: str = "0") -> str:
         poller, cluster = PortStatsPoller(self.state, {}, 0), self.fabric.cluster
-        metrics = ControllerMetrics(
-            self.state, SwitchManager(self.state), self.fabric.notifier, poller, "mac", cluster=cluster
-        )
+        metrics = ControllerMetrics(self.state, SwitchManager(self.state), self.fabric.notifier, poller, "mac", cluster=cluster)
         for _ in range(int(commits)):
             assert metrics.committed is not None
             metrics.committed.observe(0.004)
@@ -158,9 +154,7 @@ class Talk:
         return "opens" if objection is None else f"does not: {objection}"
 
     def do_relay(self, *hosts: str) -> None:
-        self.fabric.notifier.probe_lists.relays(
-            Relayed("r1", "192.0.2.31", object()), set(map(self.state.tree.host, hosts))
-        )
+        self.fabric.notifier.probe_lists.relays(Relayed("r1", "192.0.2.31", object()), set(map(self.state.tree.host, hosts)))
 
     def do_deposed(self) -> None:
         """Let another controller be the switches' master: its answer shows that a claim has got to the channel."""
@@ -192,19 +186,11 @@ class Talk:
         return f"{asked.number}: {asked.count} probes each {asked.interval_ms} ms on {ups}"
 
     def do_answer(
-        self,
-        name: str,
-        *fates: str,
-        done: str = "no",
-        times: str = "1",
-        labels: str = "",
-        number: str = "",
-        problem: str = "",
+        self, name: str, *fates: str, done: str = "no", times: str = "1", labels: str = "", number: str = "", problem: str = ""
     ) -> str:
         """Let it answer of probes by their path's place, ``2:back:80000``, or of a flow: policy, exactness, length and labels."""
         outcomes = [
-            Outcome(int(place), FATES[fate], int(delay))
-            for place, fate, delay in ((*each.split(":"), "0")[:3] for each in fates)
+            Outcome(int(place), FATES[fate], int(delay)) for place, fate, delay in ((*each.split(":"), "0")[:3] for each in fates)
         ]
         flow, which = flow_labels(labels) if labels else None, int(number or self.asked.number)
         said = messages.trace_answers(which, tuple(outcomes) * int(times), done == "yes", problem, flow)
@@ -279,13 +265,7 @@ def test_a_change_needs_the_operators_token_and_the_leader(rest: Rest) -> None:
     its = [one for one in rest.application.operations if one.method != "GET"]
     assert all(one.token for one in its)
     # those of scripts/rest/cluster.txt
-    written = {
-        "PUT drains/{name}",
-        "DELETE drains/{name}",
-        "POST traces",
-        "DELETE traces/{trace}",
-        "POST cluster/step-down",
-    }
+    written = {"PUT drains/{name}", "DELETE drains/{name}", "POST traces", "DELETE traces/{trace}", "POST cluster/step-down"}
     assert {f"{one.method} {one.path.removeprefix('/sopa/v1/')}" for one in its} == written
 
 
@@ -323,10 +303,7 @@ HOST, OTHER = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.3")
         ("Bearer {under_another_secret}", set()),
         ("Bearer {cut_short}", set()),
         ("Bearer {secret}", set()),
-        *(
-            (header, set())
-            for header in (None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer é", "{token}", "Basic {token}")
-        ),
+        *((header, set()) for header in (None, "", "Bearer", "Bearer ", "Bearer wrong", "Bearer é", "{token}", "Basic {token}")),
     ],
 )
 def test_what_each_token_opens(tmp_path: Path, given: str | None, opens: set[str], only_host_tokens: bool) -> None:

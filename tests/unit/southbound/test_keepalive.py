@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.southbound.keepalive import ECHOES_PER_SECOND, GRAIN_SECONDS, SHORTEST_STEP, Keepalive, pace
+from sopa_ryu.southbound.keepalive import ECHOES_PER_SECOND, GRAIN_SECONDS, SHORTEST_STEP, EchoKeepalive, pace
 from tests.models.green_time import GreenTime
 
 INTERVAL, MOST = 2.0, 3
@@ -51,7 +51,7 @@ class Channel:
 
 def run(size: int, seconds: float, dies: float, else_every: float | None = None) -> list[Channel]:
     time = GreenTime()
-    keepalive = Keepalive(INTERVAL, MOST, time, time.sleep)
+    keepalive = EchoKeepalive(INTERVAL, MOST, time, time.sleep)
     keepalive._worker = object()  # this test has its green thread
     channels = []
     for number in range(size):
@@ -98,7 +98,7 @@ def test_switches_that_answer_are_asked_at_a_bounded_rate(size: int, else_every:
 
 
 def test_without_a_limit_nothing_is_asked() -> None:
-    keepalive = Keepalive(INTERVAL, 0)
+    keepalive = EchoKeepalive(INTERVAL, 0)
     channel = Channel(GreenTime(), 0.0)
     keepalive.add(channel)
     assert not channel.asked

@@ -43,9 +43,7 @@ class Session:
 class Fabric:
     """A poller at work on a fabric all of whose switches are connected; and the words of the scripts."""
 
-    def __init__(
-        self, clock: GreenTime, tree: Clos, interval: float = INTERVAL, link_mbit: float | None = None
-    ) -> None:
+    def __init__(self, clock: GreenTime, tree: Clos, interval: float = INTERVAL, link_mbit: float | None = None) -> None:
         self.clock, self.tree = clock, tree
         self.state = FabricState(tree, 1)
         self.sessions: dict[Switch, Session] = {}
@@ -129,8 +127,7 @@ RATES = {"host": 10.0, "edge": 40.0}
 
 
 @pytest.mark.parametrize(
-    ("rates", "configured", "unit"),
-    [(RATES, None, 1e6), (RATES, 100.5, 1e6), (None, 100.5, 100.5e6), (None, None, None)],
+    ("rates", "configured", "unit"), [(RATES, None, 1e6), (RATES, 100.5, 1e6), (None, 100.5, 100.5e6), (None, None, None)]
 )
 def test_a_link_carries_what_the_fabric_says_else_what_is_configured_else_what_its_measured_port_says(
     clock: GreenTime, rates: dict[str, float] | None, configured: float | None, unit: float | None

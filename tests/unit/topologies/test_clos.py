@@ -28,9 +28,7 @@ def test_every_identity_converts_there_and_back(tree: Clos) -> None:
         assert tree.switch(tree.name(switch)) == tree.switch_by_dpid(tree.dpid(switch)) == switch
         assert told[tree.name(switch)]["dpid"] == tree.dpid(switch)
     for host in tree.hosts():
-        assert (
-            told[tree.name(host)].items() >= {"level": "host", "ip": str(tree.ip(host)), "mac": tree.mac(host)}.items()
-        )
+        assert told[tree.name(host)].items() >= {"level": "host", "ip": str(tree.ip(host)), "mac": tree.mac(host)}.items()
         assert tree.host(tree.name(host)) == tree.host_by_ip(tree.ip(host)) == tree.host_by_mac(tree.mac(host)) == host
     for link in tree.links():
         assert tree.element(tree.name(link)) == link

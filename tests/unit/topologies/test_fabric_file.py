@@ -20,7 +20,7 @@ from tests.helpers.random_fabrics import random_fabric
 from topologies import Clos, TopologyError
 from topologies.fabric_file import MAX_BYTES, SCHEMA, FabricFileError, dump, load, parse
 from topologies.identity import RANGES
-from topologies.located_yaml import Problem
+from topologies.located_yaml import YamlProblem
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "deploy/fabrics").glob("*.yaml"))
 NUMBERS = "pods: 4\nedges: 4\naggregations: 2\ncores: 8\nhosts: 4\n"
@@ -161,7 +161,7 @@ def test_a_python_without_pyyaml_says_which_package_has_it(monkeypatch: pytest.M
 
 @given(st.text(max_size=300))
 def test_any_text_is_a_fabric_or_a_clear_error(text: str) -> None:
-    found: Sequence[Problem] | None = None
+    found: Sequence[YamlProblem] | None = None
     try:
         parse(text)
     except FabricFileError as error:

@@ -76,9 +76,7 @@ def test_rates_and_intervals_follow_from_hosts_hops_and_links() -> None:
     leaves, pods = Clos(1, 4, 4, 0, 32), Clos(2, 2, 4, 4, 32)
     assert leaves.host_count == pods.host_count == FatTree(8).host_count
     each = (tree, pods, leaves)
-    whole, same, three = (
-        [default_rate(its), *(calibrated_rate(its, CLEAN, in_kernel) for in_kernel in (0, 1))] for its in each
-    )
+    whole, same, three = ([default_rate(its), *(calibrated_rate(its, CLEAN, in_kernel) for in_kernel in (0, 1))] for its in each)
     assert same == whole
     assert three == pytest.approx([rate * 5 / 3 for rate in whole], rel=0.05)  # three switches on a path, not five
     assert bfd_interval_ms(leaves) == 100

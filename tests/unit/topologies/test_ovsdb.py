@@ -102,9 +102,7 @@ def test_the_reply_is_found_however_it_comes(serve: Serve, pieces: list[bytes]) 
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "ovsdb"), ids=lambda path: path.stem)
-def test_why_a_transaction_did_not_take_effect_is_said(
-    script: Path, serve: Serve, request: pytest.FixtureRequest
-) -> None:
+def test_why_a_transaction_did_not_take_effect_is_said(script: Path, serve: Serve, request: pytest.FixtureRequest) -> None:
     def handle(step: Step) -> str:
         """Ask the database ``at`` an address, or one that answers by a ``reply``."""
         [text] = step.words

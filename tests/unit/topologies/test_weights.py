@@ -57,9 +57,7 @@ def test_weights_belong_to_the_usable_paths(seed: int) -> None:
         assert weights_from(failures, src, [0]) == {rack: its for rack, its in all_weights.items() if rack.pod == 0}
 
 
-@pytest.mark.parametrize(
-    "fabric", [FatTree(4), FatTree(8), Clos(1, 32, 4, 0, 48), Clos(3, 4, 2, 8, 2, mbit={"edge": 40})]
-)
+@pytest.mark.parametrize("fabric", [FatTree(4), FatTree(8), Clos(1, 32, 4, 0, 48), Clos(3, 4, 2, 8, 2, mbit={"edge": 40})])
 def test_an_even_fabric_without_failures_has_equal_weights(fabric: Clos) -> None:
     failures = Failures(fabric)
     edge = next(fabric.switches(Level.EDGE))

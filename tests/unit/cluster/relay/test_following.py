@@ -13,10 +13,7 @@ from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
 
 CHARTERS = {k: records.write(records.Charter(records.FORMAT, FatTree(int(k)).document(), "option")) for k in ("4", "6")}
-MALFORMED = {
-    "format": CHARTERS["4"].replace('"format":1', '"format":2'),
-    "pods": CHARTERS["4"].replace('"pods":4', '"pods":0'),
-}
+MALFORMED = {"format": CHARTERS["4"].replace('"format":1', '"format":2'), "pods": CHARTERS["4"].replace('"pods":4', '"pods":0')}
 
 
 class Engine:
@@ -30,16 +27,12 @@ class Engine:
     def handle(self, step: Step) -> str:
         """Write keys at one time: ``put view=5.2:a0_0-c0_1 leader=m1 charter=none``, or ``raw view=x``; tell what changes."""
         self._revision = now = self._revision + 1
-        values = (
-            step.options if step.command == "raw" else {key: self._value(key, its) for key, its in step.options.items()}
-        )
+        values = step.options if step.command == "raw" else {key: self._value(key, its) for key, its in step.options.items()}
         kept = {key: None if value == "none" else Kept(value, now, now, 0) for key, value in values.items()}
         its, news = self.following, self.following.take(Contents(now, kept))
         state = [f"fabric {its.tree}, labels' carrier {its.carrier}"] if its.tree is not None else []
         if its.view is not None:
-            state.append(
-                f"view {its.view.epoch}.{its.view.version} of {its.view.cluster}: {', '.join(its.view.failures)}"
-            )
+            state.append(f"view {its.view.epoch}.{its.view.version} of {its.view.cluster}: {', '.join(its.view.failures)}")
         state += [f"refused {its.refused}", f"controllers {' '.join(its.controllers)}, leader {its.leader is not None}"]
         changed = [line for line in state if line not in self._said]
         self._said = state
@@ -58,9 +51,7 @@ class Engine:
             case "leader" if value != "none":
                 return records.write(records.Leader(value, 5, f"http://{value}"))
             case "members":
-                return records.write(
-                    records.MemberRecord(value, f"http://{value}", "0.1.0", 1, "standby", 5, 1, 0, 0, "")
-                )
+                return records.write(records.MemberRecord(value, f"http://{value}", "0.1.0", 1, "standby", 5, 1, 0, 0, ""))
         return value
 
 

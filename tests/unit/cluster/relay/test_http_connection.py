@@ -27,12 +27,7 @@ def answer(request: Request, connection: HttpConnection) -> Answer:
         raise RuntimeError("on purpose")
     if request.path_info == "/later":
         return later(request)
-    body = {
-        "method": request.method,
-        "path": request.path_info,
-        "body": len(request.body),
-        "query": request.query_string,
-    }
+    body = {"method": request.method, "path": request.path_info, "body": len(request.body), "query": request.query_string}
     return Response(json.dumps(body).encode(), content_type="application/json", charset="UTF-8")
 
 
@@ -44,12 +39,12 @@ async def later(request: Request) -> Response:
 
 
 @pytest.fixture
-def served() -> Iterator[door.Door]:
+def served() -> Iterator[door.RelayDoor]:
     """A door whose loop runs in a thread."""
-    opened: Future[tuple[door.Door, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
+    opened: Future[tuple[door.RelayDoor, asyncio.AbstractEventLoop, asyncio.Event]] = Future()
 
     async def main() -> None:
-        its, ended = door.Door("127.0.0.1", 0, answer, share=20), asyncio.Event()
+        its, ended = door.RelayDoor("127.0.0.1", 0, answer, share=20), asyncio.Event()
         its.open()
         opened.set_result((its, asyncio.get_running_loop(), ended))
         await ended.wait()
@@ -64,7 +59,7 @@ def served() -> Iterator[door.Door]:
 
 
 @contextlib.contextmanager
-def client(served: door.Door, *pieces: bytes) -> Iterator[socket.socket]:
+def client(served: door.RelayDoor, *pieces: bytes) -> Iterator[socket.socket]:
     with socket.create_connection(("127.0.0.1", served.port), timeout=20) as its:
         for piece in pieces:
             its.sendall(piece)
@@ -83,13 +78,13 @@ def read(connection: socket.socket, method: str = "GET") -> tuple[int, dict[str,
     return int(lines[0].split()[1]), headers, body
 
 
-def asked(served: door.Door, request: bytes) -> tuple[int, dict[str, str], bytes]:
+def asked(served: door.RelayDoor, request: bytes) -> tuple[int, dict[str, str], bytes]:
     with client(served, request) as connection:
         return read(connection)
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "http"), ids=lambda path: path.stem)
-def test_requests(served: door.Door, script: Path, request: pytest.FixtureRequest) -> None:
+def test_requests(served: door.RelayDoor, script: Path, request: pytest.FixtureRequest) -> None:
     def handle(step: Step) -> str:
         """Send a request, and say what was read of it, or the status of its problem document."""
         with client(served) as connection:
@@ -103,7 +98,7 @@ def test_requests(served: door.Door, script: Path, request: pytest.FixtureReques
     play(script, handle, record=request.config.option.record)
 
 
-def test_requests_of_a_connection_are_answered_in_order(served: door.Door) -> None:
+def test_requests_of_a_connection_are_answered_in_order(served: door.RelayDoor) -> None:
     requests = [b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(50)]
     requests[7] = b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n"
     requests[9] = b"HEAD /9 HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -116,7 +111,7 @@ def test_requests_of_a_connection_are_answered_in_order(served: door.Door) -> No
         assert connection.recv(1) == b""
 
 
-def test_a_client_that_expects_to_be_told_to_go_on_is(served: door.Door) -> None:
+def test_a_client_that_expects_to_be_told_to_go_on_is(served: door.RelayDoor) -> None:
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
     with client(served, head) as connection:
         assert b"100" in connection.recv(100)
@@ -124,7 +119,7 @@ def test_a_client_that_expects_to_be_told_to_go_on_is(served: door.Door) -> None
         assert json.loads(read(connection)[2])["body"] == 2
 
 
-def test_slow_clients_have_their_time(served: door.Door, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_clients_have_their_time(served: door.RelayDoor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 1.0)
     monkeypatch.setattr(http_connection, "ANSWER_SECONDS", 1.0)
     with client(served, b"GET / HTTP/1.1\r\nHo") as incomplete, client(served) as idle, client(served) as stuck:
@@ -135,7 +130,7 @@ def test_slow_clients_have_their_time(served: door.Door, monkeypatch: pytest.Mon
         eventually(lambda: served.clients.total, 0)  # the one that does not read is cut off, too
 
 
-def test_one_address_has_its_share_and_gets_it_back(served: door.Door) -> None:
+def test_one_address_has_its_share_and_gets_it_back(served: door.RelayDoor) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(20):
             stack.enter_context(client(served))

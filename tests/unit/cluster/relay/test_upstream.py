@@ -74,9 +74,7 @@ def test_readers_share_an_answer_and_then_ask_for_changes(server: Server, monkey
     assert asking([server.url], ask).counted == {"shared": 5, "unchanged": 1, "fetched": 2, "failed": 0}
 
 
-def test_another_controller_is_asked_if_the_leader_does_not_answer_and_readers_are_told_if_none_does(
-    server: Server,
-) -> None:
+def test_another_controller_is_asked_if_the_leader_does_not_answer_and_readers_are_told_if_none_does(server: Server) -> None:
     async def ask(its: Upstream) -> None:
         assert (await its.get("/a")).body == b"{}"
         del urls[1:]

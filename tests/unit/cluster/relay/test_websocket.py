@@ -59,9 +59,7 @@ def feed(socket: WebSocket, data: bytes) -> None:
         data = data[size:]
 
 
-def in_loop(
-    test: Callable[[WebSocket, Transport, Owner], Awaitable[None]], pace: Pace = FAST
-) -> tuple[Transport, Owner]:
+def in_loop(test: Callable[[WebSocket, Transport, Owner], Awaitable[None]], pace: Pace = FAST) -> tuple[Transport, Owner]:
     """Run a test of a WebSocket."""
 
     async def run() -> tuple[Transport, Owner]:
@@ -108,9 +106,7 @@ def theirs(pieces: list[bytes]) -> tuple[list[str | bytes], bytes]:
     return messages, sent
 
 
-def masked(
-    opcode: int, payload: bytes, fin: bool = True, rsv: int = 0, mask: bytes = b"abcd", is_masked: bool = True
-) -> bytes:
+def masked(opcode: int, payload: bytes, fin: bool = True, rsv: int = 0, mask: bytes = b"abcd", is_masked: bool = True) -> bytes:
     bit, size = 0x80 if is_masked else 0, len(payload)
     length = bytes([bit | size]) if size < 126 else bytes([bit | 126]) + size.to_bytes(2, "big")
     head = bytes([(0x80 if fin else 0) | rsv << 4 | opcode]) + length
