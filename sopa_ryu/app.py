@@ -184,8 +184,8 @@ class SopaController(app_manager.RyuApp):
             self.live.rounds,
         ]
         if self.cluster is not None:
-            its = self.cluster
-            work += [its.keep_lease, its.keep_record, its.watch, its.act]
+            member = self.cluster
+            work += [member.keep_lease, member.keep_record, member.watch, member.act]
         if self.relays is not None:
             work.append(self.relays.watch)
         if self.port_stats.interval:

@@ -197,7 +197,7 @@ class Summary:
             above = tuple(tree.absent_uplinks.get(Switch(Level.AGGREGATION, pod, j)) for j in range(tree.aggregations))
             racks = Counter(tree.absent_uplinks.get(Switch(Level.EDGE, pod, e), frozenset()) for e in range(tree.edges))
             pods[(frozenset(racks.items()), above)].append(pod)
-        kinds = {its[0]: self._racks(its[0]) for its in pods.values()}
+        kinds = {alike[0]: self._racks(alike[0]) for alike in pods.values()}
         sizes = [len(racks) for racks in kinds.values()]
         if sum(sizes) ** 2 > MAX_PAIRS:
             return None
@@ -217,11 +217,11 @@ class Summary:
         return racks
 
     def _within(self, found: dict[int, Fewer], pods: list[int], racks: dict[frozenset[int], list[int]]) -> None:
-        for (one, its), (other, others) in _pairs(list(racks.items())):
-            same = its is others
-            pairs = len(its) * (len(its) - 1) // 2 if same else len(its) * len(others)
+        for (one, edges), (other, others) in _pairs(list(racks.items())):
+            same = edges is others
+            pairs = len(edges) * (len(edges) - 1) // 2 if same else len(edges) * len(others)
             if pairs:
-                ends = (pods[0], its[0]), (pods[0], others[1 if same else 0])
+                ends = (pods[0], edges[0]), (pods[0], others[1 if same else 0])
                 self._count(found, self.tree.aggregations - len(one | other), pairs * len(pods), ends)
 
     def _between(self, found: dict[int, Fewer], alike: list[list[int]], kinds: dict[int, dict[frozenset[int], list[int]]]) -> None:
@@ -237,11 +237,11 @@ class Summary:
                 - len(frozenset().union(*(tree.absent_uplinks.get(Switch(Level.AGGREGATION, pod, j), ()) for pod in ends)))
                 for j in range(tree.aggregations)
             ]
-            for one, its in kinds[first[0]].items():
+            for one, edges in kinds[first[0]].items():
                 for other, others in kinds[second[0]].items():
                     paths = sum(number for j, number in enumerate(left) if j not in one and j not in other)
-                    racks = (ends[0], its[0]), (ends[1], others[0])
-                    self._count(found, paths, pod_pairs * len(its) * len(others), racks)
+                    racks = (ends[0], edges[0]), (ends[1], others[0])
+                    self._count(found, paths, pod_pairs * len(edges) * len(others), racks)
 
     def _count(self, found: dict[int, Fewer], paths: int, pairs: int, ends: tuple[tuple[int, int], tuple[int, int]]) -> None:
         before = found.get(paths)

@@ -80,17 +80,17 @@ class ClusterPrompt(Prompt):
     def _show(self, name: str) -> bool:
         try:
             answer = httpx.get(f"{self._cluster.url_of(name)}/sopa/v1/cluster", timeout=2.0)
-            its = answer.raise_for_status().json()
+            body = answer.raise_for_status().json()
         except (httpx.HTTPError, ValueError):
             return False
-        output(f"asked         {name}\nterm          {its['term']}\nleader        {its['leader'] or 'none'}\n")
-        for each in its["members"]:
+        output(f"asked         {name}\nterm          {body['term']}\nleader        {body['leader'] or 'none'}\n")
+        for each in body["members"]:
             output(f"{each['name']:13} {each['role']}, lag {each['lag']}, {each['switches']} switches\n")
-        for each in its["relays"]:
+        for each in body["relays"]:
             told = f"version {each['version']}, {each['waiting']} waiting"
             output(f"{each['name']:13} relay, {each['agents']} agents, {told}\n")
-        problem = its["engine"]["problem"]
-        output(f"engine        {'reachable' if its['engine']['reachable'] else f'not reachable: {problem}'}\n")
+        problem = body["engine"]["problem"]
+        output(f"engine        {'reachable' if body['engine']['reachable'] else f'not reachable: {problem}'}\n")
         return True
 
     def _partition(self, words: list[str]) -> tuple[str, list[PartGroup] | None, tuple[Way, ...]]:

@@ -150,24 +150,24 @@ class _Demo:
         self.top = Level.CORE if tree.cores else Level.AGGREGATION
 
     def run(self) -> dict[str, Any]:
-        its = self.settings
-        options = [f"--policy={its['policy']}", f"--fr-threshold={its['fr_threshold']}", f"--seed={its['seed']}"]
+        settings = self.settings
+        options = [f"--policy={settings['policy']}", f"--fr-threshold={settings['fr_threshold']}", f"--seed={settings['seed']}"]
         lab = SopaLab(
             self.tree,
             self.links.mbit,
             say=self.progress.print,
             agent_options=options,
-            carrier=Carrier(its["carrier"]),
-            datapath=DatapathKind(its["datapath"]),
-            controllers=its.get("controllers", 1),
+            carrier=Carrier(settings["carrier"]),
+            datapath=DatapathKind(settings["datapath"]),
+            controllers=settings.get("controllers", 1),
         )
         lab.lab.bfd_ms = self.links.bfd_ms
         with lab:
             traffic, flows = self._traffic(lab)
             self._show(traffic, flows)
             if lab.cluster is not None:
-                failure = demo_cluster.play(lab, its["seed"], self._say, self.progress.print)
-                return {**its, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
+                failure = demo_cluster.play(lab, settings["seed"], self._say, self.progress.print)
+                return {**settings, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
             failure = play(
                 self.settings,
                 self.plan,
@@ -176,7 +176,7 @@ class _Demo:
                 self._say,
                 self.progress.print,
             )
-        return {**its, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
+        return {**settings, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
 
     def _say(self, text: str) -> None:
         self.out.print(text, soft_wrap=True, highlight=False)
@@ -251,14 +251,14 @@ class _Demo:
         return transfers.results
 
     def _show(self, traffic: dict[str, Any], flows: list[dict[str, Any]]) -> None:
-        its = self.settings
-        name = self.tree.title if "fabric" in its else f"k={its['k']}"
-        title = f"{name}, {its['rate_mbit']:g} Mbit/s links, {its['datapath']} datapath, {its['policy']}, "
-        title += f"carrier {its['carrier']}, seed {its['seed']}"
+        settings = self.settings
+        name = self.tree.title if "fabric" in settings else f"k={settings['k']}"
+        title = f"{name}, {settings['rate_mbit']:g} Mbit/s links, {settings['datapath']} datapath, {settings['policy']}, "
+        title += f"carrier {settings['carrier']}, seed {settings['seed']}"
         table = Table("from", "to", title=title, title_justify="left")
         for name in ("Mbit/s", "% of goodput", "retransmits"):
             table.add_column(name, justify="right")
-        goodput = its["goodput_mbit"]
+        goodput = settings["goodput_mbit"]
         for flow in flows:
             share = f"{100 * flow['mbit'] / goodput:.1f}"
             table.add_row(flow["src"], flow["dst"], f"{flow['mbit']:.2f}", share, str(flow["retransmits"]))

@@ -142,7 +142,7 @@ def lab(
                 options.append("--metrics-host=0.0.0.0")
         if policy == MCS and mbit is not None:
             options.append(f"--mcs-patience={patience_ms(mbit, ecn or QUEUE_PACKETS):g}")
-        its = SopaLab(
+        sopa_lab = SopaLab(
             tree,
             mbit,
             QUEUE_PACKETS,
@@ -155,33 +155,34 @@ def lab(
             controllers=controllers,
         )
         if links is not None:
-            its.lab.bfd_ms = links.bfd_ms
+            sopa_lab.lab.bfd_ms = links.bfd_ms
         # for sopa commands at the prompt: sh sopa drain c0_0, or h0_0_2 sopa status (where Mininet replaces names by addresses)
-        os.environ |= {"SOPA_CONTROLLER": its.url, "SOPA_TOKEN_FILE": str(its.rest.token_file)}
+        os.environ |= {"SOPA_CONTROLLER": sopa_lab.url, "SOPA_TOKEN_FILE": str(sopa_lab.rest.token_file)}
         # where this command is, if `make install` has not linked it
         os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
-        with its, ExitStack() as marking:
+        with sopa_lab, ExitStack() as marking:
             if mbit is not None and ecn is not None:
-                ports = port_rates(at_rate(tree, mbit), its.lab.interface, lambda _switch: None)
+                ports = port_rates(at_rate(tree, mbit), sopa_lab.lab.interface, lambda _switch: None)
                 marking.enter_context(PhantomQueues(ports, QUEUE_PACKETS, ecn))
-            if policy == MCS and its.agent is not None:
+            if policy == MCS and sopa_lab.agent is not None:
                 console.print("waiting until the hosts scatter to one another: connections that begin before are not scattered")
-                scattering = partial(McsMetrics(port, its.agents_address).all_scatter, len(its.labelling))
-                its.agent.wait_until(scattering, "all agents scattered to one another")
+                scattering = partial(McsMetrics(port, sopa_lab.agents_address).all_scatter, len(sopa_lab.labelling))
+                sopa_lab.agent.wait_until(scattering, "all agents scattered to one another")
             console.print(
                 f"{tree.title if fabric else f'k={k}'}: {tree.switch_count} switches and {tree.host_count} hosts at "
                 f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}, {forwarding} datapath; "
-                f"{f'{controllers} controllers, sopa asks' if its.cluster else 'controller at'} {its.url}; logs in {its.directory}"
+                f"{f'{controllers} controllers, sopa asks' if sopa_lab.cluster else 'controller at'} {sopa_lab.url}; "
+                f"logs in {sopa_lab.directory}"
             )
-            bad = marking.enter_context(BadLinks(its.lab))
+            bad = marking.enter_context(BadLinks(sopa_lab.lab))
             given = str(script.resolve()) if script else None
-            if its.cluster is None:
-                Prompt(its.lab, bad, seed, given)
+            if sopa_lab.cluster is None:
+                Prompt(sopa_lab.lab, bad, seed, given)
             else:
                 # here, so that without a cluster nothing of it is loaded
                 from experiments.cli.cluster_prompt import ClusterPrompt
 
-                ClusterPrompt(its.lab, bad, seed, its.cluster, given)
+                ClusterPrompt(sopa_lab.lab, bad, seed, sopa_lab.cluster, given)
         return 0
 
     sys.exit(in_isolation(inside))

@@ -214,19 +214,19 @@ class PlannedBadLinks:
     def __init__(self, bad: BadLinks, rated: Clos, interface: Callable[[Switch, int], str], phantom: PhantomQueues | None) -> None:
         self._bad, self._rated, self._interface, self._phantom = bad, rated, interface, phantom
 
-    def begin(self, its: BadLink, seed: int) -> None:
+    def begin(self, bad_link: BadLink, seed: int) -> None:
         """Let one direction of a link become bad. The seed and the number of a packet decide whether it is lost or corrupted."""
-        self._bad.set_loss(its.link, its.towards, its.loss, seed)
-        self._bad.set_corruption(its.link, its.towards, its.corruption, seed)
-        if its.rate != 1:
-            self._bad.set_rate(its.link, its.towards, its.rate)
-            self._mark_at(its, its.rate)
+        self._bad.set_loss(bad_link.link, bad_link.towards, bad_link.loss, seed)
+        self._bad.set_corruption(bad_link.link, bad_link.towards, bad_link.corruption, seed)
+        if bad_link.rate != 1:
+            self._bad.set_rate(bad_link.link, bad_link.towards, bad_link.rate)
+            self._mark_at(bad_link, bad_link.rate)
 
-    def truth(self, its: BadLink) -> dict[str, int | None]:
+    def truth(self, bad_link: BadLink) -> dict[str, int | None]:
         """Return what a bad link has done so far; ``packets`` is None where nothing counts them: without loss and corruption."""
         lost, corrupted = (
-            count(its.link, its.towards) if probability else None
-            for count, probability in ((self._bad.lost, its.loss), (self._bad.corrupted, its.corruption))
+            count(bad_link.link, bad_link.towards) if probability else None
+            for count, probability in ((self._bad.lost, bad_link.loss), (self._bad.corrupted, bad_link.corruption))
         )
         counted = lost or corrupted
         return {
@@ -238,11 +238,11 @@ class PlannedBadLinks:
     def heal(self, planned: Sequence[BadLink]) -> None:
         """Make all links healthy."""
         self._bad.heal()
-        for its in planned:
-            self._mark_at(its, 1.0)
+        for bad_link in planned:
+            self._mark_at(bad_link, 1.0)
 
-    def _mark_at(self, its: BadLink, share: float) -> None:
+    def _mark_at(self, bad_link: BadLink, share: float) -> None:
         if self._phantom is not None:
-            switch, port = sending_port(self._rated, its.link, its.towards)
-            rate = share * self._rated.capacity(self._rated.link_by_name(its.link))
+            switch, port = sending_port(self._rated, bad_link.link, bad_link.towards)
+            rate = share * self._rated.capacity(self._rated.link_by_name(bad_link.link))
             self._phantom.set_rate(self._interface(switch, port), rate)

@@ -88,16 +88,16 @@ class ClusterParts(Startable, ControllerRest):
 
     def __init__(self, tree: Clos, directory: Path, controllers: int, options: Sequence[str] = (), relays: int = RELAYS) -> None:
         engines = _names(PartKind.ETCD, ENGINES)
-        its, senders = _names(PartKind.CONTROLLER, controllers), _names(PartKind.RELAY, relays)
-        self.network = ManagementNetwork([*its, *engines, *senders, AGENTS_MACHINE])
-        self.directory, self.state_dir = directory, directory / f"{its[0]}.state"
+        members, senders = _names(PartKind.CONTROLLER, controllers), _names(PartKind.RELAY, relays)
+        self.network = ManagementNetwork([*members, *engines, *senders, AGENTS_MACHINE])
+        self.directory, self.state_dir = directory, directory / f"{members[0]}.state"
         places = [EtcdPlace(str(self.network.address(name)), enter=tuple(self.network.enter(name))) for name in engines]
         self.etcd = PrivateEtcd(directory / "etcd", places)
         self.parts: dict[str, ChildProcess] = {
             name: ChildProcess(self.etcd.command(node), directory / f"{name}.log") for node, name in enumerate(engines)
         }
         self.address: EngineAddress = parse(self.etcd.address())
-        self._controllers = {name: self._controller(name, tree, options) for name in its}
+        self._controllers = {name: self._controller(name, tree, options) for name in members}
         self.parts |= self._controllers
         self.parts |= {name: self._relay(name) for name in senders}
         self._paused: set[str] = set()
@@ -211,8 +211,8 @@ class ClusterParts(Startable, ControllerRest):
             keys = self._engine.read().keys
         except EngineError:
             return {}
-        its = {key.removeprefix(prefix): kept for key, kept in keys.items() if key.startswith(prefix)}
-        return {key: json.loads(kept.value) for key, kept in its.items() if kept is not None}
+        entries = {key.removeprefix(prefix): kept for key, kept in keys.items() if key.startswith(prefix)}
+        return {key: json.loads(kept.value) for key, kept in entries.items() if kept is not None}
 
     # -- REST of the leader -------------------------------------------------------------------------------------------
 
@@ -289,11 +289,11 @@ class ClusterParts(Startable, ControllerRest):
         Raises:
             PartError: If a part of this kind has nothing to do with a group.
         """
-        its = _PEERS[kind_of(name)]
-        for group in groups if groups is not None else its:
-            if group not in its:
+        part_groups = _PEERS[kind_of(name)]
+        for group in groups if groups is not None else part_groups:
+            if group not in part_groups:
                 raise PartError(
-                    f"{name} has nothing to do with {group.value}: cut it off from {', '.join(each.value for each in its)}"
+                    f"{name} has nothing to do with {group.value}: cut it off from {', '.join(each.value for each in part_groups)}"
                 )
             self.network.cut(name, self._peers(name, group), ways)
 

@@ -256,42 +256,44 @@ class EmulatedFabric:
 
     def options(self) -> dict[str, object]:
         """Return the settings of the scheme, as in force."""
-        its = self.scheme
+        scheme = self.scheme
         return {
-            "policy": its.policy,
-            "policy_options": list(its.policy_options),
-            "fr_threshold": its.fr_threshold,
-            "segments": its.segments,
-            "weights": its.weights,
-            "probes": its.probes is not False and its.policy is not None,
-            "tcp_recovery": its.recovery,
-            "min_rtt_window": its.min_rtt_window,
-            "subflows": its.subflows,
-            "channels": its.channels,
-            "channel_kind": str(its.channel_kind) if its.channels else None,
+            "policy": scheme.policy,
+            "policy_options": list(scheme.policy_options),
+            "fr_threshold": scheme.fr_threshold,
+            "segments": scheme.segments,
+            "weights": scheme.weights,
+            "probes": scheme.probes is not False and scheme.policy is not None,
+            "tcp_recovery": scheme.recovery,
+            "min_rtt_window": scheme.min_rtt_window,
+            "subflows": scheme.subflows,
+            "channels": scheme.channels,
+            "channel_kind": str(scheme.channel_kind) if scheme.channels else None,
             "ecn_threshold": self.ecn_threshold,
-            "slot_ms": slot_ms(its.slots, self.rate_mbit) if its.slots is not None else None,
-            "fabric": its.fabric.name.lower(),
-            "applications": list(its.applications),
-            "controller_options": list(its.controller_options),
+            "slot_ms": slot_ms(scheme.slots, self.rate_mbit) if scheme.slots is not None else None,
+            "fabric": scheme.fabric.name.lower(),
+            "applications": list(scheme.applications),
+            "controller_options": list(scheme.controller_options),
             "carrier": str(self.carrier),
             "queue_packets": self.queue_packets,
         }
 
     def _start_agents(self, controller: ControllerProcess, seed: int) -> None:
-        its = self.scheme
+        scheme = self.scheme
         patience = patience_ms(self.rate_mbit, self.ecn_threshold or self.queue_packets)
-        options = [f"--carrier={self.carrier}", *agent_options(its, seed, patience)]
+        options = [f"--carrier={self.carrier}", *agent_options(scheme, seed, patience)]
         count = len(self._labelling)
         # the agents of the next run must not be confused with these
         self._run.callback(controller.wait_until, lambda: controller.agents_know(0), "its agents had disconnected")
         tokens = controller.agent_token_file
-        if its.slots is not None:
-            self.arbiter = ArbiterProcess(self.tree, [controller.url], controller.state_dir, its.slots, self.rate_mbit, RUN, seed)
+        if scheme.slots is not None:
+            self.arbiter = ArbiterProcess(
+                self.tree, [controller.url], controller.state_dir, scheme.slots, self.rate_mbit, RUN, seed
+            )
             self._run.enter_context(self.arbiter)
             options.append(f"--arbiter={self.arbiter_at}")
             tokens = self.arbiter.token_file
-        if its.channels:
+        if scheme.channels:
             [port] = free_ports(1)
             options.append(f"--metrics-port={port}")
             self._mcs = McsMetrics(port)

@@ -150,7 +150,7 @@ async def _run(tree: Clos, port: int, seconds: float) -> None:
     seen: Counter[str] = Counter()
     switches = list(tree.switches())
     channels = {switch: FalseSwitch(tree, switch, seen) for switch in switches}
-    its = [
+    tasks = [
         asyncio.create_task(_keep(port, channel, seconds * at / len(switches), channels))
         for at, channel in enumerate(channels.values())
     ]
@@ -167,7 +167,7 @@ async def _run(tree: Clos, port: int, seconds: float) -> None:
                     if isinstance(near, Switch):
                         channels[near].set_port(tree.port(near, far), what == "down")
         print(json.dumps({"at": time.monotonic(), **seen}), flush=True)
-    for one in its:
+    for one in tasks:
         one.cancel()
 
 

@@ -60,7 +60,7 @@ class _LabRun:
         self._cookies: dict[Host, int] = {}
 
     def perform(self, tick: Callable[[float], None]) -> tuple[RunRecord, list[FlowRecord]]:
-        its, lab, scheme = self.fabric, self.fabric.lab, self.run.scheme
+        fabric, lab, scheme = self.fabric, self.fabric.lab, self.run.scheme
         transfers = Transfers(self.tree, self.plan, lab.netns, self.run.seed, multipath=scheme.subflows > 0)
         traced = [transfers.results[number] for number in self.plan.traced]
         capture = Capture(
@@ -69,16 +69,16 @@ class _LabRun:
             lambda host: lab.interface(host, 0),
             [TracedFlow(one.number, one.transfer.src, one.transfer.dst, one.source_port) for one in traced],
         )
-        queues = QueueLengths(its.ports())
+        queues = QueueLengths(fabric.ports())
         self._cookies = {host: self._cookie(host) for host in self.tree.hosts()}
         failing = self.plan.failed if self.plan.fail_after is None else ()
         try:
             for name in failing:
-                its.fail(name, True)
+                fabric.fail(name, True)
             if failing:
-                its.await_settled(failing)
+                fabric.await_settled(failing)
             hosts = [lab.netns(host) for host in self.tree.hosts()]
-            version, marked_before = its.version(), its.marked()
+            version, marked_before = fabric.version(), fabric.marked()
             before, core_before = tcp_counters(hosts), lab.port_packets(Level.CORE)
             idle = CpuIdle()
             capture.start()
@@ -87,21 +87,21 @@ class _LabRun:
             percent = idle.percent()
             counters = tcp_counters(hosts)
             counters.subtract(before)
-            counters.update(its.mcs_packets())
+            counters.update(fabric.mcs_packets())
             core = {name: count - core_before[name] for name, count in lab.port_packets(Level.CORE).items()}
-            marked = {name: count - marked_before[name] for name, count in its.marked().items()}
-            truth = [{**one.record(), "at": self._bad_at[one], **its.bad_links.truth(one)} for one in self.plan.bad]
+            marked = {name: count - marked_before[name] for name, count in fabric.marked().items()}
+            truth = [{**one.record(), "at": self._bad_at[one], **fabric.bad_links.truth(one)} for one in self.plan.bad]
             capture.stop()
-            self._events += its.changes_since(version, self._begin) + its.paths_left_since(self._begin)
+            self._events += fabric.changes_since(version, self._begin) + fabric.paths_left_since(self._begin)
         finally:
             capture.stop()
             queues.close()
             if self.plan.bad:
-                its.bad_links.heal(self.plan.bad)
+                fabric.bad_links.heal(self.plan.bad)
             for name in self.plan.failed:
-                its.fail(name, False)
+                fabric.fail(name, False)
             if self.plan.failed:
-                its.await_settled()
+                fabric.await_settled()
         valid = percent >= MIN_IDLE_PERCENT
         flows = [self._flow(one, valid) for one in transfers.results if one.started is not None]
         entered = counters["TcpExtTCPSackRecovery"] + counters["TcpExtTCPRenoRecovery"]

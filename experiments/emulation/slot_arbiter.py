@@ -167,7 +167,7 @@ class DatagramRelay(Threads):
 
     def _towards_server(self, client: tuple[str, int]) -> socket.socket:
         if client not in self._by_client:
-            its = self._by_client[client] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            its.connect(self._server)
-            self._by_socket[its] = client
+            sock = self._by_client[client] = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            sock.connect(self._server)
+            self._by_socket[sock] = client
         return self._by_client[client]

@@ -97,10 +97,10 @@ def table_cell(figure: Figure, row: FigureRow, variant: Variant, kept: Mapping[s
         kept: From the name of each part, in its variant, to the data of its runs.
     """
     [part] = [variant.of(part) for part in figure.parts if part.name == row.part]
-    its = [run for run in kept.get(part.name, ()) if run.seed <= part.seeds and row.measure in run.measures]
-    found = {run.seed: run.measures[row.measure] for run in its if run.scheme == row.scheme}
+    run_datas = [run for run in kept.get(part.name, ()) if run.seed <= part.seeds and row.measure in run.measures]
+    found = {run.seed: run.measures[row.measure] for run in run_datas if run.scheme == row.scheme}
     if row.over:
-        others = {run.seed: run.measures[row.measure] for run in its if run.scheme == row.over}
+        others = {run.seed: run.measures[row.measure] for run in run_datas if run.scheme == row.over}
         found = {seed: value / others[seed] for seed, value in found.items() if others.get(seed)}
     values = list(found.values())
     if not values:

@@ -68,10 +68,10 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
         **_completion(flows),
     }
     for kind in sorted({flow.kind for flow in flows} - {""}):
-        its = [flow for flow in flows if flow.kind == kind]
-        found[f"{kind}_mean"] = math.fsum(flow.mbit for flow in its) / len(its)
-        found[f"{kind}_timeouts"] = float(sum(flow.timeouts for flow in its))
-        found |= _completion(its, f"{kind}_")
+        flow_records = [flow for flow in flows if flow.kind == kind]
+        found[f"{kind}_mean"] = math.fsum(flow.mbit for flow in flow_records) / len(flow_records)
+        found[f"{kind}_timeouts"] = float(sum(flow.timeouts for flow in flow_records))
+        found |= _completion(flow_records, f"{kind}_")
     if run.queues:
         found["queue_most"] = float(max(max(lengths) for lengths in run.queues.values()))
     return found | of_series(run) | of_queues(run, flows, payload) | _of_traces(run) | (_of_two(run, flows) if failed else {})
@@ -108,9 +108,9 @@ def host_mbit(flows: Sequence[FlowRecord]) -> list[float]:
     for flow in flows:
         by_host.setdefault(flow.src, []).append(flow)
     found = []
-    for its in by_host.values():
-        seconds = max(flow.start + flow.seconds for flow in its) - min(flow.start for flow in its)
-        found.append(8 * sum(flow.bytes for flow in its) / seconds / 1e6 if seconds else 0.0)
+    for flow_records in by_host.values():
+        seconds = max(flow.start + flow.seconds for flow in flow_records) - min(flow.start for flow in flow_records)
+        found.append(8 * sum(flow.bytes for flow in flow_records) / seconds / 1e6 if seconds else 0.0)
     return found
 
 

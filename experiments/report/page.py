@@ -41,13 +41,13 @@ def write(folder: Path, summary: RunSummary, drawn: Sequence[Plot]) -> None:
 
 def page(summary: RunSummary, drawn: Sequence[Plot]) -> str:
     """Return the page of the report in Markdown."""
-    its = summary.settings
+    run_settings = summary.settings
     names = ", ".join(scheme.scheme for scheme in summary.schemes)
-    lines = [f"# {its.workload}: {names}", "", f"{tables.heading(summary)}."]
-    if its.fabric is not None:
-        lines.append(f"Fabric: `{json.dumps(its.fabric)}`.")
-    if its.parameters:
-        lines.append("Parameters: " + ", ".join(f"{name} {value}" for name, value in its.parameters.items()) + ".")
+    lines = [f"# {run_settings.workload}: {names}", "", f"{tables.heading(summary)}."]
+    if run_settings.fabric is not None:
+        lines.append(f"Fabric: `{json.dumps(run_settings.fabric)}`.")
+    if run_settings.parameters:
+        lines.append("Parameters: " + ", ".join(f"{name} {value}" for name, value in run_settings.parameters.items()) + ".")
     if summary.notes:
         lines += ["", *(f"- **{note}**" for note in summary.notes)]
     lines.append("")

@@ -36,9 +36,9 @@ class Grid:
 
 def heading(summary: RunSummary) -> str:
     """Return the settings of the experiment in one line."""
-    its = summary.settings
-    links = "links" if its.fabric is None else "hosts' links"
-    return f"{its.workload}, {its.backend}, {its.title}, {links} of {its.rate_mbit:g} Mbit/s, {its.seconds:g} s"
+    run = summary.settings
+    links = "links" if run.fabric is None else "hosts' links"
+    return f"{run.workload}, {run.backend}, {run.title}, {links} of {run.rate_mbit:g} Mbit/s, {run.seconds:g} s"
 
 
 def grids(summary: RunSummary) -> list[Grid]:
@@ -191,44 +191,44 @@ def _spread(mbit: Distribution) -> tuple[str, ...]:
 
 
 def _recoveries(scheme: SchemeSummary) -> tuple[str, ...]:
-    its = scheme.recoveries
-    if its is None:
+    recoveries = scheme.recoveries
+    if recoveries is None:
         return (scheme.scheme, "0", *[MISSING] * 5)
-    times = (its.silence, its.worst_silence, its.mean, its.longest, its.worst)
-    return (scheme.scheme, str(its.runs), *(_number(time, 1) for time in times))
+    times = (recoveries.silence, recoveries.worst_silence, recoveries.mean, recoveries.longest, recoveries.worst)
+    return (scheme.scheme, str(recoveries.runs), *(_number(time, 1) for time in times))
 
 
-def _collective(scheme: SchemeSummary, its: Collective) -> tuple[str, ...]:
-    half = None if its.interval is None else (its.interval.high - its.interval.low) / 2
-    against = its.ratio
+def _collective(scheme: SchemeSummary, collective: Collective) -> tuple[str, ...]:
+    half = None if collective.interval is None else (collective.interval.high - collective.interval.low) / 2
+    against = collective.ratio
     return (
-        *(scheme.scheme, str(its.runs), str(its.completed)),
-        *(_milliseconds(its.mean), MISSING if half is None else _milliseconds(half)),
+        *(scheme.scheme, str(collective.runs), str(collective.completed)),
+        *(_milliseconds(collective.mean), MISSING if half is None else _milliseconds(half)),
         *(_number(against.value if against else None, 3), _half(against.interval if against else None, 3)),
-        _milliseconds(its.longest),
+        _milliseconds(collective.longest),
     )
 
 
-def _bad_link(scheme: str, its: Effect) -> tuple[str, ...]:
-    packets = MISSING if its.packets is None else str(its.packets)
+def _bad_link(scheme: str, effect: Effect) -> tuple[str, ...]:
+    packets = MISSING if effect.packets is None else str(effect.packets)
     return (
-        *(scheme, _number(its.before), _number(its.after), f"{100 * its.ratio:.1f}%"),
-        *(_number(its.crossing_before), _number(its.crossing_after), f"{100 * its.crossing_ratio:.1f}%"),
-        *(str(its.lost), str(its.corrupted), packets),
+        *(scheme, _number(effect.before), _number(effect.after), f"{100 * effect.ratio:.1f}%"),
+        *(_number(effect.crossing_before), _number(effect.crossing_after), f"{100 * effect.crossing_ratio:.1f}%"),
+        *(str(effect.lost), str(effect.corrupted), packets),
     )
 
 
 def _losses(scheme: SchemeSummary) -> tuple[str, ...]:
-    its = scheme.losses
+    loss_statistics = scheme.losses
     return (
         scheme.scheme,
-        str(its.packets),
-        _percent(its.reordered_share),
-        str(its.retransmits),
-        _percent(its.retransmitted_share),
-        str(its.spurious),
-        str(its.fast_retransmits),
-        str(its.timeouts),
+        str(loss_statistics.packets),
+        _percent(loss_statistics.reordered_share),
+        str(loss_statistics.retransmits),
+        _percent(loss_statistics.retransmitted_share),
+        str(loss_statistics.spurious),
+        str(loss_statistics.fast_retransmits),
+        str(loss_statistics.timeouts),
     )
 
 

@@ -177,12 +177,12 @@ class CfrAgent:
         if orders.forget:
             self.programs.forget()
             self._pending.clear()
-        self.programs.grant([self._routed(its) for its in orders.slots])
+        self.programs.grant([self._routed(grant) for grant in orders.slots])
         self.programs.set_gate(self.host, orders.gate)
-        self._sender.follow(self.programs, orders.gate, [its.slot for its in orders.slots], forget=orders.forget)
+        self._sender.follow(self.programs, orders.gate, [grant.slot for grant in orders.slots], forget=orders.forget)
         self._pending.extend(orders.slots)
         if orders.slots:
-            budget = max(its.budget for its in orders.slots)
+            budget = max(grant.budget for grant in orders.slots)
             self._fit_bursts(orders.slots[0].budget)
             self._pace(1e9 * budget / orders.gate.slot_ns)
         if orders.closes:
@@ -196,12 +196,12 @@ class CfrAgent:
             self._closed = True
             self._problems.clear()
 
-    def _routed(self, its: Granted) -> Granted:
+    def _routed(self, grant: Granted) -> Granted:
         """Return a granted slot with another path if the host avoids its own. The arbiter does not know: two may meet there."""
-        label = its.up1, its.up2
-        up1, up2 = self._instead(its.destination, label, its.slot + int(self.host))
+        label = grant.up1, grant.up2
+        up1, up2 = self._instead(grant.destination, label, grant.slot + int(self.host))
         self.slots_rerouted += label != (up1, up2)
-        return its._replace(up1=up1, up2=up2)
+        return grant._replace(up1=up1, up2=up2)
 
     def _pace(self, rate: float | None) -> None:
         before = self._slots_bear
@@ -221,8 +221,8 @@ class CfrAgent:
 
     def _interval(self) -> float:
         """Return the seconds until the next look at what is to be sent."""
-        its = self.grants
-        wanted = its.batch_ns / 1e9 if its.batch_ns and its.is_closed(time.monotonic_ns()) else FIRST_SECONDS
+        grants = self.grants
+        wanted = grants.batch_ns / 1e9 if grants.batch_ns and grants.is_closed(time.monotonic_ns()) else FIRST_SECONDS
         return min(MAX_SECONDS, max(MIN_SECONDS, wanted, PASS_PARTS * self.pass_ns / 1e9))
 
     def _tick(self, now: int) -> None:
@@ -243,8 +243,8 @@ class CfrAgent:
         found = self.programs.unsent()
         self.pass_ns = time.monotonic_ns() - begin
         unsent = Counter[IPv4Address]()
-        for its in found:
-            unsent[IPv4Address(its.destination)] += its.bytes
+        for demand in found:
+            unsent[IPv4Address(demand.destination)] += demand.bytes
         self._demands.note(unsent, self.programs.sent(unsent.keys() | self._demands.active))
         if self.pass_ns > SLOW_PASS_NS and not self._slow:
             self._slow = True

@@ -222,9 +222,9 @@ class HostAgent:
             while True:
                 await asyncio.sleep(REPORT_SECONDS)
                 before, self._dropped = self._dropped, self._drops()
-                its = prober.report(max(0, self._dropped - before))
-                if its.streams or its.dropped:
-                    await channel.send(encode(its))
+                report = prober.report(max(0, self._dropped - before))
+                if report.streams or report.dropped:
+                    await channel.send(encode(report))
 
     async def avoid(self, avoided: Avoided) -> bool:
         """Put a table in force without what the host avoids by itself, controller or not; return False if the kernel refuses."""

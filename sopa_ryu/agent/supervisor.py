@@ -199,13 +199,13 @@ class Supervisor:
 
     def _timed(self, place: Place, labeller: Labeller, keeper: Keeper, follower: Follower) -> CfrAgent | None:
         """Return the agent's part in CFR, with that policy."""
-        its = self.options
-        if its.arbiter_address is None or labeller.cfr is None or self._sender is None:
+        agent_options = self.options
+        if agent_options.arbiter_address is None or labeller.cfr is None or self._sender is None:
             return None
         timed = CfrAgent(
             place.address,
-            its.arbiter_address,
-            lambda: its.token(place.address),
+            agent_options.arbiter_address,
+            lambda: agent_options.token(place.address),
             labeller.cfr,
             self._sender,
             limit_bursts=keeper.limit_bursts,
@@ -248,7 +248,7 @@ class Supervisor:
         return Prober(program.ends, program, socket, first_ssid=secrets.randbits(16)), drops.count
 
     def _enter(self, taken: ExitStack) -> tuple[HostAgent, Labeller]:
-        its = self.options
+        agent_options = self.options
         try:
             namespace = Namespace(self.interface.netns)
         except OSError as error:
@@ -257,56 +257,56 @@ class Supervisor:
         changes = Changes(namespace.path)
         taken.callback(changes.close)
         place = Place(self.interface, namespace)
-        its.token(place.address)  # an error in the options ends the agent before anything is changed
-        for url in its.controllers:
-            its.controller(url, place.address).check()
-        segments = its.segments if its.segments != AUTO else self._automatic(namespace)
+        agent_options.token(place.address)  # an error in the options ends the agent before anything is changed
+        for url in agent_options.controllers:
+            agent_options.controller(url, place.address).check()
+        segments = agent_options.segments if agent_options.segments != AUTO else self._automatic(namespace)
         settings = taken.enter_context(
             HostSettings(
                 self.interface.name,
-                fr_threshold=its.fr_threshold,
-                min_rtt_window=its.min_rtt_window,
-                state_dir=its.state_dir,
+                fr_threshold=agent_options.fr_threshold,
+                min_rtt_window=agent_options.min_rtt_window,
+                state_dir=agent_options.state_dir,
                 netns=namespace.path,
-                overhead=its.carrier.overhead,
+                overhead=agent_options.carrier.overhead,
                 segments=segments,
-                changes=its.mcs is None,
-                cuts=not its.is_timed,
+                changes=agent_options.mcs is None,
+                cuts=not agent_options.is_timed,
             )
         )
         labeller = taken.enter_context(
             Labeller(
                 self.interface.name,
-                flows=its.flows,
+                flows=agent_options.flows,
                 netns=namespace.path,
                 owns_clsact=settings.clsact_added,
                 on_clsact=settings.note_clsact,
-                carrier=its.carrier,
+                carrier=agent_options.carrier,
                 fabric_mtu=settings.fabric_mtu,
                 cut_by=settings.cut_by,
-                mcs=its.mcs,
-                cfr=its.is_timed,
-                probes=self._ends(place, namespace) if its.probes else None,
+                mcs=agent_options.mcs,
+                cfr=agent_options.is_timed,
+                probes=self._ends(place, namespace) if agent_options.probes else None,
             )
         )
         keeper = Keeper(place, labeller, settings, changes, self.mended)
         prober, drops = self._probing(labeller, place, namespace, taken)
         follower = Follower(
             place.address,
-            its.controllers,
-            seed=its.seed,
-            policy=its.labelling,
-            parameter=its.parameter,
-            weighted=its.weights,
-            peers=McsPeers(place.address, its.mcs.kind) if its.mcs is not None else None,
-            policy_name=its.policy,
+            agent_options.controllers,
+            seed=agent_options.seed,
+            policy=agent_options.labelling,
+            parameter=agent_options.parameter,
+            weighted=agent_options.weights,
+            peers=McsPeers(place.address, agent_options.mcs.kind) if agent_options.mcs is not None else None,
+            policy_name=agent_options.policy,
             probes=prober is not None,
         )
         timed = self._timed(place, labeller, keeper, follower)
-        agent = HostAgent(self.interface, its, follower, labeller, keeper, timed, prober, drops)
+        agent = HostAgent(self.interface, agent_options, follower, labeller, keeper, timed, prober, drops)
         if prober is not None and labeller.own is not None:
             its_own = labeller.own, labeller.counted, drops
-            agent.reaction = Reaction(follower, agent, prober, *its_own, keep=its.keep_paths)
+            agent.reaction = Reaction(follower, agent, prober, *its_own, keep=agent_options.keep_paths)
             prober.judges.append(agent.reaction)
             prober.busy = agent.reaction.busy
             if timed is not None:

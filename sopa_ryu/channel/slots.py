@@ -189,10 +189,10 @@ def read_grant(datagram: bytes, token: str) -> Grant:
     return Grant(IPv4Address(host), sequence, term, slot_ns, lease_ms, first_slot, slots, asked_at, received_at, sent_at, entries)
 
 
-def _write(kind: int, its: Demand | Grant, rest: bytes, token: str) -> bytes:
-    if len(its.entries) > MAX_ENTRIES:
-        raise ValueError(f"a datagram has up to {MAX_ENTRIES} entries, not {len(its.entries)}")
-    header = _HEADER.pack(_MAGIC, VERSION, kind, len(its.entries), int(its.host), its.sequence, its.term)
+def _write(kind: int, message: Demand | Grant, rest: bytes, token: str) -> bytes:
+    if len(message.entries) > MAX_ENTRIES:
+        raise ValueError(f"a datagram has up to {MAX_ENTRIES} entries, not {len(message.entries)}")
+    header = _HEADER.pack(_MAGIC, VERSION, kind, len(message.entries), int(message.host), message.sequence, message.term)
     return header + rest + _mac(header + rest, token)
 
 

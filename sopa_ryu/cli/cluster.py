@@ -39,11 +39,11 @@ def cluster(context: click.Context, controller: Controller, as_json: bool) -> No
 
 
 def _cluster(body: Body) -> None:
-    its = body["engine"]
+    engine = body["engine"]
     leader = f"led by {body['leader']}" if body["leader"] is not None else "without a leader"
-    since = "" if its["reachable"] else ", as of when etcd answered last"
+    since = "" if engine["reachable"] else ", as of when etcd answered last"
     click.echo(f"cluster       {body['name']}, {leader}, term {body['term']}{since}")
-    click.echo(f"etcd          {'answers' if its['reachable'] else its['problem'] or 'does not answer'}")
+    click.echo(f"etcd          {'answers' if engine['reachable'] else engine['problem'] or 'does not answer'}")
     table = new_table("member", "role", "behind by", "switches", "version", "at", right=("behind by", "switches"))
     for member in body["members"]:
         style = BAD if member["role"] == "away" else PENDING if member["lag"] else None

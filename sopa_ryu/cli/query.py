@@ -56,9 +56,9 @@ def _fabric(health: Body | None, body: Body) -> None:
     what = f"fat-tree      k={body['k']}" if body["k"] is not None else f"fabric        {fabric_of(body).title}"
     click.echo(f"{what}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}")
     click.echo(f"connected     {body['connected']} of {total} switches")
-    if (its := body.get("cluster")) is not None:
-        who = f"{its['leader']} leads" if its["leader"] is not None else "no member leads: nothing new is decided"
-        click.echo(f"cluster       {who}; a {its['role']} answers, term {its['term']}: sopa cluster")
+    if (cluster := body.get("cluster")) is not None:
+        who = f"{cluster['leader']} leads" if cluster["leader"] is not None else "no member leads: nothing new is decided"
+        click.echo(f"cluster       {who}; a {cluster['role']} answers, term {cluster['term']}: sopa cluster")
     waits = "" if body["settled"] else " (waiting for switches before it reports failures)"
     click.echo(f"version       {body['version']}{waits}")
     named = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in body["failures"]]
@@ -87,11 +87,11 @@ def _fabric(health: Body | None, body: Body) -> None:
         click.echo(f"ignored       {rejected['dpid']}: {rejected['reason']}")
 
 
-def _arbiter(its: Body) -> str:
-    if not its["connected"]:
-        return f"gone, it was at {its['peer']}: hosts of policy cfr send without slots once their leases end"
-    reports = its["reports"]
-    text = f"connected from {its['peer']}, term {its['term']}"
+def _arbiter(arbiter: Body) -> str:
+    if not arbiter["connected"]:
+        return f"gone, it was at {arbiter['peer']}: hosts of policy cfr send without slots once their leases end"
+    reports = arbiter["reports"]
+    text = f"connected from {arbiter['peer']}, term {arbiter['term']}"
     if "participants" in reports:
         text += (
             f"; {reports['participants']} hosts take part, slots of {reports.get('slot_ms', 0):g} ms, "

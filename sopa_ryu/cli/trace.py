@@ -193,17 +193,17 @@ def _flow(controller: Controller, src: str, dst: str, protocol: int | None, as_j
     (source, sport), (destination, dport) = _ended(src), _ended(dst)
     flow = {"protocol": 6 if protocol is None else protocol, "sport": sport, "dport": dport}
     body = _followed(controller, {"src": source, "dst": destination, "flow": flow})
-    its = body["flow"]
-    if its is None:
+    flow_answer = body["flow"]
+    if flow_answer is None:
         click.echo(f"Error: the agent has not said which way the flow takes: {body['problem'] or 'it was interrupted'}", err=True)
         sys.exit(NO_ANSWER)
-    real = None if its["labelled"] else _asked_here(controller, body)
+    real = None if flow_answer["labelled"] else _asked_here(controller, body)
     if as_json:
         print_json(body if real is None else body | {"switches": real})
     else:
         _show_flow(f"{src} to {dst}", body, real)
-    way = [*its["ways"][0]["hops"]] if its["ways"] else []
-    sys.exit(0 if its["exact"] and way and real in (None, way) else NOT_RIGHT)
+    way = [*flow_answer["ways"][0]["hops"]] if flow_answer["ways"] else []
+    sys.exit(0 if flow_answer["exact"] and way and real in (None, way) else NOT_RIGHT)
 
 
 def _ended(text: str) -> tuple[str, int]:
@@ -225,24 +225,26 @@ def _asked_here(controller: Controller, body: Body) -> list[str] | None:
 
 
 def _show_flow(title: str, body: Body, real: list[str] | None) -> None:
-    its = body["flow"]
-    click.echo(f"{title}: {body['kind']}, {'labelled' if its['labelled'] else 'hashed'}, version {body['version']}. {its['why']}.")
-    if its["ways"]:
+    flow = body["flow"]
+    click.echo(
+        f"{title}: {body['kind']}, {'labelled' if flow['labelled'] else 'hashed'}, version {body['version']}. {flow['why']}."
+    )
+    if flow["ways"]:
         table = new_table("way", "up", "share", "links", right=("way", "share"), wrap=("links",))
-        for number, way in enumerate(its["ways"]):
+        for number, way in enumerate(flow["ways"]):
             share = None if way["share"] is None else f"{way['share']:.1%}"
             add(table, number, _text(way["up"]), share, " ".join(way["links"]))
         show(table)
     else:
         click.echo("It has no way: its packets are dropped, or go unlabelled.")
-    order = its["order"]
+    order = flow["order"]
     if len(order["ways"]) > 1:
         again = f", and again after {order['length']} packets" if order["length"] else ""
         click.echo(f"Its packets take the ways in this order: {' '.join(map(str, order['ways']))}{again}")
-    if its["others"]:
-        click.echo(f"Other flows between these hosts may take {len(its['others'])} other ways.")
+    if flow["others"]:
+        click.echo(f"Other flows between these hosts may take {len(flow['others'])} other ways.")
     if real is not None:
-        right = its["ways"] and real == its["ways"][0]["hops"]
+        right = flow["ways"] and real == flow["ways"][0]["hops"]
         click.echo(f"Open vSwitch on this machine says {'the same' if right else 'otherwise: ' + ' '.join(real)} (ofproto/trace).")
 
 

@@ -57,14 +57,14 @@ class Judge:
                 return
         self._spent += time.process_time() - began
 
-    def _state(self, its: dict[str, Any]) -> Iterator[bytes]:
+    def _state(self, state: dict[str, Any]) -> Iterator[bytes]:
         tree = self.elements.tree
-        failures = Failures(tree, its["failures"])
-        answering = np.unpackbits(np.frombuffer(bytes.fromhex(its["answering"]), np.uint8), count=self.elements.hosts)
-        bits = {int(number): rate for number, rate in its["bits"].items()}
+        failures = Failures(tree, state["failures"])
+        answering = np.unpackbits(np.frombuffer(bytes.fromhex(state["answering"]), np.uint8), count=self.elements.hosts)
+        bits = {int(number): rate for number, rate in state["bits"].items()}
         self._ever |= answering.astype(bool)
         self.observer.answers(self._ever)
-        self.observer.failed(self._down(failures), its["second"])
+        self.observer.failed(self._down(failures), state["second"])
         began = time.process_time()
         needs = plan.demand(self.elements, failures, bits, self._probe_bytes)
         lanes = plan.lanes(self.elements, failures, answering.astype(bool), needs)

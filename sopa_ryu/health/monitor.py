@@ -128,14 +128,14 @@ class Monitor:
                 _end(child)
         return f"{why}, exit status {child.returncode}"
 
-    def _feed(self, its: Any, reader: Any) -> None:
+    def _feed(self, sock: Any, reader: Any) -> None:
         config = {
             "fabric": self.state.tree.document(),
             "least_loss": self._least_loss,
             "probe_bytes": self._probe_bytes,
             "number": self._number,
         }
-        its.sendall(wire.plain(wire.CONFIG, config))
+        sock.sendall(wire.plain(wire.CONFIG, config))
         known: tuple[int, int] | None = None
         next_state = 0.0
         while not reader.dead:
@@ -143,8 +143,8 @@ class Monitor:
             version = self.state.version, self.lists.changes
             if version != known and now >= next_state:
                 known, next_state = version, now + STATE_SECONDS
-                its.sendall(wire.plain(wire.STATE, self._state(now)))
-            its.sendall(wire.reports(int(now), self.lists.take_waiting()))
+                sock.sendall(wire.plain(wire.STATE, self._state(now)))
+            sock.sendall(wire.reports(int(now), self.lists.take_waiting()))
             eventlet.sleep(FEED_SECONDS)
 
     def _state(self, now: float) -> dict[str, Any]:
@@ -165,9 +165,9 @@ class Monitor:
                 eventlet.sleep(0)
         return found
 
-    def _read(self, its: Any) -> None:
+    def _read(self, sock: Any) -> None:
         messages = wire.Messages()
-        while data := its.recv(READ_BYTES):
+        while data := sock.recv(READ_BYTES):
             for kind, payload in messages.take(data):
                 if kind == wire.LISTS:
                     self._hand_out(payload)
@@ -198,9 +198,9 @@ class Monitor:
 
     def _suspected(self, verdict: wire.Verdict) -> Iterable[Suspected]:
         tree = self.state.tree
-        for its in verdict.about["suspects"]:
-            name = tree.name(self.elements.link(its["link"]))
-            yield Suspected(name, its["down"], its["loss"], its["confidence"], its["hosts"])
+        for suspect in verdict.about["suspects"]:
+            name = tree.name(self.elements.link(suspect["link"]))
+            yield Suspected(name, suspect["down"], suspect["loss"], suspect["confidence"], suspect["hosts"])
 
     # -- for readers --------------------------------------------------------------------------------------------------
 

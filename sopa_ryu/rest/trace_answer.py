@@ -153,10 +153,10 @@ def _groups(paths: Sequence[Traced]) -> list[LinkGroup]:
 def _share_delay(group: LinkGroup, name: str, delays: Sequence[float | None], around: float | None) -> None:
     """Write a group's part of a delay, and those of the groups within."""
     known = [delay for path in group.paths if (delay := delays[path]) is not None]
-    its = min(known) if known else None
-    group.delay[name] = its if its is None or around is None else its - around
+    least = min(known) if known else None
+    group.delay[name] = least if least is None or around is None else least - around
     for inner in group._within:
-        _share_delay(inner, name, delays, its)
+        _share_delay(inner, name, delays, least)
 
 
 def _share_loss(group: LinkGroup, paths: Sequence[Traced], price: float) -> tuple[int, int, int]:

@@ -118,13 +118,15 @@ def check(seen: Iterable[SeenPacket], hosts: Mapping[int, int], links: Iterable[
     slot_of: dict[tuple[int, ...], int] = {}
     late: list[int] = []
     pairs: dict[tuple[int, bool, int], set[tuple[int, int]]] = defaultdict(set)
-    for its in seen:
-        sender = hosts.get(its.interface)
-        if sender == its.packet[0] and not its.outgoing:
-            slot, since = divmod(its.at_ns - zero_ns, slot_ns)
-            slot_of[its.packet] = slot
+    for seen_packet in seen:
+        sender = hosts.get(seen_packet.interface)
+        if sender == seen_packet.packet[0] and not seen_packet.outgoing:
+            slot, since = divmod(seen_packet.at_ns - zero_ns, slot_ns)
+            slot_of[seen_packet.packet] = slot
             late.append(since)
-        elif its.packet in slot_of and (its.outgoing if sender is not None else its.interface in between and not its.outgoing):
-            pairs[its.interface, its.outgoing, slot_of[its.packet]].add(its.pair)
+        elif seen_packet.packet in slot_of and (
+            seen_packet.outgoing if sender is not None else seen_packet.interface in between and not seen_packet.outgoing
+        ):
+            pairs[seen_packet.interface, seen_packet.outgoing, slot_of[seen_packet.packet]].add(seen_packet.pair)
     shared = sum(len(its) > 1 for its in pairs.values())
     return SlotCheck(len(late), sorted(late), len(pairs), shared)

@@ -48,7 +48,7 @@ def sessions(tree: Clos) -> dict[Switch, list[Session]]:
     return found
 
 
-def bgp_configuration(tree: Clos, router: Switch, number: int, its: list[Session]) -> str:
+def bgp_configuration(tree: Clos, router: Switch, number: int, sessions: list[Session]) -> str:
     """Return the configuration of ``bgpd``: eBGP to every neighbour, multipath over all equal routes, BFD on each session.
 
     Args:
@@ -64,7 +64,7 @@ def bgp_configuration(tree: Clos, router: Switch, number: int, its: list[Session
         # Advertise immediately: the default delays updates by seconds, which is unusual in data centres.
         " timers bgp 3 9",
     ]
-    for session in its:
+    for session in sessions:
         lines += [
             f" neighbor {session.peer} remote-as {session.peer_as}",
             f" neighbor {session.peer} advertisement-interval 0",

@@ -106,9 +106,9 @@ class Daemons:
     def end(self, *routers: str) -> None:
         """Kill the daemons of some routers; default: of all."""
         ending = [self._processes.pop(router) for router in routers or list(self._processes)]
-        for process in (process for its in ending for process in its):
+        for process in (process for processes in ending for process in processes):
             process.kill()
-        for process in (process for its in ending for process in its):
+        for process in (process for processes in ending for process in processes):
             process.wait()
 
     def bfd_up(self, router: str) -> set[str]:

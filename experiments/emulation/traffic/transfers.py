@@ -147,13 +147,18 @@ class TransferConnection:
     """
 
     def __init__(
-        self, its: TransferResult, sender: socket.socket, loop: Loop, buffer: bytearray, ended: Callable[[TransferConnection], None]
+        self,
+        result: TransferResult,
+        sender: socket.socket,
+        loop: Loop,
+        buffer: bytearray,
+        ended: Callable[[TransferConnection], None],
     ) -> None:
-        self.its = its
+        self.its = result
         self._loop, self._buffer, self._ended = loop, buffer, ended
         self._sender = sender
         self._receiver: socket.socket | None = None
-        self._left = its.transfer.bytes
+        self._left = result.transfer.bytes
         self._connected = self._sent_all = self._over = False
 
     def connect(self, address: str) -> None:
@@ -202,15 +207,15 @@ class TransferConnection:
         if self._over:
             return
         self._over = True
-        its = self.its
+        result = self.its
         if self._receiver is not None:
-            its.receiver = tcp_info(self._receiver) or its.receiver
+            result.receiver = tcp_info(self._receiver) or result.receiver
             self._loop.forget(self._receiver)
         self.sample()
         if not self._sent_all:
             self._loop.forget(self._sender)
-        if its.transfer.bytes is None:
-            its.ended = self._loop.now() if latest is None else min(self._loop.now(), latest)
+        if result.transfer.bytes is None:
+            result.ended = self._loop.now() if latest is None else min(self._loop.now(), latest)
         for end in (self._sender, self._receiver):
             if end is not None:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -240,11 +245,11 @@ class TransferConnection:
         self._loop.forget(self._sender)
 
     def _count(self, now: float, count: int) -> None:
-        its, place = self.its, int(now / SERIES_SECONDS)
-        its.received += count
-        its.ended = now
-        its.series.extend([0.0] * (place + 1 - len(its.series)))
-        its.series[place] += 8 * count / SERIES_SECONDS / 1e6
+        result, place = self.its, int(now / SERIES_SECONDS)
+        result.received += count
+        result.ended = now
+        result.series.extend([0.0] * (place + 1 - len(result.series)))
+        result.series[place] += 8 * count / SERIES_SECONDS / 1e6
 
     def _fail(self, error: OSError) -> None:
         self.its.problem = error.strerror or str(error)
@@ -382,29 +387,29 @@ class Transfers:
 
     def _start(self, number: int) -> None:
         self._due -= 1
-        its = self.results[number]
-        src, dst = (str(self.tree.ip(host)) for host in (its.transfer.src, its.transfer.dst))
-        with inside(self._netns(its.transfer.src)):
+        result = self.results[number]
+        src, dst = (str(self.tree.ip(host)) for host in (result.transfer.src, result.transfer.dst))
+        with inside(self._netns(result.transfer.src)):
             sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM, self._protocol)
-        one = TransferConnection(its, sender, self._loop, self._buffer, self._ended)
+        one = TransferConnection(result, sender, self._loop, self._buffer, self._ended)
         try:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion_control)
-            sender.bind((src, its.source_port))
+            sender.bind((src, result.source_port))
             one.connect(dst)
         except OSError as error:
             sender.close()
-            ends = (self.tree.name(host) for host in (its.transfer.src, its.transfer.dst))
+            ends = (self.tree.name(host) for host in (result.transfer.src, result.transfer.dst))
             raise TransferError(f"cannot open the connection from {' to '.join(ends)}: {error.strerror}") from error
-        self._open[src, its.source_port] = one
+        self._open[src, result.source_port] = one
 
     def _ended(self, one: TransferConnection) -> None:
-        its = one.its
-        del self._open[str(self.tree.ip(its.transfer.src)), its.source_port]
+        result = one.its
+        del self._open[str(self.tree.ip(result.transfer.src)), result.source_port]
         now = self._loop.now()
-        if not its.completed if self.plan.collective else now >= self.plan.seconds:
+        if not result.completed if self.plan.collective else now >= self.plan.seconds:
             return
-        for follower in self._followers.get(its.number, ()):
+        for follower in self._followers.get(result.number, ()):
             self._awaited[follower] -= 1
             if not self._awaited[follower]:
                 self._start_at(now + self.plan.transfers[follower].start, follower)

@@ -41,10 +41,10 @@ def estimate(flows: Sequence[tuple[Host, Host]]) -> list[float]:
     before: list[float] = []
     while not _same(before, every):
         before = [flow.demand for flow in every]
-        for its in sent.values():
-            _share_at_sender(its)
-        for its in received.values():
-            _limit_at_receiver(its)
+        for pending in sent.values():
+            _share_at_sender(pending)
+        for pending in received.values():
+            _limit_at_receiver(pending)
     return [flow.demand for flow in every]
 
 
