@@ -1,16 +1,22 @@
-"""One agent's session on the push channel, as the controller keeps it. Pure."""
+"""One agent's session on the push channel, as the controller keeps it, and which sessions are pinged or cut off. Pure."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from ipaddress import IPv4Address
-from typing import Any
+from typing import Any, NamedTuple
 
 from sopa_ryu.channel.mcs import HostList, Variant
 from sopa_ryu.fabric.view import View
 from topologies import Host
 
+ROUND_SECONDS = 1.0
+PING_SECONDS = 10.0
+PINGS_AT_ONCE, PINGS_A_SECOND = 8, 2000
+CUT_SECONDS = 30.0
 MAX_UNACKNOWLEDGED = 64
 """Versions of which the time of sending is kept: an agent that acknowledges none of so many is late since the first."""
 
@@ -129,3 +135,47 @@ class AgentSession:
             "refused": self.refused,
             "refuses": self.refuses,
         }
+
+
+class Silent(NamedTuple):
+    """Sessions that have been silent.
+
+    Attributes:
+        pinged: For so long that they have to answer a ping.
+        dead: Although they were pinged: they are cut off.
+    """
+
+    pinged: list[AgentSession]
+    dead: list[AgentSession]
+
+
+class Keepalive:
+    """Rounds over all sessions.
+
+    Pings are spread: thousands of agents that received a version at the same moment also fall silent at the same moment.
+
+    Attributes:
+        next_look: When `look` has something to do.
+    """
+
+    def __init__(self) -> None:
+        self.next_look = 0.0
+        self._unchecked: deque[AgentSession] = deque()
+
+    def look(self, sessions: Iterable[AgentSession], now: float) -> Silent:
+        """Go on with the round over all sessions until enough pings are due."""
+        silent = Silent([], [])
+        if now < self.next_look:
+            return silent
+        if not self._unchecked:
+            self._unchecked.extend(sessions)
+        while self._unchecked and len(silent.pinged) < PINGS_AT_ONCE:
+            session = self._unchecked.popleft()
+            if session.phase is Phase.CLOSED:
+                continue
+            if now - session.heard > CUT_SECONDS:
+                silent.dead.append(session)
+            elif now - max(session.heard, session.pinged) > PING_SECONDS:
+                silent.pinged.append(session)
+        self.next_look = now + (PINGS_AT_ONCE / PINGS_A_SECOND if self._unchecked else ROUND_SECONDS)
+        return silent

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from sopa_ryu.channel import protocol, texts
+from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.effects import Effect
 from sopa_ryu.channel.messages import MAX_LINKS, MAX_NUMBER, Ack, ArbiterReport, HostLink, HostLinks, encode
-from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.notifier import Notifier, Texts
 from sopa_ryu.fabric.view import View
 from topologies import Clos, Host, Link
 
@@ -46,6 +46,21 @@ def asked_term(values: Mapping[str, list[str]]) -> int:
     return term if term < MAX_NUMBER else 0
 
 
+_TEXTS = Texts(
+    unanswering="arbiter of %s at %s does not answer: cut off, another that connects takes its place",
+    silent="arbiter of %s silent for %.0f s: cut off, it goes on with the fabric as it was; check the arbiter and its network",
+    twice="arbiter of %s connected twice: the connection from %s is cut",
+    connected="arbiter of %s connected from %s (%d connected)",
+    disconnected="arbiter of %s disconnected: once its leases end, hosts spray without slots until it is back (%d connected)",
+    malformed="arbiter of %s: message rejected: %s; check the arbiter's version",
+    cut_off="arbiter of %s cut off after %d rejected messages; check the arbiter's version",
+    rejected="connection from %s as arbiter of %s rejected: %s",
+    deposed="another controller is the master of most switches: %d arbiters are sent away; end one of the two controllers",
+    stands_by="this controller stands by: %d arbiters are sent away; %s",
+    accepted_again="this controller is the master of most switches again: an arbiter is accepted",
+)
+
+
 class ArbiterNotifier(Notifier):
     """The session of the arbiter: one at a time, each with a higher term.
 
@@ -59,7 +74,7 @@ class ArbiterNotifier(Notifier):
         link: Returns what is known of a host's link.
     """
 
-    texts = texts.ARBITER
+    texts = _TEXTS
 
     def __init__(self, tree: Clos, view: Callable[[], View | None], epoch: int, wall: Callable[[], float] = time.time) -> None:
         super().__init__(tree, view)

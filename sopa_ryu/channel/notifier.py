@@ -10,21 +10,19 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowrules.label import Carrier
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.agent_session import AgentSession, Phase
+from sopa_ryu.channel.agent_session import CUT_SECONDS, AgentSession, Keepalive, Phase
 from sopa_ryu.channel.claims import ClaimError, Claims, DeposedClaimError, ForeignClaimError, TakenClaimError, foreign
 from sopa_ryu.channel.effects import Accept, Completed, Cut, Effect, Effects, Reject
 from sopa_ryu.channel.handed_mcs import HandedMcsHosts
 from sopa_ryu.channel.handed_traces import HandedTraces
-from sopa_ryu.channel.keepalive import CUT_SECONDS, Keepalive
 from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.messages import Ack, FromAgent, ProtocolError, Report, Resync, TraceAnswer
 from sopa_ryu.channel.probe_lists import ProbeLists
-from sopa_ryu.channel.texts import Texts
 from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
 from sopa_ryu.channel.tracing import Tracing
 from sopa_ryu.fabric.view import VersionTracker, View
@@ -37,6 +35,25 @@ MAX_REFUSED = 100
 MAX_DELTA_VERSIONS = 64
 """An agent that is farther behind gets a snapshot."""
 DEPOSED = "another controller is the switches' master: ask that one"
+
+
+class Texts(NamedTuple):
+    """Log lines, for agents by default; ``%s`` first is the name of the host, or in `rejected` the address of the claimant."""
+
+    unanswering: str = "agent of %s at %s does not answer: cut off, another that connects takes its place"
+    silent: str = "agent of %s silent for %.0f s: cut off, its host keeps its path sets; check the agent and its network"
+    twice: str = "agent of %s connected twice: the connection from %s is cut"
+    connected: str = "agent of %s connected from %s (%d connected)"
+    disconnected: str = "agent of %s disconnected: its host keeps its path sets until the agent is back (%d connected)"
+    malformed: str = "agent of %s: message rejected: %s; check the agent's version"
+    cut_off: str = "agent of %s cut off after %d rejected messages; check the agent's version"
+    rejected: str = "connection from %s as agent of %s rejected: %s"
+    deposed: str = (
+        "another controller is the master of most switches: %d agents are sent away, they keep their path sets; end this "
+        "controller, or the other one and restart this one"
+    )
+    stands_by: str = "this controller stands by: %d agents are sent away, they keep their path sets; %s"
+    accepted_again: str = "this controller is the master of most switches again: agents are accepted"
 
 
 class Notifier:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.channel import messages, protocol
+from sopa_ryu.channel.agent_session import CUT_SECONDS
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier, asked_term
 from sopa_ryu.channel.claims import CLAIM_SECONDS, TakenClaimError
 from sopa_ryu.channel.effects import Accept, Cut, Reject, Wake
-from sopa_ryu.channel.keepalive import CUT_SECONDS
 from sopa_ryu.channel.messages import REPORTED, ArbiterReport, ProtocolError, from_agent, from_controller
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree

@@ -6,9 +6,16 @@ import random
 import pytest
 
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.agent_session import MAX_UNACKNOWLEDGED, AgentSession, Phase
+from sopa_ryu.channel.agent_session import (
+    MAX_UNACKNOWLEDGED,
+    PING_SECONDS,
+    PINGS_A_SECOND,
+    PINGS_AT_ONCE,
+    ROUND_SECONDS,
+    AgentSession,
+    Phase,
+)
 from sopa_ryu.channel.effects import Cut, Wake
-from sopa_ryu.channel.keepalive import PING_SECONDS, PINGS_A_SECOND, PINGS_AT_ONCE, ROUND_SECONDS
 from sopa_ryu.channel.notifier import Notifier
 from tests.models.push_channel import TREE, Agent, PushChannel
 from tests.models.relayed_channels import follow

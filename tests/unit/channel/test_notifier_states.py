@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sopa_ryu.channel import protocol
+from sopa_ryu.channel.agent_session import CUT_SECONDS, PING_SECONDS, ROUND_SECONDS
 from sopa_ryu.channel.claims import CLAIM_SECONDS, ForeignClaimError, TakenClaimError
-from sopa_ryu.channel.keepalive import CUT_SECONDS, PING_SECONDS, ROUND_SECONDS
 from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS, MAX_REFUSED
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
 from tests.models.relayed_channels import follow
