@@ -89,9 +89,12 @@ class Tree:
                 command = [sys.executable, *arguments]
                 its = {"cwd": self.path, "env": self._env, "stdout": file, "stderr": file, "start_new_session": True}
                 self._process = subprocess.Popen(command, **its)  # type: ignore[call-overload]
-                with suppress(subprocess.TimeoutExpired):
+                try:
                     status = self._process.wait(seconds)
-                self._end()
+                except subprocess.TimeoutExpired:
+                    pass
+                finally:  # Ctrl-C reaches no other session
+                    self._end()
             file.seek(0)
             output = file.read().decode(errors="replace")
         if self._stopped:
