@@ -420,7 +420,7 @@ def _has_view(relay: RelayProcess) -> bool:
 
 
 def _all_know(crowd: Crowd, hosts: int) -> float:
-    """Wait until so many agents know each other; return when the last was told (monotonic seconds)."""
+    """Wait until so many agents have each other in their lists; return when the last list arrived (monotonic seconds)."""
     counts: Counter[int] = Counter()
     last = 0.0
 

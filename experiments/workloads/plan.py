@@ -83,7 +83,7 @@ class Plan:
         core_rate: Rate of the aggregation-core links as a share of that of the other links (SOPA paper, section 3.1).
         failed: Links and switches that fail, by name.
         fail_after: Time of the failures in seconds after the start of the run; None for before the start.
-        bad: Links that become bad. Nobody is told: hosts and switches find out, or do not.
+        bad: Links that become bad without a notification: hosts and switches have to detect it.
         traced: Indices of the transfers whose packets are recorded one by one, for the figures.
         collective: True if the transfers are the steps of one collective operation. Its completion time is recorded, which is
             the end of its last transfer; so transfers that follow others start after `seconds`, too, up to the end of those

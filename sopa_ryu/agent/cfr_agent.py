@@ -67,8 +67,8 @@ class CfrAgent:
         arbiter: Its address and port.
         token: Returns the host's token; called once a connection.
         limit_bursts: Called with the packets that a burst of TCP may have, when that changes.
-        instead: Returns the label to use for a destination, that of a granted path, and a number by which others are taken in
-            turn if the host avoids that path.
+        instead: Maps a destination, the label of a granted path and a number to the label to use. If the host avoids the
+            granted path, the number selects another one.
 
     Attributes:
         pace_probes: Called with the bytes a second that slots bear, on the fastest links, when that changes; with None once the

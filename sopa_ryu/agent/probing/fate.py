@@ -25,7 +25,7 @@ class Fate(NamedTuple):
 
 
 class FateJudge(Protocol):
-    """Who is told each fate as soon as it is decided."""
+    """A receiver of fates, called when each is decided."""
 
     def decided(self, fate: Fate, now: float) -> None:
         """Note what became of a probe; ``now`` in monotonic seconds."""

@@ -61,7 +61,7 @@ class Prober:
         clock: The monotonic clock in nanoseconds, the kernel's bpf_ktime_get_ns.
 
     Attributes:
-        judges: Who is told each fate as soon as it is decided, in the event loop; may be added to at any time. An answer after
+        judges: Receivers of each fate, called when it is decided, in the event loop; may be added to at any time. An answer after
             the deadline of its probe makes a second fate of it, which came back.
         busy: Called with the monotonic time in seconds at each wake, which it must not delay: the streams to probe besides the
             assignment, in turn, at what is left of the rate. May be set at any time.

@@ -102,7 +102,7 @@ class StreamState:
         used_ns: When a probe was sent last.
         told: When it was reported last.
         restarts: How often the other host's count has begun anew.
-        decisions: If it is one, what was decided about each probe, by its number; nobody else is told then.
+        decisions: The decision about each probe of a trace, by its number; judges do not receive these.
     """
 
     __slots__ = (

@@ -25,7 +25,7 @@ class Streams:
 
     Attributes:
         sent, came_back, lost: Probes so far.
-        answers: Answers taken in.
+        answers: Number of accepted answers.
         refused: Answers that were not.
     """
 
