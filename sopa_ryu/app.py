@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,14 @@ from ryu.base import app_manager
 from ryu.controller import ofp_event
 from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
+from webob import Request, Response
 
 from sopa_ryu import options
-from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
+from sopa_ryu.channel.connected import ConnectedAgents, Hand
 from sopa_ryu.channel.messages import PROBE_BYTES, HostLink
-from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.channel.relay_channel import RelayChannel
 from sopa_ryu.channel.relay_desk import RelayDesk
+from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.coordinator import Coordinator
@@ -38,13 +38,18 @@ from sopa_ryu.fabric.suspects import Caretaker
 from sopa_ryu.fabric.switch_session import LostError, SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
 from sopa_ryu.fabric.view import View
+from sopa_ryu.front import wire
+from sopa_ryu.front.arbiter_channel import ArbiterChannel
+from sopa_ryu.front.controller_side import FrontProcess
+from sopa_ryu.front.relay_channel import RelayChannel
 from sopa_ryu.health.monitor import Monitor
-from sopa_ryu.rest import controller_metrics, http_server
-from sopa_ryu.rest.access import Origins, Tokens, tls_context
+from sopa_ryu.rest import controller_metrics
+from sopa_ryu.rest.access import Tokens, switch_tls_context, tls_context
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.runtime import clock, green_threads
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.green_threads import Moment, Workers
+from sopa_ryu.runtime.listeners import listening
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
@@ -52,7 +57,7 @@ from sopa_ryu.southbound.port_stats import PortStatsPoller
 from sopa_ryu.southbound.rule_audit import RuleChecker
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from sopa_ryu.southbound.undeliverable import UndeliverableAnswers
-from sopa_ryu.web import live_feed, pages
+from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import Picture
 from topologies import Host, Link, Reason, Switch
 
@@ -62,6 +67,9 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("sopa")
 
+TEND_SECONDS = 0.5
+"""How often traces are looked after, and relays told of the hosts that run MCS."""
+BACKLOG = 4096  # pending connections: after a restart all agents connect at the same time
 TICK_SECONDS = 0.5
 """How often the clock is looked at, at least, to notice that this process has stood still."""
 
@@ -98,12 +106,13 @@ class SopaController(app_manager.RyuApp):
         self.switches = self.core.switches
         self.switches.rejections.fabric_file = settings.fabric
         self.connections = Connections(self.switches.sessions)
-        self.notifier = Notifier(self.tree, self._view, settings.carrier)
-        self.channel = AgentChannel(self.notifier, self._acknowledged)
+        self.agents = ConnectedAgents(self.tree)
         self.arbiter = ArbiterNotifier(self.tree, self._view, self.state.epoch)
         self.arbiter.link = self._host_link
         self.arbiter_channel = ArbiterChannel(self.arbiter)
-        tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
+        self.desk = RelayDesk(self.tree, self.agents.probe_lists, self._traced, self.agents.mcs_hosts)
+        self.relays = RelayChannel(self.desk)
+        tls = switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
         self.bfd = BfdKeeper(self.state, self.connections, settings.ovsdb, tls, self._gateway_answers, self._commands)
         self.setup = SetupChecker(
             self.state,
@@ -119,19 +128,18 @@ class SopaController(app_manager.RyuApp):
         self.undeliverable = UndeliverableAnswers(self.tree)
         caretaker = Caretaker(self.tree, settings.suspect)
         probe_bytes = PROBE_BYTES + settings.carrier.overhead
-        least_loss, lists = settings.suspect_loss / 100, self.notifier.probe_lists
+        least_loss, lists = settings.suspect_loss / 100, self.agents.probe_lists
         self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity)
         self.carrier = settings.carrier
         tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
         self.cluster: Member | None = None
-        self.relays: RelayChannel | None = None
         self._relayed: tuple[int | None, int] = None, 0
         if settings.cluster is not None:
             self._join(settings.cluster, settings.state_dir)
         self.metrics = controller_metrics.ControllerMetrics(
             self.state,
             self.switches,
-            self.notifier,
+            self.agents,
             self.port_stats,
             settings.carrier,
             self.undeliverable.decided,
@@ -143,15 +151,9 @@ class SopaController(app_manager.RyuApp):
             self.cluster.on_commit(self.metrics.committed.observe)
         self._acknowledged_here = 0
         self.no_label = settings.unlabelled
-        self.live = live_feed.Live(Picture(self))
-        sockets = {live_feed.PATH: self.live.serve}
-        served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
-        origins = Origins(settings.origin)
-        arbiter = self.arbiter_channel.attend
-        relays = None if self.relays is None else self.relays.serve
-        self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins, arbiter, relays)
-        self._clients = settings.client_connections, settings.proxy
-        self._tls = settings.tls and tls_context(*settings.tls)
+        self.live = live_feed.Live(Picture(self), lambda text: self.front.show(text))
+        self.rest = RestApplication(self, tokens, {controller_metrics.PATH: self.metrics.page})
+        self.front = self._front(settings)
         self._workers = Workers()
         self._channels: dict[Any, Connection] = {}
         self._writer = Writer(self._send_due)
@@ -166,18 +168,39 @@ class SopaController(app_manager.RyuApp):
         url = f"{'https' if cfg.CONF.sopa.tls_cert else 'http'}://{bracketed(cfg.CONF.wsapi_host)}:{cfg.CONF.wsapi_port}"
         hands = controller_side.ControllerSide(self.core, self.arbiter, self._carry_out, self._now, self._relays)
         self.cluster = leadership.join(cluster, directory, url, self.core, hands, self.carrier)
-        self.relays = RelayChannel(RelayDesk(self.tree, self.notifier.probe_lists, self.channel.traced, self.notifier.mcs_hosts))
-        self.channel.hand = self.relays.ask
         self.drains = controller_side.ClusterDrains(self.cluster.write_drains, self.core)
         self.state.drain((), clock.now())
+
+    def _front(self, settings: options.Settings) -> FrontProcess:
+        """Start the process that serves REST, page and channels."""
+        if settings.tls:
+            tls_context(*settings.tls)  # an error is the operator's, at the start
+        share, proxies = settings.client_connections, settings.proxy
+        config = wire.Config(
+            self.tree.document(),
+            str(settings.carrier),
+            settings.cluster is not None,
+            tuple(map(str, settings.tls or ())),
+            share,
+            tuple(map(str, proxies)),
+            tuple(settings.origin),
+            str(settings.state_dir),
+            settings.host_tokens_only,
+            live_feed.MAX_CLIENTS,
+            logging.getLogger().getEffectiveLevel(),
+        )
+        listener = listening(cfg.CONF.wsapi_host, cfg.CONF.wsapi_port, BACKLOG)
+        self._scheme = "https" if settings.tls else "http"
+        owners = self.arbiter_channel, self.relays
+        return FrontProcess(self.tree, config, listener, self.agents, self.desk, self._view, self, owners)
 
     def start(self) -> Any:
         """Start the REST server and the other workers beside Ryu's own event loop."""
         host, port = cfg.CONF.wsapi_host, cfg.CONF.wsapi_port
-        listener = http_server.listen(host, port, self._tls, *self._clients)
         work: list[Callable[[], None]] = [
+            self.front.run,
             self._clock,
-            self.channel.watch,
+            self._tend,
             self.arbiter_channel.watch,
             self.health.run,
             green_threads.keep_short,
@@ -186,15 +209,12 @@ class SopaController(app_manager.RyuApp):
         if self.cluster is not None:
             member = self.cluster
             work += [member.keep_lease, member.keep_record, member.watch, member.act]
-        if self.relays is not None:
-            work.append(self.relays.watch)
         if self.port_stats.interval:
             work.append(self.port_stats.rounds)
         if self.rule_checker.interval:
             work.append(self.rule_checker.rounds)
         if self.bfd.addresses:
             work += [self.bfd.watch, self.setup.watch]
-        self._workers.start(self._serve, listener)
         for each in work:
             self._workers.start(each)
         LOG.info(
@@ -202,7 +222,7 @@ class SopaController(app_manager.RyuApp):
             self.tree.title,
             self.tree.switch_count,
             self.tree.host_count,
-            "https" if self._tls else "http",
+            self._scheme,
             bracketed(host) or "0.0.0.0",
             port,
         )
@@ -210,14 +230,12 @@ class SopaController(app_manager.RyuApp):
 
     def stop(self) -> None:
         """Stop serving; switches and agents keep what they have."""
+        self.front.end()
         self._workers.stop()
         if self.cluster is not None:
             self.cluster.leave()
         self._state_dir.close()
         super().stop()
-
-    def _serve(self, listener: Any) -> None:
-        http_server.serve(listener, self.rest)
 
     def _clock(self) -> None:
         """Run until killed: wake when the core has something to do."""
@@ -322,7 +340,7 @@ class SopaController(app_manager.RyuApp):
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.tell_agents:
-            self.core.sent_to_agents(self.channel.broadcast() + self._relayed[1])
+            self.front.broadcast()
             self.arbiter_channel.broadcast()
         for session in effects.due:
             self._writer.wake(session)
@@ -330,12 +348,12 @@ class SopaController(app_manager.RyuApp):
             assert isinstance(connection, Connection)
             connection.close()
         look = bool(effects.admitted or (effects.begun and not self.switches.leads))  # a standby gives them no rules
-        if self.core.is_deposed is not self.notifier.is_deposed:
+        if self.core.is_deposed is not self.arbiter.is_deposed:
             look |= not self.core.is_deposed  # what another controller has begun there is completed
             leader = None if self.cluster is None else self.cluster.whereabouts()
-            self.channel.depose(self.core.is_deposed, leader)
             self.arbiter_channel.depose(self.core.is_deposed, leader)
-            if self.relays is not None and self.core.is_deposed:
+            self.agents.mcs_hosts.begin()
+            if self.core.is_deposed:
                 self.relays.send_away()
         for change in effects.in_force:
             self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
@@ -348,6 +366,7 @@ class SopaController(app_manager.RyuApp):
             if effects.outranked:
                 self.cluster.outranked(effects.outranked)
             self.cluster.look()
+        self.front.look()
         if self.core.next_tick < self._wakes_at:
             self._wake.set()
 
@@ -383,13 +402,17 @@ class SopaController(app_manager.RyuApp):
 
     def assign(self, host: Host, number: int, text: str) -> None:
         """Give an agent its streams."""
-        if self.relays is None or not self.relays.assign(host, number, text):
-            self.channel.assign(host, number, text)
+        relay = self.desk.assign(host, number, text)
+        if relay is None:
+            self.agents.probe_lists.assign(host, number, text)
+        else:
+            self._wake_front(relay)
 
     def forged(self, host: Host, count: int) -> None:
         """Count forged records of an agent."""
-        if self.relays is None or not self.relays.forged(host, count):
-            self.channel.forged(host, count)
+        relay = self.desk.forged(host, count)
+        if relay is not None:
+            self._wake_front(relay)
 
     def drain(self, name: str) -> None:
         """Drain a link that loses packets."""
@@ -404,11 +427,13 @@ class SopaController(app_manager.RyuApp):
 
     def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:
         """Have a host's agent trace paths, or a flow."""
-        return self.channel.begin_trace(ends, asked, self.state.version)
+        trace, hands = self.agents.begin_trace(ends, asked, self.state.version, clock.now())
+        self._hand(hands)
+        return trace
 
     def cancel_trace(self, trace: Trace) -> None:
         """End a trace."""
-        self.channel.cancel_trace(trace)
+        self._hand(self.agents.cancel_trace(trace, clock.now()))
 
     def wiring_report(self) -> dict[str, Any]:
         """Return what link discovery found."""
@@ -445,6 +470,56 @@ class SopaController(app_manager.RyuApp):
     def _view(self) -> View | None:
         return self.state.view if self.state.is_known else None
 
+    # -- sopa_ryu.front.controller_side.FrontHands ---------------------------------------------------------------------------
+
+    def answer(self, request: Request) -> Response:
+        """Answer a request that the front passes on."""
+        return self.rest.respond(request)
+
+    def standing(self) -> wire.Standing:
+        """Return whether agents are taken, and where else they are."""
+        if self.cluster is None:
+            return wire.Standing(self.core.is_deposed, None, True, None)
+        leads = self.cluster.is_leader
+        leader = self.cluster.whereabouts() if self.core.is_deposed else None
+        return wire.Standing(self.core.is_deposed, leader, leads, None if leads else self.cluster.leader_url())
+
+    def sent(self, version: int, agents: int) -> None:
+        """Note that a version was sent to so many agents."""
+        self.core.sent_to_agents(version, agents + self._relayed[1])
+
+    def completed(self, version: int) -> None:
+        """Note that all agents of the front have acknowledged a version."""
+        self._acknowledged(version)
+
+    def watched(self, watched: bool) -> None:
+        """Make the page's messages while a page is open."""
+        self.live.watched(watched)
+
+    # -- fronts ---------------------------------------------------------------------------------------------------------
+
+    def _tend(self) -> None:
+        """End traces that nobody reads, and tell relays of the hosts that run MCS as that changes, until killed."""
+        while True:
+            self._hand(self.agents.tick(clock.now()))
+            for relay in self.desk.bring():
+                self._wake_front(relay)
+            self.front.look()
+            hub.sleep(TEND_SECONDS)
+
+    def _hand(self, hands: Iterable[Hand]) -> None:
+        for front, host, text in hands:
+            self._wake_front(self.desk.ask(front, host, text))
+
+    def _wake_front(self, relay: Relayed) -> None:
+        if relay.connection is self.front:
+            self.front.wake(relay)
+        else:
+            self.relays.wake(relay)
+
+    def _traced(self, host: Host, text: str) -> None:
+        self.agents.traced(host, text, clock.now())
+
     def _relays(self, acknowledged: int | None, agents: int) -> None:
         """Take what the agents of relays have acknowledged."""
         self._relayed = acknowledged, agents
@@ -455,6 +530,6 @@ class SopaController(app_manager.RyuApp):
         self._acknowledged_here = version
         relayed = self._relayed[0]
         if relayed is not None:
-            version = relayed if not self.notifier.sessions else min(version, relayed)
+            version = relayed if not self.agents.sessions else min(version, relayed)
         for change in self.core.acknowledged(version, self._now()):
             self.metrics.acknowledged.observe((change.acknowledged_ms or 0.0) / 1000)

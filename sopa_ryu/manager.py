@@ -213,6 +213,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
 
     from sopa_ryu import options
     from sopa_ryu.fabric.state_directory import StateError
+    from sopa_ryu.front.start import prepare
     from sopa_ryu.rest.access import CertificateError, TokenError
 
     class Manager(AppManager):
@@ -225,6 +226,8 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
                     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
             options.warn_of_unknown(CONF)
             names = [name for part in app_lists for name in part.split(",")]
+            if "sopa_ryu.app" in names:
+                prepare()
             try:
                 super().load_apps(app_lists)
             except ModuleNotFoundError as error:

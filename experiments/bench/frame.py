@@ -152,23 +152,38 @@ def allowed(ratio: float, empty_ns: float = 0) -> int:
     return round(ratio * max(empty_ns, REFERENCE_EMPTY_NS))
 
 
+def children(process: int) -> list[int]:
+    """Return the processes that a process has started (proc(5)): of a controller its front, and the estimator."""
+    return [int(child) for task in Path(f"/proc/{process}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
+def bind(process: int, processor: int) -> None:
+    """Let a process and its children run on one processor."""
+    for each in (process, *children(process)):
+        os.sched_setaffinity(each, {processor})
+
+
 def processor_seconds(process: int) -> float:
-    """Return the processor time that a process has used, in user and kernel mode (proc(5))."""
+    """Return the processor time that a process and its children have used, in user and kernel mode (proc(5))."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") + sum(map(processor_seconds, children(process)))
 
 
 def cores(process: int, seconds: float, digits: int = 3) -> float:
-    """Return the processors that a process uses in the next seconds: 1 for all of one."""
+    """Return the processors that a process and its children use in the next seconds: 1 for all of one."""
     before = processor_seconds(process)
     time.sleep(seconds)
     return round((processor_seconds(process) - before) / seconds, digits)
 
 
 def peak_mib(process: int | str = "self") -> float:
-    """Return the peak memory of a process in MiB (VmHWM of proc(5)). getrusage() would include the parent before exec."""
+    """Return the peak memory of a process in MiB (VmHWM of proc(5)), with those of its children if it is another process.
+
+    getrusage() would include the parent before exec.
+    """
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return round(next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 1)
+    own = next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+    return round(own + (0.0 if isinstance(process, str) else sum(map(peak_mib, children(process)))), 1)
 
 
 def link_seconds(controller: ControllerProcess, set_link: Callable[[bool], object], rounds: int = 3) -> float:

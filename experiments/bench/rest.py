@@ -15,7 +15,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 from experiments.bench.crowd import Crowd
-from experiments.bench.frame import Results, median_and_worst, times
+from experiments.bench.frame import Results, bind, median_and_worst, times
 from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.threads import Threads
 from sopa_ryu.runtime.process import allow_files
@@ -65,7 +65,7 @@ def _paths(directory: Path) -> Results:
         if len(ours) > 1:
             stack.callback(os.sched_setaffinity, 0, ours)
             one = min(ours)
-            os.sched_setaffinity(controller.pid, {one})
+            bind(controller.pid, one)
             os.sched_setaffinity(0, ours - {one})
         stack.enter_context(Crowd.at(controller, port, tree)).wait_connected()
         taken = _latencies(tree, port)

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from experiments.bench.frame import Results, cores, in_lab, link_seconds, peak_mib, processor_seconds, say, times
+from experiments.bench.frame import Results, bind, cores, in_lab, link_seconds, peak_mib, processor_seconds, say, times
 from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.threads import Threads
@@ -57,7 +57,7 @@ def _false_fabric(k: int, directory: Path) -> Results:
     tree = FatTree(k)
     processors = sorted(os.sched_getaffinity(0))
     with ControllerProcess(k, directory / "log", openflow, rest) as controller:
-        os.sched_setaffinity(controller.pid, {processors[0]})
+        bind(controller.pid, processors[0])
         command = [sys.executable, "-m", "experiments.emulation.false_switches", f"--k={k}", f"--port={openflow}"]
         command.append(f"--seconds={CONNECT_SECONDS}")
         began, worked = time.monotonic(), processor_seconds(controller.pid)

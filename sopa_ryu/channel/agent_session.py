@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 from sopa_ryu.channel.mcs import HostList, Variant
@@ -111,30 +110,6 @@ class AgentSession:
     def behind_since(self) -> float | None:
         """Return when the oldest version was sent that is not acknowledged; None if there is none."""
         return min(self._sent_at.values(), default=None)
-
-    def row(self, address: IPv4Address, version: int, now: float) -> dict[str, Any]:
-        """Return what it has in force, and how far behind a version it is, as in ``GET /agents``.
-
-        Args:
-            address: Its host's.
-            version: The fabric's.
-            now: Monotonic seconds.
-        """
-        behind = self.behind_since()
-        return {
-            "host": self.name,
-            "address": str(address),
-            "peer": self.peer,
-            "carrier": self.carrier,
-            "policy": self.policy,
-            "version": self.acknowledged,
-            "lag": version - self.acknowledged,
-            "lag_seconds": round(now - behind, 3) if behind is not None else 0.0,
-            "acknowledged_ms": self.acknowledged_ms,
-            "last_contact_seconds": round(now - self.heard, 3),
-            "refused": self.refused,
-            "refuses": self.refuses,
-        }
 
 
 class Silent(NamedTuple):

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.claims import ClaimError
-from sopa_ryu.channel.relayed import Relayed
-from topologies import Host
 
 
 class Wake(NamedTuple):
@@ -41,15 +39,7 @@ class Completed(NamedTuple):
     version: int
 
 
-class Hand(NamedTuple):
-    """Have a relay hand a message to the agent of a host."""
-
-    relay: Relayed
-    host: Host
-    text: str
-
-
-Effect = Wake | Cut | Accept | Reject | Completed | Hand
+Effect = Wake | Cut | Accept | Reject | Completed
 
 
 class Effects:

@@ -1,35 +1,35 @@
-"""Traces at a relay: what the leader asks its agents, and what they answer, which is handed on to the leader. Pure."""
+"""Traces at a front: what the controller asks its agents, and what they answer, which is handed on. Pure."""
 
 from __future__ import annotations
 
 from sopa_ryu.channel.messages import TraceAnswer, TraceRequest, encode, from_controller, trace_answers
-from sopa_ryu.channel.trace_desk import Trace, TraceDesk
 from topologies import Host
 
 MAX_WAITING = 1024
-"""Answers that wait for the leader; those of an agent that answers more than it was asked for are dropped there, too."""
+"""Answers that wait for the controller; those of an agent that answers more than it was asked for are dropped there, too."""
 
 
-class HandedTraces(TraceDesk):
-    """In the place of a controller's desk: traces that another process has begun."""
+class HandedTraces:
+    """Traces that the controller has begun."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._texts: dict[Host, list[str]] = {}
         self._asked: dict[Host, int] = {}
+        self._running: set[Host] = set()
         self._answers: list[tuple[Host, str]] = []
 
-    # -- the leader -----------------------------------------------------------------------------------------------------
+    # -- the controller -------------------------------------------------------------------------------------------------
 
     def ask(self, host: Host, text: str) -> None:
-        """Have a host's agent be sent what the leader asks; raises `ProtocolError` if it is no request."""
+        """Have a host's agent be sent what the controller asks; raises `ProtocolError` if it is no request."""
         request = from_controller(text)
         if not isinstance(request, TraceRequest):
             return
         if request.cancel:
-            self._asked.pop(host, None)
+            self._running.discard(host)
         else:
             self._asked[host] = request.number
+            self._running.add(host)
         self._texts.setdefault(host, []).append(text)
 
     def take(self) -> list[tuple[Host, str]]:
@@ -37,7 +37,7 @@ class HandedTraces(TraceDesk):
         answers, self._answers = self._answers, []
         return answers
 
-    # -- sopa_ryu.channel.trace_desk.TraceDesk --------------------------------------------------------------------------
+    # -- the agents -----------------------------------------------------------------------------------------------------
 
     def due(self, host: Host) -> str | None:
         """Return the next message to a host's agent."""
@@ -46,25 +46,22 @@ class HandedTraces(TraceDesk):
             self._texts[host] = waiting[1:]
         return waiting[0] if waiting else None
 
-    def answered(self, host: Host, answer: TraceAnswer, now: float) -> None:
+    def answered(self, host: Host, answer: TraceAnswer) -> None:
         """Take what a host's agent answers; `ValueError` if it was not asked."""
         if self._asked.get(host) != answer.number:
             raise ValueError(f"it answers trace {answer.number}, which it was not asked for, or not any more")
         if answer.done:
-            del self._asked[host]
+            self._running.discard(host)
         self._hand(host, answer)
 
-    def left(self, host: Host, now: float) -> None:
-        """Note that the session of a host's agent has ended: the leader is told."""
+    def left(self, host: Host) -> None:
+        """Note that the session of a host's agent has ended: the controller is told."""
         self._texts.pop(host, None)
         number = self._asked.pop(host, None)
-        if number is not None:
+        if number is not None and host in self._running:
+            self._running.discard(host)
             problem = "the agent has left its relay, or its channel is lost"
             self._hand(host, *trace_answers(number, (), True, problem))
-
-    def tick(self, now: float) -> list[Trace]:
-        """Return nothing: the leader ends traces."""
-        return []
 
     def _hand(self, host: Host, answer: TraceAnswer) -> None:
         if len(self._answers) < MAX_WAITING:

@@ -23,8 +23,6 @@ from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.messages import Ack, FromAgent, ProtocolError, Report, Resync, TraceAnswer
 from sopa_ryu.channel.probe_lists import ProbeLists
-from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
-from sopa_ryu.channel.tracing import Tracing
 from sopa_ryu.fabric.view import VersionTracker, View
 from topologies import Clos, Host
 
@@ -62,13 +60,12 @@ class Notifier:
     Args:
         view: Return what agents have to know now; None while it is not known what has failed.
         carrier: The carrier of the fabric; an agent that writes the label elsewhere is a warning in the log.
-        relays: Whether this is a relay's: the leader then has the traces, and the hosts of other relays that run MCS.
+        relays: Whether the leader has the hosts of other relays that run MCS.
 
     Attributes:
         sessions: The connected agents.
         refused: ``claims`` and ``messages`` that were rejected.
-        traces: What agents are asked to trace; at a relay, by the leader.
-        tracing: The way between traces and agents.
+        traces: What the controller has agents trace, and what they answer.
         is_deposed: Whether another controller is the switches' master, or leads the cluster: agents are sent away to find it.
         deposed_text: The error that claimants get meanwhile.
         probe_lists: Who probes what, and what is reported.
@@ -89,11 +86,10 @@ class Notifier:
         self._claims = Claims()
         self._keepalive = Keepalive()
         self.mcs_hosts: McsHosts = HandedMcsHosts(tree) if relays else McsHosts()
-        self.traces: TraceDesk = HandedTraces() if relays else TraceDesk()
+        self.traces = HandedTraces()
         self.probe_lists = ProbeLists()
         self._places: dict[Host, int] = {}
         self._effects = Effects()
-        self.tracing = Tracing(tree, self.traces, self.sessions, self.probe_lists, self._effects)
         self._tracker = VersionTracker(lambda version: self._effects.add(Completed(version)))
 
     @property
@@ -244,7 +240,10 @@ class Notifier:
             case Report():
                 self.probe_lists.take(session, message, self._place(session.host), now)
             case TraceAnswer():
-                self.tracing.answered(session.host, message, now)
+                try:
+                    self.traces.answered(session.host, message)
+                except ValueError as error:
+                    raise ProtocolError(str(error)) from error
 
     def _follow(self, session: AgentSession, ack: Ack, view: View, now: float) -> None:
         session.refuses = ack.refused
@@ -316,7 +315,6 @@ class Notifier:
                 self._close(holder)
         for session in self.mcs_hosts.tick(now, self.sessions.values()):
             self._effects.wake(session)
-        self.tracing.tick(now)
         silent = self._keepalive.look(self.sessions.values(), now)
         for session in silent.dead:
             LOG.warning(self.texts.silent, session.name, CUT_SECONDS)
@@ -325,26 +323,12 @@ class Notifier:
             self._ping(session, now)
         return self._effects.take()
 
-    # -- traces -------------------------------------------------------------------------------------------------------
-
-    def begin_trace(self, ends: tuple[Host, Host], asked: Asked, version: int, now: float) -> tuple[Trace, list[Effect]]:
-        """Have the agent of a host trace paths, or a flow, to another host; raises `TraceError` if it cannot."""
-        trace = self.tracing.begin(ends, asked, version, now)
-        return trace, self._effects.take()
-
-    def cancel_trace(self, trace: Trace, now: float) -> list[Effect]:
-        """End a trace, unless it has ended."""
-        self.tracing.cancel(trace, now)
-        return self._effects.take()
-
     def ask(self, host: Host, text: str) -> list[Effect]:
-        """Ask a host's agent for what the leader wants traced, at a relay; raises `ProtocolError`."""
-        self.tracing.ask(host, text)
+        """Ask a host's agent for what the controller wants traced; raises `ProtocolError`."""
+        self.traces.ask(host, text)
+        if (session := self.sessions.get(host)) is not None:
+            self._effects.wake(session)
         return self._effects.take()
-
-    def has_agent(self, host: Host) -> bool:
-        """Tell whether the agent of a host is connected here, or probes at a relay."""
-        return host in self.sessions or self.tracing.relay_of(host) is not None
 
     def _ping(self, session: AgentSession, now: float) -> None:
         session.pinged, session.ping_due = now, True
@@ -356,7 +340,7 @@ class Notifier:
         """End a session; the claims that waited for its answer are accepted."""
         session.phase = Phase.CLOSED
         self.mcs_hosts.closed(session, left)
-        self.traces.left(session.host, session.heard)
+        self.traces.left(session.host)
         self.probe_lists.closed(session, left)
         self._effects.add(Cut(session))
         del self.sessions[session.host]
@@ -382,7 +366,3 @@ class Notifier:
     def behind(self, version: int) -> int:
         """Return how many connected agents have not acknowledged a version."""
         return sum(session.acknowledged != version for session in self.sessions.values())
-
-    def tell(self, session: AgentSession, version: int, now: float) -> dict[str, Any]:
-        """Return what a connected agent has in force, and how far behind a version it is, as in ``GET /agents``."""
-        return session.row(self.tree.ip(session.host), version, now)

@@ -47,6 +47,12 @@ class RelayDesk:
 
     # -- the relays -----------------------------------------------------------------------------------------------------
 
+    def own(self, connection: object) -> Relayed:
+        """Begin the channel of the controller's own front, which is trusted with every host; it has no name."""
+        front = self.relays[""] = Relayed("", "", connection)
+        front.places, front.traces = frozenset(range(len(self._hosts))), True
+        return front
+
     def entered(self, name: str, peer: str, connection: object) -> tuple[Relayed, Relayed | None]:
         """Begin a relay's channel; return it, and the former one of the same name, which is to be closed."""
         former = self.relays.get(name)
@@ -58,8 +64,10 @@ class RelayDesk:
         """End a relay's channel: its agents' programs go on answering probes."""
         self._lists.relays(relay, set())
         self._mcs.lose_all(relay)
-        if self.relays.get(relay.name) is relay:
-            del self.relays[relay.name]
+        if self.relays.get(relay.name) is not relay:
+            return
+        del self.relays[relay.name]
+        if relay.name:
             LOG.info("relay %s disconnected: its agents go on with the streams that they have", relay.name)
 
     def received(self, relay: Relayed, message: str | bytes) -> bool:
@@ -80,7 +88,8 @@ class RelayDesk:
             return False
         if said.mcs and relay.mcs is None:
             relay.mcs = Feed()
-        relay.places, relay.traces = frozenset(said.hosts), said.traces
+        if relay.name:
+            relay.places, relay.traces = frozenset(said.hosts), said.traces
         again = self._lists.relays(relay, {self._hosts[place] for place in said.hosts})
         for host in again:
             relay.give(Given(self._places[host], *self._lists.list_of(host)))

@@ -11,12 +11,10 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 from ipaddress import IPv4Address
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from flowrules.label import hop_bytes
-from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.messages import BACK, FlowLabels, FlowOf, Stream, TraceAnswer, TraceRequest, encode
-from sopa_ryu.channel.relayed import Relayed
 from topologies import Host
 
 MAX_RUNNING = 32
@@ -45,6 +43,14 @@ class UnableError(TraceError):
 
 class BusyError(TraceError):
     """There are as many traces as there may be."""
+
+
+class CanTrace(Protocol):
+    """Who is asked for traces."""
+
+    @property
+    def traces(self) -> bool:
+        """Whether that is possible: an agent without probes, and a relay of an earlier release, cannot."""
 
 
 class Asked(NamedTuple):
@@ -124,18 +130,12 @@ class TraceDesk:
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def begin(
-        self,
-        tracer: AgentSession | Relayed | None,
-        ends: tuple[Host, Host],
-        address: IPv4Address,
-        asked: Asked,
-        version: int,
-        now: float,
+        self, tracer: CanTrace | None, ends: tuple[Host, Host], address: IPv4Address, asked: Asked, version: int, now: float
     ) -> Trace:
         """Begin a trace by a host's agent, for which something is `due` then.
 
         Args:
-            tracer: The source's session, or the relay that has it; None if it has none.
+            tracer: The source's agent, or the relay that has it; None if it has none.
             ends: Source and destination.
             address: The destination's.
             version: Of the fabric.

@@ -155,12 +155,12 @@ class Coordinator:
         self.state.drain(names, now)
         return self._follow(Effects(visible=True), now)
 
-    def sent_to_agents(self, agents: int) -> None:
-        """The present version, and with it every earlier one that was not sent, has been sent to so many agents."""
+    def sent_to_agents(self, version: int, agents: int) -> None:
+        """A version, and with it every earlier one that was not sent, has been sent to so many agents."""
         for change in self.state.changes:
-            if change.version > self._sent_version:
+            if self._sent_version < change.version <= version:
                 change.agents = agents
-        self._sent_version = self.state.version
+        self._sent_version = max(self._sent_version, version)
 
     def acknowledged(self, version: int, now: float) -> list[Change]:
         """Every connected agent has a version in force; return the changes that are acknowledged by that."""

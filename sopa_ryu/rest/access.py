@@ -57,6 +57,26 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
     return context
 
 
+def switch_tls_context(authorities: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+    """Return the client's TLS context for switches' databases, from the files of OpenFlow over TLS; None without authorities.
+
+    Like Open vSwitch itself, it verifies who signed a switch's certificate but not the name in it.
+
+    Raises:
+        CertificateError: If they cannot be read, or do not belong together.
+    """
+    if authorities is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=authorities)
+        context.check_hostname = False
+        if certificate is not None and key is not None:
+            context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise CertificateError(f"{authorities}, {certificate} and {key} cannot be used for TLS: {error}") from error
+    return context
+
+
 class Origins:
     """The origins whose pages may open the feed.
 

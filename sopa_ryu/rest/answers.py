@@ -2,14 +2,57 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 from webob import Request, Response
 
 from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, PROBLEM, Listing, Operation, Problem, problem_body
+
+TARGET = "sopa.target"
+"""Key of a request's environment: the target as it came."""
+HEADERS = "sopa.headers"
+"""Key of the environment: all headers, with names in lower case."""
+
+
+def request_of(
+    method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes, peer: str, scheme: str, protocol: str
+) -> Request:
+    """Return a request as WebOb has it, from which parameters, ETags and tokens are read.
+
+    Args:
+        target: Path and query as they came, latin-1.
+        headers: With names in lower case.
+    """
+    path, _, query = target.partition("?")
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote_to_bytes(path.encode("latin-1")).decode("latin-1"),
+        "QUERY_STRING": query,
+        "SERVER_PROTOCOL": protocol,
+        "SERVER_NAME": "sopa",
+        "SERVER_PORT": "0",
+        "REMOTE_ADDR": peer,
+        "wsgi.url_scheme": scheme,
+        "wsgi.input": io.BytesIO(body),
+        "webob.is_body_seekable": True,  # or WebOb copies it to a file
+        TARGET: target,
+        HEADERS: list(headers),
+    }
+    if body:
+        environ["CONTENT_LENGTH"] = str(len(body))
+    for name, value in environ[HEADERS]:
+        key = name.upper().replace("-", "_")
+        if key == "CONTENT_TYPE":
+            environ[key] = value
+        elif key != "CONTENT_LENGTH":
+            environ[f"HTTP_{key}"] = f"{environ[f'HTTP_{key}']},{value}" if f"HTTP_{key}" in environ else value
+    return Request(environ)
 
 
 def answer(
@@ -42,7 +85,8 @@ def answer(
         return Response(status=HTTPStatus.NOT_MODIFIED.value, etag=etag)
     response = Response(data, status=operation.status.value, content_type="application/json", charset="UTF-8", etag=etag)
     if operation.status is HTTPStatus.ACCEPTED and "id" in body:
-        response.headers["Location"] = f"{operation.path}/{body['id']}"
+        where = request.host_url if "Host" in request.headers else ""
+        response.headers["Location"] = f"{where}{operation.path}/{body['id']}"
     if isinstance(listing, Listing) and offset + limit < listing.total:
         response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}{others}>; rel="next"'
     return response

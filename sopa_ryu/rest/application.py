@@ -1,4 +1,4 @@
-"""The REST interface (docs/architecture.md, section 7) as a WSGI application: dispatch, parameters, ETags, problem documents.
+"""The REST interface (docs/architecture.md, section 7): dispatch, parameters, ETags, problem documents.
 
 What one client asks for delays others by one answer at most, and costly answers take a tenth of the time: requests of one
 address are answered one after the other, and after an answer that took long everything else that is ready has its turn. An
@@ -11,7 +11,7 @@ import json
 import logging
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
@@ -21,18 +21,14 @@ from eventlet.semaphore import Semaphore
 from routes import Mapper
 from webob import Request, Response
 
-from sopa_ryu.channel.claims import ClaimError
-from sopa_ryu.channel.websocket import HandshakeError
-from sopa_ryu.rest.access import Origins, Tokens
+from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.answers import answer, not_allowed, problem_answer
-from sopa_ryu.rest.http_protocol import MAX_BODY_BYTES, TRUST
 from sopa_ryu.rest.interface import operations
 from sopa_ryu.rest.openapi import document
 from sopa_ryu.rest.operations import MAX_ITEMS, ROOT, Operation, Problem
-from sopa_ryu.rest.reader import ALONE, FabricControl, check_leads, check_takes_channels
+from sopa_ryu.rest.reader import FabricControl, check_leads
 from sopa_ryu.rest.resources import Resources
 from sopa_ryu.rest.traces import TraceResources
-from topologies import Host
 
 LOG = logging.getLogger("sopa.rest")
 
@@ -44,14 +40,9 @@ MAX_PAUSE_SECONDS = 0.25
 COSTLY_AT_ONCE = 4
 MAX_WAITING = 64
 """Requests for costly answers that may wait; others are answered 503."""
-CHANNEL = ROOT + "/agents/{address}"
-ARBITERS = ROOT + "/arbiter"
-RELAYS = ROOT + "/relays/{relay}"
 OPENAPI = "/openapi.json"
 
-StartResponse = Callable[..., Any]
 Page = Callable[[Request], Response]
-Socket = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
 
 
 class _Turn:
@@ -143,91 +134,51 @@ class Fairness:
 
 
 class RestApplication:
-    """The WSGI application.
+    """The requests that the front passes on.
 
     Args:
-        agents: Serves the WebSocket of a host's agent: called with the WSGI environment, ``start_response`` and the host.
         pages: Further resources by path: each is called with a GET or HEAD request and returns the response.
-        sockets: WebSockets without a token, by path: each is called with the WSGI environment and ``start_response``.
-        origins: The pages that may open those.
-        arbiter: Serves the WebSocket of an arbiter: called with the WSGI environment and ``start_response``.
-        relays: Serves the WebSocket of a cluster's relay: called with these and the relay's name.
     """
 
-    def __init__(
-        self,
-        fabric: FabricControl,
-        tokens: Tokens,
-        agents: Callable[[dict[str, Any], StartResponse, Host], Iterable[bytes]],
-        pages: Mapping[str, Page] | None = None,
-        sockets: Mapping[str, Socket] | None = None,
-        origins: Origins | None = None,
-        arbiter: Socket | None = None,
-        relays: Callable[[dict[str, Any], StartResponse, str], Iterable[bytes]] | None = None,
-    ) -> None:
-        self._origins = origins or Origins()
+    def __init__(self, fabric: FabricControl, tokens: Tokens, pages: Mapping[str, Page] | None = None) -> None:
         self._fairness = Fairness()
-        self._agents = agents
-        self._arbiter = arbiter
-        self._relays = relays
         self._fabric = fabric
         self._state = fabric.state
         self._tokens = tokens
         self._resources = Resources(fabric)
         self.operations = operations(self._resources, TraceResources(fabric, self._resources))
         self.pages: dict[str, Page] = {OPENAPI: self._openapi, **(pages or {})}
-        self.sockets: dict[str, Socket] = dict(sockets or {})
         self._methods: dict[str, dict[str, Operation]] = {}
         for operation in self.operations:
             self._methods.setdefault(operation.path, {})[operation.method] = operation
         self._document = json.dumps(document(self.operations)).encode()
         self._map = Mapper()
         self._map.minimization = False
-        for path in (*self._methods, CHANNEL, RELAYS):
+        for path in self._methods:
             self._map.connect(None, path, path=path)
 
-    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request (PEP 3333)."""
-        request = Request(environ)
+    def respond(self, request: Request) -> Response:
+        """Answer one request."""
         try:
             try:
-                answered = self._answer(request, start_response)
+                return self._answer(request)
             except UnicodeDecodeError as error:
                 raise Problem(HTTPStatus.BAD_REQUEST, "the URL is not UTF-8") from error
         except Problem as problem:
-            answered = problem_answer(problem)
-        except HandshakeError as error:
-            headers = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-            answered = problem_answer(Problem(HTTPStatus(error.status), str(error), headers))
+            return problem_answer(problem)
         except Exception:
-            LOG.exception("%s %s failed", request.method, environ.get("PATH_INFO"))
-            answered = problem_answer(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "see the controller's log for the error"))
-        if not isinstance(answered, Response):
-            return answered
-        body: Iterable[bytes] = answered(environ, start_response)
-        return body
+            LOG.exception("%s %s failed", request.method, request.environ.get("PATH_INFO"))
+            return problem_answer(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "see the controller's log for the error"))
 
-    def _answer(self, request: Request, start_response: StartResponse) -> Response | Iterable[bytes]:
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            raise Problem(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have at most {MAX_BODY_BYTES} bytes", {"Connection": "close"}
-            )
+    def _answer(self, request: Request) -> Response:
         path = request.path_info
         if path in self.pages:
             if request.method not in ("GET", "HEAD"):
                 raise not_allowed(request, ["GET"])
             return self.pages[path](request)
-        if path == ARBITERS and self._arbiter is not None:
-            return self._arbiters_channel(request, self._arbiter, start_response)
-        if path in self.sockets:
-            return self._socket(request, self.sockets[path], start_response)
         route = self._map.match(path)
         if route is None:
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no resource {path}; {OPENAPI} lists all")
-        if route["path"] == CHANNEL:
-            return self._channel(request, route["address"], start_response)
-        if route["path"] == RELAYS:
-            return self._relays_channel(request, route["relay"], start_response)
         methods = self._methods[route["path"]]
         operation = methods.get("GET" if request.method == "HEAD" else request.method)
         if operation is None:
@@ -273,55 +224,3 @@ class RestApplication:
         if etag in request.if_none_match:
             return Response(status=HTTPStatus.NOT_MODIFIED.value, etag=etag)
         return Response(self._document, content_type="application/json", charset="UTF-8", etag=etag)
-
-    def _socket(self, request: Request, socket: Socket, start_response: StartResponse) -> Iterable[bytes]:
-        if request.method != "GET":
-            raise not_allowed(request, ["GET"])
-        _check_upgrade(request, "a WebSocket")
-        headers = request.headers
-        objection = self._origins.objection(request.scheme, headers.get("Host"), headers.get("Origin"))
-        if objection is not None:
-            raise Problem(HTTPStatus.FORBIDDEN, objection)
-        return socket(request.environ, start_response)
-
-    def _channel(self, request: Request, address: str, start_response: StartResponse) -> Iterable[bytes]:
-        if request.method != "GET":
-            raise not_allowed(request, ["GET"])
-        host = self._resources.host("address", address)
-        _check_upgrade(request, "the agents' push channel")
-        self._tokens.check_agent(request, self._resources.tree.ip(host))
-        check_takes_channels(self._fabric.cluster)
-        return _claimed(request, lambda: self._agents(request.environ, start_response, host))
-
-    def _relays_channel(self, request: Request, name: str, start_response: StartResponse) -> Iterable[bytes]:
-        if request.method != "GET":
-            raise not_allowed(request, ["GET"])
-        if self._relays is None:
-            raise Problem(HTTPStatus.NOT_FOUND, ALONE)
-        _check_upgrade(request, "the relays' channel")
-        self._tokens.check_relay(request)
-        check_takes_channels(self._fabric.cluster)
-        serve = self._relays
-        return _claimed(request, lambda: serve(request.environ, start_response, name))
-
-    def _arbiters_channel(self, request: Request, serve: Socket, start_response: StartResponse) -> Iterable[bytes]:
-        if request.method != "GET":
-            raise not_allowed(request, ["GET"])
-        _check_upgrade(request, "the arbiter's channel")
-        self._tokens.check_arbiter(request)
-        check_takes_channels(self._fabric.cluster)
-        return _claimed(request, lambda: serve(request.environ, start_response))
-
-
-def _claimed(request: Request, serve: Callable[[], Iterable[bytes]]) -> Iterable[bytes]:
-    """Serve a channel whose token was checked, or answer 409 if its claim is rejected."""
-    request.environ.get(TRUST, lambda: None)()
-    try:
-        return serve()
-    except ClaimError as error:
-        raise Problem(HTTPStatus.CONFLICT, str(error)) from error
-
-
-def _check_upgrade(request: Request, what: str) -> None:
-    if request.headers.get("Upgrade", "").lower() != "websocket":
-        raise Problem(HTTPStatus.UPGRADE_REQUIRED, f"this is {what}: use WebSocket", {"Upgrade": "websocket"})

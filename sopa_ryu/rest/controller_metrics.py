@@ -13,9 +13,8 @@ from prometheus_client.metrics_core import Metric
 from ryu.lib import hub
 from webob import Request, Response
 
-from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
-from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.connected import ConnectedAgent, ConnectedAgents
 from sopa_ryu.fabric.rule_changes import Sent
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
@@ -78,7 +77,7 @@ class ControllerMetrics:
         self,
         state: FabricState,
         fleet: SwitchManager,
-        notifier: Notifier,
+        agents: ConnectedAgents,
         meter: PortStatsPoller,
         carrier: str,
         unreachable: Unreachable | None = None,
@@ -88,7 +87,7 @@ class ControllerMetrics:
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a restart shows in process_start_time_seconds
         self.registry = CollectorRegistry()
-        self.state, self.fleet, self.notifier, self.meter = state, fleet, notifier, meter
+        self.state, self.fleet, self.agents, self.meter = state, fleet, agents, meter
         self.tree = state.tree
         self.carrier = carrier
         self._arbiter = arbiter
@@ -165,9 +164,9 @@ class ControllerMetrics:
         """Return what was sent to a switch since the controller began."""
         return self.fleet.sent.get(switch) or Sent()
 
-    def behind(self) -> list[AgentSession]:
-        """Return the sessions of agents that have not acknowledged the current version."""
-        return [session for session in self.notifier.sessions.values() if session.acknowledged != self.state.version]
+    def behind(self) -> list[ConnectedAgent]:
+        """Return the agents that have not acknowledged the current version."""
+        return self.agents.behind(self.state.version)
 
     def _ports(self, openmetrics: bool) -> Iterator[str]:
         """Yield the families that have a line for each port: 17,280 lines each at k=24.
@@ -241,7 +240,7 @@ def _lag_versions(metrics: ControllerMetrics) -> int:
 
 def _lag_seconds(metrics: ControllerMetrics) -> float:
     now = clock.now()
-    since = min((at for session in metrics.behind() if (at := session.behind_since()) is not None), default=now)
+    since = min((at for session in metrics.behind() if (at := session.behind_since) is not None), default=now)
     return max(0.0, now - since)
 
 
@@ -300,14 +299,14 @@ _SWITCHES: list[Row[ControllerMetrics]] = [
         "What was rejected before it was a request or a switch, by listener and reason or HTTP status.", _turned_away,
         ("listener", "reason")),
     Row("sopa_hosts", GAUGE, "Hosts of the plan.", lambda m: m.tree.host_count),
-    Row("sopa_agents_connected", GAUGE, "Connected agents.", lambda m: len(m.notifier.sessions)),
+    Row("sopa_agents_connected", GAUGE, "Connected agents.", lambda m: len(m.agents.sessions)),
     Row("sopa_agents_behind", GAUGE, "Connected agents that have not acknowledged the current version.", lambda m: len(m.behind())),
     Row("sopa_agents_lag_versions", GAUGE, "Largest number of versions by which an agent is behind.", _lag_versions),
     Row("sopa_agents_lag_seconds", GAUGE, "Longest time for which a version sent to an agent is unacknowledged.", _lag_seconds),
     Row("sopa_agent_claims_refused", COUNTER, "Rejected connections: of another host, or of a second agent.",
-        lambda m: m.notifier.refused["claims"]),
+        lambda m: m.agents.refused["claims"]),
     Row("sopa_agent_messages_refused", COUNTER, "Rejected messages of agents: not of the protocol.",
-        lambda m: m.notifier.refused["messages"]),
+        lambda m: m.agents.refused["messages"]),
 ]  # fmt: skip
 _ARBITER: list[Row[ArbiterNotifier]] = [
     Row("sopa_arbiter_connected", GAUGE, "Whether an arbiter is connected (0 or 1).", lambda a: ARBITER in a.sessions),

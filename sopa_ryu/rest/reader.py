@@ -69,13 +69,14 @@ def check_leads(cluster: ClusterControl | None, request_path: str) -> None:
     raise Problem(HTTPStatus.TEMPORARY_REDIRECT, detail, {"Location": url.rstrip("/") + request_path})
 
 
-def check_takes_channels(cluster: ClusterControl | None) -> None:
-    """Raise `Problem` (409) if this member stands by: agents and the arbiter need the leader, or a relay."""
-    if cluster is None or cluster.is_leader:
-        return
-    url = cluster.leader_url()
+def standing_by(url: str | None) -> Problem:
+    """Return the problem (409) of a channel that this member does not take: agents and the arbiter need the leader, or a relay.
+
+    Args:
+        url: Of the leader; None while nobody leads.
+    """
     where = f"the leader is at {url}" if url is not None else "no member leads the cluster now"
-    raise Problem(HTTPStatus.CONFLICT, f"this controller stands by: {where}", {LEADER_HEADER: url or ""})
+    return Problem(HTTPStatus.CONFLICT, f"this controller stands by: {where}", {LEADER_HEADER: url or ""})
 
 
 def undecided(text: str) -> Problem:
@@ -85,7 +86,7 @@ def undecided(text: str) -> Problem:
 
 if TYPE_CHECKING:
     from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
-    from sopa_ryu.channel.notifier import Notifier
+    from sopa_ryu.channel.connected import ConnectedAgents
     from sopa_ryu.channel.trace_desk import Asked, Trace
     from sopa_ryu.health.monitor import Monitor
     from sopa_ryu.rest.reader import ClusterControl
@@ -96,7 +97,7 @@ class FabricReader(Protocol):
 
     Attributes:
         state: Connections, failures, drains and versions.
-        notifier: The agents' channel and its sessions.
+        agents: The connected agents.
         arbiter: The arbiter's.
         carrier: The place of the label.
         no_label: The hosts that may not choose paths.
@@ -104,7 +105,7 @@ class FabricReader(Protocol):
     """
 
     state: FabricState
-    notifier: Notifier
+    agents: ConnectedAgents
     arbiter: ArbiterNotifier
     carrier: Carrier
     no_label: Collection[Host]

@@ -157,7 +157,7 @@ class Resources:
                 "mac": self.tree.mac(host),
                 "switch": self.tree.name(edge),
                 "port": self.tree.port(edge, host),
-                "agent": self._fabric.notifier.has_agent(host),
+                "agent": self._fabric.agents.has_agent(host),
                 **({"gateway": True} if host in self.tree.gateways else {}),
             }
 
@@ -180,16 +180,16 @@ class Resources:
 
     def agents(self) -> Listing:
         """List the connected agents, with their versions and lag; in a cluster, the relays with the number of theirs."""
-        notifier, version, cluster = self._fabric.notifier, self.state.version, self._fabric.cluster
+        agents, version, cluster = self._fabric.agents, self.state.version, self._fabric.cluster
         body = {
             "version": version,
             "epoch": self.state.epoch,
-            "behind": notifier.behind(version),
-            "refused": dict(notifier.refused),
+            "behind": len(agents.behind(version)),
+            "refused": dict(agents.refused),
             **({} if cluster is None else {"relays": cluster.report()["relays"]}),
         }
-        now, sessions = clock.now(), [session for _, session in sorted(notifier.sessions.items())]
-        return Listing(body, "agents", len(sessions), sessions, lambda session: notifier.tell(session, version, now))
+        now, hosts = clock.now(), sorted(agents.sessions)
+        return Listing(body, "agents", len(hosts), hosts, lambda host: agents.tell(host, version, now))
 
     def health(self, suspects: int = 0) -> Listing:
         """List the links between switches with what probes say of them: loss, delay, and whether they are suspect."""

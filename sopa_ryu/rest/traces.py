@@ -126,7 +126,7 @@ class TraceResources:
 
     def __init__(self, fabric: FabricControl, resources: Resources) -> None:
         self._fabric, self._resources = fabric, resources
-        self._desk = fabric.notifier.traces
+        self._desk = fabric.agents.traces
         self._last: tuple[Any, dict[str, Any]] = None, {}
 
     def begin(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class TraceResources:
 
     def _begin(self, ends: tuple[Any, Any], asked: Asked) -> Trace:
         flow = asked.flow
-        if flow is not None and is_hashed(ends[0], self._fabric.no_label, self._fabric.notifier.has_agent(ends[0])):
+        if flow is not None and is_hashed(ends[0], self._fabric.no_label, self._fabric.agents.has_agent(ends[0])):
             return self._desk.answered_here(ends, flow, self._fabric.state.version, clock.now())
         try:
             return self._fabric.begin_trace(ends, asked)

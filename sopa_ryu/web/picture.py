@@ -154,21 +154,20 @@ class Picture:
         return {"suspects": suspects[:MAX_LISTED], "suspects_total": len(suspects), "links": links}
 
     def _agents(self, now: float) -> dict[str, Any]:
-        notifier, version = self._fabric.notifier, self._state.version
-        behind = [session for session in notifier.sessions.values() if session.acknowledged != version]
-        since = [(at, session) for session in behind if (at := session.behind_since()) is not None]
-        since.sort(key=lambda each: each[0])
-        late = [session for at, session in since if now - at > LAG_SECONDS]
+        connected, version = self._fabric.agents, self._state.version
+        behind = [host for host, agent in connected.sessions.items() if agent.acknowledged != version]
+        since = sorted((at, host) for host in behind if (at := connected.sessions[host].behind_since) is not None)
+        late = [host for at, host in since if now - at > LAG_SECONDS]
         agents: dict[str, Any] = {
-            "connected": len(notifier.sessions),
+            "connected": len(connected.sessions),
             "behind": len(behind),
-            "lagging": [notifier.tell(session, version, now) for session in late[:MAX_LISTED]],
+            "lagging": [connected.tell(host, version, now) for host in late[:MAX_LISTED]],
             "lagging_total": len(late),
         }
         if self._fabric.cluster is not None:
             agents["relayed"] = sum(relay["agents"] for relay in self._fabric.cluster.report()["relays"])
         if self.drawn:
-            agents["hosts"] = "".join("1" if notifier.has_agent(host) else "0" for host in self._tree.hosts())
+            agents["hosts"] = "".join("1" if connected.has_agent(host) else "0" for host in self._tree.hosts())
         return agents
 
     # -- traffic ------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The controller's side of the agents' channel in a process of its own, without switches: real notifier, real WebSockets."""
+"""The agents' channels of a front in a process of its own, without a controller: real notifier, real WebSockets."""
 
 import json
 import subprocess
@@ -13,35 +13,46 @@ from tests.helpers.scrape import scrape
 
 ROOT = Path(__file__).parents[2]
 _SERVER = """
-import eventlet
-eventlet.monkey_patch()
+import asyncio
 import json
 import sys
-from sopa_ryu.channel import agent_channel, claims, notifier
+import uvloop
+from webob import Response
+from sopa_ryu.channel import claims
+from sopa_ryu.front import agents, application, door
 from sopa_ryu.fabric.view import View
-from sopa_ryu.rest import http_server
 from sopa_ryu.runtime import clock
 from topologies import Failures, FatTree
 
 tree, failed = FatTree(4), [{}]
-claims.CLAIM_SECONDS = agent_channel.CLAIM_SECONDS = float(sys.argv[1])
-its = notifier.Notifier(tree, lambda: View(1, len(failed), Failures(tree, failed[-1])))
-channel = agent_channel.AgentChannel(its, lambda version: None)
+claims.CLAIM_SECONDS = agents.CLAIM_SECONDS = float(sys.argv[1])
 
-def answer(environ, start_response):
-    path = environ["PATH_INFO"].rpartition("/")[2]
-    if environ.get("HTTP_UPGRADE"):
-        return channel.serve({**environ, "REMOTE_ADDR": "192.168.0.1"}, start_response, tree.host_by_ip(path))
-    if path:
-        failed.append({path: "down"})
-        channel.broadcast()
-    start_response("200 OK", [("Content-Type", "application/json")])
-    return [json.dumps([its.tell(session, len(failed), clock.now()) for session in its.sessions.values()]).encode()]
+async def main():
+    channel = agents.AgentsChannel(
+        tree, "mac", lambda: View(1, len(failed), Failures(tree, failed[-1])), lambda session: None, clustered=False
+    )
+    its = channel.notifier
 
-eventlet.spawn(channel.watch)
-listener = http_server.listen("127.0.0.1", 0)
-print(listener.getsockname()[1], flush=True)
-http_server.serve(listener, answer)
+    def answer(request, connection):
+        path = request.path_info.rpartition("/")[2]
+        if request.headers.get("Upgrade"):
+            accepted = application.handshake(request)
+            opened = lambda: application.opened(connection, accepted)
+            channel.claim(agents.AgentClaim(tree.host_by_ip(path), "192.168.0.1", request.query_string, opened, print))
+            return None
+        if path:
+            failed.append({path: "down"})
+            channel.broadcast()
+        rows = [{"host": each.name, "lag": len(failed) - each.acknowledged, "policy": each.policy, "refused": each.refused,
+                 "refuses": each.refuses, "version": each.acknowledged} for each in its.sessions.values()]
+        return Response(json.dumps(rows).encode(), content_type="application/json")
+
+    server = door.FrontDoor(("127.0.0.1", 0), answer)
+    server.open()
+    print(server.port, flush=True)
+    await channel.watch()
+
+uvloop.run(main())
 """
 
 

@@ -4,7 +4,18 @@ import re
 from pathlib import Path
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started (proc(5)): of a controller its front, and the estimator."""
+    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+
+
+def front_of(pid: int) -> int:
+    """Return the front of a controller."""
+    [front] = [child for child in children(pid) if b"sopa_ryu.front.child" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    return front
+
+
 def resident_mib(pid: int) -> float:
-    """Return the resident memory of a process in MiB."""
+    """Return the resident memory of a process, and of those that it has started, in MiB."""
     [kib] = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    return int(kib) / 1024
+    return int(kib) / 1024 + sum(map(resident_mib, children(pid)))

@@ -7,14 +7,15 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
-from webob import Request, Response
+from webob import Response
 
-from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
 from sopa_ryu.channel.messages import FlowLabels
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.answers import request_of
 from sopa_ryu.rest.application import RestApplication
 from tests.helpers.stub_fabric import StubFabric
+from tests.models.front import FrontInMemory
 from topologies import Clos, FatTree
 
 
@@ -40,9 +41,9 @@ class Rest:
             self.state.switch_heard(switch, {}, 0)
         self.state.settle(0)
         self.fabric = fabric(self.state)
-        agents, arbiter = AgentChannel(self.fabric.notifier, lambda version: None), ArbiterChannel(self.fabric.arbiter)
         tokens = Tokens(directory, host_tokens_only=host_tokens_only)
-        self.application = RestApplication(self.fabric, tokens, agents.serve, arbiter=arbiter.attend)
+        self.application = RestApplication(self.fabric, tokens)
+        self.front = FrontInMemory(self.fabric, tokens, self.application)
 
     def secret(self, name: str) -> str:
         """Return what a file of tokens has: ``token`` (the operators'), ``agent-token`` or ``agent-secret``."""
@@ -66,14 +67,12 @@ class Rest:
         if authorization is not None:
             operator = f"Bearer {self.secret('token')}"
             headers["Authorization"] = operator if authorization == "operator" else authorization
-        request = Request.blank(
-            path if path.startswith("/") else f"/sopa/v1/{path}",
-            method=method,
-            headers=headers,
-            body=body if isinstance(body, bytes) else json.dumps(body).encode(),
-            environ={"REMOTE_ADDR": peer},
-        )
-        return request.get_response(self.application)
+        target = path if path.startswith("/") else f"/sopa/v1/{path}"
+        if headers.get("Upgrade"):
+            headers |= {"Connection": "Upgrade", "Sec-WebSocket-Key": "A" * 22 + "==", "Sec-WebSocket-Version": "13"}
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        named = [("host", "localhost"), *((name.lower(), value) for name, value in headers.items())]
+        return self.front.ask(request_of(method, target, named, data, peer, "http", "HTTP/1.1"))
 
     def get(self, path: str, **more: Any) -> Response:
         """Send a GET request without a token."""

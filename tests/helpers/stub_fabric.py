@@ -4,7 +4,8 @@ from typing import Any
 
 from flowrules.label import Carrier
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
-from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.connected import ConnectedAgent, ConnectedAgents, Hand
+from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.suspects import Caretaker, SuspectPolicy
@@ -20,14 +21,16 @@ class StubFabric:
 
     def __init__(self, state: FabricState) -> None:
         self.state = state
-        self.notifier = Notifier(state.tree, lambda: state.view)
+        self.agents = ConnectedAgents(state.tree)
+        self.agents.front = Relayed("", "", None)
+        self.handed: list[Hand] = []
         self.arbiter = ArbiterNotifier(state.tree, lambda: state.view, state.epoch)
         self.carrier = Carrier.MAC
         self.no_label: frozenset[Host] = frozenset()
         self.cluster: ClusterControl | None = None
         self.wiring = Wiring(state.tree, 30)
         caretaker = Caretaker(state.tree, SuspectPolicy.WARN)
-        self.health = Monitor(state, self.notifier.probe_lists, self, caretaker, 0.0005, 102, self.link_capacity)
+        self.health = Monitor(state, self.agents.probe_lists, self, caretaker, 0.0005, 102, self.link_capacity)
 
     def wiring_report(self) -> dict[str, Any]:
         return self.wiring.report({}, self.state.connected, {}, 0)
@@ -44,17 +47,25 @@ class StubFabric:
     def switch_rules(self, switch: Switch) -> dict[str, Any]:
         return {}
 
+    def connect(self, host: Host, acknowledged: int = 0, *, traces: bool = True, carrier: str | None = None) -> None:
+        """Let an agent be connected to the front, which has acknowledged a version just now."""
+        now, name = clock.now(), self.state.tree.name(host)
+        agent = ConnectedAgent(name, "192.0.2.1", carrier, None, acknowledged, None, None, now, 0, 0, traces)
+        self.agents.change({host: agent}, (), now)
+
     def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:
-        return self.notifier.begin_trace(ends, asked, self.state.version, clock.now())[0]
+        trace, hands = self.agents.begin_trace(ends, asked, self.state.version, clock.now())
+        self.handed += hands
+        return trace
 
     def cancel_trace(self, trace: Trace) -> None:
-        self.notifier.cancel_trace(trace, clock.now())
+        self.handed += self.agents.cancel_trace(trace, clock.now())
 
     def assign(self, host: Host, number: int, text: str) -> None:
-        self.notifier.assign(host, number, text)
+        self.agents.probe_lists.assign(host, number, text)
 
     def forged(self, host: Host, count: int) -> None:
-        self.notifier.forged(host, count)
+        pass
 
     def drain(self, name: str) -> None:
         self.set_drained(name, True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tests.helpers import report
+from topologies.lab.private_ovs import OvsError
 
 T = TypeVar("T")
 
@@ -50,7 +51,13 @@ def eventually(
     deadline = begin + seconds
     while True:
         late = time.monotonic() > deadline
-        value = read()
+        try:
+            value = read()
+        except OvsError:  # Open vSwitch ends the connection of a command when both have stood still
+            if late:
+                raise
+            sleep(POLL_SECONDS)
+            continue
         if expected(value) if callable(expected) else value == expected:
             report.note_wait(time.monotonic() - begin, seconds)
             return value

@@ -184,6 +184,19 @@ class PushChannel:
             self.now = min([until, self.now + LOOK_SECONDS, *moments])
             self.carry_out(self.notifier.tick(self.now))
 
+    def row(self, session: AgentSession) -> dict[str, float]:
+        """What readers are told of a session, in numbers."""
+        behind, lag = session.behind_since(), self.view.version - session.acknowledged
+        return {
+            "version": session.acknowledged,
+            "lag": lag,
+            "lag_seconds": self.now - behind if behind is not None else 0.0,
+            "acknowledged_ms": session.acknowledged_ms or 0.0,
+            "last_contact_seconds": self.now - session.heard,
+            "refused": session.refused,
+            "refuses": session.refuses,
+        }
+
     def session(self, agent: Agent) -> AgentSession | None:
         return next((each for each in self.sessions if each.connection is agent.connection), None)
 

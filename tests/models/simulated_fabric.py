@@ -269,7 +269,7 @@ class SimulatedFabric:
     def _carry_out(self, effects: Effects) -> None:
         if effects.tell_agents:
             agents, for_agents = self.notifier.broadcast()
-            self.core.sent_to_agents(agents)
+            self.core.sent_to_agents(self.core.state.version, agents)
             self._carry_out_for_agents(for_agents)
         for session in effects.due:
             self._wake(session)

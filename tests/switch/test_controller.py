@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from experiments.emulation.processes import free_ports
+from tests.floods.measure import agent as listener
 from tests.helpers import relay
 from tests.helpers.fabrics import Fabric, packet
+from tests.helpers.memory import front_of
 from tests.helpers.relay import Agent
 from tests.helpers.waiting import Containing, eventually
 from topologies.lab.standstill import standing_still
@@ -100,8 +102,42 @@ def test_after_an_estimator_that_is_killed_another_one_hands_out_lists_anew(shar
         assert one.follow() == other.follow()
         eventually(lambda: len(lists) == 2 and running())
         said, former = shared.controller.log.read_text(), max(lists.values())
-        os.kill(int(said.rpartition("runs as process ")[2].split()[0]), signal.SIGKILL)
+        os.kill(int(said.rpartition("losses runs as process ")[2].split()[0]), signal.SIGKILL)
         eventually(lambda: min(lists.values()) > former and running())
+
+
+@pytest.mark.parametrize(("end", "why"), [(signal.SIGKILL, "killed by SIGKILL"), (signal.SIGSTOP, "not answered for 10 s")])
+def test_without_a_front_failures_are_handled_and_another_one_serves_agents_with_them(
+    shared: Fabric, end: signal.Signals, why: str
+) -> None:
+    known = shared.controller.fabric()["version"]
+    before, log = front_of(shared.controller.pid), len(shared.controller.log.read_text())
+    with agent(shared, "10.0.0.2") as its:
+        its.follow()
+        os.kill(before, end)
+        shared.set_link("a0_0-c0_0", False)
+        eventually(lambda: why in shared.controller.log.read_text()[log:])
+    eventually(lambda: "front runs as process " in shared.controller.log.read_text()[log:])
+    shared.fails({"a0_0-c0_0": "down"})
+    with agent(shared, "10.0.0.2") as its:
+        its.follow()
+        assert its.view.failures == {"a0_0-c0_0": "down"}
+        eventually(lambda: shared.controller.get("/agents").json()["behind"] == 0)
+        assert shared.controller.get("/agents").json()["total"] == 1
+    shared.set_link("a0_0-c0_0", True)
+    shared.fails({})
+    said = shared.controller.log.read_text()[log:]
+    assert said.index("front ended: ") < said.index("front runs as process ")
+    assert shared.controller.fabric()["version"] > known
+
+
+def test_the_front_of_a_controller_that_stands_still_answers_nobody(shared: Fabric) -> None:
+    """Or agents would stay with it in place of finding the next leader."""
+    with listener(shared) as its:
+        with standing_still(shared.controller.pid):
+            eventually(lambda: not its.ping().wait(0.5))
+        assert its.ping().wait(60)
+        assert shared.controller.get("/agents").json()["total"] == 1
 
 
 def test_a_port_that_is_taken_is_said_clearly(shared: Fabric) -> None:

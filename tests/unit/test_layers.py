@@ -17,6 +17,7 @@ LAYERS = [
     {"sopa_ryu.agent", "sopa_ryu.arbiter", "sopa_ryu.rest"},
     {"sopa_ryu.cluster"},
     {"sopa_ryu.web"},
+    {"sopa_ryu.front"},
     {"sopa_ryu.cluster.relay"},
     {"sopa_ryu.cli"},
     {"sopa_ryu.app", "sopa_ryu.manager"},

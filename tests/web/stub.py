@@ -1,4 +1,4 @@
-"""Pages and their feeds over fabrics that are only states, all in one process: ``python -m tests.web.stub PORT``.
+"""Pages and their feeds over fabrics that are only states, each with a front: ``python -m tests.web.stub PORT``.
 
 All of it is the controller's own code but the counters: states carry no packets, and there is traffic nevertheless. Who connects to
 the port sends lines of JSON, ``[FABRIC, METHOD, ARGUMENTS]``, and gets one for each: `serve` of no fabric begins one, and answers
@@ -6,23 +6,29 @@ with its number and port; other methods are `LoadedFabric`'s.
 """
 
 import json
+import logging
 import signal
 import socket
 import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import eventlet
 from ryu.lib import hub
 
 from experiments.emulation.processes import ChildProcess, free_ports
-from sopa_ryu.channel.agent_channel import AgentChannel
-from sopa_ryu.rest import http_server
+from sopa_ryu.channel.relay_desk import RelayDesk
+from sopa_ryu.front import wire
+from sopa_ryu.front.arbiter_channel import ArbiterChannel
+from sopa_ryu.front.controller_side import FrontProcess
+from sopa_ryu.front.relay_channel import RelayChannel
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.web import live_feed, pages
+from sopa_ryu.runtime.listeners import listening
+from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import Picture
 from tests.helpers.stub_cluster import StubCluster
 from tests.web.loaded_fabric import LoadedFabric
@@ -78,17 +84,19 @@ class Stubbed(NamedTuple):
 
 def _serve(fabrics: list[LoadedFabric], its: Any, directory: str, most: int, leader: str | None) -> tuple[int, int]:
     fabric = LoadedFabric(its if isinstance(its, int) else parse(json.dumps(its)).fabric)  # JSON is YAML, too
-    if leader is not None:
-        fabric.cluster = StubCluster(leader)
-    feed = live_feed.Live(Picture(fabric), most)
-    fabric.changed = feed.changed
-    agents = AgentChannel(fabric.notifier, lambda version: None)
-    sockets = {live_feed.PATH: feed.serve}
-    rest = RestApplication(fabric, Tokens(Path(directory)), agents.serve, pages=pages.pages(), sockets=sockets)
-    door = http_server.listen("127.0.0.1", 0)
+    cluster = fabric.cluster = None if leader is None else StubCluster(leader)
+    standing = wire.Standing(False, None, cluster is None or cluster.is_leader, cluster and cluster.leader_url())
+    tree, agents = fabric.state.tree, fabric.agents
+    feed = live_feed.Live(Picture(fabric), lambda text: front.show(text))
+    answer, ignore = RestApplication(fabric, Tokens(Path(directory))).respond, lambda *numbers: None
+    hands: Any = SimpleNamespace(answer=answer, standing=lambda: standing, sent=ignore, completed=ignore, watched=feed.watched)
+    config = wire.Config(tree.document(), "mac", leader is not None, (), 128, (), (), directory, False, most, logging.INFO)
+    door, desk = listening("127.0.0.1", 0, 128), RelayDesk(tree, agents.probe_lists)
+    owners = ArbiterChannel(fabric.arbiter), RelayChannel(desk)
+    front = FrontProcess(tree, config, door, agents, desk, lambda: fabric.state.view, hands, owners)
+    fabric.changed = lambda: [front.broadcast(), feed.changed()]
     hub.spawn(feed.rounds)
-    hub.spawn(agents.watch)
-    hub.spawn(http_server.serve, door, rest)
+    hub.spawn(front.run)
     fabrics.append(fabric)
     return len(fabrics) - 1, door.getsockname()[1]
 

@@ -1,26 +1,28 @@
 """The feed: who receives it, and that a slow page delays no other; over real sockets where there are any."""
 
+import asyncio
+import itertools
 import json
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import eventlet
-import eventlet.green.socket
 import httpx
 import pytest
 from ryu.lib import hub
 from websocket import WebSocket as BlockingWebSocket
 from websocket import WebSocketBadStatusException, create_connection
 from websockets.client import ClientProtocol
+from websockets.frames import CloseCode
 from websockets.protocol import OPEN
-from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
-from sopa_ryu.channel.websocket import WebSocket
 from sopa_ryu.fabric.hold_down import HoldDown
+from sopa_ryu.front import live
+from sopa_ryu.front.live import PageFeed
 from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clock import SteadyClock
 from sopa_ryu.web import live_feed
@@ -40,7 +42,7 @@ def connect() -> Iterator[Connect]:
     with ExitStack() as stack:
 
         def opened(its: Stubbed, **options: Any) -> BlockingWebSocket:
-            made = create_connection(f"ws://{its.where}{live_feed.PATH}", timeout=PATIENCE_SECONDS, **options)
+            made = create_connection(f"ws://{its.where}{live.PATH}", timeout=PATIENCE_SECONDS, **options)
             stack.callback(made.shutdown)
             return made
 
@@ -52,41 +54,79 @@ def message(opened: BlockingWebSocket) -> dict[str, Any]:
     return body
 
 
+def long(number: int) -> str:
+    """A message that fills a socket immediately."""
+    return json.dumps({"number": number, "padding": "x" * 1_000_000})
+
+
+@asynccontextmanager
+async def attended(feed: PageFeed) -> AsyncIterator["PageEnd"]:
+    """The other end of a real connection to a feed in this process."""
+    here, there = socket.socketpair()
+    transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, sock=there)
+    feed.attend(transport, b"", "test", lambda: None)
+    looking = asyncio.create_task(feed.look())
+    reader, writer = await asyncio.open_connection(sock=here)
+    yield PageEnd(reader)
+    looking.cancel()
+    for each in (transport, writer.transport):
+        each.abort()
+
+
+async def open_pages(feed: PageFeed) -> int:
+    """Their number, once those that are stuck were looked for."""
+    for _ in range(2):
+        await asyncio.sleep(0.05)
+    return len(feed)
+
+
+class PageEnd:
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._protocol = ClientProtocol(parse_uri("ws://test/"), state=OPEN)
+        self._frames: list[Any] = []
+
+    async def wait(self) -> int:
+        """The number of the next message."""
+        while not self._frames:
+            self._protocol.receive_data(await self._reader.read(1 << 16))
+            self._frames = self._protocol.events_received()
+        return int(json.loads(self._frames.pop(0).data)["number"])
+
+
 def test_after_a_pause_of_the_controller_nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """The controller stands still for an hour: agents, hold-downs and pages have missed nothing, and time then goes on for them."""
     real = [1000.0]
     monkeypatch.setattr(clock, "now", SteadyClock(lambda: real[0]).now)
+    monkeypatch.setattr(live, "ROUND_SECONDS", 0.01)
     fabric = LoadedFabric(4)
     fabric.state.damping = HoldDown(30.0, 60.0)
     for trouble in (Reason.DOWN, None):
         fabric.state.port_changed(fabric.state.tree.switch("c0_0"), 1, trouble, clock.now())
-    session, _ = fabric.notifier.connected(next(fabric.state.tree.hosts()), "10.0.0.2", None, None, clock.now())
-    assert fabric.notifier.due(session, clock.now())
-    feed = live_feed.Live(Picture(fabric))
-    here, there = socket.socketpair()
-    with here, there:
-        page = live_feed.Client(WebSocket(there, ServerProtocol(state=OPEN), live_feed.PACE), "test")
-        page.writing_since = clock.now()
-        feed._clients.add(page)
-        here.setblocking(False)
+    host = next(fabric.state.tree.hosts())
+    fabric.connect(host)
+    fabric.agents.sessions[host].behind_since = clock.now()
 
-        def told() -> tuple[list[float], list[float], bool]:
-            message = Picture(fabric).message()
-            feed._cut_stuck()
-            lags = [agent["lag_seconds"] for agent in message["agents"]["lagging"]]
-            try:
-                is_cut = here.recv(1) == b""
-            except BlockingIOError:
-                is_cut = False
-            return lags, [each["held_seconds"] for each in message["failures"]], is_cut
+    async def play() -> None:
+        feed = PageFeed(1, lambda watched: None)
+        async with attended(feed):
+            feed.show(long(1))
 
-        real[0] += 3600
-        assert told() == ([], [30.0], False)
-        for _ in range(39):
+            async def told() -> tuple[list[float], list[float], bool]:
+                message = Picture(fabric).message()
+                lags = [agent["lag_seconds"] for agent in message["agents"]["lagging"]]
+                is_cut = await open_pages(feed) == 0
+                return lags, [each["held_seconds"] for each in message["failures"]], is_cut
+
+            real[0] += 3600
+            assert await told() == ([], [30.0], False)
+            for _ in range(39):
+                real[0] += 1
+                clock.now()
             real[0] += 1
-            told()
-        real[0] += 1
-        assert told() == ([40.0], [0.0], True)
+            assert await told() == ([40.0], [0.0], True)
+
+    asyncio.run(play())
 
 
 def test_a_page_is_told_at_once_at_each_change_and_again_without_one(connect: Connect, stubbed: Stubbed) -> None:
@@ -110,7 +150,7 @@ def test_one_page_too_many_is_told_so(connect: Connect, stub: Stub, tmp_path: Pa
     refused = connect(its)
     code, data = refused.recv_data()
     assert code == 8
-    assert int.from_bytes(data[:2], "big") == live_feed.TRY_AGAIN_LATER
+    assert int.from_bytes(data[:2], "big") == CloseCode.TRY_AGAIN_LATER
     assert data[2:].decode() == "3 pages are open already: close one"
     pages[0].close()  # that makes room
     eventually(lambda: connect(its).recv_data()[0], 1)
@@ -122,98 +162,64 @@ def test_who_is_no_page_is_cut_off(connect: Connect, stubbed: Stubbed) -> None:
     talker.send("hello")
     while (received := talker.recv_data())[0] != 8:
         pass
-    assert int.from_bytes(received[1][:2], "big") == live_feed.POLICY_VIOLATION
+    assert int.from_bytes(received[1][:2], "big") == CloseCode.POLICY_VIOLATION
     with pytest.raises(WebSocketBadStatusException) as refused:  # others: tests/unit/rest/scripts/rest/pages.txt
         connect(stubbed, origin="http://evil.example")
     assert refused.value.status_code == 403
-    assert httpx.get(f"{stubbed.url}{live_feed.PATH}").status_code == 426
+    assert httpx.get(f"{stubbed.url}{live.PATH}").status_code == 426
 
 
-class Counter:
-    """Messages that fill a socket immediately, and their number."""
-
-    def __init__(self) -> None:
-        self.made = 0
-
-    def message(self) -> dict[str, Any]:
-        self.made += 1
-        return {"number": self.made, "padding": "x" * 1_000_000}
-
-
-@contextmanager
-def attended(feed: live_feed.Live) -> Iterator[Any]:
-    """The other end of a real connection to a feed in this process."""
-    here, there = eventlet.green.socket.socketpair()
-    with here, there:
-        protocol = ServerProtocol(state=OPEN)
-        worker = hub.spawn(feed._attend, WebSocket(there, protocol, live_feed.PACE), "test")
-        yield PageEnd(here)
-        hub.kill(worker)
-
-
-class PageEnd:
-    def __init__(self, socket: Any) -> None:
-        self._socket = socket
-        self._protocol = ClientProtocol(parse_uri("ws://test/"), state=OPEN)
-        self._frames: list[Any] = []
-
-    def wait(self) -> str:
-        while not self._frames:
-            self._protocol.receive_data(self._socket.recv(1 << 16))
-            self._frames = self._protocol.events_received()
-        return bytes(self._frames.pop(0).data).decode()
-
-
-Counted = tuple[live_feed.Live, Counter]
-
-
-@pytest.fixture
-def counted() -> Iterator[Counted]:
-    counter = Counter()
-    feed = live_feed.Live(counter)  # type: ignore[arg-type]
+def test_many_changes_are_one_message_and_none_are_one_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    numbers = itertools.count(1)
+    feed = live_feed.Live(SimpleNamespace(message=lambda: next(numbers)), made.append)  # type: ignore[arg-type]
     worker = hub.spawn(feed.rounds)
-    yield feed, counter
-    hub.kill(worker)
-
-
-def test_many_changes_are_one_message_and_none_are_one_from_time_to_time(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
-    feed, counter = counted
     for _ in range(3):
         feed.changed()
         hub.sleep(0.02)  # time for a round, in which nothing may be made: there is no page
-    assert counter.made == 0
-    with attended(feed) as page:
-        for number in (1, 2, 3):
-            for _ in range(40):
-                feed.changed()
-            assert json.loads(page.wait())["number"] == number
-        monkeypatch.setattr(live_feed, "ROUND_SECONDS", 0.01)
-        feed.changed()  # ends the present round
-        for number in (4, 5, 6):
-            assert json.loads(page.wait())["number"] == number
-    assert (len(feed), counter.made >= 6) == (0, True)
-
-
-def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(counted: Counted) -> None:
-    feed, counter = counted
-    with attended(feed) as awake, attended(feed) as asleep:
-        while json.loads(awake.wait())["number"] < 6:
+    assert made == []
+    feed.watched(True)
+    for number in (1, 2, 3):
+        for _ in range(40):
             feed.changed()
-        assert [json.loads(asleep.wait())["number"] for _ in range(2)] == [1, counter.made]
+        eventually(lambda: made[-1:], [str(number)], sleep=hub.sleep)
+    monkeypatch.setattr(live_feed, "ROUND_SECONDS", 0.01)
+    feed.changed()  # ends the present round
+    eventually(lambda: len(made) >= 6, sleep=hub.sleep)
+    feed.watched(False)
+    last = made[-1]
+    hub.sleep(0.1)
+    assert made[-1] == last
+    hub.kill(worker)
 
 
-def test_a_page_that_is_stuck_is_cut_off(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest() -> None:
+    async def play() -> None:
+        feed = PageFeed(2, lambda watched: None)
+        async with attended(feed) as awake, attended(feed) as asleep:
+            for number in range(1, 7):
+                feed.show(long(number))
+                assert await awake.wait() == number
+            assert [await asleep.wait() for _ in range(2)] == [1, 6]
+
+    asyncio.run(play())
+
+
+def test_a_page_that_is_stuck_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(clock, "now", lambda: now[0])
-    feed, _ = counted
-    with attended(feed), attended(feed) as awake:
-        for later, left in ((live_feed.STUCK_SECONDS - 1, 2), (2, 1)):
-            number = json.loads(awake.wait())["number"]
-            now[0] += later
-            feed.changed()
-            while json.loads(awake.wait())["number"] <= number:
-                pass
-            eventually(lambda: len(feed), left, sleep=hub.sleep)
+    monkeypatch.setattr(live, "ROUND_SECONDS", 0.01)
+
+    async def play() -> None:
+        feed = PageFeed(2, lambda watched: None)
+        async with attended(feed), attended(feed) as awake:
+            for number, (later, left) in enumerate(((live.STUCK_SECONDS - 1, 2), (2, 1)), 1):
+                feed.show(long(number))
+                assert await awake.wait() == number
+                now[0] += later
+                assert await open_pages(feed) == left
+
+    asyncio.run(play())
 
 
 def test_load_shows_in_the_drawing_and_in_words(shown: Shown, stubbed: Stubbed) -> None:

@@ -2,8 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -85,7 +83,7 @@ class Told:
         self.state.commitment = Commitment("sopa") if commits == "yes" else None
 
     def do_relay(self, host: str) -> None:
-        self.fabric.notifier.probe_lists.relays(Relayed("r1", "192.0.2.31", object()), {self.tree.host(host)})
+        self.fabric.agents.probe_lists.relays(Relayed("r1", "192.0.2.31", object()), {self.tree.host(host)})
 
     def do_arbiter(self, report: str) -> None:
         assert isinstance(self.fabric, LoadedFabric)
@@ -111,20 +109,12 @@ def test_a_message_tells(script: Path, request: pytest.FixtureRequest) -> None:
 
 def test_agents_that_lag_are_named_the_latest_first() -> None:
     fabric = LoadedFabric(4)
-    now = clock.now()
-
-    def session(acknowledged: int, since: float | None) -> Any:
-        return SimpleNamespace(acknowledged=acknowledged, behind_since=lambda: since)
-
-    hosts = list(fabric.state.tree.hosts())
-    fabric.notifier.sessions |= {
-        hosts[0]: session(fabric.state.version, None),
-        hosts[1]: session(0, now - 5),
-        hosts[2]: session(0, now - 0.1),  # its version was sent only just now
-        hosts[3]: session(0, now - 9),
-    }
-    fabric.notifier.tell = lambda session, version, now: {"since": session.behind_since()}  # type: ignore[method-assign,assignment,return-value]
+    now, version, hosts = clock.now(), fabric.state.version, fabric.state.tree.hosts()
+    # the third one's version was sent only just now
+    for host, acknowledged, since in zip(hosts, (version, 0, 0, 0), (None, now - 5, now - 0.1, now - 9), strict=False):
+        fabric.connect(host, acknowledged)
+        fabric.agents.sessions[host].behind_since = since
     agents = Picture(fabric).message()["agents"]
     assert (agents["connected"], agents["behind"], agents["lagging_total"]) == (4, 3, 2)
-    assert agents["lagging"] == [{"since": now - 9}, {"since": now - 5}]
+    assert [round(agent["lag_seconds"]) for agent in agents["lagging"]] == [9, 5]
     assert agents["hosts"] == "1111" + "0" * 12

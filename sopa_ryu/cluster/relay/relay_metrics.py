@@ -12,10 +12,10 @@ from webob import Request, Response
 
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.cluster.records import RelayRecord
-from sopa_ryu.cluster.relay.door import RelayDoor
 from sopa_ryu.cluster.relay.following import Following
 from sopa_ryu.cluster.relay.live import RelayFeed
 from sopa_ryu.cluster.relay.upstream import Upstream
+from sopa_ryu.front.door import FrontDoor
 from sopa_ryu.runtime.metrics import COUNTER, GAUGE, Row, add_process, families
 
 PUSH_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -30,7 +30,7 @@ class Parts(NamedTuple):
     """
 
     following: Following
-    door: RelayDoor
+    door: FrontDoor
     feed: RelayFeed
     upstream: Upstream
     describe: Callable[[], RelayRecord]
@@ -66,7 +66,7 @@ _ROWS: list[Row[_Reading]] = [
     Row("sopa_relay_agent_messages_refused", COUNTER, "Rejected messages of agents: not of the protocol.",
         lambda r: _refused(r.parts, "messages")),
     Row("sopa_relay_rejected_connections", COUNTER, "What was rejected before it was a request, by reason.",
-        lambda r: r.parts.door.rejected, ("reason",)),
+        lambda r: {reason: r.parts.door.rejected[reason] for reason in ("share", "total", "files", "tls")}, ("reason",)),
     Row("sopa_relay_reads", COUNTER, "Reads that a controller answers, by how they were answered.",
         lambda r: r.parts.upstream.counted, ("outcome",)),
 ]  # fmt: skip

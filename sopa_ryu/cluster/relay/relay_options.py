@@ -12,12 +12,11 @@ import click
 
 from sopa_ryu.channel.client import channel_url
 from sopa_ryu.cluster.address import Access, EngineAddress, parse
+from sopa_ryu.front.door import SHARE
 from sopa_ryu.runtime.clients import Network, network, normal_origin
 from sopa_ryu.runtime.option_fields import DIRECTORY, FILE, REQUIRED, Address, option
 
 PORT = 8080
-SHARE = 128
-"""The connections without a token that one client address may have."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

@@ -16,9 +16,7 @@ from sopa_ryu.channel.client import ControllerAddress, authorities
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.cluster.engine import Contents, Engine
 from sopa_ryu.cluster.records import RelayRecord
-from sopa_ryu.cluster.relay.agents import AgentsChannel
 from sopa_ryu.cluster.relay.application import METRICS, RelayApplication
-from sopa_ryu.cluster.relay.door import RelayDoor
 from sopa_ryu.cluster.relay.engine_watch import EngineWatch
 from sopa_ryu.cluster.relay.following import Following
 from sopa_ryu.cluster.relay.live import RelayFeed
@@ -28,6 +26,8 @@ from sopa_ryu.cluster.relay.relay_options import RelayError, RelayOptions
 from sopa_ryu.cluster.relay.surplus import LOOK_SECONDS, Surplus
 from sopa_ryu.cluster.relay.uplink import Uplink
 from sopa_ryu.cluster.relay.upstream import Upstream
+from sopa_ryu.front.agents import AgentsChannel
+from sopa_ryu.front.door import FrontDoor
 from sopa_ryu.rest.access import AGENTS, SECRET, Origins, Tokens, tls_context
 from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clients import bracketed
@@ -68,7 +68,7 @@ class Relay:
         self.registration = Registration(self._registry, options.name, self.describe)
         server = None if options.tls is None else tls_context(*options.tls)
         try:
-            self.door = RelayDoor(*options.listen, self.application.answer, server, options.client_connections, options.proxy)
+            self.door = FrontDoor(options.listen, self.application.answer, server, options.client_connections, options.proxy)
         except (OSError, OverflowError) as error:
             raise RelayError(f"cannot listen on {bracketed(options.listen[0])}:{options.listen[1]}: {error}") from error
         self.metrics.parts = Parts(
@@ -176,7 +176,10 @@ class Relay:
         news = self.following.take(contents)
         if news.fabric and self.following.tree is not None:
             self.application.channel = AgentsChannel(
-                self.following.tree, self.following.carrier, lambda: self.following.view, self.registration.changed
+                self.following.tree,
+                self.following.carrier,
+                lambda: self.following.view,
+                lambda session: self.registration.changed(),
             )
             self.application.channel.pushed = self.metrics.pushes.observe
             self._open_uplink(self.application.channel)

@@ -18,11 +18,9 @@ from websockets.exceptions import WebSocketException
 from sopa_ryu.channel import relayed
 from sopa_ryu.channel.client import ControllerAddress
 from sopa_ryu.channel.effects import Effect
-from sopa_ryu.channel.handed_mcs import HandedMcsHosts
-from sopa_ryu.channel.messages import ProtocolError, encode
+from sopa_ryu.channel.messages import ProtocolError
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.channel.relayed import AnsweringHosts, Forged, Given, Handed, TraceAnswers
-from topologies import Host
+from sopa_ryu.front.handing import Handing
 
 LOG = logging.getLogger("sopa.relay")
 
@@ -56,12 +54,8 @@ class Uplink:
         address: Callable[[str], ControllerAddress],
     ) -> None:
         self._path = PATH.format(name=name)
-        self._notifier, self._leader = notifier, leader
-        self._carry_out, self._address = carry_out, address
-        assert isinstance(notifier.mcs_hosts, HandedMcsHosts)
-        self._mcs = notifier.mcs_hosts
-        self._hosts = list(notifier.tree.hosts())
-        self._places = {host: place for place, host in enumerate(self._hosts)}
+        self._notifier, self._leader, self._address = notifier, leader, address
+        self._handing = Handing(notifier, carry_out)
         self._problem = ""
 
     async def run(self) -> NoReturn:
@@ -85,39 +79,33 @@ class Uplink:
 
     async def _attend(self, leader: str, channel: ClientConnection) -> str:
         self._problem = ""
-        for session in self._notifier.sessions.values():
-            session.list_sent = session.list_reported = 0  # another leader counts its lists anew
-        self._notifier.probe_lists.take_waiting()
-        self._notifier.tracing.handed()
-        self._mcs.opened()
+        self._handing.opened()
         LOG.info("the leader at %s takes what agents report of their probes", leader)
         reading = asyncio.create_task(self._read(channel))
         try:
             await self._feed(channel, reading, leader)
         finally:
-            self._mcs.ended()
+            self._handing.ended()
             reading.cancel()
             with contextlib.suppress(asyncio.CancelledError, WebSocketException, ProtocolError):
                 await reading
         return ""
 
     async def _feed(self, channel: ClientConnection, reading: asyncio.Task[None], leader: str) -> None:
-        lists, known, next_hosts, next_mcs = self._notifier.probe_lists, -1, 0.0, 0.0
+        handing, next_hosts, next_mcs = self._handing, 0.0, 0.0
         loop = asyncio.get_running_loop()
         while not reading.done() and self._leader() == leader:
-            if lists.changes != known and loop.time() >= next_hosts:
-                known, next_hosts = lists.changes, loop.time() + HOSTS_SECONDS
-                places = tuple(sorted(self._places[host] for host in lists.hosts()))
-                await channel.send(encode(AnsweringHosts(places, traces=True, mcs=True)))
-            if waiting := lists.take_waiting():
+            if handing.has_hosts and loop.time() >= next_hosts:
+                next_hosts = loop.time() + HOSTS_SECONDS
+                await channel.send(handing.hosts())
+            if waiting := handing.reports():
                 await channel.send(waiting)
-            if answers := self._notifier.tracing.handed():
-                rows = (Handed(self._places[host], text) for host, text in answers)
-                await channel.send(encode(TraceAnswers(tuple(rows))))
+            if answers := handing.answers():
+                await channel.send(answers)
             if loop.time() >= next_mcs:
                 next_mcs = loop.time() + HOSTS_SECONDS
-                while (told := self._mcs.take()) is not None:
-                    await channel.send(encode(told))
+                for events in handing.mcs():
+                    await channel.send(events)
                     await asyncio.sleep(0)
             await asyncio.wait([reading], timeout=FEED_SECONDS)
         if reading.done():
@@ -125,21 +113,6 @@ class Uplink:
 
     async def _read(self, channel: ClientConnection) -> None:
         async for message in channel:
-            for turn, entry in enumerate(relayed.from_leader(message, len(self._hosts)), 1):
-                match entry:
-                    case Given(place, number, text):
-                        self._carry_out(self._notifier.assign(self._hosts[place], number, text))
-                    case Handed(place, text):
-                        self._ask(self._hosts[place], text)
-                    case Forged(place, records):
-                        self._carry_out(self._notifier.forged(self._hosts[place], records))
-                    case _:
-                        self._mcs.follow(entry)
+            for turn in self._handing.take(message):
                 if turn % relayed.LISTS_AT_ONCE == 0:
                     await asyncio.sleep(0)
-
-    def _ask(self, host: Host, text: str) -> None:
-        try:
-            self._carry_out(self._notifier.ask(host, text))
-        except ProtocolError as error:
-            raise ProtocolError(f"what it asks {host} is no trace: {error}") from error

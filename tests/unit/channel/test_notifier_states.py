@@ -190,7 +190,7 @@ class ChannelMachine(RuleBasedStateMachine):
         assert all(agent.view == view for agent in self.channel.sessions.values())
         assert (self.channel.notifier.behind(view.version), self.channel.awaited, self.pending()) == (0, {}, [])
         for session in self.channel.sessions:
-            row = self.channel.notifier.tell(session, view.version, self.channel.now)
+            row = self.channel.row(session)
             assert (row["lag"], row["lag_seconds"]) == (0, 0.0)
 
     def teardown(self) -> None:

@@ -187,7 +187,7 @@ class World:
 
     def do_tell(self, name: str) -> list[str]:
         channel = self.channel_of(self.agents[name])
-        row = channel.notifier.tell(self.session(name), channel.view.version, channel.now)
+        row = channel.row(self.session(name))
         return [" ".join(f"{field} {row[field]:g}" for field in ROW)]
 
     def do_sessions(self) -> list[str]:

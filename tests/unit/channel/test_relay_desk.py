@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from sopa_ryu.channel import relayed, trace_desk
 from sopa_ryu.channel.agent_session import AgentSession
-from sopa_ryu.channel.effects import Effect, Hand
+from sopa_ryu.channel.connected import ConnectedAgents, Hand
 from sopa_ryu.channel.handed_traces import HandedTraces
 from sopa_ryu.channel.messages import BACK, LOST, Outcome, TraceRequest, encode, from_controller, trace_answers
-from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.relayed import AnsweringHosts, Forged, Handed, Relayed, TraceAnswers
@@ -108,18 +107,17 @@ def test_reports_keep_their_order_and_bytes(given_reports: list[tuple[int, bytes
 
 
 def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_relay() -> None:
-    leader, below = Notifier(TREE, lambda: None), HandedTraces()
-    its = RelayDesk(TREE, leader.probe_lists, lambda host, text: leader.tracing.relayed(host, text, 1.0))
+    leader, below = ConnectedAgents(TREE), HandedTraces()
+    its = RelayDesk(TREE, leader.probe_lists, lambda host, text: leader.traced(host, text, 1.0))
     relay, _ = its.entered("r1", "192.0.2.1", object())
 
-    def begin() -> tuple[Trace, list[Effect]]:
+    def begin() -> tuple[Trace, list[Hand]]:
         return leader.begin_trace((HOSTS[0], HOSTS[-1]), trace_desk.Asked(((0, 0), (1, 0)), 3, 10.0), 1, 0.0)
 
-    def handed(effects: list[Effect]) -> object:
+    def handed(hands: list[Hand]) -> object:
         """Return what reaches the agent."""
-        for effect in effects:
-            assert isinstance(effect, Hand)
-            its.ask(effect.relay, effect.host, effect.text)
+        for hand in hands:
+            its.ask(*hand)
         [asked] = [each for each in relayed.from_leader(relay.due() or "", len(HOSTS)) if isinstance(each, Handed)]
         below.ask(HOSTS[asked.place], asked.text)
         return from_controller(below.due(HOSTS[0]) or "")
@@ -134,15 +132,15 @@ def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_
         with pytest.raises(UnableError, match=problem):
             begin()
     its.received(relay, encode(AnsweringHosts((0,), traces=True, mcs=True)))
-    trace, effects = begin()
-    request = handed(effects)
+    trace, hands = begin()
+    request = handed(hands)
     assert isinstance(request, TraceRequest)
     assert below.due(HOSTS[0]) is None
 
     [answer] = trace_answers(request.number, (Outcome(0, BACK, 500), Outcome(1, LOST)), done=False)
     with pytest.raises(ValueError, match="not asked"):
-        below.answered(HOSTS[1], answer, 0.0)
-    below.answered(HOSTS[0], answer, 0.0)
+        below.answered(HOSTS[1], answer)
+    below.answered(HOSTS[0], answer)
     assert not hand_up()
     assert [found.sent for found in trace.found] == [1, 1]
     its.received(relay, encode(TraceAnswers((Handed(5, encode(answer)),))))
@@ -151,9 +149,9 @@ def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_
     assert list(relayed.from_leader(relay.due() or "", len(HOSTS))) == [Forged(0, 1)]
 
     assert handed(leader.cancel_trace(trace, 2.0)) == TraceRequest(request.number, cancel=True)
-    second, effects = begin()
-    handed(effects)
-    below.left(HOSTS[0], 3.0)
+    second, hands = begin()
+    handed(hands)
+    below.left(HOSTS[0])
     hand_up()
     problem = "its agent: the agent has left its relay, or its channel is lost"
     assert (second.state, second.problem) == (State.FAILED, problem)

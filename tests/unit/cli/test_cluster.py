@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner, Result
+from webob import Request
 
 from sopa_ryu.cli import client, main
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused
@@ -31,7 +32,7 @@ class Member(Rest):
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         self.asked.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("HTTP_AUTHORIZATION", "")))
-        return self.application(environ, start_response)
+        return self.application.respond(Request(environ))(environ, start_response)
 
 
 class Cluster:

@@ -69,7 +69,7 @@ def test_a_change_is_acknowledged_by_agents_that_it_was_sent_to() -> None:
     state.version = 2
     state.changes.append(Change(2, 0.0, 10.0, {"a0_0": "down"}, []))
     assert core.acknowledged(2, 11.0) == []
-    core.sent_to_agents(3)
+    core.sent_to_agents(core.state.version, 3)
     assert core.acknowledged(1, 12.0) == []
     [change] = core.acknowledged(2, 13.0)
     assert (change.agents, change.acknowledged_ms) == (3, 3000.0)

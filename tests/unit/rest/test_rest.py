@@ -15,7 +15,7 @@ from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import messages, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
-from sopa_ryu.channel.host_tokens import arbiter_token, host_token
+from sopa_ryu.channel.host_tokens import arbiter_token, host_token, relay_token
 from sopa_ryu.channel.messages import Outcome, TraceRequest
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.channel.relayed import Relayed
@@ -141,7 +141,7 @@ class Talk:
 
     def do_metrics(self, commits: str = "0") -> str:
         poller, cluster = PortStatsPoller(self.state, {}, 0), self.fabric.cluster
-        metrics = ControllerMetrics(self.state, SwitchManager(self.state), self.fabric.notifier, poller, "mac", cluster=cluster)
+        metrics = ControllerMetrics(self.state, SwitchManager(self.state), self.fabric.agents, poller, "mac", cluster=cluster)
         for _ in range(int(commits)):
             assert metrics.committed is not None
             metrics.committed.observe(0.004)
@@ -154,15 +154,15 @@ class Talk:
         return "opens" if objection is None else f"does not: {objection}"
 
     def do_relay(self, *hosts: str) -> None:
-        self.fabric.notifier.probe_lists.relays(Relayed("r1", "192.0.2.31", object()), set(map(self.state.tree.host, hosts)))
+        self.fabric.agents.probe_lists.relays(Relayed("r1", "192.0.2.31", object()), set(map(self.state.tree.host, hosts)))
 
     def do_deposed(self) -> None:
         """Let another controller be the switches' master: its answer shows that a claim has got to the channel."""
-        for notifier in (self.fabric.notifier, self.fabric.arbiter):
+        for notifier in (self.rest.front.notifier, self.fabric.arbiter):
             notifier.depose(True)
 
     def do_agent(self, name: str, probes: str = "yes") -> None:
-        host, notifier = self.state.tree.host(name), self.fabric.notifier
+        host, notifier = self.state.tree.host(name), self.rest.front.notifier
         session, _ = notifier.connected(host, "192.0.2.1", "mac", None, self.now, "round-robin", probes=probes == "yes")
         self.agents[name] = session
         self.do_asked(name)  # its snapshot comes first
@@ -170,7 +170,8 @@ class Talk:
     def do_asked(self, name: str) -> str:
         """Say what an agent has been sent of traces: its writer has gone on only if it was woken."""
         session, said = self.agents[name], []
-        while session.phase is Phase.WRITING and (text := self.fabric.notifier.due(session, self.now)) is not None:
+        self.rest.front.exchange()
+        while session.phase is Phase.WRITING and (text := self.rest.front.notifier.due(session, self.now)) is not None:
             asked = messages.from_controller(text)
             if isinstance(asked, TraceRequest) and not asked.cancel:
                 self.asked = asked
@@ -203,7 +204,7 @@ class Talk:
         return [self._received(name, "{}") for _ in range(int(times))][-1]
 
     def do_leave(self, name: str) -> None:
-        self.fabric.notifier.closed(self.agents[name])
+        self.rest.front.notifier.closed(self.agents[name])
 
     def do_wait(self, seconds: str, read: str = "") -> None:
         """Let time pass; a trace is read each second, or none is."""
@@ -211,12 +212,14 @@ class Talk:
             self.now += 1
             if read:
                 self.rest.get(f"traces/{read}")
-            self.fabric.notifier.tick(self.now)
+            self.rest.front.notifier.tick(self.now)
+            self.fabric.handed += self.fabric.agents.tick(self.now)
 
     def _received(self, name: str, text: str) -> str:
         session = self.agents[name]
         refused = session.refused
-        self.fabric.notifier.received(session, text, self.now)
+        self.rest.front.notifier.received(session, text, self.now)
+        self.rest.front.exchange()
         if session.phase is Phase.CLOSED:
             return "it is cut off"
         return "refused" if session.refused > refused else ""
@@ -296,9 +299,10 @@ HOST, OTHER = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.3")
     ("given", "opens"),
     [
         ("Bearer {host}", {"host"}),
-        ("Bearer {token}", {"host", "arbiter", "change"}),
+        ("Bearer {token}", {"host", "arbiter", "relay", "change"}),
         ("Bearer {agents}", {"host"}),
         ("Bearer {arbiter}", {"arbiter"}),
+        ("Bearer {relay}", {"relay"}),
         ("Bearer {another}", set()),
         ("Bearer {under_another_secret}", set()),
         ("Bearer {cut_short}", set()),
@@ -308,6 +312,7 @@ HOST, OTHER = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.3")
 )
 def test_what_each_token_opens(tmp_path: Path, given: str | None, opens: set[str], only_host_tokens: bool) -> None:
     rest = Rest(tmp_path, host_tokens_only=only_host_tokens)
+    rest.fabric.cluster = StubCluster()
     rest.fabric.arbiter.depose(True)  # so that who is let in is refused with 409, as is an agent of another host
     secret = rest.secret("agent-secret")
     tokens = {
@@ -315,6 +320,7 @@ def test_what_each_token_opens(tmp_path: Path, given: str | None, opens: set[str
         "token": rest.secret("token"),
         "agents": rest.secret("agent-token"),
         "arbiter": arbiter_token(secret),
+        "relay": relay_token(secret),
         "another": host_token(secret, OTHER),
         "under_another_secret": host_token(secret + "x", HOST),
         "cut_short": host_token(secret, HOST)[:-1],
@@ -331,13 +337,13 @@ def test_what_each_token_opens(tmp_path: Path, given: str | None, opens: set[str
 
     for name in ("10.0.0.2", "h0_0_2"):
         assert status("GET", f"agents/{name}") == (409 if "host" in opens else 401)
-    assert status("GET", "arbiter") == (409 if "arbiter" in opens else 401)
+    for name, path in (("arbiter", "arbiter"), ("relay", "relays/r1")):
+        assert status("GET", path) == (409 if name in opens else 401)
     assert (status("PUT", "drains/c0_0") == 401) is ("change" not in opens)
 
 
-def test_a_number_of_very_many_digits_and_large_bodies_are_refused(rest: Rest) -> None:
+def test_a_number_of_very_many_digits_and_a_deep_body_are_refused(rest: Rest) -> None:
     refused(rest.get(f"links?limit={'9' * 5000}"), 400)
-    refused(rest.ask("PUT", "fabric", b"x" * 70_000), 413)
     refused(rest.ask("POST", "traces", b"[" * 60_000), 400, "no JSON")
 
 

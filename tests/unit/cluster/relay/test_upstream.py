@@ -9,8 +9,8 @@ import pytest
 from webob import Request, Response, dec
 
 from sopa_ryu.cluster.relay import upstream
-from sopa_ryu.cluster.relay.turns import Turns
 from sopa_ryu.cluster.relay.upstream import NoControllerError, Upstream
+from sopa_ryu.front.turns import Turns
 from sopa_ryu.rest.operations import Problem
 from tests.helpers.wsgi import served
 

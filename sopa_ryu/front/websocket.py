@@ -19,8 +19,8 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
 from sopa_ryu.channel.frames import CLOSE_SECONDS, FRAMES_AT_ONCE, LEAVES, PARSE_BYTES, Pace
-from sopa_ryu.cluster.relay import plain_frames
-from sopa_ryu.cluster.relay.plain_frames import PlainFrame, Unusual
+from sopa_ryu.front import plain_frames
+from sopa_ryu.front.plain_frames import PlainFrame, Unusual
 
 # It would log each connection; its errors are logged here.
 _LOG = logging.getLogger("sopa.websocket")
@@ -61,6 +61,7 @@ class WebSocket(asyncio.BufferedProtocol):
     __slots__ = (
         "_allowed",
         "_binary",
+        "_is_held",
         "_later",
         "_max_bytes",
         "_open",
@@ -88,12 +89,23 @@ class WebSocket(asyncio.BufferedProtocol):
         self._allowed = float(pace.burst)
         self._since = time.monotonic()
         self._open = True
+        self._is_held = False
         self._told = False
         self._raw = b""
         self._later: asyncio.Handle | None = None
         self._protocol: ServerProtocol | None = None
         self._text: bytearray | None = None
         self._binary = False
+
+    def hold(self, is_held: bool) -> None:
+        """Read nothing from the peer, not even its pings, or go on."""
+        self._is_held = is_held
+        if not self._open or self._transport.is_closing():
+            return
+        if is_held:
+            self._transport.pause_reading()
+        elif self._later is None:
+            self._go_on()
 
     # -- to the peer --------------------------------------------------------------------------------------------------
 
@@ -180,6 +192,8 @@ class WebSocket(asyncio.BufferedProtocol):
     def _go_on(self) -> None:
         """Take frames until more data is needed, others should have their turn, or too many have come."""
         self._later = None
+        if self._is_held:
+            return
         now = time.monotonic()
         allowed = self._allowed + (now - self._since) * self._pace.rate
         self._since = now

@@ -13,9 +13,9 @@ from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
 from sopa_ryu.channel.frames import Pace
-from sopa_ryu.cluster.relay import websocket
-from sopa_ryu.cluster.relay.plain_frames import Incomplete, PlainFrame, Unusual, read, unmasked
-from sopa_ryu.cluster.relay.websocket import WebSocket
+from sopa_ryu.front import websocket
+from sopa_ryu.front.plain_frames import Incomplete, PlainFrame, Unusual, read, unmasked
+from sopa_ryu.front.websocket import WebSocket
 
 MAX_BYTES = 300
 FAST = Pace(10_000, 10_000.0)

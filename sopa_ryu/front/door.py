@@ -1,4 +1,4 @@
-"""The listening socket of a relay: who is let in, TLS, and what happens when no file is left.
+"""The listening socket of a front: who is let in, TLS, and what happens when no file is left.
 
 The rules are those of the controller's doors (`sopa_ryu.runtime.doors`): an address has a share of the connections without a token,
 and all have a total, counted before a TLS handshake; a connection for which no file is left waits in the kernel's queue.
@@ -17,30 +17,32 @@ from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
-from sopa_ryu.cluster.relay.http_connection import HttpConnection
-from sopa_ryu.cluster.relay.relay_options import SHARE
+from sopa_ryu.front.http_connection import HttpConnection
 from sopa_ryu.rest.operations import PROBLEM, Problem, problem_body
 from sopa_ryu.runtime.clients import Clients, ExcessClient, Network, plain
 from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SparingLog, file_share, listening
 
-LOG = logging.getLogger("sopa.relay")
+LOG = logging.getLogger("sopa.http")
 
 MAX_CONNECTIONS = 16_384
+SHARE = 128
+"""The connections without a token that one client address may have."""
 BACKLOG = 4096  # pending connections: when another relay dies, its agents connect at the same time
 ACCEPTS_AT_ONCE = 64
 """After so many, everything else has its turn."""
 HANDSHAKE_SECONDS = 10.0
 
 
-class RelayDoor:
+class FrontDoor:
     """A listening socket, on an event loop.
 
     Args:
-        host: An IPv4 or IPv6 address, or a name.
+        listener: What listens, or the address and port to listen on.
         answer: Answers the requests of all connections (`HttpConnection`).
         context: For TLS.
         share: The maximum number of connections without a token from one address.
         shared: Addresses of proxies, which have no share.
+        share_option: What sets the share, for those who are turned away.
 
     Attributes:
         rejected: Connections that were turned away, by reason: ``share``, ``total``, ``files``, ``tls``.
@@ -48,18 +50,19 @@ class RelayDoor:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        listener: socket.socket | tuple[str, int],
         answer: Callable[..., Any],
         context: ssl.SSLContext | None = None,
         share: int = SHARE,
         shared: Iterable[Network] = (),
+        share_option: str = "--client-connections",
     ) -> None:
         self.rejected: Counter[str] = Counter(dict.fromkeys((*map(str, ExcessClient), "files", "tls"), 0))
         self.clients = Clients(share, file_share(MAX_CONNECTIONS), shared)
         self._answer = answer
         self._context = context
-        self._listener: socket.socket = listening(host, port, BACKLOG)
+        self._share_option = share_option
+        self._listener: socket.socket = listening(*listener, BACKLOG) if isinstance(listener, tuple) else listener
         self._listener.setblocking(False)
         self._say = SparingLog(LOG).warning
         self._opening: set[asyncio.Task[None]] = set()
@@ -80,6 +83,13 @@ class RelayDoor:
         """Accept connections from now on."""
         self._retry = None
         asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+
+    def hold(self, is_held: bool) -> None:
+        """Let new connections wait in the kernel's queue, or accept them again."""
+        if is_held:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        elif self._retry is None:
+            self.open()
 
     def close(self) -> None:
         """Accept no more."""
@@ -109,7 +119,7 @@ class RelayDoor:
             task.add_done_callback(self._opening.discard)
 
     async def _serve(self, connection: socket.socket, peer: str) -> None:
-        http_connection = HttpConnection(self._answer, peer, self.scheme, lambda: self.clients.leave(peer))
+        http_connection = HttpConnection(self._answer, peer, self.scheme, lambda: self.clients.leave(peer), self._count)
         try:
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -120,10 +130,14 @@ class RelayDoor:
                 ssl_handshake_timeout=None if self._context is None else HANDSHAKE_SECONDS,
             )
         except (OSError, RuntimeError) as error:  # it has left, or its TLS is not what TLS is
-            self.rejected["tls"] += self._context is not None
+            if self._context is not None:
+                self._count("timeout" if isinstance(error, ConnectionAbortedError) else "tls")
             LOG.debug("connection from %s ended: %s", peer, error)
             http_connection.trust()
             connection.close()
+
+    def _count(self, reason: str) -> None:
+        self.rejected[reason] += 1
 
     def _cannot(self, error: OSError) -> None:
         """Wait if there is no room for a connection; any other error is that of one connection, which is gone (accept(2))."""
@@ -154,25 +168,25 @@ class RelayDoor:
         """Say why, if that is possible without waiting, and close."""
         self.rejected[excess] += 1
         if excess is ExcessClient.SHARE:
-            why = f"it has {self.clients.share} connections, the most for one address; see --client-connections"
+            why = f"it has {self.clients.share} connections, the most for one address; see {self._share_option}"
         else:
             why = f"there are {self.clients.most} connections without a token, the most in all"
         self._say(excess, "connection from %s rejected: %s", peer, why)
         if self._context is None:
             with contextlib.suppress(OSError):
-                connection.send(_document(excess))
+                connection.send(_document(excess, self._share_option))
                 connection.shutdown(socket.SHUT_WR)
                 connection.recv(1 << 16)  # a socket that is closed while bytes are unread is reset, and the answer is lost
         connection.close()
 
 
-def _document(excess: ExcessClient) -> bytes:
+def _document(excess: ExcessClient, share_option: str) -> bytes:
     if excess is ExcessClient.SHARE:
         status = HTTPStatus.TOO_MANY_REQUESTS
-        text = "this address has as many connections as one address may have: close some, or see --client-connections"
+        text = f"this address has as many connections as one address may have: close some, or see {share_option}"
     else:
         status = HTTPStatus.SERVICE_UNAVAILABLE
-        text = "the relay has as many connections as it can serve: try another, or again later"
+        text = "there are as many connections as can be served: try again later"
     body = problem_body(Problem(status, text))
     return (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {PROBLEM}\r\nContent-Length: {len(body)}\r\n"

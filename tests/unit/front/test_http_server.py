@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -17,44 +18,64 @@ from tests.helpers.certificates import Authority
 from tests.helpers.golden import Step, octets, play, scripts
 
 SERVER = """
-import eventlet
-eventlet.monkey_patch()
-import itertools, socket, sys, types
-from sopa_ryu.channel import websocket
-from sopa_ryu.rest import http_server as server
+import asyncio, itertools, json, socket, sys, types
+from webob import Response
+from sopa_ryu.channel.frames import Pace, text_frame
+from sopa_ryu.front import application, door, websocket
 from sopa_ryu.rest.access import tls_context
+from sopa_ryu.rest.operations import HTTPStatus, Problem
 now, looks = 0.0, itertools.count()
-clock = lambda: now + 1e-9 * next(looks)  # never the same: the hub has no order for timers of the same time
-eventlet.hubs.get_hub().clock = clock
+clock = lambda: now + 1e-9 * next(looks)
 websocket.time = types.SimpleNamespace(monotonic=clock)
 
-def answer(environ, start_response):
-    global now
-    path = environ["PATH_INFO"]
-    if path == "/socket":
-        try:
-            opened = websocket.Handshake(environ, 1000, websocket.Pace(100, 50)).accept()
-        except websocket.HandshakeError as error:
-            start_response(f"{error.status} No", [])
-            return [str(error).encode()]
-        for text in iter(opened.receive, None):
-            opened.send(text)
-        return websocket.served()
-    if path == "/later":
-        now += float(environ["QUERY_STRING"])
-    if path == "/trust":
-        environ["sopa.trust"]()
-    start_response("200 OK", [("Content-Type", "text/plain")])
-    if path == "/body":
-        return [environ["wsgi.input"].read()]
-    if path == "/nodelay":
-        return [b"%d" % environ["eventlet.input"].get_socket().getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)]
-    return [b"x" * (1 << 24 if path == "/long" else 2)]
+class Echo:
+    def received(self, opened, message):
+        opened.send(text_frame(message))
+    writable = ended = lambda self, opened: None
 
-plain, tls = server.listen("127.0.0.1", 0, None, share=20), server.listen("127.0.0.1", 0, tls_context(*sys.argv[1:3]), share=20)
-print(plain.getsockname()[1], tls.getsockname()[1], flush=True)
-eventlet.spawn(server.serve, tls, answer)
-server.serve(plain, answer)
+async def later(request):
+    await asyncio.sleep(0)
+    if request.query_string:
+        raise Problem(HTTPStatus.CONFLICT, "later")
+    return Response(b"later")
+
+def answer(request, connection):
+    global now
+    path = request.path_info
+    if path == "/socket":
+        transport, early = application.opened(connection, application.handshake(request))
+        connection.trust()
+        opened = websocket.WebSocket(transport, Echo(), Pace(100, 50), 1000)
+        transport.set_protocol(opened)
+        opened.begin(early)
+        return None
+    if path == "/pass":
+        now += float(request.query_string)
+    if path == "/trust":
+        connection.trust()
+    if path == "/later":
+        return later(request)
+    if path == "/nodelay":
+        option = socket.IPPROTO_TCP, socket.TCP_NODELAY
+        return Response(b"%d" % connection._transport.get_extra_info("socket").getsockopt(*option))
+    if path == "/long":
+        return Response(b"x" * (1 << 25))
+    if path == "/rejected":
+        return Response(json.dumps(doors[0].rejected + doors[1].rejected).encode())
+    if path == "/asked":
+        return Response(json.dumps([request.method, request.path_info, request.query_string]).encode())
+    return Response(request.body if path == "/body" else 1 / 0 if path == "/crash" else b"xx")
+
+async def main():
+    global doors
+    asyncio.get_running_loop().time = clock
+    doors = [door.FrontDoor(("127.0.0.1", 0), answer, context, share=20) for context in (None, tls_context(*sys.argv[1:3]))]
+    for each in doors:
+        each.open()
+    print(*(each.port for each in doors), flush=True)
+    await asyncio.get_running_loop().create_future()
+
+asyncio.run(main())
 """
 Opened = tuple[socket.socket, BinaryIO]
 GOOD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -68,14 +89,28 @@ class Server(NamedTuple):
     tls_port: int
     authority: Path
 
-    def connect(self, source: str = "127.0.0.1") -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), 60, (source, 0))
+    def connect(self, source: str = "127.0.0.1", tls: bool = False, buffer: int | None = None) -> socket.socket:
+        client = socket.socket()
+        client.settimeout(60)
+        client.bind((source, 0))
+        if buffer is not None:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        client.connect(("127.0.0.1", self.tls_port if tls else self.port))
+        if not tls:
+            return client
+        return ssl.create_default_context(cafile=self.authority).wrap_socket(client, server_hostname="127.0.0.1")
 
     def let_pass(self, seconds: float) -> None:
         """Let time pass in the server, after it has taken all that was sent before; asked from an address of its own."""
         with self.connect("127.0.0.2") as client:
-            client.sendall(b"GET /later?%g HTTP/1.1\r\nHost: x\r\n\r\n" % seconds)
+            client.sendall(b"GET /pass?%g HTTP/1.1\r\nHost: x\r\n\r\n" % seconds)
             assert client.recv(100).startswith(b"HTTP/1.1 200")
+
+    def rejected(self) -> Counter[str]:
+        """Return how many clients it has counted as rejected, by reason."""
+        with self.connect("127.0.0.2") as client:
+            client.sendall(b"GET /rejected HTTP/1.0\r\n\r\n")
+            return Counter(json.loads(rest(client).partition(b"\r\n\r\n")[2]))
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +165,7 @@ def test_what_is_no_request_is_rejected(server: Server, script: Path, request: p
             if step.command == "frames":
                 return closed(client, step.words)
             first, *more = map(octets, step.words)
+            counted = server.rejected()
             before = {"put": PUT, "upgrade": UPGRADE}.get(step.command, b"")
             client.sendall(before + first + (b"\r\n\r\n" if before else b""))
             for _ in range(4 if step.command == "slowly" else 0):
@@ -138,11 +174,12 @@ def test_what_is_no_request_is_rejected(server: Server, script: Path, request: p
                 server.let_pass(REQUEST_SECONDS / 4)
             if step.command == "endless":
                 endless(client, more[0])
-            if step.command in ("endless", "upgrade"):
-                return client.recv(100).split()[1].decode()
-            answer = rest(client)
+            answer = client.recv(100) if step.command in ("endless", "upgrade") else rest(client)
         status = answer.split()[1].decode()
-        assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == int(status)
+        if step.command == "upgrade":  # a request, which the application rejects
+            return status
+        assert step.command == "endless" or json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == int(status)
+        assert server.rejected() - counted == Counter({status: 1})
         return status
 
     play(script, handle, record=request.config.option.record)
@@ -189,6 +226,31 @@ def test_requests_on_one_connection_are_answered_and_bodies_within_their_bounds_
             assert received.read(len(body)) == body
 
 
+def test_requests_that_come_together_are_answered_in_order_also_when_no_more_follows(client: socket.socket) -> None:
+    requests = [b"GET /asked?%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(50)]
+    requests[7] = b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n"
+    requests[9] = b"HEAD /asked HTTP/1.1\r\nHost: x\r\n\r\n"
+    client.sendall(b"".join(requests))
+    client.shutdown(socket.SHUT_WR)
+    with client.makefile("rb") as received:
+        for number in range(50):
+            length = int(head(received).partition(b"Content-Length: ")[2].split()[0])
+            body = b"" if number == 9 else received.read(length)
+            assert number == 9 or body == (b"later" if number == 7 else b'["GET", "/asked", "%d"]' % number)
+        assert received.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "body"),
+    [("/asked?a=b%20c", 200, ["GET", "/asked", "a=b%20c"]), ("/crash", 500, None), ("/later?x", 409, None)],
+)
+def test_answers(client: socket.socket, target: str, status: int, body: object) -> None:
+    client.sendall(f"GET {target} HTTP/1.0\r\n\r\n".encode())
+    lines, _, text = rest(client).partition(b"\r\n\r\n")
+    assert int(lines.split()[1]) == status
+    assert body is None or json.loads(text) == body
+
+
 @pytest.mark.parametrize("used", [False, True])
 def test_a_silent_connection_is_closed_silently(server: Server, client: socket.socket, used: bool) -> None:
     with client.makefile("rb") as received:
@@ -200,17 +262,58 @@ def test_a_silent_connection_is_closed_silently(server: Server, client: socket.s
         assert received.read() == b""
 
 
-def test_who_does_not_read_a_long_answer_is_cut_off(server: Server) -> None:
-    with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        client.connect(("127.0.0.1", server.port))
-        client.sendall(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
+def test_a_silent_tls_connection_is_closed_although_its_client_does_not_close_it(server: Server) -> None:
+    with server.connect(tls=True) as client:
         server.let_pass(REQUEST_SECONDS)
-        received = 0
-        with contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""
+        server.let_pass(1)
+        with socket.socket(fileno=client.detach()) as plain:
+            plain.settimeout(60)
+            assert plain.recv(1) == b""
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_who_has_read_a_long_answer_may_ask_again_as_after_any_other(server: Server, tls: bool) -> None:
+    with server.connect(tls=tls) as client, client.makefile("rb") as received:
+        for path, size in ((b"/long", 1 << 25), (b"/", 2), (b"/", 2)):
+            client.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"Content-Length: %d\r\n" % size in head(received)
+            assert len(received.read(size)) == size
+            server.let_pass(15)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize(("reads", "turns"), [(0, 8), (1 << 21, 12)], ids=["not", "slowly"])
+def test_who_reads_nothing_of_a_long_answer_or_not_all_in_a_minute_is_cut_off(
+    server: Server, reads: int, turns: int, tls: bool
+) -> None:
+    received, before = 0, server.rejected()
+    with server.connect(tls=tls, buffer=1 << 14) as client:
+        client.sendall(b"GET /long HTTP/1.0\r\n\r\n")
+        for turn in range(1, turns + 1):
+            while received < turn * reads:
+                chunk = client.recv(1 << 16)
+                assert chunk  # it is not cut off before
+                received += len(chunk)
+            server.let_pass(5)  # the kernel's buffers may take a part of the answer late, but for less than 20 s
+        with contextlib.suppress(ConnectionResetError, ssl.SSLEOFError):
             while chunk := client.recv(1 << 20):
                 received += len(chunk)
-        assert received < 1 << 24
+    assert received < 1 << 25
+    assert server.rejected() - before == Counter({"timeout": 1})
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_rejected_client_may_go_on_sending_for_a_moment(server: Server, client: socket.socket, late: bool) -> None:
+    client.sendall(b"nonsense\r\n\r\n")
+    assert rest(client).startswith(b"HTTP/1.1 400 ")
+    if late:
+        server.let_pass(1)
+    sent = 0
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        while sent < 1 << 26:
+            sent += client.send(b"x" * 65536)
+    assert sent < 1 << 22 if late else 1 << 24 < sent < 1 << 26
 
 
 def test_the_end_of_a_long_answer_waits_for_no_acknowledgement(client: socket.socket) -> None:
@@ -220,15 +323,10 @@ def test_the_end_of_a_long_answer_waits_for_no_acknowledgement(client: socket.so
 
 def test_half_a_tls_handshake_is_cut_off_and_delays_no_other(server: Server) -> None:
     with contextlib.ExitStack() as stack:
-
-        def opened() -> socket.socket:
-            return stack.enter_context(socket.create_connection(("127.0.0.1", server.tls_port), 60))
-
-        halves = [opened() for _ in range(10)]
+        halves = [stack.enter_context(socket.create_connection(("127.0.0.1", server.tls_port), 60)) for _ in range(10)]
         for number, half in enumerate(halves):
             half.sendall(b"\x16\x03\x01\x02\x00\x01\x00"[:number])
-        trusting = ssl.create_default_context(cafile=server.authority)
-        with trusting.wrap_socket(opened(), server_hostname="127.0.0.1") as client:
+        with server.connect(tls=True) as client:
             client.sendall(GOOD)
             assert client.recv(100).startswith(b"HTTP/1.1 200 OK")
         server.let_pass(REQUEST_SECONDS / 2)

@@ -15,13 +15,15 @@ from sopa_ryu.channel.claims import CLAIM_SECONDS, ClaimError
 from sopa_ryu.channel.effects import Accept, Completed, Cut, Effect, Reject, Wake
 from sopa_ryu.channel.frames import AGENT_PACE, text_frame
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.cluster.relay.websocket import WebSocket
 from sopa_ryu.fabric.view import View
+from sopa_ryu.front.websocket import WebSocket
 from sopa_ryu.runtime import clock
 from topologies import Clos, Host
 
 LOOK_SECONDS = 1.0
 """How often the clock is looked at, at least: it takes a longer gap for a pause of the process."""
+READ_SECONDS = 0.2
+"""So long after a hold, what agents have sent meanwhile has been read."""
 WRITE_BUFFER_BYTES = 1 << 16
 """More than this is not queued for an agent that does not read, but for one message."""
 
@@ -53,18 +55,30 @@ class AgentsChannel:
 
     Args:
         view: Return what agents have to know now.
-        changed: Called when an agent has connected, acknowledged or left.
+        changed: Called with an agent that has connected, sent something or left, and with None when all have been sent a view.
+        clustered: Whether agents may be at other fronts, too: the leader then lists those that run MCS.
 
     Attributes:
         pushed: Called with the seconds from a version's arrival until all agents had acknowledged it.
+        completed: Called with that version.
     """
 
-    def __init__(self, tree: Clos, carrier: str, view: Callable[[], View | None], changed: Callable[[], None]) -> None:
-        self.notifier = Notifier(tree, view, carrier, relays=True)
+    def __init__(
+        self,
+        tree: Clos,
+        carrier: str,
+        view: Callable[[], View | None],
+        changed: Callable[[AgentSession | None], None],
+        *,
+        clustered: bool = True,
+    ) -> None:
+        self.notifier = Notifier(tree, view, carrier, relays=clustered)
         self.pushed: Callable[[float], None] | None = None
+        self.completed: Callable[[int], None] | None = None
         self._view = view
         self._changed = changed
         self._since: dict[int, float] = {}
+        self._is_held = False
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Carry out what follows for the agents of what the leader has said."""
@@ -81,7 +95,7 @@ class AgentsChannel:
             self._since = {version: at for version, at in self._since.items() if version < view.version}
             self._since[view.version] = clock.now()
         self._carry_out(effects)
-        self._changed()
+        self._changed(None)
         return count
 
     async def watch(self) -> None:
@@ -89,6 +103,24 @@ class AgentsChannel:
         while True:
             self._tick()
             await asyncio.sleep(max(0.0, min(LOOK_SECONDS, self.notifier.next_tick - clock.now())))
+
+    def depose(self, deposed: bool, leader: str | None) -> None:
+        """Send all agents away, or accept them again (`Notifier.depose`)."""
+        self._carry_out(self.notifier.depose(deposed, leader))
+
+    def hold(self, is_held: bool) -> None:
+        """Read nothing from the agents, or go on: no time has passed for them then."""
+        if is_held:
+            self._is_held = True
+        else:
+            asyncio.get_running_loop().call_later(READ_SECONDS, self._go_on)
+        for session in self.notifier.sessions.values():
+            session.connection.hold(is_held)
+
+    def _go_on(self) -> None:
+        self._is_held, now = False, clock.now()
+        for session in self.notifier.sessions.values():
+            session.heard = now
 
     def send_away(self) -> None:
         """Close all channels, so that agents go to another relay at once."""
@@ -101,7 +133,8 @@ class AgentsChannel:
             session.connection.close(protocol.SURPLUS, "another relay comes first for this host")
 
     def _tick(self) -> None:
-        self._carry_out(self.notifier.tick(clock.now()))
+        if not self._is_held:
+            self._carry_out(self.notifier.tick(clock.now()))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -110,7 +143,7 @@ class AgentsChannel:
                     self._write(session)
                 case Cut(session):
                     session.connection.cut()
-                    self._changed()
+                    self._changed(session)
                 case Accept(claim):
                     self._enter(claim)
                 case Reject(claim, error):
@@ -128,7 +161,8 @@ class AgentsChannel:
         began = self._since.pop(version, None)
         if began is not None and self.pushed is not None:
             self.pushed(clock.now() - began)
-        self._changed()
+        if self.completed is not None:
+            self.completed(version)
 
     # -- from the agents ----------------------------------------------------------------------------------------------
 
@@ -156,12 +190,12 @@ class AgentsChannel:
         socket.session = session
         self._carry_out(effects)
         socket.begin(early)
-        self._changed()
+        self._changed(session)
 
     def received(self, socket: WebSocket, message: str | bytes) -> None:
         """Follow what an agent sent."""
         self._carry_out(self.notifier.received(socket.session, message, clock.now()))
-        self._changed()
+        self._changed(socket.session)
 
     def writable(self, socket: WebSocket) -> None:
         """Go on with what is due for an agent that reads again."""
@@ -171,4 +205,4 @@ class AgentsChannel:
     def ended(self, socket: WebSocket) -> None:
         """End the session of an agent whose connection is closed."""
         self._carry_out(self.notifier.closed(socket.session, left=socket.left))
-        self._changed()
+        self._changed(socket.session)
