@@ -8,7 +8,7 @@ Mininet's own Python, which lacks networkx, can load the module.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from topologies.cabling import Cabling, Rate
 from topologies.identity import (
@@ -297,3 +297,14 @@ __all__ = [
     "Switch",
     "TopologyError",
 ]
+
+
+def fabric_of(document: Mapping[str, Any]) -> Clos:
+    """Return the fabric of `Clos.document`, a `FatTree` if it is a plain one; `TopologyError` if it is none.
+
+    >>> fabric_of(FatTree(4).document())
+    FatTree(4)
+    """
+    tree = Clos.from_document(dict(document))
+    plain = FatTree(tree.k) if tree.k is not None else None
+    return plain if plain == tree else tree

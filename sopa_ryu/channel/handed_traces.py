@@ -55,7 +55,7 @@ class HandedTraces:
         self._hand(host, answer)
 
     def left(self, host: Host) -> None:
-        """Note that the session of a host's agent has ended: the controller is told."""
+        """End a host's running trace, because its agent's session has ended."""
         self._texts.pop(host, None)
         number = self._asked.pop(host, None)
         if number is not None and host in self._running:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -35,7 +36,7 @@ _CHANNEL = re.compile(re.escape(ROOT) + "/agents/([^/]+)")
 Page = Callable[[Request], Response]
 
 
-class Application:
+class Application(ABC):
     """The requests of all connections.
 
     Args:
@@ -78,16 +79,17 @@ class Application:
             return None
         return self.other(request, path, connection)
 
+    @abstractmethod
     def other(self, request: Request, path: str, connection: HttpConnection) -> Answer:
         """Answer what is neither an agent's channel nor a page."""
-        raise NotImplementedError
 
     def check_channels(self) -> None:
-        """Raise `Problem` if agents are not taken here."""
+        """Raise `Problem` if agents are not taken here; a relay takes them always."""
+        return
 
+    @abstractmethod
     def tree(self) -> Clos:
         """Return the fabric; `Problem` (503) while it is not known."""
-        raise NotImplementedError
 
     # -- reads --------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The front of a controller: a process of its own, which serves whoever connects to the controller's REST address.
+"""The front process of a controller, which accepts all connections to the REST address.
 
 The controller gives it the listening socket and one end of a socket pair (`wire`), and starts another one when it ends. It sends
 agents the views that the controller makes, answers paths from them, and passes on everything else: requests, channels of the
@@ -17,7 +17,7 @@ import socket
 import ssl
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -45,15 +45,16 @@ from sopa_ryu.rest.operations import ROOT, Problem
 from sopa_ryu.rest.reader import ALONE, standing_by
 from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clients import network
-from sopa_ryu.runtime.process import FREEZE_SECONDS, Freezer, allow_files
+from sopa_ryu.runtime.process import allow_files
+from sopa_ryu.runtime.service import keep_short, kept
 from sopa_ryu.web.pages import pages
-from topologies import Clos, Failures, FatTree, Host
+from topologies import Clos, Failures, Host, fabric_of
 
 LOG = logging.getLogger("sopa.http")
 
 FLUSH_SECONDS = 0.02
 FLUSH_TIMES = 10
-"""Pause after the controller was told what has changed of the agents, in multiples of the time that took."""
+"""Least pause between two updates of the agents' state, in multiples of the time that the last one took."""
 REPORT_SECONDS = 0.25
 SILENT_SECONDS = 1.0
 """Clients are held while the controller says nothing for longer than this: it stands still, and agents have to notice that."""
@@ -294,9 +295,7 @@ class Front:
         logger = logging.getLogger()
         logger.handlers[:] = [_Log(self.send)]
         logger.setLevel(config.log_level)
-        tree = Clos.from_document(config.fabric)
-        plain = FatTree(tree.k) if tree.k is not None else None
-        self.tree: Clos = plain if plain == tree else tree
+        self.tree = fabric_of(config.fabric)
         self._places = {host: place for place, host in enumerate(self.tree.hosts())}
         self.feed = PageFeed(config.pages, lambda watched: self.send(wire.message(MessageKind.PAGES, b"\1" if watched else b"\0")))
         tokens = Tokens(Path(config.state_dir), host_tokens_only=config.host_tokens_only, make=False)
@@ -310,8 +309,8 @@ class Front:
         proxies = [network(text) for text in config.proxies]
         self.door = FrontDoor(self._listener, self.application.answer, context, config.share, proxies, "--sopa-client-connections")
         self.door.open()
-        work = (self.agents.watch, self.feed.look, self._hand_on, self._keep_short, self._listen)
-        self._tasks = [self._loop.create_task(_kept(each)) for each in work]
+        work = (self.agents.watch, self.feed.look, self._hand_on, keep_short, self._listen)
+        self._tasks = [self._loop.create_task(kept(each)) for each in work]
 
     def _follow(self, message: wire.ViewMessage) -> None:
         self.view = View(message.epoch, message.version, Failures(self.tree, message.failures), message.cluster)
@@ -406,9 +405,9 @@ class Front:
             await asyncio.sleep(REPORT_SECONDS)
 
     async def _listen(self) -> None:
-        """Hold all channels, and whoever connects, while the controller says nothing: nobody would do what they ask for.
+        """Stop reading from all clients while the controller is silent.
 
-        An agent that has other controllers leaves after its own patience then, as it does from a machine that stands still.
+        Pings of agents stay unanswered then, so that agents with further addresses leave a controller that has stopped.
         """
         while True:
             await asyncio.sleep(SILENT_SECONDS / 4)
@@ -420,22 +419,6 @@ class Front:
         self.door.hold(is_held)
         self.agents.hold(is_held)
         self.passed.hold(is_held)
-
-    async def _keep_short(self) -> None:
-        freezer = Freezer()
-        while True:
-            await asyncio.sleep(FREEZE_SECONDS)
-            freezer.step()
-
-
-async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Do a part's work until cancelled; begin again if a programming error ends it."""
-    while True:
-        try:
-            await work()
-        except Exception:
-            LOG.critical("worker %s crashed, restarting: report the traceback", work.__qualname__, exc_info=True)
-        await asyncio.sleep(1.0)
 
 
 def main() -> None:

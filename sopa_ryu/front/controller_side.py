@@ -10,7 +10,6 @@ import contextlib
 import logging
 import signal
 import socket
-import subprocess
 import time
 from collections import deque
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from sopa_ryu.front.start import Started, start
 from sopa_ryu.front.wire import MessageKind
 from sopa_ryu.rest.answers import request_of
 from sopa_ryu.runtime import clock, doors
+from sopa_ryu.runtime.green_threads import end_child
 from topologies import Clos
 
 LOG = logging.getLogger("sopa.front")
@@ -41,7 +41,6 @@ PING_SECONDS = 0.25
 """How often the front hears from this process, at least (`child.SILENT_SECONDS`)."""
 MAX_UNANSWERED = 40
 """So many pings without an answer, and the process is ended: it stands still or is stuck."""
-END_SECONDS = 2.0
 READ_BYTES = 1 << 18
 MAX_WAITING_BYTES = 1 << 28
 """A front that is so far behind is ended."""
@@ -127,9 +126,6 @@ class FrontProcess:
         listener: Where clients connect.
         view: Return what agents have to know now; None while it is not known what has failed.
         owners: Of passed channels: an arbiter's first, relays' second.
-
-    Attributes:
-        pid: Of the process; None while there is none.
     """
 
     def __init__(
@@ -143,7 +139,6 @@ class FrontProcess:
         hands: FrontHands,
         owners: tuple[PassedOwner, PassedOwner],
     ) -> None:
-        self.pid: int | None = None
         self._config, self._listener = config, listener
         self._agents, self._desk, self._view, self._hands, self._owners = agents, desk, view, hands, owners
         self._tree = tree
@@ -241,16 +236,17 @@ class FrontProcess:
         self._ended = True
         if self._prepared is not None:
             self._prepared.sock.close()
-            _end(self._prepared.process)
+            end_child(self._prepared.process)
         elif self._sock is not None:
             sock, self._sock = self._sock, None
-            sock.shutdown(socket.SHUT_RDWR)
-            _end(self._child)
+            with contextlib.suppress(OSError):  # it has ended
+                sock.shutdown(socket.SHUT_RDWR)
+            end_child(self._child)
 
     def _attend(self, started: Started) -> str:
         """Feed a process until it ends; return why it did."""
         sock, child = started
-        self._sock, self._child, self.pid, self._unanswered = sock, child, child.pid, 0
+        self._sock, self._child, self._unanswered = sock, child, 0
         self._waiting.clear()
         self._waiting_bytes, self._more = 0, Event()
         self._why = ""
@@ -271,9 +267,9 @@ class FrontProcess:
         finally:
             for thread in threads:
                 thread.kill()
-            self._sock = self.pid = None
+            self._sock = None
             sock.close()
-            _end(child)
+            end_child(child)
             self._forget(front)
         return f"{self._why or why}, {_status(child.returncode)}"
 
@@ -410,14 +406,3 @@ class FrontProcess:
 
 def _status(code: int) -> str:
     return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a process, which does so by itself once its socket is closed."""
-    deadline = time.monotonic() + END_SECONDS
-    while child.poll() is None and time.monotonic() < deadline:
-        eventlet.sleep(0.01)
-    if child.poll() is None:
-        child.kill()
-        while child.poll() is None:
-            eventlet.sleep(0.01)

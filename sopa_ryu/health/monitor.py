@@ -23,6 +23,7 @@ from sopa_ryu.fabric.suspects import Caretaker, Suspected
 from sopa_ryu.health import wire
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.runtime import clock
+from sopa_ryu.runtime.green_threads import end_child
 from topologies import Host, Link
 
 LOG = logging.getLogger("sopa.health")
@@ -33,7 +34,6 @@ STATE_SECONDS = 1.0
 RESTART_SECONDS = (1.0, 60.0)
 """After the process has ended, the least and the most; twice as long each time that it ends soon."""
 WELL_SECONDS = 120.0
-END_SECONDS = 2.0
 READ_BYTES = 1 << 18
 LISTS_AT_ONCE = 16
 """After so many, other green threads have their turn."""
@@ -125,7 +125,7 @@ class Monitor:
             finally:
                 reader.kill()
                 ours.close()
-                _end(child)
+                end_child(child)
         return f"{why}, exit status {child.returncode}"
 
     def _feed(self, sock: Any, reader: Any) -> None:
@@ -261,14 +261,3 @@ class Monitor:
 def _number(values: array[float], at: int) -> float | None:
     value = values[at] if at < len(values) else float("nan")
     return None if value != value else round(value, 9)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the process, which does so by itself once its socket is closed."""
-    deadline = time.monotonic() + END_SECONDS
-    while child.poll() is None and time.monotonic() < deadline:
-        eventlet.sleep(0.05)
-    if child.poll() is None:
-        child.kill()
-        while child.poll() is None:
-            eventlet.sleep(0.05)

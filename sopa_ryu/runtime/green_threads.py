@@ -8,6 +8,7 @@ So together they keep the process from its other work for a bounded time only (`
 from __future__ import annotations
 
 import logging
+import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -23,6 +24,7 @@ from sopa_ryu.runtime.process import FREEZE_SECONDS, Freezer
 LOG = logging.getLogger("sopa")
 
 RESTART_SECONDS = 1.0
+END_SECONDS = 2.0
 TURN_SECONDS = 0.01
 """So long switches are served between two looks at all sockets."""
 SPACING_SECONDS = 0.01
@@ -155,3 +157,14 @@ def keep_short() -> None:
     while True:
         hub.sleep(FREEZE_SECONDS)
         freezer.step()
+
+
+def end_child(child: subprocess.Popen[bytes]) -> None:
+    """End a child process, which does so by itself once its socket is closed, or is killed after `END_SECONDS`."""
+    deadline = time.monotonic() + END_SECONDS
+    while child.poll() is None and time.monotonic() < deadline:
+        eventlet.sleep(0.01)
+    if child.poll() is None:
+        child.kill()
+        while child.poll() is None:
+            eventlet.sleep(0.01)

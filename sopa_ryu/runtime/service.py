@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, NoReturn
 
+from sopa_ryu.runtime.process import FREEZE_SECONDS, Freezer
+
+LOG = logging.getLogger("sopa")
+
+RESTART_SECONDS = 1.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -63,3 +69,21 @@ def exit_status(number: int) -> int:
     (0, 143)
     """
     return 0 if number == signal.SIGINT else 128 + number
+
+
+async def kept(work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
+    """Do a part's work until cancelled; begin again if a programming error ends it: the other parts go on."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            LOG.critical("worker %s crashed, restarting: report the traceback", work.__qualname__, exc_info=True)
+        await asyncio.sleep(RESTART_SECONDS)
+
+
+async def keep_short() -> None:
+    """Keep pauses for garbage short (`Freezer`), until cancelled."""
+    freezer = Freezer()
+    while True:
+        await asyncio.sleep(FREEZE_SECONDS)
+        freezer.step()

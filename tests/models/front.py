@@ -32,7 +32,8 @@ class FrontInMemory:
         tree = self.tree = fabric.state.tree
         self.feed, self.passed = None, self
         self.config = wire.Config({}, "mac", False, (), 1, (), (), "", False, 1, 0)
-        self.application = FrontApplication(self, self.config, tokens)  # type: ignore[arg-type]
+        front: Any = self
+        self.application = FrontApplication(front, self.config, tokens)
         self.channel = self.application.channel = AgentsChannel(
             tree, "mac", lambda: fabric.state.view, lambda session: None, clustered=False
         )
@@ -44,7 +45,7 @@ class FrontInMemory:
 
     def ask(self, request: Request) -> Response:
         """Answer a request."""
-        connection = SimpleNamespace(
+        connection: Any = SimpleNamespace(
             peer=request.remote_addr, is_open=True, trust=lambda: None, finish=lambda answer: said.append(answer)
         )
         said: list[Response] = []
@@ -56,7 +57,7 @@ class FrontInMemory:
         self.exchange()
         self.view = self.fabric.state.view
         try:
-            answer: Any = self.application.answer(request, connection)  # type: ignore[arg-type]
+            answer: Any = self.application.answer(request, connection)
             if answer is not None and not isinstance(answer, Response):
                 answer = asyncio.run(answer)
         except Problem as problem:

@@ -185,7 +185,7 @@ class PushChannel:
             self.carry_out(self.notifier.tick(self.now))
 
     def row(self, session: AgentSession) -> dict[str, float]:
-        """What readers are told of a session, in numbers."""
+        """Return the numbers of a session's row in ``GET /agents``."""
         behind, lag = session.behind_since(), self.view.version - session.acknowledged
         return {
             "version": session.acknowledged,

@@ -81,7 +81,7 @@ class LoadedFabric(StubFabric):
         self.changed()
 
     def garbage(self) -> dict[str, int]:
-        """Collect all garbage behind the front, and return the number of its objects by type; nobody else collects from now on."""
+        """Turn off automatic collection, collect the controller side's garbage, and return its number of objects by type."""
         gc.disable()
         eventlet.sleep(0.01)
         gc.set_debug(gc.DEBUG_SAVEALL)

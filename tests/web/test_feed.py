@@ -172,7 +172,8 @@ def test_who_is_no_page_is_cut_off(connect: Connect, stubbed: Stubbed) -> None:
 def test_many_changes_are_one_message_and_none_are_one_from_time_to_time(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[str] = []
     numbers = itertools.count(1)
-    feed = live_feed.Live(SimpleNamespace(message=lambda: next(numbers)), made.append)  # type: ignore[arg-type]
+    picture: Any = SimpleNamespace(message=lambda: next(numbers))
+    feed = live_feed.Live(picture, made.append)
     worker = hub.spawn(feed.rounds)
     for _ in range(3):
         feed.changed()

@@ -15,7 +15,7 @@ from sopa_ryu.cluster.gateway import Contents
 from sopa_ryu.cluster.records import CHARTER, FORMAT, LEADER, MEMBERS, VIEW, CommittedView, RecordError
 from sopa_ryu.cluster.view import Mirror
 from sopa_ryu.fabric.view import View
-from topologies import Clos, FatTree, TopologyError
+from topologies import Clos, TopologyError, fabric_of
 
 LOG = logging.getLogger("sopa.relay")
 
@@ -105,13 +105,12 @@ class Following:
                       "the view that it has; if that is meant, restart it")  # fmt: skip
             return False
         try:
-            tree = Clos.from_document(dict(charter.fabric))
+            tree = fabric_of(charter.fabric)
         except TopologyError as error:
             self._say(CHARTER, f"the cluster's charter describes no fabric: {error}; put the key back, or delete it: the next "
                       "controller that starts writes it anew")  # fmt: skip
             return False
-        plain = FatTree(tree.k) if tree.k is not None else None
-        self.tree = plain if plain == tree else tree
+        self.tree = tree
         self._document, self.carrier = charter.fabric, charter.carrier
         LOG.info(
             "the cluster's fabric is a %s (%d switches, %d hosts)", self.tree.title, self.tree.switch_count, self.tree.host_count

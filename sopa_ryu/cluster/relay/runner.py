@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import uvloop
 
@@ -31,14 +31,13 @@ from sopa_ryu.front.door import FrontDoor
 from sopa_ryu.rest.access import AGENTS, SECRET, Origins, Tokens, tls_context
 from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clients import bracketed
-from sopa_ryu.runtime.process import FREEZE_SECONDS, Freezer, allow_files
-from sopa_ryu.runtime.service import notify
+from sopa_ryu.runtime.process import allow_files
+from sopa_ryu.runtime.service import keep_short, kept, notify
 from sopa_ryu.web.pages import pages
 
 LOG = logging.getLogger("sopa.relay")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-RESTART_SECONDS = 1.0
 LEAVE_SECONDS = 3.0
 """How long agents' channels and the lease may take to end."""
 
@@ -108,8 +107,8 @@ class Relay:
         self.door.open()
         LOG.info("relay %s of %s at %s", self._options.name, self._options.engine, self.url)
         notify("READY=1")
-        work = (self.registration.run, self.feed.run, self._keep_short, self._keep_share, self._tick)
-        tasks = [asyncio.create_task(_kept(each)) for each in work]
+        work = (self.registration.run, self.feed.run, keep_short, self._keep_share, self._tick)
+        tasks = [asyncio.create_task(kept(each)) for each in work]
         try:
             return await ended
         finally:
@@ -133,12 +132,6 @@ class Relay:
         except TimeoutError:
             LOG.warning("the engine did not answer in time: it forgets this relay when its lease ends")
         self._registry.close()
-
-    async def _keep_short(self) -> None:
-        freezer = Freezer()
-        while True:
-            await asyncio.sleep(FREEZE_SECONDS)
-            freezer.step()
 
     async def _keep_share(self) -> None:
         """Send agents on while the relays' shares are uneven."""
@@ -202,7 +195,7 @@ class Relay:
             channel.carry_out,
             lambda url: ControllerAddress(url, lambda: self._tokens.relay_token, ca_file),
         )
-        self._uplink = asyncio.create_task(_kept(uplink.run))
+        self._uplink = asyncio.create_task(kept(uplink.run))
 
     def describe(self) -> RelayRecord:
         """Return what the relay says of itself."""
@@ -241,13 +234,3 @@ def run_relay(options: RelayOptions) -> int:
     received = uvloop.run(main())
     LOG.info("ended: agents go to other relays, and keep their paths meanwhile")
     return 0 if received == signal.SIGINT else 128 + received
-
-
-async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
-    """Do a part's work until cancelled; begin again if a programming error ends it."""
-    while True:
-        try:
-            await work()
-        except Exception:
-            LOG.critical("worker %s crashed, restarting: report the traceback", work.__qualname__, exc_info=True)
-        await asyncio.sleep(RESTART_SECONDS)

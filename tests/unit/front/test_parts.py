@@ -1,14 +1,14 @@
-"""A relay's parts go on after a programming error in one of them."""
+"""A front's parts go on after a programming error in one of them."""
 
 import asyncio
 
 import pytest
 
-from sopa_ryu.cluster.relay import runner
+from sopa_ryu.runtime import service
 
 
 def test_a_part_that_crashes_begins_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(runner, "RESTART_SECONDS", 0.0)
+    monkeypatch.setattr(service, "RESTART_SECONDS", 0.0)
     begun = 0
 
     async def run() -> None:
@@ -22,7 +22,7 @@ def test_a_part_that_crashes_begins_again(monkeypatch: pytest.MonkeyPatch, caplo
             again.set()
             await asyncio.sleep(60)
 
-        task = asyncio.create_task(runner._kept(part))
+        task = asyncio.create_task(service.kept(part))
         await again.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
