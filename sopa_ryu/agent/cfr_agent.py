@@ -71,8 +71,6 @@ class CfrAgent:
             granted path, the number selects another one.
 
     Attributes:
-        pace_probes: Called with the bytes a second that slots bear, on the fastest links, when that changes; with None once the
-            lease has ended and data waits for no slots. May be set at any time.
         slots_used: Granted slots in which anything was sent.
         slots_rerouted: Granted slots whose path the host avoids: they have another one.
         pass_ns: The time that the last iteration over all sockets took.
@@ -92,8 +90,6 @@ class CfrAgent:
         self.host, self.arbiter = host, arbiter
         self.grants = Grants(host)
         self.slots_used = self.slots_rerouted = self.pass_ns = 0
-        self.pace_probes: Callable[[float | None], None] = lambda _rate: None
-        self._slots_bear: float | None = None
         self._token, self._key = token, ""
         self.programs, self._sender = programs, sender
         self._limit_bursts, self._instead = limit_bursts, instead
@@ -182,9 +178,7 @@ class CfrAgent:
         self._sender.follow(self.programs, orders.gate, [grant.slot for grant in orders.slots], forget=orders.forget)
         self._pending.extend(orders.slots)
         if orders.slots:
-            budget = max(grant.budget for grant in orders.slots)
             self._fit_bursts(orders.slots[0].budget)
-            self._pace(1e9 * budget / orders.gate.slot_ns)
         if orders.closes:
             LOG.info(
                 "%s: arbiter %s grants slots of %g ms (term %d): data waits for them",
@@ -202,12 +196,6 @@ class CfrAgent:
         up1, up2 = self._instead(grant.destination, label, grant.slot + int(self.host))
         self.slots_rerouted += label != (up1, up2)
         return grant._replace(up1=up1, up2=up2)
-
-    def _pace(self, rate: float | None) -> None:
-        before = self._slots_bear
-        self._slots_bear = None if rate is None else max(rate, before or 0.0)
-        if self._slots_bear != before:
-            self.pace_probes(self._slots_bear)
 
     def _fit_bursts(self, budget: int) -> None:
         segments = segments_in(budget)
@@ -282,7 +270,6 @@ class CfrAgent:
         if not self._closed or self.grants.is_closed(now):
             return
         self._closed = False
-        self._pace(None)
         LOG.warning(
             "%s: no grants of arbiter %s for %g ms: the gate is open, and data is labelled round-robin until it answers; "
             "check the arbiter and the network to it",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Mapping
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
@@ -268,6 +269,10 @@ class Follower:
     def candidates(self, pod: int, edge: int) -> Choices:
         """Return the uplink indices of all candidate paths to a rack that the controller does not exclude."""
         return self._sets.candidates(pod, edge) if self._sets is not None else ()
+
+    def parts(self, pod: int, edge: int) -> Mapping[tuple[int, ...], float]:
+        """Return `PathSets.parts` of a rack."""
+        return self._sets.parts(pod, edge) if self._sets is not None else {}
 
     def instead(self, destination: IPv4Address, label: Label, turn: int) -> Label:
         """Return the label to use for one that the arbiter has chosen: `PathSets.instead`."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
@@ -107,7 +107,7 @@ class Reaction:
         self._dropped = 0
         self._health = PathHealth()
         self._partners: dict[tuple[int, int], tuple[IPv4Address, float]] = {}
-        self._listed: list[Stream] = []
+        self._listed: dict[Stream, float] = {}
         self._listed_at = float("-inf")
         self._used_at: dict[tuple[int, int], float] = {}
         self._carried: dict[Label, int] = {}
@@ -128,29 +128,30 @@ class Reaction:
         if self._health.changes:
             self._decided.set()
 
-    def busy(self, now: float) -> Sequence[Stream]:
-        """Return the streams to probe besides the assignment: to racks that packets go to now, and what is avoided."""
+    def busy(self, now: float) -> Mapping[Stream, float]:
+        """Return the streams to probe besides the assignment: to racks that packets go to now, by weight, and what is avoided."""
         if now - self._listed_at >= LIST_SECONDS:
-            self._listed, self._listed_at = list(self._to_probe(now)), now
+            self._listed, self._listed_at = self._to_probe(now), now
         return self._listed
 
-    def _to_probe(self, now: float) -> dict[Stream, None]:
+    def _to_probe(self, now: float) -> dict[Stream, float]:
         for rack in [rack for rack, at in self._used_at.items() if now - at > BUSY_SECONDS]:
             del self._used_at[rack]
-        found = dict.fromkeys(self._health.returning()[:MAX_STREAMS])
+        streams = dict.fromkeys(self._health.returning()[:MAX_STREAMS], 1.0)
         racks = sorted(sorted(self._used_at, key=self._used_at.__getitem__, reverse=True)[:MAX_BUSY])
-        room = MAX_STREAMS - len(found)
+        room = MAX_STREAMS - len(streams)
         for number, (pod, edge) in enumerate(racks):
             hosts, ups = self._probing.answering(pod, edge), self._follower.candidates(pod, edge)
             if not hosts:
                 continue
+            parts = self._follower.parts(pod, edge)
             host, most = self._partner((pod, edge), hosts, now), room // (len(racks) - number)
             first = int(now / TURN_SECONDS) * most % len(ups) if len(ups) > most else 0
             for up in (ups[first:] + ups[:first])[:most]:
                 if up:
-                    found[Stream(host, *up)] = None
-            room = MAX_STREAMS - len(found)
-        return found
+                    streams.setdefault(Stream(host, *up), parts.get(up, 1.0))
+            room = MAX_STREAMS - len(streams)
+        return streams
 
     def _partner(self, rack: tuple[int, int], hosts: tuple[IPv4Address, ...], now: float) -> IPv4Address:
         """Return the host of a rack that is probed: another one when the last has not answered for a while."""

@@ -309,7 +309,5 @@ class Supervisor:
             agent.reaction = Reaction(follower, agent, prober, *its_own, keep=agent_options.keep_paths)
             prober.judges.append(agent.reaction)
             prober.busy = agent.reaction.busy
-            if timed is not None:
-                timed.pace_probes = prober.pace
         agent.start()
         return agent, labeller

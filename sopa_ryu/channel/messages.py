@@ -202,12 +202,17 @@ class Stream(NamedTuple):
     up2: Octet = UNUSED
 
 
-class Assignment(Struct, tag="probes", frozen=True):
-    """The streams that an agent has to probe, in turn, one probe each ``interval_ms`` milliseconds."""
+class Assignment(Struct, tag="probes", frozen=True, omit_defaults=True):
+    """The streams that an agent has to probe, in turn, one probe each ``interval_ms`` milliseconds.
+
+    Attributes:
+        rate: Probes a second that the host may send in all; None from a controller of an earlier release.
+    """
 
     number: Number
     interval_ms: Annotated[float, Meta(ge=1.0, le=_MAX_LISTED)]
     streams: Annotated[tuple[Stream, ...], Meta(max_length=MAX_STREAMS)]
+    rate: Annotated[float, Meta(ge=0.0, le=_MAX_LISTED)] | None = None
 
 
 class FlowOf(NamedTuple):

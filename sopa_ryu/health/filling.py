@@ -23,7 +23,13 @@ Bools = npt.NDArray[np.bool_]
 CROSSINGS = 100.0
 """How often each link is crossed in each direction, a second."""
 SHARE = 0.01
-"""The most that probes take of a link's rate."""
+"""The most that probes, answers, traces and BFD together take of a link's rate, in each direction."""
+ASSIGNED = 0.5
+"""What the streams of lists take of that; the rest is for racks that hosts use, and for traces."""
+BFD_BITS = 66 * 8 * 10
+"""Bits per second of BFD in each direction of a link: a frame each 100 ms."""
+MAX_RATE = 200.0
+"""Probes that a host sends in all, a second."""
 RATE = 2.0
 """Probes of a stream, a second."""
 NUMBERED_FROM = 1 << 20
@@ -31,29 +37,44 @@ NUMBERED_FROM = 1 << 20
 
 
 class LaneDemand(NamedTuple):
-    """How many lanes shall cross each link, and may, by the links' numbers."""
+    """How many lanes shall cross each link, and may, by the links' numbers; and the probes a second that a host may send in all."""
 
     wanted: Ints
     most: Ints
+    host_rate: float
 
 
-def demand(elements: Elements, failures: Failures, bits: Mapping[int, float], probe_bytes: int) -> LaneDemand:
-    """Return how many lanes are to cross each link: none where it is absent or has failed.
+def demand(
+    elements: Elements, failures: Failures, bits: Mapping[int, float], probe_bytes: int, host_bits: float = math.inf
+) -> LaneDemand:
+    """Return what probes may take of each link: nothing where it is absent or has failed.
+
+    A host's rate is half of its share of what the scarcest uplinks bear in one direction, as others' probes cross them, too. Its
+    probes are spread over paths by their weights, which follow the rates of links.
 
     Args:
         bits: The bits per second of links, by number, as far as they are known: others bear what is wanted.
         probe_bytes: Of a probe's frame.
+        host_bits: The bits per second of the slowest link to a host.
     """
-    full = round(CROSSINGS / RATE)
-    wanted = np.zeros(elements.links, np.int64)
-    most = np.zeros(elements.links, np.int64)
+    tree, full = elements.tree, round(CROSSINGS / RATE)
+    bears = np.zeros(elements.links)
     for number, link in elements.present:
         assert isinstance(link.lower, Switch)
         if failures and failures.hit((link, link.lower, link.upper)):
             continue
-        bears = math.floor(SHARE * bits[number] / (8 * probe_bytes) / RATE) if number in bits else 4 * full
-        wanted[number], most[number] = min(full, bears), min(4 * full, bears)
-    return LaneDemand(wanted, most)
+        bears[number] = max(0.0, (SHARE * bits.get(number, math.inf) - BFD_BITS) / (8 * probe_bytes))
+    most = np.minimum(4 * full, ASSIGNED * bears / RATE).astype(np.int64)
+    of_racks = _share(bears[: elements.lower].reshape(-1, tree.aggregations), tree.hosts_per_edge)
+    of_pods = _share(bears[elements.lower :].reshape(tree.pods, -1), tree.edges * tree.hosts_per_edge)
+    host_rate = min(2 * MAX_RATE, SHARE * host_bits / (8 * probe_bytes), of_racks, of_pods) / 2
+    return LaneDemand(np.minimum(full, most), most, host_rate)
+
+
+def _share(bears: npt.NDArray[np.float64], hosts: int) -> float:
+    """Return what each of so many hosts may put on the uplinks of its row, in the row that bears least."""
+    rows = bears.sum(axis=1)
+    return float(rows[rows > 0].min(initial=math.inf)) / hosts
 
 
 def crossed(elements: Elements, made: Ints) -> Ints:

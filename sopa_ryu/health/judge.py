@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -66,9 +67,10 @@ class Judge:
         self.observer.answers(self._ever)
         self.observer.failed(self._down(failures), state["second"])
         began = time.process_time()
-        needs = plan.demand(self.elements, failures, bits, self._probe_bytes)
+        needs = plan.demand(self.elements, failures, bits, self._probe_bytes, state.get("host_bits", math.inf))
         lanes = plan.lanes(self.elements, failures, answering.astype(bool), needs)
-        digests = plan.digests(self.elements, lanes)
+        rate = np.uint64(1 + round(1000 * needs.host_rate))
+        digests = np.where(answering, plan.digests(self.elements, lanes) + rate, np.uint64(0))
         changed = np.flatnonzero(digests != self._digests).tolist()
         self._digests = digests
         self._planned = plan.summary(self.elements, lanes, needs)
@@ -77,10 +79,10 @@ class Judge:
             self._number += 1
         for first in range(0, len(changed), LISTS_AT_ONCE):
             part = changed[first : first + LISTS_AT_ONCE]
-            yield wire.lists([(host, self._number, self._text(lanes, host)) for host in part])
+            yield wire.lists([(host, self._number, self._text(lanes, host, needs.host_rate)) for host in part])
 
-    def _text(self, lanes: Lanes, host: int) -> str:
-        return encode(plan.assignment(self.elements, lanes, host, self._number))
+    def _text(self, lanes: Lanes, host: int, host_rate: float) -> str:
+        return encode(plan.assignment(self.elements, lanes, host, self._number, host_rate))
 
     def _down(self, failures: Failures) -> set[int]:
         """Return the numbers of the links that have failed, or one end of which has."""

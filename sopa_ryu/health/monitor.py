@@ -152,18 +152,26 @@ class Monitor:
         for host in self.lists.hosts():
             number = self.elements.host_number(host)
             answering[number // 8] |= 128 >> number % 8
-        return {"failures": dict(self.state.failures), "answering": answering.hex(), "bits": self._slow_links(), "second": int(now)}
+        tree = self.state.tree
+        host_links = ((number, Link(host, tree.edge_of(host))) for number, host in enumerate(tree.hosts()))
+        return {
+            "failures": dict(self.state.failures),
+            "answering": answering.hex(),
+            "bits": self._slow(self.elements.present),
+            "host_bits": min(self._slow(host_links).values(), default=FAST),
+            "second": int(now),
+        }
 
-    def _slow_links(self) -> dict[int, float]:
-        """Return the rates of links that may bear fewer probes than others."""
-        found = {}
-        for turn, (number, link) in enumerate(self.elements.present, 1):
+    def _slow(self, links: Iterable[tuple[int, Link]]) -> dict[int, float]:
+        """Return the rates of links that may bear fewer probes than others, by number."""
+        rates = {}
+        for turn, (number, link) in enumerate(links, 1):
             rate = self._rate(link)
             if rate is not None and rate < FAST:
-                found[number] = rate
+                rates[number] = rate
             if turn % LINKS_AT_ONCE == 0:
                 eventlet.sleep(0)
-        return found
+        return rates
 
     def _read(self, sock: Any) -> None:
         messages = wire.Messages()

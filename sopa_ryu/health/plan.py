@@ -22,11 +22,11 @@ from flowrules.label import UNUSED
 from sopa_ryu.channel.messages import Assignment, Stream
 from sopa_ryu.health import filling
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.filling import CROSSINGS, RATE, Bools, Ints, LaneDemand, counted, crossed, demand
+from sopa_ryu.health.filling import ASSIGNED, CROSSINGS, RATE, Bools, Ints, LaneDemand, counted, crossed, demand
 from topologies import Clos, Failures, Level, Switch
 
 MAX_OF_HOST = 90
-"""Streams of one host, of 200 probes a second that it sends at most: a rack with too few agents for its links is probed less."""
+"""Streams of one host at most: a rack with too few agents for its links is probed less."""
 WITHIN = 4
 """Lanes within its pod that cross a link above an edge switch, at least: without any, all links below an aggregation switch could
 not be told from all above it."""
@@ -64,7 +64,7 @@ def lanes(elements: Elements, failures: Failures, answering: Bools, needs: LaneD
     if not _is_exact(elements, made, needs, low, high):
         made = _thinned(elements, made, needs)
         made = filling.filled(elements, made, low, high, needs)
-    return _given_out(tree, made, racks)
+    return _given_out(tree, made, racks, min(MAX_OF_HOST, math.floor(ASSIGNED * needs.host_rate / RATE)))
 
 
 def _between_pods(tree: Clos, low: Bools, high: Bools) -> Ints:
@@ -133,7 +133,7 @@ def _thinned(elements: Elements, made: Ints, needs: LaneDemand) -> Ints:
     links = crossed(elements, made)
     kept = np.ones(made.shape[1], bool)
     order = np.argsort(mixed(*made), kind="stable")
-    for row in links:
+    for column, row in enumerate(links):
         turn = row[order]
         real = (turn < elements.links) & kept[order]
         where = order[real]
@@ -141,8 +141,8 @@ def _thinned(elements: Elements, made: Ints, needs: LaneDemand) -> Ints:
         where = where[by_link]
         of = row[where]
         rank = np.arange(len(of)) - np.searchsorted(of, of)
-        kept[where[rank >= -(-needs.most[of] // 2)]] = False
-    # each link is in two of the columns: half of what it bears in each
+        # each link is in two of the columns, that of the near ends first: half of what it bears in each
+        kept[where[rank >= (needs.most[of] + (column < 2)) // 2]] = False
     return made[:, kept]
 
 
@@ -160,8 +160,8 @@ def mixed(*columns: Ints) -> npt.NDArray[np.uint64]:
 # -- hosts ------------------------------------------------------------------------------------------------------------
 
 
-def _given_out(tree: Clos, made: Ints, racks: Bools) -> Lanes:
-    """Give each lane a host at both ends, and leave out what is too much for one."""
+def _given_out(tree: Clos, made: Ints, racks: Bools, most: int) -> Lanes:
+    """Give each lane a host at both ends, and leave out what is more than ``most`` of one."""
     p, e, q, f, j, i, x = made
     hosts = tree.hosts_per_edge
     where = mixed(*made)
@@ -173,7 +173,7 @@ def _given_out(tree: Clos, made: Ints, racks: Bools) -> Lanes:
     order = np.lexsort((where, src))
     ordered = src[order]
     rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
-    order = order[rank < MAX_OF_HOST]
+    order = order[rank < most]
     return Lanes(src[order], dst[order], j[order], i[order])
 
 
@@ -202,12 +202,12 @@ def _host(racks: Bools, pod: Ints, edge: Ints, first: Ints, bucket: Ints) -> Int
 
 def digests(elements: Elements, lanes: Lanes) -> npt.NDArray[np.uint64]:
     """Return a number for each host that tells its lists apart."""
-    found = np.zeros(elements.hosts, np.uint64)
-    np.add.at(found, lanes.src, mixed(lanes.dst, lanes.up1, lanes.up2))
-    return found
+    lists = np.zeros(elements.hosts, np.uint64)
+    np.add.at(lists, lanes.src, mixed(lanes.dst, lanes.up1, lanes.up2))
+    return lists
 
 
-def assignment(elements: Elements, lanes: Lanes, host: int, number: int) -> Assignment:
+def assignment(elements: Elements, lanes: Lanes, host: int, number: int, host_rate: float) -> Assignment:
     """Return what a host has to probe; a stream that is there twice is probed twice as often."""
     first, last = np.searchsorted(lanes.src, (host, host + 1))
     tree = elements.tree
@@ -215,7 +215,7 @@ def assignment(elements: Elements, lanes: Lanes, host: int, number: int) -> Assi
         Stream(IPv4Address(tree.ip(elements.host(dst))), up1, up2)
         for dst, up1, up2 in zip(*(column[first:last].tolist() for column in lanes[1:]), strict=True)
     )
-    return Assignment(number, round(1000.0 / (RATE * max(1, len(streams))), 3), streams)
+    return Assignment(number, round(1000.0 / (RATE * max(1, len(streams))), 3), streams, round(host_rate, 3))
 
 
 def summary(elements: Elements, lanes: Lanes, needs: LaneDemand) -> dict[str, Any]:

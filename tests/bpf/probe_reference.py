@@ -76,15 +76,15 @@ class Reference:
         estimate = b"\x5a\x01" if number % 8 else b"\x40\x01"  # of the coarse clock, of the precise one
         answered = number.to_bytes(4, "big") + stamp[4:12] + estimate + stamp[14:16] + stamp[4:12] + stamp[:12]
         answered += stamp[12:14] + b"\0\0" + header[8:9] + b"\0\0\0"
-        return corrected(ethernet + ip + option + datagram[:8] + answered + b"\0" + tlv[1:])
+        return corrected(ethernet + ip + option + datagram[:8] + answered + b"\0" + tlv[1:10] + b"\0\0" + tlv[12:])
 
 
 def without_times(frame: bytes) -> bytes:
-    """An answer with the times of its probe in place of the program's own, and the checksum of that."""
+    """An answer with the times of its probe in place of the program's own, no number of answers, and the checksum of that."""
     at = 14 + 4 * (frame[14] & 15)
     sent_first = frame[at + 36 : at + 44]
     times = frame[: at + 12] + sent_first + frame[at + 20 : at + 24] + sent_first + frame[at + 32 :]
-    return corrected(times)
+    return corrected(times[:-6] + b"\0\0" + times[-4:])
 
 
 def _intact(frame: bytes, header: int) -> bool:

@@ -1,5 +1,6 @@
 """The program that turns probes round, packet by packet: what it answers, takes, refuses and lets pass."""
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -46,7 +47,7 @@ def test_a_probe_comes_back_on_its_own_path_with_either_carrier_at_either_end(ne
             [record] = here.program.records()
             assert record[1:4] == (THERE, number, number)
             assert record.arrived_ns > record.received_ns == record.sent_ns == answer.times[0]
-            assert record[6:] == (77, 0, 1)
+            assert record[6:] == (77, 0, 1, 0)
 
 
 def play_step(host: Host, step: Step) -> str:
@@ -77,6 +78,18 @@ def test_a_forged_flood_of_one_source_is_answered_no_more_and_others_are() -> No
         assert program.seen()[Seen.ANSWERED] == answered
         assert program.seen()[Seen.TOO_MANY] == 3 * BURST - answered > 0
         assert program.run(probe(source=IPv4Address("10.3.0.2"))).retval == REDIRECT
+
+
+def test_answers_say_how_many_probes_the_host_has_answered_in_the_second_before() -> None:
+    with closing(ProbeProgram(ends(HERE))) as here, closing(ProbeProgram(ends(THERE), most=0)) as there:
+        for _ in range(40):  # of the machine's own seconds: until one has begun and ended in which as many were answered
+            until = time.monotonic() + 0.05
+            for _ in range(10):
+                here.run(there.run(probe()).data)
+            time.sleep(max(0.0, until - time.monotonic()))
+        answers = [record.answers for record in here.records()]
+        assert 0 < max(answers) <= 240
+        assert answers[-1] > 100 or max(answers) > 100
 
 
 def test_answers_that_nobody_reads_are_counted_and_dropped() -> None:

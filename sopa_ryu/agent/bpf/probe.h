@@ -48,7 +48,7 @@ struct tlv {
 	__be32 magic;
 	__u8 up1;
 	__u8 up2;
-	__be16 zero;
+	__be16 answers; /* zero in a probe; in an answer how many the host has made in the second before */
 	__u32 secret; /* of the probing agent: nobody else can make answers that it reads */
 };
 
@@ -116,6 +116,15 @@ struct probe_record {
 	__be16 ssid;
 	__u8 up1;
 	__u8 up2;
+	__be16 answers;
+	__u8 unused[6];
+};
+
+/* What this host has answered: in the second of that number, of 2^30 ns, so far, and in the one before. */
+struct answered {
+	__u32 second;
+	__u32 count;
+	__u32 before;
 };
 
 #endif

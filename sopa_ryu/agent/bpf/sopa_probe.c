@@ -52,6 +52,13 @@ struct {
 } probe_sources SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct answered);
+} probe_answered SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 16);
 } probe_records SEC(".maps");
@@ -210,6 +217,24 @@ static __always_inline __u32 next_number(const struct frame *its, __u64 now)
 	return 0;
 }
 
+/* Counts an answer; returns how many there were in the last whole second. Processors that count at once may lose some. */
+static __always_inline __be16 answers_before(__u64 now)
+{
+	struct answered *all;
+	__u32 zero = 0, second = now >> 30;
+
+	all = bpf_map_lookup_elem(&probe_answered, &zero);
+	if (!all)
+		return 0;
+	if (all->second != second) {
+		all->before = all->second + 1 == second ? all->count : 0;
+		all->second = second;
+		all->count = 0;
+	}
+	all->count++;
+	return bpf_htons(all->before > 0xffff ? 0xffff : all->before);
+}
+
 /*
  * Returns the seconds of a time of less than 2^62 ns (146 years), the rest in `left`. A division takes the processor longer than all of
  * this: 2^29 ns are 2^30.1 / 2^31 s.
@@ -247,21 +272,22 @@ static __always_inline void fill(struct datagram *of, __u32 number, __u8 ttl, __
 	__u32 nanoseconds, seconds;
 	__u64 before, after;
 
-	before = (__u64)stamp->number + stamp->seconds + stamp->nanoseconds + stamp->error_ssid + of->tlv.head;
+	before = (__u64)stamp->number + stamp->seconds + stamp->nanoseconds + stamp->error_ssid + of->tlv.head + of->tlv.answers;
 	stamp->sender_number = stamp->number;
 	stamp->sender_seconds = stamp->seconds;
 	stamp->sender_nanoseconds = stamp->nanoseconds;
 	stamp->sender_error = stamp->error_ssid & bpf_htonl(0xffff0000);
 	stamp->sender_ttl = bpf_htonl((__u32)ttl << 24);
-	after = before - stamp->error_ssid - of->tlv.head; /* the first three are still there */
+	after = before - stamp->error_ssid - of->tlv.head - of->tlv.answers; /* the first three are still there */
 	seconds = seconds_of(precise ? bpf_ktime_get_ns() : now, &nanoseconds);
 	stamp->number = bpf_htonl(number);
 	stamp->received_seconds = stamp->seconds = bpf_htonl(seconds);
 	stamp->received_nanoseconds = stamp->nanoseconds = bpf_htonl(nanoseconds);
 	stamp->error_ssid = (stamp->error_ssid & bpf_htonl(0xffff)) | bpf_htonl((precise ? ERROR_ESTIMATE : COARSE_ESTIMATE) << 16);
 	of->tlv.head = bpf_htonl(TLV_HEAD);
+	of->tlv.answers = answers_before(now);
 	after += (__u64)stamp->number + 2ULL * stamp->seconds + 2ULL * stamp->nanoseconds + stamp->error_ssid + stamp->sender_error +
-		 stamp->sender_ttl + of->tlv.head;
+		 stamp->sender_ttl + of->tlv.head + of->tlv.answers;
 	of->udp.check = adjusted(of->udp.check, before, after) ?: 0xffff;
 }
 
@@ -349,6 +375,7 @@ static __always_inline int take(const struct frame *its)
 		.ssid = bpf_htons(bpf_ntohl(of->stamp.error_ssid)),
 		.up1 = of->tlv.up1,
 		.up2 = of->tlv.up2,
+		.answers = of->tlv.answers,
 	};
 
 	/* The agent looks when it sends. Stolen, not dropped: nothing is wrong with it. */

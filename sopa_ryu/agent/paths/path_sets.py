@@ -100,6 +100,13 @@ class PathSets:
         """Return the uplink indices of all candidate paths to a rack that the controller does not exclude, avoided or not."""
         return self._choices.get(Switch(Level.EDGE, pod, edge), ())
 
+    def parts(self, pod: int, edge: int) -> dict[tuple[int, ...], float]:
+        """Return the weights of the candidate paths to a rack, of which the largest is 1; nothing if all are equal."""
+        rack = Switch(Level.EDGE, pod, edge)
+        weights = self._weights.get(rack, ())
+        most = max(weights, default=0.0)
+        return {up: weight / most for up, weight in zip(self._choices[rack], weights, strict=True)} if most else {}
+
     def instead(self, destination: IPv4Address, chosen: Label, turn: int) -> Label:
         """Return the label to use for one that another has chosen: one of those that are left if the host avoids its path.
 

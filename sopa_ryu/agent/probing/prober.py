@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
@@ -47,9 +47,9 @@ class Program(Protocol):
         """Return those that have come in since the last call."""
 
 
-def nothing_busy(now: float) -> Sequence[Stream]:
+def nothing_busy(now: float) -> Mapping[Stream, float]:
     """Return the streams to probe besides the assignment: none."""
-    return ()
+    return {}
 
 
 class Prober:
@@ -64,7 +64,7 @@ class Prober:
         judges: Receivers of each fate, called when it is decided, in the event loop; may be added to at any time. An answer after
             the deadline of its probe makes a second fate of it, which came back.
         busy: Called with the monotonic time in seconds at each wake, which it must not delay: the streams to probe besides the
-            assignment, in turn, at what is left of the rate. May be set at any time.
+            assignment, in turn, at what is left of the rate, each with the part of its turns that it takes. May be set at any time.
         streams: All streams, with what has become of their probes.
         unsent: Probes that the device did not take.
     """
@@ -74,11 +74,11 @@ class Prober:
     ) -> None:
         self.ends, self.address = ends, ends.address
         self.judges: list[FateJudge] = []
-        self.busy: Callable[[float], Sequence[Stream]] = nothing_busy
+        self.busy: Callable[[float], Mapping[Stream, float]] = nothing_busy
         self.streams = Streams(first_ssid)
         self.unsent = 0
         self._program, self._socket, self._clock = program, socket, clock
-        self._schedule = ProbeSchedule()
+        self._schedule = ProbeSchedule(first_ssid / (1 << 16))
         self._frames: dict[int, ProbeFrame] = {}
         self._answered_at: dict[IPv4Address, float] = {}
         self._assigned: frozenset[IPv4Address] = frozenset()
@@ -98,23 +98,15 @@ class Prober:
         self._schedule.follow(assignment, self._clock() / 1e9)
         self._assigned = frozenset(stream.destination for stream in assignment.streams)
         LOG.info(
-            "%s: assignment %d in force: %d streams to %d hosts, a probe each %g ms",
+            "%s: assignment %d in force: %d streams to %d hosts, a probe each %g ms; at most %.3g probes a second in all",
             self.address,
             assignment.number,
             len(assignment.streams),
             len(self._assigned),
             assignment.interval_ms,
+            self._schedule.rate,
         )
         self._changed.set()
-
-    def pace(self, link_rate: float | None) -> None:
-        """Probe no more than links can spare whose slots bear so many bytes a second; None without slots (`ProbeSchedule.pace`)."""
-        self._schedule.pace(link_rate)
-        if link_rate is None:
-            LOG.info("%s: no slots: paths in use are probed at the full rate", self.address)
-            return
-        text = "%s: slots bear %.3g Mbit/s: paths in use are probed as long as all probes are at most %.3g a second"
-        LOG.info(text, self.address, 8e-6 * link_rate, self._schedule.most)
 
     def answering(self, pod: int, edge: int) -> tuple[IPv4Address, ...]:
         """Return the hosts of a rack that answer probes: those of the assignment, and any that has answered lately."""
@@ -134,21 +126,23 @@ class Prober:
 
         Args:
             count: Probes of each stream.
-            interval: Seconds from one probe to the next, of all streams together; one of a wake at most is sent of each stream.
+            interval: Seconds from one probe to the next, of all streams together; longer where links bear fewer probes. One of a
+                wake at most is sent of each stream.
 
         Raises:
             TraceError: If another trace is running, or it asks for too much.
         """
         if self._trace is not None:
             raise TraceError(f"{self.address} is tracing already: try again when that is done")
-        trace = Trace(self.streams, streams, count, interval, self._clock() / 1e9)
+        self._schedule.is_tracing = True
+        trace = Trace(self.streams, streams, count, max(interval, self._schedule.interval), self._clock() / 1e9)
         self._trace = trace
         try:
             self._changed.set()
             await trace.ended.wait()
             return trace.results()
         finally:
-            self._trace = None
+            self._trace, self._schedule.is_tracing = None, False
             for state in trace.states:
                 self._frames.pop(state.ssid, None)
                 self.streams.remove(state)
@@ -182,7 +176,7 @@ class Prober:
             self._trace.look()
         return self._until_next(now, busy)
 
-    def _until_next(self, now: float, busy: Sequence[Stream]) -> float:
+    def _until_next(self, now: float, busy: Mapping[Stream, float]) -> float:
         times = [self._schedule.next_due(now, busy), self._trace.next_due() if self._trace is not None else None]
         deadline = self.streams.next_deadline_ns()
         if deadline is not None:
@@ -204,6 +198,7 @@ class Prober:
             fates = self.streams.take(record)
             if fates:
                 self._answered_at[record.source] = record.arrived_ns / 1e9
+                self._schedule.answered(record.source, record.answers, record.arrived_ns / 1e9)
                 self._tell(fates, record.arrived_ns)
 
     def _send(self, state: StreamState) -> int | None:
@@ -233,3 +228,4 @@ class Prober:
         since = now_ns / 1e9 - ANSWERED_SECONDS
         for host in [host for host, at in self._answered_at.items() if at < since]:
             del self._answered_at[host]
+            self._schedule.forget(host)

@@ -21,7 +21,7 @@ BURST = 200
 _SECOND = 1_000_000_000
 _ONLY = struct.pack("=I", 0)
 _SETTINGS = struct.Struct("=4s4s4s4sII6s6sB3x")  # struct probe_settings of bpf/probe.h
-_RECORD = struct.Struct("=Q4s24s2s2B")  # struct probe_record
+_RECORD = struct.Struct("=Q4s24s2s2B2s6x")  # struct probe_record
 _NUMBERS = struct.Struct("!6I")
 
 
@@ -132,7 +132,9 @@ def settings(ends: Ends, most: int) -> bytes:
 
 
 def _record(data: bytes) -> Record:
-    arrived, source, numbers, ssid, up1, up2 = _RECORD.unpack_from(data)
+    arrived, source, numbers, ssid, up1, up2, answers = _RECORD.unpack_from(data)
     answer, number, got, got_nanos, sent, sent_nanos = _NUMBERS.unpack(numbers)
     times = got * _SECOND + got_nanos, sent * _SECOND + sent_nanos
-    return Record(arrived, IPv4Address(source), answer, number, *times, int.from_bytes(ssid, "big"), up1, up2)
+    return Record(
+        arrived, IPv4Address(source), answer, number, *times, int.from_bytes(ssid, "big"), up1, up2, int.from_bytes(answers, "big")
+    )

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address
 
-from sopa_ryu.channel.messages import PROBE_BYTES, Assignment, Stream
+from sopa_ryu.channel.messages import Assignment, Stream
 
 MAX_RATE = 200.0
 """Probes a second of a host, in all."""
-TIMES_ASSIGNED = 4.0
-"""As many times the rate of the assignment: the controller knows what the links bear."""
-SLOTS_SHARE = 0.01
-"""Of a link all of whose data has slots, for the probes of all hosts: a slot's guard is for ACKs and for what is late, too."""
-HOSTS_ON_LINK = 2
-"""The hosts whose probes a link bears: a probe crosses eight directions of links, and a fat-tree has four for each host."""
-LEAST_BUSY = 8.0
-"""Probes a second to busy racks that every link bears: what was left has to be found good again in some seconds."""
+TIMES_ASSIGNED = 2.0
+"""As many times the rate of the list, where the controller names no rate."""
+LEAST_RATE = 1.0
+"""Probes a second to busy racks, at least: what was left has to be found good again."""
+LEAST_PART = 0.01
+"""The least part of the probes of a host that is probed by many."""
 BATCH_SECONDS = 0.02
 """The shortest time between two wakes."""
+GOLDEN = 0.618034
+"""Multiples of it are spread over a turn."""
+PART_SECONDS = 1.0
+"""How often the part of a busy host's probes is decided anew."""
 LATE_SECONDS = 0.1
 """What is late by more is left out rather than made up for."""
 NOTHING = Assignment(0, 1000.0, ())
@@ -26,9 +31,12 @@ NOTHING = Assignment(0, 1000.0, ())
 class ProbeSchedule:
     """The streams of one host, in turn.
 
+    Args:
+        phase: From 0 to 1, another one for each host: hosts that skip turns do not skip the same.
+
     Attributes:
         assignment: The one in force.
-        most: Probes a second in all; those of the assignment are sent in any case.
+        is_tracing: Whether a trace takes every other turn of the busy racks.
 
     >>> from ipaddress import IPv4Address
     >>> first, second = (Stream(IPv4Address("10.2.1.3"), up1, 0) for up1 in (0, 1))
@@ -38,43 +46,77 @@ class ProbeSchedule:
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, phase: float = 0.0) -> None:
         self.assignment = NOTHING
-        self.most = MAX_RATE
+        self._phase = phase
+        self.is_tracing = False
         self._assigned = _Turn()
         self._busy = _Turn()
+        self._parts: dict[IPv4Address, _Part] = {}
+        self._credits: dict[Stream, float] = {}
 
     def follow(self, assignment: Assignment, now: float) -> None:
         """Put another assignment in force."""
         self.assignment = assignment
         self._assigned.begin(now)
 
-    def pace(self, link_rate: float | None) -> None:
-        """Probe busy racks no more often than links can spare whose slots bear so many bytes a second; None without slots."""
-        spare = MAX_RATE if link_rate is None else SLOTS_SHARE * link_rate / PROBE_BYTES / HOSTS_ON_LINK
-        self.most = min(MAX_RATE, spare)
+    @property
+    def rate(self) -> float:
+        """Probes a second in all, and as many answers to others' probes."""
+        if self.assignment.rate is None:
+            return min(MAX_RATE, TIMES_ASSIGNED * self._assigned_rate)
+        return self.assignment.rate
 
     @property
-    def busy_interval(self) -> float:
-        """Seconds between two probes of busy racks."""
-        if not self.assignment.streams:
-            return 1.0 / max(self.most, 1.0)
-        assigned = min(1000.0 / self.assignment.interval_ms, MAX_RATE)
-        least = 1.0 if self.most == MAX_RATE else min(LEAST_BUSY, self.most)
-        return 1.0 / max(min(self.most, TIMES_ASSIGNED * assigned) - assigned, least)
+    def interval(self) -> float:
+        """Seconds between two probes besides the assignment's: to busy racks, or of a trace, which take turns."""
+        interval = 1.0 / max(self.rate - self._assigned_rate, LEAST_RATE)
+        return 2 * interval if self.is_tracing else interval
 
-    def due(self, now: float, busy: Sequence[Stream]) -> list[Stream]:
+    @property
+    def _assigned_rate(self) -> float:
+        return min(1000.0 / self.assignment.interval_ms, MAX_RATE) if self.assignment.streams else 0.0
+
+    def answered(self, host: IPv4Address, answers: int, now: float) -> None:
+        """Note how many probes of all hosts one has answered in the last second; 0 if it does not say.
+
+        Where that is more than each host may send, all who probe it send it fewer, until it is not. The root makes that settle,
+        although what a host says is a second old.
+        """
+        part = self._parts.setdefault(host, _Part(now))
+        if answers and now - part.at >= PART_SECONDS:
+            part.size = min(1.0, max(LEAST_PART, part.size * math.sqrt(max(self.rate, LEAST_RATE) / answers)))
+            part.at = now
+
+    def forget(self, host: IPv4Address) -> None:
+        """Forget what a host has said of its answers."""
+        self._parts.pop(host, None)
+        self._credits = {stream: credit for stream, credit in self._credits.items() if stream.destination != host}
+
+    def due(self, now: float, busy: Mapping[Stream, float]) -> list[Stream]:
         """Return the streams of which a probe is to be sent now, each at most once.
 
         Args:
             now: Monotonic seconds.
-            busy: The streams of busy racks.
+            busy: The streams of busy racks, with the part of their turns that each takes: 1 is each turn.
         """
         interval = max(self.assignment.interval_ms / 1000.0, 1.0 / MAX_RATE)
-        found = self._assigned.take(self.assignment.streams, interval, now, ())
-        return found + self._busy.take(busy, self.busy_interval, now, found)
+        assigned = self._assigned.take(self.assignment.streams, interval, now, ())
+        turns = self._busy.take(tuple(busy), self.interval, now, assigned)
+        return assigned + [stream for stream in turns if self._has_turn(stream, busy[stream])]
 
-    def next_due(self, now: float, busy: Sequence[Stream]) -> float | None:
+    def _has_turn(self, stream: Stream, part: float) -> bool:
+        """Tell whether a probe of a stream is sent in this turn."""
+        host = self._parts.get(stream.destination)
+        part *= 1.0 if host is None else host.size
+        if part == 1.0:
+            return True
+        credit = self._credits.get(stream)
+        credit = part + ((self._phase + GOLDEN * len(self._credits)) % 1.0 if credit is None else credit)
+        self._credits[stream] = credit % 1.0
+        return credit >= 1.0
+
+    def next_due(self, now: float, busy: Collection[Stream]) -> float | None:
         """Return when the next probe is to be sent; None if there is nothing to probe."""
         times = []
         if self.assignment.streams:
@@ -82,6 +124,14 @@ class ProbeSchedule:
         if busy:
             times.append(max(self._busy.due_at, now))
         return min(times, default=None)
+
+
+@dataclass(slots=True)
+class _Part:
+    """The part of its turns in which a busy host is probed, and when that was decided."""
+
+    at: float
+    size: float = 1.0
 
 
 class _Turn:

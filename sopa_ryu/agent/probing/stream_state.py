@@ -30,6 +30,7 @@ class Record(NamedTuple):
         answer_number: The answer's, by the count of the host that has sent it.
         number: The probe's.
         received_ns, sent_ns: By that host's clock.
+        answers: How many probes of all hosts that host has answered in its last second (2^30 ns); 0 if it does not say.
     """
 
     arrived_ns: int
@@ -41,6 +42,7 @@ class Record(NamedTuple):
     ssid: int
     up1: int
     up2: int
+    answers: int = 0
 
 
 class RecordRefusal(StrEnum):

@@ -1,6 +1,7 @@
 """Streams of probes: who has come back, where the others were lost, deadlines, schedules and reports."""
 
 from collections import Counter
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from sopa_ryu.agent.probing.frames import ProbeFrame, read
 from sopa_ryu.agent.probing.reports import report
 from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, MAX_RATE, ProbeSchedule
 from sopa_ryu.agent.probing.streams import FORGOTTEN_NS, PAUSE_NS, Record, Streams
-from sopa_ryu.channel.messages import MAX_STREAMS, PROBE_BYTES, RECORD_BYTES, Assignment, Stream, unpacked
+from sopa_ryu.channel.messages import MAX_STREAMS, RECORD_BYTES, Assignment, Stream, unpacked
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.probe_frames import HERE, PATHS, THERE, ends
 
@@ -193,39 +194,51 @@ def test_no_wake_sends_a_stream_twice_and_the_rate_is_bounded(
     its.follow(Assignment(1, interval, tuple(streams[:assigned])), now)
     for pause in pauses:
         now += max(pause, BATCH_SECONDS)
-        due = its.due(now, streams[assigned - 1 : assigned - 1 + busy])
+        due = its.due(now, dict.fromkeys(streams[assigned - 1 : assigned - 1 + busy], 1.0))
         assert len(set(due)) == len(due)
         sent += len(due)
         assert its.next_due(now, ()) is not None
     assert sent <= MAX_RATE * now + 4 + len(pauses)
 
 
-@pytest.mark.parametrize(("interval", "busy", "mbit", "assigned_rate", "busy_rate"), [
-    (20.0, 8, None, 50, 150),
-    (40.0, 8, None, 25, 75),
-    (5.0, 8, None, 200, 1),
-    (20.0, 1, None, 50, 50),  # a stream once a wake
-    (40.0, 8, 4, 25, 8),
-    (40.0, 8, 8, 25, 24),
-    (40.0, 8, 1000, 25, 75),
+@pytest.mark.parametrize(("interval", "busy", "rate", "assigned_rate", "busy_rate"), [
+    (20.0, 8, 200.0, 50, 150),
+    (40.0, 8, 200.0, 25, 175),
+    (40.0, 8, 50.0, 25, 25),
+    (40.0, 8, None, 25, 25),  # a controller that names no rate
+    (5.0, 8, 200.0, 200, 1),
+    (20.0, 1, 200.0, 50, 50),  # a stream once a wake
 ])  # fmt: skip
-def test_busy_racks_get_what_is_left_of_the_rate_and_what_links_full_of_slots_can_spare(
-    interval: float, busy: int, mbit: int | None, assigned_rate: int, busy_rate: int
+def test_busy_racks_get_what_is_left_of_the_rate(
+    interval: float, busy: int, rate: float | None, assigned_rate: int, busy_rate: int
 ) -> None:
-    its, now, sent = ProbeSchedule(), 100.0, [0, 0]
-    streams = [Stream(THERE, n, n) for n in range(16)]
-    its.follow(Assignment(1, interval, tuple(streams[:8])), now)
-    its.pace(mbit and mbit * 1e6 / 8)
-    for _ in range(500):  # ten seconds
-        now += BATCH_SECONDS
-        for stream in its.due(now, streams[8 : 8 + busy]):
-            sent[stream in streams[8:]] += 1
-    assert sent[0] == pytest.approx(10 * assigned_rate, rel=0.02, abs=2)
-    assert sent[1] == pytest.approx(10 * busy_rate, rel=0.03, abs=4)
-    if mbit:  # two hosts' probes cross each link
-        assert 2 * sum(sent) / 10 * PROBE_BYTES <= max(0.011 * mbit * 1e6 / 8, 2 * 34 * PROBE_BYTES)
-        its.pace(None)
-        assert its.busy_interval == pytest.approx(1 / 75)
+    schedule = ProbeSchedule()
+    schedule.follow(Assignment(1, interval, tuple(SIXTEEN[:8]), rate), 100.0)
+    sent = sent_in_ten_seconds(schedule, SIXTEEN[8 : 8 + busy])
+    assert sum(sent[stream] for stream in SIXTEEN[:8]) == pytest.approx(10 * assigned_rate, rel=0.02, abs=2)
+    assert sum(sent[stream] for stream in SIXTEEN[8:]) == pytest.approx(10 * busy_rate, rel=0.03, abs=4)
+
+
+SIXTEEN = [Stream(THERE, n, n) for n in range(16)]
+
+
+def sent_in_ten_seconds(schedule: ProbeSchedule, busy: Sequence[Stream], begin: float = 100.0) -> Counter[Stream]:
+    return Counter(stream for n in range(1, 501) for stream in schedule.due(begin + n * BATCH_SECONDS, dict.fromkeys(busy, 1.0)))
+
+
+@pytest.mark.parametrize("probing", [1, 3, 15, 60])
+def test_a_host_that_many_probe_is_soon_probed_by_all_no_more_than_a_host_may_send(probing: int) -> None:
+    rate, hosts = 40.0, [ProbeSchedule(n * 0.37 % 1) for n in range(probing)]
+    for schedule in hosts:
+        schedule.follow(Assignment(1, 20.0, (), rate), 100.0)
+    answers, last = 0, Counter[Stream]()
+    for now in range(100, 400, 10):
+        for schedule in hosts:
+            schedule.answered(THERE, answers, now)
+        last = sum((sent_in_ten_seconds(schedule, SIXTEEN, now) for schedule in hosts), Counter[Stream]())
+        answers = last.total() // 10
+    assert 0.8 * rate <= answers <= 1.2 * rate
+    assert set(last) == set(SIXTEEN)  # every path of it
 
 
 def test_a_report_has_what_was_decided_since_the_last_and_no_more_than_fits() -> None:

@@ -128,7 +128,7 @@ class Scripted:
         asked = []
         for _ in range(round(float(seconds) * 100)):
             self.loop.advance(0.01)
-            partner = self.its.busy(self.loop.time())[0].destination
+            partner = next(iter(self.its.busy(self.loop.time()))).destination
             asked.append(str(partner))
             self.its.decided(Fate(Stream(partner, 0, 0), str(partner) == living), self.loop.time())
         return "asked " + " ".join(sorted(set(asked[len(asked) // 2 :])))
