@@ -15,13 +15,16 @@ from sopa_ryu.agent.probing.path_health import PathHealth
 from sopa_ryu.channel.messages import Stream
 from topologies import Clos, Host, Switch
 
-DELAY, DEADLINE, TICK, INTERVAL = 0.001, 0.03, 0.05, 0.02
+DELAY, DEADLINE, TICK = 0.001, 0.03, 0.05
+RATE, ASSIGNED_RATE = 200.0, 50.0
 
 
 class ProbedFabric:
-    """One probing host in a fabric: 50 probes a second of an assignment, and three times as many of the busy rack."""
+    """One probing host in a fabric: 50 probes a second of an assignment, or half of the rate, and the rest of the busy rack."""
 
-    def __init__(self, tree: Clos, seed: int) -> None:
+    def __init__(self, tree: Clos, seed: int, rate: float = RATE) -> None:
+        assigned_rate = min(ASSIGNED_RATE, rate / 2)
+        self._intervals = 1 / assigned_rate, 1 / (rate - assigned_rate)
         self.tree, self.draw = tree, random.Random(f"{seed} probed fabric")
         self.health = PathHealth()
         hosts = list(tree.hosts())
@@ -83,14 +86,14 @@ class ProbedFabric:
     def _assigned_turn(self) -> None:
         self._turns[0] += 1
         self._probe(self.assigned[self._turns[0] % len(self.assigned)])
-        self._at(self.now + INTERVAL, self._assigned_turn)
+        self._at(self.now + self._intervals[0], self._assigned_turn)
 
     def _busy_turn(self) -> None:
         ups = self.tree.choices_between(self.host, self.busy_host)
         streams = list(dict.fromkeys([*self.health.returning(), *(self._stream(self.busy_host, up) for up in ups)]))
         self._turns[1] += 1
         self._probe(streams[self._turns[1] % len(streams)])
-        self._at(self.now + INTERVAL / 3, self._busy_turn)
+        self._at(self.now + self._intervals[1], self._busy_turn)
 
     def _probe(self, stream: Stream) -> None:
         host = self.tree.host_by_ip(stream.destination)
