@@ -47,9 +47,8 @@ _SERVER = Path(__file__).with_name("bare_server.py")
 def push() -> Results:
     """Connect an agent per host, then drain and restore a link repeatedly. Agents are informed as of a failure.
 
-    Returns:
-        Milliseconds from the request to the last acknowledgement, over `PUSH_ROUNDS`: the ``first`` one, median and maximum;
-        likewise for a bare eventlet WebSocket server with messages of the same size (``bare_*``); and peak memory in MiB.
+    The times run from the request to the last acknowledgement; ``bare_*`` are those of a bare eventlet WebSocket server with
+    messages of the same size.
     """
     tree = FatTree(K)
     allow_files()
@@ -116,10 +115,8 @@ def _bare(directory: Path, addresses: Sequence[str], size: int) -> tuple[list[fl
 def pings() -> Results:
     """Measure what the pings cost a controller by which agents with several URLs notice that it is stopped.
 
-    Returns:
-        Processor time in cores while nothing happens (``idle_cores``) and with pings at the rate that all agents of this fabric
-        have together; the microseconds of a ping; and after how many seconds an agent leaves a controller that is stopped, at
-        the most.
+    ``pinged_cores`` is the processor time with pings at the rate that all agents of this fabric have together; ``noticed_seconds``:
+    after how long an agent leaves a controller that is stopped, at the most.
     """
     allow_files()
     openflow, rest = free_ports(2)
@@ -171,16 +168,11 @@ MCS_POLL_SECONDS, MCS_PATIENCE_SECONDS = 0.25, 600.0
 
 
 def relays(k: int = RELAYS_K, rounds: int = RELAYS_ROUNDS) -> Results:
-    """Connect an agent for each host, fail and restore a link, then kill a relay and fail it again.
+    """Connect an agent for each host, fail and restore a link in so many rounds, then kill a relay and fail it again.
 
-    Args:
-        k: Of the fat-tree.
-        rounds: Versions that are measured.
-
-    Returns:
-        ``acknowledged_*_s``: from the write's beginning until the engine has of every relay that all its agents have
-        acknowledged; ``agents_*_s``: until the last agent has sent its acknowledgement; ``elsewhere_s``: from SIGKILL of a
-        relay until the last agent has acknowledged the view to another; ``mib``: peak memory of each relay.
+    ``acknowledged_*_s``: from the write's beginning until the engine has of every relay that all its agents have acknowledged;
+    ``agents_*_s``: until the last agent has sent its acknowledgement; ``elsewhere_s``: from SIGKILL of a relay until the last agent
+    has acknowledged the view to another; ``mib``: peak memory of each relay.
     """
     allow_files()
     tree = FatTree(k)
@@ -345,17 +337,10 @@ def _kill(relay: ChildProcess, crowd: Crowd, agents: int) -> float:
 def mcs_relays(k: int = RELAYS_K) -> Results:
     """Connect an agent that runs MCS for each host, let some end, then kill the controller and start it again, as another leader.
 
-    The controller and the relays are real. There are no switches: the bench commits the view in the place of the leader, which
-    has none.
-
-    Args:
-        k: Of the fat-tree.
-
-    Returns:
-        ``connected_s``: until relays had all agents; ``all_know_all_s``: from the first connection until every agent has been
-        told of every host; ``one_ends_s``: from the end of an agent until the last other has been told;
-        ``fewest_after_restart``: the least number of hosts that any agent knew while the controller was away, began again and
-        had its lists complete; ``mib``: peak memory of relays, then of the controller.
+    The controller and the relays are real. There are no switches: the bench commits the view in the place of the leader, which has
+    none. ``all_know_all_s``: from the first connection until every agent has been told of every host; ``one_ends_s``: from the end
+    of an agent until the last other has been told; ``fewest_after_restart``: the least number of hosts that any agent knew while
+    the controller was away, began again and had its lists complete; ``mib``: peak memory of relays, then of the controller.
     """
     allow_files()
     addresses = addresses_of(FatTree(k))

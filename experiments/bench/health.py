@@ -54,11 +54,7 @@ def health() -> Results:
 
 
 class World:
-    """A fabric whose links and hosts lose what is said, and the reports that its agents then send.
-
-    Args:
-        bad_hosts: The share of hosts that drop one in fifty of what they receive, as loaded ones do.
-    """
+    """A fabric whose links lose packets, and its agents' reports; a share of hosts drops one in fifty, as loaded ones do."""
 
     def __init__(self, k: int, seed: int, bad_hosts: float = 0.01) -> None:
         self.elements = Elements(FatTree(k))
@@ -283,11 +279,9 @@ COUNTS = (20, 100, 1000)
 def trace() -> Results:
     """Measure the answer about the longest trace, the way of a hashed flow, and links named by difference at k=6.
 
-    Returns:
-        ``answer_ms``, the controller's time for one answer about a trace of `MAX_PROBES` probes at k=48; ``hashed_ms`` that of
-        a flow while a link has failed; ``named`` by the loss and the probes of each of nine paths: how often exactly the right
-        group was named, and ``wrong`` how often another one; ``false`` how often one was named while all paths lost 4% alike;
-        all out of `TRACE_TRIALS`.
+    ``answer_ms`` is the controller's time for a trace of `MAX_PROBES` probes at k=48, ``hashed_ms`` that of a flow while a link has
+    failed. ``named``, by the loss and the probes of each of nine paths: how often exactly the right group was named, ``wrong`` how
+    often another one, ``false`` how often one was named while all paths lost 4% alike; all out of `TRACE_TRIALS`.
     """
     tree = FatTree(TRACE_K)
     src, dst = Host(0, 0, 2), Host(TRACE_K - 1, TRACE_K // 2 - 1, 2)

@@ -1,7 +1,6 @@
 """Two network namespaces connected by a veth pair, whose ends are hosts of a k=4 fat-tree, and TCP between them.
 
-Processors are all that limits the hosts. All connections use CUBIC, by their route: a socket that was BBR's keeps BBR's pacing
-whatever it asks for.
+All connections use CUBIC, by their route: a socket that was BBR's keeps BBR's pacing whatever it asks for.
 """
 
 from __future__ import annotations

@@ -37,12 +37,9 @@ _SUMMARY = re.compile(
 
 
 def cold_start() -> Results:
-    """Start the controller, then all switches, and read the time of the last barrier reply from its log.
+    """Start the controller, then all switches, and read the time from the last connect to the last barrier reply from its log.
 
-    Returns:
-        ``seconds`` from the last connect to the last barrier, the number of ``messages``, and their rate since the first
-        connect. ``encode_per_second`` is the baseline: the rate at which Ryu builds and serialises these messages without a
-        switch.
+    ``encode_per_second`` is the baseline: the rate at which Ryu builds and serialises these messages without a switch.
     """
     tree = FatTree(K)
     return {"k": K, **_cold_start(tree), "limit_seconds": 5.0, "encode_per_second": _encode_rate(tree)}
@@ -90,12 +87,7 @@ SEED = 1
 
 
 def leaf_spine() -> Results:
-    """Measure both fabrics in the same way.
-
-    Returns:
-        ``rules_seconds``, ``cold_start_seconds`` (last connect to last barrier, dummy datapath), ``paths_median_ms`` of ``GET
-        /paths`` over one connection; with the prefix ``k16_`` those of the baseline.
-    """
+    """Measure both fabrics in the same way: ``cold_start_seconds`` are those of `cold_start`; ``k16_*`` is the baseline."""
     ours, baseline = _measured(LEAF_SPINE), _measured(BASELINE)
     limits = {"limit_rules_seconds": 1.0, "limit_cold_start_seconds": 2.0, "limit_paths_ms": 1.0}
     return {**ours, **limits, **{f"k16_{name}": value for name, value in baseline.items()}}
@@ -151,11 +143,8 @@ _BARRIER_REPLY, _HEADER = 21, struct.Struct("!BBHI")
 def megaflows() -> Results:
     """Send each of `FLOWS` flows over all its paths through one switch of each level, and count the megaflows.
 
-    Half of the flows go up through an edge or aggregation switch, the others down; all are between pods.
-    The dummy datapath has the same masks as the kernel's: both get them from the same translation of the rules.
-
-    Returns:
-        Megaflows by size, switch and kinds of flows, and Open vSwitch's ``flow_limit``.
+    Half of the flows go up through an edge or aggregation switch, the others down; all are between pods. The dummy datapath has the
+    same masks as the kernel's: both get them from the same translation of the rules.
     """
     counts: Results = {}
     for k in SIZES:

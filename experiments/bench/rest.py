@@ -41,10 +41,8 @@ BAD = (
 def rest() -> Results:
     """Request candidate paths of a k=24 fabric, and cut ports of a k=4 fabric with and without a crowd of bad clients.
 
-    Returns:
-        ``paths_*_ms``: from the due time of a request to its answer, at a constant rate, with the controller on one processor.
-        ``told_*_ms``: from cutting a port to the acknowledgement of the last of 16 agents, alone and (``crowded_*``) with stuck
-        clients and bad requests; ``bad_a_second``: the rate of answers to bad requests.
+    ``paths_*_ms``: from the due time of a request to its answer, with the controller on one processor. ``told_*_ms``: from cutting
+    a port to the acknowledgement of the last of 16 agents, alone and (``crowded_*``) with stuck clients and bad requests.
     """
     allow_files()
     with tempfile.TemporaryDirectory() as name:

@@ -23,18 +23,9 @@ LATER_SECONDS = 1.0  # from the leader's end to the second failure: before anoth
 def play(lab: SopaLab, seed: int, say: Callable[[str], None], progress: Callable[[str], None]) -> dict[str, Any]:
     """Let a link fail, kill the leader, let a second link fail a second later, and start the killed controller again.
 
-    Two streams of datagrams run meanwhile: one over paths with the links that fail, one over others.
-
-    Args:
-        lab: With a cluster.
-        seed: Chooses the links.
-        say, progress: Receive lines of results, and progress messages.
-
-    Returns:
-        All results, for ``--json``.
-
-    Raises:
-        NotSeenError: If nobody leads, or the agents have not followed, within a minute.
+    Two streams of datagrams run meanwhile: one over paths with the links that fail, one over others. ``say`` receives lines of
+    results. Returns all results, for ``--json``. Raises `NotSeenError` if nobody leads, or the agents have not followed, within a
+    minute.
     """
     assert lab.cluster is not None
     assert lab.agent is not None

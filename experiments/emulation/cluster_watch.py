@@ -42,8 +42,7 @@ def links_of_one_pod(tree: Clos, seed: int) -> tuple[Link, Link]:
 def streams(tree: Clos, failing: Link) -> tuple[tuple[Host, Host], tuple[Host, Host]]:
     """Return source and destination of a stream that does not use the links of a pod or rack, and of one that does.
 
-    Raises:
-        NotSeenError: If the fabric has too few pods, or racks, for that.
+    Raises `NotSeenError` if the fabric has too few pods, or racks, for that.
     """
     of: dict[int, list[Host]] = {}
     for host in tree.hosts():

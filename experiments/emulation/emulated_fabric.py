@@ -49,16 +49,11 @@ class EmulatedFabric:
     Args:
         rate_mbit: Rate of hosts' links in Mbit/s; all others are in proportion.
         queue_packets: Capacity of the queue of a link in full frames.
-        carrier: Where hosts write the label.
-        say: Receives progress messages.
 
     Attributes:
-        lab: Available after entering.
-        bad_links: Available after entering.
-        controller: Available after entering, if switches or agents have one.
-        arbiter: Available after `prepare`, for that run, if hosts send in slots.
+        lab, bad_links, controller: Available after entering; the last if switches or agents have one.
+        arbiter, fast_recoveries: Available after `prepare`, for that run; the first if hosts send in slots.
         arbiter_at: ADDRESS:PORT where agents look for the arbiter; may be changed to something between them.
-        recoveries: Available after `prepare`, for that run.
     """
 
     def __init__(
@@ -132,11 +127,9 @@ class EmulatedFabric:
         self._stack.close()
 
     def prepare(self, seed: int, core_rate: float = 1.0) -> None:
-        """Configure all hosts for a run, and start agents if the scheme uses any.
+        """Configure all hosts for a run, and start agents if the scheme uses any; the seed is that of the first path of each flow.
 
-        Args:
-            seed: Seed of the agents: first path of each flow.
-            core_rate: Rate of the aggregation-core links as a share of that of the other links.
+        ``core_rate`` is the rate of the aggregation-core links as a share of that of the other links.
         """
         self._run.close()
         self._run = ExitStack()
@@ -171,8 +164,7 @@ class EmulatedFabric:
     def await_settled(self, failed: Sequence[str] = ()) -> None:
         """Wait until the failure of these links and switches, or of none, is in force everywhere.
 
-        Raises:
-            ProcessError, LabError: After a time limit.
+        Raises `ProcessError` or `LabError` after a time limit.
         """
         if isinstance(self.lab, RouterLab):
             self.lab.await_settled()

@@ -54,11 +54,7 @@ RETRY_SECONDS = 1.0
 
 
 class FalseSwitch(asyncio.Protocol):
-    """One channel.
-
-    Args:
-        seen: Counts what all switches are sent and lose.
-    """
+    """One channel; ``seen`` counts what all switches are sent and lose."""
 
     def __init__(self, tree: Clos, switch: Switch, seen: Counter[str]) -> None:
         self.tree, self.switch, self.seen = tree, switch, seen

@@ -53,13 +53,7 @@ class ProcessError(RuntimeError):
 
 
 class ControllerRest(ABC):
-    """Requests to a controller, and waiting for what it says.
-
-    Attributes:
-        state_dir: With the token files.
-        verify: How its certificate is checked, if it has one.
-        answer_seconds: How long an answer may take.
-    """
+    """Requests to a controller, with the tokens of ``state_dir``, and waiting for what it says."""
 
     state_dir: Path
     # without TLS False, or each request would read all certificates of the machine, for nothing
@@ -126,14 +120,9 @@ class ControllerRest(ABC):
     def wait_acknowledged(
         self, since: int, wanted: Callable[[dict[str, Any]], bool] = lambda _change: True, pause: float = 0.02
     ) -> dict[str, Any]:
-        """Wait for a change after version ``since`` that all agents have acknowledged, and return it.
+        """Wait for a wanted change after version ``since`` that all agents have acknowledged, and return it.
 
-        Args:
-            wanted: Selects changes; default: any.
-            pause: Seconds between requests.
-
-        Raises:
-            ProcessError: After 20 s.
+        Raises `ProcessError` after `CHANGE_SECONDS`.
         """
         deadline = time.monotonic() + CHANGE_SECONDS
         while time.monotonic() < deadline:
@@ -145,12 +134,7 @@ class ControllerRest(ABC):
 
 
 class ChildProcess(Startable):
-    """A child process with its output in a file, as a context manager.
-
-    Args:
-        log: File of its output.
-        environment: Variables in addition to the environment of this process.
-    """
+    """A child process with its output in a file, as a context manager. ``environment`` adds to that of this process."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.command = list(command)
@@ -262,13 +246,10 @@ class ControllerProcess(_ServerProcess, ControllerRest):
 
     Args:
         fabric: The fabric, or k of a fat-tree.
-        openflow_port, rest_port: TCP ports to listen on.
         rest_host: Address that REST and the push channel listen on.
-        options: Further options of ``ryu-manager``.
         ca_file: CA of its certificate, if the options name one: requests then use TLS.
         reached_at: Address at which REST is reached from here.
-        enter: The words before the command that run it elsewhere, with the same process id: on a machine of
-            `ManagementNetwork`.
+        enter: Words before the command that run it elsewhere, with the same process id: on a machine of `ManagementNetwork`.
     """
 
     def __init__(
@@ -297,10 +278,8 @@ class RelayProcess(_ServerProcess):
 
     Args:
         cluster: The engine's address, ``etcd://HOST:PORT/NAME``.
-        port: TCP port to listen on.
         state_dir: With the files of tokens.
-        host: Address to listen on.
-        options: Further options of ``sopa relay``.
+        host, port: Where it listens.
         ca_file, enter: As of `ControllerProcess`.
     """
 
@@ -331,7 +310,6 @@ class AgentProcess(ChildProcess):
     Args:
         interfaces: Values of ``--iface``: ``eth0``, or ``eth0@/proc/PID/ns/net``.
         controller: URL of the controller, or those of relays and controllers.
-        options: Further options of ``sopa agent``.
         enter: As of `ControllerProcess`.
     """
 

@@ -28,10 +28,7 @@ PACKETS = 4
 
 
 def slot_ms(slots: Slots, rate_mbit: float) -> float:
-    """Return the length of a slot in milliseconds, in which a link carries its packets and leaves the arbiter's guard.
-
-    Args:
-        rate_mbit: Rate of hosts' links in Mbit/s.
+    """Return the length of a slot in milliseconds, in which a host's link carries its packets and leaves the arbiter's guard.
 
     >>> slot_ms(Slots(), 4.0), slot_ms(Slots(packets=1), 4.0), slot_ms(Slots(packets=1), 20.0)
     (12.8, 3.2, 3.0)
@@ -43,15 +40,12 @@ class ArbiterProcess(ChildProcess):
     """``sopa arbiter`` as a child process, whose datagrams are authenticated.
 
     Args:
-        controllers: The controllers' URLs. They run when this is started.
+        controllers: Their URLs. They run when this is started.
         state_dir: Of a controller, with the fabric's secret.
         rate_mbit: Rate of hosts' links in Mbit/s.
-        directory: Directory of its log and of the tokens.
+        directory: Of its log and of the tokens of all hosts (``token_file``).
         enter: As of `ControllerProcess`.
         host: Address on which it serves metrics, and other namespaces reach it.
-
-    Attributes:
-        token_file: The tokens of all hosts.
     """
 
     def __init__(
@@ -109,14 +103,8 @@ POLL_SECONDS = 0.2
 class DatagramRelay(Threads):
     """Passes clients' datagrams to a server and its answers back, from a thread of its own, while the context lasts.
 
-    Args:
-        server: Address and UDP port.
-        loss: Share of the answers that are lost, 0 to 1.
-        seed: Decides which.
-
-    Attributes:
-        address: Where clients send to.
-        answers, lost: Answers of the server so far, and those of them that were lost.
+    A share of the answers is lost, 0 to 1; the seed decides which. Clients send to ``address``.
+    ``answers`` of the server so far, and those of them that were ``lost``, are counted.
 
     >>> with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
     ...     server.bind(("127.0.0.1", 0))

@@ -22,8 +22,7 @@ class Recovery:
 
     Attributes:
         silence: Longest time in which any flow received nothing.
-        mean, longest: Time from the failure until the rate of a flow over the next second is at least 90% of its later rate:
-            mean and maximum over all flows.
+        mean, longest: Over all flows: from the failure until the rate over the next second is at least 90% of the later rate.
     """
 
     flows: int
@@ -34,12 +33,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Recoveries:
-    """The recoveries of all runs of a scheme.
-
-    Attributes:
-        silence, mean, longest: Means over runs.
-        worst_silence, worst: Maxima over runs.
-    """
+    """The recoveries of all runs of a scheme: means over runs, and as ``worst`` maxima."""
 
     runs: int
     silence: float
@@ -111,8 +105,7 @@ class Effect:
     """Mean throughput of flows in Mbit/s beside a bad link, in one run or as the mean over several.
 
     Attributes:
-        before, after: Of all flows.
-        crossing_before, crossing_after: Of those with a candidate path over the bad direction.
+        crossing_before, crossing_after: Of the flows with a candidate path over the bad direction.
         lost, corrupted: Packets that the link lost, or flipped a bit in, until the end.
         packets: Those that it was given meanwhile; None where nothing counts them.
     """

@@ -22,11 +22,7 @@ CONSOLE_WIDTH = 120
 
 @dataclass(frozen=True)
 class Grid:
-    """A table independent of its format.
-
-    Attributes:
-        labels: Number of text columns at the beginning; the others are numbers.
-    """
+    """A table independent of its format; so many columns at the beginning are text, the others are numbers."""
 
     title: str
     labels: int
@@ -160,11 +156,7 @@ def excluded_csv(summary: RunSummary) -> str:
 
 
 def as_json(summary: RunSummary, figures: dict[str, Any]) -> str:
-    """Return everything as JSON.
-
-    Args:
-        figures: Numbers of the figures.
-    """
+    """Return everything as JSON, with the numbers of the figures."""
     return json.dumps({**asdict(summary), "figures": figures}, indent=1, allow_nan=False) + "\n"
 
 

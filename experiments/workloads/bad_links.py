@@ -23,10 +23,7 @@ SECONDS = 30.0
 
 
 def crossed(tree: Clos, transfers: Iterable[Transfer]) -> dict[tuple[str, str], list[int]]:
-    """Return the directions of links between switches on candidate paths of transfers' data, with the indices of those transfers.
-
-    A direction is the name of the link and that of the switch that it leads to.
-    """
+    """Return the directions (link, switch that it leads to) on candidate paths of transfers' data, and the transfers' indices."""
     found: dict[tuple[str, str], list[int]] = {}
     for number, one in enumerate(transfers):
         its = {
@@ -43,13 +40,8 @@ def crossed(tree: Clos, transfers: Iterable[Transfer]) -> dict[tuple[str, str], 
 def with_bad_link(plan: Plan, tree: Clos, seed: int, loss: float = 0.0, corruption: float = 0.0, rate: float = 1.0) -> Plan:
     """Return the plan with one direction of a link between switches bad from a third of the run on.
 
-    Args:
-        seed: Decides which, of those that transfers' data may cross.
-        loss, corruption: Probability that a packet is lost, or gets a flipped bit.
-        rate: What is left of the link's rate.
-
-    Raises:
-        WorkloadError: If no transfer leaves its rack.
+    The seed decides which, of those that transfers' data may cross. ``loss`` and ``corruption`` are probabilities, ``rate`` is the
+    share of the link's rate that is left. Raises `WorkloadError` if no transfer leaves its rack.
     """
     directions = crossed(tree, plan.transfers)
     if not directions:
@@ -95,10 +87,8 @@ _VARIANTS = {"grey-link": ("loss", _grey), "slow-link": ("rate", _slow), "corrup
 def named(name: str) -> Workload | None:
     """Return ``grey-link+loss=0.1`` of that percentage, ``slow-link+rate=50``, ``corrupting-link+bits=10``; None for other names.
 
-    ``grey-link+loss=0`` is the healthy fabric with the same records.
-
-    Raises:
-        WorkloadError: For an unknown setting, or a percentage that is not from 0 to 100; a rate is above 0.
+    ``grey-link+loss=0`` is the healthy fabric with the same records. Raises `WorkloadError` for an unknown setting, or a percentage
+    that is not from 0 to 100; a rate is above 0.
     """
     base, plus, setting = name.partition("+")
     if base not in _VARIANTS or not plus:

@@ -30,13 +30,10 @@ class RouterLab:
     Args:
         rate_mbit: Rate of hosts' links in Mbit/s; all others are in proportion (`topologies.lab.links.at_rate`).
         queue_packets: Capacity of the queue of a link in full frames.
-        say: Receives progress messages.
         directory: Directory of configurations and logs.
         sysctls: Settings of every router under ``/proc/sys/net``.
 
-    Raises:
-        MissingCommandError, LabError: On entering, if FRR is not installed or routes are incomplete. Everything started is
-            stopped.
+    Entering raises `MissingCommandError` or `LabError` if FRR is not installed or routes are incomplete; all is stopped then.
     """
 
     def __init__(
@@ -112,11 +109,7 @@ class RouterLab:
         self._failed = self._failed.without(name) if alive else self._failed.with_failed(name)
 
     def set_share(self, interface: str, share: float) -> None:
-        """Give an interface of a router a share of its rate; 1 for all of it.
-
-        Raises:
-            ValueError: If the share is not above 0 and at most 1.
-        """
+        """Give an interface a share of its rate; 1 for all of it. Raises ValueError if the share is not above 0 and at most 1."""
         if not 0 < share <= 1:
             raise ValueError(f"a link's rate can fall to a share above 0 and at most 1, not {share:g}")
         router, _, port = interface.partition("-eth")
@@ -218,8 +211,7 @@ class RouterLab:
     def await_settled(self) -> None:
         """Wait until BFD is up on exactly the working links, and edge routers have exactly the remaining routes.
 
-        Raises:
-            LabError: After `READY_SECONDS`.
+        Raises `LabError` after `READY_SECONDS`.
         """
         deadline = time.monotonic() + READY_SECONDS
         alive = [router for router in self.tree.switches() if self._failed.alive(router)]

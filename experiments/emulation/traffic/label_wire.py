@@ -17,14 +17,9 @@ _TIME = struct.Struct("qq")
 
 
 class LabelWire(Threads):
-    """Captures from entering until leaving the context.
+    """Captures a host's packets of a protocol to a destination port, from entering until leaving the context.
 
-    Args:
-        protocol: The IPv4 protocol of the packets.
-        port: Their destination port.
-
-    Attributes:
-        seen: Each packet's time in seconds since 1970, and the two hops of its label; None of one without a label.
+    ``seen`` has each packet's time in seconds since 1970, and the two hops of its label; None without a label.
     """
 
     def __init__(self, lab: Lab, host: Host, protocol: int, port: int) -> None:

@@ -27,10 +27,7 @@ _IDLE_SECONDS = 0.1
 
 
 class Loop:
-    """Runs timed actions and callbacks of sockets from `begin` on.
-
-    Times are seconds after `begin`.
-    """
+    """Runs timed actions and callbacks of sockets from `begin` on. Times are seconds after it."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -98,7 +95,6 @@ class TransferResult:
     """The result of one transfer so far.
 
     Attributes:
-        number: Index in the plan.
         started, ended: Times of opening and of the last received byte, in seconds after the start of the run.
         received: Received bytes.
         sender, receiver: Latest statistics of both ends.
@@ -137,14 +133,7 @@ class TransferResult:
 
 
 class TransferConnection:
-    """The two sockets of a transfer, driven by a loop.
-
-    Args:
-        its: Updated with all results.
-        sender: Bound, not connected.
-        buffer: Scratch space for received data, which are discarded.
-        ended: Called once at the end.
-    """
+    """The two sockets of a transfer, driven by a loop; the sender's is bound, not connected. Received data are discarded."""
 
     def __init__(
         self,
@@ -199,11 +188,7 @@ class TransferConnection:
             self._fail(error)
 
     def end(self, latest: float | None = None) -> None:
-        """Record the final statistics, and close both ends with a reset.
-
-        Args:
-            latest: Latest possible end time of a transfer without a size.
-        """
+        """Record the final statistics, and close both ends with a reset; a transfer without a size has ended by ``latest``."""
         if self._over:
             return
         self._over = True
@@ -265,13 +250,7 @@ _BACKLOG = 512
 
 
 class Transfers:
-    """All transfers of a plan.
-
-    Args:
-        netns: Returns the path of the network namespace of a host.
-        seed: Seed of the ports of the senders.
-        multipath: Use multipath TCP.
-    """
+    """All transfers of a plan, by TCP or multipath TCP. The seed is that of the ports of the senders."""
 
     def __init__(
         self,
@@ -305,17 +284,11 @@ class Transfers:
         self._due = 0
 
     def run(self, at: Sequence[tuple[float, Callable[[], None]]] = (), tick: Callable[[float], None] = lambda _now: None) -> None:
-        """Run all transfers.
+        """Run all transfers, and further actions, each at its time: they delay the accounting of transfers, not TCP.
 
-        Transfers without a size end with the time of the plan. Transfers with a size that are running then get the same
-        time again; no other transfer starts after that, unless the plan is a collective operation.
-
-        Args:
-            at: Further actions, each with its time in seconds after the start. They delay the accounting of transfers, not TCP.
-            tick: Called several times a second with the elapsed seconds.
-
-        Raises:
-            TransferError: If a connection cannot be opened.
+        Transfers without a size end with the time of the plan. Transfers with a size that are running then get the same time again;
+        no other transfer starts after that, unless the plan is a collective operation. ``tick`` is called several times a second
+        with the elapsed seconds. Raises `TransferError` if a connection cannot be opened.
         """
         loop, seconds = self._loop, self.plan.seconds
         with ExitStack() as stack:
