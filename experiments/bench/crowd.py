@@ -64,9 +64,9 @@ class Crowd:
         self._processes: list[subprocess.Popen[str]] = []
 
     @classmethod
-    def at(cls, controller: ControllerProcess, port: int, tree: Clos) -> Crowd:
+    def at(cls, controller: ControllerProcess, tree: Clos) -> Crowd:
         """Return an agent of a controller for each host."""
-        return cls([port], addresses_of(tree), controller.agent_token_file.read_text().strip())
+        return cls([controller.rest_port], addresses_of(tree), controller.agent_token_file.read_text().strip())
 
     def __enter__(self) -> Crowd:
         command = [sys.executable, "-m", __name__]

@@ -180,13 +180,13 @@ def peak_mib(process: int | str = "self") -> float:
     return round(own + (0.0 if isinstance(process, str) else sum(map(peak_mib, children(process)))), 1)
 
 
-def link_seconds(controller: ControllerProcess, set_link: Callable[[bool], object], rounds: int = 3) -> float:
-    """Fail (False) and heal (True) a link that many times; return the median of the seconds until all switches have its rules.
+def link_seconds(controller: ControllerProcess, set_link: Callable[[bool], object]) -> float:
+    """Fail (False) and heal (True) a link three times; return the median of the seconds until all switches have its rules.
 
     ``GET /changes`` of the controller says how long each version took.
     """
     took: list[float] = []
-    for up in (False, True) * rounds:
+    for up in (False, True) * 3:
         since = controller.fabric()["version"]
         set_link(up)
         installed: list[float] = []

@@ -21,7 +21,7 @@ from ryu.ofproto import ofproto_v1_3
 from ryu.ofproto.ofproto_protocol import ProtocolDesc
 
 from experiments.bench.frame import Results
-from experiments.emulation.processes import ControllerProcess, free_ports
+from experiments.emulation.processes import ControllerProcess
 from flowrules import label
 from flowrules.model import SwitchRules
 from flowrules.switch_rules import fabric_rules, switch_rules
@@ -48,8 +48,7 @@ def cold_start() -> Results:
 def _cold_start(tree: Clos) -> Results:
     """Start a controller, then all switches of a fabric; return the ``seconds`` and what else its log says of them."""
     with tempfile.TemporaryDirectory() as directory:
-        openflow, rest = free_ports(2)
-        controller = ControllerProcess(tree, Path(directory) / "controller.log", openflow, rest)
+        controller = ControllerProcess(tree, Path(directory) / "controller.log")
         # the controller first, so that switches connect immediately instead of after their retry intervals
         with controller, PrivateOvs(Path(directory) / "ovs", dummy=True) as ovs:
             started = time.monotonic()
@@ -110,12 +109,11 @@ def _measured(tree: Clos) -> Results:
 def _paths_ms(tree: Clos) -> float:
     """Return the median time of a request for the candidate paths of two random hosts."""
     draw, hosts, taken = random.Random(f"{SEED} bench leaf-spine"), list(tree.hosts()), []
-    openflow, rest = free_ports(2)
     # without switches and before settling nothing counts as failed: every answer has all paths
     with (
         tempfile.TemporaryDirectory() as directory,
-        ControllerProcess(tree, Path(directory) / "log", openflow, rest, options=["--sopa-settle=3600"]),
-        closing(HTTPConnection("127.0.0.1", rest)) as client,  # httpx takes as long as the controller
+        ControllerProcess(tree, Path(directory) / "log", options=["--sopa-settle=3600"]) as controller,
+        closing(HTTPConnection("127.0.0.1", controller.rest_port)) as client,  # httpx takes as long as the controller
     ):
         for _ in range(REQUESTS):
             src, dst = draw.sample(hosts, 2)

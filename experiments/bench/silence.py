@@ -328,14 +328,14 @@ def arrived(samples: Sequence[Sample], begin: float, end: float) -> int:
     return until(end) - until(begin)
 
 
-def back_after(samples: Sequence[Sample], fault: float, width: float = WIDTH_SECONDS) -> float | None:
+def back_after(samples: Sequence[Sample], fault: float) -> float | None:
     """Return the seconds from a fault until a flow has `BACK_SHARE` of its rate again; 0 if it never had less, None if it has not.
 
-    Rates are means over ``width`` seconds; the samples are in order, and begin before ``fault - width``.
+    The samples are in order, and begin `WIDTH_SECONDS` before the fault.
     """
-    wanted = BACK_SHARE * arrived(samples, fault - width, fault)
-    begins = [fault, *(at for at, _ in samples if fault < at <= samples[-1][0] - width)]
-    enough = (at for at in begins if arrived(samples, at, at + width) >= wanted)
+    wanted = BACK_SHARE * arrived(samples, fault - WIDTH_SECONDS, fault)
+    begins = [fault, *(at for at, _ in samples if fault < at <= samples[-1][0] - WIDTH_SECONDS)]
+    enough = (at for at in begins if arrived(samples, at, at + WIDTH_SECONDS) >= wanted)
     return next((at - fault for at in enough), None)
 
 

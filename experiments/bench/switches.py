@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from experiments.bench.frame import Results, bind, cores, in_lab, link_seconds, peak_mib, processor_seconds, say, times
-from experiments.emulation.processes import ControllerProcess, free_ports
+from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.threads import Threads
 from topologies import FatTree, Switch, ovsdb
@@ -51,13 +51,12 @@ def scale() -> Results:
 
 def _false_fabric(k: int, directory: Path) -> Results:
     directory.mkdir()
-    openflow, rest = free_ports(2)
     tree = FatTree(k)
     processors = sorted(os.sched_getaffinity(0))
-    with ControllerProcess(k, directory / "log", openflow, rest) as controller:
+    with ControllerProcess(k, directory / "log") as controller:
         bind(controller.pid, processors[0])
-        command = [sys.executable, "-m", "experiments.emulation.false_switches", f"--k={k}", f"--port={openflow}"]
-        command.append(f"--seconds={CONNECT_SECONDS}")
+        command = [sys.executable, "-m", "experiments.emulation.false_switches", f"--k={k}"]
+        command += [f"--port={controller.openflow_port}", f"--seconds={CONNECT_SECONDS}"]
         began, worked = time.monotonic(), processor_seconds(controller.pid)
         switches = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         os.sched_setaffinity(switches.pid, {processors[-1]})
@@ -148,9 +147,8 @@ def bridges() -> Results:
     tree = FatTree(BRIDGES_K)
     switches = list(tree.switches())
     parts = [switches[first : first + BRIDGES_EACH] for first in range(0, len(switches), BRIDGES_EACH)]
-    openflow, rest = free_ports(2)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        controller = ControllerProcess(tree, Path(name) / "log", openflow, rest)
+        controller = ControllerProcess(tree, Path(name) / "log")
         daemons = [stack.enter_context(PrivateOvs(Path(name) / f"ovs{number}", dummy=True)) for number in range(len(parts))]
         began = time.monotonic()
         with ThreadPoolExecutor(AT_ONCE) as pool:

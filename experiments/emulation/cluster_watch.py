@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from experiments.emulation.cluster_parts import ClusterParts
 from experiments.emulation.host_agents import AgentsLog
@@ -20,13 +20,6 @@ T = TypeVar("T")
 
 class NotSeenError(RuntimeError):
     """What was waited for has not happened; the text says what."""
-
-
-class Moments(NamedTuple):
-    """When a link failed, and when that was in force at all agents, in seconds since 1970."""
-
-    failed: float
-    in_force: float
 
 
 def links_of_one_pod(tree: Clos, seed: int) -> tuple[Link, Link]:
@@ -53,13 +46,6 @@ def streams(tree: Clos, failing: Link) -> tuple[tuple[Host, Host], tuple[Host, H
     if len(others) < 2:
         raise NotSeenError("this fabric has too few pods, or racks: a stream beside the links that fail needs two others")
     return (others[0][0], others[1][0]), (of[within][0], others[0][-1])
-
-
-def fail(lab: SopaLab, log: AgentsLog, link: str) -> Moments:
-    """Take a link down, and wait until that is in force at all agents."""
-    lab.lab.set_link(link, up=False)
-    failed = time.time()
-    return Moments(failed, in_force(lab, log, link))
 
 
 def in_force(lab: SopaLab, log: AgentsLog, link: str) -> float:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
-
 from experiments.emulation.bad_links import Forwarding
-from experiments.emulation.processes import AgentProcess, ControllerProcess
+from experiments.emulation.processes import AgentProcess, ControllerProcess, metric_samples
 from experiments.schemes import Scheme
 from topologies import Clos, Host
 from topologies.lab.links import FRAME_BYTES
@@ -82,26 +78,20 @@ class McsMetrics:
     """What agents with the policy ``mcs`` say of themselves at the ``--metrics-port`` of their process."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self._url = f"http://{host}:{port}/metrics"
+        self._url = f"http://{host}:{port}"
 
     def all_scatter(self, count: int) -> bool:
         """Return True if each of ``count`` agents scatters to all others."""
-        return self._values("sopa_agent_mcs_hosts") == count * [count - 1]
+        samples = metric_samples(self._url)
+        return [sample.value for sample in samples if sample.name == "sopa_agent_mcs_hosts"] == count * [count - 1]
 
     def packets(self) -> Counter[str]:
         """Return the packets of all agents by what was done with them, named as counters of a run: ``McsAckFiltered``."""
         sums: Counter[str] = Counter()
-        for sample in self._samples("sopa_agent_mcs_packets_total"):
-            sums["Mcs" + sample.labels["outcome"].title().replace("_", "")] += int(sample.value)
+        for sample in metric_samples(self._url):
+            if sample.name == "sopa_agent_mcs_packets_total":
+                sums["Mcs" + sample.labels["outcome"].title().replace("_", "")] += int(sample.value)
         return sums
-
-    def _values(self, name: str) -> list[int]:
-        return [int(sample.value) for sample in self._samples(name)]
-
-    def _samples(self, name: str) -> Iterator[Sample]:
-        text = httpx.get(self._url).raise_for_status().text
-        families = text_string_to_metric_families(text)
-        return (sample for family in families for sample in family.samples if sample.name == name)
 
 
 def lone_controller(tree: Clos, log: Path, openflow_port: int, rest_port: int, options: Sequence[str]) -> ControllerProcess:

@@ -20,6 +20,8 @@ from typing import Any
 # Otherwise imported at the first request, during which CPython before 3.11.5 may fail in a garbage collection (gh-106176).
 import httpcore  # noqa: F401
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from sopa_ryu.rest.access import AGENTS, OPERATORS
 from topologies import Clos, FatTree
@@ -46,6 +48,12 @@ def free_ports(count: int) -> list[int]:
             probe.bind(("127.0.0.1", port))
             ports.append(port)
     return ports
+
+
+def metric_samples(url: str) -> list[Sample]:
+    """Return what ``GET /metrics`` of a process answers."""
+    families = text_string_to_metric_families(httpx.get(f"{url}/metrics").raise_for_status().text)
+    return [sample for family in families for sample in family.samples]
 
 
 class ProcessError(RuntimeError):
@@ -246,6 +254,7 @@ class ControllerProcess(_ServerProcess, ControllerRest):
 
     Args:
         fabric: The fabric, or k of a fat-tree.
+        openflow_port, rest_port: By default free ones.
         rest_host: Address that REST and the push channel listen on.
         ca_file: CA of its certificate, if the options name one: requests then use TLS.
         reached_at: Address at which REST is reached from here.
@@ -256,8 +265,8 @@ class ControllerProcess(_ServerProcess, ControllerRest):
         self,
         fabric: Clos | int,
         log: Path,
-        openflow_port: int = 6653,
-        rest_port: int = 8080,
+        openflow_port: int | None = None,
+        rest_port: int | None = None,
         rest_host: str = "127.0.0.1",
         options: Sequence[str] = (),
         ca_file: Path | None = None,
@@ -265,6 +274,9 @@ class ControllerProcess(_ServerProcess, ControllerRest):
         reached_at: str = "127.0.0.1",
         enter: Sequence[str] = (),
     ) -> None:
+        if openflow_port is None or rest_port is None:
+            openflow_port, rest_port = free_ports(2)
+        self.openflow_port, self.rest_port = openflow_port, rest_port
         self.openflow = f"tcp:{reached_at}:{openflow_port}"
         self.state_dir = log.with_suffix(".state")
         command = [*enter, sys.executable, "-m", "sopa_ryu.manager", _fabric_option(fabric, log)]

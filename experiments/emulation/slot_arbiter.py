@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
-from experiments.emulation.processes import READY_SECONDS, ChildProcess, free_ports
+from experiments.emulation.processes import READY_SECONDS, ChildProcess, free_ports, metric_samples
 from experiments.emulation.threads import Threads
 from experiments.schemes.scheme import Slots
 from sopa_ryu.arbiter.budgets import min_slot_ms
@@ -64,7 +63,7 @@ class ArbiterProcess(ChildProcess):
         self.token_file = directory / "host-tokens"
         self._tree, self._secret_file = tree, secret_file
         [port] = free_ports(1)
-        self._metrics = f"http://{host}:{port}/metrics"
+        self._url = f"http://{host}:{port}"
         command = [*enter, sys.executable, "-m", "sopa_ryu.cli", "arbiter", f"--listen={ADDRESS}"]
         command += [f"--controller={url}" for url in controllers]
         command += [f"--slot={slot_ms(slots, rate_mbit):g}", f"--rate={rate_mbit:g}", f"--seed={seed}"]
@@ -91,9 +90,7 @@ class ArbiterProcess(ChildProcess):
 
     def metrics(self) -> dict[str, float]:
         """Return its metrics without labels by name."""
-        text = httpx.get(self._metrics).raise_for_status().text
-        families = text_string_to_metric_families(text)
-        return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
+        return {sample.name: sample.value for sample in metric_samples(self._url) if not sample.labels}
 
 
 MAX_BYTES = 65535

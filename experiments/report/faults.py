@@ -154,18 +154,12 @@ def effects(found: Sequence[Effect]) -> Effect | None:
     if not found:
         return None
     counted = [one.packets for one in found if one.packets is not None]
-
-    def mean(values: Sequence[float]) -> float:
-        return math.fsum(values) / len(values)
-
+    rates = ("before", "after", "crossing_before", "crossing_after")
     return Effect(
-        mean([one.before for one in found]),
-        mean([one.after for one in found]),
-        mean([one.crossing_before for one in found]),
-        mean([one.crossing_after for one in found]),
-        sum(one.lost for one in found),
-        sum(one.corrupted for one in found),
-        sum(counted) if counted else None,
+        **{name: math.fsum(getattr(one, name) for one in found) / len(found) for name in rates},
+        lost=sum(one.lost for one in found),
+        corrupted=sum(one.corrupted for one in found),
+        packets=sum(counted) if counted else None,
     )
 
 

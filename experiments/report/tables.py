@@ -117,9 +117,9 @@ def terminal(grid: Grid) -> Table:
     return table
 
 
-def text(grid: Grid, width: int = CONSOLE_WIDTH) -> str:
+def text(grid: Grid) -> str:
     """Return a table as plain text."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    console = Console(file=io.StringIO(), width=CONSOLE_WIDTH, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(terminal(grid))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())

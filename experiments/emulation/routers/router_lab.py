@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -36,17 +36,8 @@ class RouterLab:
     Entering raises `MissingCommandError` or `LabError` if FRR is not installed or routes are incomplete; all is stopped then.
     """
 
-    def __init__(
-        self,
-        tree: Clos,
-        rate_mbit: float,
-        queue_packets: int,
-        say: Callable[[str], None],
-        directory: Path,
-        sysctls: Mapping[str, str],
-    ) -> None:
+    def __init__(self, tree: Clos, rate_mbit: float, queue_packets: int, directory: Path, sysctls: Mapping[str, str]) -> None:
         self.tree, self.rate_mbit, self.queue_packets, self.directory = tree, rate_mbit, queue_packets, directory
-        self._say = say
         self._sysctls = {**_SYSCTLS, **{f"net/{name}": value for name, value in sysctls.items()}}
         self._rated = at_rate(tree, rate_mbit)
         self._sessions = sessions(tree)
@@ -63,9 +54,7 @@ class RouterLab:
             self._daemons = Daemons(self.directory, self.netns)
             stack.callback(self._daemons.close)
             stack.callback(subprocess.run, ["ip", "-all", "netns", "delete"], check=False, capture_output=True)
-            self._say(f"making {self.tree.host_count} hosts and {self.tree.switch_count} routers")
             self._make_nodes()
-            self._say(f"starting FRR on {self.tree.switch_count} routers, and waiting for BFD and routes")
             self._start(self.tree.switches())
             self.await_settled()
             self._stack = stack.pop_all()

@@ -37,13 +37,13 @@ class LabelWire(Threads):
         """Close the socket."""
         self._wire.close()
 
-    def last(self, labels: set[tuple[int, int]], first: float, until: float = float("inf")) -> float | None:
-        """Return when one of these labels was seen last between two moments; None if it was not."""
-        return max((at for at, its in list(self.seen) if first <= at < until and its in labels), default=None)
+    def last(self, labels: set[tuple[int, int]], since: float) -> float | None:
+        """Return when one of these labels was seen last from a moment on; None if it has not been."""
+        return max((at for at, hops in list(self.seen) if at >= since and hops in labels), default=None)
 
     def next(self, labels: set[tuple[int, int]], since: float) -> float | None:
         """Return when one of these labels was seen first from a moment on; None if it has not been."""
-        return min((at for at, its in list(self.seen) if at >= since and its in labels), default=None)
+        return min((at for at, hops in list(self.seen) if at >= since and hops in labels), default=None)
 
     def _capture(self) -> None:
         while not self.ended.is_set():

@@ -242,6 +242,7 @@ class TransferConnection:
 
 
 CLIENT_PORTS = range(20000, 60000)
+CONGESTION_CONTROL = b"cubic"
 SAMPLE_SECONDS = 0.1
 """Interval between samples of each sender."""
 MAX_CWND_SERIES = 32
@@ -252,20 +253,10 @@ _BACKLOG = 512
 class Transfers:
     """All transfers of a plan, by TCP or multipath TCP. The seed is that of the ports of the senders."""
 
-    def __init__(
-        self,
-        tree: Clos,
-        plan: Plan,
-        netns: Callable[[Host], str],
-        seed: int,
-        *,
-        multipath: bool = False,
-        congestion_control: str = "cubic",
-    ) -> None:
+    def __init__(self, tree: Clos, plan: Plan, netns: Callable[[Host], str], seed: int, *, multipath: bool = False) -> None:
         self.tree, self.plan = tree, plan
         self._netns = netns
         self._protocol = socket.IPPROTO_MPTCP if multipath else socket.IPPROTO_TCP
-        self._congestion_control = congestion_control.encode()
         ports = random.Random(f"{seed} ports").sample(CLIENT_PORTS, len(plan.transfers))
         self.results = [
             TransferResult(number, transfer, port)
@@ -367,7 +358,7 @@ class Transfers:
         one = TransferConnection(result, sender, self._loop, self._buffer, self._ended)
         try:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion_control)
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
             sender.bind((src, result.source_port))
             one.connect(dst)
         except OSError as error:
