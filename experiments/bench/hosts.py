@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.bench.frame import Figures, Results, in_lab, medians, percent_of, side_by_side
-from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, iperf, join, run, switched, tcp_figures
+from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, at_egress, iperf, join, run, switched, tcp_figures
 from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import HostSettings
-from sopa_ryu.agent.kernel import libbpf, tc
+from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import EMPTY, build
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
@@ -218,17 +218,9 @@ def _times() -> dict[str, int]:
 
 def _empty_ns() -> float:
     """Return the time of an empty program at the sender's egress, by the same statistics."""
-    with libbpf.enable_statistics(), libbpf.Object(EMPTY) as program:
-        ifindex, fd = socket.if_nametoindex("host0"), program.program_fd("empty")
-        created = tc.create_clsact(ifindex)
-        tc.attach(ifindex, fd, handle=1, priority=20, replace=False)
-        try:
-            iperf()
-            return _mean_ns(fd)
-        finally:
-            tc.detach(ifindex, handle=1, priority=20)
-            if created:
-                tc.destroy_clsact(ifindex)
+    with libbpf.enable_statistics(), libbpf.Object(EMPTY) as program, at_egress("host0", program.program_fd("empty")):
+        iperf()
+        return _mean_ns(program.program_fd("empty"))
 
 
 def _mean_ns(program: int) -> float:
