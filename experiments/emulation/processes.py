@@ -311,9 +311,7 @@ class RelayProcess(_ServerProcess):
         command += [f"--name={self.name}", f"--state-dir={state_dir}", *options]
         super().__init__(command, log, f"{host}:{port}", "/metrics", ca_file)
 
-    def get(self, path: str, **headers: str) -> httpx.Response:
-        """Send a GET; the path is that of the URL."""
-        return self.at(path, **headers)
+    get = _ServerProcess.at
 
 
 class AgentProcess(ChildProcess):

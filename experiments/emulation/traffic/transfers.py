@@ -143,7 +143,7 @@ class TransferConnection:
         buffer: bytearray,
         ended: Callable[[TransferConnection], None],
     ) -> None:
-        self.its = result
+        self.result = result
         self._loop, self._buffer, self._ended = loop, buffer, ended
         self._sender = sender
         self._receiver: socket.socket | None = None
@@ -153,7 +153,7 @@ class TransferConnection:
     def connect(self, address: str) -> None:
         """Start to connect. Raises `OSError` if that is refused immediately."""
         self._sender.setblocking(False)
-        self.its.started = self._loop.now()
+        self.result.started = self._loop.now()
         code = self._sender.connect_ex((address, PORT))
         if code not in (0, *_IN_PROGRESS):
             raise OSError(code, errno.errorcode.get(code, str(code)))
@@ -171,7 +171,7 @@ class TransferConnection:
     def sample(self) -> TcpInfo | None:
         """Record and return the current statistics of the sender, or None before it is connected."""
         info = tcp_info(self._sender) if self._connected else None
-        self.its.sender = info or self.its.sender
+        self.result.sender = info or self.result.sender
         return info
 
     def receive(self) -> None:
@@ -192,7 +192,7 @@ class TransferConnection:
         if self._over:
             return
         self._over = True
-        result = self.its
+        result = self.result
         if self._receiver is not None:
             result.receiver = tcp_info(self._receiver) or result.receiver
             self._loop.forget(self._receiver)
@@ -230,14 +230,14 @@ class TransferConnection:
         self._loop.forget(self._sender)
 
     def _count(self, now: float, count: int) -> None:
-        result, place = self.its, int(now / SERIES_SECONDS)
+        result, place = self.result, int(now / SERIES_SECONDS)
         result.received += count
         result.ended = now
         result.series.extend([0.0] * (place + 1 - len(result.series)))
         result.series[place] += 8 * count / SERIES_SECONDS / 1e6
 
     def _fail(self, error: OSError) -> None:
-        self.its.problem = error.strerror or str(error)
+        self.result.problem = error.strerror or str(error)
         self.end()
 
 
@@ -307,7 +307,7 @@ class Transfers:
 
     def _time_is_over(self) -> None:
         for one in list(self._open.values()):
-            if one.its.transfer.bytes is None:
+            if one.result.transfer.bytes is None:
                 one.receive()
                 one.end(self.plan.seconds)
 
@@ -320,7 +320,7 @@ class Transfers:
         for one in list(self._open.values()):
             info = one.sample()
             if info is not None and self._keep_cwnd:
-                one.its.cwnd.append((round(now, 3), info.cwnd))
+                one.result.cwnd.append((round(now, 3), info.cwnd))
         if now < 2 * self.plan.seconds:
             self._loop.at(now + SAMPLE_SECONDS, self._sample)
 
@@ -368,7 +368,7 @@ class Transfers:
         self._open[src, result.source_port] = one
 
     def _ended(self, one: TransferConnection) -> None:
-        result = one.its
+        result = one.result
         del self._open[str(self.tree.ip(result.transfer.src)), result.source_port]
         now = self._loop.now()
         if not result.completed if self.plan.collective else now >= self.plan.seconds:
