@@ -109,13 +109,7 @@ def register_options() -> None:
 
 
 def check_port(host: str, port: int, option: str) -> None:
-    """Check that a server can listen on an address.
-
-    Ryu itself would log a traceback and continue without the server.
-
-    Raises:
-        StartError: If it cannot.
-    """
+    """Raise `StartError` if no server can listen on an address: Ryu would log a traceback and continue without the server."""
     if os.path.isdir(os.path.dirname(host)):
         return  # the path of a Unix domain socket, which Ryu accepts too
     host_option = f"{option[: option.index('-')]}-{'listen-' if option.startswith('ofp') else ''}host"

@@ -36,8 +36,6 @@ class Coordinator:
         settle_seconds: After a start, how long switches that have not connected yet are waited for, since the last one that
             has, before they count as failed.
         probe_seconds: From a port's LLDP probe to its next; 0 for none.
-        no_label: Hosts that may not choose paths.
-        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
     """
 
     def __init__(
@@ -137,9 +135,7 @@ class Coordinator:
     def together(self, observations: Iterable[Callable[[], Effects]], since: float) -> Effects:
         """Take what was observed at one moment: a switch that fails is one version, though each of its neighbours reports a link.
 
-        Args:
-            observations: Each calls one of the methods above.
-            since: When the first was made.
+        Each observation calls one of the methods above. The first was made at ``since``.
         """
         effects = Effects()
         with self.state.together(since):

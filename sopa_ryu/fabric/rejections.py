@@ -27,10 +27,8 @@ SAY_AGAIN_SECONDS = 60.0
 class Rejections:
     """The connections that are not used, by datapath id; `FabricState.rejected` has the reasons.
 
-    Args:
-        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
-
     Attributes:
+        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
         misnamed: Connections that were rejected for their certificates.
         fabric_file: The file that describes the fabric, for messages; None for a fat-tree of the option k.
     """
@@ -128,8 +126,7 @@ class Contest(NamedTuple):
 class Contests:
     """The connections that wait.
 
-    Attributes:
-        decided: Second connections that were closed because the ``older`` one lives, and those that took its place (``newer``).
+    ``decided`` counts those that were closed because the ``older`` one lives, and those that took its place (``newer``).
     """
 
     def __init__(self) -> None:

@@ -19,12 +19,7 @@ from topologies import Host, Switch
 
 
 class Rollout:
-    """Brings each switch to the rules of the fabric's version, independently of the others.
-
-    Args:
-        sessions: Those of the connected switches, kept by `SwitchManager`.
-        no_label: Hosts that may not choose paths.
-    """
+    """Brings each switch to the rules of the fabric's version, independently of the others."""
 
     def __init__(self, state: FabricState, sessions: Mapping[Switch, SwitchSession], no_label: Collection[Host]) -> None:
         self.state = state

@@ -30,25 +30,22 @@ INHERITED_SECONDS = {Reason.MISWIRED: 20.0, Reason.NO_CHANNEL: 20.0}
 
 @dataclass
 class Change:
-    """One version of the fabric: what failed and healed with it, and how long it took to take effect.
-
-    Attributes:
-        at: When, in seconds since 1970.
-        observed: When the cause was observed, in monotonic seconds.
-        failed: What failed, or has another reason now.
-        agents: How many agents were connected and had to be sent it.
-        acknowledged_ms: From ``observed`` until the last of them had it in force; None while one has not.
-        installed_ms: From ``observed`` until the last switch confirmed its rules; None until then.
-    """
+    """One version of the fabric: what failed and healed with it, and how long it took to take effect."""
 
     version: int
     at: float
+    """When, in seconds since 1970."""
     observed: float
+    """When the cause was observed, in monotonic seconds."""
     failed: dict[str, str]
+    """What failed, or has another reason now."""
     healed: list[str]
     agents: int = 0
+    """How many agents were connected and had to be sent it."""
     acknowledged_ms: float | None = None
+    """From ``observed`` until the last of them had it in force; None while one has not."""
     installed_ms: float | None = None
+    """From ``observed`` until the last switch confirmed its rules; None until then."""
 
     def milliseconds(self, now: float) -> float:
         """Return how long ago the cause was observed, in milliseconds."""
@@ -57,37 +54,32 @@ class Change:
 
 @dataclass
 class FabricState:
-    """One versioned view of one fabric.
-
-    Args:
-        epoch: Tells this controller's versions from those of one that ran before it: milliseconds since 1970 at its start.
-        damping: How long an element that has come back stays excluded.
-
-    Attributes:
-        settled: Whether enough switches have connected to tell what has failed. A controller that has just started knows
-            nothing yet: until then agents and switches keep what an earlier one sent them.
-        connected: The switches that have confirmed their rules over their present connection.
-        management: Faults of the management network, during which nothing is withdrawn.
-        rejected: Datapath ids that are not used, each with the reason in words.
-        commitment: Where several controllers share the fabric: what has to be committed before it is a version.
-    """
+    """One versioned view of one fabric."""
 
     tree: Clos
     epoch: int
+    """Tells this controller's versions from those of one that ran before it: milliseconds since 1970 at its start."""
     damping: HoldDown[Element] = field(default_factory=lambda: HoldDown(0.0, 0.0))
+    """How long an element that has come back stays excluded."""
     version: int = 1
     settled: bool = False
+    """Whether enough switches have connected to tell what has failed. A controller that has just started knows nothing yet: until
+    then agents and switches keep what an earlier one sent them."""
     failures: Failures = field(init=False)
     connected: set[Switch] = field(default_factory=set)
+    """The switches that have confirmed their rules over their present connection."""
     rejected: dict[int, str] = field(default_factory=dict)
+    """Datapath ids that are not used, each with the reason in words."""
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=KEPT_CHANGES))
     drained: frozenset[str] = frozenset()
     setup: dict[str, Any] = field(default_factory=lambda: {"checked": 0, "detail": "", "problems": []})
     bfd: dict[str, Any] = field(default_factory=lambda: {"enabled": False, "detail": ""})
     management: Management = field(init=False)
+    """Faults of the management network, during which nothing is withdrawn."""
     evidence: Evidence = field(init=False)
     known_rules: KnownRules = field(init=False)
     commitment: Commitment | None = None
+    """Where several controllers share the fabric: what has to be committed before it is a version."""
     _inherited: Failures | None = None
     _miswired: frozenset[Element] = frozenset()
     _observed: dict[Element, Reason] = field(default_factory=dict)

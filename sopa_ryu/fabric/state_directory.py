@@ -158,12 +158,7 @@ def _of(tree: Clos) -> dict[str, Any]:
 
 
 def note_fabric(directory: Path, tree: Clos) -> None:
-    """Log what differs from the fabric that was used last, and keep this one for the next start.
-
-    Args:
-        directory: The state directory.
-        tree: The fabric that the controller is about to use.
-    """
+    """Log what differs from the fabric that was used last, and keep this one for the next start."""
     file, document = directory / FABRIC_FILE, tree.document()
     try:
         before = json.loads(file.read_text())

@@ -41,16 +41,8 @@ LOG = logging.getLogger("sopa")
 class SwitchManager:
     """Every connected switch, its session and its rules.
 
-    Args:
-        no_label: Hosts that may not choose paths.
-        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
-
     Attributes:
         sent: What each switch was sent since the controller started.
-        rejections: Connections that are not used.
-        contests: Second connections of a datapath id.
-        mastership: Which switches are this controller's.
-        rollout: The rules of the fabric's version, on their way to the switches.
         leads: Whether this controller commands the switches. A standby of a cluster does not: it is their slave.
         highest_generation: In a cluster: the highest generation id that a switch knew and that was ahead of this controller's;
             0 for none.

@@ -86,10 +86,6 @@ class AnotherMasterError(SwitchError):
 class SwitchSession:
     """A connected switch.
 
-    Args:
-        switch: Which switch of the fabric it is.
-        now: Monotonic seconds.
-
     Attributes:
         deadline: When an answer is overdue or a retry is due.
         probes: Ports whose probes are still to be sent.
@@ -241,7 +237,7 @@ class SwitchSession:
 
         Raises:
             AnotherMasterError: If another controller is the switch's master.
-            RefusedError: If the switch refused what came before the barrier.
+            SwitchError: If the switch refused what came before the barrier.
         """
         if not self._awaited.pop(request, False):
             return False
@@ -277,9 +273,8 @@ class SwitchSession:
         """Take an error message, with the request that it answers or None if it answers a flow-mod or group-mod.
 
         Raises:
-            AnotherMasterError: If a claim was refused: another controller has claimed the switch meanwhile, with a later
-                generation id.
-            RefusedError: If another request was refused.
+            AnotherMasterError: If a claim was refused: another controller has made one meanwhile, with a later generation id.
+            SwitchError: If another request was refused.
         """
         self.sent.errors[refusal.kind] += 1
         if request is None:
@@ -332,9 +327,7 @@ class SwitchSession:
     def expire(self) -> None:
         """The deadline has passed: retry, or give up an answer.
 
-        Raises:
-            SilentError: If an answer is missing without which the switch's state is not known. That to a mere role check is
-                not.
+        `SwitchError` if an answer is missing without which the switch's state is not known. That to a mere role check is not.
         """
         self.deadline = None
         if self.phase is SwitchPhase.BACKING_OFF:

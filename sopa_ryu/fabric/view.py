@@ -29,8 +29,7 @@ def changes(before: Failures, after: Failures) -> tuple[dict[str, str], list[str
 class VersionTracker:
     """Counts for every version the followers that have not confirmed it yet.
 
-    Args:
-        done: Called with each version that every follower has confirmed, or that has no follower left.
+    ``done`` is called with each version that every follower has confirmed, or that has no follower left.
     """
 
     def __init__(self, done: Callable[[int], None]) -> None:

@@ -71,11 +71,8 @@ class Wiring:
     neighbour or instead of it. It only counts once the planned one has been silent for ``patience`` and the device was heard for a
     round; a probe of the planned one clears it immediately.
 
-    Args:
-        tree: The plan.
-        patience: Seconds without a probe after which a link that is up counts as missing.
-
     Attributes:
+        patience: Seconds without a probe after which a link that is up counts as missing.
         refused: How many times a link came up with another neighbour than the planned one, or one of its ends changed from one
             wrong neighbour to another.
     """
@@ -105,19 +102,7 @@ class Wiring:
     # -- observations -------------------------------------------------------------------------------------------------
 
     def heard(self, switch: Switch, port: int, dpid: int | None, sender_port: int | None, text: str, now: float) -> bool:
-        """Note a probe. One that arrives where no link between switches is planned is ignored.
-
-        Args:
-            switch: Where it arrived.
-            port: The port there.
-            dpid: The sender's datapath id; None for an LLDP frame that is not a SOPA probe.
-            sender_port: The port that it left by.
-            text: The name that a sender without a datapath id gives itself.
-            now: Monotonic seconds.
-
-        Returns:
-            Whether that changes `miswired`.
-        """
+        """Note a probe; return whether that changes `miswired`. One where no link between switches is planned is ignored."""
         end = self._end(switch, port)
         if end is None:
             return False
@@ -147,11 +132,7 @@ class Wiring:
         return self._settle(end.link)
 
     def forget(self, switch: Switch, port: int | None = None) -> bool:
-        """Forget the probes of a port that went down, or with None of all ports of a switch.
-
-        Returns:
-            Whether that changes `miswired`.
-        """
+        """Forget the probes of a port that went down, or with None of all of a switch; return whether that changes `miswired`."""
         ports = range(1, self.tree.port_count(switch.level) + 1) if port is None else (port,)
         changed = False
         for end in filter(None, (self._end(switch, each) for each in ports)):
@@ -212,16 +193,14 @@ class Wiring:
     ) -> dict[str, Any]:
         """Return the body of ``GET /sopa/v1/wiring``.
 
+        ``links`` between switches are ``right`` (heard so at both ends), ``unchecked`` (not long enough connected to tell), or one
+        of ``problems``: "swapped" (another switch or port of the fat-tree was heard), "foreign" (somebody else was, at either end)
+        or "missing". What was heard outweighs what is known otherwise, so that the first two are `miswired`. ``also_heard`` are
+        devices beside right neighbours, the first 1,000.
+
         Args:
             down: The links that are known to carry nothing, by name, each with the reason.
-            since: Since when each of them has been connected, in monotonic seconds.
-            now: Monotonic seconds.
-
-        Returns:
-            ``links`` between switches are ``right`` (heard so at both ends), ``unchecked`` (not long enough connected to tell),
-            or one of ``problems``: "swapped" (another switch or port of the fat-tree was heard), "foreign" (somebody else was,
-            at either end) or "missing". What was heard outweighs what is known otherwise, so that the first two are `miswired`.
-            ``also_heard`` are devices beside right neighbours, the first 1,000.
+            since: The connected switches, each with the time since when, in monotonic seconds.
         """
         here = set(connected)
         earliest = now - self.patience
@@ -276,12 +255,7 @@ class Wiring:
 
 
 class LinkDiscovery:
-    """Checks the cabling.
-
-    Args:
-        sessions: The connected switches.
-        interval: Seconds from a port's probe to its next; 0 for none at all.
-    """
+    """Checks the cabling of the connected switches by a probe of each port in ``interval`` seconds; 0 for none at all."""
 
     def __init__(self, tree: Clos, sessions: Mapping[Switch, SwitchSession], interval: float) -> None:
         self.tree = tree

@@ -40,9 +40,8 @@ class LaneDemand(NamedTuple):
 def demand(elements: Elements, failures: Failures, bits: Mapping[int, float], probe_bytes: int) -> LaneDemand:
     """Return how many lanes are to cross each link: none where it is absent or has failed.
 
-    Args:
-        bits: The bits per second of links, by number, as far as they are known: others bear what is wanted.
-        probe_bytes: Of a probe's frame.
+    ``bits`` are bits per second of links, by number, as far as they are known: others bear what is wanted. ``probe_bytes`` is the
+    size of a probe's frame.
     """
     full = round(CROSSINGS / RATE)
     wanted = np.zeros(elements.links, np.int64)

@@ -23,8 +23,7 @@ LISTS_AT_ONCE = 64
 class Judge:
     """The estimator of one fabric.
 
-    Args:
-        config: ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
+    ``config`` has ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:

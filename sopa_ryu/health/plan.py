@@ -44,11 +44,7 @@ class Lanes(NamedTuple):
 
 
 def lanes(elements: Elements, failures: Failures, answering: Bools, needs: LaneDemand) -> Lanes:
-    """Return all lanes.
-
-    Args:
-        answering: Whether the host of each number has an agent that probes and answers.
-    """
+    """Return all lanes; ``answering`` tells whether the host of each number has an agent that probes and answers."""
     tree = elements.tree
     racks = answering.reshape(tree.pods, tree.edges, tree.hosts_per_edge)
     for element in failures.elements:

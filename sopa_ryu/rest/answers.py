@@ -24,9 +24,7 @@ def request_of(
 ) -> Request:
     """Return a request as WebOb has it, from which parameters, ETags and tokens are read.
 
-    Args:
-        target: Path and query as they came, latin-1.
-        headers: With names in lower case.
+    ``target`` is path and query as they came, in latin-1. Names of headers are in lower case.
     """
     path, _, query = target.partition("?")
     environ: dict[str, Any] = {

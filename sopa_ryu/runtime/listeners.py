@@ -48,11 +48,7 @@ def file_share(wanted: int) -> int:
 
 
 def listening(host: str, port: int, backlog: int, make: Callable[..., Any] = sockets.socket) -> Any:
-    """Return a listening socket on an IPv4 or IPv6 address, or a name; ``::`` is every address of both.
-
-    Args:
-        make: The class of the socket.
-    """
+    """Return a listening socket on an IPv4 or IPv6 address, or a name; ``::`` is every address of both."""
     host = host.strip("[]")
     family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
     # without the port, which getaddrinfo would take modulo 65536

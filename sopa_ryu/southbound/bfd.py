@@ -60,26 +60,21 @@ class End(NamedTuple):
 
 @dataclass
 class BfdReport:
-    """The outcome of `enable`.
-
-    Attributes:
-        switches: The switches found in the databases.
-        had: The number of requested ends of links on which BFD was enabled already; their intervals are unchanged.
-        enabled: The number of ends on which it was enabled.
-        addressed: The number of ends that had BFD already, and now require the fabric's address.
-        single: Ends without BFD because their other end was not found: a link with BFD at one end only is down.
-        postponed: Ends without BFD because the switch below has no other live uplink now.
-        problems: From the address of a database that failed to its error. If it failed at the second request, links to its
-            switches may have BFD at their other ends only: call again.
-    """
+    """The outcome of `enable`."""
 
     switches: set[Switch] = field(default_factory=set)
     had: int = 0
+    """The number of requested ends of links on which BFD was enabled already; their intervals are unchanged."""
     enabled: int = 0
     addressed: int = 0
+    """The number of ends that had BFD already, and now require the fabric's address."""
     single: list[End] = field(default_factory=list)
+    """Ends without BFD because their other end was not found: a link with BFD at one end only is down."""
     postponed: list[End] = field(default_factory=list)
+    """Ends without BFD because the switch below has no other live uplink now."""
     problems: dict[str, str] = field(default_factory=dict)
+    """From the address of a database that failed to its error. If it failed at the second request, links to its switches may have
+    BFD at their other ends only: call again."""
 
 
 def enable(
@@ -225,19 +220,16 @@ def setting(uuid: str, settings: dict[str, str]) -> dict[str, Any]:
 
 @dataclass
 class GatewaysReport:
-    """The outcome of `enable_gateways`.
-
-    Attributes:
-        enabled: The number of gateways at whose ports BFD was enabled now.
-        on: The number of gateways at whose ports it is enabled.
-        answers: The gateways whose session is up, with True, and those that have shut it down deliberately, with False.
-        problems: From the address of a database that failed to its error.
-    """
+    """The outcome of `enable_gateways`."""
 
     enabled: int = 0
+    """The number of gateways at whose ports BFD was enabled now."""
     on: int = 0
+    """The number of gateways at whose ports it is enabled."""
     answers: dict[Host, bool] = field(default_factory=dict)
+    """The gateways whose session is up, with True, and those that have shut it down deliberately, with False."""
     problems: dict[str, str] = field(default_factory=dict)
+    """From the address of a database that failed to its error."""
 
 
 def enable_gateways(

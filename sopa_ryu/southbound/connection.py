@@ -161,13 +161,9 @@ class Connection:
     # -- other questions ----------------------------------------------------------------------------------------------
 
     def ask(self, message: Any) -> list[Any]:
-        """Send one of Ryu's request messages and wait for its whole answer.
+        """Send one of Ryu's request messages, and wait for its whole answer; return the bodies of the reply's messages.
 
-        Returns:
-            The bodies of the reply's messages.
-
-        Raises:
-            SwitchError: If the switch answers with an error, or not at all.
+        `SwitchError` if the switch answers with an error, or not at all.
         """
         xid = self.datapath.set_xid(message)
         answers: hub.Queue = hub.Queue()
@@ -232,8 +228,7 @@ def connection_of(session: SwitchSession) -> Connection:
 class Writer:
     """Has messages sent to each switch in a green thread of its own: a switch that takes nothing delays no other.
 
-    Args:
-        send_due: Called with a session, in its green thread, whenever it may have messages due.
+    ``send_due`` is called with a session, in its green thread, whenever it may have messages due.
     """
 
     def __init__(self, send_due: Callable[[SwitchSession], None]) -> None:

@@ -67,9 +67,7 @@ def tls_context(certificate: str, key: str, authorities: str | None) -> ssl.SSLC
 class SwitchServer:
     """The server of OpenFlow, in the place of Ryu's ``StreamServer``.
 
-    Args:
-        where: Address, or path of a Unix domain socket, and port.
-        handle: Serves a switch: called with its socket and address.
+    It listens at an address, or the path of a Unix domain socket, and a port. ``handle`` serves a switch.
     """
 
     def __init__(
@@ -124,9 +122,7 @@ class SwitchServer:
 class SwitchSocket:
     """A switch's socket that is read in turns and, until the switch is known, to a limit.
 
-    Attributes:
-        waits_for_us: Whether something that the switch has sent is handled, or waits for its turn: then its next answer may
-            wait, too.
+    It ``waits_for_us`` while something that the switch has sent is handled, or waits for its turn: then its next answer may wait.
     """
 
     def __init__(self, socket: Any) -> None:
@@ -187,11 +183,7 @@ class SwitchSocket:
 
 @contextmanager
 def watched(datapath: Any) -> Iterator[None]:
-    """Close the connection of a datapath that is not known after `HANDSHAKE_SECONDS`.
-
-    Args:
-        datapath: On a `SwitchSocket`.
-    """
+    """Close the connection of a datapath, on a `SwitchSocket`, that is not known after `HANDSHAKE_SECONDS`."""
 
     hub = eventlet.hubs.get_hub()
 

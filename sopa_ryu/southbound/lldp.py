@@ -37,15 +37,7 @@ class Probe(NamedTuple):
 
 
 def frame(dpid: int, port: int) -> bytes:
-    """Return the probe that a switch sends out of one of its ports.
-
-    Args:
-        dpid: The switch's datapath id.
-        port: The port's OpenFlow number.
-
-    Returns:
-        The whole Ethernet frame.
-    """
+    """Return the probe that a switch sends out of one of its ports, as a whole Ethernet frame."""
     return _BEFORE + _tlv(lldp.LLDP_TLV_CHASSIS_ID, _LOCAL + b"dpid:%016x" % dpid) + _port_tlv(port) + _AFTER
 
 
@@ -66,17 +58,9 @@ _AFTER = (
 
 
 def parse(data: bytes) -> Probe:
-    """Parse an LLDP frame of any sender.
+    """Parse an LLDP frame of any sender; `ValueError` if ``data`` is not an LLDP frame, or is malformed.
 
-    Args:
-        data: An Ethernet frame.
-
-    Returns:
-        For a probe the sender's datapath id and port. For another LLDP frame None for both, and its system name, chassis id and
-        port id in at most 80 printable ASCII characters.
-
-    Raises:
-        ValueError: If ``data`` is not an LLDP frame, or is malformed.
+    The text of one that is no probe is its system name, chassis id and port id, in at most 80 printable ASCII characters.
     """
     if len(data) < _ETHERNET_SIZE:
         raise ValueError(f"not an Ethernet frame: {len(data)} bytes")

@@ -46,11 +46,7 @@ _NX_NAMES = {"eth_type": "eth_type_nxm", "ip_proto": "ip_proto_nxm"}
 
 
 def encode(datapath: Any, message: Message) -> Any:
-    """Return a message of the core as Ryu's message object, without a transaction id.
-
-    Args:
-        datapath: The switch that it is for.
-    """
+    """Return a message of the core to a switch as Ryu's message object, without a transaction id."""
     return _ENCODE[type(message)](datapath, message)
 
 
@@ -235,10 +231,8 @@ _PORT_STATISTICS = struct.Struct("!I4xQQQQQQQQ32xII")
 def port_statistics(xid: int, message: bytes | bytearray) -> PortStatistics | None:
     """Return what a multipart reply says of ports (OpenFlow 1.3, section 7.3.5.6); None if it is about something else.
 
-    Not by Ryu's parser: a large fabric's switches send tens of thousands of ports' counters each second.
-
-    Raises:
-        ValueError: If it is malformed.
+    Not by Ryu's parser: a large fabric's switches send tens of thousands of ports' counters each second. `ValueError` if it is
+    malformed.
     """
     try:
         kind, flags = _MULTIPART.unpack_from(message)
