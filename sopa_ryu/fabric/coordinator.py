@@ -249,7 +249,7 @@ class Coordinator:
             self._settle_by = now + self._settle_seconds + SETTLE_SECONDS_A_SWITCH * self.state.tree.switch_count
         if self._heard > heard:
             self._settle_at = min(self._settle_by, now + self._settle_seconds)
-        if self.state.all_heard:
+        if self._heard == self.state.tree.switch_count:
             self._settle_at = now + LAST_LOOK_SECONDS
 
     def _follow(self, effects: Effects, now: float) -> Effects:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,7 +88,7 @@ class Rejections:
         """Note that a connection is not used, and log it unless it is known."""
         if self.state.rejected.get(connection.dpid) != reason:
             LOG.error("switch at %s ignored: %s", connection.address, reason)
-        self.state.reject(connection.dpid, reason)
+        self.state.rejected[connection.dpid] = reason
         self._connections[connection.dpid] = connection
 
     def clear(self, connection: SwitchConnection) -> None:
@@ -151,7 +150,7 @@ class Contests:
 
     def lives(self, session: SwitchSession, now: float) -> list[SwitchConnection]:
         """Take the answer of a session; return the newer connections, which have to be closed."""
-        taken = self._take(lambda contest: contest.session is session)
+        taken = self._take(session)
         for newer in taken:
             self.decided["older"] += 1
             if now - self._said.get(session.switch, float("-inf")) >= SAY_AGAIN_SECONDS:
@@ -168,7 +167,7 @@ class Contests:
 
     def succeed(self, session: SwitchSession) -> list[SwitchConnection]:
         """Return the newer connections, the first of which takes the place of a session that is gone."""
-        taken = self._take(lambda contest: contest.session is session)
+        taken = self._take(session)
         if taken:
             self.decided["newer"] += 1
             LOG.warning(
@@ -183,7 +182,7 @@ class Contests:
         """Return the sessions that have not answered in time."""
         return list(dict.fromkeys(contest.session for contest in self._waiting if contest.deadline <= now))
 
-    def _take(self, wanted: Callable[[Contest], bool]) -> list[SwitchConnection]:
-        taken = [contest.newer for contest in self._waiting if wanted(contest)]
-        self._waiting = [contest for contest in self._waiting if not wanted(contest)]
+    def _take(self, session: SwitchSession) -> list[SwitchConnection]:
+        taken = [contest.newer for contest in self._waiting if contest.session is session]
+        self._waiting = [contest for contest in self._waiting if contest.session is not session]
         return taken

@@ -141,7 +141,7 @@ class Installation:
 
     @property
     def is_of_sopa(self) -> bool:
-        """Whether the entries that were read are of an earlier SOPA controller."""
+        """Whether the entries that were read are of an earlier SOPA controller, which may have known of failures."""
         return any(map(is_ours, self.flows))
 
     @property

@@ -102,11 +102,6 @@ class FabricState:
         self.evidence.connected(switch, ports, now)
         return self._update(now)
 
-    @property
-    def all_heard(self) -> bool:
-        """Whether every switch of the fabric is connected."""
-        return len(self.evidence.heard) == self.tree.switch_count
-
     def settle(self, now: float) -> bool:
         """Begin to tell what has failed: every switch has connected, or what is known of the others has to be enough."""
         self.settled = True
@@ -134,10 +129,6 @@ class FabricState:
         """Note that a switch has answered after a fault of the management network: what it reports counts again."""
         self.management.heard(switch)
         return self._update(now)
-
-    def switch_taken(self, switch: Switch) -> None:
-        """Note that another controller is a switch's master: the switch forwards, but not by this controller's rules."""
-        self.connected.discard(switch)
 
     def port_changed(self, switch: Switch, port: int, trouble: Reason | None, now: float) -> bool:
         """Note that a switch's port carries nothing (`Reason.DOWN`, `Reason.SILENT`), or with None that it does."""
@@ -168,10 +159,6 @@ class FabricState:
         """When `tick` has something to do if nothing happens before, in monotonic seconds."""
         held = self._held.values() if self.evidence.heard else ()  # without any switch, nothing changes
         return min((self.management.next_tick, *(until for _, until in held)))
-
-    def reject(self, dpid: int, reason: str) -> None:
-        """Remember a datapath that is not used, and why."""
-        self.rejected[dpid] = reason
 
     def drainable(self, name: str) -> str:
         """Return the name of a link or switch that may be drained.
@@ -394,18 +381,7 @@ class FabricState:
 
     def change_list(self) -> list[dict[str, Any]]:
         """Return the list of ``GET /sopa/v1/changes``: the last versions, the latest first."""
-        return [
-            {
-                "version": change.version,
-                "at": change.at,
-                "failed": change.failed,
-                "healed": change.healed,
-                "agents": change.agents,
-                "acknowledged_ms": change.acknowledged_ms,
-                "installed_ms": change.installed_ms,
-            }
-            for change in reversed(self.changes)
-        ]
+        return [{name: value for name, value in vars(change).items() if name != "observed"} for change in reversed(self.changes)]
 
 
 def _ends(element: Element) -> list[Switch]:

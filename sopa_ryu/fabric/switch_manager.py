@@ -295,10 +295,10 @@ class SwitchManager:
     def _look_at_rules(self, session: SwitchSession, now: float) -> None:
         """Note what the entries that were read say of the switch, and of an earlier controller."""
         if session.phase is SwitchPhase.WAITING:
-            if session.has_no_rules and self.state.evidence.relies_on(session.switch):
-                self.state.switch_refuses(session.switch, now)
-            elif not session.has_no_rules:
+            if session.installation.is_of_sopa:
                 self.state.evidence.operating = True
+            elif self.state.evidence.relies_on(session.switch):  # it has restarted, or was emptied
+                self.state.switch_refuses(session.switch, now)
 
     def _confirmed_by(self, session: SwitchSession, before: SwitchPhase, now: float, effects: Effects) -> None:
         self.rollout.confirmed(session)
@@ -306,7 +306,7 @@ class SwitchManager:
             LOG.debug("switch %s has confirmed the rules of version %d", session.name, session.version)
             return
         self.rejections.clear(session.connection)
-        sent = session.changed
+        sent = session.installation.changed
         LOG.info(
             "switch %s admitted: %d entries and %d groups added, %d removed, after %.0f ms",
             session.name,
@@ -340,7 +340,7 @@ class SwitchManager:
             if was is SwitchPhase.IN_FORCE:
                 del self.sessions[session.switch]
                 effects.due |= dict.fromkeys(self.mastership.ask_others(session))
-            self.state.switch_taken(session.switch)
+            self.state.connected.discard(session.switch)  # it forwards, but not by this controller's rules
             return
         if was is SwitchPhase.UPDATING:
             LOG.error(
@@ -360,7 +360,7 @@ class SwitchManager:
             "all %d switches have their rules: %d flow-mods and group-mods; to the last barrier %.3f s from the first "
             "connect, %.3f s from the last",
             self.tree.switch_count,
-            sum(session.messages_sent for session in sessions),
+            sum(session.installation.messages_sent for session in sessions),
             now - min(connected),
             now - max(connected),
         )

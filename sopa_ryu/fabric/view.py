@@ -59,10 +59,6 @@ class VersionTracker:
     def _strike(self, follower: Hashable, versions: list[int]) -> None:
         for version in versions:
             self._waiting[version].discard(follower)
-        self._complete(versions)
-
-    def _complete(self, versions: list[int]) -> None:
-        for version in versions:
             if not self._waiting[version]:
                 del self._waiting[version]
                 self._done(version)

@@ -187,10 +187,7 @@ class Monitor:
         for place, count in verdict.about["forged"].items():
             self.forged += count
             self.hands.forged(self.elements.host(int(place)), count)
-        decision = self.caretaker.decide(list(self._suspected(verdict)), self.state.failures)
-        for line in decision.lines:
-            (LOG.warning if line.is_bad else LOG.info)("%s", line.text)
-        for name in decision.drain:
+        for name in self.caretaker.decide(list(self._suspected(verdict)), self.state.failures):
             try:
                 self.hands.drain(name)
             except (ValueError, RuntimeError) as error:

@@ -24,7 +24,7 @@ from sopa_ryu.fabric.messages import (
     RoleRequest,
     SendProbe,
 )
-from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, LostError, RefusedError, SilentError, SwitchSession
+from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, SwitchError, SwitchSession
 from sopa_ryu.fabric.traffic import PortCounters
 from sopa_ryu.runtime import green_threads
 from sopa_ryu.southbound import openflow
@@ -152,7 +152,7 @@ class Connection:
         refusal = openflow.refusal(error)
         queue = self._waiting.get(error.xid)
         if queue is not None:
-            queue.put(RefusedError(refusal.text))
+            queue.put(SwitchError(refusal.text))
             return OtherRequest(), refusal
         self._replies.pop(error.xid, None)
         self._kinds.pop(error.xid, None)
@@ -172,7 +172,7 @@ class Connection:
         bodies: list[Any] = []
         try:
             if not self.datapath.send_msg(message):
-                raise LostError("the connection was lost")
+                raise SwitchError("the connection was lost")
             while True:
                 reply = answers.get(timeout=ANSWER_SECONDS)
                 if isinstance(reply, Exception):
@@ -181,7 +181,7 @@ class Connection:
                 if openflow.is_last(reply):
                     return bodies
         except hub.QueueEmpty:
-            raise SilentError(f"no answer to {type(message).__name__} in {ANSWER_SECONDS:g} s") from None
+            raise SwitchError(f"no answer to {type(message).__name__} in {ANSWER_SECONDS:g} s") from None
         finally:
             del self._waiting[xid], self._kinds[xid]
 
@@ -200,7 +200,7 @@ class Connection:
     def closed(self) -> None:
         """The connection is gone: everything that waits for an answer gets an error instead."""
         for queue in self._waiting.values():
-            queue.put(LostError("the connection was lost"))
+            queue.put(SwitchError("the connection was lost"))
 
 
 class Connections(Mapping[Switch, Connection]):

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
-from typing import NamedTuple
 
 from ryu.lib.packet import lldp
 from ryu.lib.packet.ether_types import ETH_TYPE_LLDP
 
+from sopa_ryu.fabric.messages import Heard
 from topologies.structure import GATEWAY_MAC
 
 SECONDS_VALID = 120
@@ -26,14 +26,6 @@ _MANDATORY = (lldp.LLDP_TLV_CHASSIS_ID, lldp.LLDP_TLV_PORT_ID, lldp.LLDP_TLV_TTL
 _FIELDS = ("chassis id", "port id", "time to live")
 # three of these with their separators have fewer than 80 characters
 _CLIP = 23
-
-
-class Probe(NamedTuple):
-    """A received LLDP frame: the sender's datapath id and port if it is a probe, otherwise None and the sender's name."""
-
-    dpid: int | None
-    port: int | None
-    text: str
 
 
 def frame(dpid: int, port: int) -> bytes:
@@ -57,7 +49,7 @@ _AFTER = (
 )
 
 
-def parse(data: bytes) -> Probe:
+def parse(data: bytes) -> Heard:
     """Parse an LLDP frame of any sender; `ValueError` if ``data`` is not an LLDP frame, or is malformed.
 
     The text of one that is no probe is its system name, chassis id and port id, in at most 80 printable ASCII characters.
@@ -79,7 +71,7 @@ def parse(data: bytes) -> Probe:
     if (lldp.LLDP_TLV_SYSTEM_DESCRIPTION, MARK) in tlvs:
         chassis, port = _CHASSIS.fullmatch(chassis_id), _PORT.fullmatch(port_id)
         if chassis and port:
-            return Probe(int(chassis[1], 16), int(port[1]), "")
+            return Heard(int(chassis[1], 16), int(port[1]), "")
     where = (
         f"{_identifier(chassis_id, lldp.ChassisID.SUB_MAC_ADDRESS, lldp.ChassisID.SUB_NETWORK_ADDRESS)} "
         f"port {_identifier(port_id, lldp.PortID.SUB_MAC_ADDRESS, lldp.PortID.SUB_NETWORK_ADDRESS)}"
@@ -87,7 +79,7 @@ def parse(data: bytes) -> Probe:
     name = next((value.strip(b" \0") for kind, value in tlvs if kind == lldp.LLDP_TLV_SYSTEM_NAME), b"")
     if name:
         where = f"{_clipped(_UNPRINTABLE.sub(b'?', name).decode('ascii'))}, {where}"
-    return Probe(None, None, where)
+    return Heard(None, None, where)
 
 
 def _tlvs(data: bytes) -> Iterator[tuple[int, bytes]]:
