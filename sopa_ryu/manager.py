@@ -30,7 +30,7 @@ with warnings.catch_warnings():
     import eventlet.wsgi
 import greenlet
 
-from sopa_ryu.runtime.doors import listening
+from sopa_ryu.runtime.listeners import listening
 from sopa_ryu.runtime.process import allow_files
 
 WSAPI_HOST = "127.0.0.1"

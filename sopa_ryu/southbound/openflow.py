@@ -201,14 +201,9 @@ def port_trouble(port: Any) -> Reason | None:
 
     Open vSwitch clears LIVE while BFD does not hear the other end, though the port itself is up.
     """
-    if port_is_down(port):
+    if port.config & OPENFLOW.OFPPC_PORT_DOWN or port.state & OPENFLOW.OFPPS_LINK_DOWN:
         return Reason.DOWN
     return None if port.state & OPENFLOW.OFPPS_LIVE else Reason.SILENT
-
-
-def port_is_down(port: Any) -> bool:
-    """Tell whether a port has been taken down or has no link."""
-    return bool(port.config & OPENFLOW.OFPPC_PORT_DOWN or port.state & OPENFLOW.OFPPS_LINK_DOWN)
 
 
 def port_speed(port: Any) -> float | None:
@@ -308,21 +303,10 @@ ERROR_TYPES = {
 ERROR_LABELS = [kind.replace(" ", "_") for kind in ERROR_TYPES.values()]
 
 
-def error_type(message: Any) -> str:
-    """Return the type of an OpenFlow error message as one word: ``flow_mod_failed``."""
-    return ERROR_TYPES.get(message.type, "unknown").replace(" ", "_")
-
-
 def refusal(message: Any) -> Refusal:
     """Return an OpenFlow error message as the core reads it."""
+    kind = ERROR_TYPES.get(message.type)
+    refused = f", refused message type {message.data[1]}" if len(message.data) >= 4 else ""
+    text = f"{kind or f'type {message.type}'}, code {message.code}{refused}"
     slave = (message.type, message.code) == (OPENFLOW.OFPET_BAD_REQUEST, OPENFLOW.OFPBRC_IS_SLAVE)
-    return Refusal(error_type(message), error_text(message), slave)
-
-
-def error_text(message: Any) -> str:
-    """Return an OpenFlow error message in words."""
-    kind = ERROR_TYPES.get(message.type, f"type {message.type}")
-    refused = ""
-    if len(message.data) >= 4:
-        refused = f", refused message type {struct.unpack_from('!BB', message.data)[1]}"
-    return f"{kind}, code {message.code}{refused}"
+    return Refusal((kind or "unknown").replace(" ", "_"), text, slave)
