@@ -384,7 +384,7 @@ class SopaController(app_manager.RyuApp):
                 return
             if not messages or not connection.send_all(messages):
                 return
-            self.core.was_sent(session, self._now())
+            self.switches.was_sent(session, self._now())
             self._carry_out(Effects())
 
     def _commands(self) -> bool:

@@ -38,7 +38,6 @@ def _path(text: str) -> Path | None:
 
 
 def _seconds(default: float, text: str, more: str = "") -> Any:
-    """Return the field of a duration."""
     return option(default, f"{text} (default {{default:g}}{more})", min=0.0, metavar="SECONDS")
 
 

@@ -209,10 +209,6 @@ class Coordinator:
         messages = self.switches.due(session)
         return messages, self._follow(effects, now)
 
-    def was_sent(self, session: SwitchSession, now: float) -> None:
-        """Note that everything due has been written to a switch's connection."""
-        self.switches.was_sent(session, now)
-
     # -- a cluster of controllers -------------------------------------------------------------------------------------
 
     def lead(self, term: int, now: float) -> Effects:
@@ -231,9 +227,7 @@ class Coordinator:
 
     def committed(self, proposal: Proposal, now: float) -> Effects:
         """The engine has a version that this controller has proposed."""
-        effects = Effects()
-        effects.tell_agents = self.state.committed(proposal)
-        return self._follow(effects, now)
+        return self._follow(Effects(tell_agents=self.state.committed(proposal)), now)
 
     def followed(self, term: int, version: int, failures: Failures, now: float) -> Effects:
         """The engine has a version of the controller that leads."""

@@ -70,10 +70,6 @@ class Mastership:
         mastered = sum(session.phase in MASTERED for session in self._sessions.values()) if self.mastered_elsewhere else 0
         return len(self.mastered_elsewhere) > mastered
 
-    def begin(self, switch: Switch) -> None:
-        """Forget whose a switch was: it has connected anew."""
-        self.mastered_elsewhere.pop(switch, None)
-
     def leave(self, connection: SwitchConnection) -> list[Switch]:
         """Forget a closed connection; return its switches whose master was another controller."""
         switches = [switch for switch, known_by in self.mastered_elsewhere.items() if known_by is connection]

@@ -64,7 +64,6 @@ class Rejections:
         return switch
 
     def _misfit(self, switch: Switch, ports: set[int], planned: set[int]) -> str:
-        """Tell that a switch has other ports than planned."""
         name, has, plan = self.tree.name(switch), _ranges(ports), _ranges(planned)
         if self.fabric_file is None:
             return f"{name} has ports {has}, but a {self.tree.title}'s switch has {plan}"

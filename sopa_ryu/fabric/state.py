@@ -205,7 +205,6 @@ class FabricState:
         return False
 
     def _concluded(self, now: float) -> Failures:
-        """Return what has failed, from everything that is known."""
         self._damp(now)
         broken = {
             **dict.fromkeys(self._miswired, Reason.MISWIRED),
@@ -295,7 +294,7 @@ class FabricState:
 
     def _damp(self, now: float) -> None:
         """Compare what is observed now with what was, and hold down what has come back."""
-        self.evidence.conclude(now)
+        self.evidence.conclude()
         observed = self.evidence.observed(self._observed)
         for element in observed.keys() - self._observed.keys():
             self.damping.failed(element, now)

@@ -92,7 +92,7 @@ class SwitchManager:
     def _begin(self, connection: SwitchConnection, switch: Switch, now: float, effects: Effects) -> None:
         """Begin the session of a connection; one that the switch still has ends."""
         self.rejections.forget(connection.dpid)
-        self.mastership.begin(switch)
+        self.mastership.mastered_elsewhere.pop(switch, None)
         sent = self.sent.setdefault(switch, Sent())
         session = SwitchSession(connection, switch, self.tree.name(switch), sent, now)
         former, self.sessions[switch] = self.sessions.get(switch), session

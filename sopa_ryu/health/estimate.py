@@ -308,6 +308,3 @@ OTHERS = 0.1
 def named(found: list[Suspect], least_loss: float) -> list[Suspect]:
     """Return those that are certain enough to be named, and lose so much."""
     return [one for one in found if one.confidence >= ALMOST_SURE and one.loss >= least_loss]
-
-
-__all__ = ["Bools", "Estimate", "Suspect", "estimate", "named", "threshold"]

@@ -11,14 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from flowrules.label import UNUSED
 from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.records import Bools, Ints
 from topologies import Failures, Switch
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 CROSSINGS = 100.0
 """How often each link is crossed in each direction, a second."""

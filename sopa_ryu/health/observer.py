@@ -217,6 +217,3 @@ class Observer:
 
 def _joined(parts: list[Records]) -> Records:
     return Records(*(np.concatenate(columns, axis=-1) for columns in zip(*parts, strict=True)))
-
-
-__all__ = ["Health", "Observer", "Told"]

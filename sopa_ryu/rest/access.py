@@ -196,7 +196,6 @@ def _read_or_make(file: Path) -> str | None:
 
 
 def _read_if_there(file: Path) -> str | None:
-    """Return the token of a file; None if it is missing."""
     try:
         file.stat()
     except FileNotFoundError:

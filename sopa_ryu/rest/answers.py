@@ -125,7 +125,6 @@ def values_of(request: Request, operation: Operation, route: Mapping[str, str]) 
 
 
 def _body(request: Request) -> dict[str, Any]:
-    """Return the JSON object that a request has."""
     try:
         body = json.loads(request.body)
     except (ValueError, RecursionError) as error:

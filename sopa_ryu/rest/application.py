@@ -64,7 +64,6 @@ class Turns:
         self._turns: dict[str, _Turn] = {}
 
     def __len__(self) -> int:
-        """Return the number of keys in use."""
         return len(self._turns)
 
     @contextmanager

@@ -60,7 +60,6 @@ _SWITCH = ("dp_name", "level")
 
 
 def _place(at: int) -> Callable[[Switch, int, PortCounters], float | None]:
-    """Return the function that selects one of a port's counters."""
     return lambda _switch, _port, counters: counters[at]
 
 

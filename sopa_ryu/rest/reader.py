@@ -81,7 +81,6 @@ if TYPE_CHECKING:
     from sopa_ryu.channel.connected import ConnectedAgents
     from sopa_ryu.channel.trace_desk import Asked, Trace
     from sopa_ryu.health.monitor import Monitor
-    from sopa_ryu.rest.reader import ClusterControl
 
 
 class FabricReader(Protocol):

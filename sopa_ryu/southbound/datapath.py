@@ -169,7 +169,6 @@ class Datapath(controller.Datapath):
         return True
 
     def _send_rest(self) -> None:
-        """Write what has not been taken, in its order."""
         try:
             while self._unsent:
                 buf, is_last = self._unsent.popleft()

@@ -100,7 +100,7 @@ def decode(request: Request, replies: Sequence[Any]) -> Answer:
         case RoleRequest():
             return bool(replies[0].role == OPENFLOW.OFPCR_ROLE_MASTER)
         case FlowsRequest():
-            return installed_flows(body for reply in replies for body in reply.body)
+            return [installed_flow(body) for reply in replies for body in reply.body]
         case GroupsRequest():
             return installed_groups(body for reply in replies for body in reply.body)
         case GenerationRequest():
@@ -172,11 +172,6 @@ def _match(fields: Iterable[Field]) -> Any:
     if named.keys() & _NX_FIELDS:
         named = {_NX_NAMES.get(name, name): value for name, value in named.items()}
     return PARSER.OFPMatch(**named)
-
-
-def installed_flows(bodies: Iterable[Any]) -> list[Installed]:
-    """Return the flow entries of a switch's flow statistics."""
-    return [installed_flow(body) for body in bodies]
 
 
 def installed_flow(body: Any) -> Installed:

@@ -97,7 +97,7 @@ class RuleChecker:
             self.unanswered += 1  # a lost channel and a refused message have log lines of their own
             return
         if session.phase is SwitchPhase.IN_FORCE and session.rules is confirmed:
-            flows = [entry for entry in openflow.installed_flows(bodies) if cookie_mark(entry) not in self.others]
+            flows = [entry for entry in map(openflow.installed_flow, bodies) if cookie_mark(entry) not in self.others]
             self._found(session, InstalledState(flows, groups))
 
 
