@@ -94,14 +94,14 @@ class Caretaker:
         return [known.suspect for known in self._known.values() if known.seen >= CONFIRMED]
 
     def _note(self, suspects: list[Suspected]) -> None:
-        found = {(suspect.name, suspect.down): suspect for suspect in suspects}
-        for key, suspect in found.items():
+        present = {(suspect.name, suspect.down): suspect for suspect in suspects}
+        for key, suspect in present.items():
             known = self._known.get(key)
             if known is None:
                 self._known[key] = _Known(suspect)
             else:
                 known.suspect, known.seen, known.missed = suspect, known.seen + 1, 0
-        for key in [key for key in self._known if key not in found]:
+        for key in [key for key in self._known if key not in present]:
             known = self._known[key]
             known.missed += 1
             if known.seen < CONFIRMED or known.missed >= LOST_SIGHT:

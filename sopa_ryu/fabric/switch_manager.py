@@ -323,12 +323,10 @@ class SwitchManager:
 
     def _failed(self, session: SwitchSession, error: SwitchError, now: float, effects: Effects) -> None:
         was, effects.visible = session.phase, True
-        if not self.leads:
-            session.back_off(now)
-            self._deadlines.watch(session)
-            return
-        if isinstance(error, AnotherMasterError) and self.state.commitment is not None:
+        is_outranked = self.leads and self.state.commitment is not None and isinstance(error, AnotherMasterError)
+        if is_outranked:
             effects.outranked = f"switch {session.name} has another master"
+        if is_outranked or not self.leads:
             session.back_off(now)
             self._deadlines.watch(session)
             return

@@ -114,12 +114,12 @@ def enable(
             report.switches.add(switch)
             ends += _ends(address, tree, switch, ports)
     wanted = [end for end in ends if uplink in (None, end.uplink)]
-    there = {(end.switch, end.neighbour) for end in wanted}
+    present = {(end.switch, end.neighbour) for end in wanted}
     report.had = sum(end.enabled for end in wanted)
-    report.single = [end for end in wanted if not end.enabled and (end.neighbour, end.switch) not in there]
+    report.single = [end for end in wanted if not end.enabled and (end.neighbour, end.switch) not in present]
     paired: list[End] = []
     for end in wanted:
-        if (end.neighbour, end.switch) in there:
+        if (end.neighbour, end.switch) in present:
             waits = not end.enabled and is_last(end.lower, end.uplink)
             (report.postponed if waits else paired).append(end)
     if not change:
