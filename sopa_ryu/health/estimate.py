@@ -68,7 +68,7 @@ class Estimate(NamedTuple):
 
 
 def threshold(directed: int, evaluations: float) -> float:
-    """Return the logarithm of the likelihood ratio from which one of the directed links explains losses; evaluations are a day's."""
+    """Return the logarithm of the likelihood ratio from which one of the directed links explains losses, by evaluations a day."""
     return math.log(max(2.0, directed * evaluations / FALSE_ALARMS))
 
 
