@@ -132,8 +132,7 @@ def check_port(host: str, port: int, option: str) -> None:
 def check_switch_tls(conf: Any) -> None:
     """Check the certificates of OpenFlow over TLS, and warn if any client is accepted as a switch.
 
-    Raises:
-        StartError: If one of certificate and key is missing, with which Ryu would listen without TLS, or a file cannot be used.
+    `StartError` if one of certificate and key is missing, with which Ryu would listen without TLS, or a file cannot be used.
     """
     from sopa_ryu.southbound import listener
 

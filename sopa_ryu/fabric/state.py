@@ -161,12 +161,9 @@ class FabricState:
         return min((self.management.next_tick, *(until for _, until in held)))
 
     def drainable(self, name: str) -> str:
-        """Return the name of a link or switch that may be drained.
+        """Return the name of a link or switch that may be drained; `TopologyError` if there is none of that name.
 
-        Raises:
-            TopologyError: If there is none of that name.
-            ValueError: If it is a host's link, which has no replacement. That of a gateway may be drained: others lead out,
-                too.
+        `ValueError` if it is a host's link, which has no replacement. That of a gateway may be drained: others lead out, too.
         """
         element = self.tree.element(name)
         host = element.lower if isinstance(element, Link) else None

@@ -58,13 +58,8 @@ class Hands(Protocol):
 class Monitor:
     """The health of the links.
 
-    Args:
-        least_loss: The least share that makes a link a suspect.
-        rate: Returns the bits per second of a link, or None.
-
-    Attributes:
-        verdict: The last one.
-        restarts, unreadable: How often the process has ended, and messages of it that were none.
+    ``least_loss`` is the least share that makes a link a suspect, ``rate`` returns the bits per second of a link, or None. The
+    estimator's process has ended ``restarts`` times.
     """
 
     def __init__(

@@ -109,15 +109,12 @@ class Tokens:
     """The operator token, which write requests need, and those that an agent's channel needs; the operator token opens both.
 
     An agent's channel is opened by the token of its host, which is derived from the fabric's secret (`host_tokens`), and by the
-    agent token, which is good for every host.
+    agent token, which is good for every host. `TokenError` if a file exists but is empty, or others than its owner can read it.
 
     Args:
         directory: It has the files ``token``, ``agent-token`` and ``agent-secret``, which the first start creates.
         host_tokens_only: The agent token opens nothing.
         make: False for a process that only checks the tokens of another: what is missing is not created, and opens nothing.
-
-    Raises:
-        TokenError: If a file exists but is empty, or other users than its owner can read it.
     """
 
     def __init__(self, directory: Path, *, host_tokens_only: bool = False, make: bool = True) -> None:

@@ -62,13 +62,8 @@ def answer(
 ) -> Response:
     """Return the answer to a request.
 
-    Args:
-        route: The parameters in the path.
-        make: Called with the parameters by name; returns the body or a `Listing`.
-        etag_of: Returns the ETag of a body.
-
-    Raises:
-        Problem: If a parameter is missing, unknown or malformed; and what ``make`` raises.
+    ``make`` is called with all parameters by name, ``route`` has those in the path; it returns the body or a `Listing`. `Problem`
+    if a parameter is missing, unknown or malformed; and what ``make`` raises.
     """
     values = values_of(request, operation, route)
     if operation.body:

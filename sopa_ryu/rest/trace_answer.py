@@ -12,7 +12,7 @@ negative parts).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log
@@ -250,13 +250,12 @@ def _traced(links: tuple[str, ...], found: Found) -> Traced:
     return Traced(links, found.sent, fates[LOST_OUT], fates[LOST_BACK], fates[LOST], sorted(found.delays))
 
 
-def _counts(paths: Iterable[Traced]) -> Body:
-    every = list(paths)
+def _counts(paths: Sequence[Traced]) -> Body:
     return {
-        "sent": sum(path.sent for path in every),
-        "lost": sum(path.lost for path in every),
-        "lost_out": sum(path.lost_out for path in every),
-        "lost_back": sum(path.lost_back for path in every),
+        "sent": sum(path.sent for path in paths),
+        "lost": sum(path.lost for path in paths),
+        "lost_out": sum(path.lost_out for path in paths),
+        "lost_back": sum(path.lost_back for path in paths),
     }
 
 

@@ -137,9 +137,8 @@ def enable(
                 report.problems[address] = str(error)
         return done
 
-    on = {"enable": "true", "min_tx": str(interval_ms), "min_rx": str(interval_ms)}
     first = [
-        (end, {SENDS_TO: BFD_MAC} if end.enabled else {**on, SENDS_TO: BFD_MAC})
+        (end, {SENDS_TO: BFD_MAC} if end.enabled else {**_enabled(interval_ms), SENDS_TO: BFD_MAC})
         for end in paired
         if not (end.enabled and end.has_address(SENDS_TO))
     ]
@@ -213,6 +212,10 @@ def setting(uuid: str, settings: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def _enabled(interval_ms: int) -> dict[str, str]:
+    return {"enable": "true", "min_tx": str(interval_ms), "min_rx": str(interval_ms)}
+
+
 @dataclass
 class GatewaysReport:
     """The outcome of `enable_gateways`."""
@@ -263,9 +266,7 @@ def enable_gateways(
 
 def _settings(tree: Clos, gateway: Host, interval_ms: int) -> dict[str, str]:
     return {
-        "enable": "true",
-        "min_tx": str(interval_ms),
-        "min_rx": str(interval_ms),
+        **_enabled(interval_ms),
         "bfd_src_ip": str(tree.gateway(gateway)),
         "bfd_dst_ip": str(tree.ip(gateway)),
         "bfd_local_src_mac": GATEWAY_MAC,
