@@ -18,8 +18,9 @@ from flowrules.hashed_way import FiveTuple, hashed_way
 from sopa_ryu.channel.messages import BACK, LOST_BACK, LOST_OUT, MAX_PROBES
 from sopa_ryu.channel.trace_desk import Asked, Found, Trace
 from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.filling import RATE, demand
 from sopa_ryu.health.observer import EVALUATION_SECONDS, Health, Observer, Told
-from sopa_ryu.health.plan import RATE, Lanes, demand, digests, lanes, summary
+from sopa_ryu.health.plan import Lanes, digests, lanes, summary
 from sopa_ryu.health.records import RECORD
 from sopa_ryu.rest.trace_answer import LinkGroup, Traced, differences, links_of, tell
 from topologies import Failures, FatTree, Host

@@ -11,14 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from flowrules.label import UNUSED
 from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.records import Bools, Ints
 from topologies import Failures, Switch
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 CROSSINGS = 100.0
 """How often each link is crossed in each direction, a second."""
@@ -40,9 +37,8 @@ class LaneDemand(NamedTuple):
 def demand(elements: Elements, failures: Failures, bits: Mapping[int, float], probe_bytes: int) -> LaneDemand:
     """Return how many lanes are to cross each link: none where it is absent or has failed.
 
-    Args:
-        bits: The bits per second of links, by number, as far as they are known: others bear what is wanted.
-        probe_bytes: Of a probe's frame.
+    ``bits`` are bits per second of links, by number, as far as they are known: others bear what is wanted. ``probe_bytes`` is the
+    size of a probe's frame.
     """
     full = round(CROSSINGS / RATE)
     wanted = np.zeros(elements.links, np.int64)

@@ -13,6 +13,7 @@ from sopa_ryu.channel.messages import encode
 from sopa_ryu.channel.probe_lists import HEADER
 from sopa_ryu.health import plan, wire
 from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.filling import demand
 from sopa_ryu.health.observer import EVALUATION_SECONDS, Observer, Told
 from sopa_ryu.health.plan import Lanes
 from topologies import Clos, Failures, Link, Switch
@@ -23,8 +24,7 @@ LISTS_AT_ONCE = 64
 class Judge:
     """The estimator of one fabric.
 
-    Args:
-        config: ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
+    ``config`` has ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class Judge:
         self.observer.answers(self._ever)
         self.observer.failed(self._down(failures), state["second"])
         began = time.process_time()
-        needs = plan.demand(self.elements, failures, bits, self._probe_bytes)
+        needs = demand(self.elements, failures, bits, self._probe_bytes)
         lanes = plan.lanes(self.elements, failures, answering.astype(bool), needs)
         digests = plan.digests(self.elements, lanes)
         changed = np.flatnonzero(digests != self._digests).tolist()

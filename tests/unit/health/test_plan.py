@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from sopa_ryu.channel.messages import MAX_STREAMS, encode, from_controller
 from sopa_ryu.health import plan
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.plan import LaneDemand, Lanes, demand, digests, lanes, summary
+from sopa_ryu.health.filling import RATE, LaneDemand, counted, demand
+from sopa_ryu.health.plan import Lanes, digests, lanes, summary
 from sopa_ryu.health.records import Window, nothing
 from tests.helpers.random_fabrics import random_fabric
 from topologies import Clos, Failures, FatTree, Host, Level
@@ -83,7 +84,7 @@ def test_a_slow_link_is_crossed_by_a_hundredth_of_its_rate() -> None:
     count = _crossed(elements, its)
     slow = {elements.of(tree.link_by_name(name)): rate for name, rate in (("a0_0-c0_1", 1e6), ("e1_0-a1_1", 4e5))}
     for number, rate in slow.items():
-        assert count[number] * plan.RATE * PROBE_BYTES * 8 <= rate / 100
+        assert count[number] * RATE * PROBE_BYTES * 8 <= rate / 100
         assert count[number] == needs.wanted[number] > 0
     others = np.delete(count, list(slow))
     assert 50 <= others.min() <= others.max() <= 100
@@ -130,7 +131,7 @@ def _crossed(elements: Elements, its: Lanes) -> np.ndarray:
     tree = elements.tree
     p, e = np.divmod(its.src // tree.hosts_per_edge, tree.edges)
     q, f = np.divmod(its.dst // tree.hosts_per_edge, tree.edges)
-    return plan.counted(elements, np.stack((p, e, q, f, its.up1, its.up2, np.zeros_like(p))))
+    return counted(elements, np.stack((p, e, q, f, its.up1, its.up2, np.zeros_like(p))))
 
 
 def test_a_window_counts_the_crossings_of_its_last_slots() -> None:
