@@ -142,7 +142,7 @@ class SwitchServer:
     def _say_excess(self, excess: ExcessClient, peer: str) -> None:
         turned_away[NAME, excess] += 1
         if excess is ExcessClient.SHARE:
-            reason = f"it has {self._clients.share} connections, the most for one address; see --sopa-client-connections"
+            reason = f"it has {self._clients.share} connections, the most for one address: look for what else connects from there"
         else:
             reason = f"there are {self._clients.most} connections without a token, the most in all"
         self._say(excess, "%s: connection from %s rejected: %s", NAME, peer, reason)
