@@ -31,11 +31,11 @@ from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
-from sopa_ryu.fabric.messages import Heard, InstalledState
+from sopa_ryu.fabric.messages import InstalledState
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.state_directory import Drains, note_fabric
 from sopa_ryu.fabric.suspects import Caretaker
-from sopa_ryu.fabric.switch_session import LostError, SwitchSession
+from sopa_ryu.fabric.switch_session import SwitchError, SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
 from sopa_ryu.fabric.view import View
 from sopa_ryu.front import wire
@@ -328,7 +328,7 @@ class SopaController(app_manager.RyuApp):
                 self.undeliverable.packet_in(connection, session.switch, port, message.data)
             return
         try:
-            probe = Heard(*lldp.parse(message.data))
+            probe = lldp.parse(message.data)
         except ValueError as error:
             if not self._malformed:
                 self._malformed = True
@@ -384,7 +384,7 @@ class SopaController(app_manager.RyuApp):
                 return
             if not messages or not connection.send_all(messages):
                 return
-            self.core.was_sent(session, self._now())
+            self.switches.was_sent(session, self._now())
             self._carry_out(Effects())
 
     def _commands(self) -> bool:
@@ -439,7 +439,7 @@ class SopaController(app_manager.RyuApp):
         """Return what link discovery found."""
         since = self.switches.since()
         down = {name: reason for name, reason in self.state.failures.items() if reason in (Reason.DOWN, Reason.SILENT)}
-        return self.core.discovery.wiring.report(down, since.keys(), since, self._now())
+        return self.core.discovery.wiring.report(down, since, self._now())
 
     def link_rates(self, link: Link) -> tuple[float, float] | None:
         """Return the bits per second upwards and downwards on a link, if known."""
@@ -457,7 +457,7 @@ class SopaController(app_manager.RyuApp):
         """Return the intended and the installed rules of a switch."""
         session = self.switches.sessions.get(switch)
         if session is None:
-            raise LostError("it is not connected")
+            raise SwitchError("it is not connected")
         connection = connection_of(session)
         flows, groups = connection.flow_statistics(), connection.groups()
         wanted = self.switches.rollout.wanted(switch)

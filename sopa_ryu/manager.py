@@ -30,7 +30,7 @@ with warnings.catch_warnings():
     import eventlet.wsgi
 import greenlet
 
-from sopa_ryu.runtime.doors import listening
+from sopa_ryu.runtime.listeners import listening
 from sopa_ryu.runtime.process import allow_files
 
 WSAPI_HOST = "127.0.0.1"
@@ -109,13 +109,7 @@ def register_options() -> None:
 
 
 def check_port(host: str, port: int, option: str) -> None:
-    """Check that a server can listen on an address.
-
-    Ryu itself would log a traceback and continue without the server.
-
-    Raises:
-        StartError: If it cannot.
-    """
+    """Raise `StartError` if no server can listen on an address: Ryu would log a traceback and continue without the server."""
     if os.path.isdir(os.path.dirname(host)):
         return  # the path of a Unix domain socket, which Ryu accepts too
     host_option = f"{option[: option.index('-')]}-{'listen-' if option.startswith('ofp') else ''}host"
@@ -138,8 +132,7 @@ def check_port(host: str, port: int, option: str) -> None:
 def check_switch_tls(conf: Any) -> None:
     """Check the certificates of OpenFlow over TLS, and warn if any client is accepted as a switch.
 
-    Raises:
-        StartError: If one of certificate and key is missing, with which Ryu would listen without TLS, or a file cannot be used.
+    `StartError` if one of certificate and key is missing, with which Ryu would listen without TLS, or a file cannot be used.
     """
     from sopa_ryu.southbound import listener
 

@@ -38,7 +38,6 @@ def _path(text: str) -> Path | None:
 
 
 def _seconds(default: float, text: str, more: str = "") -> Any:
-    """Return the field of a duration."""
     return option(default, f"{text} (default {{default:g}}{more})", min=0.0, metavar="SECONDS")
 
 
@@ -216,11 +215,7 @@ def register(conf: cfg.ConfigOpts) -> None:
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """Return the checked options.
-
-    Raises:
-        OptionError: If a value is invalid or two options contradict each other.
-    """
+    """Return the checked options; `OptionError` if a value is invalid or two options contradict each other."""
     register(conf)
     group = conf[GROUP]
     if group.fabric is not None and conf.get_location("k", GROUP).location is not cfg.Locations.opt_default:

@@ -39,12 +39,10 @@ SLOW_START_SECONDS = 1.5
 def failures() -> Results:
     """Cut and silence links of an idle lab, then under a stream of 1,000 datagrams per second over the link.
 
-    Returns:
-        ``told_*_ms``: from PORT_STATUS at the controller until the last of 16 agents has swapped its maps; ``cut_told_*_ms``:
-        from the failure until then. ``silent_*_ms``: from silent loss until the version of its detection by BFD.
-        ``uplink_lost`` and ``remote_lost``: datagrams lost when an uplink of the source's edge switch, or a link of the
-        destination's pod, goes down; ``lost_after_told``: those sent after the last acknowledgement. ``baseline_lost``: losses
-        without a failure.
+    ``told_*_ms``: from PORT_STATUS at the controller until the last of 16 agents has swapped its maps; ``cut_told_*_ms``: from the
+    failure until then. ``silent_*_ms``: from silent loss until the version of its detection by BFD. ``uplink_lost``,
+    ``remote_lost``: datagrams lost when an uplink of the source's edge switch, or a link of the destination's pod, goes down;
+    ``lost_after_told``: those sent after the last acknowledgement. ``baseline_lost``: losses without a failure.
     """
     links = [name for name in map(TREE.name, TREE.links()) if not name.startswith("h")]
     draw = random.Random(f"{SEED} bench failures")
@@ -99,9 +97,7 @@ def _fail(lab: SopaLab, name: str, act: Callable[[bool], object]) -> tuple[float
 
 
 def _stream(lab: SopaLab, name: str | None) -> tuple[int, int]:
-    """Return the datagrams that a stream loses while a link is down (if named), and those lost after all agents had
-    acknowledged.
-    """
+    """Return the datagrams that a stream loses while a link is down (if named), and those of them after all acknowledgements."""
     src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")
     since = lab.controller.fabric()["version"]
     in_force_at = float("inf")
@@ -133,14 +129,9 @@ LIMIT_LEADER_MS, LIMIT_IN_FORCE_MS = 2500, 1000
 class Round(NamedTuple):
     """What one end of a leader cost.
 
-    Attributes:
-        leader_ms: Until another member led.
-        in_force_ms: From the link's failure until it was in force at all agents.
-        after_leader_ms: The same from when there was a leader, if that was later.
-        lost: Datagrams of a stream whose paths had no failure.
-        role_requests_sent, commands_sent, refused: Role requests and commands that the old leader has sent since it went on,
-            and those of its messages that switches have refused since then.
-        entries_taken: Entries that switches have taken from it since another member led.
+    ``after_leader_ms`` is `in_force_ms` from when there was a leader, if that was later. ``lost``: datagrams of a stream whose
+    paths had no failure. The last four are of the old leader since it went on; entries are those that switches have taken from it
+    since another member led.
     """
 
     leader_ms: float
@@ -157,11 +148,8 @@ class Round(NamedTuple):
 def cluster() -> Results:
     """Kill, stop and cut off the leader from etcd, under 1,000 datagrams a second, with a link that fails a second later.
 
-    Returns:
-        Of each kind of end: ``*_leader_ms`` until a standby leads, ``*_in_force_ms`` from the link's failure, and
-        ``*_after_leader_ms`` from when there was a leader, until the failure is in force at all 16 agents (medians and worst of
-        5), ``*_lost`` datagrams of a stream on paths without failure. Of the old leader when it goes on:
-        ``*_role_requests_sent``, ``*_commands_sent``, ``*_refused`` messages, and ``*_entries_taken`` by switches.
+    The results are those of `Round`, by the kind of end: medians and worst of the times, lists of what was lost, sums of the
+    others.
     """
     results: Results = {"agents": TREE.host_count, "limit_leader_ms": LIMIT_LEADER_MS, "limit_after_leader_ms": LIMIT_IN_FORCE_MS}
     draw = random.Random(f"{SEED} bench cluster")

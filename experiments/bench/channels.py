@@ -47,22 +47,19 @@ _SERVER = Path(__file__).with_name("bare_server.py")
 def push() -> Results:
     """Connect an agent per host, then drain and restore a link repeatedly. Agents are informed as of a failure.
 
-    Returns:
-        Milliseconds from the request to the last acknowledgement, over `PUSH_ROUNDS`: the ``first`` one, median and maximum;
-        likewise for a bare eventlet WebSocket server with messages of the same size (``bare_*``); and peak memory in MiB.
+    The times run from the request to the last acknowledgement; ``bare_*`` are those of a bare eventlet WebSocket server with
+    messages of the same size.
     """
     tree = FatTree(K)
     allow_files()
-    openflow, rest = free_ports(2)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        options = ["--sopa-settle=1", "--sopa-lldp-interval=0"]
-        controller = ControllerProcess(K, directory / "controller.log", openflow, rest, options=options)
+        controller = ControllerProcess(K, directory / "controller.log", options=["--sopa-settle=1", "--sopa-lldp-interval=0"])
         # one real switch is enough: the others count as failed, which adds work for the controller
         with controller, PrivateOvs(directory / "ovs", dummy=True) as ovs:
             _one_switch(tree, ovs, controller.openflow)
             controller.wait_connected(1)
-            with Crowd.at(controller, rest, tree) as crowd:
+            with Crowd.at(controller, tree) as crowd:
                 controller.wait_agents(tree.host_count)
                 delays = [_drain(controller, turn) for turn in range(PUSH_ROUNDS)]
                 [agents] = crowd.report()
@@ -116,22 +113,18 @@ def _bare(directory: Path, addresses: Sequence[str], size: int) -> tuple[list[fl
 def pings() -> Results:
     """Measure what the pings cost a controller by which agents with several URLs notice that it is stopped.
 
-    Returns:
-        Processor time in cores while nothing happens (``idle_cores``) and with pings at the rate that all agents of this fabric
-        have together; the microseconds of a ping; and after how many seconds an agent leaves a controller that is stopped, at
-        the most.
+    ``pinged_cores`` is the processor time with pings at the rate that all agents of this fabric have together; ``noticed_seconds``:
+    after how long an agent leaves a controller that is stopped, at the most.
     """
     allow_files()
-    openflow, rest = free_ports(2)
     tree = FatTree(K)
     agents = tree.host_count
     rate = agents / ping_seconds(agents)
     with tempfile.TemporaryDirectory() as name:
         options = ["--sopa-no-switches", "--sopa-lldp-interval=0"]
-        controller = ControllerProcess(K, Path(name) / "controller.log", openflow, rest, options=options)
-        with controller:
+        with ControllerProcess(K, Path(name) / "controller.log", options=options) as controller:
             controller.wait_connected(0)
-            with Crowd.at(controller, rest, tree) as crowd:
+            with Crowd.at(controller, tree) as crowd:
                 controller.wait_agents(agents)
                 idle, pinged = (
                     median(_cores_while_pinging(controller.pid, crowd, pings) for _ in range(PING_ROUNDS)) for pings in (0.0, rate)
@@ -170,20 +163,15 @@ ENDS = 3
 MCS_POLL_SECONDS, MCS_PATIENCE_SECONDS = 0.25, 600.0
 
 
-def relays(k: int = RELAYS_K, rounds: int = RELAYS_ROUNDS) -> Results:
-    """Connect an agent for each host, fail and restore a link, then kill a relay and fail it again.
+def relays() -> Results:
+    """Connect an agent for each host, fail and restore a link in so many rounds, then kill a relay and fail it again.
 
-    Args:
-        k: Of the fat-tree.
-        rounds: Versions that are measured.
-
-    Returns:
-        ``acknowledged_*_s``: from the write's beginning until the engine has of every relay that all its agents have
-        acknowledged; ``agents_*_s``: until the last agent has sent its acknowledgement; ``elsewhere_s``: from SIGKILL of a
-        relay until the last agent has acknowledged the view to another; ``mib``: peak memory of each relay.
+    ``acknowledged_*_s``: from the write's beginning until the engine has of every relay that all its agents have acknowledged;
+    ``agents_*_s``: until the last agent has sent its acknowledgement; ``elsewhere_s``: from SIGKILL of a relay until the last agent
+    has acknowledged the view to another; ``mib``: peak memory of each relay.
     """
     allow_files()
-    tree = FatTree(k)
+    tree = FatTree(RELAYS_K)
     addresses = addresses_of(tree)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
@@ -200,7 +188,7 @@ def relays(k: int = RELAYS_K, rounds: int = RELAYS_ROUNDS) -> Results:
         crowd = stack.enter_context(Crowd(ports, addresses, token, processes=CROWDS))
         reports.wait(_all_at(leader.version, len(addresses)), "all agents had connected")
         connected = time.monotonic() - began
-        taken = [_failure(leader, reports, crowd, len(addresses)) for _ in range(rounds)]
+        taken = [_failure(leader, reports, crowd, len(addresses)) for _ in range(RELAYS_ROUNDS)]
         memory = [peak_mib(relay.pid) for relay in processes]
         elsewhere = _kill(processes[-1], crowd, len(addresses))
         reports.wait(lambda seen: len(seen) == RELAYS - 1, "the killed relay's lease had ended")
@@ -208,7 +196,7 @@ def relays(k: int = RELAYS_K, rounds: int = RELAYS_ROUNDS) -> Results:
         left = [peak_mib(relay.pid) for relay in processes[:-1]]
     engine_seconds, agent_seconds = zip(*taken, strict=True)
     return {
-        "k": k,
+        "k": RELAYS_K,
         "agents": len(addresses),
         "relays": RELAYS,
         "engine_nodes": NODES,
@@ -342,31 +330,22 @@ def _kill(relay: ChildProcess, crowd: Crowd, agents: int) -> float:
 # -- relays and MCS -------------------------------------------------------------------------------------------------------
 
 
-def mcs_relays(k: int = RELAYS_K) -> Results:
+def mcs_relays() -> Results:
     """Connect an agent that runs MCS for each host, let some end, then kill the controller and start it again, as another leader.
 
-    The controller and the relays are real. There are no switches: the bench commits the view in the place of the leader, which
-    has none.
-
-    Args:
-        k: Of the fat-tree.
-
-    Returns:
-        ``connected_s``: until relays had all agents; ``all_know_all_s``: from the first connection until every agent has been
-        told of every host; ``one_ends_s``: from the end of an agent until the last other has been told;
-        ``fewest_after_restart``: the least number of hosts that any agent knew while the controller was away, began again and
-        had its lists complete; ``mib``: peak memory of relays, then of the controller.
+    The controller and the relays are real. There are no switches: the bench commits the view in the place of the leader, which has
+    none. ``all_know_all_s``: from the first connection until every agent has been told of every host; ``one_ends_s``: from the end
+    of an agent until the last other has been told; ``fewest_after_restart``: the least number of hosts that any agent knew while
+    the controller was away, began again and had its lists complete; ``mib``: peak memory of relays, then of the controller.
     """
     allow_files()
-    addresses = addresses_of(FatTree(k))
+    addresses = addresses_of(FatTree(RELAYS_K))
     query = mcs.request(mcs.POLICY, Variant(mcs.VERSION, ChannelKind.PATHS))
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
         etcd = stack.enter_context(PrivateEtcd(directory / "etcd", 1))
         options = [f"--sopa-cluster={etcd.address()}", "--sopa-cluster-member=m0", "--sopa-settle=3600"]
-        openflow, rest = free_ports(2)
-        controller = ControllerProcess(k, directory / "m0.log", openflow, rest, options=options)
-        stack.enter_context(controller)
+        controller = stack.enter_context(ControllerProcess(RELAYS_K, directory / "m0.log", options=options))
         engine = Engine(parse(etcd.address()), timeout=MCS_PATIENCE_SECONDS)
         stack.callback(engine.close)
         _commit_as_led(engine)
@@ -390,7 +369,7 @@ def mcs_relays(k: int = RELAYS_K) -> Results:
         time.sleep(2 * SETTLE_SECONDS)
         fewest = min(part["fewest"] for part in crowd.report())
     return {
-        "k": k,
+        "k": RELAYS_K,
         "agents": len(addresses),
         "relays": RELAYS,
         "connected_s": round(connected, 1),

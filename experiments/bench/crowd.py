@@ -50,13 +50,7 @@ def addresses_of(tree: Clos) -> list[str]:
 
 
 class Crowd:
-    """Agents in one process or several, from entering until leaving the context.
-
-    Args:
-        ports: Of the servers, on loopback.
-        addresses: Of the hosts.
-        query: Of the agents' requests.
-    """
+    """Agents in one process or several, from entering until leaving the context; ``query`` is that of their requests."""
 
     def __init__(
         self, ports: Sequence[int], addresses: Sequence[str], token: str = "", query: str = "", processes: int = 1
@@ -70,9 +64,9 @@ class Crowd:
         self._processes: list[subprocess.Popen[str]] = []
 
     @classmethod
-    def at(cls, controller: ControllerProcess, port: int, tree: Clos) -> Crowd:
+    def at(cls, controller: ControllerProcess, tree: Clos) -> Crowd:
         """Return an agent of a controller for each host."""
-        return cls([port], addresses_of(tree), controller.agent_token_file.read_text().strip())
+        return cls([controller.rest_port], addresses_of(tree), controller.agent_token_file.read_text().strip())
 
     def __enter__(self) -> Crowd:
         command = [sys.executable, "-m", __name__]
@@ -181,14 +175,7 @@ def listed(message: bytes) -> tuple[bool, int] | None:
 
 @dataclass(slots=True)
 class Agent:
-    """One agent, and its present connection.
-
-    Attributes:
-        at: The server that it is at, of the ports.
-        failed: Servers that have failed since it was connected.
-        acknowledged: The last version.
-        listed: Hosts that it knows to run MCS.
-    """
+    """One agent, and its present connection: ``at`` which of its ports, and how many servers have failed since it was connected."""
 
     number: int
     address: str
@@ -204,14 +191,7 @@ class Agent:
 
 
 class Agents:
-    """All agents of the process.
-
-    Args:
-        ports: Of the servers, on loopback.
-        addresses: Of the hosts.
-        offset: Number of the first host, from which source addresses follow.
-        query: Of the agents' requests.
-    """
+    """All agents of the process. Source addresses follow from the number of the first host, ``offset``."""
 
     def __init__(self, ports: list[int], addresses: list[str], offset: int, token: str, query: str = "") -> None:
         self._token, self._query = token, query

@@ -43,9 +43,7 @@ def say(text: str) -> None:
 def in_lab(measure: Callable[..., Results]) -> Callable[..., Results]:
     """Have a function run in the namespaces of a lab, in a child process.
 
-    Returns:
-        A function with its arguments. It raises RuntimeError if the function fails (the traceback is on standard error), and
-        KeyboardInterrupt if it was interrupted.
+    Raises RuntimeError if the function fails (the traceback is on standard error), and KeyboardInterrupt if it was interrupted.
     """
 
     @functools.wraps(measure)
@@ -127,14 +125,10 @@ def median_ms(work: Callable[[], object], rounds: int) -> float:
 
 
 def added_ns(program: int, baseline: int, frame: bytes, rounds: int, repeat: int, runs: int = 1) -> float:
-    """Return the median of the nanoseconds per packet that a BPF program takes more than another one.
+    """Return the median of the nanoseconds per packet that a BPF program takes more than another one, by their file descriptors.
 
-    BPF_PROG_TEST_RUN repeats a program on one frame. Rounds of the two programs alternate, so that changes of clock rate or
-    load affect both; the first round does not count.
-
-    Args:
-        program, baseline: File descriptors.
-        runs: Of each program in a round.
+    BPF_PROG_TEST_RUN repeats a program on one frame, ``runs`` times in a round. Rounds of the two programs alternate, so that
+    changes of clock rate or load affect both; the first round does not count.
     """
 
     def once(which: int) -> float:
@@ -186,15 +180,13 @@ def peak_mib(process: int | str = "self") -> float:
     return round(own + (0.0 if isinstance(process, str) else sum(map(peak_mib, children(process)))), 1)
 
 
-def link_seconds(controller: ControllerProcess, set_link: Callable[[bool], object], rounds: int = 3) -> float:
-    """Fail and heal a link that many times; return the median of the seconds until all switches have its rules.
+def link_seconds(controller: ControllerProcess, set_link: Callable[[bool], object]) -> float:
+    """Fail (False) and heal (True) a link three times; return the median of the seconds until all switches have its rules.
 
-    Args:
-        controller: Its ``GET /changes`` says how long each version took.
-        set_link: Called with False to fail the link, with True to heal it.
+    ``GET /changes`` of the controller says how long each version took.
     """
     took: list[float] = []
-    for up in (False, True) * rounds:
+    for up in (False, True) * 3:
         since = controller.fabric()["version"]
         set_link(up)
         installed: list[float] = []

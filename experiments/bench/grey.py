@@ -34,11 +34,9 @@ Execute = Callable[[str, str, int], RunRecord]
 def grey() -> Results:
     """Run ``grey-link`` at each loss with each scheme, and the permutation in pairs with and without probes.
 
-    Returns:
-        By scheme and percentage of loss, the mean throughput of all flows after the link has become grey in percent of the same
-        runs with a healthy link; ``..., crossing`` of the flows with a candidate path over it. ``pairs_throughput_percent`` and
-        ``pairs_switches_processor_percent``: with probes by without, medians of pairs of runs one after the other, with their
-        range; ``least_idle_percent``: of the processors, in all runs.
+    By scheme and percentage of loss: the mean throughput of all flows after the link has become grey in percent of the same runs
+    with a healthy link; ``..., crossing`` of the flows with a candidate path over it. ``pairs_*_percent``: with probes by without,
+    medians of pairs of runs one after the other, with their range.
     """
     rate = default_rate(TREE)
     scale = Scale(rate, SECONDS)
@@ -65,11 +63,7 @@ def grey() -> Results:
 
 
 def compared(scheme: str, execute: Execute, seeds: tuple[int, ...], losses: tuple[float, ...] = LOSSES) -> Results:
-    """Return what a grey link leaves to a scheme, in percent of a healthy one: of all flows, and of those that may cross it.
-
-    Args:
-        seeds, losses: Losses in percent.
-    """
+    """Return what a grey link leaves to a scheme, in percent of a healthy one: of all flows, and of those that may cross it."""
     every: dict[str, list[float]] = {f"{loss:g}%": [] for loss in losses}
     crossing: dict[str, list[float]] = {name: [] for name in every}
     for seed in seeds:
@@ -123,11 +117,7 @@ NS3_SEEDS = (1,)
 
 
 def grey_ns3() -> Results:
-    """Simulate ``grey-link`` at each loss with each scheme, as many runs at a time as there are processors.
-
-    Returns:
-        As of `grey`, by the size of the fat-tree.
-    """
+    """Simulate what `grey` runs, by the size of the fat-tree, as many runs at a time as there are processors."""
     parts = [(k, name) for k in ((4,) if SHORT else SIZES) for name in SIZES[k][1]]
     with ThreadPoolExecutor(os.cpu_count()) as workers:
         results = list(workers.map(_part, parts))

@@ -18,8 +18,9 @@ from flowrules.hashed_way import FiveTuple, hashed_way
 from sopa_ryu.channel.messages import BACK, LOST_BACK, LOST_OUT, MAX_PROBES
 from sopa_ryu.channel.trace_desk import Asked, Found, Trace
 from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.filling import RATE, demand
 from sopa_ryu.health.observer import EVALUATION_SECONDS, Health, Observer, Told
-from sopa_ryu.health.plan import RATE, Lanes, demand, digests, lanes, summary
+from sopa_ryu.health.plan import Lanes, digests, lanes, summary
 from sopa_ryu.health.records import RECORD
 from sopa_ryu.rest.trace_answer import LinkGroup, Traced, differences, links_of, tell
 from topologies import Failures, FatTree, Host
@@ -54,11 +55,7 @@ def health() -> Results:
 
 
 class World:
-    """A fabric whose links and hosts lose what is said, and the reports that its agents then send.
-
-    Args:
-        bad_hosts: The share of hosts that drop one in fifty of what they receive, as loaded ones do.
-    """
+    """A fabric whose links lose packets, and its agents' reports; a share of hosts drops one in fifty, as loaded ones do."""
 
     def __init__(self, k: int, seed: int, bad_hosts: float = 0.01) -> None:
         self.elements = Elements(FatTree(k))
@@ -283,11 +280,9 @@ COUNTS = (20, 100, 1000)
 def trace() -> Results:
     """Measure the answer about the longest trace, the way of a hashed flow, and links named by difference at k=6.
 
-    Returns:
-        ``answer_ms``, the controller's time for one answer about a trace of `MAX_PROBES` probes at k=48; ``hashed_ms`` that of
-        a flow while a link has failed; ``named`` by the loss and the probes of each of nine paths: how often exactly the right
-        group was named, and ``wrong`` how often another one; ``false`` how often one was named while all paths lost 4% alike;
-        all out of `TRACE_TRIALS`.
+    ``answer_ms`` is the controller's time for a trace of `MAX_PROBES` probes at k=48, ``hashed_ms`` that of a flow while a link has
+    failed. ``named``, by the loss and the probes of each of nine paths: how often exactly the right group was named, ``wrong`` how
+    often another one, ``false`` how often one was named while all paths lost 4% alike; all out of `TRACE_TRIALS`.
     """
     tree = FatTree(TRACE_K)
     src, dst = Host(0, 0, 2), Host(TRACE_K - 1, TRACE_K // 2 - 1, 2)

@@ -1,7 +1,6 @@
 """Two network namespaces connected by a veth pair, whose ends are hosts of a k=4 fat-tree, and TCP between them.
 
-Processors are all that limits the hosts. All connections use CUBIC, by their route: a socket that was BBR's keeps BBR's pacing
-whatever it asks for.
+All connections use CUBIC, by their route: a socket that was BBR's keeps BBR's pacing whatever it asks for.
 """
 
 from __future__ import annotations
@@ -80,17 +79,22 @@ def run(command: str) -> None:
 
 
 @contextmanager
+def at_egress(ifname: str, program: int) -> Iterator[None]:
+    """Have a program at tc egress of an interface of this namespace, behind the agent's."""
+    ifindex = socket.if_nametoindex(ifname)
+    created = tc.create_clsact(ifindex)
+    tc.attach(ifindex, program, handle=_HANDLE, priority=_PRIORITY, replace=False)
+    try:
+        yield
+    finally:
+        tc.detach(ifindex, handle=_HANDLE, priority=_PRIORITY)
+        if created:
+            tc.destroy_clsact(ifindex)
+
+
+@contextmanager
 def switched(ifname: str) -> Iterator[None]:
     """Write over the hops of labels that leave by an interface of this namespace, as switches do; look at other packets only."""
     build([SWITCHED])
-    ifindex = socket.if_nametoindex(ifname)
-    created = tc.create_clsact(ifindex)
-    with libbpf.Object(SWITCHED) as program:
-        fd = program.program_fd("switched")
-        tc.attach(ifindex, fd, handle=_HANDLE, priority=_PRIORITY, replace=False)
-        try:
-            yield
-        finally:
-            tc.detach(ifindex, handle=_HANDLE, priority=_PRIORITY)
-            if created:
-                tc.destroy_clsact(ifindex)
+    with libbpf.Object(SWITCHED) as program, at_egress(ifname, program.program_fd("switched")):
+        yield

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from experiments.bench.frame import Figures, Results, in_lab, medians, percent_of, side_by_side
-from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, iperf, join, run, switched, tcp_figures
+from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, at_egress, iperf, join, run, switched, tcp_figures
 from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import HostSettings
-from sopa_ryu.agent.kernel import libbpf, tc
+from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import EMPTY, build
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
@@ -72,10 +72,8 @@ _RUN_TIME, _RUNS = re.compile(r"run_time_ns:\s+(\d+)"), re.compile(r"run_cnt:\s+
 def host() -> Results:
     """Measure all setups.
 
-    Returns:
-        By setup, medians of the rounds: ``tcp_1_gbit`` and ``tcp_16_gbit`` of so many flows, ``cpu_1`` and ``cpu_16`` seconds
-        of all processors per Gbit, ``udp_kpps`` datagrams of 64 bytes a second in thousands, ``requests`` of one byte a second
-        over TCP. As ``*_percent_of_*`` the medians of the shares that an agent has of the same round's baseline.
+    Medians of the rounds: ``cpu_*`` seconds of all processors per Gbit, ``udp_kpps`` datagrams of 64 bytes a second in thousands,
+    ``requests`` of one byte a second over TCP; ``*_percent_of_*`` of the shares that an agent has of the same round's baseline.
     """
     build()
     join()
@@ -152,13 +150,10 @@ def _answer(listener: socket.socket) -> None:
 def mcs() -> Results:
     """Measure both kinds of channels beside a host without MCS, with all offloads.
 
-    Returns:
-        By setup, medians of the rounds: ``tcp_1_gbit`` and ``tcp_16_gbit`` of so many flows, ``cpu_1`` and ``cpu_16`` seconds
-        of all processors per Gbit, ``tcp_1_large_gbit`` of one flow that writes `LARGE_WRITE` at a time; as ``*_percent`` the
-        medians of the shares of the same round's baseline. The nanoseconds of the programs by the kernel's statistics
-        (`bpf_enable_stats`), above those of an empty program at the same place: ``put_burst_ns`` and ``put_packet_ns`` at the
-        sender's egress, ``ack_ns`` at the receiver's, ``take_ns`` at the receiver's ingress; ``stack_ns`` of the program that
-        reserves room, per packet of both hosts.
+    Medians of the rounds: figures as of `host`, and ``tcp_1_large_gbit`` of one flow that writes `LARGE_WRITE` at a time. The
+    nanoseconds of the programs by the kernel's statistics (`bpf_enable_stats`), above those of an empty program at the same place:
+    ``put_*_ns`` at the sender's egress, ``ack_ns`` at the receiver's, ``take_ns`` at the receiver's ingress; ``stack_ns`` of the
+    program that reserves room, per packet of both hosts.
     """
     build()
     join()
@@ -223,17 +218,9 @@ def _times() -> dict[str, int]:
 
 def _empty_ns() -> float:
     """Return the time of an empty program at the sender's egress, by the same statistics."""
-    with libbpf.enable_statistics(), libbpf.Object(EMPTY) as program:
-        ifindex, fd = socket.if_nametoindex("host0"), program.program_fd("empty")
-        created = tc.create_clsact(ifindex)
-        tc.attach(ifindex, fd, handle=1, priority=20, replace=False)
-        try:
-            iperf()
-            return _mean_ns(fd)
-        finally:
-            tc.detach(ifindex, handle=1, priority=20)
-            if created:
-                tc.destroy_clsact(ifindex)
+    with libbpf.enable_statistics(), libbpf.Object(EMPTY) as program, at_egress("host0", program.program_fd("empty")):
+        iperf()
+        return _mean_ns(program.program_fd("empty"))
 
 
 def _mean_ns(program: int) -> float:

@@ -21,7 +21,7 @@ from ryu.ofproto import ofproto_v1_3
 from ryu.ofproto.ofproto_protocol import ProtocolDesc
 
 from experiments.bench.frame import Results
-from experiments.emulation.processes import ControllerProcess, free_ports
+from experiments.emulation.processes import ControllerProcess
 from flowrules import label
 from flowrules.model import SwitchRules
 from flowrules.switch_rules import fabric_rules, switch_rules
@@ -37,12 +37,9 @@ _SUMMARY = re.compile(
 
 
 def cold_start() -> Results:
-    """Start the controller, then all switches, and read the time of the last barrier reply from its log.
+    """Start the controller, then all switches, and read the time from the last connect to the last barrier reply from its log.
 
-    Returns:
-        ``seconds`` from the last connect to the last barrier, the number of ``messages``, and their rate since the first
-        connect. ``encode_per_second`` is the baseline: the rate at which Ryu builds and serialises these messages without a
-        switch.
+    ``encode_per_second`` is the baseline: the rate at which Ryu builds and serialises these messages without a switch.
     """
     tree = FatTree(K)
     return {"k": K, **_cold_start(tree), "limit_seconds": 5.0, "encode_per_second": _encode_rate(tree)}
@@ -51,8 +48,7 @@ def cold_start() -> Results:
 def _cold_start(tree: Clos) -> Results:
     """Start a controller, then all switches of a fabric; return the ``seconds`` and what else its log says of them."""
     with tempfile.TemporaryDirectory() as directory:
-        openflow, rest = free_ports(2)
-        controller = ControllerProcess(tree, Path(directory) / "controller.log", openflow, rest)
+        controller = ControllerProcess(tree, Path(directory) / "controller.log")
         # the controller first, so that switches connect immediately instead of after their retry intervals
         with controller, PrivateOvs(Path(directory) / "ovs", dummy=True) as ovs:
             started = time.monotonic()
@@ -90,12 +86,7 @@ SEED = 1
 
 
 def leaf_spine() -> Results:
-    """Measure both fabrics in the same way.
-
-    Returns:
-        ``rules_seconds``, ``cold_start_seconds`` (last connect to last barrier, dummy datapath), ``paths_median_ms`` of ``GET
-        /paths`` over one connection; with the prefix ``k16_`` those of the baseline.
-    """
+    """Measure both fabrics in the same way: ``cold_start_seconds`` are those of `cold_start`; ``k16_*`` is the baseline."""
     ours, baseline = _measured(LEAF_SPINE), _measured(BASELINE)
     limits = {"limit_rules_seconds": 1.0, "limit_cold_start_seconds": 2.0, "limit_paths_ms": 1.0}
     return {**ours, **limits, **{f"k16_{name}": value for name, value in baseline.items()}}
@@ -118,12 +109,11 @@ def _measured(tree: Clos) -> Results:
 def _paths_ms(tree: Clos) -> float:
     """Return the median time of a request for the candidate paths of two random hosts."""
     draw, hosts, taken = random.Random(f"{SEED} bench leaf-spine"), list(tree.hosts()), []
-    openflow, rest = free_ports(2)
     # without switches and before settling nothing counts as failed: every answer has all paths
     with (
         tempfile.TemporaryDirectory() as directory,
-        ControllerProcess(tree, Path(directory) / "log", openflow, rest, options=["--sopa-settle=3600"]),
-        closing(HTTPConnection("127.0.0.1", rest)) as client,  # httpx takes as long as the controller
+        ControllerProcess(tree, Path(directory) / "log", options=["--sopa-settle=3600"]) as controller,
+        closing(HTTPConnection("127.0.0.1", controller.rest_port)) as client,  # httpx takes as long as the controller
     ):
         for _ in range(REQUESTS):
             src, dst = draw.sample(hosts, 2)
@@ -151,11 +141,8 @@ _BARRIER_REPLY, _HEADER = 21, struct.Struct("!BBHI")
 def megaflows() -> Results:
     """Send each of `FLOWS` flows over all its paths through one switch of each level, and count the megaflows.
 
-    Half of the flows go up through an edge or aggregation switch, the others down; all are between pods.
-    The dummy datapath has the same masks as the kernel's: both get them from the same translation of the rules.
-
-    Returns:
-        Megaflows by size, switch and kinds of flows, and Open vSwitch's ``flow_limit``.
+    Half of the flows go up through an edge or aggregation switch, the others down; all are between pods. The dummy datapath has the
+    same masks as the kernel's: both get them from the same translation of the rules.
     """
     counts: Results = {}
     for k in SIZES:

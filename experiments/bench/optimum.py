@@ -20,14 +20,9 @@ Hop = tuple[Node, Node]
 def max_min(tree: Clos, pairs: Sequence[tuple[Host, Host]]) -> list[float]:
     """Return max-min fair rates of flows, each split over its candidate paths as is best, in the unit of the fabric's capacities.
 
-    Rates rise together until no split lets all rise further; those that cannot rise alone are settled, and the others go on
-    (Nace, Pioro: Max-Min Fairness and Its Applications to Routing and Load-Balancing. IEEE Communications Surveys 10, 2008).
-
-    Args:
-        pairs: Senders and receivers.
-
-    Returns:
-        The first pair's rate, and so on; 0 for one without a path.
+    Rates rise together until no split lets all rise further; those that cannot rise alone are settled, and the others go on (Nace,
+    Pioro: Max-Min Fairness and Its Applications to Routing and Load-Balancing. IEEE Communications Surveys 10, 2008). A pair
+    without a path has 0.
     """
     program = _Program(tree, pairs)
     settled: dict[int, float] = {flow: 0.0 for flow in range(len(pairs)) if not program.paths_of[flow]}

@@ -55,10 +55,8 @@ HERE, THERE = IPv4Address(TREE.ip(HOST)), IPv4Address(TREE.ip(PEER))
 def probes() -> Results:
     """Measure all of it.
 
-    Returns:
-        ``turn_ns``: medians of the time of a probe turned round, with each carrier, less that of writing it anew;
-        ``ordinary_ns``: of packets that are no probes, less that of an empty program; ``agent_percent``: processor time of an
-        agent by its probes a second; ``tcp``: throughput and processor time by what is at the ingress of both hosts.
+    ``turn_ns``: medians of the time of a probe turned round, with each carrier, less that of writing it anew; ``ordinary_ns``: of
+    packets that are no probes, less that of an empty program; ``agent_percent``: processor time of an agent by its probes a second.
     """
     build()
     return {**_program(), **_in_lab()}

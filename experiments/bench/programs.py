@@ -29,13 +29,7 @@ TABLE = PathTable(IPv4Network("10.0.0.0/8"), 2, (((0xFF, 0xFF),), ((1, 0xFF),), 
 
 
 class Golden(NamedTuple):
-    """One packet: the effect of a program on it, as a sentence and as bytes.
-
-    Attributes:
-        program: ``write``, ``strip`` or ``parse``.
-        counted: The counter that it increments; empty for none.
-        frame, result: Input and output frame.
-    """
+    """The effect of ``write``, ``strip`` or ``parse`` on a packet, as a sentence and bytes, and the counter that it increments."""
 
     sentence: str
     program: str
@@ -82,14 +76,8 @@ def bpf() -> Results:
     """Measure the egress program on an inter-pod packet of a known flow, with the 576 candidate paths of a healthy k=48 fabric.
 
     The frame is a new TCP segment each time (advancing.c), as what is sent again is looked for among the segments sent before:
-    ``again_added_ns`` is that of a segment that is sent again all the time.
-
-    Returns:
-        ``egress_ns`` and ``empty_ns``, medians over ``rounds`` rounds of ``repeat`` packets; ``added_ns``, the median of the
-        differences, with minimum and maximum; likewise of the other policies; and the conditions.
-
-    Raises:
-        sopa_ryu.agent.kernel.libbpf.BpfError: If BPF cannot be used here.
+    ``again_added_ns`` is that of a segment that is sent again all the time. ``added_ns`` is the median of the differences, not the
+    difference of the medians. Raises `libbpf.BpfError` if BPF cannot be used here.
     """
     build([OBJECT])
     with libbpf.Object(OBJECT) as empty_object, Labeller("lo", object_file=OBJECT) as labeller:  # never attached
@@ -165,14 +153,10 @@ def _ns(program: int, frame: bytes) -> int:
 
 
 def option() -> Results:
-    """Time every golden packet.
+    """Time every golden packet: medians of what a program takes above an empty one, over the packets that it changes.
 
-    Returns:
-        For each of ``write``, ``strip`` and ``parse``: ``*_ns``, the median of the time added to that of an empty program over
-        the packets that it changes, ``*_worst_ns`` with the sentence of that packet, and ``*_left_ns`` for unchanged packets.
-
-    Raises:
-        sopa_ryu.agent.kernel.libbpf.BpfError: If BPF cannot be used here.
+    ``*_worst_ns`` stands with the sentence of that packet; ``*_left_ns`` is that of unchanged packets. Raises `libbpf.BpfError` if
+    BPF cannot be used here.
     """
     build()
     with (

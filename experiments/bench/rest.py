@@ -16,7 +16,7 @@ from pathlib import Path
 
 from experiments.bench.crowd import Crowd
 from experiments.bench.frame import Results, bind, median_and_worst, times
-from experiments.emulation.processes import ControllerProcess, free_ports
+from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.threads import Threads
 from sopa_ryu.runtime.process import allow_files
 from topologies import Clos, FatTree, Level
@@ -41,10 +41,8 @@ BAD = (
 def rest() -> Results:
     """Request candidate paths of a k=24 fabric, and cut ports of a k=4 fabric with and without a crowd of bad clients.
 
-    Returns:
-        ``paths_*_ms``: from the due time of a request to its answer, at a constant rate, with the controller on one processor.
-        ``told_*_ms``: from cutting a port to the acknowledgement of the last of 16 agents, alone and (``crowded_*``) with stuck
-        clients and bad requests; ``bad_a_second``: the rate of answers to bad requests.
+    ``paths_*_ms``: from the due time of a request to its answer, with the controller on one processor. ``told_*_ms``: from cutting
+    a port to the acknowledgement of the last of 16 agents, alone and (``crowded_*``) with stuck clients and bad requests.
     """
     allow_files()
     with tempfile.TemporaryDirectory() as name:
@@ -56,19 +54,18 @@ def rest() -> Results:
 
 def _paths(directory: Path) -> Results:
     directory.mkdir()
-    openflow, port = free_ports(2)
     tree = FatTree(LARGE_K)
     # without switches and before settling nothing counts as failed: every answer has all 144 paths
     options = ["--sopa-settle=3600"]
-    with ControllerProcess(LARGE_K, directory / "log", openflow, port, options=options) as controller, ExitStack() as stack:
+    with ControllerProcess(LARGE_K, directory / "log", options=options) as controller, ExitStack() as stack:
         ours = os.sched_getaffinity(0)
         if len(ours) > 1:
             stack.callback(os.sched_setaffinity, 0, ours)
             one = min(ours)
             bind(controller.pid, one)
             os.sched_setaffinity(0, ours - {one})
-        stack.enter_context(Crowd.at(controller, port, tree)).wait_connected()
-        taken = _latencies(tree, port)
+        stack.enter_context(Crowd.at(controller, tree)).wait_connected()
+        taken = _latencies(tree, controller.rest_port)
     return {
         "k": LARGE_K,
         "switches_known": tree.switch_count,
@@ -113,19 +110,18 @@ def _status(client: HTTPConnection, method: str, path: str, body: str | None = N
 
 def _crowd(directory: Path) -> Results:
     directory.mkdir()
-    openflow, port = free_ports(2)
     tree = FatTree(SMALL_K)
     options = ["--sopa-hold-down=0", "--sopa-hold-down-max=0"]
     with (
-        ControllerProcess(SMALL_K, directory / "log", openflow, port, options=options) as controller,
+        ControllerProcess(SMALL_K, directory / "log", options=options) as controller,
         PrivateOvs(directory / "ovs", dummy=True) as ovs,
     ):
         dummy = DummyFabric(tree, ovs, controller.openflow)
         controller.wait_connected(tree.switch_count)
-        with Crowd.at(controller, port, tree):
+        with Crowd.at(controller, tree):
             controller.wait_agents(tree.host_count)
             alone = _cuts(controller, dummy)
-            with _stuck(port), _bad(port) as answered:
+            with _stuck(controller.rest_port), _bad(controller.rest_port) as answered:
                 started, before = time.monotonic(), sum(answered)
                 crowded = _cuts(controller, dummy)
                 rate = (sum(answered) - before) / (time.monotonic() - started)

@@ -19,11 +19,7 @@ PATHS_ROUNDS, SEARCH_ROUNDS = 50, 3
 
 
 def paths() -> Results:
-    """Compute all 576 candidate paths of one inter-pod pair from the structure, and by a search of networkx.
-
-    Returns:
-        ``structure_ms``, the median of `PATHS_ROUNDS`; ``search_ms``, the median of `SEARCH_ROUNDS`; and ``paths``.
-    """
+    """Compute all 576 candidate paths of one inter-pod pair from the structure, and by a search of networkx; return the medians."""
     tree = FatTree(K)
     src, dst = Host(0, 0, 2), Host(K - 1, K // 2 - 1, 2)
     graph, ends = tree.graph(), (tree.name(src), tree.name(dst))
@@ -37,12 +33,7 @@ def paths() -> Results:
 
 
 def rules() -> Results:
-    """Compute all rules in a process of their own, so that its memory is theirs.
-
-    Returns:
-        ``seconds`` and ``mib`` (peak of the process; ``python_mib`` before the computation), and the number of ``switches``,
-        ``flows`` and ``groups``.
-    """
+    """Compute all rules in a process of their own, so that its memory is theirs; ``python_mib`` is that before."""
     done = subprocess.run([sys.executable, "-m", __name__], capture_output=True, text=True, check=True)
     results: Results = json.loads(done.stdout)
     return results

@@ -52,12 +52,10 @@ LIMIT_MS = 150
 def reaction() -> Results:
     """Silence links of the k=4 lab in one direction, one after the other.
 
-    Returns:
-        ``stopped_*``: under 1,000 datagrams/s, the controller stopped (SIGSTOP): the time until the sending host has left the
-        paths, the datagrams lost in the 1.5 s of silence, and the time after healing until it takes them again; ``tcp_*``: the
-        same under a TCP flow, with its retransmission timeout; ``mcs_*``, ``cfr_*``: so with these policies. ``running_*``: the
-        controller running; ``without_*``: so, with agents that do not probe. ``*_diverted``: trials that are not counted, since
-        packets did not take the link.
+    ``stopped_*``: under 1,000 datagrams/s, the controller stopped (SIGSTOP): the time until the sending host has left the paths,
+    the datagrams lost in the 1.5 s of silence, and the time after healing until it takes them again; ``tcp_*``: the same under a
+    TCP flow, with its retransmission timeout; ``mcs_*``, ``cfr_*``: so with these policies. ``running_*``: the controller running;
+    ``without_*``: so, with agents that do not probe. ``*_diverted``: trials without packets on the link, which are not counted.
     """
     parts: dict[str, Callable[[], Results]] = {
         "stopped": partial(_datagrams, TRIALS, (), True),
@@ -103,9 +101,8 @@ def faults(lab: SopaLab, count: int) -> Iterator[Fault]:
 def left_after(fault: Fault, wire: LabelWire) -> tuple[float, float, float | None]:
     """Silence a link and heal it.
 
-    Returns:
-        When it was silenced, how many seconds after that the last packet has named it, and how many seconds after it was healed
-        a packet has named it again; None if none did for `BACK_SECONDS`.
+    Return when it was silenced, how many seconds after that the last packet has named it, and how many seconds after it was healed
+    a packet has named it again; None if none did for `BACK_SECONDS`.
     """
     began = time.time()
     fault.set(True)
@@ -184,14 +181,7 @@ def scattered(lab: SopaLab, policy: str) -> None:
 
 
 class TcpFlow(Threads):
-    """A TCP flow between two hosts, from entering until leaving the context.
-
-    Args:
-        pace: Bytes per second; None for as many as TCP sends.
-
-    Attributes:
-        received: Bytes that the receiving application has so far.
-    """
+    """A TCP flow between two hosts while the context lasts, at a pace in bytes per second; None for as many as TCP sends."""
 
     def __init__(self, lab: SopaLab, src: Host, dst: Host, pace: int | None = TCP_BYTES_PER_SECOND) -> None:
         super().__init__(self._send, self._receive)
@@ -281,13 +271,9 @@ Sample = tuple[float, int]
 def mcs_silent() -> Results:
     """Silence a link of each of the four paths of one flow, one after the other, with each scheme; the controller stands still.
 
-    The link is one from a core switch down: BFD of the switch in front of it sees that it is dead, but there is no other way
-    down, and nobody tells the hosts.
-
-    Returns:
-        By scheme: the seconds from each fault until the flow had 90% of its rate again (None: not within the silence), the
-        longest silence after each, TCP's retransmission timeout before each, and ``within``, the trials that were back within
-        `LIMIT_TIMEOUTS` of those.
+    The link is one from a core switch down: BFD of the switch in front of it sees that it is dead, but there is no other way down,
+    and nobody tells the hosts. ``back_s``: from each fault until the flow had 90% of its rate again (None: not within the silence);
+    ``within``: the trials that were back within `LIMIT_TIMEOUTS` of TCP's retransmission timeouts before each.
     """
     results: Results = {"k": K, "limit_timeouts": LIMIT_TIMEOUTS, "silent_s": MCS_SILENT_SECONDS}
     for scheme in SCHEMES:
@@ -342,16 +328,14 @@ def arrived(samples: Sequence[Sample], begin: float, end: float) -> int:
     return until(end) - until(begin)
 
 
-def back_after(samples: Sequence[Sample], fault: float, width: float = WIDTH_SECONDS) -> float | None:
+def back_after(samples: Sequence[Sample], fault: float) -> float | None:
     """Return the seconds from a fault until a flow has `BACK_SHARE` of its rate again; 0 if it never had less, None if it has not.
 
-    Args:
-        samples: In order, from before ``fault - width`` on.
-        width: Seconds over which rates are means.
+    The samples are in order, and begin `WIDTH_SECONDS` before the fault.
     """
-    wanted = BACK_SHARE * arrived(samples, fault - width, fault)
-    begins = [fault, *(at for at, _ in samples if fault < at <= samples[-1][0] - width)]
-    enough = (at for at in begins if arrived(samples, at, at + width) >= wanted)
+    wanted = BACK_SHARE * arrived(samples, fault - WIDTH_SECONDS, fault)
+    begins = [fault, *(at for at, _ in samples if fault < at <= samples[-1][0] - WIDTH_SECONDS)]
+    enough = (at for at in begins if arrived(samples, at, at + WIDTH_SECONDS) >= wanted)
     return next((at - fault for at in enough), None)
 
 

@@ -24,12 +24,7 @@ SCALE = Scale(1000.0, 1.0)
 
 
 def simulator() -> Results:
-    """Simulate permutations.
-
-    Returns:
-        For each k the hops, ``hops_per_second`` of both event lists, and ``ratio``; ``most_mib`` of all runs. Without ns-3, the
-        reason why nothing was measured.
-    """
+    """Simulate permutations with both event lists. Without ns-3, return the reason why nothing was measured."""
     try:
         program = str(build())
     except SimulatorError as error:

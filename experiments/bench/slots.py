@@ -55,10 +55,8 @@ FASTPASS = {
 def arbiter() -> Results:
     """Measure timeslots, paths and both by a program in C++ (``arbiter.cc``), on one core.
 
-    Returns:
-        By measurement the medians over batches: ``ns_per_cell``, ``us_per_slot``, what was ``carried`` of the hosts' links;
-        ``of_best`` is the share of the most that batches could carry, ``without`` counts cells without a path. Beside them the
-        limits, and the figures of Fastpass. ``without_a_path`` has the shares of such cells where something has failed.
+    The medians over batches: what was ``carried`` of the hosts' links; ``of_best`` is the share of the most that batches could
+    carry, ``without`` counts cells without a path. ``without_a_path`` has the shares of such cells where something has failed.
     """
     with tempfile.TemporaryDirectory() as directory:
         program = Path(directory) / "arbiter"
@@ -143,10 +141,9 @@ MAX_LATE_MS = 0.6
 def cfr() -> Results:
     """Run an incast and a permutation with slots and without.
 
-    Returns:
-        By workload and scheme: the sum of all flows' Mbit/s, retransmissions, the packets at receivers' ports that 99% of
-        samples do not exceed, and how idle the processors were. With slots also the time since a slot's beginning that 99% of
-        packets do not exceed, and the share of links' slots in which packets of several pairs of hosts passed.
+    ``queue_99``: the packets at receivers' ports that 99% of samples do not exceed; ``late_ms_99``: the time since a slot's
+    beginning that 99% of packets do not exceed; ``shared_percent`` of links' slots in which packets of several pairs of hosts
+    passed.
     """
     results: Results = {"limits": {"queue_99": MAX_QUEUE, "late_ms_99": MAX_LATE_MS}}
     for scheme in (WITH, *WITHOUT):
@@ -227,11 +224,7 @@ FAULTS_LIMITS = {"of_sopa_after_two_leases": 0.95, "slots_again_seconds": 1.0, "
 
 @in_lab
 def cfr_faults() -> Results:
-    """Kill the arbiter under a permutation and start it again; run the same with 5% of the grants lost.
-
-    Returns:
-        Mbit/s of a flow in the parts of each run, connections that moved nothing in a part, and their ``limits``.
-    """
+    """Kill the arbiter under a permutation and start it again; run the same with 5% of the grants lost. Mbit/s are a flow's."""
     results: Results = {"limits": FAULTS_LIMITS}
     with EmulatedFabric(TREE, named("sopa"), RATE_MBIT) as fabric:
         sopa, _ = perform(fabric, planned(TREE, "permutation", "sopa", SEED, Scale(RATE_MBIT, FAULTS_SECONDS)))

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from experiments.bench.frame import Results, bind, cores, in_lab, link_seconds, peak_mib, processor_seconds, say, times
-from experiments.emulation.processes import ControllerProcess, free_ports
+from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.threads import Threads
 from topologies import FatTree, Switch, ovsdb
@@ -41,11 +41,9 @@ LIMITS = {"seconds": 60.0, "mib": 600.0, "paths_99_ms": 100.0, "idle_cores": 0.2
 def scale() -> Results:
     """Connect all switches of a fabric at once, and fail a link. They are false: Open vSwitch cannot run so many on one machine.
 
-    Returns:
-        By fabric: seconds until all switches had their rules, and of the controller's processor in them (which a busy machine
-        changes little), versions made by then, lost channels, peak memory of the controller, the 99th percentile of ``GET
-        /paths`` meanwhile, its processor time when idle, and the seconds until a failed link's rules were installed.
-        ``limits``: what is asked at k=48, where the controller has one processor to itself.
+    ``seconds`` until all switches had their rules, and ``processor_seconds`` of the controller in them (which a busy machine
+    changes little), ``version`` made by then, the 99th percentile of ``GET /paths`` meanwhile, and ``failure_seconds`` until a
+    failed link's rules were installed. ``limits``: what is asked at k=48, where the controller has one processor to itself.
     """
     with tempfile.TemporaryDirectory() as name:
         return {"limits": LIMITS, **{f"k={k}": _false_fabric(k, Path(name) / str(k)) for k in FABRICS}}
@@ -53,13 +51,12 @@ def scale() -> Results:
 
 def _false_fabric(k: int, directory: Path) -> Results:
     directory.mkdir()
-    openflow, rest = free_ports(2)
     tree = FatTree(k)
     processors = sorted(os.sched_getaffinity(0))
-    with ControllerProcess(k, directory / "log", openflow, rest) as controller:
+    with ControllerProcess(k, directory / "log") as controller:
         bind(controller.pid, processors[0])
-        command = [sys.executable, "-m", "experiments.emulation.false_switches", f"--k={k}", f"--port={openflow}"]
-        command.append(f"--seconds={CONNECT_SECONDS}")
+        command = [sys.executable, "-m", "experiments.emulation.false_switches", f"--k={k}"]
+        command += [f"--port={controller.openflow_port}", f"--seconds={CONNECT_SECONDS}"]
         began, worked = time.monotonic(), processor_seconds(controller.pid)
         switches = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         os.sched_setaffinity(switches.pid, {processors[-1]})
@@ -143,19 +140,15 @@ BRIDGES_LINK = "a0_0", "c0_0"
 def bridges() -> Results:
     """Build all switches of a k=24 fabric, as many as run on one machine, connect all of them at once, and fail a link.
 
-    Returns:
-        ``daemons``: how many Open vSwitch there are; ``built_seconds``: until they had all bridges. From the first transaction
-        on: ``seconds`` until all switches had their rules, the processor time in them of the controller
-        (``controller_seconds``) and of the daemons (``switches_seconds``: they do what 720 machines would do), ``version`` and
-        peak memory; ``idle_cores`` of the controller; ``failure_seconds``, the median until a failed or healed link's rules
-        were installed.
+    From the first transaction on: ``seconds`` until all switches had their rules, and the processor time in them of the controller
+    and of the daemons (``switches_seconds``: they do what 720 machines would do); ``failure_seconds``: the median until a failed or
+    healed link's rules were installed.
     """
     tree = FatTree(BRIDGES_K)
     switches = list(tree.switches())
     parts = [switches[first : first + BRIDGES_EACH] for first in range(0, len(switches), BRIDGES_EACH)]
-    openflow, rest = free_ports(2)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        controller = ControllerProcess(tree, Path(name) / "log", openflow, rest)
+        controller = ControllerProcess(tree, Path(name) / "log")
         daemons = [stack.enter_context(PrivateOvs(Path(name) / f"ovs{number}", dummy=True)) for number in range(len(parts))]
         began = time.monotonic()
         with ThreadPoolExecutor(AT_ONCE) as pool:
@@ -214,11 +207,7 @@ LAB_K = 8
 
 @in_lab
 def lab() -> Results:
-    """Start the lab with controller and agents: 80 switches, 128 hosts, 128 agents; and stop it.
-
-    Returns:
-        ``up_seconds`` until every agent has acknowledged, ``down_seconds``, and ``mib``: the decrease of the available memory.
-    """
+    """Start the lab with 80 switches, 128 hosts and 128 agents, and stop it; ``mib`` is the decrease of the available memory."""
     tree = FatTree(LAB_K)
     before, started = _available_mib(), time.monotonic()
     with SopaLab(tree, default_rate(tree)):

@@ -31,10 +31,8 @@ FABRICS = {
 def weights() -> Results:
     """Run permutations over each fabric, and figure 7 of the SOPA paper over a whole one.
 
-    Returns:
-        By fabric and scheme the mean Mbit/s of a flow; ``of fair share``, the mean of a flow's rate by its max-min fair one of
-        the same permutation, each split as is best; ``ratio`` of the means with and without weights; the rates of figure 7's
-        two flows.
+    ``of fair share``: the mean of a flow's rate by its max-min fair one of the same permutation, each split as is best; ``ratio``
+    of the means with and without weights.
     """
     results: Results = {}
     for name, tree in FABRICS.items():

@@ -26,11 +26,7 @@ _DOES = {
 
 
 class ClusterPrompt(Prompt):
-    """The lab's prompt, with commands for controllers, etcd's nodes and relays.
-
-    Args:
-        script: As of `Prompt`.
-    """
+    """The lab's prompt, with commands for controllers, etcd's nodes and relays."""
 
     def __init__(self, lab: Lab, bad: BadLinks, seed: int, cluster: ClusterParts, script: str | None = None) -> None:
         self._cluster = cluster

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from experiments.emulation.cluster_watch import Moments, fail, in_force, links_of_one_pod, next_leader, streams, wait
+from experiments.emulation.cluster_watch import in_force, links_of_one_pod, next_leader, streams, wait
 from experiments.emulation.host_agents import AgentsLog
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
@@ -23,18 +23,9 @@ LATER_SECONDS = 1.0  # from the leader's end to the second failure: before anoth
 def play(lab: SopaLab, seed: int, say: Callable[[str], None], progress: Callable[[str], None]) -> dict[str, Any]:
     """Let a link fail, kill the leader, let a second link fail a second later, and start the killed controller again.
 
-    Two streams of datagrams run meanwhile: one over paths with the links that fail, one over others.
-
-    Args:
-        lab: With a cluster.
-        seed: Chooses the links.
-        say, progress: Receive lines of results, and progress messages.
-
-    Returns:
-        All results, for ``--json``.
-
-    Raises:
-        NotSeenError: If nobody leads, or the agents have not followed, within a minute.
+    Two streams of datagrams run meanwhile: one over paths with the links that fail, one over others. ``say`` receives lines of
+    results. Returns all results, for ``--json``. Raises `NotSeenError` if nobody leads, or the agents have not followed, within a
+    minute.
     """
     assert lab.cluster is not None
     assert lab.agent is not None
@@ -52,7 +43,9 @@ def play(lab: SopaLab, seed: int, say: Callable[[str], None], progress: Callable
         stream_across = stack.enter_context(UdpStream(lab.lab, *across, per_second))
         time.sleep(SETTLE_SECONDS)
         began = time.time()
-        with_leader = fail(lab, log, names[0])
+        lab.lab.set_link(names[0], up=False)
+        first_failed = time.time()
+        first_in_force = in_force(lab, log, names[0])
         old = cluster.named("leader")
         progress(f"killing the leader, {old}")
         killed = time.time()
@@ -63,7 +56,7 @@ def play(lab: SopaLab, seed: int, say: Callable[[str], None], progress: Callable
         failed = time.time()
         leader, led = next_leader(cluster, old)
         progress(f"{leader} leads")
-        without = Moments(failed, in_force(lab, log, names[1]))
+        second_in_force = in_force(lab, log, names[1])
         progress(f"starting {old} again")
         cluster.restart(old)
         standing = wait(lambda: cluster.records("members/").get(old), f"{old} was a member again")
@@ -75,11 +68,11 @@ def play(lab: SopaLab, seed: int, say: Callable[[str], None], progress: Callable
         "links": names,
         "leaders": [old, leader],
         "datagrams_per_second": per_second,
-        "in_force_ms": _ms(with_leader.in_force - with_leader.failed),
+        "in_force_ms": _ms(first_in_force - first_failed),
         "new_leader_ms": _ms(led - killed),
         "failed_after_ms": _ms(failed - killed),
-        "in_force_without_ms": _ms(without.in_force - without.failed),
-        "in_force_after_leader_ms": _ms(without.in_force - max(led, without.failed)),
+        "in_force_without_ms": _ms(second_in_force - failed),
+        "in_force_after_leader_ms": _ms(second_in_force - max(led, failed)),
         "lost": lost,
         "sent": sum(moment >= began for moment in stream_beside.sent_at),
     }

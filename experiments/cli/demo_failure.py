@@ -25,9 +25,7 @@ RunFlows = Callable[[int, Callable[[float], None]], list[TransferResult]]
 
 
 class FailureEffect(NamedTuple):
-    """Times of a change: detection, effect at the last agent and at the last switch (ms after its cause), and detection in
-    seconds since 1970.
-    """
+    """Times of a change: detection, and effect at the last agent and switch (ms after its cause); detection since 1970 (s)."""
 
     version: int
     detected_ms: float
@@ -37,10 +35,7 @@ class FailureEffect(NamedTuple):
 
 
 def _change(lab: SopaLab, link: str, kind: str, action: Callable[[], None]) -> FailureEffect:
-    """Change a link, wait until the resulting version is in force everywhere, and return the times.
-
-    ``kind`` is ``failed`` or ``healed``.
-    """
+    """Change a link, wait until the resulting version is in force everywhere; ``kind`` is ``failed`` or ``healed``."""
     fabric: dict[str, Any] = {}
 
     def is_as_before() -> bool:
@@ -67,13 +62,8 @@ def play(
 ) -> dict[str, Any]:
     """Take one link to a core switch, or to a spine, down and up again under traffic; then let another drop packets silently.
 
-    Args:
-        settings: Settings of the demo.
-        flows: Runs the traffic for a number of seconds, and calls a function with the elapsed seconds.
-        say, progress: Receive lines of results, and progress messages.
-
-    Returns:
-        All results, for ``--json``.
+    ``flows`` runs the traffic for a number of seconds, and calls a function with the elapsed seconds; ``say`` receives lines of
+    results. Returns all results, for ``--json``.
     """
     tree = lab.tree
     cut, silent = _victims(tree, settings["seed"])

@@ -87,13 +87,7 @@ def in_isolation(main_inside: Callable[[], int]) -> int:
 
 
 class Rate(NamedTuple):
-    """The links of a lab.
-
-    Args:
-        mbit: Rate of every link in Mbit/s.
-        bfd_ms: Interval of BFD in ms.
-        why: The reason for the rate, for the operator.
-    """
+    """The links of a lab: their rate in Mbit/s, BFD's interval in ms, and the reason for the rate, for the operator."""
 
     mbit: float
     bfd_ms: int

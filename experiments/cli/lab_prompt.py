@@ -14,12 +14,7 @@ from topologies.structure import TopologyError
 
 
 class Prompt(CLI):
-    """Mininet's prompt, with ``loss``, ``corrupt``, ``slow``, ``silent`` and ``bad``.
-
-    Args:
-        seed: Decides which packets are lost or corrupted.
-        script: A file of commands to run instead of opening a prompt.
-    """
+    """Mininet's prompt, with ``loss``, ``corrupt``, ``slow``, ``silent`` and ``bad``; the seed decides which packets they hit."""
 
     def __init__(self, lab: Lab, bad: BadLinks, seed: int, script: str | None = None) -> None:
         self._lab, self._bad, self._seed = lab, bad, seed

@@ -19,12 +19,7 @@ from topologies import Clos, FatTree
 
 @dataclass(frozen=True)
 class Campaign:
-    """The runs of one ``sopa experiment run``.
-
-    Attributes:
-        plans: From each seed to the plan of its runs.
-        options: Options of the simulator that differ from their defaults, by name.
-    """
+    """The runs of one ``sopa experiment run``: a plan per seed, and the simulator's options that differ from their defaults."""
 
     results: Results
     workload: str
@@ -37,11 +32,7 @@ class Campaign:
     options: Mapping[str, int | str] = field(default_factory=dict)
 
     def missing(self) -> list[Run]:
-        """Return the missing runs, scheme by scheme.
-
-        Raises:
-            ResultsError: If a file of a run is damaged.
-        """
+        """Return the missing runs, scheme by scheme. Raises `ResultsError` if a file of a run is damaged."""
         return [
             Run(self.tree, plan, self.workload, scheme, seed, self.scale, self.queue_packets, self.options)
             for scheme in self.schemes
@@ -64,11 +55,7 @@ class Campaign:
 
 
 def count_missing(campaigns: Sequence[Campaign]) -> int:
-    """Return the number of missing runs, and report how many are complete.
-
-    Raises:
-        ResultsError: If a file of a run is damaged.
-    """
+    """Return the number of missing runs, and report how many are complete. Raises `ResultsError` if a file of a run is damaged."""
     missing, count = sum(len(one.missing()) for one in campaigns), sum(one.count for one in campaigns)
     if missing < count:
         click.echo(f"{count - missing} of {count} runs are already complete", err=True)

@@ -37,11 +37,7 @@ def stream(seed: int, name: str, towards: str, kind: DrawKind) -> int:
 
 
 def threshold(probability: float) -> int:
-    """Return the value below which the upper 32 bits of a draw hit.
-
-    Raises:
-        ValueError: If the probability is not from 0 to 1.
-    """
+    """Return the value below which the upper 32 bits of a draw hit. Raises ValueError if the probability is not from 0 to 1."""
     if not 0 <= probability <= 1:
         raise ValueError(f"a probability is from 0 to 1, not {probability:g}")
     return round(probability * _ONE)

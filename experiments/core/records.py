@@ -28,11 +28,9 @@ class RunSettings:
     """Settings shared by all runs of a directory. A directory contains the results of one experiment only.
 
     Attributes:
-        k: None for a fabric that is no fat-tree.
-        rate_mbit, seconds: Rate of hosts' links, to which all others of the fabric are in proportion; duration of a run.
+        rate_mbit: Rate of hosts' links, to which all others of the fabric are in proportion.
         parameters: Everything else that affects results: queue, carrier, parameters of the workload.
-        fabric: The fabric as `Clos.document` returns it; None for a fat-tree without rates and absent links, which `k`
-            describes.
+        fabric: As `Clos.document` returns it; None for a fat-tree without rates and absent links, which `k` describes.
     """
 
     workload: str
@@ -54,22 +52,17 @@ class FlowRecord:
     """The result of one flow of one run. Together with `RunSettings` it is sufficient to repeat the run.
 
     Attributes:
-        k: None for a fabric that is no fat-tree.
-        rate_mbit: Rate of the links in Mbit/s.
         flow: Index of the transfer in the plan.
         kind: Kind of the transfer in the plan; empty if all are of one kind.
-        src, dst: Names of the hosts.
-        bytes: Received payload.
+        bytes, mbit: Received payload, and that in Mbit/s over `seconds`.
         seconds: Time from opening the connection to the last received byte.
-        mbit: Received payload over that time, in Mbit/s.
         size: Payload to send, in bytes; None for a transfer that lasts until the end of the run.
         completed: True if all of it was received in time; always true without a size.
         start: Seconds after the start of the run.
         packets, reordered: Data segments received by TCP, and those received after a later one (TCP_INFO).
-        retransmits, spurious: Retransmitted segments, and those that the receiver reported as duplicates (DSACK, RFC 2883).
-        fast_retransmits, timeouts: Number of times the sender entered fast retransmit, and of expirations of its retransmission
-            timer.
-        rtt_ms: Smoothed round-trip time of the sender at the end, in milliseconds.
+        spurious: Retransmitted segments that the receiver reported as duplicates (DSACK, RFC 2883).
+        fast_retransmits, timeouts: How often the sender entered fast retransmit, and its retransmission timer expired.
+        rtt_ms: Smoothed round-trip time of the sender at the end.
         valid: False if the processors were too busy, so that the figures are limited by the machine.
     """
 
@@ -104,27 +97,22 @@ class RunRecord:
     """Data of one run as a whole.
 
     Attributes:
-        machine: Processor, kernel and program versions; see `experiments.core.machine.describe`.
-        command: The command line.
         options: Policy, threshold and other settings of the scheme, as in force during the run.
-        counters: Kernel counters (nstat's names) over the run, summed over hosts: ``TCPFastRetrans``, ``TCPTimeouts``,
-            ``TCPDSACKRecv``, ... With MCS, also what agents counted, from their start on: ``McsScattered``, ``McsAckFiltered``,
-            ...
-        core_packets: From each core switch to the number of packets that it received.
-        marked: From each switch port that set the ECN mark of packets to their number.
-        queue_ms: Milliseconds between samples of `queues`.
+        counters: Kernel counters (nstat's names) over the run, summed over hosts. With MCS, also what agents counted, from their
+            start on: ``McsScattered``, ``McsAckFiltered``, ...
+        core_packets: Packets received by each core switch.
+        marked: Packets on which each switch port set the ECN mark.
+        queue_ms, series_ms: Milliseconds between samples of `queues`, and of an interval of `series`.
         queues: From each switch port, ``e0_0-eth3``, to the length of its queue in packets at each sample.
         cwnd: From the number of a flow to pairs of seconds and congestion window in packets.
         arrivals: From the number of a traced flow to ``[seconds, packet, up1, up2, delay_ms]`` of each data packet in order of
             arrival: packet number by sequence, path (255 for an unused hop), and one-way delay.
-        series_ms: Length of an interval of `series` in milliseconds.
         series: From the number of a flow to the received payload in each interval, in Mbit/s.
         failed_at: Time of the failure during the run, in seconds; None without one.
         events: ``[seconds, text]`` of each change of the fabric, caused or observed.
         collective: Of a collective operation: ``transfers``, those that ``completed``, and ``seconds`` from the start of the
             run to the end of the last transfer, or null if one did not end in time. Empty of other workloads.
-        round_trips: Round-trip times of pings in milliseconds, in the order of their answers; ``counters`` has the number of
-            ``pings`` sent.
+        round_trips: Those of pings in milliseconds, in the order of their answers; ``counters`` has the number of ``pings`` sent.
         bad: The truth of each bad link: ``link``, ``towards``, ``at`` in seconds, ``loss``, ``corruption`` and ``rate`` as
             planned, ``transfers`` that may cross it, and the ``packets`` that it carried since then, ``lost`` and
             ``corrupted``; null where nothing counts them.
@@ -162,8 +150,7 @@ class Results:
     def open(self, settings: RunSettings) -> None:
         """Create the directory for an experiment, or check that it contains results of the same experiment.
 
-        Raises:
-            ResultsError: If the directory contains results of another experiment or other files, or is not writable.
+        Raises `ResultsError` if it contains results of another experiment or other files, or is not writable.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -211,8 +198,7 @@ class Results:
     def add(self, run: RunRecord, flows: Sequence[FlowRecord]) -> None:
         """Write the records of a run. Readers see all of them or none, also after a crash.
 
-        Raises:
-            ResultsError: If the files cannot be written. No part of them remains.
+        Raises `ResultsError` if the files cannot be written. No part of them remains.
         """
         try:
             write_atomically(self._run(run.scheme, run.seed), (json.dumps(asdict(run)) + "\n").encode())

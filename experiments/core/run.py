@@ -16,12 +16,8 @@ from topologies import Clos
 class Run:
     """A plan, and everything else that affects its results.
 
-    Attributes:
-        workload: Name of the workload, for the records.
-        seed: Seed of ports, random path selection and first paths.
-        scale: Link rate, in `Scale.rate_mbit`.
-        queue_packets: Capacity of the queue of a link in full frames.
-        options: Options of the simulator that differ from their defaults, by name; see `ns3.OPTIONS`.
+    The seed is that of ports, random path selection and first paths; queues have a capacity in full frames; ``options`` are those
+    of the simulator that differ from their defaults, by name (`ns3.OPTIONS`).
     """
 
     tree: Clos

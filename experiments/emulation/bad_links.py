@@ -33,11 +33,9 @@ _COUNT = struct.Struct("=QQ")  # struct count
 
 
 class Count(NamedTuple):
-    """Packets of a direction of a link since a fault began there, and those that it hit: the truth of a measurement.
+    """Packets of a direction of a link since a fault began there, and those that it lost, or in which it flipped one bit.
 
-    Args:
-        packets: Of every kind, BFD included. Of a corrupting link those that it did not lose.
-        hit: Those that were lost, or in which one bit was flipped.
+    Packets are of every kind, BFD included; of a corrupting link those that it did not lose.
     """
 
     packets: int
@@ -68,10 +66,8 @@ class Forwarding(Protocol):
 class BadLinks:
     """What is bad in a lab, as a context manager: on leaving, all links are healthy again.
 
-    The program is compiled and loaded when the first link becomes bad.
-
-    Args:
-        netns: Maps a switch to the path of its network namespace; None for that of the caller.
+    The program is compiled and loaded when the first link becomes bad. ``netns`` maps a switch to the path of its network
+    namespace; None is that of the caller.
 
     ::
 
@@ -108,12 +104,8 @@ class BadLinks:
     def set_loss(self, name: str, towards: str, probability: float, seed: int) -> None:
         """Lose packets in one direction of a link such as ``a0_0-c0_1``, each with a probability; 0 for none any more.
 
-        Packets are counted from 0 again, unless the probability is 0.
-
-        Args:
-            name: A link between switches.
-            towards: The end that does not receive them all, ``c0_1``.
-            seed: Decides which packets of the direction, by their numbers.
+        The end ``towards`` misses them. The seed decides which packets, by their numbers; they are counted from 0 again, unless
+        the probability is 0.
 
         Raises:
             ValueError: If the probability is not from 0 to 1.
@@ -129,9 +121,7 @@ class BadLinks:
     def set_rate(self, name: str, towards: str, share: float) -> None:
         """Let one direction of a link have a share of its rate; 1 for all of it.
 
-        Raises:
-            ValueError: If the share is not above 0 and at most 1, or the links have no rate.
-            TopologyError: As of `set_loss`.
+        Raises ValueError if the share is not above 0 and at most 1, or the links have no rate; `TopologyError` as `set_loss`.
         """
         interface = self._interface(name, towards)[1]
         self._lab.set_share(interface, share)
@@ -203,13 +193,7 @@ def _detach(netns: str | None, index: int, made: bool) -> None:
 
 
 class PlannedBadLinks:
-    """The bad links of the runs over one fabric.
-
-    Args:
-        rated: The fabric with the rates of the lab.
-        interface: Maps a switch and a port to the name of the interface.
-        phantom: What marks packets by the rates of links; it follows a slow one.
-    """
+    """The bad links of the runs over one fabric. ``rated`` has the rates of the lab; phantom queues follow a slow link."""
 
     def __init__(self, bad: BadLinks, rated: Clos, interface: Callable[[Switch, int], str], phantom: PhantomQueues | None) -> None:
         self._bad, self._rated, self._interface, self._phantom = bad, rated, interface, phantom

@@ -74,14 +74,7 @@ class PartError(ValueError):
 class ClusterParts(Startable, ControllerRest):
     """Three nodes of etcd, controllers, and relays, as a context manager; their REST interface is that of the leader.
 
-    Args:
-        directory: Of logs, state and the engine's data.
-        options: Further options of each controller.
-        relays: Agents connect to controllers where there is none.
-
-    Attributes:
-        parts: All processes by name, in the order of their start.
-        etcd: How its nodes are started and asked; they run as ``parts``.
+    Agents connect to controllers where there is no relay. ``parts`` are in the order of their start, etcd's nodes included.
     """
 
     answer_seconds = 5.0
@@ -286,8 +279,7 @@ class ClusterParts(Startable, ControllerRest):
     def partition(self, name: str, groups: Collection[PartGroup] | None = None, ways: Collection[Way] = BOTH) -> None:
         """Lose what a part sends to, and receives from, whole groups of others; all by default, but not the lab's own readers.
 
-        Raises:
-            PartError: If a part of this kind has nothing to do with a group.
+        Raises `PartError` if a part of this kind has nothing to do with a group.
         """
         part_groups = _PEERS[kind_of(name)]
         for group in groups if groups is not None else part_groups:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from experiments.emulation.cluster_parts import ClusterParts
 from experiments.emulation.host_agents import AgentsLog
@@ -22,13 +22,6 @@ class NotSeenError(RuntimeError):
     """What was waited for has not happened; the text says what."""
 
 
-class Moments(NamedTuple):
-    """When a link failed, and when that was in force at all agents, in seconds since 1970."""
-
-    failed: float
-    in_force: float
-
-
 def links_of_one_pod(tree: Clos, seed: int) -> tuple[Link, Link]:
     """Return two random links of the first pod to core switches, or of the first leaf to spines."""
     draw = random.Random(f"{seed} cluster")
@@ -42,8 +35,7 @@ def links_of_one_pod(tree: Clos, seed: int) -> tuple[Link, Link]:
 def streams(tree: Clos, failing: Link) -> tuple[tuple[Host, Host], tuple[Host, Host]]:
     """Return source and destination of a stream that does not use the links of a pod or rack, and of one that does.
 
-    Raises:
-        NotSeenError: If the fabric has too few pods, or racks, for that.
+    Raises `NotSeenError` if the fabric has too few pods, or racks, for that.
     """
     of: dict[int, list[Host]] = {}
     for host in tree.hosts():
@@ -54,13 +46,6 @@ def streams(tree: Clos, failing: Link) -> tuple[tuple[Host, Host], tuple[Host, H
     if len(others) < 2:
         raise NotSeenError("this fabric has too few pods, or racks: a stream beside the links that fail needs two others")
     return (others[0][0], others[1][0]), (of[within][0], others[0][-1])
-
-
-def fail(lab: SopaLab, log: AgentsLog, link: str) -> Moments:
-    """Take a link down, and wait until that is in force at all agents."""
-    lab.lab.set_link(link, up=False)
-    failed = time.time()
-    return Moments(failed, in_force(lab, log, link))
 
 
 def in_force(lab: SopaLab, log: AgentsLog, link: str) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -49,27 +49,15 @@ class EmulatedFabric:
     Args:
         rate_mbit: Rate of hosts' links in Mbit/s; all others are in proportion.
         queue_packets: Capacity of the queue of a link in full frames.
-        carrier: Where hosts write the label.
-        say: Receives progress messages.
 
     Attributes:
-        lab: Available after entering.
-        bad_links: Available after entering.
-        controller: Available after entering, if switches or agents have one.
-        arbiter: Available after `prepare`, for that run, if hosts send in slots.
+        lab, bad_links, controller: Available after entering; the last if switches or agents have one.
+        arbiter, fast_recoveries: Available after `prepare`, for that run; the first if hosts send in slots.
         arbiter_at: ADDRESS:PORT where agents look for the arbiter; may be changed to something between them.
-        recoveries: Available after `prepare`, for that run.
     """
 
     def __init__(
-        self,
-        tree: Clos,
-        scheme: Scheme,
-        rate_mbit: float,
-        *,
-        queue_packets: int = 100,
-        carrier: Carrier = Carrier.MAC,
-        say: Callable[[str], None] = lambda _line: None,
+        self, tree: Clos, scheme: Scheme, rate_mbit: float, *, queue_packets: int = 100, carrier: Carrier = Carrier.MAC
     ) -> None:
         self.tree, self.scheme, self.rate_mbit, self.queue_packets = tree, scheme, rate_mbit, queue_packets
         self.carrier = carrier
@@ -82,7 +70,6 @@ class EmulatedFabric:
         self._mcs: McsMetrics | None = None
         self.arbiter: ArbiterProcess | None = None
         self.arbiter_at = ADDRESS
-        self._say = say
         self._stack = ExitStack()
         self._run = ExitStack()
         self.lab: Forwarding
@@ -92,9 +79,8 @@ class EmulatedFabric:
     def __enter__(self) -> EmulatedFabric:
         with ExitStack() as stack:
             if self.scheme.fabric is Fabric.ROUTERS:
-                self.lab = stack.enter_context(
-                    RouterLab(self.tree, self.rate_mbit, self.queue_packets, self._say, ROUTERS, self.scheme.router_sysctls)
-                )
+                routers = RouterLab(self.tree, self.rate_mbit, self.queue_packets, ROUTERS, self.scheme.router_sysctls)
+                self.lab = stack.enter_context(routers)
             else:
                 options = [*self.scheme.controller_options, *self.scheme.applications]
                 self.sopa = stack.enter_context(
@@ -102,7 +88,6 @@ class EmulatedFabric:
                         self.tree,
                         self.rate_mbit,
                         self.queue_packets,
-                        self._say,
                         agents=False,
                         controller_options=options,
                         carrier=self.carrier,
@@ -132,11 +117,9 @@ class EmulatedFabric:
         self._stack.close()
 
     def prepare(self, seed: int, core_rate: float = 1.0) -> None:
-        """Configure all hosts for a run, and start agents if the scheme uses any.
+        """Configure all hosts for a run, and start agents if the scheme uses any; the seed is that of the first path of each flow.
 
-        Args:
-            seed: Seed of the agents: first path of each flow.
-            core_rate: Rate of the aggregation-core links as a share of that of the other links.
+        ``core_rate`` is the rate of the aggregation-core links as a share of that of the other links.
         """
         self._run.close()
         self._run = ExitStack()
@@ -171,8 +154,7 @@ class EmulatedFabric:
     def await_settled(self, failed: Sequence[str] = ()) -> None:
         """Wait until the failure of these links and switches, or of none, is in force everywhere.
 
-        Raises:
-            ProcessError, LabError: After a time limit.
+        Raises `ProcessError` or `LabError` after a time limit.
         """
         if isinstance(self.lab, RouterLab):
             self.lab.await_settled()
@@ -197,11 +179,11 @@ class EmulatedFabric:
 
     def ports(self) -> dict[str | None, list[str]]:
         """Return the interfaces of all switches by network namespace; None is that of the lab."""
-        found: dict[str | None, list[str]] = {}
+        interfaces: dict[str | None, list[str]] = {}
         for switch in self.tree.switches():
-            where = self._switch_netns(switch)
-            found.setdefault(where, []).extend(self.lab.interface(switch, port) for port in self.tree.ports(switch))
-        return found
+            names = (self.lab.interface(switch, port) for port in self.tree.ports(switch))
+            interfaces.setdefault(self._switch_netns(switch), []).extend(names)
+        return interfaces
 
     def _switch_netns(self, switch: Switch) -> str | None:
         return self.lab.netns(switch) if isinstance(self.lab, RouterLab) else None
@@ -211,8 +193,8 @@ class EmulatedFabric:
         """The length of a queue in packets above which its port marks; None if no port marks."""
         if not self.scheme.ecn:
             return None
-        its = self.scheme.ecn_threshold
-        return default_threshold(self.queue_packets) if its is None else its
+        threshold = self.scheme.ecn_threshold
+        return default_threshold(self.queue_packets) if threshold is None else threshold
 
     def marked(self) -> dict[str, int]:
         """Return the packets that each port of a switch has marked so far; nothing if none marks."""

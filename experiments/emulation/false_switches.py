@@ -12,67 +12,37 @@ import struct
 import sys
 import time
 from collections import Counter
-from enum import IntEnum
 
 import click
+from ryu.ofproto import ofproto_v1_3 as ofp
 
 from sopa_ryu.runtime.process import allow_files
 from topologies import Clos, FatTree, Switch
 
-VERSION = 4
-HEADER = struct.Struct("!BBHI")
-
-
-class FalsehoodKind(IntEnum):
-    """Types of messages (OpenFlow 1.3, section 7.1.1)."""
-
-    HELLO = 0
-    ECHO_REQUEST = 2
-    ECHO_REPLY = 3
-    FEATURES_REQUEST = 5
-    FEATURES_REPLY = 6
-    PORT_STATUS = 12
-    FLOW_MOD = 14
-    GROUP_MOD = 15
-    MULTIPART_REQUEST = 18
-    MULTIPART_REPLY = 19
-    BARRIER_REQUEST = 20
-    BARRIER_REPLY = 21
-    ROLE_REQUEST = 24
-    ROLE_REPLY = 25
-
-
-PORT_DESCRIPTION = 13
-_FEATURES = struct.Struct("!QIBB2xII")
-_PORT = struct.Struct("!I4x6s2x16sIIIIIIII")
-_ROLE = struct.Struct("!I4xQ")
+_HEADER = struct.Struct(ofp.OFP_HEADER_PACK_STR)
+_FEATURES = struct.Struct(ofp.OFP_SWITCH_FEATURES_PACK_STR)
+_PORT = struct.Struct(ofp.OFP_PORT_PACK_STR)
+_ROLE = struct.Struct(ofp.OFP_ROLE_REQUEST_PACK_STR)
 _NO_GENERATION = (1 << 64) - 1
-_EQUAL, _MASTER = 1, 2
-_LINK_DOWN, _LIVE = 1, 4
-_MODIFIED = 2  # OFPPR_MODIFY
 RETRY_SECONDS = 1.0
 
 
 class FalseSwitch(asyncio.Protocol):
-    """One channel.
-
-    Args:
-        seen: Counts what all switches are sent and lose.
-    """
+    """One channel; ``seen`` counts what all switches are sent and lose."""
 
     def __init__(self, tree: Clos, switch: Switch, seen: Counter[str]) -> None:
         self.tree, self.switch, self.seen = tree, switch, seen
         self.transport: asyncio.Transport | None = None
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.down: set[int] = set()
-        self._role, self._generation = _EQUAL, _NO_GENERATION
+        self._role, self._generation = ofp.OFPCR_ROLE_EQUAL, _NO_GENERATION
         self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self._send(FalsehoodKind.HELLO, 0)
+        self._send(ofp.OFPT_HELLO, 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the controller has closed the channel."""
@@ -85,11 +55,11 @@ class FalseSwitch(asyncio.Protocol):
         """Answer each message that is there."""
         data = self._received + data
         at = 0
-        while len(data) - at >= HEADER.size:
-            _, kind, length, xid = HEADER.unpack_from(data, at)
+        while len(data) - at >= _HEADER.size:
+            _, kind, length, xid = _HEADER.unpack_from(data, at)
             if len(data) - at < length:
                 break
-            self._answer(kind, xid, data[at + HEADER.size : at + length])
+            self._answer(kind, xid, data[at + _HEADER.size : at + length])
             at += length
         self._received = data[at:]
 
@@ -97,38 +67,38 @@ class FalseSwitch(asyncio.Protocol):
         """Take a port down or up, and tell the controller."""
         (self.down.add if down else self.down.discard)(port)
         if self.transport is not None:
-            self._send(FalsehoodKind.PORT_STATUS, 0, struct.pack("!B7x", _MODIFIED) + self._port(port))
+            self._send(ofp.OFPT_PORT_STATUS, 0, struct.pack("!B7x", ofp.OFPPR_MODIFY) + self._port(port))
 
     def _answer(self, kind: int, xid: int, body: bytes) -> None:
         match kind:
-            case FalsehoodKind.FLOW_MOD | FalsehoodKind.GROUP_MOD:
+            case ofp.OFPT_FLOW_MOD | ofp.OFPT_GROUP_MOD:
                 self.seen["modifications"] += 1
-            case FalsehoodKind.BARRIER_REQUEST:
+            case ofp.OFPT_BARRIER_REQUEST:
                 self.seen["barriers"] += 1
-                self._send(FalsehoodKind.BARRIER_REPLY, xid)
-            case FalsehoodKind.ECHO_REQUEST:
+                self._send(ofp.OFPT_BARRIER_REPLY, xid)
+            case ofp.OFPT_ECHO_REQUEST:
                 self.seen["echoes"] += 1
-                self._send(FalsehoodKind.ECHO_REPLY, xid, body)
-            case FalsehoodKind.FEATURES_REQUEST:
+                self._send(ofp.OFPT_ECHO_REPLY, xid, body)
+            case ofp.OFPT_FEATURES_REQUEST:
                 dpid = self.tree.dpid(self.switch)
-                self._send(FalsehoodKind.FEATURES_REPLY, xid, _FEATURES.pack(dpid, 0, 254, 0, 0x4F, 0))
-            case FalsehoodKind.MULTIPART_REQUEST:
+                self._send(ofp.OFPT_FEATURES_REPLY, xid, _FEATURES.pack(dpid, 0, 254, 0, 0x4F, 0))
+            case ofp.OFPT_MULTIPART_REQUEST:
                 [what] = struct.unpack_from("!H", body)
-                ports = b"".join(map(self._port, self.tree.ports(self.switch))) if what == PORT_DESCRIPTION else b""
-                self._send(FalsehoodKind.MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0) + ports)
-            case FalsehoodKind.ROLE_REQUEST:
+                ports = b"".join(map(self._port, self.tree.ports(self.switch))) if what == ofp.OFPMP_PORT_DESC else b""
+                self._send(ofp.OFPT_MULTIPART_REPLY, xid, struct.pack(ofp.OFP_MULTIPART_REPLY_PACK_STR, what, 0) + ports)
+            case ofp.OFPT_ROLE_REQUEST:
                 role, generation = _ROLE.unpack(body)
-                if role >= _MASTER:
+                if role >= ofp.OFPCR_ROLE_MASTER:
                     self._role, self._generation = role, generation
-                self._send(FalsehoodKind.ROLE_REPLY, xid, _ROLE.pack(self._role, self._generation))
+                self._send(ofp.OFPT_ROLE_REPLY, xid, _ROLE.pack(self._role, self._generation))
 
     def _port(self, port: int) -> bytes:
-        state = _LINK_DOWN if port in self.down else _LIVE
+        state = ofp.OFPPS_LINK_DOWN if port in self.down else ofp.OFPPS_LIVE
         return _PORT.pack(port, bytes(6), f"p{port}".encode(), 0, state, 0, 0, 0, 0, 10_000_000, 10_000_000)
 
     def _send(self, kind: int, xid: int, body: bytes = b"") -> None:
         if self.transport is not None:
-            self.transport.write(HEADER.pack(VERSION, kind, HEADER.size + len(body), xid) + body)
+            self.transport.write(_HEADER.pack(ofp.OFP_VERSION, kind, _HEADER.size + len(body), xid) + body)
 
 
 async def _keep(port: int, channel: FalseSwitch, wait: float, channels: dict[Switch, FalseSwitch]) -> None:

@@ -19,12 +19,7 @@ _BEGUN = "FLOW_MONITOR reply"
 
 
 class FlowMonitors(Startable):
-    """A monitor of each switch, as a context manager.
-
-    Args:
-        names: The switches.
-        directory: Of what they say. What earlier monitors of the same switches have said stays.
-    """
+    """A monitor of each switch, as a context manager. What earlier monitors of the same switches have said stays."""
 
     def __init__(self, names: Iterable[str], directory: Path) -> None:
         self._files = {name: directory / f"{name}.flows" for name in names}

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample
-
 from experiments.emulation.bad_links import Forwarding
-from experiments.emulation.processes import AgentProcess, ControllerProcess
+from experiments.emulation.processes import AgentProcess, ControllerProcess, metric_samples
 from experiments.schemes import Scheme
 from topologies import Clos, Host
 from topologies.lab.links import FRAME_BYTES
@@ -34,36 +30,19 @@ def agent_process(
     options: Sequence[str],
     enter: Sequence[str] = (),
 ) -> AgentProcess:
-    """Return an agent process, not started, for some hosts.
-
-    Args:
-        controller: Its URL, or those of relays and controllers.
-        directory: That of its state; its log is beside it.
-        options: Further ones of ``sopa agent``.
-        enter: As of `AgentProcess`.
-    """
+    """Return an agent process, not started, for some hosts; its log is beside the directory of its state."""
     interfaces = [f"{lab.interface(host, 0)}@{lab.netns(host)}" for host in hosts]
     every = [f"--flows={FLOWS}", f"--state-dir={directory}", f"--token-file={token_file}", *options]
     return AgentProcess(interfaces, controller, directory.with_name(f"{directory.name}.log"), every, enter)
 
 
 def patience_ms(rate_mbit: float, packets: int) -> float:
-    """Return what the delays of two paths of a lab may differ by, in milliseconds.
-
-    Args:
-        rate_mbit: Rate of links in Mbit/s.
-        packets: Length of a queue that is not exceeded for long.
-    """
+    """Return what the delays of two paths of a lab may differ by, in ms, if queues of so many packets are not exceeded for long."""
     return max(20.0, LONG_QUEUES * packets * FRAME_BYTES * 8 / (1000 * rate_mbit))
 
 
 def agent_options(scheme: Scheme, seed: int, patience: float) -> list[str]:
-    """Return the options of ``sopa agent`` for a scheme whose hosts have agents.
-
-    Args:
-        seed: Decides the first path of each flow.
-        patience: Milliseconds after which MCS takes for lost what is missing.
-    """
+    """Return the options of ``sopa agent`` for a scheme; after ``patience`` milliseconds MCS takes for lost what is missing."""
     of_mcs = [f"--channels={scheme.channels}", f"--channel-kind={scheme.channel_kind}", f"--mcs-patience={patience:g}"]
     of_tcp = [
         *([f"--segments={scheme.segments}"] if scheme.slots is None else []),  # slots limit bursts
@@ -96,34 +75,23 @@ def paths_left(log: Path, begin: float) -> list[tuple[float, str]]:
 
 
 class McsMetrics:
-    """What agents with the policy ``mcs`` say of themselves.
-
-    Args:
-        port: Port of ``--metrics-port`` of their process.
-        host: Its ``--metrics-host``.
-    """
+    """What agents with the policy ``mcs`` say of themselves at the ``--metrics-port`` of their process."""
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self._url = f"http://{host}:{port}/metrics"
+        self._url = f"http://{host}:{port}"
 
     def all_scatter(self, count: int) -> bool:
         """Return True if each of ``count`` agents scatters to all others."""
-        return self._values("sopa_agent_mcs_hosts") == count * [count - 1]
+        samples = metric_samples(self._url)
+        return [sample.value for sample in samples if sample.name == "sopa_agent_mcs_hosts"] == count * [count - 1]
 
     def packets(self) -> Counter[str]:
         """Return the packets of all agents by what was done with them, named as counters of a run: ``McsAckFiltered``."""
         sums: Counter[str] = Counter()
-        for sample in self._samples("sopa_agent_mcs_packets_total"):
-            sums["Mcs" + sample.labels["outcome"].title().replace("_", "")] += int(sample.value)
+        for sample in metric_samples(self._url):
+            if sample.name == "sopa_agent_mcs_packets_total":
+                sums["Mcs" + sample.labels["outcome"].title().replace("_", "")] += int(sample.value)
         return sums
-
-    def _values(self, name: str) -> list[int]:
-        return [int(sample.value) for sample in self._samples(name)]
-
-    def _samples(self, name: str) -> Iterator[Sample]:
-        text = httpx.get(self._url).raise_for_status().text
-        families = text_string_to_metric_families(text)
-        return (sample for family in families for sample in family.samples if sample.name == name)
 
 
 def lone_controller(tree: Clos, log: Path, openflow_port: int, rest_port: int, options: Sequence[str]) -> ControllerProcess:
@@ -135,13 +103,7 @@ _IN_FORCE = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): version (\d+)(?: of term (\d+))
 
 
 class InForce(NamedTuple):
-    """A version that an agent has put in force.
-
-    Attributes:
-        at: Seconds since 1970, to a millisecond.
-        agent: Address of its host.
-        term: 0 without a cluster.
-    """
+    """A version that an agent has put in force, at a time since 1970 exact to a millisecond. The term is 0 without a cluster."""
 
     at: float
     agent: str

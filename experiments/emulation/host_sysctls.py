@@ -31,11 +31,10 @@ def sysctls(scheme: Scheme) -> dict[str, str]:
 
 
 def subflow_lines(scheme: Scheme, address: IPv4Address, interface: str) -> list[str]:
-    """Return the lines for ``ip -batch`` that configure multipath TCP of a host: as a receiver it announces a port per
-    further subflow.
+    """Return the lines for ``ip -batch`` that configure multipath TCP of a host: as a receiver it announces a port per subflow.
 
-    Each subflow then has a destination port of its own, so switches hash it separately, and all use the one address
-    that the fabric permits.
+    Each further subflow then has a destination port of its own, so switches hash it separately, and all use the one address that
+    the fabric permits.
     """
     if not scheme.subflows:
         return []
@@ -47,11 +46,7 @@ def subflow_lines(scheme: Scheme, address: IPv4Address, interface: str) -> list[
 
 @contextmanager
 def host_settings(tree: Clos, netns: Callable[[Host], str], interface: Callable[[Host], str], scheme: Scheme) -> Iterator[None]:
-    """Apply the settings of a scheme to all hosts within a ``with`` block, and restore them afterwards.
-
-    Raises:
-        LabError: If multipath TCP cannot be configured.
-    """
+    """Apply a scheme's settings to all hosts, then restore them. Raises `LabError` if multipath TCP cannot be configured."""
     wanted = sysctls(scheme)
     before: dict[Host, dict[str, str]] = {}
     try:

@@ -34,14 +34,9 @@ MIN_IDLE_PERCENT = 10.0
 def perform(
     fabric: EmulatedFabric, run: Run, tick: Callable[[float], None] = lambda _seconds: None
 ) -> tuple[RunRecord, list[FlowRecord]]:
-    """Configure the hosts, execute a run, and restore the hosts.
+    """Configure the hosts, execute a run, and restore the hosts; ``tick`` gets the elapsed seconds several times a second.
 
-    Args:
-        fabric: The fabric of the run's scheme.
-        tick: Called several times a second with the elapsed seconds of the run.
-
-    Raises:
-        TransferError, ProcessError, LabError: If something does not start.
+    Raises `TransferError`, `ProcessError` or `LabError` if something does not start.
     """
     fabric.prepare(run.seed, run.plan.core_rate)
     try:

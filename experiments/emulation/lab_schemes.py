@@ -7,15 +7,7 @@ from flowrules.label import Carrier
 
 
 def check(scheme: Scheme, carrier: Carrier, queue_packets: int) -> None:
-    """Check that the lab can run a scheme.
-
-    Args:
-        carrier: Where hosts write the label.
-        queue_packets: Capacity of the queue of a link in full frames.
-
-    Raises:
-        SchemeError: If it cannot. The message says what to change.
-    """
+    """Raise `SchemeError` if the lab cannot run a scheme, with queues of so many full frames. The message says what to change."""
     if scheme.fabric is Fabric.SIMULATOR:
         raise SchemeError(f"{scheme.name} exists in the simulator only: add --backend ns3")
     if scheme.channels and scheme.segments > 1:

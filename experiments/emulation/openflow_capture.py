@@ -19,14 +19,7 @@ _SO_RCVBUFFORCE = 33
 
 
 class OpenFlowCapture(Threads):
-    """Counts commands and refusals while it is entered.
-
-    Args:
-        netns, interface: Of the controller's machine.
-
-    Attributes:
-        sent, refused: Commands and role requests that the controller has sent, and errors by which switches refused some.
-    """
+    """Counts a controller's commands and role requests, and errors by which switches refused some, at its machine's interface."""
 
     def __init__(self, netns: str, interface: str) -> None:
         super().__init__(self._read)

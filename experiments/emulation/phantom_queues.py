@@ -35,10 +35,8 @@ class PortCounts(NamedTuple):
     """Packets of a port so far.
 
     Args:
-        packets: All of them, also those that the real queue had no room for.
-        full: Those for which the phantom queue had no room.
-        marked: Those that it marked.
-        marked_before: Those above the threshold that an earlier switch had marked.
+        packets, full: All of them, also those that the real queue had no room for, and those that the phantom queue had none for.
+        marked, marked_before: Those that it marked, and those above the threshold that an earlier switch had marked.
         incapable: Those above the threshold that are not ECN-capable, or no IPv4.
     """
 
@@ -77,14 +75,12 @@ class PhantomQueues:
     """Phantom queues at ports of switches, as a context manager.
 
     Args:
-        ports: From the path of a network namespace (None for that of the caller) to the names of interfaces there, with their
-            rates in Mbit/s.
+        ports: Interfaces with their rates in Mbit/s, by the path of their network namespace; None is that of the caller.
         queue_packets: Capacity of the queue of a port in full frames.
         threshold: Full frames in the queue above which packets are marked.
 
-    Raises:
-        BpfError, BuildError, NetnsError: On entering, if the program cannot be compiled, loaded or attached; nothing stays
-            attached then.
+    Entering raises `BpfError`, `BuildError` or `NetnsError` if the program cannot be compiled, loaded or attached; nothing stays
+    attached then.
     """
 
     def __init__(self, ports: Mapping[str | None, Mapping[str, float]], queue_packets: int, threshold: int) -> None:

@@ -20,6 +20,8 @@ from typing import Any
 # Otherwise imported at the first request, during which CPython before 3.11.5 may fail in a garbage collection (gh-106176).
 import httpcore  # noqa: F401
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from sopa_ryu.rest.access import AGENTS, OPERATORS
 from topologies import Clos, FatTree
@@ -48,18 +50,18 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def metric_samples(url: str) -> list[Sample]:
+    """Return what ``GET /metrics`` of a process answers."""
+    families = text_string_to_metric_families(httpx.get(f"{url}/metrics").raise_for_status().text)
+    return [sample for family in families for sample in family.samples]
+
+
 class ProcessError(RuntimeError):
     """A child process ended or did not become ready. The message has the end of its output."""
 
 
 class ControllerRest(ABC):
-    """Requests to a controller, and waiting for what it says.
-
-    Attributes:
-        state_dir: With the token files.
-        verify: How its certificate is checked, if it has one.
-        answer_seconds: How long an answer may take.
-    """
+    """Requests to a controller, with the tokens of ``state_dir``, and waiting for what it says."""
 
     state_dir: Path
     # without TLS False, or each request would read all certificates of the machine, for nothing
@@ -126,14 +128,9 @@ class ControllerRest(ABC):
     def wait_acknowledged(
         self, since: int, wanted: Callable[[dict[str, Any]], bool] = lambda _change: True, pause: float = 0.02
     ) -> dict[str, Any]:
-        """Wait for a change after version ``since`` that all agents have acknowledged, and return it.
+        """Wait for a wanted change after version ``since`` that all agents have acknowledged, and return it.
 
-        Args:
-            wanted: Selects changes; default: any.
-            pause: Seconds between requests.
-
-        Raises:
-            ProcessError: After 20 s.
+        Raises `ProcessError` after `CHANGE_SECONDS`.
         """
         deadline = time.monotonic() + CHANGE_SECONDS
         while time.monotonic() < deadline:
@@ -145,12 +142,7 @@ class ControllerRest(ABC):
 
 
 class ChildProcess(Startable):
-    """A child process with its output in a file, as a context manager.
-
-    Args:
-        log: File of its output.
-        environment: Variables in addition to the environment of this process.
-    """
+    """A child process with its output in a file, as a context manager. ``environment`` adds to that of this process."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.command = list(command)
@@ -262,21 +254,19 @@ class ControllerProcess(_ServerProcess, ControllerRest):
 
     Args:
         fabric: The fabric, or k of a fat-tree.
-        openflow_port, rest_port: TCP ports to listen on.
+        openflow_port, rest_port: By default free ones.
         rest_host: Address that REST and the push channel listen on.
-        options: Further options of ``ryu-manager``.
         ca_file: CA of its certificate, if the options name one: requests then use TLS.
         reached_at: Address at which REST is reached from here.
-        enter: The words before the command that run it elsewhere, with the same process id: on a machine of
-            `ManagementNetwork`.
+        enter: Words before the command that run it elsewhere, with the same process id: on a machine of `ManagementNetwork`.
     """
 
     def __init__(
         self,
         fabric: Clos | int,
         log: Path,
-        openflow_port: int = 6653,
-        rest_port: int = 8080,
+        openflow_port: int | None = None,
+        rest_port: int | None = None,
         rest_host: str = "127.0.0.1",
         options: Sequence[str] = (),
         ca_file: Path | None = None,
@@ -284,6 +274,9 @@ class ControllerProcess(_ServerProcess, ControllerRest):
         reached_at: str = "127.0.0.1",
         enter: Sequence[str] = (),
     ) -> None:
+        if openflow_port is None or rest_port is None:
+            openflow_port, rest_port = free_ports(2)
+        self.openflow_port, self.rest_port = openflow_port, rest_port
         self.openflow = f"tcp:{reached_at}:{openflow_port}"
         self.state_dir = log.with_suffix(".state")
         command = [*enter, sys.executable, "-m", "sopa_ryu.manager", _fabric_option(fabric, log)]
@@ -297,10 +290,8 @@ class RelayProcess(_ServerProcess):
 
     Args:
         cluster: The engine's address, ``etcd://HOST:PORT/NAME``.
-        port: TCP port to listen on.
         state_dir: With the files of tokens.
-        host: Address to listen on.
-        options: Further options of ``sopa relay``.
+        host, port: Where it listens.
         ca_file, enter: As of `ControllerProcess`.
     """
 
@@ -320,9 +311,7 @@ class RelayProcess(_ServerProcess):
         command += [f"--name={self.name}", f"--state-dir={state_dir}", *options]
         super().__init__(command, log, f"{host}:{port}", "/metrics", ca_file)
 
-    def get(self, path: str, **headers: str) -> httpx.Response:
-        """Send a GET; the path is that of the URL."""
-        return self.at(path, **headers)
+    get = _ServerProcess.at
 
 
 class AgentProcess(ChildProcess):
@@ -331,7 +320,6 @@ class AgentProcess(ChildProcess):
     Args:
         interfaces: Values of ``--iface``: ``eth0``, or ``eth0@/proc/PID/ns/net``.
         controller: URL of the controller, or those of relays and controllers.
-        options: Further options of ``sopa agent``.
         enter: As of `ControllerProcess`.
     """
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
-from prometheus_client.parser import text_string_to_metric_families
 
-from experiments.emulation.processes import READY_SECONDS, ChildProcess, free_ports
+from experiments.emulation.processes import READY_SECONDS, ChildProcess, free_ports, metric_samples
 from experiments.emulation.threads import Threads
 from experiments.schemes.scheme import Slots
 from sopa_ryu.arbiter.budgets import min_slot_ms
@@ -28,10 +27,7 @@ PACKETS = 4
 
 
 def slot_ms(slots: Slots, rate_mbit: float) -> float:
-    """Return the length of a slot in milliseconds, in which a link carries its packets and leaves the arbiter's guard.
-
-    Args:
-        rate_mbit: Rate of hosts' links in Mbit/s.
+    """Return the length of a slot in milliseconds, in which a host's link carries its packets and leaves the arbiter's guard.
 
     >>> slot_ms(Slots(), 4.0), slot_ms(Slots(packets=1), 4.0), slot_ms(Slots(packets=1), 20.0)
     (12.8, 3.2, 3.0)
@@ -43,15 +39,12 @@ class ArbiterProcess(ChildProcess):
     """``sopa arbiter`` as a child process, whose datagrams are authenticated.
 
     Args:
-        controllers: The controllers' URLs. They run when this is started.
+        controllers: Their URLs. They run when this is started.
         state_dir: Of a controller, with the fabric's secret.
         rate_mbit: Rate of hosts' links in Mbit/s.
-        directory: Directory of its log and of the tokens.
+        directory: Of its log and of the tokens of all hosts (``token_file``).
         enter: As of `ControllerProcess`.
         host: Address on which it serves metrics, and other namespaces reach it.
-
-    Attributes:
-        token_file: The tokens of all hosts.
     """
 
     def __init__(
@@ -70,7 +63,7 @@ class ArbiterProcess(ChildProcess):
         self.token_file = directory / "host-tokens"
         self._tree, self._secret_file = tree, secret_file
         [port] = free_ports(1)
-        self._metrics = f"http://{host}:{port}/metrics"
+        self._url = f"http://{host}:{port}"
         command = [*enter, sys.executable, "-m", "sopa_ryu.cli", "arbiter", f"--listen={ADDRESS}"]
         command += [f"--controller={url}" for url in controllers]
         command += [f"--slot={slot_ms(slots, rate_mbit):g}", f"--rate={rate_mbit:g}", f"--seed={seed}"]
@@ -97,9 +90,7 @@ class ArbiterProcess(ChildProcess):
 
     def metrics(self) -> dict[str, float]:
         """Return its metrics without labels by name."""
-        text = httpx.get(self._metrics).raise_for_status().text
-        families = text_string_to_metric_families(text)
-        return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
+        return {sample.name: sample.value for sample in metric_samples(self._url) if not sample.labels}
 
 
 MAX_BYTES = 65535
@@ -109,14 +100,8 @@ POLL_SECONDS = 0.2
 class DatagramRelay(Threads):
     """Passes clients' datagrams to a server and its answers back, from a thread of its own, while the context lasts.
 
-    Args:
-        server: Address and UDP port.
-        loss: Share of the answers that are lost, 0 to 1.
-        seed: Decides which.
-
-    Attributes:
-        address: Where clients send to.
-        answers, lost: Answers of the server so far, and those of them that were lost.
+    A share of the answers is lost, 0 to 1; the seed decides which. Clients send to ``address``.
+    ``answers`` of the server so far, and those of them that were ``lost``, are counted.
 
     >>> with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
     ...     server.bind(("127.0.0.1", 0))

@@ -35,21 +35,17 @@ class SopaLab:
     Args:
         rate_mbit: Rate of hosts' links in Mbit/s, as of `Lab`; None for no limit.
         queue_packets: Capacity of the queue of a link in full frames.
-        say: Receives progress messages.
         agents: Start an agent for every host that may label. Without one, packets are unlabelled.
-        agent_options, controller_options: Further options of ``sopa agent`` and of ``ryu-manager``.
         bfd: Enable BFD from the start; otherwise the controller enables it.
         directory: Directory of logs and of state files of agents.
-        carrier: Where hosts write the label. With `Carrier.OPTION` the parser is attached to host ports of edge switches.
-        datapath: What forwards the packets.
+        carrier: With `Carrier.OPTION` the parser is attached to host ports of edge switches.
         slots: Start an arbiter that grants them to the agents, whose policy is ``cfr``. Links have a rate then.
         controllers: With more than one they are a cluster (`ClusterParts`), and agents connect to it from a machine of its own.
         relays: Relays of the cluster; by default as many as `ClusterParts` has.
 
     Attributes:
         rest: The controller's REST interface; of a cluster, that of its leader.
-        agent: One process for the namespaces of all hosts that have one.
-        labelling: The hosts that may choose paths, and have an agent.
+        agent: One process for the namespaces of all hosts that have one (``labelling``).
     """
 
     def __init__(

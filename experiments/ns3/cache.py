@@ -21,15 +21,7 @@ def directory() -> Path:
 
 
 def key(program: str, text: str) -> str:
-    """Return the name of a run in the cache.
-
-    Args:
-        program: Digest of the source of the program.
-        text: All settings of the run.
-
-    Returns:
-        SHA-256 of both, in hexadecimal.
-    """
+    """Return the name of a run in the cache: SHA-256 of the digest of the program's source and of all settings, in hexadecimal."""
     return hashlib.sha256(f"{program}\n{text}".encode()).hexdigest()
 
 
@@ -53,11 +45,7 @@ class Cache:
         return text or None
 
     def put(self, name: str, output: str) -> None:
-        """Write an output atomically.
-
-        Raises:
-            OSError: If it cannot be written. No part of it remains.
-        """
+        """Write an output atomically. Raises OSError if it cannot be written; no part of it remains."""
         self.where.mkdir(parents=True, exist_ok=True)
         part = f".{name}.{os.getpid()}.{threading.get_ident()}.part"
         write_atomically(self._file(name), gzip.compress(output.encode(), mtime=0), part)

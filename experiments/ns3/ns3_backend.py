@@ -20,11 +20,7 @@ from experiments.ns3.simulate import simulate
 
 
 def run_simulations(campaigns: Sequence[Campaign]) -> int:
-    """Run every missing simulation, and return the exit status.
-
-    Args:
-        campaigns: Their runs start in this order, as processors become free.
-    """
+    """Run every missing simulation, in the campaigns' order as processors become free, and return the exit status."""
     missing = [(campaign, run) for campaign in campaigns for run in campaign.missing()]
     say, bar = progress_bar()
     build(say.print)

@@ -46,12 +46,8 @@ def optimised() -> Path | None:
 def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUILD, packaged: bool = False) -> Path:
     """Build the program if it is missing or outdated, and return its path.
 
-    Args:
-        say: Receives progress messages.
-        packaged: Use Debian's ns-3 even if an optimised build exists.
-
-    Raises:
-        SimulatorError: If ns-3 or a compiler is missing, or compilation fails.
+    With ``packaged`` Debian's ns-3 is used even if an optimised build exists. Raises `SimulatorError` if ns-3 or a compiler is
+    missing, or compilation fails.
     """
     program, stamp, own = directory / _NAME, directory / _STAMP, None if packaged else optimised()
     wanted = f"{digest()} {own or 'Debian'}\n"

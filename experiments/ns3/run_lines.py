@@ -20,10 +20,7 @@ LABELLED = ("sopa", "flowcell", "mcs", "sopa-feedback", "cfr")
 
 
 def fabric_lines(run: Run) -> Iterator[str]:
-    """Yield the lines of a run's fabric that ``src/settings.cc`` reads.
-
-    Links of hosts have the rate of the run, and all others a rate in proportion to it.
-    """
+    """Yield the lines of a run's fabric for ``src/settings.cc``: hosts' links have the run's rate, others one in proportion."""
     tree = run.tree
     scale = run.scale.rate_mbit * 1e6 / tree.level_rate("host")
 

@@ -76,17 +76,11 @@ def simulate(
     tick: Callable[[float], None] = lambda _seconds: None,
     started: Callable[[subprocess.Popen[str]], None] = lambda _process: None,
 ) -> tuple[RunRecord, list[FlowRecord]]:
-    """Simulate a run.
+    """Simulate a run, whose scheme is one of `SIMULATED`; see `check`.
 
-    Args:
-        run: Its scheme is one of `SIMULATED`; see `check`.
-        cache: Cache of outputs.
-        tick: Called repeatedly, in another thread, with the simulated seconds.
-        started: Called with the process of the simulator, so that the caller can kill it.
-
-    Raises:
-        SchemeError: For an unsupported scheme.
-        SimulatorError: If the build fails or the program ends with an error.
+    ``tick`` is called repeatedly, in another thread, with the simulated seconds; ``started`` with the process, so that the caller
+    can kill it. Raises `SchemeError` for an unsupported scheme, `SimulatorError` if the build fails or the program ends with an
+    error.
     """
     check(run.scheme)
     program, plan = build(), run.plan

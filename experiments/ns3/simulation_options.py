@@ -20,14 +20,9 @@ class SimulationOptionError(ValueError):
 
 @dataclass(frozen=True)
 class Option:
-    """One option.
+    """One option: its default as written by a user, and a line for ``sopa experiment list``.
 
-    Attributes:
-        default: As written by a user.
-        description: One line for ``sopa experiment list``.
-        minimum, maximum: Range of a whole number, or of a time in nanoseconds.
-        time: True for a time with a unit.
-        words: Possible values, if it is not a number.
+    It is a whole number or a ``time`` with a unit, with a range (in nanoseconds for times), or one of several ``words``.
     """
 
     default: str
@@ -125,11 +120,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
 
 
 def parse(words: Iterable[str]) -> dict[str, int | str]:
-    """Return the values of ``NAME=VALUE`` words.
-
-    Raises:
-        OptionError: For an unknown or repeated name, or an invalid value.
-    """
+    """Return the values of ``NAME=VALUE`` words. Raises `SimulationOptionError` for an unknown or repeated name, or a bad value."""
     found: dict[str, int | str] = {}
     for word in words:
         name, equals, text = word.partition("=")

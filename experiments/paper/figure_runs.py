@@ -33,11 +33,7 @@ FAILED = "asymmetric"
 
 
 def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
-    """Return a figure with another fabric or number of seeds.
-
-    Raises:
-        WorkloadError: If a workload is impossible in the fabric.
-    """
+    """Return a figure with another fabric or number of seeds. Raises `WorkloadError` if a workload is impossible in the fabric."""
     parts = tuple(replace(part, k=part.k if part.fabric else k or part.k, seeds=seeds or part.seeds) for part in figure.parts)
     for part in parts:
         _plan(part, 1)
@@ -48,8 +44,7 @@ def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
 def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
     """Return the campaigns of some figures. Parts that figures share occur once.
 
-    Raises:
-        ResultsError: If a directory contains something else.
+    Raises `ResultsError` if a directory contains something else.
     """
     found = []
     for part in _parts(figures):
@@ -65,14 +60,7 @@ def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
 
 
 def collect(part: FigurePart, out: Path, partial: bool = False) -> list[RunData]:
-    """Return the data of the runs of a part.
-
-    Args:
-        partial: Accept missing runs.
-
-    Raises:
-        ResultsError: If a run is missing or damaged.
-    """
+    """Return the data of the runs of a part. Raises `ResultsError` if a run is damaged, or missing unless ``partial``."""
     results = Results(out / part.name)
     payload = part.rate_mbit * (PACKET_BYTES - HEADER_BYTES) / PACKET_BYTES
     wanted = {(scheme, seed) for scheme in part.schemes for seed in range(1, part.seeds + 1)}
@@ -91,11 +79,7 @@ def collect(part: FigurePart, out: Path, partial: bool = False) -> list[RunData]
 
 
 def table_cell(figure: Figure, row: FigureRow, variant: Variant, kept: Mapping[str, Sequence[RunData]]) -> TableCell | None:
-    """Return the measured value of a row in a variant; None if no run has it.
-
-    Args:
-        kept: From the name of each part, in its variant, to the data of its runs.
-    """
+    """Return the measured value of a row in a variant, from the data of each part's runs; None if no run has it."""
     [part] = [variant.of(part) for part in figure.parts if part.name == row.part]
     run_datas = [run for run in kept.get(part.name, ()) if run.seed <= part.seeds and row.measure in run.measures]
     found = {run.seed: run.measures[row.measure] for run in run_datas if run.scheme == row.scheme}
@@ -111,15 +95,10 @@ def table_cell(figure: Figure, row: FigureRow, variant: Variant, kept: Mapping[s
 
 
 def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], partial: bool = False) -> None:
-    """Write tables, figures and data of the complete runs.
+    """Write ``tables.md``, figures and ``data/PART.json`` of the complete runs to a directory, and the parts' reports.
 
-    Args:
-        out: Directory of ``tables.md``, and of ``data/PART.json`` per part. The report of a part is written to its directory.
-        say: Receives the table of each figure for a terminal.
-        partial: Accept missing runs, and omit figures without any run.
-
-    Raises:
-        ResultsError: If a run is missing or damaged, or a file cannot be written.
+    ``say`` receives the table of each figure for a terminal. With ``partial`` runs may be missing, and figures without any run are
+    omitted. Raises `ResultsError` if a run is missing or damaged, or a file cannot be written.
     """
     kept = {}
     for part in _parts(figures):
@@ -184,12 +163,7 @@ def terminal(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Table:
 
 
 def measure_bars(of: Figure, kept: Mapping[str, Sequence[RunData]]) -> Plot:
-    """Draw the measures of a figure's bars: means over seeds, of the first variant.
-
-    Args:
-        of: A figure with bars.
-        kept: From the name of each part to the data of its runs. Missing ones have no bar.
-    """
+    """Draw the measures of a figure that has bars: means over seeds, of the first variant. Parts without runs have no bar."""
     bars = of.bars
     assert bars is not None
     with styled():

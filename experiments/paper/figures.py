@@ -15,14 +15,12 @@ from topologies import Clos, FatTree
 
 @dataclass(frozen=True)
 class FigurePart:
-    """Runs of one workload in one fabric, as of one ``sopa experiment run --backend ns3``.
+    """Runs of one workload in one fabric, as of one ``sopa experiment run --backend ns3``; the name is that of its directory.
 
     Attributes:
-        name: Name of its directory.
-        k: Size of the fat-tree; 0 of another fabric.
         seconds: Scale of the workload; see `Scale.seconds`.
         options: Options of the simulator, ``NAME=VALUE``.
-        fabric: The fabric if it is not the fat-tree of size `k`.
+        fabric: The fabric if it is not the fat-tree of size `k`, which is 0 then.
         rate_mbit: Rate of hosts' links.
         queue_packets: Capacity of the queue of a link in packets.
     """
@@ -46,12 +44,10 @@ class FigurePart:
 
 @dataclass(frozen=True)
 class FigureRow:
-    """A row of a table: one number of a paper, or a measure without one.
+    """A row of a table: one number of a paper, or a measure without one, of the runs of a part with a scheme.
 
     Attributes:
-        part, scheme: The runs.
         measure: Name in `measures.measure`; the table has the mean over seeds.
-        paper: Number in the paper, if any.
         over: Scheme by whose measure that of `scheme` is divided, seed by seed.
     """
 
@@ -65,16 +61,12 @@ class FigureRow:
 
 @dataclass(frozen=True)
 class Bars:
-    """A plot of one measure over all parts, as the MCS paper has completion times: the height of a bar is the longest, its
-    hatched part the mean.
+    """A plot of one measure over all parts, as the MCS paper has completion times: hatched the mean, the whole height the longest.
 
     Attributes:
-        across: Title of the axis of the groups.
-        groups: From the label of each group of bars to the name of its part.
-        schemes: A bar each in every group.
-        measure: Height of the hatched part.
+        across, title: Titles of the axis of the groups, and of that of both measures.
+        groups: From the label of each group of bars, one for each scheme, to the name of its part.
         most: Height of the whole bar; None for `measure`.
-        title: Of the axis of both.
     """
 
     across: str
@@ -88,12 +80,9 @@ class Bars:
 
 @dataclass(frozen=True)
 class Variant:
-    """Further options of the simulator for all parts of a figure.
+    """Further options of the simulator for all parts of a figure, ``NAME=VALUE``, and the title of their column.
 
-    Attributes:
-        name: Suffix of the directories of its parts; empty for the first one.
-        title: Title of its column.
-        options: ``NAME=VALUE``.
+    The name is the suffix of the directories of its parts; empty for the first one.
     """
 
     name: str
@@ -108,11 +97,9 @@ class Variant:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure, an example or a section of a paper.
+    """A figure, an example or a section of a paper, by its name on the command line and its place in the paper.
 
     Attributes:
-        name: Name on the command line.
-        source: Its place in the paper.
         variants: Each has all parts, and a column in the table.
         notes: What the paper leaves open, and the choices made.
         bars: A plot of all parts together, besides the report of each.
@@ -134,12 +121,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class TableCell:
-    """The measured value of a row in one variant.
-
-    Attributes:
-        here: Mean over seeds.
-        spread: Half width of the 95% interval; None for one seed.
-    """
+    """The measured value of a row in one variant: mean over seeds, and half width of the 95% interval; None for one seed."""
 
     here: float
     spread: float | None
@@ -151,7 +133,7 @@ class RunData:
     """The data that are kept of a run: enough for every table, without its traces.
 
     Attributes:
-        measures: Measures by name; see `measures.measure`.
+        measures: By name; see `measures.measure`.
         mbit: Throughput of each flow in the order of the plan, with one decimal.
         record: Command, options, digest of the program, and packet-hops.
     """

@@ -32,20 +32,13 @@ BACK_WINDOW = 3
 
 
 def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bool = False) -> dict[str, float]:
-    """Return the measures of a run by name.
+    """Return the measures of a run by name; with ``failed`` those of the two flows of figure 7 of the SOPA paper, too.
 
-    Args:
-        payload: Maximum payload rate of a link in Mbit/s.
-        failed: Flows 0 and 1 are those of figure 7 of the SOPA paper, of which the first has half of the paths.
-
-    Returns:
-        ``mean``, ``minimum``, ``maximum`` (Mbit/s of a flow), ``link_percent``; ``fast_retransmits``, ``retransmits``,
-        ``timeouts``, ``dropped`` (of the run), ``fast_retransmits_of_a_flow`` (mean), ``reordered_percent``; ``host_mean``,
-        ``host_minimum``, ``host_maximum`` (Mbit/s of all flows of a host together); ``KIND_mean`` and ``KIND_timeouts``;
-        ``completion_mean``, ``completion_median``, ``completion_p99``, ``completion_most`` (ms, also by kind); those of
-        `of_series` and of `of_queues`; of traced flows ``delay_least``, ``delay_most``,
-        ``delay_p99`` (us), ``deviation`` (percent), ``path UP1.UP2`` (percent); ``queue_most`` (packets); with `failed` what
-        concerns the two.
+    ``mean``, ``minimum``, ``maximum`` are Mbit/s of a flow, ``host_*`` those of all flows of a host together; ``link_percent`` is
+    the mean by ``payload``, the maximum payload rate of a link in Mbit/s; ``fast_retransmits``, ``retransmits``, ``timeouts``,
+    ``dropped`` are of the run, ``fast_retransmits_of_a_flow`` their mean; ``completion_*`` in ms, also by kind, as ``KIND_mean``
+    and ``KIND_timeouts``. Of traced flows: ``delay_*`` in us, ``deviation`` and ``path UP1.UP2`` in percent; ``queue_most`` in
+    packets.
     """
     mbit = [flow.mbit for flow in flows]
     hosts = host_mbit(flows)
@@ -132,9 +125,7 @@ def _of_traces(run: RunRecord) -> dict[str, float]:
 
 
 def _of_two(run: RunRecord, flows: Sequence[FlowRecord]) -> dict[str, float]:
-    """Return the measures of figure 7 of the SOPA paper: delays of the second flow on paths of the first and on others,
-    while both send.
-    """
+    """Return measures of figure 7 of the SOPA paper: delays of flow 1 on paths of flow 0 and on others, while both send."""
     both = sorted(flows, key=lambda flow: flow.flow)
     found = {}
     for flow in both:
@@ -167,14 +158,9 @@ def port_of(host: str) -> str:
 def of_queues(run: RunRecord, flows: Sequence[FlowRecord], payload: float = math.inf) -> dict[str, float]:
     """Return measures of queues and round trips.
 
-    Args:
-        payload: Maximum payload rate of a link in Mbit/s.
-
-    Returns:
-        ``queue_longest`` (packets, of any port at any time). If all flows have one receiver: ``receiver_mbit`` (all flows
-        together), ``receiver_percent`` (of `payload`), and of the samples of the queue in front of it ``receiver_queue_mean``,
-        ``receiver_queue_p50`` to ``_p999``, ``receiver_queue_most`` and ``receiver_queue_short`` (percent of the samples with
-        at most two packets). Of pings ``rtt_p50``, ``rtt_p95``, ``rtt_p99``, ``rtt_p999`` (us) and ``pings_lost`` (percent).
+    ``queue_longest``: packets, of any port at any time. If all flows have one receiver: ``receiver_mbit`` of all flows together,
+    ``receiver_percent`` of ``payload`` (of a link, Mbit/s), and ``receiver_queue_*`` of the samples of the queue in front of it;
+    ``receiver_queue_short`` is the percentage with at most two packets. Of pings ``rtt_*`` in us, and ``pings_lost`` in percent.
     """
     found = {}
     if "longest_queue" in run.counters:
@@ -204,11 +190,10 @@ def of_queues(run: RunRecord, flows: Sequence[FlowRecord], payload: float = math
 def of_series(run: RunRecord) -> dict[str, float]:
     """Return measures of a run with series; without them, none.
 
-    Returns:
-        While all flows send, after slow start: ``steady_minimum`` and ``steady_maximum`` (Mbit/s of a flow, its mean over
-        time), ``steady_spread`` (their difference, in percent of the mean). With a failure instead ``before`` and ``after``
-        (Mbit/s of the first flow), ``least`` (in an interval after the failure), ``back_ms``: from the failure until the next
-        intervals have 90% of the later rate; all of the rest if that is below half of the rate before.
+    While all flows send, after slow start: ``steady_minimum`` and ``steady_maximum`` (Mbit/s of a flow, its mean over time),
+    ``steady_spread`` (their difference, in percent of the mean). With a failure instead ``before`` and ``after`` (Mbit/s of the
+    first flow), ``least`` (in an interval after the failure), ``back_ms``: from the failure until the next intervals have 90% of
+    the later rate; all of the rest if that is below half of the rate before.
     """
     if not run.series or not run.series_ms:
         return {}

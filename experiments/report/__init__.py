@@ -11,17 +11,10 @@ __all__ = ["report"]
 
 
 def report(directory: Path, base: str = "sopa", say: Callable[[str], object] = print) -> Path:
-    """Write ``DIRECTORY/report``: a page with tables and figures, and all numbers as CSV and JSON.
+    """Write a page with tables and figures, and all numbers as CSV and JSON, to ``DIRECTORY/report``, and return that folder.
 
-    Args:
-        base: Scheme to compare with. Without a valid run of it, the scheme with the best mean is used.
-        say: Receives tables and notes as text.
-
-    Returns:
-        The folder of the report.
-
-    Raises:
-        ResultsError: If results are missing, damaged or all invalid, or if the report cannot be written.
+    Without a valid run of the scheme ``base``, the scheme with the best mean is compared with. ``say`` receives tables and notes as
+    text. Raises `ResultsError` if results are missing, damaged or all invalid, or if the report cannot be written.
     """
     # Imported here because matplotlib takes a second to load.
     from experiments.report import page, plots, tables

@@ -23,15 +23,12 @@ class ExcludedRun:
 
 @dataclass(frozen=True)
 class Collected:
-    """The contents of a directory of results.
+    """The contents of a directory of results: the valid runs, by scheme and seed.
 
     Attributes:
-        runs: From scheme and seed to the flows of each valid run.
         shown: From each scheme to the run that is drawn over time: the valid run with the lowest seed.
-        recoveries: From each scheme to the recoveries of its valid runs with a failure.
-        effects: From each scheme to what a bad link cost in its valid runs with one.
-        collectives: From scheme and seed to the completion time of each valid run that is a collective operation, in seconds;
-            None if it was not complete in time.
+        recoveries, effects: By scheme, of runs with a failure, and of runs with a bad link.
+        collectives: Completion times in seconds; None of an operation that was not complete in time.
     """
 
     settings: RunSettings
@@ -54,8 +51,7 @@ class Collected:
 def collect(directory: Path) -> Collected:
     """Read a directory of results.
 
-    Raises:
-        ResultsError: If results are missing, damaged or all invalid. The message says what to do.
+    Raises `ResultsError` if they are missing, damaged or all invalid. The message says what to do.
     """
     results = Results(directory)
     settings = results.settings()

@@ -22,8 +22,7 @@ class Recovery:
 
     Attributes:
         silence: Longest time in which any flow received nothing.
-        mean, longest: Time from the failure until the rate of a flow over the next second is at least 90% of its later rate:
-            mean and maximum over all flows.
+        mean, longest: Over all flows: from the failure until the rate over the next second is at least 90% of the later rate.
     """
 
     flows: int
@@ -34,12 +33,7 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Recoveries:
-    """The recoveries of all runs of a scheme.
-
-    Attributes:
-        silence, mean, longest: Means over runs.
-        worst_silence, worst: Maxima over runs.
-    """
+    """The recoveries of all runs of a scheme: means over runs, and as ``worst`` maxima."""
 
     runs: int
     silence: float
@@ -111,8 +105,7 @@ class Effect:
     """Mean throughput of flows in Mbit/s beside a bad link, in one run or as the mean over several.
 
     Attributes:
-        before, after: Of all flows.
-        crossing_before, crossing_after: Of those with a candidate path over the bad direction.
+        crossing_before, crossing_after: Of the flows with a candidate path over the bad direction.
         lost, corrupted: Packets that the link lost, or flipped a bit in, until the end.
         packets: Those that it was given meanwhile; None where nothing counts them.
     """
@@ -161,18 +154,12 @@ def effects(found: Sequence[Effect]) -> Effect | None:
     if not found:
         return None
     counted = [one.packets for one in found if one.packets is not None]
-
-    def mean(values: Sequence[float]) -> float:
-        return math.fsum(values) / len(values)
-
+    rates = ("before", "after", "crossing_before", "crossing_after")
     return Effect(
-        mean([one.before for one in found]),
-        mean([one.after for one in found]),
-        mean([one.crossing_before for one in found]),
-        mean([one.crossing_after for one in found]),
-        sum(one.lost for one in found),
-        sum(one.corrupted for one in found),
-        sum(counted) if counted else None,
+        **{name: math.fsum(getattr(one, name) for one in found) / len(found) for name in rates},
+        lost=sum(one.lost for one in found),
+        corrupted=sum(one.corrupted for one in found),
+        packets=sum(counted) if counted else None,
     )
 
 

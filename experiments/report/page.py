@@ -18,11 +18,7 @@ FILES = ("schemes.csv", "kinds.csv", "excluded.csv", "summary.json")
 
 
 def write(folder: Path, summary: RunSummary, drawn: Sequence[Plot]) -> None:
-    """Write or replace all files of a report. Other files in the folder are unchanged.
-
-    Raises:
-        OSError: If a file cannot be written.
-    """
+    """Write or replace all files of a report; others in the folder are unchanged. Raises OSError if a file cannot be written."""
     folder.mkdir(exist_ok=True)
     figures = {plot.name: plot.numbers for plot in drawn}
     texts = (tables.schemes_csv(summary), tables.kinds_csv(summary), tables.excluded_csv(summary))

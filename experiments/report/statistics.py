@@ -21,12 +21,7 @@ UpPath = tuple[int, int]
 
 @dataclass(frozen=True)
 class Distribution:
-    """The distribution of values.
-
-    Attributes:
-        mean, minimum, p1, p5, p50, p95, p99, maximum: Percentiles with linear interpolation.
-        deviation: Sample standard deviation; None for a single value.
-    """
+    """The distribution of values: percentiles with linear interpolation, sample standard deviation (None for a single value)."""
 
     count: int
     mean: float
@@ -50,12 +45,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class RatioStatistics:
-    """The ratio of the mean of one scheme to that of another.
-
-    Attributes:
-        value: Mean of the ratios for each common seed: the same seed means the same traffic.
-        interval: Interval of those ratios; None for one seed.
-    """
+    """The mean ratio of one scheme to another, seed by seed: the same seed means the same traffic. No interval for one seed."""
 
     value: float
     interval: Interval | None
@@ -64,12 +54,9 @@ class RatioStatistics:
 
 @dataclass(frozen=True)
 class Completion:
-    """Completion times of transfers with a size, in seconds.
+    """Completion times of transfers with a size, in seconds: the mean of those that ended in time.
 
-    Attributes:
-        count, completed: Number of transfers, and of those that ended in time.
-        mean: Of the transfers that ended in time.
-        median, p99: Of all transfers; None if that transfer did not end in time.
+    The median and p99 are of all transfers; None if that transfer did not end in time.
     """
 
     count: int
@@ -81,11 +68,7 @@ class Completion:
 
 @dataclass(frozen=True)
 class LossStatistics:
-    """Reordering and retransmission, summed over flows.
-
-    Attributes:
-        reordered_share, retransmitted_share: As a share of the packets; None without packets.
-    """
+    """Reordering and retransmission, summed over flows; the shares are of the packets, None without packets."""
 
     packets: int
     reordered: int
@@ -158,11 +141,7 @@ def losses(flows: Sequence[FlowRecord]) -> LossStatistics:
 
 
 def path_windows(arrivals: Sequence[Sequence[float]], size: int = WINDOW) -> list[Counter[UpPath]]:
-    """Return the number of packets per path for each window of packets in sending order. An incomplete last window is omitted.
-
-    Args:
-        arrivals: As in `experiments.core.records.RunRecord`.
-    """
+    """Return the packets per path for each window of packets in sending order. An incomplete last window is omitted."""
     paths = [(int(up1), int(up2)) for _, _, up1, up2, _ in sorted(arrivals, key=lambda packet: packet[1])]
     return [Counter(paths[start : start + size]) for start in range(0, len(paths) - size + 1, size)]
 

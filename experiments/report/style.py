@@ -53,12 +53,7 @@ _SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure as PNG and SVG.
-
-    Attributes:
-        name: Name of its files, without suffix.
-        numbers: Numbers of the figure that the tables lack.
-    """
+    """A figure as PNG and SVG, by the name of its files without suffix, with the numbers of it that the tables lack."""
 
     name: str
     title: str
@@ -85,12 +80,7 @@ def figure(height: float) -> Figure:
 
 
 def stack(titles: Sequence[str], across: str, up: str, height: float = 1.6, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a panel per title. All panels have the same axes.
-
-    Args:
-        across, up: Labels of the axes.
-        height: Height of a panel in inches.
-    """
+    """Return a figure with a panel per title, of a height in inches. All panels have the same axes, labelled across and up."""
     columns = min(columns, len(titles))
     rows = -(-len(titles) // columns)
     made = figure(max(2.4, rows * height + 0.7))

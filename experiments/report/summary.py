@@ -26,14 +26,7 @@ from experiments.report.statistics import (
 
 @dataclass(frozen=True)
 class Collective:
-    """Completion times of a collective operation, in seconds.
-
-    Attributes:
-        runs, completed: Number of runs, and of those that were complete in time.
-        mean, longest: Of the complete runs.
-        interval: Interval of the mean.
-        ratio: Ratio to the times of the base scheme.
-    """
+    """Completion times of a collective operation, in seconds: those of the runs that were complete in time."""
 
     runs: int
     completed: int
@@ -48,17 +41,11 @@ class SchemeSummary:
     """One scheme, over all flows of its valid runs.
 
     Attributes:
-        seeds: Seeds of its valid runs.
-        invalid_share: Share of invalid runs.
-        mbit: Throughput of flows in Mbit/s.
-        interval: Interval of the mean of the means of runs; None for one run.
-        ratio: Ratio to the mean of the base scheme.
+        mbit, kinds: Throughput of flows in Mbit/s, and that by kind of flow.
+        interval: Of the mean of the means of runs; None for one run.
+        ratio: To the mean of the base scheme.
         fairness: Mean of the Jain indices of runs: only concurrent flows share capacity.
-        kinds: Throughput by kind of flow.
         completion: Completion times by kind of transfer with a size.
-        recoveries: Recovery of flows after a failure, if there was one.
-        bad_link: What a bad link cost, if there was one.
-        collective: Completion of the collective operation, if the workload is one.
     """
 
     scheme: str
@@ -78,14 +65,7 @@ class SchemeSummary:
 
 @dataclass(frozen=True)
 class RunSummary:
-    """All schemes of a directory.
-
-    Attributes:
-        base: Scheme that the others are compared with.
-        schemes: The base scheme, then the others by descending mean.
-        excluded: Runs that are excluded.
-        notes: Remarks for the reader.
-    """
+    """All schemes of a directory: the base scheme, which the others are compared with, then these by descending mean."""
 
     settings: RunSettings
     base: str

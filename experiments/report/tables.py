@@ -22,11 +22,7 @@ CONSOLE_WIDTH = 120
 
 @dataclass(frozen=True)
 class Grid:
-    """A table independent of its format.
-
-    Attributes:
-        labels: Number of text columns at the beginning; the others are numbers.
-    """
+    """A table independent of its format; so many columns at the beginning are text, the others are numbers."""
 
     title: str
     labels: int
@@ -121,9 +117,9 @@ def terminal(grid: Grid) -> Table:
     return table
 
 
-def text(grid: Grid, width: int = CONSOLE_WIDTH) -> str:
+def text(grid: Grid) -> str:
     """Return a table as plain text."""
-    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    console = Console(file=io.StringIO(), width=CONSOLE_WIDTH, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(terminal(grid))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
@@ -160,11 +156,7 @@ def excluded_csv(summary: RunSummary) -> str:
 
 
 def as_json(summary: RunSummary, figures: dict[str, Any]) -> str:
-    """Return everything as JSON.
-
-    Args:
-        figures: Numbers of the figures.
-    """
+    """Return everything as JSON, with the numbers of the figures."""
     return json.dumps({**asdict(summary), "figures": figures}, indent=1, allow_nan=False) + "\n"
 
 

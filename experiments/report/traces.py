@@ -37,11 +37,7 @@ NO_PATH = (255, 255)
 
 @dataclass(frozen=True)
 class RunTrace:
-    """The packets of one traced flow.
-
-    Attributes:
-        packets: A row per packet in order of arrival: seconds, number by sequence, two uplinks, delay in ms.
-    """
+    """The packets of one traced flow, in order of arrival: seconds, number by sequence, two uplinks, delay in ms."""
 
     scheme: str
     title: str

@@ -21,8 +21,7 @@ def schemes() -> dict[str, Scheme]:
 def named(text: str) -> Scheme:
     """Return the scheme for ``sopa`` or, with different TCP settings, for ``sopa+fr=6+rack=off``.
 
-    Raises:
-        SchemeError: If the name is unknown. The message lists the schemes.
+    Raises `SchemeError` if the name is unknown. The message lists the schemes.
     """
     name, *settings = text.split("+")
     if name not in schemes():

@@ -45,12 +45,10 @@ class Slots:
     """Slots of `cfr` and their arbiter.
 
     Attributes:
-        packets: Packets of the full size that a host sends in a slot. None: 1 in the simulator, in the lab what a machine keeps
-            up with.
+        packets: Full packets that a host sends in a slot. None: 1 in the simulator, in the lab what a machine keeps up with.
         delay_ns: Time from a host to the arbiter, and from the arbiter to a host.
         guard_percent: Share of a slot for packets that need none: acknowledgements, and what opens and closes connections.
-        order: In which order demands get slots: one of `ORDERS`.
-        paths: How paths are found: one of `PATHS`.
+        order, paths: In which order demands get slots (`ORDERS`), and how paths are found (`PATHS`).
         demand: What the arbiter learns of: the size of a flow when it begins, what an application has passed to its socket, or
             packets that TCP would send now.
     """
@@ -82,20 +80,14 @@ class Scheme:
         min_rtt_window: Seconds for which TCP on all hosts remembers the shortest round trip: RACK waits a quarter of it for a
             packet that others have overtaken.
         recovery: ``net.ipv4.tcp_recovery``: 1 with RACK (loss detection by time, RFC 8985), 0 without.
-        subflows: 0: TCP. Otherwise the number of subflows of multipath TCP.
-        channels: 0: TCP. Otherwise the number of channels over which MCS at the hosts scatters a connection.
+        subflows, channels: How many of multipath TCP, or of MCS, at the hosts a connection has; 0: TCP.
         channel_kind: With MCS, what is different between channels.
-        ecn: Switch ports mark ECN-capable packets that find a long queue.
-        ecn_threshold: Length in packets above which a queue is long; None for the default, which depends on the queue's
-            capacity.
-        ecn_bytes: Length in bytes above which a queue is long; None for one in packets.
-        slots: With congestion-free routing, its slots.
+        ecn: Switch ports mark ECN-capable packets that find a queue longer than a threshold.
+        ecn_threshold, ecn_bytes: In packets or in bytes; None of both for the default, which depends on the queue's capacity.
         probes: Hosts probe paths, and leave bad ones by themselves (docs/probes.md); None as the backend does it: the lab's
             agents probe, hosts of the simulator do not.
-        applications: Ryu applications that run with the SOPA controller.
-        controller_options: Further options of ``ryu-manager``.
-        sysctls: Further settings under ``/proc/sys/net`` of every host, by ``/``-separated name.
-        router_sysctls: Settings of every router, likewise.
+        applications, controller_options: Ryu applications that run with the SOPA controller; options of ``ryu-manager``.
+        sysctls, router_sysctls: Settings under ``/proc/sys/net`` of every host, and of every router, by ``/``-separated name.
     """
 
     name: str
@@ -124,8 +116,7 @@ class Scheme:
     def with_settings(self, settings: Mapping[str, str]) -> Scheme:
         """Return the scheme with some of `SETTINGS` changed; the name of the variant lists them in their order.
 
-        Raises:
-            SchemeError: For an unknown setting or an invalid value.
+        Raises `SchemeError` for an unknown setting or an invalid value.
         """
         changed = self
         for name, text in settings.items():
@@ -148,12 +139,9 @@ class Scheme:
 
 
 class Setting(NamedTuple):
-    """A setting of a scheme's variant.
+    """A setting of a scheme's variant, and the schemes to which it applies.
 
-    Attributes:
-        read: Returns the value of a text, or the values of the fields; None if it is invalid.
-        fields: Those of the scheme, or of its slots, that have the value.
-        applies: True for schemes that have it.
+    ``read`` returns the value of a text for the fields of the scheme, or of its slots; a tuple for several, None if invalid.
     """
 
     read: Callable[[str], Any]

@@ -31,11 +31,9 @@ WORKLOADS: dict[str, Workload] = {
 
 
 def named(name: str) -> Workload:
-    """Return the workload with a name: ``permutation``, a collective operation of 8 hosts, ``all-to-all+8``, or with another number
-    ``incast+8`` and ``uniform-load+30``, or with a percentage ``grey-link+loss=0.1``.
+    """Return ``permutation``, or a workload with a number or a percentage: ``all-to-all+8``, ``grey-link+loss=0.1``.
 
-    Raises:
-        WorkloadError: If the name is unknown. The message lists the workloads.
+    Raises `WorkloadError` if the name is unknown. The message lists the workloads.
     """
     for module in (collectives, many_to_one, bad_links):
         found = module.named(name)

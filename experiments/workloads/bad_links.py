@@ -9,6 +9,8 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
 
 from experiments.workloads.pairs import permutation
 from experiments.workloads.plan import BadLink, Plan, Scale, Transfer, Workload, WorkloadError
@@ -16,40 +18,24 @@ from topologies import Clos
 
 BAD_AT = 1 / 3
 """Share of the run after which the link becomes bad, as in the workloads of failures."""
-LOSS_PERCENT, CORRUPT_PERCENT = 1.0, 1.0
-SLOW_PERCENT = 25.0
-"""A link of four lanes of which one is left."""
 SECONDS = 30.0
 
 
 def crossed(tree: Clos, transfers: Iterable[Transfer]) -> dict[tuple[str, str], list[int]]:
-    """Return the directions of links between switches on candidate paths of transfers' data, with the indices of those transfers.
-
-    A direction is the name of the link and that of the switch that it leads to.
-    """
-    found: dict[tuple[str, str], list[int]] = {}
+    """Return the directions (link, switch that it leads to) on candidate paths of transfers' data, and the transfers' indices."""
+    numbers: dict[tuple[str, str], list[int]] = {}
     for number, one in enumerate(transfers):
-        its = {
-            (sender, towards)
-            for path in tree.candidate_paths(one.src, one.dst)
-            for sender, towards in zip(path.hops, path.hops[1:], strict=False)
-        }
-        for sender, towards in sorted(its):
+        for sender, towards in sorted({hop for path in tree.candidate_paths(one.src, one.dst) for hop in pairwise(path.hops)}):
             name = tree.name(tree.link(tree.switch(sender), tree.switch(towards)))
-            found.setdefault((name, towards), []).append(number)
-    return dict(sorted(found.items()))
+            numbers.setdefault((name, towards), []).append(number)
+    return dict(sorted(numbers.items()))
 
 
 def with_bad_link(plan: Plan, tree: Clos, seed: int, loss: float = 0.0, corruption: float = 0.0, rate: float = 1.0) -> Plan:
     """Return the plan with one direction of a link between switches bad from a third of the run on.
 
-    Args:
-        seed: Decides which, of those that transfers' data may cross.
-        loss, corruption: Probability that a packet is lost, or gets a flipped bit.
-        rate: What is left of the link's rate.
-
-    Raises:
-        WorkloadError: If no transfer leaves its rack.
+    The seed decides which, of those that transfers' data may cross. ``loss`` and ``corruption`` are probabilities, ``rate`` is the
+    share of the link's rate that is left. Raises `WorkloadError` if no transfer leaves its rack.
     """
     directions = crossed(tree, plan.transfers)
     if not directions:
@@ -64,46 +50,48 @@ def _build(kind: str, percent: float, tree: Clos, seed: int, scale: Scale) -> Pl
     return with_bad_link(permutation(tree, seed, scale), tree, seed, **{kind: percent / 100})
 
 
-def _workload(kind: str, parameter: str, what: str, name: str, percent: float) -> Workload:
-    """Return a workload of one kind of bad link; ``what`` has the place of the percentage."""
+class _Kind(NamedTuple):
+    """A kind of bad link: its setting, argument of `with_bad_link`, parameter in results, default, and what such a link does."""
+
+    setting: str
+    argument: str
+    parameter: str
+    percent: float
+    what: str
+
+
+_KINDS = {
+    "grey-link": _Kind("loss", "loss", "loss_percent", 1.0, "loses {} of packets"),
+    "slow-link": _Kind("rate", "rate", "rate_percent", 25.0, "has {} of its rate"),  # one of four lanes is left
+    "corrupting-link": _Kind("bits", "corruption", "corrupt_percent", 1.0, "flips a bit in {} of packets"),
+}
+
+
+def _workload(name: str, base: str, percent: float) -> Workload:
+    kind = _KINDS[base]
+    what = f"{kind.what.format(f'{percent:g}%')} ({base}+{kind.setting}=P: P%)"
     return Workload(
         name,
-        f"permutation, and one direction of a link {what.format(f'{percent:g}%')} from a third of the run on",
-        partial(_build, kind, percent),
+        f"permutation, and one direction of a link {what} from a third of the run on",
+        partial(_build, kind.argument, percent),
         seconds=SECONDS,
-        parameters={parameter: percent, "bad": "one direction of a link, at a third of the run"},
+        parameters={kind.parameter: percent, "bad": "one direction of a link, at a third of the run"},
     )
 
 
-def _grey(name: str = "grey-link", percent: float = LOSS_PERCENT) -> Workload:
-    return _workload("loss", "loss_percent", "loses {} of packets (grey-link+loss=P: P%)", name, percent)
-
-
-def _slow(name: str = "slow-link", percent: float = SLOW_PERCENT) -> Workload:
-    return _workload("rate", "rate_percent", "has {} of its rate (slow-link+rate=P: P%)", name, percent)
-
-
-def _corrupting(name: str = "corrupting-link", percent: float = CORRUPT_PERCENT) -> Workload:
-    what = "flips a bit in {} of packets (corrupting-link+bits=P: P%)"
-    return _workload("corruption", "corrupt_percent", what, name, percent)
-
-
-WORKLOADS = (_grey(), _slow(), _corrupting())
-_VARIANTS = {"grey-link": ("loss", _grey), "slow-link": ("rate", _slow), "corrupting-link": ("bits", _corrupting)}
+WORKLOADS = tuple(_workload(name, name, kind.percent) for name, kind in _KINDS.items())
 
 
 def named(name: str) -> Workload | None:
     """Return ``grey-link+loss=0.1`` of that percentage, ``slow-link+rate=50``, ``corrupting-link+bits=10``; None for other names.
 
-    ``grey-link+loss=0`` is the healthy fabric with the same records.
-
-    Raises:
-        WorkloadError: For an unknown setting, or a percentage that is not from 0 to 100; a rate is above 0.
+    ``grey-link+loss=0`` is the healthy fabric with the same records. Raises `WorkloadError` for an unknown setting, or a percentage
+    that is not from 0 to 100; a rate is above 0.
     """
     base, plus, setting = name.partition("+")
-    if base not in _VARIANTS or not plus:
+    if base not in _KINDS or not plus:
         return None
-    known, make = _VARIANTS[base]
+    known = _KINDS[base].setting
     key, _, text = setting.partition("=")
     try:
         percent = float(text)
@@ -112,4 +100,4 @@ def named(name: str) -> Workload | None:
     if key != known or not 0 <= percent <= 100 or (known == "rate" and percent == 0):
         least = "above 0 and at most 100" if known == "rate" else "from 0 to 100"
         raise WorkloadError(f"{name}: {setting!r} is not a setting: write {base}+{known}=PERCENT, {least}")
-    return make(f"{base}+{known}={percent:g}", percent)
+    return _workload(f"{base}+{known}={percent:g}", base, percent)

@@ -40,10 +40,7 @@ def halving(count: int) -> Iterator[Step]:
     """Yield the steps of an all-reduce by recursive halving, then doubling: pairs exchange 1/2, 1/4, ... of the vector, and back.
 
     Rabenseifner's algorithm (Thakur, Rabenseifner, Gropp: Optimization of Collective Communication Operations in MPICH. 2005,
-    section 4.5).
-
-    Raises:
-        WorkloadError: Unless the number of hosts is a power of two.
+    section 4.5). Raises `WorkloadError` unless the number of hosts is a power of two.
     """
     if count & (count - 1):
         raise WorkloadError(
@@ -64,13 +61,9 @@ def _exchanged(distance: int, rank: int) -> int:
 
 
 def collective(name: str, steps: Steps, wanted: int | None, tree: Clos, seed: int, scale: Scale) -> Plan:
-    """Build the plan of a collective operation.
+    """Build the plan of a collective operation of so many hosts; None for all, or of halving for the greatest power of two.
 
-    Args:
-        name: That of the workload without the number of hosts, for messages and the seed.
-        steps: Yields the steps for a number of hosts.
-        wanted: Number of hosts; None for all, or of halving and doubling for the greatest power of two.
-        tree, seed, scale: As of `plan.Build`.
+    ``name`` is that of the workload without the number of hosts, for messages and the seed.
     """
     need_scale(scale)
     count = wanted or (1 << tree.host_count.bit_length() - 1 if steps is halving else tree.host_count)
@@ -105,8 +98,7 @@ STEPS: dict[str, tuple[Steps, str]] = {
 def named(name: str) -> Workload | None:
     """Return the collective operation of N hosts, by a name with ``+N``; None for any other name.
 
-    Raises:
-        WorkloadError: If N is no number of hosts.
+    Raises `WorkloadError` if N is no number of hosts.
     """
     base, plus, hosts = name.partition("+")
     if base not in STEPS or not plus:

@@ -14,16 +14,10 @@ _TRIES = 1000
 
 
 def with_failed_links(plan: Plan, tree: Clos, seed: int, percent: float) -> Plan:
-    """Return the plan with a share of the links between switches failed before the start.
+    """Return the plan with a share of the links between switches, at least one, failed before the start; the seed decides which.
 
-    Controller, hosts and switches know of these failures when the first packet is sent.
-
-    Args:
-        seed: The same seed gives the same links.
-        percent: Percent of the links between switches; at least one link fails.
-
-    Raises:
-        WorkloadError: If elements of the plan fail later, or no such number of links leaves a path between all racks.
+    Controller, hosts and switches know of these failures when the first packet is sent. Raises `WorkloadError` if elements of the
+    plan fail later, or no such number of links leaves a path between all racks.
     """
     if plan.fail_after is not None:
         raise WorkloadError(f"{', '.join(plan.failed)} fails during the run: failed links are for other workloads")
@@ -56,8 +50,7 @@ FAIL_AT = 1 / 3
 def failing(plan: Plan, tree: Clos) -> Plan:
     """Return the plan with "the leftmost aggregation switch in the first pod" failing after a third of the run.
 
-    Raises:
-        WorkloadError: If the pod has no other aggregation switch.
+    Raises `WorkloadError` if the pod has no other aggregation switch.
     """
     leftmost = tree.name(Switch(Level.AGGREGATION, 0, 0))
     if tree.aggregations < 2:

@@ -21,11 +21,7 @@ MIN_BYTES, MAX_BYTES = 2_000, 198_000
 def incast(senders: int, tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan in which hosts drawn from the seed send to one host until the run is over (sections 5.2 and 5.3).
 
-    Args:
-        senders: Their number.
-
-    Raises:
-        WorkloadError: If the fabric has fewer hosts.
+    Raises `WorkloadError` if the fabric has fewer hosts.
     """
     need_scale(scale)
     hosts = list(tree.hosts())
@@ -51,8 +47,7 @@ def _size_for(hosts: int) -> int:
 def uniform_load(percent: int, tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan with flows of uniform sizes between random hosts, whose starts are a Poisson process (section 5.1).
 
-    Args:
-        percent: What the flows together have of what the hosts' links carry.
+    The flows together load hosts' links to so many percent.
     """
     need_scale(scale)
     need_two_hosts(tree, "uniform-load")
@@ -74,8 +69,7 @@ def uniform_load(percent: int, tree: Clos, seed: int, scale: Scale) -> Plan:
 def named(name: str) -> Workload | None:
     """Return ``incast+N`` of N senders, or ``uniform-load+N`` of N percent; None for any other name.
 
-    Raises:
-        WorkloadError: If N is out of range.
+    Raises `WorkloadError` if N is out of range.
     """
     base, plus, text = name.partition("+")
     if base not in _VARIANTS or not plus:

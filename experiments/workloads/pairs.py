@@ -13,19 +13,10 @@ FILE_SHARE = 0.8
 
 
 def inter_pod_permutation(tree: Clos, seed: int) -> list[tuple[Host, Host]]:
-    """Return a random permutation in which every host sends to one host of another pod and receives from one.
+    """Return a random permutation in which every host, by address, sends to one host of another pod and receives from one.
 
     It is the permutation of the SOPA paper (section 4.3), confined to pairs with (k/2)² candidate paths. In a fabric of one pod
-    they are in different racks instead.
-
-    Args:
-        seed: The same seed gives the same pairs.
-
-    Returns:
-        Senders ordered by address, each with its receiver.
-
-    Raises:
-        WorkloadError: If there is only one rack.
+    they are in different racks instead. Raises `WorkloadError` if there is only one rack.
     """
     choose = random.Random(seed)
     senders = list(tree.hosts())
@@ -63,11 +54,10 @@ def permutation_transfers(tree: Clos, seed: int, scale: Scale) -> Plan:
 
 
 def ftp(tree: Clos, seed: int, scale: Scale) -> Plan:
-    """Build a plan in which hosts are paired at random and one of each pair sends to the other (Dixit et al., SIGCOMM
-    2011, section 3).
+    """Build a plan in which random pairs of hosts have a sender and a receiver (Dixit et al., SIGCOMM 2011, section 3).
 
-    Half of the hosts are servers, the others clients, and no host has two FTPs: 27 FTPs at k=6. As in the paper, a pair
-    may be in one pod or rack. Of an odd number of hosts one stays idle.
+    Half of the hosts are servers, the others clients, and no host has two FTPs: 27 FTPs at k=6. As in the paper, a pair may be in
+    one pod or rack. Of an odd number of hosts one stays idle.
     """
     need_scale(scale)
     need_two_hosts(tree, "ftp")
@@ -82,9 +72,9 @@ def ftp(tree: Clos, seed: int, scale: Scale) -> Plan:
 def ftp_transfers(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan with the pairs of `ftp`; each transfers what a link carries in 80% of the run.
 
-    "Each server is a sender or receiver for just one flow": example 1 of the SOPA paper (section 3.2.2), and so its
-    figures 4 and 6. "The senders and receivers are picked randomly" for figure 11 (section 4.3). At 1 Gbit/s and 0.1 s
-    a transfer has the 10 MB of the paper.
+    "Each server is a sender or receiver for just one flow": example 1 of the SOPA paper (section 3.2.2), and so its figures 4 and
+    6. "The senders and receivers are picked randomly" for figure 11 (section 4.3). At 1 Gbit/s and 0.1 s a transfer has the 10 MB
+    of the paper.
     """
     return _with_files(ftp(tree, seed, scale), scale)
 

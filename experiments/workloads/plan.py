@@ -14,10 +14,9 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True)
 class Transfer:
-    """One TCP connection and the payload that it carries in one direction.
+    """One TCP connection and the payload that it carries in one direction; None to send until the end of the plan.
 
     Attributes:
-        bytes: Payload; None to send until the end of the plan.
         start: Seconds after the start of the run, or after the end of the last of `after`.
         after: Indices of the transfers that have to end before this one starts, all of them lower than its own.
         kind: Name of its kind in results if the workload has several: ``short``, ``long``.
@@ -33,10 +32,9 @@ class Transfer:
 
 @dataclass(frozen=True)
 class BadLink:
-    """One direction of a link between switches that is bad from a time on, while both of its ports stay up.
+    """One direction of a link (``a0_0-c0_1``) that is bad from a time on, while both of its ports stay up.
 
     Attributes:
-        link: ``a0_0-c0_1``.
         towards: The switch that it leads to.
         after: Seconds after the start of the run.
         loss, corruption: Probability that a packet is lost, or that one of its bits is flipped.
@@ -85,9 +83,8 @@ class Plan:
         fail_after: Time of the failures in seconds after the start of the run; None for before the start.
         bad: Links that become bad without a notification: hosts and switches have to detect it.
         traced: Indices of the transfers whose packets are recorded one by one, for the figures.
-        collective: True if the transfers are the steps of one collective operation. Its completion time is recorded, which is
-            the end of its last transfer; so transfers that follow others start after `seconds`, too, up to the end of those
-            with a size.
+        collective: The transfers are the steps of one collective operation, whose completion time is recorded: the end of its last
+            transfer. So transfers that follow others start after `seconds`, too, up to the end of those with a size.
     """
 
     transfers: tuple[Transfer, ...]
@@ -113,12 +110,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Scale:
-    """The scale of a run: the same workload at a link rate that the machine can forward.
-
-    Attributes:
-        rate_mbit: Rate of the links, in Mbit/s.
-        seconds: Intended duration of a run.
-    """
+    """The scale of a run: the same workload at a link rate that the machine can forward, and an intended duration."""
 
     rate_mbit: float
     seconds: float
@@ -138,7 +130,7 @@ class Workload:
 
     Attributes:
         summary: One line for ``--help``, with the paper's section.
-        build: Builds a plan; raises `WorkloadError` if that is impossible in the fabric.
+        build: Raises `WorkloadError` if a plan is impossible in the fabric.
         seconds: Default duration of a run.
         parameters: Constants of ``build`` that are written to results.
     """

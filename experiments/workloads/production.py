@@ -57,11 +57,9 @@ def size_factor(scale: Scale) -> float:
 
 
 def production(tree: Clos, seed: int, scale: Scale) -> Plan:
-    """Build a plan in which every host sends flow after flow to random hosts, starting simultaneously (SOPA paper, section
-    4.4).
+    """Build a plan in which every host sends flow after flow to random hosts, starting simultaneously (SOPA paper, section 4.4).
 
-    The flows of each host fill its link for the whole run. They depend on the seed alone: a longer run begins with the
-    same flows.
+    The flows of each host fill its link for the whole run. They depend on the seed alone: a longer run begins with the same flows.
     """
     need_scale(scale)
     need_two_hosts(tree, "production")

@@ -34,10 +34,7 @@ def rack_pairs(tree: Clos, seed: int, scale: Scale) -> Plan:
 
 
 def rack_pair_failure(tree: Clos, seed: int, scale: Scale) -> Plan:
-    """Build a plan with the first flow of `rack_pairs` alone, without a size, whose rack loses its first uplink.
-
-    It does so after a tenth of the run: 10 ms of 0.1 s.
-    """
+    """Build a plan with the first flow of `rack_pairs` alone, without a size; after a tenth of the run its rack loses an uplink."""
     need_scale(scale)
     _need_two_racks(tree, "rack-pair-failure")
     racks = list(tree.switches(Level.EDGE))

@@ -28,11 +28,9 @@ def server(number: int) -> Host:
 
 
 def four_flows(tree: Clos, seed: int, scale: Scale) -> Plan:
-    """Build a plan with flows 0→4, 0→5, 1→4 and 1→5 of one size: two share the link of each sender, two that of each
-    receiver (section 4.2).
+    """Build a plan with flows 0→4, 0→5, 1→4 and 1→5 of one size: two share the link of each host (section 4.2).
 
-    Each flow gets at most half of a link, so a size of 0.4 of what a link carries in the run takes at least 0.8 of the
-    run.
+    Each flow gets at most half of a link, so a size of 0.4 of what a link carries in the run takes at least 0.8 of the run.
     """
     need_scale(scale)
     need_figure(tree, "four-flows")
@@ -68,12 +66,11 @@ def asymmetric(tree: Clos, seed: int, scale: Scale) -> Plan:
 
 
 def short_flow_beside_incast(tree: Clos, seed: int, scale: Scale) -> Plan:
-    """Build a plan in which a client fetches from three servers while another server sends it a short flow (section 3.2.2,
-    example 2).
+    """Build a plan in which a client fetches from three servers while another sends it a short flow (section 3.2.2, example 2).
 
-    The 64 MB of the paper become what the link of the client carries in 0.8 of a run. The short flow keeps its 64 KB:
-    its few packets cause too few duplicate acknowledgements for a high threshold. The client and the servers, which are
-    in other pods, are drawn from the seed.
+    The 64 MB of the paper become what the link of the client carries in 0.8 of a run. The short flow keeps its 64 KB: its few
+    packets cause too few duplicate acknowledgements for a high threshold. The client and the servers, which are in other pods, are
+    drawn from the seed.
     """
     need_scale(scale)
     need_figure(tree, "short-flow-beside-incast")

@@ -13,27 +13,20 @@ from topologies import Failures
 
 
 class Proposal(NamedTuple):
-    """What the next version has to be.
-
-    Attributes:
-        observed: When the first cause was observed that no version has yet, in monotonic seconds.
-    """
+    """What the next version has to be."""
 
     term: int
     version: int
     failures: Failures
     observed: float
+    """When the first cause was observed that no version has yet, in monotonic seconds."""
 
 
 class Commitment:
     """What a member of a cluster has to have committed, or follows.
 
-    Args:
-        cluster: The cluster's name.
-
     Attributes:
         term: Of the leader that is followed, or the own one; 0 before the first.
-        leads: Whether this member is the leader.
         is_known: Whether the fabric's version is one of the present term, or one that is followed: agents may be sent it.
     """
 
@@ -71,11 +64,7 @@ class Commitment:
             self._wanted = failures
 
     def propose(self, version: int) -> Proposal | None:
-        """Return what has to be committed now, under a number of its own; None if nothing has.
-
-        Args:
-            version: The fabric's present version.
-        """
+        """Return what has to be committed now, under a number of its own after the fabric's version; None if nothing has."""
         if not self.leads or self._wanted is None:
             return None
         self._last = max(self._last, version) + 1

@@ -36,8 +36,6 @@ class Coordinator:
         settle_seconds: After a start, how long switches that have not connected yet are waited for, since the last one that
             has, before they count as failed.
         probe_seconds: From a port's LLDP probe to its next; 0 for none.
-        no_label: Hosts that may not choose paths.
-        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
     """
 
     def __init__(
@@ -137,9 +135,7 @@ class Coordinator:
     def together(self, observations: Iterable[Callable[[], Effects]], since: float) -> Effects:
         """Take what was observed at one moment: a switch that fails is one version, though each of its neighbours reports a link.
 
-        Args:
-            observations: Each calls one of the methods above.
-            since: When the first was made.
+        Each observation calls one of the methods above. The first was made at ``since``.
         """
         effects = Effects()
         with self.state.together(since):
@@ -213,10 +209,6 @@ class Coordinator:
         messages = self.switches.due(session)
         return messages, self._follow(effects, now)
 
-    def was_sent(self, session: SwitchSession, now: float) -> None:
-        """Note that everything due has been written to a switch's connection."""
-        self.switches.was_sent(session, now)
-
     # -- a cluster of controllers -------------------------------------------------------------------------------------
 
     def lead(self, term: int, now: float) -> Effects:
@@ -235,9 +227,7 @@ class Coordinator:
 
     def committed(self, proposal: Proposal, now: float) -> Effects:
         """The engine has a version that this controller has proposed."""
-        effects = Effects()
-        effects.tell_agents = self.state.committed(proposal)
-        return self._follow(effects, now)
+        return self._follow(Effects(tell_agents=self.state.committed(proposal)), now)
 
     def followed(self, term: int, version: int, failures: Failures, now: float) -> Effects:
         """The engine has a version of the controller that leads."""
@@ -253,7 +243,7 @@ class Coordinator:
             self._settle_by = now + self._settle_seconds + SETTLE_SECONDS_A_SWITCH * self.state.tree.switch_count
         if self._heard > heard:
             self._settle_at = min(self._settle_by, now + self._settle_seconds)
-        if self.state.all_heard:
+        if self._heard == self.state.tree.switch_count:
             self._settle_at = now + LAST_LOOK_SECONDS
 
     def _follow(self, effects: Effects, now: float) -> Effects:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Mapping, Set
 
 from topologies import Clos, Failures, Host, Level, Link, Switch
 from topologies.failures import Reason
@@ -232,7 +232,7 @@ class Evidence:
 
     # -- conclusions --------------------------------------------------------------------------------------------------
 
-    def conclude(self, now: float) -> None:
+    def conclude(self) -> None:
         """Exclude the switches without a channel that are dead, or cannot have rules yet."""
         if len(self.heard) == len(self._switches):
             return
@@ -245,23 +245,19 @@ class Evidence:
     def _is_dead(self, switch: Switch) -> bool:
         recent = self._lost_at.get(switch, float("-inf")) - RECENT_SECONDS
         evidence = False
-        for near, far in self._links_of(switch):
-            if near[0] in self.heard:
-                if near[1] not in self._ports.get(near[0], {}):
+        own = self._ports.get(switch, {})
+        for port, neighbour in self._tree.ports(switch).items():
+            if isinstance(neighbour, Host):
+                continue
+            near = neighbour, self._tree.port(neighbour, switch)
+            is_troubled = near[1] in self._ports.get(neighbour, {})
+            if neighbour in self.heard:
+                if not is_troubled:
                     return False
                 evidence |= self._since[near] >= recent
-            elif switch.level is Level.EDGE and not self._is_troubled(near, far):
+            elif switch.level is Level.EDGE and not is_troubled and port not in own:
                 return False
         return evidence
-
-    def _is_troubled(self, *ends: End) -> bool:
-        return any(port in self._ports.get(switch, {}) for switch, port in ends)
-
-    def _links_of(self, switch: Switch) -> Iterator[tuple[End, End]]:
-        """Yield the neighbour's end and the own end of each link to another switch."""
-        for port, neighbour in self._tree.ports(switch).items():
-            if not isinstance(neighbour, Host):
-                yield (neighbour, self._tree.port(neighbour, switch)), (switch, port)
 
     def observed(self, before: Mapping[Element, Reason]) -> dict[Element, Reason]:
         """Return what has failed; ``before`` is what had, which a switch that has to be heard again first cannot add to."""

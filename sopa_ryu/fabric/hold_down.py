@@ -15,14 +15,12 @@ class HoldDown(Generic[Element]):
 
     The first time it is ``seconds``; each further failure before the element has been in use for ``longest`` seconds doubles it,
     up to ``longest`` (as the maximum suppress time of RFC 2439, section 4.2, bounds what a flapping route can cost).
-
-    Args:
-        seconds: The first hold-down; 0 for none at all.
-        longest: The longest one, in seconds.
     """
 
     seconds: float
+    """The first hold-down; 0 for none at all."""
     longest: float
+    """The longest one, in seconds."""
     _flaps: dict[Element, int] = field(default_factory=dict)
     _released: dict[Element, float] = field(default_factory=dict)
 

@@ -51,9 +51,7 @@ class KnownRules:
     def unfollowed(self, may_change: Callable[[Switch], bool], failures: Failures) -> Iterator[Link]:
         """Yield the uplinks that switches may not send packets by although their labels name them.
 
-        Args:
-            may_change: Whether the rules of a switch can be changed, or do not count.
-            failures: What has failed now.
+        A switch that ``may_change`` has rules that can be changed, or that do not count.
         """
         if dict(failures) != self._found_for:
             self._found, self._found_for = {}, dict(failures)

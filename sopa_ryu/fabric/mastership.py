@@ -26,10 +26,7 @@ MASTERED = frozenset({SwitchPhase.READING, SwitchPhase.WAITING, SwitchPhase.INST
 
 
 class Generation:
-    """The id that switches are claimed with.
-
-    Args:
-        first: Where to begin: the epoch, so that of two controllers the one that was started later is the master.
+    """The id that switches are claimed with, first the epoch: of two controllers the one that was started later is the master.
 
     >>> own = Generation(7)
     >>> own.is_behind(7), own.is_behind(8), own.is_behind((1 << 64) - 1)
@@ -57,15 +54,7 @@ class Generation:
 
 
 class Mastership:
-    """The switches that are this controller's, and those that are another's.
-
-    Args:
-        sessions: Those of the connected switches, kept by `SwitchManager`.
-        generation: What switches are claimed with.
-
-    Attributes:
-        mastered_elsewhere: The connected switches whose master is another controller.
-    """
+    """The switches that are this controller's, and the connected ones that are another's (`mastered_elsewhere`)."""
 
     def __init__(self, state: FabricState, sessions: Mapping[Switch, SwitchSession], generation: Generation) -> None:
         self.state = state
@@ -81,10 +70,6 @@ class Mastership:
         mastered = sum(session.phase in MASTERED for session in self._sessions.values()) if self.mastered_elsewhere else 0
         return len(self.mastered_elsewhere) > mastered
 
-    def begin(self, switch: Switch) -> None:
-        """Forget whose a switch was: it has connected anew."""
-        self.mastered_elsewhere.pop(switch, None)
-
     def leave(self, connection: SwitchConnection) -> list[Switch]:
         """Forget a closed connection; return its switches whose master was another controller."""
         switches = [switch for switch, known_by in self.mastered_elsewhere.items() if known_by is connection]
@@ -93,16 +78,11 @@ class Mastership:
         return switches
 
     def weigh(self, session: SwitchSession) -> list[SwitchSession]:
-        """Compare the generation id that a switch knows with the own one, before the switch is claimed.
+        """Compare the generation id that a switch knows with the own one; return the switches that its claim has to wait for.
 
         One that is ahead is of a controller that was started later, or of an earlier one whose clock was ahead. In the first case
         other switches are that controller's, too: they are asked first. In the second the own id continues after it.
-
-        Returns:
-            The switches that are asked first; the claim has to wait for them.
-
-        Raises:
-            AnotherMasterError: If another controller has switches already.
+        `AnotherMasterError` if another controller has switches already.
         """
         theirs = session.generation
         if theirs is None or not self.generation.is_behind(theirs):

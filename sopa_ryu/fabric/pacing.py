@@ -21,16 +21,10 @@ _IN_TURN = frozenset({SwitchPhase.CLAIMING, SwitchPhase.READING, SwitchPhase.WAI
 
 
 class Pacer(Generic[Thing]):
-    """Takes things in turn so that each one's turn comes once per interval.
+    """Takes things in turn so that each one's turn comes once in ``interval`` seconds, or never if that is 0.
 
     A controller has other work: a burst of hundreds of answers would delay the word of a failure. Turns that were missed in a
-    pause are not made up.
-
-    Args:
-        interval: Seconds from one turn of a thing to its next; 0 if nothing ever has a turn.
-
-    Attributes:
-        at: When the next turn comes, in monotonic seconds.
+    pause are not made up. The next turn comes ``at`` that time, in monotonic seconds.
     """
 
     def __init__(self, interval: float) -> None:
@@ -81,8 +75,7 @@ class Deadlines:
 class Admission:
     """The turns of the switches that have connected, in the order in which they have asked for one.
 
-    Args:
-        has_to_wait: Whether a session in `SwitchPhase.WAITING` cannot get its rules yet: it gives its turn to others meanwhile.
+    A session in `SwitchPhase.WAITING` that ``has_to_wait`` cannot get its rules yet: it gives its turn to others meanwhile.
     """
 
     def __init__(self, has_to_wait: Callable[[SwitchSession], bool]) -> None:

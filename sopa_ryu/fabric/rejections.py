@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,10 +26,8 @@ SAY_AGAIN_SECONDS = 60.0
 class Rejections:
     """The connections that are not used, by datapath id; `FabricState.rejected` has the reasons.
 
-    Args:
-        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
-
     Attributes:
+        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
         misnamed: Connections that were rejected for their certificates.
         fabric_file: The file that describes the fabric, for messages; None for a fat-tree of the option k.
     """
@@ -67,7 +64,6 @@ class Rejections:
         return switch
 
     def _misfit(self, switch: Switch, ports: set[int], planned: set[int]) -> str:
-        """Tell that a switch has other ports than planned."""
         name, has, plan = self.tree.name(switch), _ranges(ports), _ranges(planned)
         if self.fabric_file is None:
             return f"{name} has ports {has}, but a {self.tree.title}'s switch has {plan}"
@@ -91,7 +87,7 @@ class Rejections:
         """Note that a connection is not used, and log it unless it is known."""
         if self.state.rejected.get(connection.dpid) != reason:
             LOG.error("switch at %s ignored: %s", connection.address, reason)
-        self.state.reject(connection.dpid, reason)
+        self.state.rejected[connection.dpid] = reason
         self._connections[connection.dpid] = connection
 
     def clear(self, connection: SwitchConnection) -> None:
@@ -128,8 +124,7 @@ class Contest(NamedTuple):
 class Contests:
     """The connections that wait.
 
-    Attributes:
-        decided: Second connections that were closed because the ``older`` one lives, and those that took its place (``newer``).
+    ``decided`` counts those that were closed because the ``older`` one lives, and those that took its place (``newer``).
     """
 
     def __init__(self) -> None:
@@ -154,7 +149,7 @@ class Contests:
 
     def lives(self, session: SwitchSession, now: float) -> list[SwitchConnection]:
         """Take the answer of a session; return the newer connections, which have to be closed."""
-        taken = self._take(lambda contest: contest.session is session)
+        taken = self._take(session)
         for newer in taken:
             self.decided["older"] += 1
             if now - self._said.get(session.switch, float("-inf")) >= SAY_AGAIN_SECONDS:
@@ -171,7 +166,7 @@ class Contests:
 
     def succeed(self, session: SwitchSession) -> list[SwitchConnection]:
         """Return the newer connections, the first of which takes the place of a session that is gone."""
-        taken = self._take(lambda contest: contest.session is session)
+        taken = self._take(session)
         if taken:
             self.decided["newer"] += 1
             LOG.warning(
@@ -186,7 +181,7 @@ class Contests:
         """Return the sessions that have not answered in time."""
         return list(dict.fromkeys(contest.session for contest in self._waiting if contest.deadline <= now))
 
-    def _take(self, wanted: Callable[[Contest], bool]) -> list[SwitchConnection]:
-        taken = [contest.newer for contest in self._waiting if wanted(contest)]
-        self._waiting = [contest for contest in self._waiting if not wanted(contest)]
+    def _take(self, session: SwitchSession) -> list[SwitchConnection]:
+        taken = [contest.newer for contest in self._waiting if contest.session is session]
+        self._waiting = [contest for contest in self._waiting if contest.session is not session]
         return taken

@@ -19,12 +19,7 @@ from topologies import Host, Switch
 
 
 class Rollout:
-    """Brings each switch to the rules of the fabric's version, independently of the others.
-
-    Args:
-        sessions: Those of the connected switches, kept by `SwitchManager`.
-        no_label: Hosts that may not choose paths.
-    """
+    """Brings each switch to the rules of the fabric's version, independently of the others."""
 
     def __init__(self, state: FabricState, sessions: Mapping[Switch, SwitchSession], no_label: Collection[Host]) -> None:
         self.state = state
@@ -48,7 +43,7 @@ class Rollout:
             if switch not in state.connected and session.phase not in ADMITTING:
                 continue
             if others is not None and switch not in others and session.holds(since):
-                session.advance(state.version)
+                session.installation.version = state.version  # its rules are those of this version, too
                 advanced = True
             else:
                 following[session] = switch
@@ -64,11 +59,11 @@ class Rollout:
 
     def is_behind(self, session: SwitchSession) -> bool:
         """Tell whether a switch that has its rules in force needs others."""
-        return session.is_to_mend or session.version != self.state.version
+        return session.installation.is_to_mend or session.version != self.state.version
 
     def has_to_wait(self, session: SwitchSession) -> bool:
         """Tell whether a switch keeps the rules of an earlier controller for now: until it is known what has failed."""
-        return not self.state.settled and session.may_have_foreign_state
+        return not self.state.settled and session.installation.is_of_sopa
 
     def next(self, session: SwitchSession) -> list[Message]:
         """Return the messages that bring a switch to its rules; nothing if there are none or it has to wait."""
@@ -78,7 +73,7 @@ class Rollout:
                 session.phase = SwitchPhase.INSTALLING
                 state.known_rules.sent(session.switch, state.failures)
                 return session.install(self.wanted(session.switch), state.version)
-            case SwitchPhase.IN_FORCE if session.is_to_mend:
+            case SwitchPhase.IN_FORCE if session.installation.is_to_mend:
                 state.known_rules.sent(session.switch, state.failures)
                 return session.mend(self.wanted(session.switch), state.version)
             case SwitchPhase.IN_FORCE if session.version != state.version:

@@ -107,24 +107,18 @@ def _flow_changes(added: list[Flow], stale: list[Installed], version: int) -> It
 
 @dataclass
 class Sent:
-    """What a switch was sent, and refused, since the controller started, over all its connections.
-
-    Attributes:
-        errors: Its error messages by type.
-        mended: Entries and groups that another program had changed, and that were put right.
-    """
+    """What a switch was sent, and refused, since the controller started, over all its connections."""
 
     flow_mods: int = 0
     group_mods: int = 0
     errors: Counter[str] = field(default_factory=Counter)
+    """Its error messages by type."""
     mended: int = 0
+    """Entries and groups that another program had changed, and that were put right."""
 
 
 class Installation:
     """The way of a switch from the entries that were read of it to confirmed rules, and from one version's rules to the next.
-
-    Args:
-        sent: Goes on counting from there.
 
     Attributes:
         rules: The rules that the switch has confirmed by a barrier; None while that is not known.
@@ -147,7 +141,7 @@ class Installation:
 
     @property
     def is_of_sopa(self) -> bool:
-        """Whether the entries that were read are of an earlier SOPA controller."""
+        """Whether the entries that were read are of an earlier SOPA controller, which may have known of failures."""
         return any(map(is_ours, self.flows))
 
     @property
@@ -172,11 +166,7 @@ class Installation:
         return len(wrong)
 
     def mend(self, wanted: SwitchRules, version: int) -> list[Modification]:
-        """Return what leads from the entries that differ to the wanted rules.
-
-        Raises:
-            ValueError: If none differ.
-        """
+        """Return what leads from the entries that differ to the wanted rules; `ValueError` if none differ."""
         if self._to_mend is None:
             raise ValueError("the switch does not differ from its rules")
         (_, found), self._to_mend = self._to_mend, None

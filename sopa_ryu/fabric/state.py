@@ -30,25 +30,22 @@ INHERITED_SECONDS = {Reason.MISWIRED: 20.0, Reason.NO_CHANNEL: 20.0}
 
 @dataclass
 class Change:
-    """One version of the fabric: what failed and healed with it, and how long it took to take effect.
-
-    Attributes:
-        at: When, in seconds since 1970.
-        observed: When the cause was observed, in monotonic seconds.
-        failed: What failed, or has another reason now.
-        agents: How many agents were connected and had to be sent it.
-        acknowledged_ms: From ``observed`` until the last of them had it in force; None while one has not.
-        installed_ms: From ``observed`` until the last switch confirmed its rules; None until then.
-    """
+    """One version of the fabric: what failed and healed with it, and how long it took to take effect."""
 
     version: int
     at: float
+    """When, in seconds since 1970."""
     observed: float
+    """When the cause was observed, in monotonic seconds."""
     failed: dict[str, str]
+    """What failed, or has another reason now."""
     healed: list[str]
     agents: int = 0
+    """How many agents were connected and had to be sent it."""
     acknowledged_ms: float | None = None
+    """From ``observed`` until the last of them had it in force; None while one has not."""
     installed_ms: float | None = None
+    """From ``observed`` until the last switch confirmed its rules; None until then."""
 
     def milliseconds(self, now: float) -> float:
         """Return how long ago the cause was observed, in milliseconds."""
@@ -57,37 +54,32 @@ class Change:
 
 @dataclass
 class FabricState:
-    """One versioned view of one fabric.
-
-    Args:
-        epoch: Tells this controller's versions from those of one that ran before it: milliseconds since 1970 at its start.
-        damping: How long an element that has come back stays excluded.
-
-    Attributes:
-        settled: Whether enough switches have connected to tell what has failed. A controller that has just started knows
-            nothing yet: until then agents and switches keep what an earlier one sent them.
-        connected: The switches that have confirmed their rules over their present connection.
-        management: Faults of the management network, during which nothing is withdrawn.
-        rejected: Datapath ids that are not used, each with the reason in words.
-        commitment: Where several controllers share the fabric: what has to be committed before it is a version.
-    """
+    """One versioned view of one fabric."""
 
     tree: Clos
     epoch: int
+    """Tells this controller's versions from those of one that ran before it: milliseconds since 1970 at its start."""
     damping: HoldDown[Element] = field(default_factory=lambda: HoldDown(0.0, 0.0))
+    """How long an element that has come back stays excluded."""
     version: int = 1
     settled: bool = False
+    """Whether enough switches have connected to tell what has failed. A controller that has just started knows nothing yet: until
+    then agents and switches keep what an earlier one sent them."""
     failures: Failures = field(init=False)
     connected: set[Switch] = field(default_factory=set)
+    """The switches that have confirmed their rules over their present connection."""
     rejected: dict[int, str] = field(default_factory=dict)
+    """Datapath ids that are not used, each with the reason in words."""
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=KEPT_CHANGES))
     drained: frozenset[str] = frozenset()
     setup: dict[str, Any] = field(default_factory=lambda: {"checked": 0, "detail": "", "problems": []})
     bfd: dict[str, Any] = field(default_factory=lambda: {"enabled": False, "detail": ""})
     management: Management = field(init=False)
+    """Faults of the management network, during which nothing is withdrawn."""
     evidence: Evidence = field(init=False)
     known_rules: KnownRules = field(init=False)
     commitment: Commitment | None = None
+    """Where several controllers share the fabric: what has to be committed before it is a version."""
     _inherited: Failures | None = None
     _miswired: frozenset[Element] = frozenset()
     _observed: dict[Element, Reason] = field(default_factory=dict)
@@ -109,11 +101,6 @@ class FabricState:
         """
         self.evidence.connected(switch, ports, now)
         return self._update(now)
-
-    @property
-    def all_heard(self) -> bool:
-        """Whether every switch of the fabric is connected."""
-        return len(self.evidence.heard) == self.tree.switch_count
 
     def settle(self, now: float) -> bool:
         """Begin to tell what has failed: every switch has connected, or what is known of the others has to be enough."""
@@ -142,10 +129,6 @@ class FabricState:
         """Note that a switch has answered after a fault of the management network: what it reports counts again."""
         self.management.heard(switch)
         return self._update(now)
-
-    def switch_taken(self, switch: Switch) -> None:
-        """Note that another controller is a switch's master: the switch forwards, but not by this controller's rules."""
-        self.connected.discard(switch)
 
     def port_changed(self, switch: Switch, port: int, trouble: Reason | None, now: float) -> bool:
         """Note that a switch's port carries nothing (`Reason.DOWN`, `Reason.SILENT`), or with None that it does."""
@@ -177,17 +160,10 @@ class FabricState:
         held = self._held.values() if self.evidence.heard else ()  # without any switch, nothing changes
         return min((self.management.next_tick, *(until for _, until in held)))
 
-    def reject(self, dpid: int, reason: str) -> None:
-        """Remember a datapath that is not used, and why."""
-        self.rejected[dpid] = reason
-
     def drainable(self, name: str) -> str:
-        """Return the name of a link or switch that may be drained.
+        """Return the name of a link or switch that may be drained; `TopologyError` if there is none of that name.
 
-        Raises:
-            TopologyError: If there is none of that name.
-            ValueError: If it is a host's link, which has no replacement. That of a gateway may be drained: others lead out,
-                too.
+        `ValueError` if it is a host's link, which has no replacement. That of a gateway may be drained: others lead out, too.
         """
         element = self.tree.element(name)
         host = element.lower if isinstance(element, Link) else None
@@ -226,7 +202,6 @@ class FabricState:
         return False
 
     def _concluded(self, now: float) -> Failures:
-        """Return what has failed, from everything that is known."""
         self._damp(now)
         broken = {
             **dict.fromkeys(self._miswired, Reason.MISWIRED),
@@ -316,7 +291,7 @@ class FabricState:
 
     def _damp(self, now: float) -> None:
         """Compare what is observed now with what was, and hold down what has come back."""
-        self.evidence.conclude(now)
+        self.evidence.conclude()
         observed = self.evidence.observed(self._observed)
         for element in observed.keys() - self._observed.keys():
             self.damping.failed(element, now)
@@ -402,18 +377,7 @@ class FabricState:
 
     def change_list(self) -> list[dict[str, Any]]:
         """Return the list of ``GET /sopa/v1/changes``: the last versions, the latest first."""
-        return [
-            {
-                "version": change.version,
-                "at": change.at,
-                "failed": change.failed,
-                "healed": change.healed,
-                "agents": change.agents,
-                "acknowledged_ms": change.acknowledged_ms,
-                "installed_ms": change.installed_ms,
-            }
-            for change in reversed(self.changes)
-        ]
+        return [{name: value for name, value in vars(change).items() if name != "observed"} for change in reversed(self.changes)]
 
 
 def _ends(element: Element) -> list[Switch]:

@@ -90,18 +90,11 @@ class Drains:
 
     def _write(self, names: frozenset[str]) -> None:
         text = json.dumps({**_of(self._tree), "drained": sorted(names)})
-        beside = self._file.with_suffix(".new")
         try:
-            with beside.open("w") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(self._file)
+            write_atomically(self._file, (text + "\n").encode(), self._file.with_suffix(".new").name)
             if self._lock is not None:
                 os.fsync(self._lock)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
             raise StateError(f"{self._file} cannot be written: {error.strerror}") from error
 
     def _load(self) -> frozenset[str]:
@@ -158,12 +151,7 @@ def _of(tree: Clos) -> dict[str, Any]:
 
 
 def note_fabric(directory: Path, tree: Clos) -> None:
-    """Log what differs from the fabric that was used last, and keep this one for the next start.
-
-    Args:
-        directory: The state directory.
-        tree: The fabric that the controller is about to use.
-    """
+    """Log what differs from the fabric that was used last, and keep this one for the next start."""
     file, document = directory / FABRIC_FILE, tree.document()
     try:
         before = json.loads(file.read_text())

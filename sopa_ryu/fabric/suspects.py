@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from topologies import Clos, Failures, Level, Link, Switch
+
+LOG = logging.getLogger("sopa.health")
 
 SURE = 0.99
 """Certainty from which a link is taken out of use."""
@@ -51,24 +54,6 @@ class _Known:
     refused: str | None = None
 
 
-class Line(NamedTuple):
-    """A line for the log: an error or a notice."""
-
-    is_bad: bool
-    text: str
-
-
-class Decision(NamedTuple):
-    """What is to be done now.
-
-    Attributes:
-        drain: Links to be drained.
-    """
-
-    drain: list[str]
-    lines: list[Line]
-
-
 class Caretaker:
     """Follows what the estimator says."""
 
@@ -78,11 +63,10 @@ class Caretaker:
         self._known: dict[tuple[str, bool | None], _Known] = {}
         self._drained: set[str] = set()
 
-    def decide(self, suspects: list[Suspected], failures: Failures) -> Decision:
-        """Follow one evaluation."""
-        lines: list[Line] = []
+    def decide(self, suspects: list[Suspected], failures: Failures) -> list[str]:
+        """Follow one evaluation; return the links that are to be drained."""
         drain: list[str] = []
-        self._note(suspects, lines)
+        self._note(suspects)
         self._drained &= failures.keys()
         for record in self._known.values():
             name = record.suspect.name
@@ -97,9 +81,9 @@ class Caretaker:
                 failures = failures.with_failed(name)
             if not record.told or record.refused != refused or record.is_drained:
                 record.refused = refused
-                lines.append(Line(True, self._text(record)))
                 record.told = True
-        return Decision(drain, lines)
+                self._warn(record)
+        return drain
 
     def action(self, name: str) -> str | None:
         """Return what was done with a link: ``drained``, or nothing."""
@@ -109,21 +93,21 @@ class Caretaker:
         """Return the suspects that several evaluations agree on."""
         return [known.suspect for known in self._known.values() if known.seen >= CONFIRMED]
 
-    def _note(self, suspects: list[Suspected], lines: list[Line]) -> None:
-        found = {(suspect.name, suspect.down): suspect for suspect in suspects}
-        for key, suspect in found.items():
+    def _note(self, suspects: list[Suspected]) -> None:
+        present = {(suspect.name, suspect.down): suspect for suspect in suspects}
+        for key, suspect in present.items():
             known = self._known.get(key)
             if known is None:
                 self._known[key] = _Known(suspect)
             else:
                 known.suspect, known.seen, known.missed = suspect, known.seen + 1, 0
-        for key in [key for key in self._known if key not in found]:
+        for key in [key for key in self._known if key not in present]:
             known = self._known[key]
             known.missed += 1
             if known.seen < CONFIRMED or known.missed >= LOST_SIGHT:
                 del self._known[key]
                 if known.told and not known.is_drained:
-                    lines.append(Line(False, f"link {known.suspect.name} loses no more packets {known.suspect.direction}"))
+                    LOG.info("link %s loses no more packets %s", known.suspect.name, known.suspect.direction)
 
     def _refusal(self, suspect: Suspected, failures: Failures) -> str | None:
         """Return why a suspect is not taken out of use; None if it is."""
@@ -135,13 +119,16 @@ class Caretaker:
             return f"it stays in use, as {MOST_DRAINED} links are drained for losing packets already"
         return needed(self.tree, failures, suspect.name)
 
-    def _text(self, known: _Known) -> str:
+    def _warn(self, known: _Known) -> None:
         suspect = known.suspect
-        what = f"it is drained until sopa restore {suspect.name}" if known.is_drained else known.refused
-        return (
-            f"link {suspect.name} loses {suspect.loss:.2%} of the packets {suspect.direction} "
-            f"(certainty {certainty(suspect.confidence)}, losses reported by {suspect.hosts} hosts): {what}; "
-            "check its optics, cable and ports"
+        LOG.warning(
+            "link %s loses %s of the packets %s (certainty %s, losses reported by %d hosts): %s; check its optics, cable and ports",
+            suspect.name,
+            f"{suspect.loss:.2%}",
+            suspect.direction,
+            certainty(suspect.confidence),
+            suspect.hosts,
+            f"it is drained until sopa restore {suspect.name}" if known.is_drained else known.refused,
         )
 
 

@@ -41,16 +41,8 @@ LOG = logging.getLogger("sopa")
 class SwitchManager:
     """Every connected switch, its session and its rules.
 
-    Args:
-        no_label: Hosts that may not choose paths.
-        bind_certificates: Whether a switch has to show a certificate with its name or datapath id.
-
     Attributes:
         sent: What each switch was sent since the controller started.
-        rejections: Connections that are not used.
-        contests: Second connections of a datapath id.
-        mastership: Which switches are this controller's.
-        rollout: The rules of the fabric's version, on their way to the switches.
         leads: Whether this controller commands the switches. A standby of a cluster does not: it is their slave.
         highest_generation: In a cluster: the highest generation id that a switch knew and that was ahead of this controller's;
             0 for none.
@@ -100,7 +92,7 @@ class SwitchManager:
     def _begin(self, connection: SwitchConnection, switch: Switch, now: float, effects: Effects) -> None:
         """Begin the session of a connection; one that the switch still has ends."""
         self.rejections.forget(connection.dpid)
-        self.mastership.begin(switch)
+        self.mastership.mastered_elsewhere.pop(switch, None)
         sent = self.sent.setdefault(switch, Sent())
         session = SwitchSession(connection, switch, self.tree.name(switch), sent, now)
         former, self.sessions[switch] = self.sessions.get(switch), session
@@ -303,10 +295,10 @@ class SwitchManager:
     def _look_at_rules(self, session: SwitchSession, now: float) -> None:
         """Note what the entries that were read say of the switch, and of an earlier controller."""
         if session.phase is SwitchPhase.WAITING:
-            if session.has_no_rules and self.state.evidence.relies_on(session.switch):
-                self.state.switch_refuses(session.switch, now)
-            elif not session.has_no_rules:
+            if session.installation.is_of_sopa:
                 self.state.evidence.operating = True
+            elif self.state.evidence.relies_on(session.switch):  # it has restarted, or was emptied
+                self.state.switch_refuses(session.switch, now)
 
     def _confirmed_by(self, session: SwitchSession, before: SwitchPhase, now: float, effects: Effects) -> None:
         self.rollout.confirmed(session)
@@ -314,7 +306,7 @@ class SwitchManager:
             LOG.debug("switch %s has confirmed the rules of version %d", session.name, session.version)
             return
         self.rejections.clear(session.connection)
-        sent = session.changed
+        sent = session.installation.changed
         LOG.info(
             "switch %s admitted: %d entries and %d groups added, %d removed, after %.0f ms",
             session.name,
@@ -331,12 +323,10 @@ class SwitchManager:
 
     def _failed(self, session: SwitchSession, error: SwitchError, now: float, effects: Effects) -> None:
         was, effects.visible = session.phase, True
-        if not self.leads:
-            session.back_off(now)
-            self._deadlines.watch(session)
-            return
-        if isinstance(error, AnotherMasterError) and self.state.commitment is not None:
+        is_outranked = self.leads and self.state.commitment is not None and isinstance(error, AnotherMasterError)
+        if is_outranked:
             effects.outranked = f"switch {session.name} has another master"
+        if is_outranked or not self.leads:
             session.back_off(now)
             self._deadlines.watch(session)
             return
@@ -348,7 +338,7 @@ class SwitchManager:
             if was is SwitchPhase.IN_FORCE:
                 del self.sessions[session.switch]
                 effects.due |= dict.fromkeys(self.mastership.ask_others(session))
-            self.state.switch_taken(session.switch)
+            self.state.connected.discard(session.switch)  # it forwards, but not by this controller's rules
             return
         if was is SwitchPhase.UPDATING:
             LOG.error(
@@ -368,7 +358,7 @@ class SwitchManager:
             "all %d switches have their rules: %d flow-mods and group-mods; to the last barrier %.3f s from the first "
             "connect, %.3f s from the last",
             self.tree.switch_count,
-            sum(session.messages_sent for session in sessions),
+            sum(session.installation.messages_sent for session in sessions),
             now - min(connected),
             now - max(connected),
         )

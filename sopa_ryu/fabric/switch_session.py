@@ -11,7 +11,6 @@ A connected switch goes down this list; after a refusal or a silence it backs of
 
 from __future__ import annotations
 
-from collections import Counter
 from enum import Enum, auto
 
 from flowrules.model import SwitchRules
@@ -67,28 +66,12 @@ class SwitchError(Exception):
     """A switch refused a message, did not answer, or went away; the text says which."""
 
 
-class RefusedError(SwitchError):
-    """A switch answered with OpenFlow errors."""
-
-
-class SilentError(SwitchError):
-    """A switch did not answer in time."""
-
-
-class LostError(SwitchError):
-    """The connection was lost before the answer came."""
-
-
 class AnotherMasterError(SwitchError):
     """Another controller is the switch's master."""
 
 
 class SwitchSession:
     """A connected switch.
-
-    Args:
-        switch: Which switch of the fabric it is.
-        now: Monotonic seconds.
 
     Attributes:
         deadline: When an answer is overdue or a retry is due.
@@ -111,7 +94,7 @@ class SwitchSession:
         self._echo_due = False
         self._awaited: dict[Request, bool] = {}
         self._errors: set[str] = set()
-        self._installation = Installation(sent)
+        self.installation = Installation(sent)
         self._retry_seconds = FIRST_RETRY_SECONDS
         self._check_role = False
 
@@ -185,25 +168,21 @@ class SwitchSession:
 
     def install(self, wanted: SwitchRules, version: int) -> list[Message]:
         """Return what leads from the entries that were read to the wanted rules; a barrier comes last."""
-        return self._confirmed_by_barrier(self._installation.begin(wanted, version))
+        return self._confirmed_by_barrier(self.installation.begin(wanted, version))
 
     def update(self, wanted: SwitchRules, version: int) -> list[Message]:
         """Return what leads from the confirmed rules to the wanted ones; nothing if they are the same."""
         if self.rules is None:
             raise ValueError(f"{self.name} has no confirmed rules: they have to be read first")
         if self.rules == wanted:
-            self._installation.version = version
+            self.installation.version = version
             return []
         self.phase = SwitchPhase.UPDATING
-        return self._confirmed_by_barrier(self._installation.change(self.rules, wanted, version))
+        return self._confirmed_by_barrier(self.installation.change(self.rules, wanted, version))
 
     def holds(self, version: int) -> bool:
         """Tell whether the switch has the rules of a version in force, and nothing is due to it."""
-        return self.phase is SwitchPhase.IN_FORCE and self.version == version and not self.is_to_mend
-
-    def advance(self, version: int) -> None:
-        """Note that the rules that the switch has in force are those of a later version, too."""
-        self._installation.version = version
+        return self.phase is SwitchPhase.IN_FORCE and self.version == version and not self.installation.is_to_mend
 
     def compare(self, found: InstalledState) -> int:
         """Take what was read of a switch whose rules are in force; return how many entries and groups differ from them.
@@ -212,11 +191,11 @@ class SwitchSession:
         """
         if self.phase is not SwitchPhase.IN_FORCE or self.rules is None:
             return 0
-        return self._installation.compare(self.rules, found)
+        return self.installation.compare(self.rules, found)
 
     def mend(self, wanted: SwitchRules, version: int) -> list[Message]:
         """Return what leads from the entries that differ to the wanted rules; a barrier comes last."""
-        changed = self._installation.mend(wanted, version)
+        changed = self.installation.mend(wanted, version)
         self.phase = SwitchPhase.UPDATING
         return self._confirmed_by_barrier(changed)
 
@@ -241,7 +220,7 @@ class SwitchSession:
 
         Raises:
             AnotherMasterError: If another controller is the switch's master.
-            RefusedError: If the switch refused what came before the barrier.
+            SwitchError: If the switch refused what came before the barrier.
         """
         if not self._awaited.pop(request, False):
             return False
@@ -258,9 +237,9 @@ class SwitchSession:
             case GenerationRequest():
                 self.generation, self.knows_generation = answer, True
             case FlowsRequest():
-                self._installation.flows = answer
+                self.installation.flows = answer
             case GroupsRequest():
-                self._installation.groups = answer
+                self.installation.groups = answer
             case BarrierRequest():
                 self._confirm()
         if self.phase is SwitchPhase.READING and isinstance(request, FlowsRequest | GroupsRequest) and not self._awaited:
@@ -269,17 +248,16 @@ class SwitchSession:
 
     def _confirm(self) -> None:
         if self._errors:
-            raise RefusedError("; ".join(sorted(self._errors)))
-        self._installation.confirm()
+            raise SwitchError("; ".join(sorted(self._errors)))
+        self.installation.confirm()
         self._retry_seconds = FIRST_RETRY_SECONDS
 
     def refused(self, request: Request | None, refusal: Refusal) -> None:
         """Take an error message, with the request that it answers or None if it answers a flow-mod or group-mod.
 
         Raises:
-            AnotherMasterError: If a claim was refused: another controller has claimed the switch meanwhile, with a later
-                generation id.
-            RefusedError: If another request was refused.
+            AnotherMasterError: If a claim was refused: another controller has made one meanwhile, with a later generation id.
+            SwitchError: If another request was refused.
         """
         self.sent.errors[refusal.kind] += 1
         if request is None:
@@ -290,51 +268,24 @@ class SwitchSession:
                 return
             if isinstance(request, RoleRequest) and request.generation is not None and not request.slave:
                 raise AnotherMasterError(ANOTHER_MASTER)
-            raise RefusedError(refusal.text)
+            raise SwitchError(refusal.text)
 
     # -- its rules ----------------------------------------------------------------------------------------------------
 
     @property
     def rules(self) -> SwitchRules | None:
         """The rules that the switch has confirmed by a barrier; None while that is not known."""
-        return self._installation.rules
+        return self.installation.rules
 
     @property
     def version(self) -> int:
         """The fabric's version of these rules; 0 before the first."""
-        return self._installation.version
-
-    @property
-    def changed(self) -> Counter[type]:
-        """The modifications that were sent last, by type."""
-        return self._installation.changed
-
-    @property
-    def messages_sent(self) -> int:
-        """How many modifications were sent over this connection."""
-        return self._installation.messages_sent
-
-    @property
-    def is_to_mend(self) -> bool:
-        """Whether the switch differs from the rules that it had confirmed, and has not been sent others since."""
-        return self._installation.is_to_mend
-
-    @property
-    def has_no_rules(self) -> bool:
-        """Whether the entries that were read are none of a SOPA controller's: the switch has restarted, or was emptied."""
-        return self.phase is SwitchPhase.WAITING and not self.may_have_foreign_state
-
-    @property
-    def may_have_foreign_state(self) -> bool:
-        """Whether the entries that were read are of an earlier SOPA controller: it may have known of failures."""
-        return self._installation.is_of_sopa
+        return self.installation.version
 
     def expire(self) -> None:
         """The deadline has passed: retry, or give up an answer.
 
-        Raises:
-            SilentError: If an answer is missing without which the switch's state is not known. That to a mere role check is
-                not.
+        `SwitchError` if an answer is missing without which the switch's state is not known. That to a mere role check is not.
         """
         self.deadline = None
         if self.phase is SwitchPhase.BACKING_OFF:
@@ -343,7 +294,7 @@ class SwitchSession:
         missing = ", ".join(type(request).__name__ for request in self._awaited)
         self._awaited.clear()
         if self.phase is not SwitchPhase.IN_FORCE:
-            raise SilentError(f"no answer to {missing} in {ANSWER_SECONDS:g} s")
+            raise SwitchError(f"no answer to {missing} in {ANSWER_SECONDS:g} s")
 
     def back_off(self, now: float) -> None:
         """Begin again after a while, twice as long each time."""
@@ -364,6 +315,6 @@ class SwitchSession:
 
     def _forget(self) -> None:
         self._awaited.clear()
-        self._installation.rules = self.deadline = None
+        self.installation.rules = self.deadline = None
         self.generation, self.knows_generation = None, False
         self.probes = set()

@@ -28,33 +28,29 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class SwitchSetup:
-    """A bridge of Open vSwitch as its database describes it.
-
-    Attributes:
-        uuid, bridge: Its row and its name.
-        dpid: None while no datapath exists.
-        fail_mode: Empty if it is not set, which means standalone.
-        protocols: The OpenFlow versions that it accepts; none if that is not set.
-        interfaces: Its interfaces by OpenFlow port; the bridge's own is not among them.
-        bfd: The settings of BFD of each of these ports.
-        cfm: Ports with connectivity fault management.
-        ca, bootstraps: The file of the authority by which a controller's certificate is checked, and whether any is accepted at
-            first.
-    """
+    """A bridge of Open vSwitch as its database describes it."""
 
     uuid: str
     bridge: str
+    """Its row and its name."""
     dpid: int | None
+    """None while no datapath exists."""
     fail_mode: str = ""
+    """Empty if it is not set, which means standalone."""
     protocols: frozenset[str] = frozenset()
+    """The OpenFlow versions that it accepts; none if that is not set."""
     other_config: Mapping[str, str] = field(default_factory=dict)
     controllers: tuple[Target, ...] = ()
     interfaces: Mapping[int, str] = field(default_factory=dict)
+    """Its interfaces by OpenFlow port; the bridge's own is not among them."""
     bfd: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """The settings of BFD of each of these ports."""
     cfm: frozenset[int] = frozenset()
+    """Ports with connectivity fault management."""
     spanning_tree: bool = False
     ca: str = ""
     bootstraps: bool = False
+    """The file of the authority by which a controller's certificate is checked, and whether any is accepted at first."""
 
 
 class SetupProblem(NamedTuple):
@@ -83,12 +79,7 @@ def in_band_is_on(setup: SwitchSetup) -> bool:
 
 
 def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[SetupProblem]:
-    """Yield what is wrong with a bridge.
-
-    Args:
-        tree: The plan.
-        cluster: Several controllers share the fabric.
-    """
+    """Yield what is wrong with a bridge; ``cluster``: several controllers share the fabric."""
     switch, bridge = switch_of(tree, setup), shlex.quote(setup.bridge)
     name = setup.bridge if switch is None else tree.name(switch)
     set_bridge = f"ovs-vsctl set bridge {bridge}"

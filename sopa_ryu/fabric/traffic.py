@@ -50,12 +50,7 @@ class _Sample(NamedTuple):
 
 
 class Traffic:
-    """The last sample of every switch's port counters, and the rates between its last two.
-
-    Args:
-        fresh_seconds: How long a sample is valid.
-        clock: Returns the time in seconds.
-    """
+    """The last sample of every switch's port counters, valid for ``fresh_seconds``, and the rates between its last two."""
 
     def __init__(self, tree: Clos, fresh_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.tree = tree
@@ -64,14 +59,10 @@ class Traffic:
         self._samples: dict[Switch, _Sample] = {}
 
     def take(self, switch: Switch, counters: Mapping[int, PortCounters], at: float) -> None:
-        """Store a sample of a switch's ports.
+        """Store a sample of a switch's ports, by port number, taken at a time by the clock.
 
         A missing sample makes the next rate one over a longer time. A counter that is lower than before, or a port that is younger,
         was reset: the port's rate is known again after the next sample.
-
-        Args:
-            counters: By port number.
-            at: The time of the sample, by the clock.
         """
         before = self._fresh(switch, at)
         rates: dict[int, Rate] = {}
@@ -108,11 +99,8 @@ class Traffic:
         """Return the largest transmit rate of a switch's uplinks over their mean.
 
         1 is perfectly even; the number of uplinks means that one carries everything. Uplinks that have failed, or lead to a
-        failed switch, do not count.
-
-        Returns:
-            None for a core switch, with fewer than two uplinks in use, while a rate of theirs is not known, and while they
-            carry less than `MIN_BITS_PER_SECOND` on average.
+        failed switch, do not count. None for a core switch, with fewer than two uplinks in use, while a rate of theirs is not
+        known, and while they carry less than `MIN_BITS_PER_SECOND` on average.
         """
         if switch.level is Level.CORE:
             return None

@@ -28,11 +28,7 @@ _UNREACHABLE, _NETWORK = 3, 0
 
 
 class Unreachable:
-    """Answers for undeliverable packets.
-
-    Attributes:
-        outcomes: Packets so far, by `OUTCOMES`.
-    """
+    """Answers for undeliverable packets, which are counted by `OUTCOMES`."""
 
     def __init__(self, tree: Clos) -> None:
         self._tree = tree
@@ -40,13 +36,9 @@ class Unreachable:
         self._second, self._answers = 0, 0
 
     def answer(self, switch: Switch, port: int, frame: bytes, now: float) -> bytes | None:
-        """Return the frame that answers a packet; None if there is to be no answer.
+        """Return the frame that answers a packet that a switch has sent to the controller; None if there is to be no answer.
 
-        Args:
-            switch: The switch that has sent the packet to the controller.
-            port: The port that the packet came in by.
-            frame: The start of its frame.
-            now: Monotonic seconds.
+        The packet came in by ``port``; ``frame`` is the start of its frame.
         """
         sender = self._sender(switch, port)
         packet = frame[_ETHERNET:]
@@ -79,9 +71,7 @@ class Unreachable:
 def is_answerable(packet: bytes, sender: IPv4Address) -> bool:
     """Return whether a packet that cannot be delivered may be answered (RFC 1122, section 3.2.2; RFC 1812, section 4.3.2.7).
 
-    Args:
-        packet: Its start, from the IPv4 header on.
-        sender: The host that it must be of.
+    ``packet`` is its start, from the IPv4 header on, and ``sender`` the host that it must be of.
     """
     if len(packet) < _HEADER.size:
         return False

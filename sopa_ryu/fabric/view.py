@@ -29,8 +29,7 @@ def changes(before: Failures, after: Failures) -> tuple[dict[str, str], list[str
 class VersionTracker:
     """Counts for every version the followers that have not confirmed it yet.
 
-    Args:
-        done: Called with each version that every follower has confirmed, or that has no follower left.
+    ``done`` is called with each version that every follower has confirmed, or that has no follower left.
     """
 
     def __init__(self, done: Callable[[int], None]) -> None:
@@ -60,10 +59,6 @@ class VersionTracker:
     def _strike(self, follower: Hashable, versions: list[int]) -> None:
         for version in versions:
             self._waiting[version].discard(follower)
-        self._complete(versions)
-
-    def _complete(self, versions: list[int]) -> None:
-        for version in versions:
             if not self._waiting[version]:
                 del self._waiting[version]
                 self._done(version)

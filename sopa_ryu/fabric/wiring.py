@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
@@ -71,11 +71,8 @@ class Wiring:
     neighbour or instead of it. It only counts once the planned one has been silent for ``patience`` and the device was heard for a
     round; a probe of the planned one clears it immediately.
 
-    Args:
-        tree: The plan.
-        patience: Seconds without a probe after which a link that is up counts as missing.
-
     Attributes:
+        patience: Seconds without a probe after which a link that is up counts as missing.
         refused: How many times a link came up with another neighbour than the planned one, or one of its ends changed from one
             wrong neighbour to another.
     """
@@ -104,32 +101,20 @@ class Wiring:
 
     # -- observations -------------------------------------------------------------------------------------------------
 
-    def heard(self, switch: Switch, port: int, dpid: int | None, sender_port: int | None, text: str, now: float) -> bool:
-        """Note a probe. One that arrives where no link between switches is planned is ignored.
-
-        Args:
-            switch: Where it arrived.
-            port: The port there.
-            dpid: The sender's datapath id; None for an LLDP frame that is not a SOPA probe.
-            sender_port: The port that it left by.
-            text: The name that a sender without a datapath id gives itself.
-            now: Monotonic seconds.
-
-        Returns:
-            Whether that changes `miswired`.
-        """
+    def heard(self, switch: Switch, port: int, probe: Heard, now: float) -> bool:
+        """Note a probe; return whether that changes `miswired`. One where no link between switches is planned is ignored."""
         end = self._end(switch, port)
         if end is None:
             return False
         wrong = end.wrong
-        if dpid == end.other.dpid and sender_port == end.other.port:
+        if probe.dpid == end.other.dpid and probe.port == end.other.port:
             end.right_at = now
             if wrong is None or (not wrong.is_device and now - wrong.last_at < self.patience):
                 return False
             end.wrong = None
             return self._settle(end.link)
-        who, kind = self._sender(dpid, sender_port, text)
-        if dpid is None:
+        who, kind = self._sender(probe)
+        if probe.dpid is None:
             end.device, end.device_at = who, min(end.device_at, now)
             if end.right_at >= now - self.patience or now - end.device_at < self.patience * DEVICE_SHARE:
                 return False
@@ -143,15 +128,11 @@ class Wiring:
                 return False
         if wrong is not None or end.link not in self._miswired:
             self.refused += 1
-        end.wrong = _Wrong(who, kind, who_at=now, last_at=now, is_device=dpid is None)
+        end.wrong = _Wrong(who, kind, who_at=now, last_at=now, is_device=probe.dpid is None)
         return self._settle(end.link)
 
     def forget(self, switch: Switch, port: int | None = None) -> bool:
-        """Forget the probes of a port that went down, or with None of all ports of a switch.
-
-        Returns:
-            Whether that changes `miswired`.
-        """
+        """Forget the probes of a port that went down, or with None of all of a switch; return whether that changes `miswired`."""
         ports = range(1, self.tree.port_count(switch.level) + 1) if port is None else (port,)
         changed = False
         for end in filter(None, (self._end(switch, each) for each in ports)):
@@ -164,16 +145,16 @@ class Wiring:
         ends = self._ends.get(switch)
         return ends[port] if ends is not None and 0 < port < len(ends) else None
 
-    def _sender(self, dpid: int | None, port: int | None, text: str) -> tuple[str, str]:
+    def _sender(self, probe: Heard) -> tuple[str, str]:
         """Return a wrong neighbour in words, and the kind of the problem."""
-        if dpid is None:
-            return text or "a device without a name", FOREIGN
-        at = f"port {'unknown' if port is None else port}"
+        if probe.dpid is None:
+            return probe.text or "a device without a name", FOREIGN
+        at = f"port {'unknown' if probe.port is None else probe.port}"
         try:
-            switch = self.tree.switch_by_dpid(dpid)
+            switch = self.tree.switch_by_dpid(probe.dpid)
         except TopologyError:
-            return f"datapath {dpid:#018x} {at}", FOREIGN
-        planned = port is not None and 1 <= port <= self.tree.port_count(switch.level)
+            return f"datapath {probe.dpid:#018x} {at}", FOREIGN
+        planned = probe.port is not None and 1 <= probe.port <= self.tree.port_count(switch.level)
         return f"{self.tree.name(switch)} {at}", SWAPPED if planned else FOREIGN
 
     def _settle(self, number: int) -> bool:
@@ -207,34 +188,29 @@ class Wiring:
         end = self._end(switch, port)
         return end.device if end is not None and end.wrong is None else ""
 
-    def report(
-        self, down: Mapping[str, str], connected: Collection[Switch], since: Mapping[Switch, float], now: float
-    ) -> dict[str, Any]:
+    def report(self, down: Mapping[str, str], since: Mapping[Switch, float], now: float) -> dict[str, Any]:
         """Return the body of ``GET /sopa/v1/wiring``.
+
+        ``links`` between switches are ``right`` (heard so at both ends), ``unchecked`` (not long enough connected to tell), or one
+        of ``problems``: "swapped" (another switch or port of the fat-tree was heard), "foreign" (somebody else was, at either end)
+        or "missing". What was heard outweighs what is known otherwise, so that the first two are `miswired`. ``also_heard`` are
+        devices beside right neighbours, the first 1,000.
 
         Args:
             down: The links that are known to carry nothing, by name, each with the reason.
-            since: Since when each of them has been connected, in monotonic seconds.
-            now: Monotonic seconds.
-
-        Returns:
-            ``links`` between switches are ``right`` (heard so at both ends), ``unchecked`` (not long enough connected to tell),
-            or one of ``problems``: "swapped" (another switch or port of the fat-tree was heard), "foreign" (somebody else was,
-            at either end) or "missing". What was heard outweighs what is known otherwise, so that the first two are `miswired`.
-            ``also_heard`` are devices beside right neighbours, the first 1,000.
+            since: The connected switches, each with the time since when, in monotonic seconds.
         """
-        here = set(connected)
         earliest = now - self.patience
-        settled = {switch for switch in here if since.get(switch, now) < earliest}
+        settled = {switch for switch, at in since.items() if at < earliest}
         right = unchecked = 0
         problems = []
         for number, (name, (lower, upper)) in enumerate(self._links):
-            both = lower.switch in here and upper.switch in here
+            both = lower.switch in since and upper.switch in since
             silent = [end for end in (lower, upper) if end.right_at < earliest]
             if number in self._miswired:
                 kind, detail = self._kind(number), self._miswired[number]
             elif not both:
-                kind, detail = MISSING, self._absent(end.switch for end in (lower, upper) if end.switch not in here)
+                kind, detail = MISSING, self._absent(end.switch for end in (lower, upper) if end.switch not in since)
             elif name in down:
                 kind, detail = MISSING, f"the link is {down[name]}"
             elif not silent:
@@ -276,12 +252,7 @@ class Wiring:
 
 
 class LinkDiscovery:
-    """Checks the cabling.
-
-    Args:
-        sessions: The connected switches.
-        interval: Seconds from a port's probe to its next; 0 for none at all.
-    """
+    """Checks the cabling of the connected switches by a probe of each port in ``interval`` seconds; 0 for none at all."""
 
     def __init__(self, tree: Clos, sessions: Mapping[Switch, SwitchSession], interval: float) -> None:
         self.tree = tree
@@ -308,15 +279,12 @@ class LinkDiscovery:
     def probe(self, session: SwitchSession, ports: Iterable[int] | None = None) -> None:
         """Have probes sent from a switch's ports, or some of them, that lead to other switches."""
         if self.interval:
-            fabric_ports = self._fabric_ports(session.switch)
+            fabric_ports = {port for port, node in self.tree.ports(session.switch).items() if not isinstance(node, Host)}
             session.probes.update(fabric_ports if ports is None else fabric_ports & set(ports))
-
-    def _fabric_ports(self, switch: Switch) -> set[int]:
-        return {port for port, node in self.tree.ports(switch).items() if not isinstance(node, Host)}
 
     def heard(self, switch: Switch, port: int, probe: Heard, now: float) -> bool:
         """Take an LLDP frame that arrived at a port; return True if other links are miswired now."""
-        changed = self._tell(self.wiring.heard(switch, port, probe.dpid, probe.port, probe.text, now))
+        changed = self._tell(self.wiring.heard(switch, port, probe, now))
         if probe.dpid is None and self.wiring.beside(switch, port) and (switch, port) not in self._also_heard:
             self._also_heard.add((switch, port))
             LOG.warning(

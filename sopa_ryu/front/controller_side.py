@@ -28,7 +28,7 @@ from sopa_ryu.front import wire
 from sopa_ryu.front.start import Started, start
 from sopa_ryu.front.wire import MessageKind
 from sopa_ryu.rest.answers import request_of
-from sopa_ryu.runtime import clock, doors
+from sopa_ryu.runtime import clock, listeners
 from sopa_ryu.runtime.green_threads import end_child
 from topologies import Clos
 
@@ -377,7 +377,7 @@ class FrontProcess:
             self._agents.refused[reason] += count - self._counted.get(reason, 0)
         for reason, count in message.turned_away.items():
             if reason != "tls":  # what is no TLS is nobody's request
-                doors.turned_away["rest", reason] += count - self._turned_away.get(reason, 0)
+                listeners.turned_away["rest", reason] += count - self._turned_away.get(reason, 0)
         self._counted, self._turned_away = message.refused, message.turned_away
 
     def _take_up(self, front: Relayed, message: str | bytes) -> None:

@@ -1,6 +1,6 @@
 """The listening socket of a front: who is let in, TLS, and what happens when no file is left.
 
-The rules are those of the controller's doors (`sopa_ryu.runtime.doors`): an address has a share of the connections without a token,
+The rules are those of `sopa_ryu.southbound.listener`: an address has a share of the connections without a token,
 and all have a total, counted before a TLS handshake; a connection for which no file is left waits in the kernel's queue.
 """
 

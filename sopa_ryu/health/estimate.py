@@ -42,44 +42,33 @@ MAX_SHARE = 20.0
 
 
 class Suspect(NamedTuple):
-    """A link that loses more than the background.
-
-    Attributes:
-        link: Its number.
-        down: The direction; None if the losses do not tell.
-        loss: The share lost.
-        confidence: The probability that it is this link and no other.
-        hosts: So many have reported losses.
-    """
+    """A link that loses more than the background."""
 
     link: int
+    """Its number."""
     down: bool | None
+    """The direction; None if the losses do not tell."""
     loss: float
+    """The share lost."""
     confidence: float
+    """The probability that it is this link and no other."""
     hosts: int
+    """So many have reported losses."""
 
 
 class Estimate(NamedTuple):
-    """What the losses of a window say.
-
-    Attributes:
-        shares: Of each element, the share lost.
-        suspects: The most certain first.
-        background: The share that healthy links lose.
-    """
+    """What the losses of a window say."""
 
     shares: Floats
+    """Of each element, the share lost."""
     suspects: list[Suspect]
+    """The most certain first."""
     background: float
+    """The share that healthy links lose."""
 
 
 def threshold(directed: int, evaluations: float) -> float:
-    """Return the logarithm of the likelihood ratio from which an element explains losses.
-
-    Args:
-        directed: Links, by direction.
-        evaluations: A day.
-    """
+    """Return the logarithm of the likelihood ratio from which one of the directed links explains losses, by evaluations a day."""
     return math.log(max(2.0, directed * evaluations / FALSE_ALARMS))
 
 
@@ -171,8 +160,7 @@ class _Fit:
     def choose_sides(self, sides: list[tuple[list[int], list[int]]]) -> dict[int, float]:
         """Where all links of one side of a switch are active, take those of the other if they are likelier.
 
-        Returns:
-            Of each element whose other side is nearly as likely, the probability that it is this side.
+        Return, of each element whose other side is nearly as likely, the probability that it is this side.
         """
         certain: dict[int, float] = {}
         for one, other in [*sides, *(side[::-1] for side in sides)]:
@@ -227,9 +215,7 @@ class _Fit:
 def estimate(elements: Elements, lost: Losses, crossings: Floats, least: float) -> Estimate:
     """Say which links lose more than others.
 
-    Args:
-        crossings: Of each element in the same time.
-        least: The logarithm of the likelihood ratio, as of `threshold`.
+    ``crossings`` are those of each element in the same time, ``least`` is a likelihood ratio's logarithm as of `threshold`.
     """
     fit = _Fit(elements, lost, crossings)
     if not len(lost.counts):
@@ -322,6 +308,3 @@ OTHERS = 0.1
 def named(found: list[Suspect], least_loss: float) -> list[Suspect]:
     """Return those that are certain enough to be named, and lose so much."""
     return [one for one in found if one.confidence >= ALMOST_SURE and one.loss >= least_loss]
-
-
-__all__ = ["Bools", "Estimate", "Suspect", "estimate", "named", "threshold"]

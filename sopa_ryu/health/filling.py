@@ -11,14 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from flowrules.label import UNUSED
 from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.records import Bools, Ints
 from topologies import Failures, Switch
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 CROSSINGS = 100.0
 """How often each link is crossed in each direction, a second."""
@@ -52,10 +49,8 @@ def demand(
     A host's rate is half of its share of what the scarcest uplinks bear in one direction, as others' probes cross them, too. Its
     probes are spread over paths by their weights, which follow the rates of links.
 
-    Args:
-        bits: The bits per second of links, by number, as far as they are known: others bear what is wanted.
-        probe_bytes: Of a probe's frame.
-        host_bits: The bits per second of the slowest link to a host.
+    ``bits`` are bits per second of links, by number, as far as they are known: others bear what is wanted. ``probe_bytes`` is the
+    size of a probe's frame, ``host_bits`` the bits per second of the slowest link to a host.
     """
     tree, full = elements.tree, round(CROSSINGS / RATE)
     bears = np.zeros(elements.links)

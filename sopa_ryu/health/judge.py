@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +13,7 @@ from sopa_ryu.channel.messages import encode
 from sopa_ryu.channel.probe_lists import HEADER
 from sopa_ryu.health import plan, wire
 from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.filling import demand
 from sopa_ryu.health.observer import EVALUATION_SECONDS, Observer, Told
 from sopa_ryu.health.plan import Lanes
 from topologies import Clos, Failures, Link, Switch
@@ -24,8 +24,7 @@ LISTS_AT_ONCE = 64
 class Judge:
     """The estimator of one fabric.
 
-    Args:
-        config: ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
+    ``config`` has ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
@@ -67,7 +66,7 @@ class Judge:
         self.observer.answers(self._ever)
         self.observer.failed(self._down(failures), state["second"])
         began = time.process_time()
-        needs = plan.demand(self.elements, failures, bits, self._probe_bytes, state.get("host_bits", math.inf))
+        needs = demand(self.elements, failures, bits, self._probe_bytes, state["host_bits"])
         lanes = plan.lanes(self.elements, failures, answering.astype(bool), needs)
         rate = np.uint64(1 + round(1000 * needs.host_rate))
         digests = np.where(answering, plan.digests(self.elements, lanes) + rate, np.uint64(0))

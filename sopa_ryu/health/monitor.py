@@ -58,13 +58,8 @@ class Hands(Protocol):
 class Monitor:
     """The health of the links.
 
-    Args:
-        least_loss: The least share that makes a link a suspect.
-        rate: Returns the bits per second of a link, or None.
-
-    Attributes:
-        verdict: The last one.
-        restarts, unreadable: How often the process has ended, and messages of it that were none.
+    ``least_loss`` is the least share that makes a link a suspect, ``rate`` returns the bits per second of a link, or None. The
+    estimator's process has ended ``restarts`` times.
     """
 
     def __init__(
@@ -195,10 +190,7 @@ class Monitor:
         for place, count in verdict.about["forged"].items():
             self.forged += count
             self.hands.forged(self.elements.host(int(place)), count)
-        decision = self.caretaker.decide(list(self._suspected(verdict)), self.state.failures)
-        for line in decision.lines:
-            (LOG.warning if line.is_bad else LOG.info)("%s", line.text)
-        for name in decision.drain:
+        for name in self.caretaker.decide(list(self._suspected(verdict)), self.state.failures):
             try:
                 self.hands.drain(name)
             except (ValueError, RuntimeError) as error:

@@ -100,37 +100,27 @@ class LinkDelays:
 
 
 class Told(NamedTuple):
-    """One report.
-
-    Attributes:
-        host: The number of the reporting host.
-    """
+    """One report."""
 
     host: int
+    """The number of the reporting host."""
     records: bytes
 
 
 class Health(NamedTuple):
-    """What is known of the links at one moment.
-
-    Attributes:
-        loss: The share that each link loses, first all upwards and then all downwards; not a number where nothing was crossed.
-        delay_us: There and back; not a number where it is not known.
-        background: The share that healthy links lose.
-    """
+    """What is known of the links at one moment."""
 
     loss: Floats
+    """The share that each link loses, first all upwards and then all downwards; not a number where nothing was crossed."""
     delay_us: Floats
+    """There and back; not a number where it is not known."""
     suspects: list[Suspect]
     background: float
+    """The share that healthy links lose."""
 
 
 class Observer:
-    """Counts and concludes.
-
-    Args:
-        least_loss: The least share lost that makes a link a suspect.
-    """
+    """Counts and concludes; ``least_loss`` is the least share lost that makes a link a suspect."""
 
     def __init__(self, elements: Elements, least_loss: float = DEFAULT_LEAST_LOSS) -> None:
         self.elements, self.least_loss = elements, least_loss
@@ -227,6 +217,3 @@ class Observer:
 
 def _joined(parts: list[Records]) -> Records:
     return Records(*(np.concatenate(columns, axis=-1) for columns in zip(*parts, strict=True)))
-
-
-__all__ = ["Health", "Observer", "Told"]

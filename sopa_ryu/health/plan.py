@@ -22,7 +22,8 @@ from flowrules.label import UNUSED
 from sopa_ryu.channel.messages import Assignment, Stream
 from sopa_ryu.health import filling
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.filling import ASSIGNED, CROSSINGS, RATE, Bools, Ints, LaneDemand, counted, crossed, demand
+from sopa_ryu.health.filling import ASSIGNED, CROSSINGS, RATE, LaneDemand, counted, crossed
+from sopa_ryu.health.records import Bools, Ints
 from topologies import Clos, Failures, Level, Switch
 
 MAX_OF_HOST = 90
@@ -44,11 +45,7 @@ class Lanes(NamedTuple):
 
 
 def lanes(elements: Elements, failures: Failures, answering: Bools, needs: LaneDemand) -> Lanes:
-    """Return all lanes.
-
-    Args:
-        answering: Whether the host of each number has an agent that probes and answers.
-    """
+    """Return all lanes; ``answering`` tells whether the host of each number has an agent that probes and answers."""
     tree = elements.tree
     racks = answering.reshape(tree.pods, tree.edges, tree.hosts_per_edge)
     for element in failures.elements:
@@ -129,7 +126,6 @@ def _is_exact(elements: Elements, made: Ints, needs: LaneDemand, low: Bools, hig
 
 
 def _thinned(elements: Elements, made: Ints, needs: LaneDemand) -> Ints:
-    """Leave out lanes of links that bear fewer."""
     links = crossed(elements, made)
     kept = np.ones(made.shape[1], bool)
     order = np.argsort(mixed(*made), kind="stable")
@@ -236,6 +232,3 @@ def summary(elements: Elements, lanes: Lanes, needs: LaneDemand) -> dict[str, An
         "per_host": (int(load.min()), int(load.max())),
         "answers_per_host": (int(asked.min()), int(asked.max())),
     }
-
-
-__all__ = ["RATE", "LaneDemand", "Lanes", "assignment", "counted", "demand", "digests", "lanes", "summary"]

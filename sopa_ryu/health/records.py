@@ -32,17 +32,13 @@ COLUMNS = 12
 
 
 class Records(NamedTuple):
-    """Valid records as columns.
-
-    Attributes:
-        src, dst: Hosts' numbers.
-        links: Four rows: the links out of the source's rack, its pod, into the destination's pod and rack; `Elements.links` for
-            none.
-    """
+    """Valid records as columns."""
 
     src: Ints
     dst: Ints
+    """Hosts' numbers."""
     links: Ints
+    """Four rows: the links out of the source's rack, its pod, into the destination's pod and rack; `Elements.links` for none."""
     probes: Ints
     out: Ints
     back: Ints
@@ -91,19 +87,16 @@ def read(elements: Elements, present: Bools, answering: Bools, src: Ints, record
 
 
 class Losses(NamedTuple):
-    """Lost probes by the way on which they were lost.
-
-    Attributes:
-        ways: A row of `COLUMNS` elements for each; `Elements.total` for none.
-        counts: Lost probes.
-        hosts: Who has reported them.
-        slots: When: the number of the slot.
-    """
+    """Lost probes by the way on which they were lost."""
 
     ways: Ints
+    """A row of `COLUMNS` elements for each; `Elements.total` for none."""
     counts: Floats
+    """Lost probes."""
     hosts: Ints
+    """Who has reported them."""
     slots: Ints
+    """When: the number of the slot."""
 
 
 def nothing() -> Losses:
@@ -141,14 +134,7 @@ def merged(parts: list[Losses]) -> Losses:
 
 
 class Window:
-    """The counts of so many slots of time.
-
-    Args:
-        seconds: Of a slot.
-
-    Attributes:
-        crossings: How often each element was crossed, in all slots.
-    """
+    """The counts of so many slots of some seconds; ``crossings`` is how often each element was crossed in all of them."""
 
     def __init__(self, elements: Elements, slots: int, seconds: int) -> None:
         self.elements, self.slots, self.seconds = elements, slots, seconds

@@ -97,17 +97,14 @@ def read_lists(payload: bytes) -> Iterator[tuple[int, int, str]]:
 
 
 class Verdict(NamedTuple):
-    """What the estimator says at one moment.
-
-    Attributes:
-        about: Suspects, forged records by host, and figures of the estimator itself.
-        loss: By link, first upwards and then downwards; not a number where nothing is known.
-        delay_us: By link.
-    """
+    """What the estimator says at one moment."""
 
     about: dict[str, Any]
+    """Suspects, forged records by host, and figures of the estimator itself."""
     loss: array[float]
+    """By link, first upwards and then downwards; not a number where nothing is known."""
     delay_us: array[float]
+    """By link."""
 
 
 def health(about: dict[str, Any], loss: bytes, delay_us: bytes) -> bytes:

@@ -40,13 +40,10 @@ class CertificateError(RuntimeError):
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return the server's TLS context, for TLS 1.2 or later.
+    """Return the server's TLS context, for TLS 1.2 or later, from two files in PEM.
 
-    Args:
-        certificate, key: In PEM; the file may contain intermediate certificates after the server's own.
-
-    Raises:
-        CertificateError: If they cannot be read, or do not belong together.
+    That of the certificate may contain intermediate ones after the server's own. `CertificateError` if they cannot be read, or do
+    not belong together.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -60,10 +57,8 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
 def switch_tls_context(authorities: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext | None:
     """Return the client's TLS context for switches' databases, from the files of OpenFlow over TLS; None without authorities.
 
-    Like Open vSwitch itself, it verifies who signed a switch's certificate but not the name in it.
-
-    Raises:
-        CertificateError: If they cannot be read, or do not belong together.
+    Like Open vSwitch itself, it verifies who signed a switch's certificate but not the name in it. `CertificateError` as of
+    `tls_context`.
     """
     if authorities is None:
         return None
@@ -78,11 +73,7 @@ def switch_tls_context(authorities: str | None, certificate: str | None, key: st
 
 
 class Origins:
-    """The origins whose pages may open the feed.
-
-    Args:
-        listed: Origins besides the controller's own, such as a proxy's.
-    """
+    """The origins whose pages may open the feed: the controller's own, and those ``listed``, such as a proxy's."""
 
     def __init__(self, listed: Iterable[str] = ()) -> None:
         self._listed = frozenset(normal_origin(origin) for origin in listed)
@@ -90,12 +81,7 @@ class Origins:
         self._names |= {str(urlsplit(origin).hostname) for origin in self._listed}
 
     def objection(self, scheme: str, host: str | None, origin: str | None) -> str | None:
-        """Return why a request for the feed is rejected, or None.
-
-        Args:
-            scheme: ``http`` or ``https``, as the request came.
-            host, origin: The headers. Without ``Origin`` it is no browser's.
-        """
+        """Return why a request for the feed is rejected, by its headers, or None. Without ``Origin`` it is no browser's."""
         try:
             own = normal_origin(f"{scheme}://{host or ''}")
         except ValueError:
@@ -123,15 +109,12 @@ class Tokens:
     """The operator token, which write requests need, and those that an agent's channel needs; the operator token opens both.
 
     An agent's channel is opened by the token of its host, which is derived from the fabric's secret (`host_tokens`), and by the
-    agent token, which is good for every host.
+    agent token, which is good for every host. `TokenError` if a file exists but is empty, or others than its owner can read it.
 
     Args:
         directory: It has the files ``token``, ``agent-token`` and ``agent-secret``, which the first start creates.
         host_tokens_only: The agent token opens nothing.
         make: False for a process that only checks the tokens of another: what is missing is not created, and opens nothing.
-
-    Raises:
-        TokenError: If a file exists but is empty, or other users than its owner can read it.
     """
 
     def __init__(self, directory: Path, *, host_tokens_only: bool = False, make: bool = True) -> None:
@@ -210,7 +193,6 @@ def _read_or_make(file: Path) -> str | None:
 
 
 def _read_if_there(file: Path) -> str | None:
-    """Return the token of a file; None if it is missing."""
     try:
         file.stat()
     except FileNotFoundError:

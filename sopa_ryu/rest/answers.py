@@ -24,9 +24,7 @@ def request_of(
 ) -> Request:
     """Return a request as WebOb has it, from which parameters, ETags and tokens are read.
 
-    Args:
-        target: Path and query as they came, latin-1.
-        headers: With names in lower case.
+    ``target`` is path and query as they came, in latin-1. Names of headers are in lower case.
     """
     path, _, query = target.partition("?")
     environ: dict[str, Any] = {
@@ -64,13 +62,8 @@ def answer(
 ) -> Response:
     """Return the answer to a request.
 
-    Args:
-        route: The parameters in the path.
-        make: Called with the parameters by name; returns the body or a `Listing`.
-        etag_of: Returns the ETag of a body.
-
-    Raises:
-        Problem: If a parameter is missing, unknown or malformed; and what ``make`` raises.
+    ``make`` is called with all parameters by name, ``route`` has those in the path; it returns the body or a `Listing`. `Problem`
+    if a parameter is missing, unknown or malformed; and what ``make`` raises.
     """
     values = values_of(request, operation, route)
     if operation.body:
@@ -127,7 +120,6 @@ def values_of(request: Request, operation: Operation, route: Mapping[str, str]) 
 
 
 def _body(request: Request) -> dict[str, Any]:
-    """Return the JSON object that a request has."""
     try:
         body = json.loads(request.body)
     except (ValueError, RecursionError) as error:

@@ -64,7 +64,6 @@ class Turns:
         self._turns: dict[str, _Turn] = {}
 
     def __len__(self) -> int:
-        """Return the number of keys in use."""
         return len(self._turns)
 
     @contextmanager
@@ -104,11 +103,7 @@ class Fairness:
                     eventlet.sleep(0)
 
     def costly(self, key: str, make: Callable[[], Any]) -> Any:
-        """Make a costly answer, or take one that was begun after the request.
-
-        Raises:
-            Problem: 503 if too many requests wait; and what ``make`` raises.
-        """
+        """Make a costly answer, or take one begun after the request; `Problem` (503) if too many requests wait."""
         if self._waiting >= MAX_WAITING:
             text = "too many requests wait for answers that cost much: try again later, or send the operator token"
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": "1"})
@@ -134,11 +129,7 @@ class Fairness:
 
 
 class RestApplication:
-    """The requests that the front passes on.
-
-    Args:
-        pages: Further resources by path: each is called with a GET or HEAD request and returns the response.
-    """
+    """The requests that the front passes on; ``pages`` are further resources by path, for GET and HEAD."""
 
     def __init__(self, fabric: FabricControl, tokens: Tokens, pages: Mapping[str, Page] | None = None) -> None:
         self._fairness = Fairness()

@@ -23,7 +23,7 @@ from sopa_ryu.fabric.traffic import BITS, PortCounters
 from sopa_ryu.fabric.unreachable import Unreachable
 from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest.reader import ClusterControl
-from sopa_ryu.runtime import clock, doors
+from sopa_ryu.runtime import clock, listeners
 from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, add_process, families
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
@@ -60,7 +60,6 @@ _SWITCH = ("dp_name", "level")
 
 
 def _place(at: int) -> Callable[[Switch, int, PortCounters], float | None]:
-    """Return the function that selects one of a port's counters."""
     return lambda _switch, _port, counters: counters[at]
 
 
@@ -230,7 +229,7 @@ def _failures(metrics: ControllerMetrics) -> Counter[tuple[str, str]]:
 
 def _turned_away(_metrics: ControllerMetrics) -> Counter[tuple[str, str]]:
     counts = Counter({(listener, reason): 0 for listener, reasons in TURNED_AWAY.items() for reason in reasons})
-    counts.update(doors.turned_away)
+    counts.update(listeners.turned_away)
     return counts
 
 

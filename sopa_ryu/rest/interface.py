@@ -66,10 +66,6 @@ def paths_operation(resources: Resources) -> Operation:
 
 def operations(resources: Resources, traces: TraceResources) -> tuple[Operation, ...]:
     """Return the operations, each of which calls a method of the resources."""
-    plain = (
-        (resources.fabric, "Size, connected switches, version and failures of the fabric", False),
-        (resources.process, "Memory, open files and green threads of the controller, to diagnose leaks", True),
-    )
     lists = (
         (resources.switches, "All switches of the plan"),
         (resources.links, "All links of the plan, with their traffic"),
@@ -88,7 +84,8 @@ def operations(resources: Resources, traces: TraceResources) -> tuple[Operation,
         HTTPStatus.INSUFFICIENT_STORAGE: "the drain cannot be stored; nothing has changed",
     }
     return (
-        *(_get(answer, summary, costly=costly) for answer, summary, costly in plain),
+        _get(resources.fabric, "Size, connected switches, version and failures of the fabric"),
+        _get(resources.process, "Memory, open files and green threads of the controller, to diagnose leaks", costly=True),
         *(_get(answer, summary, listed=True) for answer, summary in lists),
         Operation(
             "GET",

@@ -56,7 +56,7 @@ def _described(operation: Operation) -> dict[str, Any]:
         "operationId": operation.name,
         "summary": operation.summary,
         "parameters": [_parameter(param) for param in params],
-        "responses": _responses(operation, bool(params)),
+        "responses": _responses(operation),
     }
     if operation.body:
         schema = {"$ref": f"#/components/schemas/{operation.body}"}
@@ -78,7 +78,7 @@ def _parameter(param: Param) -> dict[str, Any]:
     }
 
 
-def _responses(operation: Operation, params: bool) -> dict[str, Any]:
+def _responses(operation: Operation) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{operation.schema}"}
     responses: dict[str, Any] = {
         str(operation.status.value): {

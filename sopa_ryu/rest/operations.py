@@ -17,9 +17,7 @@ MAX_ITEMS = 1000
 class Problem(Exception):
     """A rejected request: it is answered by a problem document (RFC 9457).
 
-    Args:
-        detail: The reason, and what a correct request looks like.
-        headers: Further response headers, such as ``Allow``.
+    ``detail`` is the reason, and what a correct request looks like. ``headers`` are further ones of the answer, such as ``Allow``.
     """
 
     def __init__(self, status: HTTPStatus, detail: str, headers: dict[str, str] | None = None) -> None:
@@ -36,38 +34,29 @@ def problem_body(problem: Problem) -> bytes:
 
 
 class Param(NamedTuple):
-    """A parameter of an operation.
-
-    Attributes:
-        where: ``query`` or ``path``.
-        schema: JSON Schema of its values.
-        description: Its meaning and its default.
-        read: Parses the text; raises `ValueError` with the expected form.
-    """
+    """A parameter of an operation."""
 
     name: str
     where: str
+    """``query`` or ``path``."""
     schema: Mapping[str, Any]
     description: str
+    """Its meaning and its default."""
     read: Callable[[str], Any]
+    """Parses the text; raises `ValueError` with the expected form."""
     required: bool = False
 
 
 class Listing(NamedTuple):
-    """An answer that contains a list, of which a request gets a page.
-
-    Attributes:
-        body: The rest of the answer.
-        key: The list's name in the answer.
-        total: The number of all items.
-        describe: Converts an item for the answer; called only for the items of the page.
-    """
+    """An answer that contains a list, of which a request gets a page."""
 
     body: dict[str, Any]
+    """The rest of the answer."""
     key: str
     total: int
     items: Iterable[Any]
     describe: Callable[[Any], Any] = lambda item: item
+    """Converts an item for the answer; called only for the items of the page."""
 
     def page(self, offset: int, limit: int) -> dict[str, Any]:
         """Return the answer with at most ``limit`` items, from ``offset`` on."""
@@ -76,35 +65,29 @@ class Listing(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """One method of one path.
-
-    Attributes:
-        method, path: The path in OpenAPI's form, ``/sopa/v1/drains/{name}``.
-        name: OpenAPI's operationId.
-        answer: Called with the parameters by name; returns the body or a `Listing`.
-        schema: The answer's schema in `schemas.SCHEMAS`.
-        problems: The operation's own problems, each with its condition.
-        body: The schema in `schemas.SCHEMAS` of the JSON object that a request has, which ``answer`` gets as its argument
-            ``body``; none by default.
-        status: Of the answer.
-        token: Whether it requires the operator token.
-        listed: Whether the answer is a `Listing`.
-        costly: Whether the answer costs so much that requests without the operator token share it (`sopa_ryu.rest.application`).
-    """
+    """One method of one path."""
 
     method: str
     path: str
+    """The path in OpenAPI's form, ``/sopa/v1/drains/{name}``."""
     name: str
+    """OpenAPI's operationId."""
     summary: str
     answer: Callable[..., Any]
+    """Called with the parameters by name; returns the body or a `Listing`."""
     schema: str
+    """The answer's schema in `schemas.SCHEMAS`."""
     params: tuple[Param, ...] = ()
     problems: Mapping[HTTPStatus, str] = {}
+    """The operation's own problems, each with its condition."""
     body: str = ""
+    """The schema in `schemas.SCHEMAS` of the JSON object that a request has, which ``answer`` gets as its argument ``body``; none
+    by default."""
     status: HTTPStatus = HTTPStatus.OK
     token: bool = False
     listed: bool = False
     costly: bool = False
+    """Whether the answer costs so much that requests without the operator token share it (`sopa_ryu.rest.application`)."""
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:

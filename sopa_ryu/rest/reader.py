@@ -55,11 +55,7 @@ def for_page(cluster: ClusterControl) -> dict[str, Any]:
 
 
 def check_leads(cluster: ClusterControl | None, request_path: str) -> None:
-    """Raise `Problem` if another member has to answer a request that changes something: 307 to the leader, or 503 without one.
-
-    Args:
-        request_path: Path and query, as the client has sent them.
-    """
+    """Raise `Problem` if another member has to answer a request that changes something: 307 to the leader, or 503 without one."""
     if cluster is None or cluster.is_leader:
         return
     url = cluster.leader_url()
@@ -70,11 +66,7 @@ def check_leads(cluster: ClusterControl | None, request_path: str) -> None:
 
 
 def standing_by(url: str | None) -> Problem:
-    """Return the problem (409) of a channel that this member does not take: agents and the arbiter need the leader, or a relay.
-
-    Args:
-        url: Of the leader; None while nobody leads.
-    """
+    """Return the problem (409) of a channel that this member does not take: agents and the arbiter need the leader, or a relay."""
     where = f"the leader is at {url}" if url is not None else "no member leads the cluster now"
     return Problem(HTTPStatus.CONFLICT, f"this controller stands by: {where}", {LEADER_HEADER: url or ""})
 
@@ -89,20 +81,10 @@ if TYPE_CHECKING:
     from sopa_ryu.channel.connected import ConnectedAgents
     from sopa_ryu.channel.trace_desk import Asked, Trace
     from sopa_ryu.health.monitor import Monitor
-    from sopa_ryu.rest.reader import ClusterControl
 
 
 class FabricReader(Protocol):
-    """The controller's view of the fabric, read-only.
-
-    Attributes:
-        state: Connections, failures, drains and versions.
-        agents: The connected agents.
-        arbiter: The arbiter's.
-        carrier: The place of the label.
-        no_label: The hosts that may not choose paths.
-        health: Which links lose packets.
-    """
+    """The controller's view of the fabric, read-only."""
 
     state: FabricState
     agents: ConnectedAgents
@@ -130,8 +112,7 @@ class FabricReader(Protocol):
     def switch_rules(self, switch: Switch) -> dict[str, Any]:
         """Ask a switch for its rules and compare them with the intended ones, as `rule_audit.rules` does.
 
-        Raises:
-            SwitchError: If the switch is not connected, or does not answer.
+        `SwitchError` if the switch is not connected, or does not answer.
         """
 
 
@@ -148,11 +129,7 @@ class FabricControl(FabricReader, Protocol):
         """
 
     def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:
-        """Have the agent of the first host trace paths, or a flow, to the second one.
-
-        Raises:
-            TraceError: If it cannot now.
-        """
+        """Have the agent of the first host trace paths, or a flow, to the second one; `TraceError` if it cannot now."""
 
     def cancel_trace(self, trace: Trace) -> None:
         """End a trace, unless it has ended."""

@@ -34,14 +34,10 @@ _option = lru_cache(maxsize=1 << 16)(label.option)
 def paths_outside(
     failures: Failures, source: Host, destination: IPv4Address, paths_to: Callable[[Host], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the candidate paths from a host to an address outside.
+    """Return the candidate paths from a host that is no gateway to an address outside.
 
-    Args:
-        source: No gateway itself.
-        paths_to: Returns the answer for a gateway as the destination.
-
-    Returns:
-        As for a host, with the name of the gateway in each path. Paths to gateways that are away are excluded for that.
+    ``paths_to`` returns the answer for a gateway as the destination. The answer is as for a host, with the name of the gateway in
+    each path. Paths to gateways that are away are excluded for that.
     """
     tree = failures.tree
     in_use = gateways_from(failures, tree.edge_of(source))

@@ -155,9 +155,7 @@ SCHEMAS: dict[str, Schema] = {
             "candidates": _list(
                 _object(
                     {
-                        "up": _UP,
-                        "option": {"type": "string", "pattern": "^9e04[0-9a-f]{4}$"},
-                        "hops": _list(_STRING),
+                        **_PATH,
                         "weight": {
                             "type": "number",
                             "minimum": 0,

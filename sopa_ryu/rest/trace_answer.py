@@ -12,7 +12,7 @@ negative parts).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log
@@ -55,21 +55,18 @@ def links_of(tree: Clos, src: Host, dst: Host, up: Up) -> tuple[str, ...]:
 
 
 class Traced(NamedTuple):
-    """What the probes on one path found.
-
-    Attributes:
-        links: The path's links, from the source on.
-        sent: Probes whose fate is known.
-        lost_out, lost_back, lost_unknown: Those of them lost on the way out, on the way back, and on one of both.
-        delays: Of those that came back, there and back.
-    """
+    """What the probes on one path found."""
 
     links: tuple[str, ...]
+    """The path's links, from the source on."""
     sent: int
+    """Probes whose fate is known."""
     lost_out: int = 0
     lost_back: int = 0
     lost_unknown: int = 0
+    """Those of them lost on the way out, on the way back, and on one of both."""
     delays: Sequence[int] = ()
+    """Of those that came back, there and back."""
 
     @property
     def lost(self) -> int:
@@ -79,19 +76,16 @@ class Traced(NamedTuple):
 
 @dataclass
 class LinkGroup:
-    """Links that the same paths cross.
-
-    Attributes:
-        paths: Which of the traced paths cross them.
-        loss: The part of the probes that is lost here, there or back, beside the groups next to it.
-        delay: By the names of `QUANTILES`: by how much the delay there and back is above that by the fastest group next to it;
-            of the group of all paths that delay itself. None of a group whose paths no probe has come back on.
-    """
+    """Links that the same paths cross."""
 
     links: tuple[str, ...]
     paths: tuple[int, ...]
+    """Which of the traced paths cross them."""
     loss: float = 0.0
+    """The part of the probes that is lost here, there or back, beside the groups next to it."""
     delay: dict[str, float | None] = field(default_factory=dict)
+    """By the names of `QUANTILES`: by how much the delay there and back is above that by the fastest group next to it; of the group
+    of all paths that delay itself. None of a group whose paths no probe has come back on."""
     _within: list[LinkGroup] = field(default_factory=list, repr=False)
 
 
@@ -176,9 +170,8 @@ def _share_loss(group: LinkGroup, paths: Sequence[Traced], price: float) -> tupl
 def _alike(counts: Sequence[tuple[int, int]], price: float) -> int:
     """Return how many lost alike, from the one that lost the smallest part on.
 
-    Args:
-        counts: Lost and sent probes, in the order of the parts lost.
-        price: The gain of the logarithm of the likelihood that an exception has to bring.
+    ``counts`` are lost and sent probes, in the order of the parts lost; ``price`` is the gain of the logarithm of the likelihood
+    that an exception has to bring.
     """
     lost = sent = 0
     apart = sum(_likelihood(*each) - price for each in counts)
@@ -200,9 +193,7 @@ def _likelihood(lost: int, sent: int) -> float:
 def tell(trace: Trace, failures: Failures, no_label: Collection[Host]) -> Body:
     """Return a trace as REST has it.
 
-    Args:
-        failures: Of now: a trace of which the version is another one may name paths that are excluded meanwhile.
-        no_label: The hosts that may not choose paths.
+    ``failures`` are those of now: a trace of which the version is another one may name paths that are excluded meanwhile.
     """
     tree, asked = failures.tree, trace.asked
     body: Body = {
@@ -259,13 +250,12 @@ def _traced(links: tuple[str, ...], found: Found) -> Traced:
     return Traced(links, found.sent, fates[LOST_OUT], fates[LOST_BACK], fates[LOST], sorted(found.delays))
 
 
-def _counts(paths: Iterable[Traced]) -> Body:
-    every = list(paths)
+def _counts(paths: Sequence[Traced]) -> Body:
     return {
-        "sent": sum(path.sent for path in every),
-        "lost": sum(path.lost for path in every),
-        "lost_out": sum(path.lost_out for path in every),
-        "lost_back": sum(path.lost_back for path in every),
+        "sent": sum(path.sent for path in paths),
+        "lost": sum(path.lost for path in paths),
+        "lost_out": sum(path.lost_out for path in paths),
+        "lost_back": sum(path.lost_back for path in paths),
     }
 
 

@@ -61,10 +61,8 @@ def _every(failures: Failures, src: Host, dst: Host, asked: bool) -> tuple[Up, .
     if not usable:
         raise Problem(HTTPStatus.CONFLICT, f"no path is left: all {len(excluded)} are excluded; sopa paths says why")
     if len(usable) > (MAX_PATHS if asked else UNASKED_PATHS):
-        if asked:
-            text = f"there are {len(usable)} paths, and a trace has at most {MAX_PATHS}: name them by up"
-            raise Problem(HTTPStatus.CONFLICT, text)
-        raise Problem(HTTPStatus.CONFLICT, f"there are {len(usable)} paths: name some by up, or say all")
+        advice = f", and a trace has at most {MAX_PATHS}: name them by up" if asked else ": name some by up, or say all"
+        raise Problem(HTTPStatus.CONFLICT, f"there are {len(usable)} paths{advice}")
     return tuple(path.up for path in usable)
 
 

@@ -9,12 +9,8 @@ from pathlib import Path
 def write_atomically(file: Path, content: bytes, part: str = "") -> None:
     """Write a file so that readers see all of it or its previous content, also after a crash.
 
-    Args:
-        part: Name of the temporary file; default: that of the file, as in ``.NAME.part``. Has to differ between concurrent
-            writers.
-
-    Raises:
-        OSError: If it cannot be written. No part of it remains.
+    ``part`` is the name of the temporary file, by default ``.NAME.part``; it has to differ between concurrent writers. `OSError` if
+    the file cannot be written: no part of it remains.
     """
     temporary = file.with_name(part or f".{file.name}.part")
     try:

@@ -116,12 +116,10 @@ def is_address(host: str) -> bool:
 
 
 def normal_origin(origin: str) -> str:
-    """Return an origin in lower case and without the scheme's own port.
+    """Return an origin in lower case and without the scheme's own port; `ValueError` if it is not ``http[s]://HOST[:PORT]``.
 
-    Raises:
-        ValueError: If it is not ``http://HOST[:PORT]`` or ``https://HOST[:PORT]``.
-        >>> normal_origin("HTTP://Controller.example:80"), normal_origin("https://[2001:DB8::1]:8080")
-        ('http://controller.example', 'https://[2001:db8::1]:8080')
+    >>> normal_origin("HTTP://Controller.example:80"), normal_origin("https://[2001:DB8::1]:8080")
+    ('http://controller.example', 'https://[2001:db8::1]:8080')
     """
     parts = urlsplit(origin)
     host = parts.hostname

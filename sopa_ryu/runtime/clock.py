@@ -18,11 +18,7 @@ PAUSE_SECONDS = 2.0
 
 
 class SteadyClock:
-    """A clock without the time of pauses.
-
-    Args:
-        source: Returns monotonic seconds.
-    """
+    """A clock without the time of pauses."""
 
     def __init__(self, source: Callable[[], float] = time.monotonic) -> None:
         self._source = source

@@ -60,12 +60,7 @@ def _keep(work: Callable[..., None], *args: Any) -> None:
 
 
 class Turns:
-    """A line in which green threads wait once the time is used up, until the sockets have been looked at.
-
-    Args:
-        seconds: The time of all of them together.
-        clock: Monotonic seconds.
-    """
+    """A line in which green threads wait once the time of all of them is used up, until the sockets have been looked at."""
 
     def __init__(self, seconds: float = TURN_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
@@ -113,9 +108,7 @@ SWITCHES = Turns()
 class Moment(Generic[Thing]):
     """Gathers things until every green thread that can go on has had its turn, and for some milliseconds after the last time.
 
-    Args:
-        take: Called with what was gathered, in its order.
-        spacing: Seconds from one call to the next, at least, unless `end` is called.
+    ``take`` is called with what was gathered, in its order, and again after ``spacing`` seconds at least, unless `end` is called.
     """
 
     def __init__(self, take: Callable[[list[Thing]], object], spacing: float = SPACING_SECONDS) -> None:

@@ -7,6 +7,7 @@ import logging
 import resource
 import socket as sockets
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,9 @@ RECOVERED_SECONDS = 2.0
 SAY_SECONDS = 60.0
 """Rejected connections are at most one line of the log in this time, for each listener and reason."""
 NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+turned_away: Counter[tuple[str, str]] = Counter()
+"""What was rejected before it was a request or a switch, by listener (``rest``, ``openflow``) and reason, for the metrics."""
 
 
 class SparingLog:
@@ -48,11 +52,7 @@ def file_share(wanted: int) -> int:
 
 
 def listening(host: str, port: int, backlog: int, make: Callable[..., Any] = sockets.socket) -> Any:
-    """Return a listening socket on an IPv4 or IPv6 address, or a name; ``::`` is every address of both.
-
-    Args:
-        make: The class of the socket.
-    """
+    """Return a listening socket on an IPv4 or IPv6 address, or a name; ``::`` is every address of both."""
     host = host.strip("[]")
     family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
     # without the port, which getaddrinfo would take modulo 65536

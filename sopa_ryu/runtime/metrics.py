@@ -18,29 +18,21 @@ Source = TypeVar("Source")
 
 
 class Row(NamedTuple, Generic[Source]):
-    """A metric family.
-
-    Attributes:
-        values: Returns the value that a source has; with labels, the value by the label's value, or by a tuple of several; with
-            `INFO` the labels. None: there is no sample.
-    """
+    """A metric family."""
 
     name: str
     kind: type[CounterMetricFamily] | type[GaugeMetricFamily] | type[InfoMetricFamily]
     text: str
     values: Callable[[Source], float | Mapping[Any, Any] | None]
+    """Returns the value that a source has; with labels, the value by the label's value, or by a tuple of several; with `INFO` the
+    labels. None: there is no sample."""
     labels: tuple[str, ...] = ()
 
 
 def families(
     rows: Sequence[Row[Source]], sources: Iterable[tuple[Sequence[str], Source]], labels: Sequence[str] = ()
 ) -> list[Metric]:
-    """Return the family of each row.
-
-    Args:
-        sources: Each with its values of the labels.
-        labels: They come before the rows' own.
-    """
+    """Return the family of each row, with the values of each source; ``labels``, and their values, come before the rows' own."""
     made: list[Any] = [row.kind(row.name, row.text, labels=[*labels, *row.labels]) for row in rows]
     for of_source, source in sources:
         for row, family in zip(rows, made, strict=True):
@@ -65,8 +57,7 @@ def served(
 ) -> Iterator[None]:
     """Answer ``GET /metrics`` on a port with a registry's and the process' metrics, from a thread, until the context ends.
 
-    Args:
-        error: Raised if the port is in use, or the address is not this machine's.
+    ``error`` is raised if the port is in use, or the address is not this machine's.
     """
     add_process(registry)
     try:

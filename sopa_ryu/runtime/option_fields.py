@@ -18,12 +18,7 @@ DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 class Address(click.ParamType[tuple[str, int]]):
-    """An address and a port.
-
-    Args:
-        port: For the example in messages.
-        lowest: 0 if the machine may choose a port.
-    """
+    """An address and a port; ``port`` is for the example in messages, ``lowest`` is 0 if the machine may choose one."""
 
     name = "ADDRESS:PORT"
 
@@ -50,12 +45,9 @@ def urls(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) ->
 
 
 def option(default: Any, text: str, **arguments: Any) -> Any:
-    """Return the field of an option.
+    """Return the field of an option; ``default`` is `REQUIRED` if there is none.
 
-    Args:
-        default: `REQUIRED` if there is none.
-        text: The help.
-        arguments: Those of `click.Option`, or of oslo.config's; and `name`, if it is not the field's.
+    ``arguments`` are those of `click.Option`, or of oslo.config's; and ``name``, if it is not the field's.
     """
     return field(default=default, metadata={"help": text, **arguments})
 

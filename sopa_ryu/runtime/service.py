@@ -32,11 +32,7 @@ def notify(state: str) -> bool:
 
 
 async def first_signal(tasks: Sequence[asyncio.Task[Any]]) -> int:
-    """Wait for the first of `SIGNALS` while tasks run, which run until they are cancelled; return its number.
-
-    Raises:
-        Exception: The error by which a task has ended before.
-    """
+    """Wait for the first of `SIGNALS` while tasks run until cancelled; return its number, or raise the error that ends a task."""
     loop = asyncio.get_running_loop()
     received: asyncio.Future[int] = loop.create_future()
 

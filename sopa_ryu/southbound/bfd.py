@@ -27,6 +27,8 @@ from topologies.structure import BFD_MAC, GATEWAY_MAC, Clos, Host, Level, Switch
 
 SENDS_TO, REQUIRES = "bfd_local_dst_mac", "bfd_remote_dst_mac"
 UP, ADMIN_DOWN = "up", "admin_down"
+TIMEOUT_SECONDS = 5.0
+"""For each request to a database."""
 
 
 class End(NamedTuple):
@@ -60,35 +62,28 @@ class End(NamedTuple):
 
 @dataclass
 class BfdReport:
-    """The outcome of `enable`.
-
-    Attributes:
-        switches: The switches found in the databases.
-        had: The number of requested ends of links on which BFD was enabled already; their intervals are unchanged.
-        enabled: The number of ends on which it was enabled.
-        addressed: The number of ends that had BFD already, and now require the fabric's address.
-        single: Ends without BFD because their other end was not found: a link with BFD at one end only is down.
-        postponed: Ends without BFD because the switch below has no other live uplink now.
-        problems: From the address of a database that failed to its error. If it failed at the second request, links to its
-            switches may have BFD at their other ends only: call again.
-    """
+    """The outcome of `enable`."""
 
     switches: set[Switch] = field(default_factory=set)
     had: int = 0
+    """The number of requested ends of links on which BFD was enabled already; their intervals are unchanged."""
     enabled: int = 0
     addressed: int = 0
+    """The number of ends that had BFD already, and now require the fabric's address."""
     single: list[End] = field(default_factory=list)
+    """Ends without BFD because their other end was not found: a link with BFD at one end only is down."""
     postponed: list[End] = field(default_factory=list)
+    """Ends without BFD because the switch below has no other live uplink now."""
     problems: dict[str, str] = field(default_factory=dict)
+    """From the address of a database that failed to its error. If it failed at the second request, links to its switches may have
+    BFD at their other ends only: call again."""
 
 
 def enable(
     addresses: Iterable[str],
     tree: Clos,
     interval_ms: int,
-    dpids: Collection[int] | None = None,
     uplink: int | None = None,
-    timeout: float = 5.0,
     tls: ssl.SSLContext | None = None,
     *,
     change: bool = True,
@@ -101,10 +96,8 @@ def enable(
     Args:
         addresses: The switches' databases, such as ``tcp:192.0.2.1:6640``; one may contain several switches.
         interval_ms: The transmit interval in ms; three missing packets take the link down.
-        dpids: Restricts it to links between these switches.
         uplink: Restricts it to links of this uplink index: ``up1`` between edge and aggregation, ``up2`` between aggregation
             and core.
-        timeout: Seconds for each request to a database.
         tls: For ``ssl:`` addresses, see `topologies.ovsdb.transact`.
         change: False to report what there is, and change nothing.
         is_last: Tell whether an uplink of a switch, by its index, is the last live one of several: it is left for later.
@@ -113,21 +106,20 @@ def enable(
     ends: list[End] = []
     for address in dict.fromkeys(addresses):
         try:
-            found = rows(address, timeout, tls)
+            rows = read(address, tls)
         except OvsdbError as error:
             report.problems[address] = str(error)
             continue
-        for switch, ports in bridges(found, tree):
-            if dpids is None or tree.dpid(switch) in dpids:
-                report.switches.add(switch)
-                ends += _ends(address, tree, switch, ports)
+        for switch, ports in bridges(rows, tree):
+            report.switches.add(switch)
+            ends += _ends(address, tree, switch, ports)
     wanted = [end for end in ends if uplink in (None, end.uplink)]
-    there = {(end.switch, end.neighbour) for end in wanted}
+    present = {(end.switch, end.neighbour) for end in wanted}
     report.had = sum(end.enabled for end in wanted)
-    report.single = [end for end in wanted if not end.enabled and (end.neighbour, end.switch) not in there]
+    report.single = [end for end in wanted if not end.enabled and (end.neighbour, end.switch) not in present]
     paired: list[End] = []
     for end in wanted:
-        if (end.neighbour, end.switch) in there:
+        if (end.neighbour, end.switch) in present:
             waits = not end.enabled and is_last(end.lower, end.uplink)
             (report.postponed if waits else paired).append(end)
     if not change:
@@ -137,17 +129,16 @@ def enable(
         """Make changes, one transaction for each database; return the ends that have them now."""
         done: list[End] = []
         for address in dict.fromkeys(end.address for end, _ in changes):
-            its = [(end, settings) for end, settings in changes if end.address == address]
+            own = [(end, settings) for end, settings in changes if end.address == address]
             try:
-                transact(address, [setting(end.uuid, settings) for end, settings in its], timeout, tls)
-                done += [end for end, _ in its]
+                transact(address, [setting(end.uuid, settings) for end, settings in own], TIMEOUT_SECONDS, tls)
+                done += [end for end, _ in own]
             except OvsdbError as error:
                 report.problems[address] = str(error)
         return done
 
-    on = {"enable": "true", "min_tx": str(interval_ms), "min_rx": str(interval_ms)}
     first = [
-        (end, {SENDS_TO: BFD_MAC} if end.enabled else {**on, SENDS_TO: BFD_MAC})
+        (end, {SENDS_TO: BFD_MAC} if end.enabled else {**_enabled(interval_ms), SENDS_TO: BFD_MAC})
         for end in paired
         if not (end.enabled and end.has_address(SENDS_TO))
     ]
@@ -164,8 +155,6 @@ def rollout(
     addresses: Collection[str],
     tree: Clos,
     interval_ms: int,
-    dpids: Collection[int] | None = None,
-    timeout: float = 5.0,
     tls: ssl.SSLContext | None = None,
     *,
     may_change: Callable[[], bool] = lambda: True,
@@ -178,10 +167,10 @@ def rollout(
     is asked before each step.
     """
     for uplink in range(max(tree.uplink_count(level) for level in Level)):
-        yield enable(addresses, tree, interval_ms, dpids, uplink, timeout, tls, change=may_change(), is_last=is_last)
+        yield enable(addresses, tree, interval_ms, uplink, tls, change=may_change(), is_last=is_last)
 
 
-def rows(address: str, timeout: float, tls: ssl.SSLContext | None) -> list[list[dict[str, Any]]]:
+def read(address: str, tls: ssl.SSLContext | None) -> list[list[dict[str, Any]]]:
     """Return every bridge, port and interface of a database."""
     columns = {
         "Bridge": ["datapath_id", "ports"],
@@ -189,15 +178,15 @@ def rows(address: str, timeout: float, tls: ssl.SSLContext | None) -> list[list[
         "Interface": ["_uuid", "ofport", "bfd", "bfd_status"],
     }
     operations = [{"op": "select", "table": name, "where": [], "columns": wanted} for name, wanted in columns.items()]
-    return [result["rows"] for result in transact(address, operations, timeout, tls)]
+    return [result["rows"] for result in transact(address, operations, TIMEOUT_SECONDS, tls)]
 
 
-def bridges(found: list[list[dict[str, Any]]], tree: Clos) -> Iterator[tuple[Switch, dict[int, dict[str, Any]]]]:
+def bridges(rows: list[list[dict[str, Any]]], tree: Clos) -> Iterator[tuple[Switch, dict[int, dict[str, Any]]]]:
     """Yield the bridges that are switches of the fabric, with their interfaces by OpenFlow port."""
-    its, ports, interfaces = found
+    datapaths, ports, interfaces = rows
     of_port = {port["_uuid"][1]: elements(port["interfaces"]) for port in ports}
     by_uuid = {interface["_uuid"][1]: interface for interface in interfaces}
-    for bridge in its:
+    for bridge in datapaths:
         try:
             switch = tree.switch_by_dpid(int(elements(bridge["datapath_id"])[0], 16))
         except (IndexError, TopologyError):  # no datapath yet, or a bridge of another network
@@ -223,46 +212,36 @@ def setting(uuid: str, settings: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def _enabled(interval_ms: int) -> dict[str, str]:
+    return {"enable": "true", "min_tx": str(interval_ms), "min_rx": str(interval_ms)}
+
+
 @dataclass
 class GatewaysReport:
-    """The outcome of `enable_gateways`.
-
-    Attributes:
-        enabled: The number of gateways at whose ports BFD was enabled now.
-        on: The number of gateways at whose ports it is enabled.
-        answers: The gateways whose session is up, with True, and those that have shut it down deliberately, with False.
-        problems: From the address of a database that failed to its error.
-    """
+    """The outcome of `enable_gateways`."""
 
     enabled: int = 0
+    """The number of gateways at whose ports BFD was enabled now."""
     on: int = 0
+    """The number of gateways at whose ports it is enabled."""
     answers: dict[Host, bool] = field(default_factory=dict)
+    """The gateways whose session is up, with True, and those that have shut it down deliberately, with False."""
     problems: dict[str, str] = field(default_factory=dict)
+    """From the address of a database that failed to its error."""
 
 
 def enable_gateways(
-    addresses: Iterable[str],
-    tree: Clos,
-    interval_ms: int,
-    timeout: float = 5.0,
-    tls: ssl.SSLContext | None = None,
-    *,
-    change: bool = True,
+    addresses: Iterable[str], tree: Clos, interval_ms: int, tls: ssl.SSLContext | None = None, *, change: bool = True
 ) -> GatewaysReport:
     """Enable BFD at the edge switches' ports to gateways where it is not enabled, and read which gateways answer.
 
-    Args:
-        addresses: The switches' databases; one that fails does not affect the others.
-        interval_ms: The transmit interval in ms.
-        timeout: Seconds for each request to a database.
-        tls: For ``ssl:`` addresses.
-        change: False to read only.
+    A database that fails does not affect the others. Without ``change`` it only reads.
     """
     report = GatewaysReport()
     for address in dict.fromkeys(addresses):
         changes = []
         try:
-            for switch, ports in bridges(rows(address, timeout, tls), tree):
+            for switch, ports in bridges(read(address, tls), tree):
                 for number, neighbour in tree.ports(switch).items():
                     if number not in ports or not isinstance(neighbour, Host) or neighbour not in tree.gateways:
                         continue
@@ -278,7 +257,7 @@ def enable_gateways(
                     elif status.get("state") == UP:
                         report.answers[neighbour] = True
             if changes:
-                transact(address, changes, timeout, tls)
+                transact(address, changes, TIMEOUT_SECONDS, tls)
                 report.enabled += len(changes)
         except OvsdbError as error:
             report.problems[address] = str(error)
@@ -287,9 +266,7 @@ def enable_gateways(
 
 def _settings(tree: Clos, gateway: Host, interval_ms: int) -> dict[str, str]:
     return {
-        "enable": "true",
-        "min_tx": str(interval_ms),
-        "min_rx": str(interval_ms),
+        **_enabled(interval_ms),
         "bfd_src_ip": str(tree.gateway(gateway)),
         "bfd_dst_ip": str(tree.ip(gateway)),
         "bfd_local_src_mac": GATEWAY_MAC,

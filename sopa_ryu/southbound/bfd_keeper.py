@@ -32,7 +32,6 @@ class BfdKeeper:
     """A worker that enables BFD, one uplink index after the other, and writes the result to the fabric's state.
 
     Args:
-        connections: The sessions of the connected switches.
         addresses: OVSDB addresses; ``*`` as the host means the address from which each switch connects.
         tls: For ``ssl:`` addresses; by default the system's authorities and no client certificate.
         answers: Receives each gateway whose BFD session is up, with True, or which has shut it down, with False.

@@ -24,7 +24,7 @@ from sopa_ryu.fabric.messages import (
     RoleRequest,
     SendProbe,
 )
-from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, LostError, RefusedError, SilentError, SwitchSession
+from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, SwitchError, SwitchSession
 from sopa_ryu.fabric.traffic import PortCounters
 from sopa_ryu.runtime import green_threads
 from sopa_ryu.southbound import openflow
@@ -152,7 +152,7 @@ class Connection:
         refusal = openflow.refusal(error)
         queue = self._waiting.get(error.xid)
         if queue is not None:
-            queue.put(RefusedError(refusal.text))
+            queue.put(SwitchError(refusal.text))
             return OtherRequest(), refusal
         self._replies.pop(error.xid, None)
         self._kinds.pop(error.xid, None)
@@ -161,13 +161,9 @@ class Connection:
     # -- other questions ----------------------------------------------------------------------------------------------
 
     def ask(self, message: Any) -> list[Any]:
-        """Send one of Ryu's request messages and wait for its whole answer.
+        """Send one of Ryu's request messages, and wait for its whole answer; return the bodies of the reply's messages.
 
-        Returns:
-            The bodies of the reply's messages.
-
-        Raises:
-            SwitchError: If the switch answers with an error, or not at all.
+        `SwitchError` if the switch answers with an error, or not at all.
         """
         xid = self.datapath.set_xid(message)
         answers: hub.Queue = hub.Queue()
@@ -176,7 +172,7 @@ class Connection:
         bodies: list[Any] = []
         try:
             if not self.datapath.send_msg(message):
-                raise LostError("the connection was lost")
+                raise SwitchError("the connection was lost")
             while True:
                 reply = answers.get(timeout=ANSWER_SECONDS)
                 if isinstance(reply, Exception):
@@ -185,7 +181,7 @@ class Connection:
                 if openflow.is_last(reply):
                     return bodies
         except hub.QueueEmpty:
-            raise SilentError(f"no answer to {type(message).__name__} in {ANSWER_SECONDS:g} s") from None
+            raise SwitchError(f"no answer to {type(message).__name__} in {ANSWER_SECONDS:g} s") from None
         finally:
             del self._waiting[xid], self._kinds[xid]
 
@@ -204,7 +200,7 @@ class Connection:
     def closed(self) -> None:
         """The connection is gone: everything that waits for an answer gets an error instead."""
         for queue in self._waiting.values():
-            queue.put(LostError("the connection was lost"))
+            queue.put(SwitchError("the connection was lost"))
 
 
 class Connections(Mapping[Switch, Connection]):
@@ -232,8 +228,7 @@ def connection_of(session: SwitchSession) -> Connection:
 class Writer:
     """Has messages sent to each switch in a green thread of its own: a switch that takes nothing delays no other.
 
-    Args:
-        send_due: Called with a session, in its green thread, whenever it may have messages due.
+    ``send_due`` is called with a session, in its green thread, whenever it may have messages due.
     """
 
     def __init__(self, send_due: Callable[[SwitchSession], None]) -> None:

@@ -128,11 +128,7 @@ class Datapath(controller.Datapath):
             self.send_msg(request)
 
     def take(self, kind: int, xid: int, message: bytes | bytearray) -> bool:
-        """Note that a message has arrived; return whether that is all that has to be done with it.
-
-        Raises:
-            ValueError: If it is malformed.
-        """
+        """Note that a message has arrived; return whether nothing else has to be done with it. `ValueError` if it is malformed."""
         if kind not in _ANSWERS:
             return False
         self.answered_at = time.monotonic()
@@ -173,7 +169,6 @@ class Datapath(controller.Datapath):
         return True
 
     def _send_rest(self) -> None:
-        """Write what has not been taken, in its order."""
         try:
             while self._unsent:
                 buf, is_last = self._unsent.popleft()

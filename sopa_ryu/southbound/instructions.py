@@ -108,50 +108,38 @@ def _answer_arp(action: AnswerArp) -> list[Any]:
     ]
 
 
+def _learn(table: Table, seconds: int, *specs: Any, priority: int = LEARNED_PRIORITY) -> list[Any]:
+    learn = PARSER.NXActionLearn
+    return [learn(table_id=table, specs=list(specs), hard_timeout=seconds, priority=priority, cookie=LEARNED_COOKIE)]
+
+
 def _learn_sender(action: LearnSender) -> list[Any]:
-    return [
-        PARSER.NXActionLearn(
-            table_id=Table.DELIVER,
-            specs=[
-                PARSER.NXFlowSpecMatch(src=("in_port_nxm", 0), dst=("metadata", 0), n_bits=16),
-                PARSER.NXFlowSpecLoad(src=("arp_sha_nxm", 0), dst=("eth_dst_nxm", 0), n_bits=48),
-            ],
-            hard_timeout=action.seconds,
-            priority=LEARNED_PRIORITY,
-            cookie=LEARNED_COOKIE,
-        )
-    ]
+    return _learn(
+        Table.DELIVER,
+        action.seconds,
+        PARSER.NXFlowSpecMatch(src=("in_port_nxm", 0), dst=("metadata", 0), n_bits=16),
+        PARSER.NXFlowSpecLoad(src=("arp_sha_nxm", 0), dst=("eth_dst_nxm", 0), n_bits=48),
+    )
 
 
 def _learn_no_more(action: LearnNoMore) -> list[Any]:
-    return [
-        PARSER.NXActionLearn(
-            table_id=Table.LEARN,
-            specs=[
-                PARSER.NXFlowSpecMatch(src=("in_port_nxm", 0), dst=("in_port_nxm", 0), n_bits=16),
-                PARSER.NXFlowSpecMatch(src=ETH_TYPE_ARP, dst=("eth_type_nxm", 0), n_bits=16),
-                PARSER.NXFlowSpecMatch(src=("arp_sha_nxm", 0), dst=("arp_sha_nxm", 0), n_bits=action.bits),
-            ],
-            hard_timeout=1,
-            priority=LEARNED_PRIORITY + 1,
-            cookie=LEARNED_COOKIE,
-        )
-    ]
+    return _learn(
+        Table.LEARN,
+        1,
+        PARSER.NXFlowSpecMatch(src=("in_port_nxm", 0), dst=("in_port_nxm", 0), n_bits=16),
+        PARSER.NXFlowSpecMatch(src=ETH_TYPE_ARP, dst=("eth_type_nxm", 0), n_bits=16),
+        PARSER.NXFlowSpecMatch(src=("arp_sha_nxm", 0), dst=("arp_sha_nxm", 0), n_bits=action.bits),
+        priority=LEARNED_PRIORITY + 1,
+    )
 
 
 def _send_no_more(action: SendNoMore) -> list[Any]:
-    return [
-        PARSER.NXActionLearn(
-            table_id=Table.DOWN,
-            specs=[
-                PARSER.NXFlowSpecMatch(src=ETH_TYPE_IPV4, dst=("eth_type_nxm", 0), n_bits=16),
-                PARSER.NXFlowSpecMatch(src=("ipv4_src_nxm", 0), dst=("ipv4_src_nxm", 0), n_bits=action.bits),
-            ],
-            hard_timeout=1,
-            priority=LEARNED_PRIORITY,
-            cookie=LEARNED_COOKIE,
-        )
-    ]
+    return _learn(
+        Table.DOWN,
+        1,
+        PARSER.NXFlowSpecMatch(src=ETH_TYPE_IPV4, dst=("eth_type_nxm", 0), n_bits=16),
+        PARSER.NXFlowSpecMatch(src=("ipv4_src_nxm", 0), dst=("ipv4_src_nxm", 0), n_bits=action.bits),
+    )
 
 
 def _choose(action: Choose) -> list[Any]:
@@ -202,24 +190,23 @@ _ENCODE: dict[type, Callable[[Any], list[Any]]] = {
 
 def _decoded(actions: Sequence[Any]) -> Iterator[Action | None]:
     """Yield the actions of the rules that OpenFlow's actions are, None for one that is part of no rule."""
-    here = 0
-    while here < len(actions):
-        action = _guess(actions, here)
+    start = 0
+    while start < len(actions):
+        action = _guess(actions, start)
         if action is None:
             yield None
             return
         expected = _ENCODE[type(action)](action)
-        found = actions[here : here + len(expected)]
         # by their bytes: a guess looks at one field or two only
-        if len(found) != len(expected) or [*map(_bytes, found)] != [*map(_bytes, expected)]:
+        if [*map(_bytes, actions[start : start + len(expected)])] != [*map(_bytes, expected)]:
             yield None
             return
         yield action
-        here += len(expected)
+        start += len(expected)
 
 
-def _guess(actions: Sequence[Any], here: int) -> Action | None:
-    first = actions[here]
+def _guess(actions: Sequence[Any], start: int) -> Action | None:
+    first = actions[start]
     if isinstance(first, PARSER.OFPActionOutput):
         if first.port != OPENFLOW.OFPP_CONTROLLER:
             return Output(first.port)
@@ -242,7 +229,7 @@ def _guess(actions: Sequence[Any], here: int) -> Action | None:
         return LearnSender(first.hard_timeout)
     if isinstance(first, PARSER.NXActionResubmitTable) and first.table_id in iter(Table):
         return LookUp(Table(first.table_id))
-    following = actions[here + 1 : here + 2]
+    following = actions[start + 1 : start + 2]
     if isinstance(first, PARSER.NXActionRegMove) and following and isinstance(following[0], PARSER.OFPActionSetField):
         return AnswerArp(str(following[0].value))
     return None

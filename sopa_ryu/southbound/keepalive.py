@@ -33,16 +33,12 @@ class EchoPace(NamedTuple):
 
 
 def pace(interval: float, most: int, switches: int) -> EchoPace:
-    """Return when switches are asked.
+    """Return when switches are asked: the rest and ``most + 1`` steps are always ``most + 2`` intervals.
 
     Args:
         interval: Seconds from an echo request to the next in a small fabric (``--echo-request-interval``).
         most: How many requests may stay unanswered (``--maximum-unreplied-echo-requests``); the channel is closed after one
             more.
-        switches: How many are asked.
-
-    Returns:
-        The rest and ``most + 1`` steps are always ``most + 2`` intervals.
 
     >>> pace(2.0, 3, 720)
     EchoPace(rest=2.0, step=2.0)
@@ -54,15 +50,12 @@ def pace(interval: float, most: int, switches: int) -> EchoPace:
 
 
 class EchoAsked(Protocol):
-    """A channel to a switch.
-
-    Attributes:
-        answered_at: When the switch has answered anything last, in monotonic seconds.
-        unanswered: Echo requests since then.
-    """
+    """A channel to a switch."""
 
     answered_at: float
+    """When the switch has answered anything last, in monotonic seconds."""
     unanswered: int
+    """Echo requests since then."""
 
     @property
     def is_open(self) -> bool:
@@ -76,12 +69,7 @@ class EchoAsked(Protocol):
 
 
 class EchoKeepalive:
-    """The channels in the order in which they are due.
-
-    Args:
-        most: As of `pace`; with 0, nothing is asked.
-        clock, sleep: Monotonic seconds; let other green threads work for some seconds.
-    """
+    """The channels in the order in which they are due; with ``most`` 0, as of `pace`, nothing is asked."""
 
     def __init__(
         self,

@@ -1,13 +1,18 @@
 """The listening socket of OpenFlow: what is no switch costs a bounded time, bounded bytes, and no more than its turn.
 
+A connection that cannot be accepted now, for want of files or memory, waits in the kernel's queue and is accepted later; an address
+that has its share of connections is turned away; neither ends anything else.
+
 A connection has `HANDSHAKE_SECONDS` for TLS, and as long again until the switch has said its features and ports. Reading lets other
 green threads have their turn, however much is sent.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import resource
 import socket as sockets
 import ssl
 import time
@@ -19,9 +24,8 @@ import eventlet
 import eventlet.green.socket
 
 from sopa_ryu.runtime import green_threads
-from sopa_ryu.runtime.clients import Clients
-from sopa_ryu.runtime.doors import Door, Visit, count, deadline, listening
-from sopa_ryu.runtime.listeners import file_share
+from sopa_ryu.runtime.clients import Clients, ExcessClient, plain
+from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SparingLog, file_share, listening, turned_away
 
 LOG = logging.getLogger("sopa")
 
@@ -31,12 +35,15 @@ MAX_HANDSHAKE_BYTES = 1 << 20
 """What a switch may send before it is known: hello, features, and 64 bytes for each port."""
 SLICE_SECONDS = 0.002
 """So long a switch is read without a turn for other green threads."""
+ACCEPTS_AT_ONCE = 16
+"""After so many, other green threads have their turn."""
 READ_BYTES = 4096
 SPARE_CONNECTIONS = 32
 PENALTY_SECONDS = 1.0
 """So long a connection that sent what is not OpenFlow keeps its place in the share: each leaves memory to the collector."""
 BACKLOG = 4096
 """Connections that wait to be accepted, as far as the kernel allows (net.core.somaxconn): a large fabric's switches together."""
+_CLOSED = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
 
 NO_AUTHORITY = (
     "OpenFlow over TLS without ca_certs: any client is accepted as a switch; set ca_certs (--ca-certs) to the authority "
@@ -67,9 +74,7 @@ def tls_context(certificate: str, key: str, authorities: str | None) -> ssl.SSLC
 class SwitchServer:
     """The server of OpenFlow, in the place of Ryu's ``StreamServer``.
 
-    Args:
-        where: Address, or path of a Unix domain socket, and port.
-        handle: Serves a switch: called with its socket and address.
+    It listens at an address, or the path of a Unix domain socket, and a port. ``handle`` serves a switch.
     """
 
     def __init__(
@@ -79,54 +84,99 @@ class SwitchServer:
         if os.path.isdir(os.path.dirname(host)):
             self.server = eventlet.listen(host, family=sockets.AF_UNIX)
         else:
-            self.server = listening(host, port, BACKLOG)
+            self.server = listening(host, port, BACKLOG, eventlet.green.socket.socket)
         self._handle = handle
         self._context = context
-        self._door = Door(NAME, self.server, clients)
+        self._clients = clients
+        self._say = SparingLog(LOG).warning
+        self._recovery: Any = None
 
     def serve_forever(self) -> None:
         """Serve switches until killed."""
-        for visit in self._door.visits():
-            if visit.excess is None:
-                eventlet.spawn_n(self._attend, visit)
+        number = 0
+        while True:
+            number += 1
+            if not number % ACCEPTS_AT_ONCE:
+                eventlet.sleep(0)
+            try:
+                socket, address = self.server.accept()
+            except OSError as error:
+                if error.errno in _CLOSED:
+                    raise
+                self._cannot(error)
+                continue
+            # an IPv4 address is written as such; a Unix domain socket has none
+            address = (plain(address[0]), *address[1:2]) if address else ("", 0)
+            excess = self._clients.enter(address[0])
+            if excess is None:
+                eventlet.spawn_n(self._attend, socket, address)
             else:
-                visit.socket.close()
+                self._say_excess(excess, address[0])
+                socket.close()
 
-    def _attend(self, visit: Visit) -> None:
+    def _cannot(self, error: OSError) -> None:
+        """Wait if there is no room for a connection; any other error is that of one connection, which is gone (accept(2))."""
+        if error.errno not in NO_ROOM:
+            LOG.debug("%s: a connection was lost before it was accepted: %s", NAME, error)
+            eventlet.sleep(0)
+            return
+        if self._recovery is None:
+            turned_away[NAME, "files"] += 1
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            LOG.error(
+                "%s: no file is left for new connections (%s): they wait, established ones continue; "
+                "raise the limit of %d open files (LimitNOFILE of the unit, ulimit -n)",
+                NAME,
+                error.strerror,
+                soft,
+            )
+        else:
+            self._recovery.cancel()
+        self._recovery = eventlet.hubs.get_hub().schedule_call_global(RECOVERED_SECONDS, self._say_recovered)
+        eventlet.sleep(RETRY_SECONDS)
+
+    def _say_recovered(self) -> None:
+        self._recovery = None
+        LOG.warning("%s: files are free again, new connections are accepted", NAME)
+
+    def _say_excess(self, excess: ExcessClient, peer: str) -> None:
+        turned_away[NAME, excess] += 1
+        if excess is ExcessClient.SHARE:
+            reason = f"it has {self._clients.share} connections, the most for one address: look for what else connects from there"
+        else:
+            reason = f"there are {self._clients.most} connections without a token, the most in all"
+        self._say(excess, "%s: connection from %s rejected: %s", NAME, peer, reason)
+
+    def _attend(self, socket: Any, address: tuple[Any, ...]) -> None:
         """Serve one connection to its end, which is an error if it is not a switch's."""
-        peer, socket = visit.address[0], visit.socket
+        peer = address[0]
         try:
             if self._context is not None:
-                with deadline(HANDSHAKE_SECONDS, TimeoutError(f"not done in {HANDSHAKE_SECONDS:g} s")):
-                    socket = self._context.wrap_socket(socket, server_side=True)
-        except OSError as error:
-            count(NAME, "tls")
-            text = "TLS handshake with switch at %s failed, check its certificate: %s"
-            self._door.say("tls", text, peer, error)
-            socket.close()
-            visit.trust()
-            return
-        try:
-            self._handle(SwitchSocket(socket), visit.address)
+                try:
+                    with eventlet.Timeout(HANDSHAKE_SECONDS, TimeoutError(f"not done in {HANDSHAKE_SECONDS:g} s")):
+                        socket = self._context.wrap_socket(socket, server_side=True)
+                except OSError as error:
+                    turned_away[NAME, "tls"] += 1
+                    self._say("tls", "TLS handshake with switch at %s failed, check its certificate: %s", peer, error)
+                    return
+            self._handle(SwitchSocket(socket), address)
         except OSError as error:
             LOG.debug("connection of switch at %s ended: %s", peer, error)
         except Exception as error:  # of Ryu's parsers, for a message that is none
-            count(NAME, "malformed")
+            turned_away[NAME, "malformed"] += 1
             text = "switch at %s sent what is not OpenFlow 1.3: connection closed; check what connects from there: %s: %s"
-            self._door.say("malformed", text, peer, type(error).__name__, error)
+            self._say("malformed", text, peer, type(error).__name__, error)
             socket.close()
             eventlet.sleep(PENALTY_SECONDS)
         finally:
-            visit.trust()
+            self._clients.leave(peer)
             socket.close()
 
 
 class SwitchSocket:
     """A switch's socket that is read in turns and, until the switch is known, to a limit.
 
-    Attributes:
-        waits_for_us: Whether something that the switch has sent is handled, or waits for its turn: then its next answer may
-            wait, too.
+    It ``waits_for_us`` while something that the switch has sent is handled, or waits for its turn: then its next answer may wait.
     """
 
     def __init__(self, socket: Any) -> None:
@@ -187,11 +237,7 @@ class SwitchSocket:
 
 @contextmanager
 def watched(datapath: Any) -> Iterator[None]:
-    """Close the connection of a datapath that is not known after `HANDSHAKE_SECONDS`.
-
-    Args:
-        datapath: On a `SwitchSocket`.
-    """
+    """Close the connection of a datapath, on a `SwitchSocket`, that is not known after `HANDSHAKE_SECONDS`."""
 
     hub = eventlet.hubs.get_hub()
 
@@ -201,7 +247,7 @@ def watched(datapath: Any) -> Iterator[None]:
         if datapath.socket.waits_for_us:  # thousands connect at once; what it may send is bounded
             timers.append(hub.schedule_call_global(HANDSHAKE_SECONDS, look))
             return
-        count(NAME, "timeout")
+        turned_away[NAME, "timeout"] += 1
         text = "client at %s did not finish OpenFlow's handshake in %g s: connection closed; check what connects from there"
         LOG.warning(text, datapath.address[0], HANDSHAKE_SECONDS)
         eventlet.greenio.shutdown_safe(datapath.socket)

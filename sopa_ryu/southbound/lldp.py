@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
-from typing import NamedTuple
 
 from ryu.lib.packet import lldp
 from ryu.lib.packet.ether_types import ETH_TYPE_LLDP
 
+from sopa_ryu.fabric.messages import Heard
 from topologies.structure import GATEWAY_MAC
 
 SECONDS_VALID = 120
@@ -28,24 +28,8 @@ _FIELDS = ("chassis id", "port id", "time to live")
 _CLIP = 23
 
 
-class Probe(NamedTuple):
-    """A received LLDP frame: the sender's datapath id and port if it is a probe, otherwise None and the sender's name."""
-
-    dpid: int | None
-    port: int | None
-    text: str
-
-
 def frame(dpid: int, port: int) -> bytes:
-    """Return the probe that a switch sends out of one of its ports.
-
-    Args:
-        dpid: The switch's datapath id.
-        port: The port's OpenFlow number.
-
-    Returns:
-        The whole Ethernet frame.
-    """
+    """Return the probe that a switch sends out of one of its ports, as a whole Ethernet frame."""
     return _BEFORE + _tlv(lldp.LLDP_TLV_CHASSIS_ID, _LOCAL + b"dpid:%016x" % dpid) + _port_tlv(port) + _AFTER
 
 
@@ -65,18 +49,10 @@ _AFTER = (
 )
 
 
-def parse(data: bytes) -> Probe:
-    """Parse an LLDP frame of any sender.
+def parse(data: bytes) -> Heard:
+    """Parse an LLDP frame of any sender; `ValueError` if ``data`` is not an LLDP frame, or is malformed.
 
-    Args:
-        data: An Ethernet frame.
-
-    Returns:
-        For a probe the sender's datapath id and port. For another LLDP frame None for both, and its system name, chassis id and
-        port id in at most 80 printable ASCII characters.
-
-    Raises:
-        ValueError: If ``data`` is not an LLDP frame, or is malformed.
+    The text of one that is no probe is its system name, chassis id and port id, in at most 80 printable ASCII characters.
     """
     if len(data) < _ETHERNET_SIZE:
         raise ValueError(f"not an Ethernet frame: {len(data)} bytes")
@@ -95,7 +71,7 @@ def parse(data: bytes) -> Probe:
     if (lldp.LLDP_TLV_SYSTEM_DESCRIPTION, MARK) in tlvs:
         chassis, port = _CHASSIS.fullmatch(chassis_id), _PORT.fullmatch(port_id)
         if chassis and port:
-            return Probe(int(chassis[1], 16), int(port[1]), "")
+            return Heard(int(chassis[1], 16), int(port[1]), "")
     where = (
         f"{_identifier(chassis_id, lldp.ChassisID.SUB_MAC_ADDRESS, lldp.ChassisID.SUB_NETWORK_ADDRESS)} "
         f"port {_identifier(port_id, lldp.PortID.SUB_MAC_ADDRESS, lldp.PortID.SUB_NETWORK_ADDRESS)}"
@@ -103,7 +79,7 @@ def parse(data: bytes) -> Probe:
     name = next((value.strip(b" \0") for kind, value in tlvs if kind == lldp.LLDP_TLV_SYSTEM_NAME), b"")
     if name:
         where = f"{_clipped(_UNPRINTABLE.sub(b'?', name).decode('ascii'))}, {where}"
-    return Probe(None, None, where)
+    return Heard(None, None, where)
 
 
 def _tlvs(data: bytes) -> Iterator[tuple[int, bytes]]:

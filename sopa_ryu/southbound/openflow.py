@@ -46,11 +46,7 @@ _NX_NAMES = {"eth_type": "eth_type_nxm", "ip_proto": "ip_proto_nxm"}
 
 
 def encode(datapath: Any, message: Message) -> Any:
-    """Return a message of the core as Ryu's message object, without a transaction id.
-
-    Args:
-        datapath: The switch that it is for.
-    """
+    """Return a message of the core to a switch as Ryu's message object, without a transaction id."""
     return _ENCODE[type(message)](datapath, message)
 
 
@@ -104,7 +100,7 @@ def decode(request: Request, replies: Sequence[Any]) -> Answer:
         case RoleRequest():
             return bool(replies[0].role == OPENFLOW.OFPCR_ROLE_MASTER)
         case FlowsRequest():
-            return installed_flows(body for reply in replies for body in reply.body)
+            return [installed_flow(body) for reply in replies for body in reply.body]
         case GroupsRequest():
             return installed_groups(body for reply in replies for body in reply.body)
         case GenerationRequest():
@@ -178,11 +174,6 @@ def _match(fields: Iterable[Field]) -> Any:
     return PARSER.OFPMatch(**named)
 
 
-def installed_flows(bodies: Iterable[Any]) -> list[Installed]:
-    """Return the flow entries of a switch's flow statistics."""
-    return [installed_flow(body) for body in bodies]
-
-
 def installed_flow(body: Any) -> Installed:
     """Return a flow entry of a switch's flow statistics."""
     entry = Installed(body.table_id, body.priority, body.cookie, tuple(body.match.items()))
@@ -205,14 +196,9 @@ def port_trouble(port: Any) -> Reason | None:
 
     Open vSwitch clears LIVE while BFD does not hear the other end, though the port itself is up.
     """
-    if port_is_down(port):
+    if port.config & OPENFLOW.OFPPC_PORT_DOWN or port.state & OPENFLOW.OFPPS_LINK_DOWN:
         return Reason.DOWN
     return None if port.state & OPENFLOW.OFPPS_LIVE else Reason.SILENT
-
-
-def port_is_down(port: Any) -> bool:
-    """Tell whether a port has been taken down or has no link."""
-    return bool(port.config & OPENFLOW.OFPPC_PORT_DOWN or port.state & OPENFLOW.OFPPS_LINK_DOWN)
 
 
 def port_speed(port: Any) -> float | None:
@@ -235,10 +221,8 @@ _PORT_STATISTICS = struct.Struct("!I4xQQQQQQQQ32xII")
 def port_statistics(xid: int, message: bytes | bytearray) -> PortStatistics | None:
     """Return what a multipart reply says of ports (OpenFlow 1.3, section 7.3.5.6); None if it is about something else.
 
-    Not by Ryu's parser: a large fabric's switches send tens of thousands of ports' counters each second.
-
-    Raises:
-        ValueError: If it is malformed.
+    Not by Ryu's parser: a large fabric's switches send tens of thousands of ports' counters each second. `ValueError` if it is
+    malformed.
     """
     try:
         kind, flags = _MULTIPART.unpack_from(message)
@@ -314,21 +298,10 @@ ERROR_TYPES = {
 ERROR_LABELS = [kind.replace(" ", "_") for kind in ERROR_TYPES.values()]
 
 
-def error_type(message: Any) -> str:
-    """Return the type of an OpenFlow error message as one word: ``flow_mod_failed``."""
-    return ERROR_TYPES.get(message.type, "unknown").replace(" ", "_")
-
-
 def refusal(message: Any) -> Refusal:
     """Return an OpenFlow error message as the core reads it."""
+    kind = ERROR_TYPES.get(message.type)
+    refused = f", refused message type {message.data[1]}" if len(message.data) >= 4 else ""
+    text = f"{kind or f'type {message.type}'}, code {message.code}{refused}"
     slave = (message.type, message.code) == (OPENFLOW.OFPET_BAD_REQUEST, OPENFLOW.OFPBRC_IS_SLAVE)
-    return Refusal(error_type(message), error_text(message), slave)
-
-
-def error_text(message: Any) -> str:
-    """Return an OpenFlow error message in words."""
-    kind = ERROR_TYPES.get(message.type, f"type {message.type}")
-    refused = ""
-    if len(message.data) >= 4:
-        refused = f", refused message type {struct.unpack_from('!BB', message.data)[1]}"
-    return f"{kind}, code {message.code}{refused}"
+    return Refusal((kind or "unknown").replace(" ", "_"), text, slave)

@@ -44,13 +44,9 @@ _reads = _Reads()
 
 
 def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: bytes) -> Any:
-    """Parse a message, in the place of ``ryu.ofproto.ofproto_parser.msg``.
+    """Parse a message, in the place of ``ryu.ofproto.ofproto_parser.msg``; None if nothing is to be done with it any more.
 
-    Returns:
-        None for a message with which nothing is to be done any more.
-
-    Raises:
-        OFPUnknownVersion, OFPTruncatedMessage, MalformedError: If it is none.
+    `OFPUnknownVersion`, `OFPTruncatedMessage` or `MalformedError` if it is none.
     """
     parser = ofproto_parser._MSG_PARSERS.get(version)
     if parser is None:

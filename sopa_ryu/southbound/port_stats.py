@@ -23,19 +23,15 @@ MEGA = 1_000_000.0
 class PortStatsPoller:
     """Measures what the links carry.
 
-    Each switch is polled once an interval. The polls are spread evenly: one answer at a time is read, some tenths of a
-    millisecond, so that a failure never waits behind 720 of them. A switch that has not answered yet is not polled again, and
-    delays no other.
+    Each switch that has confirmed its rules is polled once in ``interval`` seconds. The polls are spread evenly: one answer at a
+    time is read, some tenths of a millisecond, so that a failure never waits behind 720 of them. A switch that has not answered
+    yet is not polled again, and delays no other.
 
     Args:
-        state: Only switches that have confirmed their rules are polled.
-        connections: The connected switches.
-        interval: Seconds from one poll of a switch to the next.
         link_mbit: Capacity of every link in each direction in Mbit/s, of a fabric without rates of its own; None to take the
             ports'. A single link of another capacity has so many times as much.
 
     Attributes:
-        traffic: The samples.
         asked, unanswered: Polls so far, and those that a switch refused, or did not answer.
     """
 

@@ -59,14 +59,10 @@ LEARNED = {
 
 
 class RuleChecker:
-    """Compares what is installed with what was confirmed.
+    """Compares what is installed with what was confirmed, of each switch once in ``interval`` seconds.
 
     A switch says nothing when another program changes its entries. An update never waits for this: what was read while the rules
-    changed is thrown away, and read again in the next round.
-
-    Args:
-        interval: Seconds from one check of a switch to the next; 0 for none.
-        found: Called with a session and what is installed in its switch.
+    changed is thrown away, and read again in the next round. ``found`` is called with what is installed.
 
     Attributes:
         others: First bytes of the cookies of other applications in this controller; their entries are ignored.
@@ -101,7 +97,7 @@ class RuleChecker:
             self.unanswered += 1  # a lost channel and a refused message have log lines of their own
             return
         if session.phase is SwitchPhase.IN_FORCE and session.rules is confirmed:
-            flows = [entry for entry in openflow.installed_flows(bodies) if cookie_mark(entry) not in self.others]
+            flows = [entry for entry in map(openflow.installed_flow, bodies) if cookie_mark(entry) not in self.others]
             self._found(session, InstalledState(flows, groups))
 
 
@@ -110,12 +106,8 @@ def rules(
 ) -> dict[str, Any]:
     """Return the body of ``GET /sopa/v1/switches/{name}/rules``.
 
-    Args:
-        name: The switch's name.
-        wanted: The intended rules at the fabric's version.
-        version, rules_version: The fabric's version, and the version of the rules that the switch was sent last.
-        flows: Bodies of the switch's flow statistics.
-        groups: From the id of each of the switch's groups to its ports.
+    ``wanted`` are the rules at the fabric's version, ``rules_version`` is that of the rules that the switch was sent last.
+    ``flows`` are bodies of the switch's flow statistics, ``groups`` the ports of each of its groups.
     """
     missing = rule_changes.identities(wanted)
     entries = []

@@ -48,9 +48,7 @@ class SetupChecker:
     """A worker that verifies the switches, mends what it may, and writes the result to the fabric's state.
 
     Args:
-        connections: The connected switches.
         addresses: OVSDB addresses, as of `BfdKeeper`.
-        tls: For ``ssl:`` addresses.
         own: Problems of the controller's own configuration, which are reported together with the switches'.
         cluster: Several controllers share the fabric.
         may_change: Tell whether this controller commands the switches: what may be mended is another's otherwise.

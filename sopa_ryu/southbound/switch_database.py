@@ -26,11 +26,7 @@ MENDED = {"in-band", "fail-mode"}
 
 
 def read(address: str, timeout: float = 5.0, tls: ssl.SSLContext | None = None) -> list[SwitchSetup]:
-    """Return every bridge of a database.
-
-    Raises:
-        OvsdbError: If it cannot be read.
-    """
+    """Return every bridge of a database; `OvsdbError` if it cannot be read."""
     operations = [{"op": "select", "table": name, "where": [], "columns": columns} for name, columns in _COLUMNS.items()]
     answers = transact(address, operations, timeout, tls)
     try:
@@ -76,11 +72,7 @@ def _setup(row: dict[str, Any], by_uuid: dict[str, dict[str, Any]], authority: d
 def mend(
     address: str, setup: SwitchSetup, found: Iterable[SetupProblem], timeout: float = 5.0, tls: ssl.SSLContext | None = None
 ) -> None:
-    """Put right those problems of a bridge that are in `MENDED`.
-
-    Raises:
-        OvsdbError: If the database refuses it.
-    """
+    """Put right those problems of a bridge that are in `MENDED`; `OvsdbError` if the database refuses it."""
     where = [["_uuid", "==", ["uuid", setup.uuid]]]
     operations: list[dict[str, Any]] = []
     for check in {problem.check for problem in found} & MENDED:

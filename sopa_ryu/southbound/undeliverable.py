@@ -15,11 +15,7 @@ MAX_ANSWERING = 16
 
 
 class UndeliverableAnswers:
-    """Sends ICMP errors for undeliverable packets that switches hand to the controller.
-
-    Attributes:
-        decided: Which packets are answered, with counts.
-    """
+    """Sends ICMP errors for undeliverable packets that switches hand to the controller; counted in ``decided``."""
 
     def __init__(self, tree: Clos) -> None:
         self.decided = Unreachable(tree)

@@ -18,12 +18,7 @@ MAX_CLIENTS = 256
 
 
 class Live:
-    """The author of the feed. The front sends each page the latest message when it has read the one before.
-
-    Args:
-        picture: Makes the message.
-        show: Takes it.
-    """
+    """The author of the feed. The front sends each page the latest message when it has read the one before."""
 
     def __init__(self, picture: Picture, show: Callable[[str], None]) -> None:
         self._picture = picture

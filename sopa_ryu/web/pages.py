@@ -33,16 +33,9 @@ class PageError(RuntimeError):
 
 
 def pages(directory: Path = DIRECTORY) -> dict[str, Callable[[Request], Response]]:
-    """Return the resources of the page: its index at ``/``, and the other files at ``/web/NAME``.
+    """Return what answers a GET or HEAD request for each path of the page: its index at ``/``, the other files at ``/web/NAME``.
 
-    Args:
-        directory: The directory of the files; those with the suffix of a web page's parts are served.
-
-    Returns:
-        From each path to the function that answers a GET or HEAD request.
-
-    Raises:
-        PageError: If the index is missing.
+    Files with the suffix of a web page's parts are served. `PageError` if the index is missing.
     """
     files = sorted(path for path in directory.rglob("*") if path.suffix in _TYPES)
     served = {PREFIX + path.relative_to(directory).as_posix(): _file(path) for path in files}

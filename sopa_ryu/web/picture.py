@@ -44,16 +44,14 @@ class Picture:
         return self._tree.host_count + self._tree.switch_link_count <= MAX_DRAWN_LINKS
 
     def message(self) -> dict[str, Any]:
-        """Return the current state.
+        """Return the current state: numbers, flags, and lists of bounded length, each with its ``..._total``.
 
-        Returns:
-            Numbers, flags, and lists of bounded length, each with its ``..._total``. Up to k=16, ``links`` has ``[bits/s up,
-            bits/s down, capacity or null]`` or null for each link, in the order of `Clos.links`, or is null if no link's
-            traffic is known; ``agents.hosts`` has a digit for each host, 1 with an agent. Above, ``pods`` has a summary of each
-            pod, and ``switch_summaries`` one of each switch if there are few pods. ``cluster`` says who leads, in a cluster,
-            who is away and whether etcd answers; ``agents.relayed`` are those at relays. ``arbiter`` is that of ``GET
-            /sopa/v1/fabric``, if there has been one. ``fabric`` has the numbers of the fabric and what its fabric file says of
-            single links and hosts.
+        Up to k=16, ``links`` has ``[bits/s up, bits/s down, capacity or null]`` or null for each link, in the order of
+        `Clos.links`, or is null if no link's traffic is known; ``agents.hosts`` has a digit for each host, 1 with an agent. Above,
+        ``pods`` has a summary of each pod, and ``switch_summaries`` one of each switch if there are few pods. ``cluster`` says who
+        leads, in a cluster, who is away and whether etcd answers; ``agents.relayed`` are those at relays. ``arbiter`` is that of
+        ``GET /sopa/v1/fabric``, if there has been one. ``fabric`` has the numbers of the fabric and what its fabric file says of
+        single links and hosts.
         """
         state, tree, arbiter = self._state, self._tree, self._fabric.arbiter.report()
         # first what takes long and yields to other green threads: the rest of the message is then of one moment

@@ -33,7 +33,7 @@ class StubFabric:
         self.health = Monitor(state, self.agents.probe_lists, self, caretaker, 0.0005, 102, self.link_capacity)
 
     def wiring_report(self) -> dict[str, Any]:
-        return self.wiring.report({}, self.state.connected, {}, 0)
+        return self.wiring.report({}, dict.fromkeys(self.state.connected, 0), 0)
 
     def link_rates(self, link: Link) -> tuple[float, float] | None:
         return None

@@ -87,10 +87,10 @@ class MemoryFabric(SimulatedFabric):
                 reports.connects(switch, dict(session.connection.ports()), self.now)
             elif phases[session] is SwitchPhase.READING and session.phase is not SwitchPhase.READING:
                 in_use = switch in reports.confirmed or reports.operating
-                if session.has_no_rules and in_use and switch not in reports.stays_out:
-                    reports.is_empty(switch)
-                elif session.may_have_foreign_state:
+                if session.installation.is_of_sopa:
                     reports.operating = True
+                elif session.phase is SwitchPhase.WAITING and in_use and switch not in reports.stays_out:
+                    reports.is_empty(switch)
             if session.phase is SwitchPhase.BACKING_OFF and self.state.evidence.out.get(switch) is Reason.NO_RULES:
                 reports.is_empty(switch)
             if session.phase in _WITH_RULES and switch in self.state.connected:

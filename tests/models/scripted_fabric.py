@@ -216,7 +216,7 @@ class World:
         fabric, switch = self.fabric, self.fabric.tree.switch(name)
         fabric.check_rules(switch, self._read[switch] if what == "read" else None)
         session = fabric.session(switch)
-        mends = session.is_to_mend
+        mends = session.installation.is_to_mend
         fabric.settle()
         found = fabric.switches[switch].installed()
         assert not mends or not fabric.core.installed(session, found, fabric.now).due, "what was put right is not right"

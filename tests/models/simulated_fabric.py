@@ -227,7 +227,7 @@ class SimulatedFabric:
             if session.connection.send(message):
                 self._note_sent(message)
                 if not pending:
-                    self.core.was_sent(session, self.now)
+                    self.core.switches.was_sent(session, self.now)
                 return
         if session in self._again:
             self._again.discard(session)

@@ -73,7 +73,7 @@ class Told:
         self.state.drain(names, 1)
 
     def do_reject(self, dpid: str, reason: str) -> None:
-        self.state.reject(int(dpid), reason)
+        self.state.rejected[int(dpid)] = reason
 
     def do_member(self, leader: str, confirmed: str = "yes", commits: str = "no", problem: str = "") -> None:
         self.fabric.cluster = its = StubCluster(leader)

@@ -48,9 +48,6 @@ class Capture:
 
     Each flow has two packet sockets, at the interfaces of sender and receiver. The tap of the sender is behind its own queue, so
     delays are those of the fabric. Timestamps are taken by the kernel, from one clock.
-
-    Args:
-        netns, interface: Return the path of the network namespace of a host, and the name of its interface there.
     """
 
     def __init__(self, tree: Clos, netns: Callable[[Host], str], interface: Callable[[Host], str], flows: list[TracedFlow]) -> None:
@@ -89,8 +86,7 @@ class Capture:
     def arrivals(self, flow: TracedFlow, begin: float) -> list[list[float]]:
         """Return ``[seconds, packet, up1, up2, delay_ms]`` of each received data packet that was also captured at the sender.
 
-        Args:
-            begin: Start of the run, in seconds since 1970.
+        ``begin`` of the run is in seconds since 1970.
         """
         if not flow.sent:
             return []
@@ -178,11 +174,7 @@ class CaptureError(RuntimeError):
 
 
 class LinkCapture(Startable):
-    """TCP's packets of data at all interfaces of this network namespace, as a context manager.
-
-    Args:
-        file: Where they are written.
-    """
+    """TCP's packets of data at all interfaces of this network namespace, as a context manager."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -203,11 +195,7 @@ class LinkCapture(Startable):
         raise CaptureError(f"tcpdump ended: {said.strip()}")
 
     def stop(self) -> None:
-        """End it. May be repeated.
-
-        Raises:
-            CaptureError: If it has lost packets.
-        """
+        """End it. May be repeated. Raises `CaptureError` if it has lost packets."""
         if self._process is None:
             return
         process, self._process = self._process, None

@@ -1,7 +1,6 @@
 """Queue lengths of all ports: each sample is one netlink dump of all queueing disciplines.
 
-pyroute2 takes some 100 us to parse a message, 20 ms for the lab. Extracting the few bytes that are needed takes a
-hundredth of that.
+pyroute2 takes some 100 us to parse a message, 20 ms for the lab. Extracting the few bytes that are needed takes a hundredth of it.
 """
 
 from __future__ import annotations
@@ -24,13 +23,9 @@ _TYPE = 0x3FFF
 
 
 class QueueLengths:
-    """Packets waiting in the root queueing disciplines of interfaces.
+    """Packets waiting in the root queueing disciplines of interfaces, at each sample.
 
-    Args:
-        interfaces: From the path of a network namespace (None for that of the caller) to the names of interfaces there.
-
-    Attributes:
-        series: From the name of an interface to the length of its queue at each sample.
+    Interfaces are given by the path of their network namespace; None is that of the caller.
     """
 
     def __init__(self, interfaces: Mapping[str | None, Sequence[str]]) -> None:

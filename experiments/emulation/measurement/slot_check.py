@@ -22,12 +22,9 @@ _ETHERTYPE_IPV4, _PROTOCOL_TCP = 0x0800, 6
 
 
 class SeenPacket(NamedTuple):
-    """A packet of TCP as it passed an interface.
+    """A packet of TCP as it passed an interface, by its index.
 
-    Args:
-        at_ns: Time of the machine's clock.
-        interface: Index.
-        packet: What tells it from all others: addresses, ports, sequence number, identification.
+    ``packet`` tells it from all others: addresses, ports, sequence number, identification.
     """
 
     at_ns: int
@@ -47,8 +44,7 @@ class SlotCheck(NamedTuple):
     Args:
         packets: Packets of data that were sent.
         late_ns: For each of them, the time since the beginning of its slot, in order of size.
-        used: Slots of links in which packets passed.
-        shared: Those in which packets of several pairs of hosts did.
+        used, shared: Slots of links in which packets passed, and those in which packets of several pairs of hosts did.
     """
 
     packets: int
@@ -64,8 +60,7 @@ class SlotCheck(NamedTuple):
 def read_capture(capture: bytes) -> Iterator[SeenPacket]:
     """Yield the TCP packets of a capture by ``tcpdump -i any -y LINUX_SLL2 --time-stamp-precision=nano``.
 
-    Raises:
-        ValueError: If it is of another form. A record that is cut off at its end is left out.
+    Raises ValueError if it is of another form. A record that is cut off at its end is left out.
     """
     if len(capture) < _FILE.size:
         raise ValueError(f"it has {len(capture)} bytes")
@@ -97,13 +92,11 @@ def _packet(at_ns: int, data: bytes) -> SeenPacket | None:
 
 
 def check(seen: Iterable[SeenPacket], hosts: Mapping[int, int], links: Iterable[int], slot_ns: int, zero_ns: int) -> SlotCheck:
-    """Return what a capture shows of slots.
+    """Return what a capture, in order of time, shows of slots.
 
     Args:
-        seen: In order of time.
         hosts: Addresses of hosts by the index of the interface of their edge switch towards them.
         links: Indices of the interfaces at the ends of links between switches.
-        slot_ns: Length of a slot.
         zero_ns: The beginning of slot 0 by the machine's clock.
 
     Host 1 sends to host 2 in slot 0, and host 3 in the same slot, over the same link (interface 9); slots have 100 ns:

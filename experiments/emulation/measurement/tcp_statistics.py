@@ -30,14 +30,11 @@ class TcpInfo(NamedTuple):
     """Fields of ``struct tcp_info``. With several subflows, sums of the counters and the largest round-trip time.
 
     Attributes:
-        rtt_us: Smoothed round-trip time in microseconds.
+        rtt_us: Smoothed round-trip time.
         cwnd: Congestion window in segments.
-        retransmits: Retransmitted segments.
-        segments_out, segments_in: Segments sent and received.
-        data_in: Received segments with data.
+        data_in, out_of_order: Received segments with data, and those after a later one.
         spurious: Duplicates reported by the receiver (DSACK, RFC 2883).
         reorderings: Number of times the sender has detected reordering.
-        out_of_order: Segments received after a later one.
         timeouts: Expirations of the retransmission timer.
     """
 
@@ -112,11 +109,7 @@ KEPT = {
 
 
 def tcp_counters(namespaces: Iterable[str]) -> Counter[str]:
-    """Return the sums of the counters over network namespaces, given by their paths.
-
-    Returns:
-        From a name such as ``TcpExtTCPSackRecovery`` to the value since creation of the namespaces.
-    """
+    """Return the sums over network namespaces, by path, of counters such as ``TcpExtTCPSackRecovery`` since their creation."""
     sums: Counter[str] = Counter()
     for path in namespaces:
         with inside(path):
@@ -137,8 +130,7 @@ _KEY = struct.Struct("=Q4sHH")
 class FastRecoveries:
     """Counts the fast recoveries of every connection of this machine, as a context manager.
 
-    Raises:
-        BpfError, BuildError: On entering, if the kernel lacks the tracepoint, or the program cannot be compiled or loaded.
+    Entering raises `BpfError` or `BuildError` if the kernel lacks the tracepoint, or the program cannot be compiled or loaded.
     """
 
     def __enter__(self) -> FastRecoveries:
@@ -154,11 +146,9 @@ class FastRecoveries:
         self._opened.close()
 
     def entered(self, netns: int, source: IPv4Address, port: int | None = None) -> int:
-        """Return how often a connection has entered fast recovery so far.
+        """Return how often a connection has entered fast recovery so far; without a port, the sum over all ports of the address.
 
-        Args:
-            netns: Cookie of the network namespace of the connection.
-            port: Source port of the connection; default: the sum over all ports of the address.
+        ``netns`` is the cookie of its network namespace.
         """
         if port is not None:
             value = libbpf.lookup(self._flows, _KEY.pack(netns, source.packed, port, 0), 8)

@@ -51,8 +51,7 @@ def sessions(tree: Clos) -> dict[Switch, list[Session]]:
 def bgp_configuration(tree: Clos, router: Switch, number: int, sessions: list[Session]) -> str:
     """Return the configuration of ``bgpd``: eBGP to every neighbour, multipath over all equal routes, BFD on each session.
 
-    Args:
-        number: Unique in the fabric, from 1. The BGP router id is derived from it; it is not an address in use.
+    ``number`` is unique in the fabric, from 1. The BGP router id is derived from it; it is not an address in use.
     """
     lines = [
         f"router bgp {autonomous_system(tree, router)}",

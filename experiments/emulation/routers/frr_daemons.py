@@ -22,15 +22,7 @@ _USER = "frr", "frr"
 
 
 class Daemons:
-    """The daemons of all routers, by name of the router.
-
-    Args:
-        directory: Directory of configurations and logs.
-        netns: Returns the path of the network namespace of a router.
-
-    Raises:
-        LabError: If FRR is not installed.
-    """
+    """The daemons of all routers, by name of the router. Raises `LabError` if FRR is not installed."""
 
     def __init__(self, directory: Path, netns: Callable[[str], str]) -> None:
         if missing := [name for name in DAEMONS if not (FRR / name).exists()]:
@@ -49,15 +41,10 @@ class Daemons:
         run_command("umount", "-l", _VAR_TMP)
 
     def start(self, configurations: Mapping[str, Mapping[str, str]]) -> None:
-        """Start the daemons of some routers, each when the one before it is ready.
+        """Start the daemons of some routers, each when the one before it is ready; a missing configuration is an empty one.
 
         A daemon that does not find zebra waits 10 s before it tries again. What bgpd registers before bfdd is there can be lost.
-
-        Args:
-            configurations: Of each router, from the name of a daemon to its configuration; default: empty.
-
-        Raises:
-            LabError: If a daemon ends, or is not ready after `START_SECONDS`.
+        Raises `LabError` if a daemon ends, or is not ready after `START_SECONDS`.
         """
         for router in configurations:
             sockets = _SOCKETS / router

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -30,26 +30,14 @@ class RouterLab:
     Args:
         rate_mbit: Rate of hosts' links in Mbit/s; all others are in proportion (`topologies.lab.links.at_rate`).
         queue_packets: Capacity of the queue of a link in full frames.
-        say: Receives progress messages.
         directory: Directory of configurations and logs.
         sysctls: Settings of every router under ``/proc/sys/net``.
 
-    Raises:
-        MissingCommandError, LabError: On entering, if FRR is not installed or routes are incomplete. Everything started is
-            stopped.
+    Entering raises `MissingCommandError` or `LabError` if FRR is not installed or routes are incomplete; all is stopped then.
     """
 
-    def __init__(
-        self,
-        tree: Clos,
-        rate_mbit: float,
-        queue_packets: int,
-        say: Callable[[str], None],
-        directory: Path,
-        sysctls: Mapping[str, str],
-    ) -> None:
+    def __init__(self, tree: Clos, rate_mbit: float, queue_packets: int, directory: Path, sysctls: Mapping[str, str]) -> None:
         self.tree, self.rate_mbit, self.queue_packets, self.directory = tree, rate_mbit, queue_packets, directory
-        self._say = say
         self._sysctls = {**_SYSCTLS, **{f"net/{name}": value for name, value in sysctls.items()}}
         self._rated = at_rate(tree, rate_mbit)
         self._sessions = sessions(tree)
@@ -66,9 +54,7 @@ class RouterLab:
             self._daemons = Daemons(self.directory, self.netns)
             stack.callback(self._daemons.close)
             stack.callback(subprocess.run, ["ip", "-all", "netns", "delete"], check=False, capture_output=True)
-            self._say(f"making {self.tree.host_count} hosts and {self.tree.switch_count} routers")
             self._make_nodes()
-            self._say(f"starting FRR on {self.tree.switch_count} routers, and waiting for BFD and routes")
             self._start(self.tree.switches())
             self.await_settled()
             self._stack = stack.pop_all()
@@ -112,11 +98,7 @@ class RouterLab:
         self._failed = self._failed.without(name) if alive else self._failed.with_failed(name)
 
     def set_share(self, interface: str, share: float) -> None:
-        """Give an interface of a router a share of its rate; 1 for all of it.
-
-        Raises:
-            ValueError: If the share is not above 0 and at most 1.
-        """
+        """Give an interface a share of its rate; 1 for all of it. Raises ValueError if the share is not above 0 and at most 1."""
         if not 0 < share <= 1:
             raise ValueError(f"a link's rate can fall to a share above 0 and at most 1, not {share:g}")
         router, _, port = interface.partition("-eth")
@@ -218,8 +200,7 @@ class RouterLab:
     def await_settled(self) -> None:
         """Wait until BFD is up on exactly the working links, and edge routers have exactly the remaining routes.
 
-        Raises:
-            LabError: After `READY_SECONDS`.
+        Raises `LabError` after `READY_SECONDS`.
         """
         deadline = time.monotonic() + READY_SECONDS
         alive = [router for router in self.tree.switches() if self._failed.alive(router)]

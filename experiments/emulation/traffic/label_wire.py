@@ -17,14 +17,9 @@ _TIME = struct.Struct("qq")
 
 
 class LabelWire(Threads):
-    """Captures from entering until leaving the context.
+    """Captures a host's packets of a protocol to a destination port, from entering until leaving the context.
 
-    Args:
-        protocol: The IPv4 protocol of the packets.
-        port: Their destination port.
-
-    Attributes:
-        seen: Each packet's time in seconds since 1970, and the two hops of its label; None of one without a label.
+    ``seen`` has each packet's time in seconds since 1970, and the two hops of its label; None without a label.
     """
 
     def __init__(self, lab: Lab, host: Host, protocol: int, port: int) -> None:
@@ -42,13 +37,13 @@ class LabelWire(Threads):
         """Close the socket."""
         self._wire.close()
 
-    def last(self, labels: set[tuple[int, int]], first: float, until: float = float("inf")) -> float | None:
-        """Return when one of these labels was seen last between two moments; None if it was not."""
-        return max((at for at, its in list(self.seen) if first <= at < until and its in labels), default=None)
+    def last(self, labels: set[tuple[int, int]], since: float) -> float | None:
+        """Return when one of these labels was seen last from a moment on; None if it has not been."""
+        return max((at for at, hops in list(self.seen) if at >= since and hops in labels), default=None)
 
     def next(self, labels: set[tuple[int, int]], since: float) -> float | None:
         """Return when one of these labels was seen first from a moment on; None if it has not been."""
-        return min((at for at, its in list(self.seen) if at >= since and its in labels), default=None)
+        return min((at for at, hops in list(self.seen) if at >= since and hops in labels), default=None)
 
     def _capture(self) -> None:
         while not self.ended.is_set():

@@ -27,10 +27,7 @@ _IDLE_SECONDS = 0.1
 
 
 class Loop:
-    """Runs timed actions and callbacks of sockets from `begin` on.
-
-    Times are seconds after `begin`.
-    """
+    """Runs timed actions and callbacks of sockets from `begin` on. Times are seconds after it."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -98,7 +95,6 @@ class TransferResult:
     """The result of one transfer so far.
 
     Attributes:
-        number: Index in the plan.
         started, ended: Times of opening and of the last received byte, in seconds after the start of the run.
         received: Received bytes.
         sender, receiver: Latest statistics of both ends.
@@ -137,14 +133,7 @@ class TransferResult:
 
 
 class TransferConnection:
-    """The two sockets of a transfer, driven by a loop.
-
-    Args:
-        its: Updated with all results.
-        sender: Bound, not connected.
-        buffer: Scratch space for received data, which are discarded.
-        ended: Called once at the end.
-    """
+    """The two sockets of a transfer, driven by a loop; the sender's is bound, not connected. Received data are discarded."""
 
     def __init__(
         self,
@@ -154,7 +143,7 @@ class TransferConnection:
         buffer: bytearray,
         ended: Callable[[TransferConnection], None],
     ) -> None:
-        self.its = result
+        self.result = result
         self._loop, self._buffer, self._ended = loop, buffer, ended
         self._sender = sender
         self._receiver: socket.socket | None = None
@@ -164,7 +153,7 @@ class TransferConnection:
     def connect(self, address: str) -> None:
         """Start to connect. Raises `OSError` if that is refused immediately."""
         self._sender.setblocking(False)
-        self.its.started = self._loop.now()
+        self.result.started = self._loop.now()
         code = self._sender.connect_ex((address, PORT))
         if code not in (0, *_IN_PROGRESS):
             raise OSError(code, errno.errorcode.get(code, str(code)))
@@ -182,7 +171,7 @@ class TransferConnection:
     def sample(self) -> TcpInfo | None:
         """Record and return the current statistics of the sender, or None before it is connected."""
         info = tcp_info(self._sender) if self._connected else None
-        self.its.sender = info or self.its.sender
+        self.result.sender = info or self.result.sender
         return info
 
     def receive(self) -> None:
@@ -199,15 +188,11 @@ class TransferConnection:
             self._fail(error)
 
     def end(self, latest: float | None = None) -> None:
-        """Record the final statistics, and close both ends with a reset.
-
-        Args:
-            latest: Latest possible end time of a transfer without a size.
-        """
+        """Record the final statistics, and close both ends with a reset; a transfer without a size has ended by ``latest``."""
         if self._over:
             return
         self._over = True
-        result = self.its
+        result = self.result
         if self._receiver is not None:
             result.receiver = tcp_info(self._receiver) or result.receiver
             self._loop.forget(self._receiver)
@@ -245,18 +230,19 @@ class TransferConnection:
         self._loop.forget(self._sender)
 
     def _count(self, now: float, count: int) -> None:
-        result, place = self.its, int(now / SERIES_SECONDS)
+        result, place = self.result, int(now / SERIES_SECONDS)
         result.received += count
         result.ended = now
         result.series.extend([0.0] * (place + 1 - len(result.series)))
         result.series[place] += 8 * count / SERIES_SECONDS / 1e6
 
     def _fail(self, error: OSError) -> None:
-        self.its.problem = error.strerror or str(error)
+        self.result.problem = error.strerror or str(error)
         self.end()
 
 
 CLIENT_PORTS = range(20000, 60000)
+CONGESTION_CONTROL = b"cubic"
 SAMPLE_SECONDS = 0.1
 """Interval between samples of each sender."""
 MAX_CWND_SERIES = 32
@@ -265,28 +251,12 @@ _BACKLOG = 512
 
 
 class Transfers:
-    """All transfers of a plan.
+    """All transfers of a plan, by TCP or multipath TCP. The seed is that of the ports of the senders."""
 
-    Args:
-        netns: Returns the path of the network namespace of a host.
-        seed: Seed of the ports of the senders.
-        multipath: Use multipath TCP.
-    """
-
-    def __init__(
-        self,
-        tree: Clos,
-        plan: Plan,
-        netns: Callable[[Host], str],
-        seed: int,
-        *,
-        multipath: bool = False,
-        congestion_control: str = "cubic",
-    ) -> None:
+    def __init__(self, tree: Clos, plan: Plan, netns: Callable[[Host], str], seed: int, *, multipath: bool = False) -> None:
         self.tree, self.plan = tree, plan
         self._netns = netns
         self._protocol = socket.IPPROTO_MPTCP if multipath else socket.IPPROTO_TCP
-        self._congestion_control = congestion_control.encode()
         ports = random.Random(f"{seed} ports").sample(CLIENT_PORTS, len(plan.transfers))
         self.results = [
             TransferResult(number, transfer, port)
@@ -305,17 +275,11 @@ class Transfers:
         self._due = 0
 
     def run(self, at: Sequence[tuple[float, Callable[[], None]]] = (), tick: Callable[[float], None] = lambda _now: None) -> None:
-        """Run all transfers.
+        """Run all transfers, and further actions, each at its time: they delay the accounting of transfers, not TCP.
 
-        Transfers without a size end with the time of the plan. Transfers with a size that are running then get the same
-        time again; no other transfer starts after that, unless the plan is a collective operation.
-
-        Args:
-            at: Further actions, each with its time in seconds after the start. They delay the accounting of transfers, not TCP.
-            tick: Called several times a second with the elapsed seconds.
-
-        Raises:
-            TransferError: If a connection cannot be opened.
+        Transfers without a size end with the time of the plan. Transfers with a size that are running then get the same time again;
+        no other transfer starts after that, unless the plan is a collective operation. ``tick`` is called several times a second
+        with the elapsed seconds. Raises `TransferError` if a connection cannot be opened.
         """
         loop, seconds = self._loop, self.plan.seconds
         with ExitStack() as stack:
@@ -343,7 +307,7 @@ class Transfers:
 
     def _time_is_over(self) -> None:
         for one in list(self._open.values()):
-            if one.its.transfer.bytes is None:
+            if one.result.transfer.bytes is None:
                 one.receive()
                 one.end(self.plan.seconds)
 
@@ -356,7 +320,7 @@ class Transfers:
         for one in list(self._open.values()):
             info = one.sample()
             if info is not None and self._keep_cwnd:
-                one.its.cwnd.append((round(now, 3), info.cwnd))
+                one.result.cwnd.append((round(now, 3), info.cwnd))
         if now < 2 * self.plan.seconds:
             self._loop.at(now + SAMPLE_SECONDS, self._sample)
 
@@ -394,7 +358,7 @@ class Transfers:
         one = TransferConnection(result, sender, self._loop, self._buffer, self._ended)
         try:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion_control)
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
             sender.bind((src, result.source_port))
             one.connect(dst)
         except OSError as error:
@@ -404,7 +368,7 @@ class Transfers:
         self._open[src, result.source_port] = one
 
     def _ended(self, one: TransferConnection) -> None:
-        result = one.its
+        result = one.result
         del self._open[str(self.tree.ip(result.transfer.src)), result.source_port]
         now = self._loop.now()
         if not result.completed if self.plan.collective else now >= self.plan.seconds:

@@ -18,12 +18,7 @@ _LATE_SECONDS = 1.0
 
 
 class UdpStream(Threads):
-    """Sends from entering until leaving the context.
-
-    Args:
-        per_second: Datagrams per second.
-        size: Payload of a datagram in bytes.
-    """
+    """Sends datagrams with a payload of so many bytes from entering until leaving the context."""
 
     def __init__(self, lab: Lab, src: Host, dst: Host, per_second: int = 1000, size: int = 100) -> None:
         super().__init__(self._send, self._receive)

@@ -80,12 +80,7 @@ class Hedera(app_manager.RyuApp):
 
 
 class Rounds:
-    """Executes the rounds of the scheduler over the switch connections of the SOPA controller.
-
-    Args:
-        idle: Idle timeout of entries in seconds.
-        seconds: The time between two rounds.
-    """
+    """Executes the scheduler's rounds over the SOPA controller's switch connections; entries expire after ``idle`` seconds."""
 
     def __init__(self, sopa: Any, scheduler: Scheduler, idle: int, seconds: float) -> None:
         self._sopa = sopa

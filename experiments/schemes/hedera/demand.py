@@ -16,17 +16,11 @@ class _Flow:
 
 
 def estimate(flows: Sequence[tuple[Host, Host]]) -> list[float]:
-    """Return the natural demand of each flow as a share of the interface rate of hosts, from 0 to 1.
+    """Return the natural demand of each flow as a share of the interface rate of hosts, from 0 to 1, in their order.
 
-    Senders share their rate equally among the flows that no receiver limits. Overloaded receivers limit the larger of
-    their flows equally. This is repeated until nothing changes (figure 3 of the paper: ESTIMATE-DEMANDS, EST-SRC and
-    EST-DST).
-
-    Args:
-        flows: Sender and receiver of each; a pair may have several.
-
-    Returns:
-        In the order of ``flows``.
+    Senders share their rate equally among the flows that no receiver limits. Overloaded receivers limit the larger of their flows
+    equally. This is repeated until nothing changes (figure 3 of the paper: ESTIMATE-DEMANDS, EST-SRC and EST-DST). A pair of hosts
+    may have several flows.
 
     >>> a, b, c = Host(0, 0, 2), Host(0, 0, 3), Host(1, 0, 2)
     >>> estimate([(a, c), (b, c), (b, a)])

@@ -40,11 +40,7 @@ CONSULT_FROM = 0xFFF8  # resubmit with the port that the packet came in by (Open
 
 
 def standing(datapath: Any, tree: Clos, edge: Switch, seconds: int) -> list[Any]:
-    """Return the messages that install the permanent entries of an edge switch.
-
-    Args:
-        seconds: Idle timeout of the entries that count flows.
-    """
+    """Return the messages that install the permanent entries of an edge switch; those that count flows idle for ``seconds``."""
     messages = []
     for host in tree.hosts_of(edge):
         own: tuple[Field, ...] = (("in_port", tree.port(edge, host)), IPV4, ("ipv4_src", str(tree.ip(host))))

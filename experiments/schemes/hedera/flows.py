@@ -42,13 +42,10 @@ class FlowReport(NamedTuple):
 class Rates:
     """Converts counters to rates, switch by switch.
 
-    Time is the switch's own, by the age of the entry: a reply that the controller reads late, and the next one on time, are
-    no burst. An entry that is younger than a round counts as one round: the first packets of a mouse are no elephant.
-    A placed flow is counted by another entry than before; the bytes of both since the last round add up. A counter that
-    decreased belongs to a new entry.
-
-    Args:
-        round_seconds: The time between two rounds.
+    Time is the switch's own, by the age of the entry: a reply that the controller reads late, and the next one on time, are no
+    burst. An entry that is younger than a round (seconds) counts as one round: the first packets of a mouse are no elephant. A
+    placed flow is counted by another entry than before; the bytes of both since the last round add up. A counter that decreased
+    belongs to a new entry.
     """
 
     def __init__(self, round_seconds: float) -> None:
@@ -87,12 +84,9 @@ class Move(NamedTuple):
 
 
 class Scheduler:
-    """Detects and places elephants, round by round.
+    """Detects and places elephants, round by round: flows above a share of a host link.
 
-    Args:
-        placement: Placement algorithm.
-        threshold: Share of a host link above which a flow is an elephant. A placed flow remains one until its entry expires:
-            other flows may slow it down.
+    A placed flow remains one until its entry expires: other flows may slow it down.
     """
 
     def __init__(self, placement: Placement, threshold: float) -> None:
@@ -101,15 +95,7 @@ class Scheduler:
         self._known: dict[HederaFlow, None] = {}
 
     def round(self, failures: Failures, shares: Mapping[HederaFlow, float], placed: Mapping[HederaFlow, Up]) -> list[Move]:
-        """Return the moves of a round.
-
-        Args:
-            shares: Rate of each flow as a share of its host link.
-            placed: Paths of the flows that are placed at edge switches.
-
-        Returns:
-            Ordered by detection of the elephants.
-        """
+        """Return a round's moves, ordered by detection of the elephants, from flows' rates as shares of their host links."""
         flows = self._elephants(shares, placed)
         demands = estimate([(flow.src, flow.dst) for flow in flows])
         elephants = [Elephant(flow.src, flow.dst, demand, placed.get(flow)) for flow, demand in zip(flows, demands, strict=True)]

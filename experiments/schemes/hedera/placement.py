@@ -47,16 +47,10 @@ def usable(failures: Failures, elephant: Elephant) -> list[Up]:
 
 
 def global_first_fit(failures: Failures, elephants: Sequence[Elephant]) -> list[Up | None]:
-    """Return the first path for each elephant all of whose links have room for its demand.
+    """Return the first working path for each elephant all of whose links have room for its demand.
 
-    Elephants with a path are placed first, in the given order, and keep their path while it fits. One that fits nowhere
-    keeps a working path, because no other is better. A new one that fits nowhere is hashed.
-
-    Args:
-        failures: Paths that contain a failure are not used.
-
-    Returns:
-        Uplinks of each path, in the order of ``elephants``.
+    Elephants with a path are placed first, in the given order, and keep their path while it fits. One that fits nowhere keeps a
+    working path, because no other is better. A new one that fits nowhere is hashed.
     """
     loads: defaultdict[Hop, float] = defaultdict(float)
     placed: list[Up | None] = [None] * len(elephants)
@@ -87,15 +81,12 @@ ENOUGH = 1e-9
 
 
 class Annealing:
-    """Searches for core switches without overload, each time from the last result.
+    """Searches for core switches without overload, each time from the last result, by random steps.
 
-    A state assigns a core switch to every destination host. All elephants to a host pass its core switch; those from
-    within its pod pass the aggregation switch below that core switch. In each pod every core switch serves one host. A
-    step swaps the core switches of two hosts of a pod, of an edge switch, or of the hosts of a pod behind the same
-    aggregation switch, with equal probability. The energy is the load above the capacity, summed over all links.
-
-    Args:
-        seed: Seed of the random steps.
+    A state assigns a core switch to every destination host. All elephants to a host pass its core switch; those from within its pod
+    pass the aggregation switch below that core switch. In each pod every core switch serves one host. A step swaps the core
+    switches of two hosts of a pod, of an edge switch, or of the hosts of a pod behind the same aggregation switch, with equal
+    probability. The energy is the load above the capacity, summed over all links.
     """
 
     def __init__(self, tree: Clos, seed: int) -> None:

@@ -18,7 +18,7 @@ def connected(k: int = 4) -> FabricState:
     for switch in state.tree.switches():
         state.switch_heard(switch, {}, 0)
         state.switch_ready(switch, 0)
-    assert state.all_heard
+    assert len(state.evidence.heard) == state.tree.switch_count
     assert not state.settle(0)
     return state
 

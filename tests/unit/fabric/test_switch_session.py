@@ -5,7 +5,7 @@ import pytest
 from flowrules.model import Flow, Output, SwitchRules, Table
 from sopa_ryu.fabric.messages import Installed, Message, Refusal, Request, SendProbe
 from sopa_ryu.fabric.rule_changes import Sent, cookie
-from sopa_ryu.fabric.switch_session import AnotherMasterError, RefusedError, SilentError, SwitchPhase, SwitchSession
+from sopa_ryu.fabric.switch_session import AnotherMasterError, SwitchError, SwitchPhase, SwitchSession
 from tests.models.memory_fabric import MemoryFabric
 from tests.models.memory_switch import MemorySwitch
 from topologies import FatTree
@@ -46,7 +46,7 @@ def admitted(session: SwitchSession) -> SwitchSession:
 
 def test_a_session_counts_what_it_has_sent(session: SwitchSession) -> None:
     sent = admitted(session).sent
-    assert (sent.flow_mods, sent.group_mods, session.messages_sent) == (1, 0, 1)
+    assert (sent.flow_mods, sent.group_mods, session.installation.messages_sent) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(("owner", "foreign"), [(cookie(FLOW, 1), True), (7, False)])
@@ -54,7 +54,7 @@ def test_only_entries_of_a_controller_make_a_switch_wait(session: SwitchSession,
     session.phase = SwitchPhase.READING
     for request, answer in zip(session.read(), ([Installed(1, 1, owner, ())], {}), strict=True):
         session.answered(last([request]), answer)
-    assert session.may_have_foreign_state is foreign
+    assert session.installation.is_of_sopa is foreign
 
 
 def test_both_answers_are_awaited_and_the_second_one_no_longer(session: SwitchSession) -> None:
@@ -62,7 +62,7 @@ def test_both_answers_are_awaited_and_the_second_one_no_longer(session: SwitchSe
     session.was_sent(100.0)
     assert session.answered(flows, [])
     assert session.deadline == 130.0
-    with pytest.raises(SilentError, match="no answer to GroupsRequest in 30 s"):
+    with pytest.raises(SwitchError, match="no answer to GroupsRequest in 30 s"):
         session.expire()
     assert not session.answered(groups, {})
 
@@ -83,7 +83,7 @@ def test_what_was_refused_counts_at_its_own_barrier_only(session: SwitchSession)
     assert session.rules == OTHER_RULES
     barrier = last(session.update(RULES, 3))
     session.refused(None, REFUSAL)
-    with pytest.raises(RefusedError, match=f"^{REFUSAL.text}$"):
+    with pytest.raises(SwitchError, match=f"^{REFUSAL.text}$"):
         session.answered(barrier, None)
     assert session.rules is None
     assert session.sent.errors == {"flow_mod_failed": 2}
@@ -92,7 +92,7 @@ def test_what_was_refused_counts_at_its_own_barrier_only(session: SwitchSession)
 def test_a_refused_claim_means_another_master_and_a_refused_question_does_not(session: SwitchSession) -> None:
     with pytest.raises(AnotherMasterError, match="started later than this one"):
         session.refused(last(session.claim(5)), Refusal("role_request_failed", "stale"))
-    with pytest.raises(RefusedError, match="busy"):
+    with pytest.raises(SwitchError, match="busy"):
         session.refused(last(session.read()), Refusal("bad_request", "busy"))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sopa_ryu.fabric.messages import Heard
 from sopa_ryu.fabric.wiring import Wiring
 from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree, Level, Switch
@@ -35,7 +36,7 @@ class Fabric:
         return self.tree.switch(name), int(port)
 
     def hear(self, at: End, sent_from: End) -> bool:
-        return self.wiring.heard(*at, self.tree.dpid(sent_from[0]), sent_from[1], "", self.now)
+        return self.wiring.heard(*at, Heard(self.tree.dpid(sent_from[0]), sent_from[1], ""), self.now)
 
     def round(self, deaf: Iterable[End] = ()) -> bool:
         pairs = [pair for a, b in self.cables for pair in ((a, b), (b, a)) if pair[0] not in deaf]
@@ -45,7 +46,7 @@ class Fabric:
         """The report when all switches but those in ``absent`` have been connected since second 0, and the ``late`` for 5 s."""
         connected = set(self.tree.switches()) - {self.tree.switch(name) for name in absent}
         since = dict.fromkeys(connected, 0.0) | {self.tree.switch(name): self.now - 5.0 for name in late}
-        return self.wiring.report(dict.fromkeys(down, "down"), connected, since, self.now)
+        return self.wiring.report(dict.fromkeys(down, "down"), since, self.now)
 
     def handle(self, step: Step) -> str:
         """Carry out a step at second ``now``; tell what has changed of the links that are miswired."""
@@ -74,8 +75,9 @@ class Fabric:
     def _hear(self, at: str, who: str = "", device: str = "", dpid: str = "", port: str = "1") -> bool:
         """A probe of an end, of a datapath's port, or LLDP of a device arrives at a port."""
         if dpid:
-            return self.wiring.heard(*self.end(at), int(dpid, 16), int(port) if port != "none" else None, "", self.now)
-        return self.hear(self.end(at), self.end(who)) if who else self.wiring.heard(*self.end(at), None, None, device, self.now)
+            return self.wiring.heard(*self.end(at), Heard(int(dpid, 16), int(port) if port != "none" else None, ""), self.now)
+        device_frame = Heard(None, None, device)
+        return self.hear(self.end(at), self.end(who)) if who else self.wiring.heard(*self.end(at), device_frame, self.now)
 
     def _reported(self, **options: str) -> Iterable[str]:
         found = self.report(*(_names(options.get(name, "")) for name in ("down", "absent", "late")))
@@ -98,10 +100,10 @@ def test_script(script: Path, request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("port", [1, 2, 0, -1, 5, 0xFFFFFFFE])
 def test_a_probe_at_a_host_port_or_at_none_is_ignored(port: int) -> None:
     wiring, edge = Fabric().wiring, Switch(Level.EDGE, 0, 0)
-    assert not wiring.heard(edge, port, 0x030000, 1, "", 0.0)
-    assert not wiring.heard(edge, port, None, None, "a host's lldpd", 0.0)
+    assert not wiring.heard(edge, port, Heard(0x030000, 1, ""), 0.0)
+    assert not wiring.heard(edge, port, Heard(None, None, "a host's lldpd"), 0.0)
     assert not wiring.forget(edge, port)
-    assert not wiring.heard(Switch(Level.CORE, 7, 7), 1, 0x020001, 3, "", 0.0)  # of another fat-tree
+    assert not wiring.heard(Switch(Level.CORE, 7, 7), 1, Heard(0x020001, 3, ""), 0.0)  # of another fat-tree
     assert (wiring.miswired, wiring.refused) == ({}, 0)
 
 

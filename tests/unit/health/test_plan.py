@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sopa_ryu.channel.messages import MAX_STREAMS, encode, from_controller
 from sopa_ryu.health import plan
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.filling import BFD_BITS
-from sopa_ryu.health.plan import LaneDemand, Lanes, demand, digests, lanes, summary
+from sopa_ryu.health.filling import BFD_BITS, RATE, LaneDemand, counted, demand
+from sopa_ryu.health.plan import Lanes, digests, lanes, summary
 from sopa_ryu.health.records import Window, nothing
 from tests.helpers.random_fabrics import random_fabric
 from topologies import Clos, Failures, FatTree, Host, Level
@@ -54,7 +54,7 @@ def test_streams_are_candidate_paths_between_racks_within_what_links_and_hosts_b
         assert up in {path.up for path in failures.split(*ends)[0]}
         assert ends[0][:2] != ends[1][:2]
     load = np.bincount(its.src, minlength=elements.hosts)
-    assert load.max(initial=0) <= min(plan.MAX_OF_HOST, needs.host_rate / plan.RATE / 2) <= MAX_STREAMS
+    assert load.max(initial=0) <= min(plan.MAX_OF_HOST, needs.host_rate / RATE / 2) <= MAX_STREAMS
     assert np.all(_crossed(elements, its) <= needs.most)
 
 
@@ -85,7 +85,7 @@ def test_a_slow_link_is_crossed_by_a_hundredth_of_its_rate() -> None:
     slow = {elements.of(tree.link_by_name(name)): rate for name, rate in (("a0_0-c0_1", 1e6), ("e1_0-a1_1", 4e5))}
     for number, rate in slow.items():
         assert count[number] == needs.wanted[number]
-        assert 2 * count[number] * plan.RATE * PROBE_BYTES * 8 + BFD_BITS * (count[number] > 0) <= rate / 100
+        assert 2 * count[number] * RATE * PROBE_BYTES * 8 + BFD_BITS * (count[number] > 0) <= rate / 100
     assert count[elements.of(tree.link_by_name("a0_0-c0_1"))] == 1
     assert np.delete(count, list(slow)).min() >= 50
 
@@ -131,7 +131,7 @@ def _crossed(elements: Elements, its: Lanes) -> np.ndarray:
     tree = elements.tree
     p, e = np.divmod(its.src // tree.hosts_per_edge, tree.edges)
     q, f = np.divmod(its.dst // tree.hosts_per_edge, tree.edges)
-    return plan.counted(elements, np.stack((p, e, q, f, its.up1, its.up2, np.zeros_like(p))))
+    return counted(elements, np.stack((p, e, q, f, its.up1, its.up2, np.zeros_like(p))))
 
 
 def test_a_window_counts_the_crossings_of_its_last_slots() -> None:

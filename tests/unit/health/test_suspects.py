@@ -1,5 +1,7 @@
 """What follows from suspects: within bounds, said once, undone."""
 
+import pytest
+
 from sopa_ryu.fabric.suspects import Caretaker, Suspected, SuspectPolicy, needed
 from topologies import Clos, Failures, FatTree
 
@@ -12,29 +14,35 @@ def suspect(name: str = LINK, confidence: float = 0.9999, down: bool | None = Tr
     return Suspected(name, down, 0.0123, confidence, 7)
 
 
-def test_a_warning_is_one_line_once_two_evaluations_agree() -> None:
+def lines(caretaker: Caretaker, suspects: list[Suspected], log: pytest.LogCaptureFixture) -> list[str]:
+    log.set_level("INFO", "sopa.health")
+    log.clear()
+    caretaker.decide(suspects, NONE)
+    return log.messages
+
+
+def test_a_warning_is_one_line_once_two_evaluations_agree(caplog: pytest.LogCaptureFixture) -> None:
     its = Caretaker(TREE, SuspectPolicy.WARN)
-    said = [[line.text for line in its.decide([suspect()], NONE).lines] for _ in range(3)]
+    said = [lines(its, [suspect()], caplog) for _ in range(3)]
     assert said[1] == [
         f"link {LINK} loses 1.23% of the packets downwards (certainty above 99.9%, losses reported by 7 hosts): it stays in use "
         "(--sopa-suspect warn); check its optics, cable and ports"
     ]
     assert said[0] == said[2] == []
     assert [one.name for one in its.confirmed()] == [LINK]
-    said = [[line.text for line in its.decide([], NONE).lines] for _ in range(3)]
+    said = [lines(its, [], caplog) for _ in range(3)]
     assert said == [[], [], [f"link {LINK} loses no more packets downwards"]]
     assert its.confirmed() == []
 
 
-def test_a_drain_is_asked_for_once_and_stays_until_an_operator_restores_it() -> None:
+def test_a_drain_is_asked_for_once_and_stays_until_an_operator_restores_it(caplog: pytest.LogCaptureFixture) -> None:
     its = Caretaker(TREE, SuspectPolicy.DRAIN)
     its.decide([suspect()], NONE)
-    decision = its.decide([suspect()], NONE)
-    assert decision.drain == [LINK]
-    assert f"it is drained until sopa restore {LINK}" in decision.lines[0].text
+    assert its.decide([suspect()], NONE) == [LINK]
+    assert f"it is drained until sopa restore {LINK}" in caplog.text
     drained = Failures(TREE, {LINK: "drained"})
     for suspects in ([suspect()], [], [], []):
-        assert its.decide(suspects, drained).drain == []
+        assert its.decide(suspects, drained) == []
         assert its.action(LINK) == "drained"
     its.decide([], NONE)
     assert its.action(LINK) is None
@@ -44,7 +52,7 @@ def test_never_more_than_so_many_and_none_that_is_needed() -> None:
     its = Caretaker(TREE, SuspectPolicy.DRAIN)
     many = [suspect(f"a{pod}_0-c0_1") for pod in range(4)]
     its.decide(many, NONE)
-    assert len(its.decide(many, NONE).drain) == 2
+    assert len(its.decide(many, NONE)) == 2
     few = Failures(TREE, {"e0_0-a0_0": "down", "e0_0-a0_1": "down"})
     assert "would have only 1 of 4 uplinks left" in str(needed(TREE, few, "e0_0-a0_2"))
     assert needed(TREE, NONE, "e0_0-a0_2") is None
@@ -53,16 +61,15 @@ def test_never_more_than_so_many_and_none_that_is_needed() -> None:
     assert "no path between e0_0 and e1_0" in str(needed(apart, Failures(apart), "e0_0-a0_0"))
 
 
-def test_what_is_not_certain_enough_or_without_direction_is_said_so() -> None:
+def test_what_is_not_certain_enough_or_without_direction_is_said_so(caplog: pytest.LogCaptureFixture) -> None:
     its = Caretaker(TREE, SuspectPolicy.DRAIN)
     its.decide([suspect(confidence=0.96, down=None)], NONE)
-    decision = its.decide([suspect(confidence=0.96, down=None)], NONE)
-    assert decision.drain == []
-    assert "in a direction that is not known (certainty 96%" in decision.lines[0].text
-    assert "below a certainty of 99%" in decision.lines[0].text
+    assert its.decide([suspect(confidence=0.96, down=None)], NONE) == []
+    assert "in a direction that is not known (certainty 96%" in caplog.text
+    assert "below a certainty of 99%" in caplog.text
 
 
-def test_a_suspect_of_one_evaluation_is_forgotten() -> None:
+def test_a_suspect_of_one_evaluation_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     its = Caretaker(TREE, SuspectPolicy.DRAIN)
     for _ in range(5):
-        assert its.decide([suspect()], NONE).lines == its.decide([], NONE).lines == []
+        assert lines(its, [suspect()], caplog) == lines(its, [], caplog) == []

@@ -9,7 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from ryu.lib.packet import lldp, packet
 
-from sopa_ryu.southbound.lldp import MARK, Probe, frame, parse
+from sopa_ryu.fabric.messages import Heard
+from sopa_ryu.southbound.lldp import MARK, frame, parse
 from topologies.structure import GATEWAY_MAC
 
 
@@ -17,7 +18,7 @@ from topologies.structure import GATEWAY_MAC
 @example(0, 1)
 @example(2**64 - 1, 0xFFFFFEFF)
 def test_a_probe_tells_the_switch_and_port_that_it_left_whatever_the_padding(dpid: int, port: int) -> None:
-    assert parse(frame(dpid, port)) == parse(frame(dpid, port) + bytes(40)) == Probe(dpid, port, "")
+    assert parse(frame(dpid, port)) == parse(frame(dpid, port) + bytes(40)) == Heard(dpid, port, "")
 
 
 def test_a_probe_is_lldp_to_everybody_else() -> None:
@@ -32,7 +33,7 @@ def test_a_probe_is_lldp_to_everybody_else() -> None:
     assert len(frame(0x020001, 3)) >= 60
 
 
-def outcome(data: bytes) -> Probe | None:
+def outcome(data: bytes) -> Heard | None:
     """Return the result of parsing any bytes: a probe in its bounds or None. Any exception but ValueError fails the test."""
     try:
         probe = parse(data)
@@ -70,4 +71,4 @@ def test_a_probe_cut_short_is_refused_until_all_that_it_says_is_there() -> None:
     told = [size for size in range(len(whole) + 1) if outcome(whole[:size]) is not None]
     unmarked = len(whole) - 2 - (2 + len(MARK))
     assert told == [unmarked, len(whole) - 2, len(whole)]
-    assert outcome(whole[:unmarked]) == Probe(None, None, "dpid:0000000000020001 port 3")
+    assert outcome(whole[:unmarked]) == Heard(None, None, "dpid:0000000000020001 port 3")
