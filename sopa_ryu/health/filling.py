@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from flowrules.label import UNUSED
 from sopa_ryu.health.elements import Elements
