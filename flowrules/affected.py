@@ -23,10 +23,9 @@ MOST_ANSWERS = 2000
 
 
 def affected(before: Failures, after: Failures) -> frozenset[Switch] | None:
-    """Return the switches whose rules may differ between two sets of failures of one fabric.
+    """Return the switches whose rules may differ between two sets of failures of one fabric; None if it would take too long.
 
-    Returns:
-        The rules of all others are the same, and so are their `allowed_uplinks`. None if it would take too long to find them.
+    The rules of all others are the same, and so are their `allowed_uplinks`.
 
     >>> from topologies import FatTree
     >>> tree = FatTree(32)

@@ -137,7 +137,6 @@ class Cabling(Identities):
 
     @property
     def switch_link_count(self) -> int:
-        """The number of links between switches."""
         return self.pods * self.aggregations * (self.edges + self.cores_of_group) - len(self.absent)
 
     @property
@@ -154,7 +153,6 @@ class Cabling(Identities):
 
     @staticmethod
     def edge_of(host: Host) -> Switch:
-        """Return the edge switch that a host is connected to."""
         return Switch(Level.EDGE, host.pod, host.edge)
 
     def uplink_count(self, level: Level) -> int:
@@ -193,11 +191,7 @@ class Cabling(Identities):
         return absent
 
     def uplink(self, switch: Switch, index: int) -> Switch:
-        """Return the switch at the other end of an uplink, by its index.
-
-        Raises:
-            TopologyError: If the switch has no such uplink.
-        """
+        """Return the switch at the other end of an uplink; raise `TopologyError` if the switch has none of that index."""
         above = self._above(switch, index)
         if self.absent and Link(switch, above) in self.absent:
             raise TopologyError(f"{self.name(switch)} has no uplink {index}")
@@ -269,13 +263,7 @@ class Cabling(Identities):
         return (Link(switch, node) if switch.level < node.level else Link(node, switch)) in self.absent
 
     def port(self, node: Node, towards: Node) -> int:
-        """Return the port of one node that leads to another.
-
-        Returns:
-            OpenFlow's port number, from 1; 0 if ``node`` is a host.
-
-        Raises:
-            TopologyError: If the two are not cabled together.
+        """Return the port of a node that leads to another, 0 of a host; raise `TopologyError` if they are not cabled together.
 
         >>> cabling = Cabling(Shape(pods=4, edges=2, aggregations=2, cores=4, hosts=2))
         >>> a, c = cabling.switch("a0_0"), cabling.switch("c0_1")
@@ -308,10 +296,7 @@ class Cabling(Identities):
         return link
 
     def element(self, name: str) -> Switch | Link:
-        """Return the switch or link of that name, as failures and drains name them.
-
-        Raises:
-            TopologyError: If there is none, or a link is named from its upper end.
+        """Return the switch or link of that name; raise `TopologyError` if there is none, or a link is named from its upper end.
 
         >>> Cabling(Shape(pods=1, edges=2, aggregations=2, cores=0, hosts=2)).element("h0_0_2-e0_0").lower
         Host(pod=0, edge=0, number=2)

@@ -39,10 +39,7 @@ _REPLY = 0  # this request's id
 
 
 class JsonObjects:
-    """The objects of a stream, cut apart; what is in them is not checked.
-
-    Args:
-        max_bytes: The maximum of all objects and of the space between them.
+    """The objects of a stream, cut apart, with ``max_bytes`` in and between all; what is in them is not checked.
 
     >>> stream = JsonObjects(100)
     >>> stream.feed(b'{"a": "}"} {"b'), stream.feed(b'": 1}')
@@ -58,11 +55,7 @@ class JsonObjects:
         self._in_string = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the objects that are complete with these bytes.
-
-        Raises:
-            ValueError: If there are too many bytes, or they are no JSON objects.
-        """
+        """Return the objects that are complete with these bytes; `ValueError` for too many bytes, or what is no JSON object."""
         self._left -= len(data)
         if self._left < 0:
             raise ValueError("the answer is too long")
@@ -195,7 +188,6 @@ class _Connection:
         self._deadline = deadline
 
     def send(self, data: bytes) -> None:
-        """Send all of the data."""
         view = memoryview(data)
         while view:
             self._wait()
@@ -221,13 +213,11 @@ class _TlsConnection(_Connection):
         self._do(self._tls.do_handshake)
 
     def send(self, data: bytes) -> None:
-        """Send all of the data."""
         view = memoryview(data)
         while view:
             view = view[self._do(partial(self._tls.write, view)) :]
 
     def receive(self) -> bytes:
-        """Return what is there; none at the end."""
         received: bytes = self._do(partial(self._tls.read, READ_BYTES))
         return received
 

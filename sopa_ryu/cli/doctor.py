@@ -208,7 +208,6 @@ def host_command(controller: Controller, interface: str, token: Path, environmen
 
 
 def check_host(controller: Controller, interface: str, environment: Path, token: Path) -> Iterator[Finding]:
-    """Yield findings of a host."""
     shown = _addresses(interface)
     address = None if shown is None else _planned(shown)
     yield from _check_interface(interface, shown, address)
@@ -316,11 +315,7 @@ def _probes_are_off(environment: Path) -> bool:
 
 
 def check_probes(interface: str, others: bool) -> Finding:
-    """Return whether probes are turned round at an interface, and answered by other hosts.
-
-    Args:
-        others: Whether there are agents in other racks, which would answer.
-    """
+    """Return whether probes are turned round at an interface, and answered, if ``others``: there are agents in other racks."""
     from sopa_ryu.agent.host.filters import HANDLE, PROBE_PRIORITY
     from sopa_ryu.agent.kernel import tc
     from sopa_ryu.agent.kernel.libbpf import BpfError

@@ -154,7 +154,6 @@ def _addresses(tree: Clos) -> tuple[object, object]:
 
 
 def _lines(file: Path, summary: Summary) -> Iterator[str]:
-    """Yield what a person reads."""
     tree = summary.tree
     names = {Level.EDGE: "edge", Level.AGGREGATION: "aggregation", Level.CORE: "core"}
     if not tree.cores:

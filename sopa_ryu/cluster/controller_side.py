@@ -20,11 +20,8 @@ LOG = logging.getLogger("sopa.cluster")
 class ControllerSide:
     """What a member has the application do, and asks it for.
 
-    Args:
-        carry_out: Carries out what follows from an observation.
-        now: Return the core's time.
-        acknowledged: Called with the version that all agents of relays have acknowledged, None without such agents, and how
-            many these are.
+    ``acknowledged`` is called with the version that all agents of relays have acknowledged, None without such agents, and how many
+    these are.
     """
 
     def __init__(
@@ -79,7 +76,6 @@ class ControllerSide:
         self._carry_out(self._core.lead(term, self._now()))
 
     def stand_by(self) -> None:
-        """Command nothing any more."""
         if self._core.switches.leads:
             self._carry_out(self._core.stand_by(self._now()))
 
@@ -101,7 +97,6 @@ class ControllerSide:
         return max(switches.highest_generation, switches.generation.number)
 
     def drained(self) -> frozenset[str]:
-        """Return the names of what is drained."""
         return self._state.drained
 
     def standing(self) -> tuple[int, int]:

@@ -55,14 +55,10 @@ class DeposedError(Exception):
 
 
 class Commits:
-    """The writes of one member while it leads.
+    """The writes of one member while it leads, fenced by its candidacy.
 
-    Args:
-        candidacy: Whose leadership fences the writes.
-        changed: Called when what was read beside the watch has changed the mirror.
-
-    Attributes:
-        seconds: Called with the seconds that a version has waited for the engine.
+    ``changed`` is called when what was read beside the watch has changed the mirror; ``seconds`` with the seconds that a version
+    has waited for the engine.
     """
 
     def __init__(
@@ -83,9 +79,7 @@ class Commits:
     def commit(self, proposal: Proposal) -> bool:
         """Commit a version; return False if another attempt has to be made, under another number.
 
-        Raises:
-            EngineError: If `EngineError.unknown`, it may be committed all the same.
-            DeposedError
+        After an `EngineError` that is ``unknown`` it may be committed all the same. Raises `DeposedError`, too.
         """
         since = self._waits_since = time.monotonic() if self._waits_since is None else self._waits_since
         record = CommittedView(proposal.term, proposal.version, dict(proposal.failures))
@@ -141,12 +135,8 @@ class Commits:
 class Enlistment:
     """The lease of one member, and its record under that lease: what says to the others that it is there.
 
-    Args:
-        candidacy: Whose lease this is.
-        seconds: For which a lease is asked.
-        patience: Of the member's writes; a new lease is one, too.
-        clock: Returns the seconds that leases are measured by.
-        standing: Return the version that this member follows, and how many switches are connected.
+    ``patience`` is that of all writes of the member; a new lease is one, too. ``standing`` returns the version that it follows, and
+    how many switches are connected.
     """
 
     def __init__(
@@ -239,15 +229,7 @@ class Enlistment:
 
 
 class Member:
-    """A controller among others.
-
-    Args:
-        charter: The fabric that this member serves.
-        clock: Returns the seconds that leases are measured by.
-
-    Attributes:
-        mirror: The engine's keys as this member knows them.
-    """
+    """A controller among others. Its clock returns the seconds that leases are measured by."""
 
     def __init__(
         self,
@@ -338,7 +320,6 @@ class Member:
         self._event.set()
 
     def keep_lease(self) -> None:
-        """Keep a lease until killed."""
         while True:
             self._try("lease", self._enlistment.renew)
             self._pause()
@@ -524,7 +505,6 @@ class Member:
     # -- following ----------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        """The engine's keys have changed."""
         self.roll.changed(time.monotonic())
         if not self.candidacy.term and self.roll.is_led_by_another():
             self._hands.stand_by()

@@ -134,11 +134,7 @@ class PrivateEtcd(Startable):
         self.wait()
 
     def remove(self, node: int) -> None:
-        """Remove a node that was killed from the engine, as soon as the others agree: if it led, they choose another leader first.
-
-        Raises:
-            EtcdError: If it is not removed within `START_SECONDS`.
-        """
+        """Remove a killed node once the others agree, who may have to choose a leader first; `EtcdError` after `START_SECONDS`."""
         self.members.remove(node)
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -174,15 +170,12 @@ class PrivateEtcd(Startable):
         self._nodes.clear()
 
     def pid(self, node: int) -> int:
-        """Return the process id of a node."""
         return self._nodes[node].pid
 
     def data(self, node: int) -> Path:
-        """Return the directory of a node's database."""
         return self.directory / f"n{node}"
 
     def kill(self, node: int) -> None:
-        """Kill a node by SIGKILL."""
         self._nodes[node].kill()
         self._nodes[node].wait()
 
@@ -191,7 +184,6 @@ class PrivateEtcd(Startable):
         standstill.pause(self.pid(node))
 
     def resume(self, node: int) -> None:
-        """Continue a stopped node."""
         standstill.resume(self.pid(node))
 
     def restart(self, node: int, wait: bool = True) -> None:
@@ -210,11 +202,7 @@ class PrivateEtcd(Startable):
         self.wait()
 
     def wait(self, nodes: Sequence[int] | None = None) -> None:
-        """Wait until nodes, all by default, answer with a quorum.
-
-        Raises:
-            EtcdError: If one has ended, or `START_SECONDS` have passed.
-        """
+        """Wait until nodes, all by default, answer with a quorum; `EtcdError` if one has ended, or after `START_SECONDS`."""
         deadline = time.monotonic() + START_SECONDS
         for node in self.members if nodes is None else nodes:
             while True:
@@ -249,14 +237,7 @@ class PrivateEtcd(Startable):
     # -- clients --------------------------------------------------------------------------------------------------------
 
     def ctl(self, *words: str, endpoints: Sequence[int] | None = None, timeout: str = "20s") -> str:
-        """Run etcdctl as an administrator, and return its output.
-
-        Args:
-            endpoints: The nodes that it is sent to; all by default.
-
-        Raises:
-            EtcdError: If it fails.
-        """
+        """Run etcdctl as an administrator at nodes, all by default, and return its output; `EtcdError` if it fails."""
         nodes = self.members if endpoints is None else endpoints
         command = [*self.places[nodes[0]].enter, "etcdctl", f"--endpoints={','.join(self._url(node) for node in nodes)}"]
         command += [f"--command-timeout={timeout}", f"--dial-timeout={timeout}"]
@@ -293,7 +274,6 @@ class PrivateEtcd(Startable):
     # -- how a node is started ------------------------------------------------------------------------------------------
 
     def command(self, node: int) -> list[str]:
-        """Return the words that start a node."""
         place = self.places[node]
         cluster = ",".join(f"n{other}={self._url(other, peer=True)}" for other in self.members)
         client, peer = self._url(node), self._url(node, peer=True)

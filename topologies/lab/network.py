@@ -140,10 +140,7 @@ class Lab(Startable):
     def set_link(self, name: str, up: bool) -> None:
         """Set a link such as ``a0_0-c0_1`` or ``h0_0_2-e0_0`` down at both ends, or up.
 
-        Like Mininet's ``link A B down``, but without the nodes' shells, which may be busy.
-
-        Raises:
-            TopologyError: If the fabric has no such link.
+        Like Mininet's ``link A B down``, but without the nodes' shells, which may be busy. `TopologyError` for an unknown link.
         """
         link = self.tree.link_by_name(name)
         state = "up" if up else "down"
@@ -176,11 +173,7 @@ class Lab(Startable):
             run_batch(["tc", "-batch", "-"], lines)
 
     def set_share(self, interface: str, share: float) -> None:
-        """Give an interface of a switch a share of its rate; 1 for all of it.
-
-        Raises:
-            ValueError: If the share is not above 0 and at most 1, or the links have no rate.
-        """
+        """Give a switch's interface a share of its rate, above 0 and at most 1; `ValueError` for others, or without a rate."""
         if not 0 < share <= 1:
             raise ValueError(f"a link's rate can fall to a share above 0 and at most 1, not {share:g}")
         if self.rate_mbit is None:

@@ -61,7 +61,6 @@ class PrivateOvs(Startable):
         return f"unix:{self.directory}/db.sock"
 
     def pid(self, daemon: str = "ovs-vswitchd") -> int:
-        """Return the process id of one of the two daemons."""
         return self._daemons[daemon].pid
 
     def stop(self) -> None:
@@ -97,10 +96,7 @@ class PrivateOvs(Startable):
     def transact(self, operations: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Run operations on the database in one transaction (`ovsdb.transact`), without waiting for the switch daemon.
 
-        For thousands of rows: ``ovs-vsctl`` takes quadratic time for them.
-
-        Raises:
-            OvsError: If the database refuses it.
+        For thousands of rows: ``ovs-vsctl`` takes quadratic time for them. `OvsError` if the database refuses it.
         """
         try:
             return ovsdb.transact(self.database, operations, DATABASE_SECONDS)
@@ -197,13 +193,9 @@ class DummyFabric:
     another.
 
     Args:
-        tree: The fabric.
-        ovs: Entered, with ``dummy=True``.
+        ovs: Entered, with ``dummy=True``; `OvsError` if it refuses the bridges.
         controller: The controller's address, such as ``"tcp:127.0.0.1:6653"``.
         switches: Those of its switches that there are; all by default.
-
-    Raises:
-        OvsError: If Open vSwitch refuses the bridges.
     """
 
     def __init__(
@@ -232,7 +224,6 @@ class DummyFabric:
         return self.ovs.appctl("ofproto/trace", self.tree.name(switch), flow)
 
     def connected(self) -> int:
-        """Return the number of switches that are connected to the controller."""
         found = self.ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller", "is_connected=true")
         return len(found.split())
 

@@ -16,11 +16,9 @@ WATCH = "watch"
 
 
 class EngineWatch:
-    """A watch of all keys of the cluster that begins again whenever it ends.
+    """A watch of all keys of the cluster that begins again whenever it ends, by a client of the engine for its thread alone.
 
-    Args:
-        engine: For this thread alone.
-        hand: Called in the thread with what was read or has changed, or with None while the engine does not answer.
+    ``hand`` is called in the thread with what was read or has changed, or with None while the engine does not answer.
     """
 
     def __init__(self, engine: Engine, hand: Callable[[Contents | None], None]) -> None:
@@ -31,7 +29,6 @@ class EngineWatch:
         self._thread = threading.Thread(target=self._run, name="engine watch", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def end(self) -> None:

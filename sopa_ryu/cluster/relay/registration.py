@@ -23,14 +23,9 @@ TAKEN_SECONDS = 2.0 * LEASE_SECONDS
 
 
 class Registration:
-    """The key of one relay.
+    """The key of one relay, by a client of the engine for the threads of this object alone.
 
-    Args:
-        engine: For the threads of this object alone.
-        describe: Return what the relay has to say of itself now.
-
-    Attributes:
-        is_held: True while the lease is, by what the engine has answered last.
+    ``is_held`` is true while the lease is held, by what the engine has answered last.
     """
 
     def __init__(self, engine: Engine, name: str, describe: Callable[[], RelayRecord]) -> None:
@@ -104,7 +99,6 @@ class Registration:
                 await asyncio.sleep(SPACING_SECONDS)
 
     async def _wait(self, seconds: float) -> None:
-        """Wait until something may have changed, but not longer than some time."""
         try:
             await asyncio.wait_for(self._changed.wait(), max(0.0, seconds))
             self._changed.clear()

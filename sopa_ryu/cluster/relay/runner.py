@@ -43,11 +43,7 @@ LEAVE_SECONDS = 3.0
 
 
 class Relay:
-    """The parts of a relay, on a running event loop.
-
-    Raises:
-        RelayError: If it cannot listen.
-    """
+    """The parts of a relay, on a running event loop; `RelayError` if it cannot listen."""
 
     def __init__(self, options: RelayOptions, tokens: Tokens) -> None:
         self._options, self._tokens = options, tokens
@@ -208,14 +204,9 @@ class Relay:
 
 
 def run_relay(options: RelayOptions) -> int:
-    """Serve agents and readers until SIGTERM, SIGINT or SIGHUP.
+    """Serve agents and readers until a signal; return the exit status: 0 after SIGINT, 128 + n after another signal n.
 
-    Returns:
-        The exit status: 0 after SIGINT, 128 + n after another signal n.
-
-    Raises:
-        RelayError, AddressError, EngineError, TokenError, CertificateError: If the relay cannot work with its options on this
-            machine.
+    `RelayError`, `AddressError`, `EngineError`, `TokenError` or `CertificateError` say why it cannot work with its options here.
     """
     allow_files()
     tokens = Tokens(options.state_dir, host_tokens_only=options.host_tokens_only, make=False)
