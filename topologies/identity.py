@@ -87,10 +87,6 @@ class Shape(NamedTuple):
     cores: int
     hosts: int
 
-    def problem(self) -> tuple[str, str] | None:
-        """Return the first number that is out of range, by its name, and what is wrong with it; None if all are right."""
-        return next(self.problems(), None)
-
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield each number that is out of range, by its name, and what is wrong with it; if none is, those that do not fit."""
         in_range = True
@@ -135,7 +131,7 @@ class Identities:
     """
 
     def __init__(self, shape: Shape) -> None:
-        problem = shape.problem()
+        problem = next(shape.problems(), None)
         if problem:
             raise TopologyError(" ".join(problem))
         self.shape = shape

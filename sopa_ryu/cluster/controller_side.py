@@ -37,7 +37,7 @@ class ControllerSide:
         self._arbiter = arbiter
         self._carry_out = carry_out
         self._now = now
-        self._acknowledged = acknowledged
+        self.acknowledged = acknowledged
         self._refused: tuple[int, int] | None = None
 
     @property
@@ -86,10 +86,6 @@ class ControllerSide:
     def committed(self, proposal: Proposal) -> None:
         """Put a version in force."""
         self._carry_out(self._core.committed(proposal, self._now()))
-
-    def relays(self, acknowledged: int | None, agents: int) -> None:
-        """Take what relays say of their agents."""
-        self._acknowledged(acknowledged, agents)
 
     def highest_generation(self) -> int:
         """Return the highest generation id that a switch is known to have, or a leader had."""

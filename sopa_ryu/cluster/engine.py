@@ -505,8 +505,8 @@ class Patience:
     A node that has stopped is left for the next one; an engine whose disks are slow needs more time.
     """
 
-    def __init__(self) -> None:
-        self.seconds = FIRST_SECONDS
+    def __init__(self, most: float = LAST_SECONDS) -> None:
+        self.seconds, self._most = FIRST_SECONDS, most
 
     def late(self) -> None:
         """Note that a write did not end in time.
@@ -515,11 +515,11 @@ class Patience:
         >>> patience.late(), patience.late(), patience.seconds
         (None, None, 4.0)
         """
-        self.seconds = min(2 * self.seconds, LAST_SECONDS)
+        self.seconds = min(2 * self.seconds, self._most)
 
     def took(self, seconds: float) -> None:
         """Note how long a write took that was done."""
-        self.seconds = min(max(FIRST_SECONDS, 2 * seconds), LAST_SECONDS)
+        self.seconds = min(max(FIRST_SECONDS, 2 * seconds), self._most)
 
     def write(self, engine: Engine, puts: Mapping[str, str], unless: Sequence[Condition], lease: int = 0) -> Written | None:
         """Write by `Engine.write`, and note how long that takes."""

@@ -384,7 +384,7 @@ class Member:
             elif self._resigns:
                 own.rest(now)
                 self._forsake("it was asked to step down")
-            elif own.is_cut_off(*self.roll.switches(self._hands.standing()[1]), now):
+            elif own.is_cut_off(self._hands.standing()[1], self.roll.most_switches(), now):
                 own.rest(now)
                 self._forsake("another member has more than twice as many switches; check this machine's management network")
             else:
@@ -508,7 +508,7 @@ class Member:
         self.roll.changed(time.monotonic())
         if not self.candidacy.term and self.roll.is_led_by_another():
             self._hands.stand_by()
-        self._hands.relays(*self.roll.relayed())
+        self._hands.acknowledged(*self.roll.relayed())
         self.look()
 
     def _follow(self) -> None:

@@ -82,7 +82,6 @@ class Mirror:
 
     @property
     def term(self) -> records.Term | None:
-        """The latest term."""
         return self._one(records.TERM, records.Term)
 
     @property
@@ -188,11 +187,10 @@ class Roll:
         LOG.info("cluster %s: %s", self._cluster, f"{name} leads, term {term}" if name else "no leader")
         return True
 
-    def switches(self, own: int) -> tuple[int, int]:
-        """Return how many switches are connected to this member, which is given, and the most that are to another one."""
+    def most_switches(self) -> int:
+        """Return the most switches that are connected to another member."""
         members = self._mirror.members
-        others = (member.switches for name, member in members.items() if name != self._identity.name)
-        return own, max(others, default=0)
+        return max((member.switches for name, member in members.items() if name != self._identity.name), default=0)
 
     def relayed(self) -> tuple[int | None, int]:
         """Return the version that all agents of relays have acknowledged, None without such agents, and how many these are."""

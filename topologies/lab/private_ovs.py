@@ -110,10 +110,9 @@ class PrivateOvs(Startable):
     def appctl(self, *args: str) -> str:
         """Give the switch daemon a command, as ``ovs-appctl`` does, without a process for it: tests trace thousands of packets."""
         try:
-            answer = ovsdb.control(f"{self.directory}/ovs-vswitchd.{self.pid()}.ctl", *args)
+            return ovsdb.control(f"{self.directory}/ovs-vswitchd.{self.pid()}.ctl", *args)
         except ovsdb.OvsdbError as error:
             raise OvsError(f"{' '.join(args)[:200]}: {error}") from error
-        return answer
 
     def start(self) -> None:
         """Start both daemons with an empty database (done on entering)."""
