@@ -29,11 +29,6 @@ class Cabling(Identities):
         links: Exceptions: Mbit/s of single links by name, or ``absent`` for a cable between switches that is not there.
         gateways, no_label: The names of hosts that lead out of the fabric, and of hosts that may not choose paths.
 
-    Attributes:
-        absent: The links that are not there.
-        gateways: The hosts that lead out of the fabric, in the order of their addresses.
-        no_label: The hosts that may not choose paths.
-
     Raises:
         TopologyError: For a number out of range, an unknown name, or a host's link that is absent.
     """
@@ -84,7 +79,7 @@ class Cabling(Identities):
 
     def document(self) -> dict[str, Any]:
         """Return the fabric as plain data, with the keys of a fabric file (docs/fabrics.md): ``Clos(**document)`` is equal."""
-        links: dict[str, Rate] = {self.name(link): rate for link, rate in sorted(self._rates.items(), key=_by_name)}
+        links: dict[str, Rate] = {self.name(link): self._rates[link] for link in sorted(self._rates, key=self.name)}
         links |= {self.name(link): ABSENT for link in sorted(self.absent, key=self.name)}
         document: dict[str, Any] = self.shape._asdict()
         if self.mbit:
@@ -321,8 +316,7 @@ class Cabling(Identities):
     def capacity(self, link: Link) -> float:
         """Return what a link carries in each direction, in Mbit/s; relative to the others if the fabric has no rates.
 
-        Raises:
-            TopologyError: If the link is absent, or no link of the fabric.
+        Raises `TopologyError` if the link is absent, or no link of the fabric.
         """
         rate = self._rates.get(link)
         if rate is not None:
@@ -358,10 +352,6 @@ class Cabling(Identities):
     def even(self) -> bool:
         """Whether no link between switches is absent or has another rate than those of its level."""
         return not self.absent and not any(isinstance(link.lower, Switch) for link in self._rates)
-
-
-def _by_name(item: tuple[Link, float]) -> str:
-    return Identities.name(item[0])
 
 
 def _rate(value: Any, what: str) -> float:

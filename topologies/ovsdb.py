@@ -104,16 +104,11 @@ class OvsdbError(RuntimeError):
 def transact(
     address: str, operations: Iterable[Mapping[str, Any]], timeout: float = TIMEOUT_SECONDS, tls: ssl.SSLContext | None = None
 ) -> list[dict[str, Any]]:
-    """Run operations (RFC 7047, section 5.2) in one transaction: all of them take effect, or none.
+    """Run operations (RFC 7047, section 5.2) in one transaction and return their results: all of them take effect, or none.
 
-    Args:
-        address: ``unix:PATH``, ``tcp:HOST[:PORT]`` or ``ssl:HOST[:PORT]``; an IPv6 address is in brackets.
-        operations: As `insert` returns them, or written out.
-        timeout: Seconds for the whole transaction.
-        tls: Certificates for ``ssl:``; by default the system's authorities and no client certificate.
-
-    Returns:
-        The result of each operation: ``{"rows": [...]}``, ``{"count": n}`` or ``{"uuid": [...]}``.
+    The address is ``unix:PATH``, ``tcp:HOST[:PORT]`` or ``ssl:HOST[:PORT]``; an IPv6 address is in brackets. Without certificates
+    ``ssl:`` trusts the system's authorities. The timeout, in seconds, is for the whole transaction. A result is
+    ``{"rows": [...]}``, ``{"count": n}`` or ``{"uuid": [...]}``.
 
     Raises:
         OvsdbError: If it did not take effect, or its outcome is unknown because the answer did not arrive in time.

@@ -105,14 +105,11 @@ class Clos(Cabling):
     def choices(self, kind: str) -> tuple[tuple[int, ...], ...]:
         """Return the uplink indices of every candidate path between two hosts of that kind, in round-robin order.
 
-        Where links are absent, `candidate_paths` leaves out those that lead over them.
+        They are pairs ``(up1, up2)``, one for each core switch, singles ``(up1,)``, one for each aggregation switch of a pod, or
+        one empty tuple: of a fat-tree (k/2)² and k/2. `candidate_paths` leaves out those that lead over absent links.
 
         The order is interleaved: the aggregation switch changes from each path to the next, the core index after each round of
         the aggregation switches. It decides how many packets are reordered: 7% at k=8, against 34% in the other order.
-
-        Returns:
-            Pairs ``(up1, up2)``, one for each core switch, singles ``(up1,)``, one for each aggregation switch of a pod, or one
-            empty tuple. Of a fat-tree (k/2)² and k/2.
         """
         return self._choices[kind]
 
@@ -190,10 +187,8 @@ class Clos(Cabling):
     def graph(self) -> networkx.Graph[str]:
         """Return the fabric as an undirected graph over names.
 
-        Returns:
-            Nodes carry ``level`` ("host", "edge", "aggregation", "core"), ``pod`` and ``index``; switches also ``dpid``, hosts
-            ``ip`` and ``mac``. Edges carry ``ports``, a dict from each end's name to its port number there (a host's is 0), and
-            ``capacity``, as of `capacity`.
+        Nodes carry ``level`` ("host", "edge", "aggregation", "core"), ``pod`` and ``index``; switches also ``dpid``, hosts ``ip``
+        and ``mac``. Edges carry ``ports``, from each end's name to its port number there (a host's is 0), and ``capacity``.
         """
         import networkx
 

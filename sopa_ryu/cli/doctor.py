@@ -70,11 +70,11 @@ def switch_command(k: int, fabric: Clos | None, address: str, bridge: tuple[str,
     """Check the bridges of this switch as the controller does, its database, certificates and parsers."""
     tree = chosen_fabric(k, fabric)
     try:
-        found = switch_database.read(address)
+        setups = switch_database.read(address)
         managers, ssl_row = _read_database(address)
     except OvsdbError as error:
         fail(f"{error}: is Open vSwitch running here? (--db ADDRESS)")
-    chosen = [setup for setup in found if not bridge or setup.bridge in bridge]
+    chosen = [setup for setup in setups if not bridge or setup.bridge in bridge]
     if not chosen:
         fail(f"{address} has no bridge{' ' + ', '.join(bridge) if bridge else ''}: ovs-vsctl add-br br0")
     findings = [finding for setup in chosen for finding in check_switch(tree, setup, cluster)]

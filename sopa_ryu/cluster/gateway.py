@@ -326,9 +326,8 @@ class WatchReader:
     def feed(self, data: bytes) -> Iterator[Contents]:
         """Yield the changes; an empty one for a message without any.
 
-        Raises:
-            HistoryGone: If the changes after the revision have been compacted.
-            EngineError: If the node ends the watch, or what it says is no message of a watch.
+        `HistoryGone` says that the changes after the revision have been compacted; `EngineError` that the node ends the watch, or
+        what it says is no message of a watch.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE:

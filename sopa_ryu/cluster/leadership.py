@@ -393,7 +393,9 @@ class Member:
                 return
         self._resigns = False
         if self._forsaken:
-            self._give_up()
+            self.engine.write({}, [Condition("leader", created=self._forsaken)], deletes=["leader"])
+            self._forsaken = 0
+            self._commits.read()
         if not self.mirror.revision or not self._agrees():
             return
         if named is not None and own.may_lead(now):
@@ -477,11 +479,6 @@ class Member:
         """Stand by, and have the engine forget this leadership."""
         self._forsaken = self.candidacy.created
         self._stand_by(why)
-
-    def _give_up(self) -> None:
-        self.engine.write({}, [Condition("leader", created=self._forsaken)], deletes=["leader"])
-        self._forsaken = 0
-        self._commits.read()
 
     def _commit(self) -> None:
         """Commit what the core proposes, until it proposes nothing."""

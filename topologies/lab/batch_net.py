@@ -163,7 +163,8 @@ class BatchNet(Mininet):
         """Start the nodes' shells, then create every interface in one batch."""
         super().buildFromTopo(topo)
         self._say(f"wiring {len(self.links)} links")
-        lines = [line.format_map(_Pids(self)) for line in self._more_links]
+        pids = {host.name: host.pid for host in self.hosts}
+        lines = [line.format_map(pids) for line in self._more_links]
         for link in self.links:
             lower, upper = link.intf1, link.intf2
             if isinstance(lower.node, FabricHost):
@@ -250,11 +251,6 @@ def routes(host: FabricHost) -> list[str]:
         f"route replace {address.network} dev {interface} scope link src {address.ip} congctl {CONGESTION_CONTROL}",
         f"route replace default {host.params['defaultRoute']} congctl {CONGESTION_CONTROL}",
     ]
-
-
-class _Pids(dict[str, int]):
-    def __init__(self, net: Mininet) -> None:
-        super().__init__((host.name, host.pid) for host in net.hosts)
 
 
 def run_batch(command: list[str], lines: list[str]) -> None:

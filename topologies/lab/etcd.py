@@ -11,11 +11,11 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from topologies.lab import standstill
 from topologies.lab.isolation import die_with_parent, require
-from topologies.lab.startable import Startable
+from topologies.lab.startable import Startable, log_tail
 
 START_SECONDS = 60.0
 HEARTBEAT_MS, ELECTION_MS = 50, 500
@@ -54,15 +54,12 @@ class Tls(NamedTuple):
 
 
 class PrivateEtcd(Startable):
-    """An etcd of several nodes, as a context manager.
-
-    The nodes are killed if the thread that started them ends.
+    """An etcd of several nodes, as a context manager; they are killed if the thread that started them ends.
 
     Args:
         directory: For data and logs. It is created if it is missing; a memory file system makes writes fast.
         places: Where the nodes are; a number for so many on free ports of loopback.
         quota: Bytes of the database; 0 for etcd's own 2 GiB.
-        options: Further options of each node.
 
     Attributes:
         token: The ``--initial-cluster-token``; etcd's own if it is empty. With another one a new engine has another identity.
@@ -214,23 +211,19 @@ class PrivateEtcd(Startable):
                         problem = str(error)
                         time.sleep(0.02)
                 if self._nodes[node].poll() is not None or time.monotonic() > deadline:
-                    raise EtcdError(f"etcd node {node} did not start: {problem}\n{self._log_tail(node)}")
+                    raise EtcdError(f"etcd node {node} did not start: {problem}\n{log_tail(self._log(node))}")
 
     def leader(self) -> int | None:
         """Return the node that leads among the others; None if there is none."""
-        for node, status in self._statuses().items():
-            if status.get("leader") and status["leader"] == status["header"]["member_id"]:
-                return node
-        return None
-
-    def _statuses(self) -> dict[int, dict[str, Any]]:
-        statuses = {}
         for node, process in self._nodes.items():
+            if process.poll() is not None:
+                continue
             with contextlib.suppress(EtcdError):
-                if process.poll() is None:
-                    told = self.ctl("endpoint", "status", "-w", "json", endpoints=[node], timeout="1s")
-                    statuses[node] = json.loads(told)[0]["Status"]
-        return statuses
+                answer = self.ctl("endpoint", "status", "-w", "json", endpoints=[node], timeout="1s")
+                status = json.loads(answer)[0]["Status"]
+                if status.get("leader") and status["leader"] == status["header"]["member_id"]:
+                    return node
+        return None
 
     # -- clients --------------------------------------------------------------------------------------------------------
 
@@ -307,11 +300,6 @@ class PrivateEtcd(Startable):
 
     def _log(self, node: int) -> Path:
         return self.directory / f"n{node}.log"
-
-    def _log_tail(self, node: int, lines: int = 10) -> str:
-        with contextlib.suppress(OSError):
-            return "\n".join(self._log(node).read_text(errors="replace").splitlines()[-lines:])
-        return ""
 
 
 def loopback(count: int) -> tuple[EtcdPlace, ...]:

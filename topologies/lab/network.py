@@ -49,12 +49,10 @@ class Lab(Startable):
     """A running fabric, as a context manager.
 
     Args:
-        tree: The fabric.
         rate_mbit: Rate of hosts' links in each direction in Mbit/s; all others are in proportion (`links.at_rate`). None for no
             limit.
         queue_packets: Length of a link's queue in full-size frames, if it has a rate.
         controller_port: The controller's port on 127.0.0.1; None for no controller.
-        say: Called with each line of progress.
         bfd: Whether BFD runs on every link between switches (`bfd_interval_ms`). The switches then connect to the controller
             when all sessions are up.
         datapath: What forwards the packets: see `datapath.choose`.

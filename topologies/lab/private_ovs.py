@@ -17,7 +17,7 @@ from typing import Any
 
 from topologies import ovsdb
 from topologies.lab.isolation import die_with_parent, require
-from topologies.lab.startable import Startable
+from topologies.lab.startable import Startable, log_tail
 from topologies.structure import Clos, Switch
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -175,14 +175,8 @@ class PrivateOvs(Startable):
             if exited is not None:
                 problem = f"it exited with status {exited}"
             if exited is not None or time.monotonic() > deadline:
-                raise OvsError(f"{name} did not start: {problem}\n{self._log_tail(name)}")
-
-    def _log_tail(self, name: str, lines: int = 10) -> str:
-        texts = []
-        for path in (self.directory / f"{name}.err", self.directory / f"{name}.log"):
-            with contextlib.suppress(OSError):
-                texts += path.read_text(errors="replace").splitlines()[-lines:]
-        return "\n".join(texts)
+                logs = log_tail(self.directory / f"{name}.err", self.directory / f"{name}.log")
+                raise OvsError(f"{name} did not start: {problem}\n{logs}")
 
 
 class DummyFabric:
