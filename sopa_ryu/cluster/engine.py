@@ -60,7 +60,8 @@ Failures = list[tuple[Endpoint, EngineError]]
 class Engine:
     """A client of the engine. It stays with one node while that answers, and goes on with the next one otherwise.
 
-    All methods raise `EngineError`. Several threads may use one client.
+    All methods raise `EngineError`. Several threads may use one client. The client itself raises it if files for TLS cannot be
+    read, and `AddressError` if a certificate is given without its key, or a user without a password.
 
     Args:
         timeout: Seconds in which a node has to answer. What may be repeated is asked of each node once, so that a call takes at
@@ -68,10 +69,6 @@ class Engine:
 
     Attributes:
         granted: Seconds for which the last lease was granted; etcd's least is a bit more than its election timeout.
-
-    Raises:
-        AddressError: If a certificate is given without its key, or a user without a password.
-        EngineError: If files for TLS cannot be read.
     """
 
     def __init__(self, address: EngineAddress, access: Access = NO_ACCESS, timeout: float = 1.0) -> None:

@@ -66,8 +66,7 @@ class PrivateEtcd(Startable):
         members: The nodes that are of the engine: all but those that were removed.
 
     Raises:
-        MissingCommandError: On entering, if etcd is not installed.
-        EtcdError: On entering, if a node does not start; the text has the end of its log.
+        MissingCommandError, EtcdError: On entering, if etcd is not installed, or a node does not start: with its log's end.
     """
 
     def __init__(

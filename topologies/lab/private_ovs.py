@@ -45,8 +45,7 @@ class PrivateOvs(Startable):
         dummy: Replace every datapath and port type by the dummy one.
 
     Raises:
-        MissingCommandError: On entering, if Open vSwitch is not installed.
-        OvsError: On entering, if a daemon does not start; the text has the end of its log.
+        MissingCommandError, OvsError: On entering, if Open vSwitch is not installed, or a daemon does not start (with its log).
     """
 
     def __init__(self, directory: Path, dummy: bool = False) -> None:

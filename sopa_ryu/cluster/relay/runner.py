@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import NamedTuple, NoReturn
 
@@ -17,10 +19,9 @@ from webob import Request, Response
 from sopa_ryu import __version__
 from sopa_ryu.channel.client import ControllerAddress, authorities
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.cluster.engine import Contents, Engine
+from sopa_ryu.cluster.engine import Contents, Engine, EngineError, Kind, Outage
 from sopa_ryu.cluster.records import RelayRecord
 from sopa_ryu.cluster.relay.application import METRICS, RelayApplication
-from sopa_ryu.cluster.relay.engine_watch import EngineWatch
 from sopa_ryu.cluster.relay.following import Following
 from sopa_ryu.cluster.relay.live import RelayFeed
 from sopa_ryu.cluster.relay.registration import Registration
@@ -41,6 +42,7 @@ from sopa_ryu.web.pages import pages
 LOG = logging.getLogger("sopa.relay")
 
 PUSH_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+WATCH_RETRY_SECONDS = 0.5
 LEAVE_SECONDS = 3.0
 """How long agents' channels and the lease may take to end."""
 
@@ -187,6 +189,59 @@ class Relay:
             self._acknowledged = view.epoch, view.version
         agents = 0 if notifier is None else len(notifier.sessions)
         return RelayRecord(self._options.name, self.url, __version__, agents, *self._acknowledged, waiting)
+
+
+# -- the engine ---------------------------------------------------------------------------------------------------------
+
+
+class EngineWatch:
+    """A watch of all keys of the cluster that begins again whenever it ends, by a client of the engine for its thread alone.
+
+    ``hand`` is called in the thread with what was read or has changed, or with None while the engine does not answer.
+    """
+
+    def __init__(self, engine: Engine, hand: Callable[[Contents | None], None]) -> None:
+        self._engine = engine
+        self._hand = hand
+        self._ended = threading.Event()
+        self._outage = Outage()
+        self._thread = threading.Thread(target=self._run, name="engine watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """End; the thread may go on until its present request has been answered."""
+        self._ended.set()
+        self._engine.close()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._follow()
+            except EngineError as error:
+                self._away(error)
+            except Exception as error:
+                LOG.critical("the engine's watch crashed, restarting: report the traceback", exc_info=True)
+                self._away(EngineError(f"its watch has crashed ({type(error).__name__})", Kind.MALFORMED))
+            self._ended.wait(WATCH_RETRY_SECONDS)
+
+    def _follow(self) -> None:
+        contents = self._engine.read()
+        self._hand(contents._replace(whole=True))
+        for changed in self._engine.watch(contents.revision):
+            if self._ended.is_set():
+                return
+            self._hand(changed)
+            if self._outage.worked("watch", time.monotonic()):
+                LOG.warning("the engine answers again: views are followed")
+
+    def _away(self, error: EngineError) -> None:
+        if self._ended.is_set():
+            return
+        self._hand(None)
+        if self._outage.failed("watch", error, time.monotonic()):
+            LOG.error("the engine does not answer: %s; the last view goes on being sent, new ones wait", error)
 
 
 # -- metrics ------------------------------------------------------------------------------------------------------------
