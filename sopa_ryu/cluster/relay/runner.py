@@ -90,7 +90,7 @@ class Relay:
         self._watch.start()
         self.door.open()
         LOG.info("relay %s of %s at %s", self._options.name, self._options.engine, self.url)
-        notify("READY=1")
+        self._loop.call_soon(notify, "READY=1")  # once signals are handled
         work = (self.registration.run, self.feed.run, keep_short, self._keep_share, self._tick)
         tasks = [asyncio.create_task(kept(each)) for each in work]
         try:
