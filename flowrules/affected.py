@@ -23,10 +23,9 @@ MOST_ANSWERS = 2000
 
 
 def affected(before: Failures, after: Failures) -> frozenset[Switch] | None:
-    """Return the switches whose rules may differ between two sets of failures of one fabric.
+    """Return the switches whose rules may differ between two sets of failures of one fabric; None if it would take too long.
 
-    Returns:
-        The rules of all others are the same, and so are their `allowed_uplinks`. None if it would take too long to find them.
+    The rules of all others are the same, and so are their `allowed_uplinks`.
 
     >>> from topologies import FatTree
     >>> tree = FatTree(32)
@@ -75,13 +74,9 @@ class _Comparison:
         self._special = sorted(special)
         self._plain = [pod for pod in range(tree.pods) if pod not in special]
         self._shown = [*self._special, *self._plain[:2]]
-        shown = list(self._in_shown())
+        levels = (Level.EDGE, Level.AGGREGATION)
+        shown = [switch for pod in self._shown for level in levels for switch in tree.switches_of(level, pod)]
         self._seen = dict(zip(shown, zip(_seen(before, shown), _seen(after, shown), strict=True), strict=True))
-
-    def _in_shown(self) -> Iterator[Switch]:
-        for pod in self._shown:
-            for level in (Level.EDGE, Level.AGGREGATION):
-                yield from self._tree.switches_of(level, pod)
 
     def _differs(self, switch: Switch) -> bool:
         before, after = self._seen[switch]

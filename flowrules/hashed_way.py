@@ -34,13 +34,9 @@ class FiveTuple(NamedTuple):
 def chosen(flow: FiveTuple, ports: Sequence[int], basis: int) -> int | None:
     """Return the port of ``ports`` that a flow leaves by; None if there is none.
 
-    Args:
-        ports: The live ones, in the order of the action; one that is named more often gets more flows.
-        basis: Of the action: other bases choose independently.
-
-    Returns:
-        By highest random weight: each place in the list has a hash with the flow, and the highest wins (Thaler, Ravishankar,
-        IEEE/ACM Transactions on Networking 6(1), 1998).
+    The ports are the live ones, in the order of the action; one that is named more often gets more flows. By highest random weight:
+    each place in the list has a hash with the flow, and the highest wins (Thaler, Ravishankar, IEEE/ACM Transactions on Networking
+    6(1), 1998). Actions of other bases choose independently.
 
     >>> flow = FiveTuple(IPv4Address("10.0.0.2"), IPv4Address("10.2.1.3"), TCP, 40000, 5201)
     >>> [chosen(flow, (3, 4), basis) for basis in range(6)]
@@ -90,11 +86,9 @@ def _finish(hashed: int) -> int:
 
 
 class HashedWay(NamedTuple):
-    """The way of a flow that the switches hash.
+    """The way of a flow that the switches hash, by its uplinks; None if a switch on the way has no uplink left and drops it.
 
-    Attributes:
-        up: The uplinks that it takes, as of a path; None if a switch on the way has no uplink left and drops it.
-        reachable: All ways that some flow between these hosts may take.
+    ``reachable`` are all ways that some flow between these hosts may take.
     """
 
     up: tuple[int, ...] | None

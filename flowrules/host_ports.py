@@ -98,9 +98,6 @@ def not_below(hosts: int) -> tuple[Flow, ...]:
 
     The address of a host ends in 2 or more: one of the bits from the second on is set. One entry for each of these bits reads some
     bits of the address' end. One entry for .1 would read all of them, and Open vSwitch would cache a decision for each end.
-
-    Args:
-        hosts: Hosts of a rack.
     """
     bits = [1 << bit for bit in range(1, (FIRST_HOST + hosts - 1).bit_length())]
     return (

@@ -36,13 +36,9 @@ LABELLED = (f"{_HEAD}:00:00", "ff:ff:ff:ff:00:00")
 
 
 def hop_bytes(up: tuple[int, ...]) -> tuple[int, int]:
-    """Return the two hop bytes of a path, `UNUSED` for a hop that it does not take.
+    """Return the two hop bytes of a path by its uplink indices: none, one or two; `UNUSED` for a hop that it does not take.
 
-    Args:
-        up: The uplink index of each upward hop: none, one or two.
-
-    Raises:
-        ValueError: For more than two hops, or an uplink index outside 0..254.
+    Raises `ValueError` for more than two hops, or an uplink index outside 0..254.
     """
     if len(up) > 2 or not all(0 <= index < UNUSED for index in up):
         raise ValueError(f"a path has at most two uplink indices from 0 to 254, not {up}")

@@ -149,10 +149,8 @@ class Flow(NamedTuple):
     """One flow entry.
 
     Args:
-        table, priority: The entry's flow table and its priority there.
         match: Fields and values as OXM names and writes them, ``("ipv4_dst", ("10.0.0.0", "255.255.255.0"))``.
-        apply, write: Actions to apply immediately, and actions to write to the action set, which is executed when the pipeline
-            ends.
+        apply, write: Actions to apply immediately, and actions for the action set, which is executed when the pipeline ends.
         metadata: The value to write into the packet's metadata.
         goto: The next table; without one and without an output the packet is dropped and counted by the entry.
         purpose: The reason for the entry, in a few words for the operator. It is part of the cookie.

@@ -30,13 +30,9 @@ class Steering(NamedTuple):
 
 
 def steering(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Steering]:
-    """Compress `allowed_uplinks` and `hash_slots` by longest prefix: one answer for None, then those of pods and racks that differ.
+    """Compress `allowed_uplinks` and `hash_slots` of a switch by longest prefix: one answer for None, then those that differ.
 
-    Args:
-        switch: An edge or aggregation switch.
-
-    Yields:
-        A pod before its racks.
+    The differing prefixes are those of pods and racks, a pod before its racks.
     """
     everyone = tree.uplinks(switch)
     if not failures and tree.even:
@@ -70,17 +66,11 @@ def _commonest(uplinks: Iterable[tuple[int, ...]], inherited: tuple[int, ...]) -
 def allowed_uplinks(
     tree: Clos, switch: Switch, failures: Failures, pods: Iterable[int] | None = None
 ) -> dict[Switch, tuple[int, ...]]:
-    """Return, for every rack that is not below a switch, the uplinks that packets for it may take.
+    """Return, for every rack that is not below an edge or aggregation switch, the uplinks that packets for it may take.
 
     These are the uplinks of paths without a failure; if a rack has no such path, the uplinks of paths without a hard failure.
     Each switch decides alone: for every uplink allowed here, the switch above it finds the rest of such a path among its own.
-
-    Args:
-        switch: An edge or aggregation switch.
-        pods: Restricts the answer to the racks of these pods.
-
-    Returns:
-        From each rack's edge switch, pod by pod, to uplink indices in ascending order, none if the rack cannot be reached.
+    Racks come pod by pod, of all pods or some; uplink indices ascend, and there are none if the rack cannot be reached.
     """
     leading = _from_edge if switch.level is Level.EDGE else _from_aggregation
     wanted = range(tree.pods) if pods is None else sorted(pods)
@@ -94,10 +84,7 @@ def allowed_uplinks(
 def hash_slots(switch: Switch, failures: Failures, allowed: Mapping[Switch, tuple[int, ...]]) -> Mapping[Switch, tuple[int, ...]]:
     """Return for every rack the uplinks over which flows without a label are hashed, more often the more weight their paths have.
 
-    Every allowed uplink is there at least once, so that flows have another one as soon as their own loses its link.
-
-    Args:
-        allowed: As of `allowed_uplinks`.
+    Every one of `allowed_uplinks` is there at least once, so that flows have another as soon as their own loses its link.
     """
     balance = balance_of(failures)
     if balance is None:

@@ -26,7 +26,6 @@ def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, n
     """Compute every flow entry and group of a switch.
 
     Args:
-        switch: A switch of that fabric.
         failures: What has failed or is drained. Additional entries steer packets around it: unlabelled packets, and labelled
             ones whose path has failed. Until they are installed, the groups cover the failures that a switch detects itself.
         no_label: Hosts that may not choose paths: their packets are treated as unlabelled.

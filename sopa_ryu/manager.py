@@ -250,6 +250,8 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         pass  # a signal before Ryu was ready for it
+    finally:
+        signal.alarm(0)  # the interpreter's own end takes the handler away: the alarm would be the exit status
     if stop.signal is None and any(apps.servers()):
         print(f"{_PROGRAM}: a server ended that nobody stopped: see the log for the error", file=sys.stderr)
         return 1

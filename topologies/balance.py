@@ -170,12 +170,8 @@ def largest(links: Links) -> float:
 class Balance:
     """The classes of a fabric with failures, the links' capacities and their factors.
 
-    Args:
-        rounds: At most so many rounds.
-
-    Attributes:
-        least: The bandwidth of each pair of racks before the first and after each further round, if all pairs send as much; for
-            tests.
+    ``least`` is the bandwidth of each pair of racks before the first and after each further round, if all pairs send as much;
+    for tests.
     """
 
     def __init__(self, failures: Failures, rounds: int = ROUNDS) -> None:
@@ -234,7 +230,6 @@ class Balance:
     # -- weights --------------------------------------------------------------------------------------------------------
 
     def place(self, rack: Switch) -> Place:
-        """Return the class of a rack."""
         pod = self._pod_of[rack.pod]
         return pod, self._rack_of[pod][rack.index]
 
@@ -296,7 +291,6 @@ class Balance:
     # -- rounds ---------------------------------------------------------------------------------------------------------
 
     def _balance(self) -> None:
-        """Find the factors."""
         traffic = Traffic(self._pods, self._groups, self._cores, self._rack_sizes, self._capacity)
         factor, push = self._factor, map_rows(lambda row: [0.0] * len(row), self._capacity)
         good = factor, push

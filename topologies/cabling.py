@@ -29,11 +29,6 @@ class Cabling(Identities):
         links: Exceptions: Mbit/s of single links by name, or ``absent`` for a cable between switches that is not there.
         gateways, no_label: The names of hosts that lead out of the fabric, and of hosts that may not choose paths.
 
-    Attributes:
-        absent: The links that are not there.
-        gateways: The hosts that lead out of the fabric, in the order of their addresses.
-        no_label: The hosts that may not choose paths.
-
     Raises:
         TopologyError: For a number out of range, an unknown name, or a host's link that is absent.
     """
@@ -84,7 +79,7 @@ class Cabling(Identities):
 
     def document(self) -> dict[str, Any]:
         """Return the fabric as plain data, with the keys of a fabric file (docs/fabrics.md): ``Clos(**document)`` is equal."""
-        links: dict[str, Rate] = {self.name(link): rate for link, rate in sorted(self._rates.items(), key=_by_name)}
+        links: dict[str, Rate] = {self.name(link): self._rates[link] for link in sorted(self._rates, key=self.name)}
         links |= {self.name(link): ABSENT for link in sorted(self.absent, key=self.name)}
         document: dict[str, Any] = self.shape._asdict()
         if self.mbit:
@@ -137,7 +132,6 @@ class Cabling(Identities):
 
     @property
     def switch_link_count(self) -> int:
-        """The number of links between switches."""
         return self.pods * self.aggregations * (self.edges + self.cores_of_group) - len(self.absent)
 
     @property
@@ -154,7 +148,6 @@ class Cabling(Identities):
 
     @staticmethod
     def edge_of(host: Host) -> Switch:
-        """Return the edge switch that a host is connected to."""
         return Switch(Level.EDGE, host.pod, host.edge)
 
     def uplink_count(self, level: Level) -> int:
@@ -193,11 +186,7 @@ class Cabling(Identities):
         return absent
 
     def uplink(self, switch: Switch, index: int) -> Switch:
-        """Return the switch at the other end of an uplink, by its index.
-
-        Raises:
-            TopologyError: If the switch has no such uplink.
-        """
+        """Return the switch at the other end of an uplink; raise `TopologyError` if the switch has none of that index."""
         above = self._above(switch, index)
         if self.absent and Link(switch, above) in self.absent:
             raise TopologyError(f"{self.name(switch)} has no uplink {index}")
@@ -269,13 +258,7 @@ class Cabling(Identities):
         return (Link(switch, node) if switch.level < node.level else Link(node, switch)) in self.absent
 
     def port(self, node: Node, towards: Node) -> int:
-        """Return the port of one node that leads to another.
-
-        Returns:
-            OpenFlow's port number, from 1; 0 if ``node`` is a host.
-
-        Raises:
-            TopologyError: If the two are not cabled together.
+        """Return the port of a node that leads to another, 0 of a host; raise `TopologyError` if they are not cabled together.
 
         >>> cabling = Cabling(Shape(pods=4, edges=2, aggregations=2, cores=4, hosts=2))
         >>> a, c = cabling.switch("a0_0"), cabling.switch("c0_1")
@@ -308,10 +291,7 @@ class Cabling(Identities):
         return link
 
     def element(self, name: str) -> Switch | Link:
-        """Return the switch or link of that name, as failures and drains name them.
-
-        Raises:
-            TopologyError: If there is none, or a link is named from its upper end.
+        """Return the switch or link of that name; raise `TopologyError` if there is none, or a link is named from its upper end.
 
         >>> Cabling(Shape(pods=1, edges=2, aggregations=2, cores=0, hosts=2)).element("h0_0_2-e0_0").lower
         Host(pod=0, edge=0, number=2)
@@ -336,8 +316,7 @@ class Cabling(Identities):
     def capacity(self, link: Link) -> float:
         """Return what a link carries in each direction, in Mbit/s; relative to the others if the fabric has no rates.
 
-        Raises:
-            TopologyError: If the link is absent, or no link of the fabric.
+        Raises `TopologyError` if the link is absent, or no link of the fabric.
         """
         rate = self._rates.get(link)
         if rate is not None:
@@ -373,10 +352,6 @@ class Cabling(Identities):
     def even(self) -> bool:
         """Whether no link between switches is absent or has another rate than those of its level."""
         return not self.absent and not any(isinstance(link.lower, Switch) for link in self._rates)
-
-
-def _by_name(item: tuple[Link, float]) -> str:
-    return Identities.name(item[0])
 
 
 def _rate(value: Any, what: str) -> float:

@@ -41,11 +41,7 @@ _MENDS = {
 
 
 class FabricFileError(TopologyError):
-    """A fabric file that cannot be used.
-
-    Attributes:
-        problems: In the order of the lines.
-    """
+    """A fabric file that cannot be used; ``problems`` are in the order of the lines."""
 
     def __init__(self, path: Path | str, problems: list[YamlProblem]) -> None:
         self.problems = tuple(sorted(problems))
@@ -57,22 +53,14 @@ class FabricFileError(TopologyError):
 
 @dataclass(frozen=True)
 class FabricDocument:
-    """A fabric, and where its file says what.
-
-    Attributes:
-        lines: The line of each key: ``pods``, ``mbit.host``, ``links.a0_0-c0_1``, ``gateways.h3_0_2``.
-    """
+    """A fabric, and the line of each key of its file: ``pods``, ``mbit.host``, ``links.a0_0-c0_1``, ``gateways.h3_0_2``."""
 
     fabric: Clos
     lines: Mapping[str, int]
 
 
 def load(path: Path) -> Clos:
-    """Return the fabric that a file describes.
-
-    Raises:
-        TopologyError: If it cannot be read, or describes no fabric: a `FabricFileError`, with all that is wrong.
-    """
+    """Return the fabric that a file describes; `TopologyError` if it cannot be read, `FabricFileError` with all that is wrong."""
     return read_file(path).fabric
 
 
@@ -96,10 +84,7 @@ def read_file(path: Path) -> FabricDocument:
 
 
 def parse(text: str, path: Path | str = "fabric file") -> FabricDocument:
-    """Return the fabric that the text of a file describes; ``path`` is for messages.
-
-    Raises:
-        FabricFileError: If it describes no fabric.
+    """Return the fabric that the text of a file describes, or raise `FabricFileError`; ``path`` is for messages.
 
     >>> parse("{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 48}").fabric.title
     '3x2 leaf-spine fabric'
@@ -137,7 +122,6 @@ class _Checker:
         self._problems.append(YamlProblem(line, key, text, mend))
 
     def fabric(self, tree: Tree) -> Clos | None:
-        """Return the fabric, or None if there are problems."""
         if not isinstance(tree, Entries):
             self._add(tree.line, "", "is no mapping of keys to values", _ALL_FABRIC)
             return None

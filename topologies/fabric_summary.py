@@ -186,10 +186,7 @@ class Summary:
     def paths(self) -> dict[str, list[Fewer]] | None:
         """Return for each kind of pairs of racks how many candidate paths they have, fewest first; None if too irregular.
 
-        Racks that are `cut_off` are left out.
-
-        Returns:
-            ``inter-rack`` and ``inter-pod``, as far as the fabric has such pairs.
+        Kinds are ``inter-rack`` and ``inter-pod``, as far as the fabric has such pairs. Racks that are `cut_off` are left out.
         """
         tree = self.tree
         pods: dict[tuple[object, ...], list[int]] = defaultdict(list)

@@ -51,15 +51,8 @@ class Excluded(NamedTuple):
 class Failures(Mapping[str, str]):
     """An immutable set of failed switches and links, each with the reason why packets must not take it.
 
-    Args:
-        tree: The fabric that they belong to.
-        reasons: From the name of a switch or link (``a0_0``, ``a0_0-c0_1``) to a `Reason` or any other text.
-
-    Attributes:
-        elements: The failed elements, each with its name, in the order of the names.
-
-    Raises:
-        TopologyError: If a name is no switch or link of the fabric.
+    Reasons, by names of switches and links (``a0_0``, ``a0_0-c0_1``), are `Reason` or any other text; `TopologyError` if the fabric
+    has none of that name. ``elements`` are the failed ones in the order of their names.
 
     >>> from topologies import FatTree, Host
     >>> failures = Failures(FatTree(4), {"a0_0-c0_1": Reason.DOWN})
@@ -113,10 +106,7 @@ class Failures(Mapping[str, str]):
         """Sort the candidate paths between two hosts into usable and excluded ones, both in round-robin order.
 
         A path is excluded if any switch or link on it has failed, on the way up from the source or down to the destination
-        (SOPA paper, section 3.4).
-
-        Raises:
-            TopologyError: If one of them is no host of the fabric.
+        (SOPA paper, section 3.4). Raises `TopologyError` if one of them is no host of the fabric.
         """
         paths = self.tree.candidate_paths(src, dst)
         if not self._reasons:
@@ -142,18 +132,10 @@ class Failures(Mapping[str, str]):
         return frozenset(self.choices_from(first, (last.pod,))[last])
 
     def choices_from(self, edge: Switch, pods: Iterable[int] | None = None) -> dict[Switch, tuple[tuple[int, ...], ...]]:
-        """Compute the path sets from one rack to every rack, itself included, in round-robin order.
+        """Compute the path sets from one rack to every rack, or those of some pods, in round-robin order, itself included.
 
-        The answer equals that of `split` for hosts whose own links have not failed. Racks that no failure distinguishes share
-        one tuple, so that the cost depends on the failures and not on the size of the fabric.
-
-        Args:
-            edge: The edge switch of the source.
-            pods: Restricts the answer to the racks of these pods, for example those of `pods_affected`.
-
-        Returns:
-            From each edge switch, in the order of `Clos.switches`, to the uplink indices of its candidate paths; an empty tuple
-            if none is left.
+        The answer equals that of `split` for hosts whose own links have not failed, and is in the order of `Clos.switches`. Racks
+        that no failure distinguishes share one tuple, so that the cost depends on the failures and not on the size of the fabric.
         """
         tree, lost = self.tree, self.lost_uplinks
         lowest = self.alive(edge)
@@ -184,17 +166,9 @@ class Failures(Mapping[str, str]):
         return choices
 
     def pods_affected(self, edge: Switch, changed: Iterable[str]) -> frozenset[int]:
-        """Return the pods to whose racks the candidate paths from ``edge`` may change when some elements fail or heal.
+        """Return the pods to whose racks the candidate paths from ``edge`` may change when elements of these names fail or heal.
 
-        Args:
-            edge: The edge switch of the source.
-            changed: The names of these switches and links, failed now or not.
-
-        Returns:
-            For the racks of every other pod, `choices_from` returns the same before and after.
-
-        Raises:
-            TopologyError: If a name is no switch or link of the fabric.
+        For the racks of every other pod, `choices_from` returns the same before and after. `TopologyError` for an unknown name.
         """
         every = frozenset(range(self.tree.pods))
         own = frozenset({edge.pod})

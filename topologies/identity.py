@@ -87,10 +87,6 @@ class Shape(NamedTuple):
     cores: int
     hosts: int
 
-    def problem(self) -> tuple[str, str] | None:
-        """Return the first number that is out of range, by its name, and what is wrong with it; None if all are right."""
-        return next(self.problems(), None)
-
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield each number that is out of range, by its name, and what is wrong with it; if none is, those that do not fit."""
         in_range = True
@@ -129,19 +125,13 @@ LARGEST = Shape(**{name: most for name, (_, most) in RANGES.items()})
 
 
 class Identities:
-    """The switches and hosts of a Clos fabric, by position, name, datapath id and address.
+    """The switches and hosts of a Clos fabric, by position, name, datapath id and address; `TopologyError` for a wrong shape.
 
-    Attributes:
-        pods, edges, aggregations, cores: As of `Shape`.
-        cores_of_group: Core switches that serve the aggregation switches of one index: the uplinks of an aggregation switch.
-        hosts_per_edge: Hosts of an edge switch.
-
-    Raises:
-        TopologyError: If a number of the shape is out of range.
+    ``cores_of_group`` core switches serve the aggregation switches of one index: the uplinks of an aggregation switch.
     """
 
     def __init__(self, shape: Shape) -> None:
-        problem = shape.problem()
+        problem = next(shape.problems(), None)
         if problem:
             raise TopologyError(" ".join(problem))
         self.shape = shape
@@ -164,7 +154,6 @@ class Identities:
         return self.aggregations if level is Level.AGGREGATION else self.cores_of_group
 
     def has(self, node: Node) -> bool:
-        """Return whether the fabric has this switch or host."""
         if isinstance(node, Host):
             return (
                 0 <= node.pod < self.pods
@@ -221,13 +210,7 @@ class Identities:
         return switch.level << 16 | switch.pod << 8 | switch.index
 
     def switch_by_dpid(self, dpid: int) -> Switch:
-        """Return the switch with a datapath id.
-
-        Args:
-            dpid: 64 bits, as OpenFlow has it.
-
-        Raises:
-            TopologyError: If the fabric has no such switch.
+        """Return the switch with a datapath id; raise `TopologyError` if the fabric has none.
 
         >>> Identities(Shape(pods=4, edges=2, aggregations=2, cores=4, hosts=2)).switch_by_dpid(0x020301)
         Switch(level=<Level.AGGREGATION: 2>, pod=3, index=1)
@@ -245,12 +228,7 @@ class Identities:
         return IPv4Address(10 << 24 | host.pod << 16 | host.edge << 8 | host.number)
 
     def host_by_ip(self, address: str | IPv4Address) -> Host:
-        """Return the host with an address.
-
-        Raises:
-            AddressValueError: If ``address`` is not an IPv4 address.
-            TopologyError: If no host of the fabric has it.
-        """
+        """Return the host with an address; raise `TopologyError` if none has it, `AddressValueError` if it is none of IPv4."""
         octets = IPv4Address(address).packed
         host = Host(octets[1], octets[2], octets[3])
         if octets[0] != 10 or not self.has(host):

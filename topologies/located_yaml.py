@@ -18,14 +18,7 @@ _HOPELESS = 20
 
 
 class YamlProblem(NamedTuple):
-    """Something that is wrong with a file.
-
-    Attributes:
-        line: From 1.
-        key: The key that it concerns, as ``links.a0_0-c0_1``; empty for the form of the file.
-        text: The problem.
-        mend: The remedy.
-    """
+    """Something that is wrong with a file: at a line from 1, a key as ``links.a0_0-c0_1`` (empty for the file's form), a remedy."""
 
     line: int
     key: str
@@ -64,12 +57,9 @@ Tree = Union[Text, Items, Entries]  # noqa: UP007 - evaluated when the module is
 
 
 def read(text: str, problems: list[YamlProblem]) -> Tree | None:
-    """Return the document, and add what is wrong with its form to ``problems``.
+    """Return the document, and add what is wrong with its form to ``problems``; None if the text is no YAML, or empty.
 
     Parts that cannot be read are left out of the document.
-
-    Returns:
-        None if the text is no YAML, or empty.
     """
     import yaml  # not everywhere where the package is: Mininet's own Python may lack it
 

@@ -39,10 +39,7 @@ _REPLY = 0  # this request's id
 
 
 class JsonObjects:
-    """The objects of a stream, cut apart; what is in them is not checked.
-
-    Args:
-        max_bytes: The maximum of all objects and of the space between them.
+    """The objects of a stream, cut apart, with ``max_bytes`` in and between all; what is in them is not checked.
 
     >>> stream = JsonObjects(100)
     >>> stream.feed(b'{"a": "}"} {"b'), stream.feed(b'": 1}')
@@ -58,11 +55,7 @@ class JsonObjects:
         self._in_string = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the objects that are complete with these bytes.
-
-        Raises:
-            ValueError: If there are too many bytes, or they are no JSON objects.
-        """
+        """Return the objects that are complete with these bytes; `ValueError` for too many bytes, or what is no JSON object."""
         self._left -= len(data)
         if self._left < 0:
             raise ValueError("the answer is too long")
@@ -111,16 +104,11 @@ class OvsdbError(RuntimeError):
 def transact(
     address: str, operations: Iterable[Mapping[str, Any]], timeout: float = TIMEOUT_SECONDS, tls: ssl.SSLContext | None = None
 ) -> list[dict[str, Any]]:
-    """Run operations (RFC 7047, section 5.2) in one transaction: all of them take effect, or none.
+    """Run operations (RFC 7047, section 5.2) in one transaction and return their results: all of them take effect, or none.
 
-    Args:
-        address: ``unix:PATH``, ``tcp:HOST[:PORT]`` or ``ssl:HOST[:PORT]``; an IPv6 address is in brackets.
-        operations: As `insert` returns them, or written out.
-        timeout: Seconds for the whole transaction.
-        tls: Certificates for ``ssl:``; by default the system's authorities and no client certificate.
-
-    Returns:
-        The result of each operation: ``{"rows": [...]}``, ``{"count": n}`` or ``{"uuid": [...]}``.
+    The address is ``unix:PATH``, ``tcp:HOST[:PORT]`` or ``ssl:HOST[:PORT]``; an IPv6 address is in brackets. Without certificates
+    ``ssl:`` trusts the system's authorities. The timeout, in seconds, is for the whole transaction. A result is
+    ``{"rows": [...]}``, ``{"count": n}`` or ``{"uuid": [...]}``.
 
     Raises:
         OvsdbError: If it did not take effect, or its outcome is unknown because the answer did not arrive in time.
@@ -195,7 +183,6 @@ class _Connection:
         self._deadline = deadline
 
     def send(self, data: bytes) -> None:
-        """Send all of the data."""
         view = memoryview(data)
         while view:
             self._wait()
@@ -221,13 +208,11 @@ class _TlsConnection(_Connection):
         self._do(self._tls.do_handshake)
 
     def send(self, data: bytes) -> None:
-        """Send all of the data."""
         view = memoryview(data)
         while view:
             view = view[self._do(partial(self._tls.write, view)) :]
 
     def receive(self) -> bytes:
-        """Return what is there; none at the end."""
         received: bytes = self._do(partial(self._tls.read, READ_BYTES))
         return received
 

@@ -34,14 +34,7 @@ if TYPE_CHECKING:
 
 
 class Clos(Cabling):
-    """A folded Clos fabric: its identities, its cabling and its paths.
-
-    Args:
-        pods, edges, aggregations, cores, hosts: As of `Shape`.
-        mbit, links, gateways, no_label: As of `Cabling`.
-
-    Raises:
-        TopologyError: As of `Cabling`.
+    """A folded Clos fabric: its identities, its cabling and its paths; parameters and errors as of `Shape` and `Cabling`.
 
     A leaf-spine fabric of two spines and four leaves, one of which lacks a cable:
 
@@ -71,8 +64,7 @@ class Clos(Cabling):
     def from_document(cls, document: object) -> Clos:
         """Return the fabric that plain data describe: those of a fabric file, or from another process.
 
-        Raises:
-            TopologyError: For an unknown or missing key, a value of another type, and as of `Cabling`.
+        Raises `TopologyError` for an unknown or missing key, a value of another type, and as of `Cabling`.
 
         >>> Clos.from_document({"pods": 1, "edges": 4, "aggregations": 2, "cores": 0}).title
         Traceback (most recent call last):
@@ -113,14 +105,11 @@ class Clos(Cabling):
     def choices(self, kind: str) -> tuple[tuple[int, ...], ...]:
         """Return the uplink indices of every candidate path between two hosts of that kind, in round-robin order.
 
-        Where links are absent, `candidate_paths` leaves out those that lead over them.
+        They are pairs ``(up1, up2)``, one for each core switch, singles ``(up1,)``, one for each aggregation switch of a pod, or
+        one empty tuple: of a fat-tree (k/2)² and k/2. `candidate_paths` leaves out those that lead over absent links.
 
         The order is interleaved: the aggregation switch changes from each path to the next, the core index after each round of
         the aggregation switches. It decides how many packets are reordered: 7% at k=8, against 34% in the other order.
-
-        Returns:
-            Pairs ``(up1, up2)``, one for each core switch, singles ``(up1,)``, one for each aggregation switch of a pod, or one
-            empty tuple. Of a fat-tree (k/2)² and k/2.
         """
         return self._choices[kind]
 
@@ -166,12 +155,7 @@ class Clos(Cabling):
     def candidate_paths(self, src: Host, dst: Host) -> list[Path]:
         """Return every candidate path between two hosts, in round-robin order, in time proportional to the answer.
 
-        Returns:
-            One path for each core switch between pods, one for each aggregation switch within a pod, one within a rack, without
-            those over absent links: of a fat-tree (k/2)², k/2 and one.
-
-        Raises:
-            TopologyError: If one of them is no host of this fabric.
+        Those over absent links are left out. Raises `TopologyError` if one of them is no host of this fabric.
 
         >>> tree = FatTree(4)
         >>> for path in tree.candidate_paths(tree.host("h0_0_2"), tree.host("h0_1_2")):
@@ -203,10 +187,8 @@ class Clos(Cabling):
     def graph(self) -> networkx.Graph[str]:
         """Return the fabric as an undirected graph over names.
 
-        Returns:
-            Nodes carry ``level`` ("host", "edge", "aggregation", "core"), ``pod`` and ``index``; switches also ``dpid``, hosts
-            ``ip`` and ``mac``. Edges carry ``ports``, a dict from each end's name to its port number there (a host's is 0), and
-            ``capacity``, as of `capacity`.
+        Nodes carry ``level`` ("host", "edge", "aggregation", "core"), ``pod`` and ``index``; switches also ``dpid``, hosts ``ip``
+        and ``mac``. Edges carry ``ports``, from each end's name to its port number there (a host's is 0), and ``capacity``.
         """
         import networkx
 
@@ -227,13 +209,7 @@ class Clos(Cabling):
 
 
 class FatTree(Clos):
-    """A fat-tree of k-port switches.
-
-    Args:
-        k: Ports of every switch: an even number from 2 to 128.
-
-    Raises:
-        TopologyError: If ``k`` is anything else.
+    """A fat-tree of k-port switches; `TopologyError` if k is no even number from 2 to 128.
 
     >>> tree = FatTree(4)
     >>> tree.name(tree.switch_by_dpid(0x020001)), str(tree.ip(tree.host("h2_0_3")))
@@ -257,12 +233,10 @@ class FatTree(Clos):
 
     @property
     def title(self) -> str:
-        """The fabric in a few words, for messages: ``k=4 fat-tree``."""
         return f"k={self.k} fat-tree"
 
     @property
     def k(self) -> int:
-        """The ports of every switch."""
         return self.pods
 
     @property

@@ -27,14 +27,10 @@ def away(failures: Failures, gateway: Host) -> str | None:
 
 
 def gateways_from(failures: Failures, edge: Switch) -> tuple[Host, ...]:
-    """Return the gateways that packets from a rack may go to.
+    """Return the gateways that packets from a rack may go to, in the order of their addresses.
 
-    Args:
-        edge: The rack's edge switch.
-
-    Returns:
-        Those with a path from the rack on which nothing has failed, their own links included; without any, those with a path
-        that still carries packets. In the order of their addresses.
+    These are those with a path from the rack on which nothing has failed, their own links included; without any, those with a path
+    that still carries packets.
 
     >>> from topologies import Clos
     >>> fabric = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2, gateways=["h0_1_2", "h0_2_2"])

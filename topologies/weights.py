@@ -30,15 +30,9 @@ _GROWTH = 1.03
 
 
 def weights_from(failures: Failures, edge: Switch, pods: Iterable[int] | None = None) -> dict[Switch, Weights]:
-    """Compute the weights of the candidate paths from one rack to every rack.
+    """Compute the weights of the candidate paths from one rack to every rack, or those of some pods; they sum to 1.
 
-    Args:
-        edge: The edge switch of the source.
-        pods: Restricts the answer to the racks of these pods.
-
-    Returns:
-        From each edge switch to the weights, which sum to 1, in the order of `Failures.choices_from`. Racks that nothing
-        distinguishes share one tuple.
+    Their order is that of `Failures.choices_from`. Racks that nothing distinguishes share one tuple.
     """
     return weigh(failures, edge, failures.choices_from(edge, pods))
 
@@ -153,14 +147,8 @@ def sequence(choices: Choices, weights: Weights) -> Choices:
     """Return the order in which packets take paths of these weights in turn: each choice as often as its weight says.
 
     Every stretch of the sequence, which repeats, is as even as it can be: in any window of packets each path occurs at most 2 times
-    more or less often than its share. The aggregation switch changes from packet to packet as far as that allows.
-
-    Args:
-        choices: The uplink indices of candidate paths in their round-robin order.
-        weights: Their weights, as of `weights`.
-
-    Returns:
-        Equal weights give ``choices``. At most `MAX_SEQUENCE` packets, unless there are more choices.
+    more or less often than its share. The aggregation switch changes from packet to packet as far as that allows. Equal weights
+    give the round-robin order of ``choices``; others at most `MAX_SEQUENCE` packets, unless there are more choices.
 
     References:
         Baruah, Cohen, Plaxton, Varvel: Proportionate Progress: A Notion of Fairness in Resource Allocation. Algorithmica 15 (1996).

@@ -145,7 +145,6 @@ def normal(name: str) -> str:
 
 
 def copy(file: Path, to: Path) -> None:
-    """Copy a file, and make the directories above it."""
     to.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(file, to)
     to.chmod(0o644)
@@ -162,7 +161,6 @@ def copy_distribution(its: Distribution, site: Path) -> None:
 
 
 def make(package: str, destination: Path) -> None:
-    """Make the environment of a package."""
     its = PACKAGES[package]
     own, others = followed(its)
     site = destination / SITE

@@ -40,11 +40,9 @@ class Commands(click.Group):
     """The commands of this package, and those of other packages in the entry point group ``sopa.commands``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names, sorted."""
         return sorted({*filter(_is_here, _MODULES), *(entry.name for entry in entry_points(group="sopa.commands"))})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name, imported only now."""
         if cmd_name in _MODULES and _is_here(cmd_name):
             own: click.Command = getattr(import_module(f"sopa_ryu.cli.{_MODULES[cmd_name]}"), cmd_name)
             return own

@@ -37,11 +37,7 @@ class NoAnswer(click.ClickException):
 
 
 class Refused(click.ClickException):
-    """The controller has rejected the request by a problem document; exit status 1.
-
-    Attributes:
-        status: Of the HTTP response.
-    """
+    """The controller has rejected the request by a problem document of an HTTP ``status``; exit status 1."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -51,14 +47,8 @@ class Refused(click.ClickException):
 class Controller:
     """A controller's answers; errors end the command with a message.
 
-    Args:
-        url: Where controllers, or relays, may be reached; the first that answers is asked from then on.
-        token_file: The operator token, sent with write requests only.
-        ca_file: The authorities, in PEM, that are trusted to sign an https URL's certificate; the system's by default.
-        timeout: Seconds to wait for a connection and for each part of an answer.
-
-    Attributes:
-        url: The one that is asked now; after a change in a cluster, the leader's.
+    Of several URLs the first that answers is asked from then on, and after a change in a cluster the leader's: ``url``. The token
+    is sent with write requests only. The timeout, in seconds, is that of a connection and of each part of an answer.
     """
 
     def __init__(
@@ -75,7 +65,6 @@ class Controller:
         self._client = httpx.Client(timeout=timeout, trust_env=False, verify=_authorities(self._urls, ca_file))
 
     def close(self) -> None:
-        """Close its connections."""
         self._client.close()
 
     def get(self, path: str, **params: object) -> Body:
@@ -84,12 +73,7 @@ class Controller:
         return _body(self._request("GET", f"{ROOT}{path}", params=given))
 
     def listing(self, path: str, key: str) -> Body:
-        """Return the answer with a whole list in it, read page by page.
-
-        Args:
-            path: Below ``/sopa/v1``.
-            key: The list's name in the answer.
-        """
+        """Return the answer with the whole list ``key`` in it, read page by page."""
         for _ in range(TRIES):
             whole, same = self._pages(path, key)
             if same:

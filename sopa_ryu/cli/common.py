@@ -23,7 +23,6 @@ class FatTreeSize(click.ParamType[int]):
     name = "K"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number, or end with a usage error."""
         with contextlib.suppress(ValueError):
             value = int(value)
         try:
@@ -38,14 +37,12 @@ class FabricFile(click.ParamType[Clos]):
     name = "FILE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Clos:
-        """Return the fabric that the file describes, or end with a usage error that says what is wrong with it."""
         try:
             return value if isinstance(value, Clos) else fabric_file.load(Path(value))
         except TopologyError as error:
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Let the shell complete the name of a file."""
         return [CompletionItem(incomplete, type="file")]
 
 
@@ -74,11 +71,7 @@ def chosen_fabric(k: int, fabric: Clos | None) -> Clos:
 
 
 def fabric_of(body: dict[str, Any]) -> Clos:
-    """Return the fabric of ``GET /sopa/v1/fabric``, without rates, gateways and absent links.
-
-    Raises:
-        TopologyError: If the answer is that of no fabric.
-    """
+    """Return the fabric of ``GET /sopa/v1/fabric``, without rates, gateways and absent links; `TopologyError` if it is none."""
     if body.get("k") is not None:
         return FatTree(body["k"])
     numbers = {name: body.get("hosts_per_edge" if name == "hosts" else name) for name in Shape._fields}
@@ -86,7 +79,6 @@ def fabric_of(body: dict[str, Any]) -> Clos:
 
 
 def need_root(command: str) -> None:
-    """End with an error message unless the user is root."""
     if os.geteuid() != 0:
         fail(f"{command} needs root (network namespaces, BPF, sysctls): run it with sudo")
 

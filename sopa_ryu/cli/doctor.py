@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -70,18 +70,18 @@ def switch_command(k: int, fabric: Clos | None, address: str, bridge: tuple[str,
     """Check the bridges of this switch as the controller does, its database, certificates and parsers."""
     tree = chosen_fabric(k, fabric)
     try:
-        found = switch_database.read(address)
-        database = _read_database(address)
+        setups = switch_database.read(address)
+        managers, ssl_row = _read_database(address)
     except OvsdbError as error:
         fail(f"{error}: is Open vSwitch running here? (--db ADDRESS)")
-    chosen = [setup for setup in found if not bridge or setup.bridge in bridge]
+    chosen = [setup for setup in setups if not bridge or setup.bridge in bridge]
     if not chosen:
         fail(f"{address} has no bridge{' ' + ', '.join(bridge) if bridge else ''}: ovs-vsctl add-br br0")
     findings = [finding for setup in chosen for finding in check_switch(tree, setup, cluster)]
     if Carrier(carrier) is Carrier.OPTION:
         findings += [finding for setup in chosen for finding in _check_parsers(tree, setup)]
     targets = [target.address for setup in chosen for target in setup.controllers]
-    tell([*findings, *_check_database(database, targets)])
+    tell([*findings, *_check_database(managers, ssl_row, targets)])
 
 
 def check_switch(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[Finding]:
@@ -115,40 +115,29 @@ def _hidden_entries(bridge: str, name: str) -> Iterator[Finding]:
         yield Finding(not hidden, f"{name}: {hidden} entries flood as a learning switch does", mend if hidden else "")
 
 
-class Database(NamedTuple):
-    """What a switch's database says of its own clients: its managers, and the files for TLS."""
-
-    managers: tuple[str, ...]
-    key: str
-    certificate: str
-    authority: str
-
-
-def _read_database(address: str) -> Database:
+def _read_database(address: str) -> tuple[list[str], dict[str, Any]]:
+    """Return what a switch's database says of its own clients: its managers, and the row with the files for TLS."""
     tables = {"Open_vSwitch": ["manager_options", "ssl"], "Manager": ["_uuid", "target"],
               "SSL": ["_uuid", "private_key", "certificate", "ca_cert"]}  # fmt: skip
     selects = [{"op": "select", "table": name, "where": [], "columns": columns} for name, columns in tables.items()]
     [root], managers, files = (answer["rows"] for answer in transact(address, selects))
     by_uuid = {row["_uuid"][1]: row for row in (*managers, *files)}
-    its: dict[str, Any] = next((by_uuid[uuid] for _, uuid in elements(root["ssl"])), {})
-    return Database(
-        tuple(by_uuid[uuid]["target"] for _, uuid in elements(root["manager_options"])),
-        *(str(its.get(name, "")) for name in ("private_key", "certificate", "ca_cert")),
-    )
+    managers = [by_uuid[uuid]["target"] for _, uuid in elements(root["manager_options"])]
+    return managers, next((by_uuid[uuid] for _, uuid in elements(root["ssl"])), {})
 
 
-def _check_database(database: Database, controllers: list[str]) -> Iterator[Finding]:
+def _check_database(managers: list[str], ssl_row: dict[str, Any], controllers: list[str]) -> Iterator[Finding]:
     """Yield whether the controller can reach the database, no more openly than OpenFlow, and the files for TLS."""
     tls = any(target.startswith("ssl:") for target in controllers)
     mend = f"ovs-vsctl set-manager {'pssl' if tls else 'ptcp'}:6640:ADDRESS, its own on the management network"
-    passive = [target for target in database.managers if target.startswith(("ptcp:", "pssl:"))]
+    passive = [target for target in managers if target.startswith(("ptcp:", "pssl:"))]
     reached = ", ".join(passive) or "nowhere: the controller can neither verify this switch nor enable BFD"
     yield Finding(bool(passive), f"its database is reached at {reached}", mend)
     if tls and any(target.startswith("ptcp:") for target in passive):
         yield Finding(False, "OpenFlow is over TLS, but any client may write to its database", mend)
     if tls or any(target.startswith("pssl:") for target in passive):
-        for name in filter(None, (database.key, database.certificate, database.authority)):
-            yield from check_readable(Path(name), 0, is_key=name == database.key)
+        for file in filter(None, map(ssl_row.get, ("private_key", "certificate", "ca_cert"))):
+            yield from check_readable(Path(file), 0, is_key=file == ssl_row["private_key"])
 
 
 def _check_parsers(tree: Clos, setup: SwitchSetup) -> Iterator[Finding]:
@@ -204,11 +193,7 @@ def host_command(controller: Controller, interface: str, token: Path, environmen
     tell(check_host(controller, interface, environment, token))
 
 
-# -- a host -----------------------------------------------------------------------------------------------------------
-
-
 def check_host(controller: Controller, interface: str, environment: Path, token: Path) -> Iterator[Finding]:
-    """Yield findings of a host."""
     shown = _addresses(interface)
     address = None if shown is None else _planned(shown)
     yield from _check_interface(interface, shown, address)
@@ -316,11 +301,7 @@ def _probes_are_off(environment: Path) -> bool:
 
 
 def check_probes(interface: str, others: bool) -> Finding:
-    """Return whether probes are turned round at an interface, and answered by other hosts.
-
-    Args:
-        others: Whether there are agents in other racks, which would answer.
-    """
+    """Return whether probes are turned round at an interface, and answered, if ``others``: there are agents in other racks."""
     from sopa_ryu.agent.host.filters import HANDLE, PROBE_PRIORITY
     from sopa_ryu.agent.kernel import tc
     from sopa_ryu.agent.kernel.libbpf import BpfError

@@ -76,7 +76,6 @@ def _check_options(file: Path, running: bool) -> Iterator[Finding]:
 
 
 def _check_user() -> Finding:
-    """Return whether the user of the controller's unit exists."""
     try:
         pwd.getpwnam(USER)
     except KeyError:

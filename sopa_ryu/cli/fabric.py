@@ -112,7 +112,10 @@ def _numbers(summary: Summary) -> dict[str, Any]:
             for own in [_own(summary, level)]
         },
         "oversubscription": {
-            level.name.lower(): {name: _finite(its) for name, its in summary.oversubscription(level)._asdict().items()}
+            level.name.lower(): {
+                name: None if value == float("inf") else value  # JSON has no infinity
+                for name, value in summary.oversubscription(level)._asdict().items()
+            }
             for level in _uplinked(tree)
         },
         "bisection": bisection and bisection._asdict(),
@@ -121,11 +124,6 @@ def _numbers(summary: Summary) -> dict[str, Any]:
         "gateways": [tree.name(host) for host in tree.gateways],
         "no_label": [tree.name(host) for host in sorted(tree.no_label)],
     }
-
-
-def _finite(value: object) -> object:
-    """Return a value of `Ratio` as JSON has it, which has no infinity."""
-    return None if value == float("inf") else value
 
 
 def _count(tree: Clos, level: Level) -> int:
@@ -138,11 +136,7 @@ def _uplinked(tree: Clos) -> list[Level]:
 
 def _own(summary: Summary, level: str) -> dict[str, float]:
     """Return the links above a level that have a rate of their own, by name; 0 for absent ones."""
-    return {
-        Clos.name(link): mbit
-        for link, mbit in sorted(summary.exceptions.items())
-        if ("host" if isinstance(link.lower, Host) else link.lower.level.name.lower()) == level
-    }
+    return {Clos.name(link): mbit for link, mbit in sorted(summary.exceptions.items()) if Clos.link_level(link) == level}
 
 
 def _addresses(tree: Clos) -> tuple[object, object]:
@@ -154,7 +148,6 @@ def _addresses(tree: Clos) -> tuple[object, object]:
 
 
 def _lines(file: Path, summary: Summary) -> Iterator[str]:
-    """Yield what a person reads."""
     tree = summary.tree
     names = {Level.EDGE: "edge", Level.AGGREGATION: "aggregation", Level.CORE: "core"}
     if not tree.cores:

@@ -15,12 +15,7 @@ SHOWN = 5
 
 
 class Concern(NamedTuple):
-    """A concern about a fabric.
-
-    Attributes:
-        wrong: False for what is legal.
-        line: Where the file says it.
-    """
+    """A concern about a fabric, and the line of its file that says it; ``wrong`` is false for what is legal."""
 
     wrong: bool
     line: int

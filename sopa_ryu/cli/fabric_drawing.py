@@ -16,7 +16,6 @@ LABEL = 13
 
 
 def drawing(summary: Summary) -> Iterator[str]:
-    """Yield the lines of the drawing."""
     tree = summary.tree
     pods = _some(range(tree.pods), MAX_GROUPS)
     if tree.cores:

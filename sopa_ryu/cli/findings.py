@@ -45,13 +45,7 @@ def unit(name: str) -> Path:
 
 
 def check_secret(file: Path, missing: Finding, user: int, renew: str) -> Iterator[Finding]:
-    """Yield whether a file with a secret has one, its user can read it, and no other can.
-
-    Args:
-        missing: What it means that the file does not exist.
-        user: User id of the program that reads it.
-        renew: What makes a new one.
-    """
+    """Yield whether a file has a secret that the user with an id can read, and no other; ``renew`` says what makes a new one."""
     try:
         found = file.stat()
         text = file.read_bytes()

@@ -70,12 +70,9 @@ def in_short(body: Body) -> str:
 def _note(link: Body) -> str:
     notes = [link["action"]] if link["action"] else []
     if link["suspect"]:
-        notes.append(f"suspect, certainty {_certainty(link['confidence'])}, reported by {link['hosts']} hosts")
+        certainty = "above 99.9%" if link["confidence"] > 0.999 else f"{link['confidence']:.1%}"
+        notes.append(f"suspect, certainty {certainty}, reported by {link['hosts']} hosts")
     return ", ".join(notes)
-
-
-def _certainty(value: float) -> str:
-    return "above 99.9%" if value > 0.999 else f"{value:.1%}"
 
 
 def _worst(link: Body) -> float:

@@ -21,7 +21,6 @@ K_VARIABLE = "SOPA_K"
 
 
 def switches(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a switch name."""
     tree = _tree(ctx)
     return _items((tree.name(switch) for switch in tree.switches()), incomplete)
 
@@ -33,7 +32,6 @@ def elements(ctx: click.Context, _param: click.Parameter, incomplete: str) -> li
 
 
 def drained(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of a drained element."""
     body = _ask(ctx, "/drains")
     return _items(body["drains"] if body else [], incomplete, _given(ctx))
 

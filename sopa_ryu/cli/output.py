@@ -26,13 +26,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print the co
 
 
 def new_table(*columns: str, right: tuple[str, ...] = (), wrap: tuple[str, ...] = ()) -> Table:
-    """Return an empty table.
-
-    Args:
-        *columns: The headings.
-        right: The headings of numeric columns, which are aligned right.
-        wrap: The headings of columns that may be wrapped on a narrow terminal.
-    """
+    """Return an empty table; ``right`` names numeric columns, ``wrap`` those that may be wrapped on a narrow terminal."""
     table = Table(box=box.SIMPLE, pad_edge=False)
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", no_wrap=column not in wrap,
@@ -47,7 +41,6 @@ def add(table: Table, *cells: object, style: str | None = None) -> None:
 
 
 def show(table: Table) -> None:
-    """Print a table to standard output."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPED_COLUMNS)
@@ -60,17 +53,10 @@ def show(table: Table) -> None:
 
 
 def print_json(body: Body) -> None:
-    """Print an answer as one line of JSON."""
     click.echo(json.dumps(body))
 
 
 def present(body: Body, as_json: bool, wrong: object, show_text: Callable[[Body], object]) -> NoReturn:
-    """Print an answer, and end with the exit status.
-
-    Args:
-        as_json: Print it as JSON, instead of by ``show_text``.
-        wrong: True, or not empty, if something has failed or differs from the plan: the exit status is `NOT_RIGHT`.
-        show_text: Prints the answer for a reader.
-    """
+    """Print an answer, as JSON or by ``show_text``, and end: with status `NOT_RIGHT` if ``wrong`` is true or not empty."""
     (print_json if as_json else show_text)(body)
     sys.exit(NOT_RIGHT if wrong else 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NoReturn
 
 import click
 
@@ -286,7 +285,9 @@ def agents(controller: Controller, missing: bool, as_json: bool) -> None:
       3   an agent is behind, or uses another carrier than the fabric's (--missing: a host has no agent)
     """
     if missing:
-        _hosts_without(controller, as_json)
+        body = controller.listing("/hosts", "hosts")
+        without = [host for host in body["hosts"] if not host["agent"]]
+        present({**body, "total": len(without), "hosts": without}, as_json, without, _hosts)
     body = controller.listing("/agents", "agents")
     fabric = controller.get("/fabric")
     others = [agent for agent in body["agents"] if agent["carrier"] not in (None, fabric["carrier"])]
@@ -307,11 +308,9 @@ def _agents(fabric: Body, body: Body) -> None:
     if any(body["refused"].values()):
         counts = ", ".join(f"{count} {what}" for what, count in body["refused"].items() if count)
         click.echo(f"rejected: {counts} (see the controller's log)")
-    if body["agents"]:
-        show(_agent_table(body, fabric["carrier"]))
-
-
-def _agent_table(body: Body, carrier: str) -> Any:
+    if not body["agents"]:
+        return
+    carrier = fabric["carrier"]
     numbers = ("version", "behind by", "acknowledged after", "last contact")
     table = new_table("host", "address", "from", "carrier", "policy", *numbers, "", right=numbers)
     for agent in body["agents"]:
@@ -324,13 +323,7 @@ def _agent_table(body: Body, carrier: str) -> Any:
         add(table, agent["host"], agent["address"], agent["peer"], agent["carrier"], agent.get("policy"), agent["version"], behind,
             None if took is None else f"{took:.1f} ms", f"{_seconds(agent['last_contact_seconds'])} ago", "; ".join(notes),
             style=BAD if wrong or agent["lag"] else None)  # fmt: skip
-    return table
-
-
-def _hosts_without(controller: Controller, as_json: bool) -> NoReturn:
-    body = controller.listing("/hosts", "hosts")
-    without = [host for host in body["hosts"] if not host["agent"]]
-    present({**body, "total": len(without), "hosts": without}, as_json, without, _hosts)
+    show(table)
 
 
 def _hosts(body: Body) -> None:

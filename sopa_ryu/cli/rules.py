@@ -48,13 +48,10 @@ def rules(controller: Controller, switch: str, differences: bool, as_json: bool)
       2   wrong usage
       3   a rule is missing, stale or different
     """
-    # a name with slashes or dots must not become another path
-    body = controller.get(f"/switches/{switch}/rules") if switch.isidentifier() else _no_switch(switch)
+    if not switch.isidentifier():  # a name with slashes or dots must not become another path
+        raise click.BadParameter(f"{switch!r} is not a switch name, such as e0_0", param_hint="SWITCH")
+    body = controller.get(f"/switches/{switch}/rules")
     present(body, as_json, not body["right"], partial(_show, differences=differences))
-
-
-def _no_switch(name: str) -> Body:
-    raise click.BadParameter(f"{name!r} is not a switch name, such as e0_0", param_hint="SWITCH")
 
 
 def _show(body: Body, differences: bool) -> None:

@@ -35,7 +35,6 @@ class Up(click.ParamType[Any]):
     name = "J,I"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
-        """Return the numbers; end with a usage error for anything else."""
         if isinstance(value, list):
             return value
         if not re.fullmatch(r"[0-9]{1,3}(,[0-9]{1,3})?", value):
@@ -256,12 +255,9 @@ class NotHereError(Exception):
 
 
 def way_of(tree: Clos, src: Host, dst: Host, protocol: int, sport: int, dport: int) -> list[str]:
-    """Follow an unlabelled packet from switch to switch, and return the names of those that it crosses, and of the host last.
+    """Return the names of the switches that an unlabelled packet crosses, and of the host last.
 
-    The environment's OVS_RUNDIR says which Open vSwitch is asked.
-
-    Raises:
-        NotHereError: If one of the switches is not on this machine.
+    The environment's OVS_RUNDIR says which Open vSwitch is asked; `NotHereError` if it lacks one of the switches.
     """
     flow = _ovs_flow(tree, src, dst, protocol, sport, dport)
     ports = _ports()

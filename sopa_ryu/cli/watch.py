@@ -57,12 +57,7 @@ def watch(controller: Controller, last: int, as_json: bool) -> None:
 
 
 class FeedFollower:
-    """The events of a controller: compares each answer with the one before.
-
-    Args:
-        report: Called with each event: its name and its body.
-        last: The number of earlier versions with which it begins.
-    """
+    """The events of a controller: compares each answer with the one before, and begins with the ``last`` versions."""
 
     def __init__(self, controller: Controller, report: Callable[[str, Body], None], last: int) -> None:
         self._controller = controller
@@ -143,7 +138,6 @@ def _print_line(event: str, body: Body) -> None:
 
 
 def change_line(change: Body) -> str:
-    """Return one line about a version."""
     parts = [click.style(f"{name} {reason}", fg=PENDING if reason == "drained" else BAD)
              for name, reason in change["failed"].items()]  # fmt: skip
     parts += [click.style(f"{name} healed", fg=GOOD) for name in change["healed"]]
@@ -155,7 +149,6 @@ def change_line(change: Body) -> str:
 
 
 def fabric_text(body: Body) -> str:
-    """Return one line about the whole fabric."""
     total = sum(body["switches"].values())
     failed = body["failures_total"]
     what = fabric_of(body).title if body["k"] is None else f"k={body['k']}"

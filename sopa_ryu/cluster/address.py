@@ -42,14 +42,9 @@ class EngineAddress(NamedTuple):
 
 
 class Access(NamedTuple):
-    """How a client is let in by the engine.
+    """How a client is let in by the engine: certificates in PEM, and a user whose password is the first line of a file.
 
-    Attributes:
-        ca: The authorities, in PEM, that may have signed the nodes' certificates. With it, or with a certificate, the nodes are
-            reached by TLS.
-        cert, key: The client's certificate and key.
-        user: A user of the engine.
-        password_file: Its password: the first line. Read anew at each sign-in.
+    ``ca`` has signed the nodes' certificates. The password is read anew at each sign-in.
     """
 
     ca: Path | None = None
@@ -60,7 +55,7 @@ class Access(NamedTuple):
 
     @property
     def tls(self) -> bool:
-        """True if the nodes are reached by TLS."""
+        """True if the nodes are reached by TLS: there is an authority, or a client certificate."""
         return self.ca is not None or self.cert is not None
 
 
@@ -69,10 +64,7 @@ NO_ACCESS = Access()
 
 
 def parse(text: str) -> EngineAddress:
-    """Return the engine's address.
-
-    Raises:
-        AddressError: If it is malformed.
+    """Return the engine's address; raise `AddressError` if it is malformed.
 
     >>> address = parse("etcd://192.0.2.1:2379,[2001:db8::2]/fabric-b")
     >>> [str(endpoint) for endpoint in address.endpoints], address.name

@@ -21,9 +21,6 @@ REST_LEASES = 5
 class Candidacy:
     """One member's lease and leadership.
 
-    Args:
-        name: The member's.
-
     Attributes:
         lease: The engine's id of the lease that holds the member's keys; 0 without one.
         term: Of the own leadership; 0 while this member does not lead.
@@ -83,16 +80,11 @@ class Candidacy:
         self.term, self.created, self._leads_by = term, created, self.lease
 
     def stand_by(self) -> None:
-        """Note that this member leads no longer."""
         self.term = self.created = 0
         self._cut_off_since = None
 
     def is_cut_off(self, own: int, best: int, now: float) -> bool:
-        """Tell whether a leader should leave the leadership to a standby that has more switches.
-
-        Args:
-            own, best: The switches that are connected to this member, and the most that are connected to another one.
-        """
+        """Tell whether a leader with ``own`` switches should leave the leadership to a standby, of which one has ``best``."""
         if 2 * own >= best:
             self._cut_off_since = None
             return False
@@ -110,12 +102,9 @@ class Candidacy:
 
     @staticmethod
     def next_term(last: int, milliseconds: int, generation: int) -> int:
-        """Return the term of the next leadership.
+        """Return the next leadership's term: above the last (0: none is known) and above all generation ids known of switches.
 
-        Args:
-            last: The term of the last one, 0 if the engine knows none.
-            milliseconds: Since 1970, by this machine's clock.
-            generation: The highest generation id that a switch knows, as far as is known.
+        ``milliseconds`` are since 1970, by this machine's clock.
 
         >>> Candidacy.next_term(0, 1000, 0), Candidacy.next_term(2000, 1000, 0), Candidacy.next_term(2000, 1000, 3000)
         (1000, 2001, 3001)

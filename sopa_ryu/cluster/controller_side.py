@@ -20,11 +20,8 @@ LOG = logging.getLogger("sopa.cluster")
 class ControllerSide:
     """What a member has the application do, and asks it for.
 
-    Args:
-        carry_out: Carries out what follows from an observation.
-        now: Return the core's time.
-        acknowledged: Called with the version that all agents of relays have acknowledged, None without such agents, and how
-            many these are.
+    ``acknowledged`` is called with the version that all agents of relays have acknowledged, None without such agents, and how many
+    these are.
     """
 
     def __init__(
@@ -40,7 +37,7 @@ class ControllerSide:
         self._arbiter = arbiter
         self._carry_out = carry_out
         self._now = now
-        self._acknowledged = acknowledged
+        self.acknowledged = acknowledged
         self._refused: tuple[int, int] | None = None
 
     @property
@@ -79,7 +76,6 @@ class ControllerSide:
         self._carry_out(self._core.lead(term, self._now()))
 
     def stand_by(self) -> None:
-        """Command nothing any more."""
         if self._core.switches.leads:
             self._carry_out(self._core.stand_by(self._now()))
 
@@ -91,17 +87,12 @@ class ControllerSide:
         """Put a version in force."""
         self._carry_out(self._core.committed(proposal, self._now()))
 
-    def relays(self, acknowledged: int | None, agents: int) -> None:
-        """Take what relays say of their agents."""
-        self._acknowledged(acknowledged, agents)
-
     def highest_generation(self) -> int:
         """Return the highest generation id that a switch is known to have, or a leader had."""
         switches = self._core.switches
         return max(switches.highest_generation, switches.generation.number)
 
     def drained(self) -> frozenset[str]:
-        """Return the names of what is drained."""
         return self._state.drained
 
     def standing(self) -> tuple[int, int]:

@@ -60,7 +60,8 @@ Failures = list[tuple[Endpoint, EngineError]]
 class Engine:
     """A client of the engine. It stays with one node while that answers, and goes on with the next one otherwise.
 
-    All methods raise `EngineError`. Several threads may use one client.
+    All methods raise `EngineError`. Several threads may use one client. The client itself raises it if files for TLS cannot be
+    read, and `AddressError` if a certificate is given without its key, or a user without a password.
 
     Args:
         timeout: Seconds in which a node has to answer. What may be repeated is asked of each node once, so that a call takes at
@@ -68,10 +69,6 @@ class Engine:
 
     Attributes:
         granted: Seconds for which the last lease was granted; etcd's least is a bit more than its election timeout.
-
-    Raises:
-        AddressError: If a certificate is given without its key, or a user without a password.
-        EngineError: If files for TLS cannot be read.
     """
 
     def __init__(self, address: EngineAddress, access: Access = NO_ACCESS, timeout: float = 1.0) -> None:
@@ -119,19 +116,13 @@ class Engine:
         deletes: Sequence[str] = (),
         seconds: float | None = None,
     ) -> Written | None:
-        """Write and delete keys together.
+        """Write and delete keys together; return None if a condition did not hold or the lease is gone: nothing was written.
 
-        Args:
-            unless: All must hold.
-            lease: For those of the keys that end with their writer (`records.leased`).
-            seconds: How long a node may take, if not as long as for other requests: a slow disk makes writes slow.
+        The lease is for those of the keys that end with their writer (`records.leased`). A slow disk makes writes slow: ``seconds``
+        is how long a node may take, if not as long as for other requests.
 
-        Returns:
-            None if a condition did not hold or the lease is gone: nothing was written.
-
-        Raises:
-            EngineError: If `EngineError.unknown`, it may have been written, or may still be, also after a later write: one that
-                must not be undone like that compares the key's revision (`Condition.modified`).
+        After an `EngineError` that is ``unknown`` it may have been written, or may still be, also after a later write: one that
+        must not be undone like that compares the key's revision (`Condition.modified`).
         """
         request = gateway.transaction(self._name, puts, unless, lease, deletes)
         return self._ask_with_lease(request, seconds or self._timeout)
@@ -141,9 +132,6 @@ class Engine:
 
         An empty one comes first, and whenever nothing has changed for `MAX_QUIET_SECONDS`: then the node has just shown that it has
         a quorum. Where the engine has no history back to the revision, or went back behind it, all keys come (`Contents.whole`).
-
-        Raises:
-            EngineError: If no node serves the watch.
         """
         failures: Failures = []
         signed_in_anew = False
@@ -229,14 +217,7 @@ class Engine:
         self._say(f"{node} {why}", "engine: %s: %s; %s is asked from now on", node, why, self._nodes[self._present])
 
     def _ask_any(self, request: Request[T], seconds: float) -> T:
-        """Ask one node after another.
-
-        Args:
-            seconds: Limit for each node.
-
-        Raises:
-            EngineError: If none answers, one may have done what must not be done twice, or the request's lease does not exist.
-        """
+        """Ask one node after another, each for some seconds, unless one may have done what must not be done twice."""
         failures: Failures = []
         first = self._present
         for index in range(first, first + len(self._nodes)):
@@ -388,11 +369,7 @@ def _tls(access: Access) -> ssl.SSLContext | None:
 
 
 class _Connection:
-    """A connection to a node. All methods raise `EngineError`.
-
-    Args:
-        seconds: Limit for the connection.
-    """
+    """A connection to a node, opened within some seconds. All methods raise `EngineError`."""
 
     def __init__(self, node: Endpoint, tls: ssl.SSLContext | None, seconds: float) -> None:
         self._node, self._http = node, h11.Connection(h11.CLIENT)
@@ -443,11 +420,7 @@ class _Connection:
                 raise
 
     def receive(self, seconds: float) -> bytes | None:
-        """Return what comes next of the answer to `send`; None if nothing comes within some seconds.
-
-        Raises:
-            EngineError: If the answer is an error, or ends.
-        """
+        """Return what comes next of the answer to `send`; None if nothing comes in time. Its end is an error."""
         with _connection_errors():
             try:
                 event = self._event(seconds)
@@ -527,13 +500,10 @@ class Patience:
     """The time that one node of the engine has for a write: twice as long after each that did not end in time.
 
     A node that has stopped is left for the next one; an engine whose disks are slow needs more time.
-
-    Attributes:
-        seconds: For the next write.
     """
 
-    def __init__(self) -> None:
-        self.seconds = FIRST_SECONDS
+    def __init__(self, most: float = LAST_SECONDS) -> None:
+        self.seconds, self._most = FIRST_SECONDS, most
 
     def late(self) -> None:
         """Note that a write did not end in time.
@@ -542,11 +512,11 @@ class Patience:
         >>> patience.late(), patience.late(), patience.seconds
         (None, None, 4.0)
         """
-        self.seconds = min(2 * self.seconds, LAST_SECONDS)
+        self.seconds = min(2 * self.seconds, self._most)
 
     def took(self, seconds: float) -> None:
         """Note how long a write took that was done."""
-        self.seconds = min(max(FIRST_SECONDS, 2 * seconds), LAST_SECONDS)
+        self.seconds = min(max(FIRST_SECONDS, 2 * seconds), self._most)
 
     def write(self, engine: Engine, puts: Mapping[str, str], unless: Sequence[Condition], lease: int = 0) -> Written | None:
         """Write by `Engine.write`, and note how long that takes."""

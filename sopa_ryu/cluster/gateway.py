@@ -99,13 +99,9 @@ class EngineError(RuntimeError):
 
 
 def error_of(status: int, message: str, code: int, otherwise: str) -> EngineError:
-    """Return what an answer of a node means.
+    """Return what a node's answer means: HTTP's status (0 in a stream), etcd's message (rpctypes/error.go), gRPC's code or 0.
 
-    Args:
-        status: Of HTTP; 0 within a stream.
-        message: What etcd says (rpctypes/error.go).
-        code: Of gRPC; 0 if the answer has none.
-        otherwise: What to show if it is no message of etcd's.
+    ``otherwise`` is shown if it is no message of etcd's.
 
     >>> error_of(503, "etcdserver: no leader", 14, "").kind
     <Kind.NO_QUORUM: 'no quorum'>
@@ -188,13 +184,7 @@ class Contents(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """An answer of the gateway.
-
-    Attributes:
-        cluster: The identity of the engine, which another engine does not have.
-        revision: At which the node that answers is.
-        body: The answer; of a stream, its first message.
-    """
+    """An answer of the gateway: which engine it is, at which revision the node is, and the body, of a stream the first message."""
 
     cluster: int
     revision: int
@@ -202,12 +192,7 @@ class Answer(NamedTuple):
 
 
 class Request(NamedTuple, Generic[T]):
-    """A request of the gateway: a POST of an object.
-
-    Attributes:
-        read: Returns what an answer says.
-        repeatable: It does no harm if it is done twice.
-    """
+    """A request of the gateway: a POST of an object, repeatable if it does no harm twice; ``read`` is what an answer says."""
 
     path: str
     body: Mapping[str, Any]
@@ -215,7 +200,6 @@ class Request(NamedTuple, Generic[T]):
     repeatable: bool = True
 
     def content(self) -> bytes:
-        """Return the body."""
         return json.dumps(self.body, separators=(",", ":")).encode()
 
     def result(self, answer: Answer) -> T:
@@ -249,13 +233,9 @@ def count(name: str) -> Request[int]:
 def transaction(
     name: str, puts: Mapping[str, str], unless: Sequence[Condition] = (), lease: int = 0, deletes: Sequence[str] = ()
 ) -> Request[Written | None]:
-    """Return the request for a write; None is the answer if a condition did not hold.
+    """Return the request for a write; None is the answer if a condition did not hold, and nothing was written.
 
-    Args:
-        name: The cluster's.
-        puts: Values by key, without the cluster's name.
-        unless: All must hold, or nothing is written.
-        lease: Of those keys that end with their writer (`records.leased`); others, such as the term, are never bound to it.
+    The lease is that of keys that end with their writer (`records.leased`); others, such as the term, are never bound to it.
     """
     compares = [compare for condition in unless for compare in _compares(name, condition)]
     writes: list[dict[str, Any]] = [
@@ -310,14 +290,7 @@ def sign_in(user: str, password: str) -> Request[str]:
 
 
 def answer_of(status: int, content: bytes) -> Answer:
-    """Read an answer.
-
-    Args:
-        status: Of the HTTP response.
-
-    Raises:
-        EngineError: If it says that something went wrong, or is none of etcd's.
-    """
+    """Read an answer; raise `EngineError` if it says that something went wrong, or is none of etcd's."""
     try:
         body, _ = _DECODER.raw_decode(content.decode().lstrip())
         if status == _OK and "error" not in body:
@@ -336,10 +309,6 @@ class HistoryGone(Exception):
 class WatchReader:
     """What a watch says, as its bytes come in.
 
-    Args:
-        name: The cluster's.
-        revision: The one that was given to `watch`.
-
     Attributes:
         created: True when the node has accepted the watch.
         cluster: The identity of the engine; 0 before the first message.
@@ -357,9 +326,8 @@ class WatchReader:
     def feed(self, data: bytes) -> Iterator[Contents]:
         """Yield the changes; an empty one for a message without any.
 
-        Raises:
-            HistoryGone: If the changes after the revision have been compacted.
-            EngineError: If the node ends the watch, or what it says is no message of a watch.
+        `HistoryGone` says that the changes after the revision have been compacted; `EngineError` that the node ends the watch, or
+        what it says is no message of a watch.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE:

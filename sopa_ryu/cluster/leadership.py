@@ -55,14 +55,10 @@ class DeposedError(Exception):
 
 
 class Commits:
-    """The writes of one member while it leads.
+    """The writes of one member while it leads, fenced by its candidacy.
 
-    Args:
-        candidacy: Whose leadership fences the writes.
-        changed: Called when what was read beside the watch has changed the mirror.
-
-    Attributes:
-        seconds: Called with the seconds that a version has waited for the engine.
+    ``changed`` is called when what was read beside the watch has changed the mirror; ``seconds`` with the seconds that a version
+    has waited for the engine.
     """
 
     def __init__(
@@ -83,9 +79,7 @@ class Commits:
     def commit(self, proposal: Proposal) -> bool:
         """Commit a version; return False if another attempt has to be made, under another number.
 
-        Raises:
-            EngineError: If `EngineError.unknown`, it may be committed all the same.
-            DeposedError
+        After an `EngineError` that is ``unknown`` it may be committed all the same. Raises `DeposedError`, too.
         """
         since = self._waits_since = time.monotonic() if self._waits_since is None else self._waits_since
         record = CommittedView(proposal.term, proposal.version, dict(proposal.failures))
@@ -141,12 +135,8 @@ class Commits:
 class Enlistment:
     """The lease of one member, and its record under that lease: what says to the others that it is there.
 
-    Args:
-        candidacy: Whose lease this is.
-        seconds: For which a lease is asked.
-        patience: Of the member's writes; a new lease is one, too.
-        clock: Returns the seconds that leases are measured by.
-        standing: Return the version that this member follows, and how many switches are connected.
+    ``patience`` is that of all writes of the member; a new lease is one, too. ``standing`` returns the version that it follows, and
+    how many switches are connected.
     """
 
     def __init__(
@@ -239,15 +229,7 @@ class Enlistment:
 
 
 class Member:
-    """A controller among others.
-
-    Args:
-        charter: The fabric that this member serves.
-        clock: Returns the seconds that leases are measured by.
-
-    Attributes:
-        mirror: The engine's keys as this member knows them.
-    """
+    """A controller among others. Its clock returns the seconds that leases are measured by."""
 
     def __init__(
         self,
@@ -338,7 +320,6 @@ class Member:
         self._event.set()
 
     def keep_lease(self) -> None:
-        """Keep a lease until killed."""
         while True:
             self._try("lease", self._enlistment.renew)
             self._pause()
@@ -403,7 +384,7 @@ class Member:
             elif self._resigns:
                 own.rest(now)
                 self._forsake("it was asked to step down")
-            elif own.is_cut_off(*self.roll.switches(self._hands.standing()[1]), now):
+            elif own.is_cut_off(self._hands.standing()[1], self.roll.most_switches(), now):
                 own.rest(now)
                 self._forsake("another member has more than twice as many switches; check this machine's management network")
             else:
@@ -412,7 +393,9 @@ class Member:
                 return
         self._resigns = False
         if self._forsaken:
-            self._give_up()
+            self.engine.write({}, [Condition("leader", created=self._forsaken)], deletes=["leader"])
+            self._forsaken = 0
+            self._commits.read()
         if not self.mirror.revision or not self._agrees():
             return
         if named is not None and own.may_lead(now):
@@ -497,11 +480,6 @@ class Member:
         self._forsaken = self.candidacy.created
         self._stand_by(why)
 
-    def _give_up(self) -> None:
-        self.engine.write({}, [Condition("leader", created=self._forsaken)], deletes=["leader"])
-        self._forsaken = 0
-        self._commits.read()
-
     def _commit(self) -> None:
         """Commit what the core proposes, until it proposes nothing."""
         while (proposal := self._hands.proposal()) is not None:
@@ -524,11 +502,10 @@ class Member:
     # -- following ----------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        """The engine's keys have changed."""
         self.roll.changed(time.monotonic())
         if not self.candidacy.term and self.roll.is_led_by_another():
             self._hands.stand_by()
-        self._hands.relays(*self.roll.relayed())
+        self._hands.acknowledged(*self.roll.relayed())
         self.look()
 
     def _follow(self) -> None:

@@ -73,15 +73,9 @@ class DrainsRecord(Struct, frozen=True):
 
 
 class MemberRecord(Struct, frozen=True):
-    """A member as it describes itself.
+    """A member as it describes itself: among others how many switches are connected, and a digest of its files of tokens.
 
-    Attributes:
-        program: Its version.
-        role: ``leader`` or ``standby``.
-        term, version: Of the view that it follows.
-        switches: How many are connected to it.
-        since: Seconds since 1970 at which it started.
-        secrets: Digest of its files of tokens.
+    Term and version are those of the view that it follows; ``since`` is its start, in seconds since 1970.
     """
 
     name: str
@@ -97,13 +91,9 @@ class MemberRecord(Struct, frozen=True):
 
 
 class RelayRecord(Struct, frozen=True):
-    """A relay as it describes itself.
+    """A relay as it describes itself. Term and version are of the latest view that all its agents have acknowledged.
 
-    Attributes:
-        program: Its version.
-        agents: How many are connected to it.
-        term, version: Of the latest view that all its agents have acknowledged.
-        waiting: Agents that have not acknowledged the view that the relay has.
+    ``waiting`` agents have not acknowledged the view that the relay has.
     """
 
     name: str
@@ -162,13 +152,7 @@ def write(record: Record) -> str:
 
 
 def read(key: str, value: str) -> Record:
-    """Return the record that is a key's value.
-
-    Args:
-        key: Without the cluster's name.
-
-    Raises:
-        RecordError: If SOPA did not write it.
+    """Return the record that is the value of a key, without the cluster's name; `RecordError` if SOPA did not write it.
 
     >>> read("term", '{"term": 7}')
     Term(term=7)

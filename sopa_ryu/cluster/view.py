@@ -34,12 +34,9 @@ class Mirror:
         self._records: dict[str, records.Record] = {}
 
     def apply(self, contents: Contents) -> frozenset[str]:
-        """Take in what a watch says: changes, or all keys, also of an engine that went back.
+        """Take in changes, or all keys, also of an engine that went back; return the keys whose value, revisions or lease differ.
 
         Changes that came before what `refresh` has read are in that already.
-
-        Returns:
-            The keys whose value, revisions or lease have changed.
         """
         if not contents.whole and contents.revision < self.revision:
             return frozenset()
@@ -54,11 +51,7 @@ class Mirror:
         return frozenset(changed)
 
     def refresh(self, contents: Contents) -> frozenset[str]:
-        """Take in all keys as they were read beside a watch, which may have been faster: then they are old, and nothing changes.
-
-        Returns:
-            As of `apply`.
-        """
+        """Apply all keys as they were read beside a watch, which may have been faster: then they are old, and nothing changes."""
         return self.apply(contents) if contents.revision >= self.revision else frozenset()
 
     def _take(self, key: str, value: Kept | None) -> None:
@@ -89,7 +82,6 @@ class Mirror:
 
     @property
     def term(self) -> records.Term | None:
-        """The latest term."""
         return self._one(records.TERM, records.Term)
 
     @property
@@ -99,7 +91,6 @@ class Mirror:
 
     @property
     def leader(self) -> records.Leader | None:
-        """The leader."""
         return self._one(records.LEADER, records.Leader)
 
     @property
@@ -109,7 +100,6 @@ class Mirror:
 
     @property
     def drains(self) -> records.DrainsRecord | None:
-        """The drains."""
         return self._one(records.DRAINS, records.DrainsRecord)
 
     @property
@@ -131,13 +121,7 @@ class Mirror:
 
 
 class Identity(NamedTuple):
-    """A member as the others see it.
-
-    Attributes:
-        url: Of its REST API.
-        program: The version of the program.
-        secrets: A digest of its token files.
-    """
+    """A member as the others see it: its name, the URL of its REST API, its program's version, a digest of its token files."""
 
     name: str
     url: str
@@ -162,11 +146,7 @@ def difference(own: records.Charter, clusters: records.Charter) -> str:
 class Roll:
     """The members and relays as one member knows them: who is there, who was, and what of that the log has to say.
 
-    Args:
-        cluster: The cluster's name.
-
-    Attributes:
-        leader: The name that was logged last.
+    ``leader`` is the name that was logged last.
     """
 
     def __init__(self, cluster: str, identity: Identity, mirror: Mirror) -> None:
@@ -207,11 +187,10 @@ class Roll:
         LOG.info("cluster %s: %s", self._cluster, f"{name} leads, term {term}" if name else "no leader")
         return True
 
-    def switches(self, own: int) -> tuple[int, int]:
-        """Return how many switches are connected to this member, which is given, and the most that are to another one."""
+    def most_switches(self) -> int:
+        """Return the most switches that are connected to another member."""
         members = self._mirror.members
-        others = (member.switches for name, member in members.items() if name != self._identity.name)
-        return own, max(others, default=0)
+        return max((member.switches for name, member in members.items() if name != self._identity.name), default=0)
 
     def relayed(self) -> tuple[int | None, int]:
         """Return the version that all agents of relays have acknowledged, None without such agents, and how many these are."""

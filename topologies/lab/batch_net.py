@@ -67,11 +67,8 @@ class LabLink(Link):
 class LabSwitch(OVSSwitch):
     """An Open vSwitch bridge that needs no shell, reports failed commands, and can be restarted.
 
-    Args:
-        name: The bridge's name.
-        interface_settings: Maps an interface's name to further columns for ``ovs-vsctl set Interface``.
-        started: Called with the name after this switch was started alone: Open vSwitch has cleared its interfaces' queueing
-            disciplines.
+    ``interface_settings`` maps an interface's name to further columns for ``ovs-vsctl set Interface``. ``started`` is called with
+    the name after this switch was started alone: Open vSwitch has cleared its interfaces' queueing disciplines.
     """
 
     def __init__(self, name: str, interface_settings: Callable[[str], str], started: Callable[[str], None], **params: Any) -> None:
@@ -128,12 +125,10 @@ class BatchNet(Mininet):
     """A Mininet network of a `ClosTopo`.
 
     Args:
-        topo: The fabric.
         controllers: Addresses and OpenFlow ports of the controllers, to each of which every switch connects.
         more_links: Further lines for ``ip -batch``, in which ``{name}`` is the process id of the host of that name.
         more_script: Maps a host's name to further lines of the shell script that configures it.
         interface_settings, started: As of `LabSwitch`.
-        say: Called with a line of progress.
     """
 
     def __init__(
@@ -168,7 +163,8 @@ class BatchNet(Mininet):
         """Start the nodes' shells, then create every interface in one batch."""
         super().buildFromTopo(topo)
         self._say(f"wiring {len(self.links)} links")
-        lines = [line.format_map(_Pids(self)) for line in self._more_links]
+        pids = {host.name: host.pid for host in self.hosts}
+        lines = [line.format_map(pids) for line in self._more_links]
         for link in self.links:
             lower, upper = link.intf1, link.intf2
             if isinstance(lower.node, FabricHost):
@@ -186,7 +182,6 @@ class BatchNet(Mininet):
             list(pool.map(self._configure, self.hosts))
 
     def connect(self) -> None:
-        """Connect every switch to the controllers."""
         targets = [f"{controller.protocol}:{controller.IP()}:{controller.port}" for controller in self.controllers]
         commands = []
         for switch in self.switches if targets else ():
@@ -258,17 +253,8 @@ def routes(host: FabricHost) -> list[str]:
     ]
 
 
-class _Pids(dict[str, int]):
-    def __init__(self, net: Mininet) -> None:
-        super().__init__((host.name, host.pid) for host in net.hosts)
-
-
 def run_batch(command: list[str], lines: list[str]) -> None:
-    """Run a command that reads lines from stdin.
-
-    Raises:
-        LabError: If it fails, with the first lines of its output.
-    """
+    """Run a command that reads lines from stdin; `LabError`, with the first lines of its output, if it fails."""
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
     if done.returncode != 0:
         output = "; ".join((done.stderr or done.stdout).strip().splitlines()[:3])

@@ -30,10 +30,8 @@ _WAIT_SECONDS = 5.0
 def seconds_per_packet(datapath: DatapathKind) -> float:
     """Return the processor time that a packet takes over as many switches as a path between pods has, in seconds.
 
-    Processor time, and not the time that passes: what else runs on the machine hardly changes it.
-
-    Raises:
-        OvsError, LabError: If the switches do not start, or no packet arrives.
+    Processor time, and not the time that passes: what else runs on the machine hardly changes it. Raises `OvsError` or `LabError`
+    if the switches do not start, or no packet arrives.
     """
     with PrivateOvs(DIRECTORY) as ovs, _chain(ovs, datapath) as (first, last):
         _pass(first, last)  # fills the caches

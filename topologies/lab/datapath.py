@@ -53,11 +53,7 @@ class NoDatapathError(RuntimeError):
 
 
 def choose(wanted: DatapathKind | None) -> DatapathKind:
-    """Return the datapath that is wanted, or for None the kernel's if it is there, and else the one in user space.
-
-    Raises:
-        NoDatapathError: If the kernel lacks what it needs.
-    """
+    """Return ``wanted``, or for None the kernel's datapath if it is there; `NoDatapathError` if the kernel lacks what it needs."""
     chosen = wanted or (DatapathKind.KERNEL if kernel_has_it() else DatapathKind.USER)
     if wanted is DatapathKind.KERNEL and not kernel_has_it():
         raise NoDatapathError(_lacks(MODULE, "which --datapath kernel needs: use --datapath user"))
@@ -98,15 +94,8 @@ def _has_tun() -> bool:
 def raise_send_buffers(pid: int, size: int) -> int:
     """Raise the send buffer of every send-only packet socket of a process: one that is bound to no protocol.
 
-    Args:
-        pid: The process id.
-        size: Bytes of frames in flight in the kernel's accounting (a full frame takes some 2.3 KB).
-
-    Returns:
-        The number of such sockets; 0 before the process has sent anything.
-
-    Raises:
-        OSError: If the process has ended or the caller lacks CAP_SYS_PTRACE or CAP_NET_ADMIN.
+    The size is in bytes of the kernel's accounting (a full frame takes some 2.3 KB). Returns the number of such sockets, 0 before
+    the process has sent anything; `OSError` if it has ended or the caller lacks CAP_SYS_PTRACE or CAP_NET_ADMIN.
     """
     return _raise(pid, False, _SO_SNDBUFFORCE, size)
 

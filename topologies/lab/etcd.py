@@ -11,20 +11,18 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from topologies.lab import standstill
 from topologies.lab.isolation import die_with_parent, require
-from topologies.lab.startable import Startable
+from topologies.lab.startable import Startable, log_tail
 
 START_SECONDS = 60.0
 HEARTBEAT_MS, ELECTION_MS = 50, 500
 """As docs/operating.md recommends them: etcd's least lease is one and a half elections."""
 CLIENT_PORT, PEER_PORT = 2379, 2380
-_FIRST_PORT, _LAST_PORT = (
-    20000,
-    32000,
-)  # below those that the kernel gives to clients, so that a restarted node finds its own free
+# below those that the kernel gives to clients, so that a restarted node finds its own free
+_FIRST_PORT, _LAST_PORT = 20000, 32000
 ROOT = "root"
 
 
@@ -56,23 +54,19 @@ class Tls(NamedTuple):
 
 
 class PrivateEtcd(Startable):
-    """An etcd of several nodes, as a context manager.
-
-    The nodes are killed if the thread that started them ends.
+    """An etcd of several nodes, as a context manager; they are killed if the thread that started them ends.
 
     Args:
         directory: For data and logs. It is created if it is missing; a memory file system makes writes fast.
         places: Where the nodes are; a number for so many on free ports of loopback.
         quota: Bytes of the database; 0 for etcd's own 2 GiB.
-        options: Further options of each node.
 
     Attributes:
         token: The ``--initial-cluster-token``; etcd's own if it is empty. With another one a new engine has another identity.
         members: The nodes that are of the engine: all but those that were removed.
 
     Raises:
-        MissingCommandError: On entering, if etcd is not installed.
-        EtcdError: On entering, if a node does not start; the text has the end of its log.
+        MissingCommandError, EtcdError: On entering, if etcd is not installed, or a node does not start: with its log's end.
     """
 
     def __init__(
@@ -134,11 +128,7 @@ class PrivateEtcd(Startable):
         self.wait()
 
     def remove(self, node: int) -> None:
-        """Remove a node that was killed from the engine, as soon as the others agree: if it led, they choose another leader first.
-
-        Raises:
-            EtcdError: If it is not removed within `START_SECONDS`.
-        """
+        """Remove a killed node once the others agree, who may have to choose a leader first; `EtcdError` after `START_SECONDS`."""
         self.members.remove(node)
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -174,15 +164,12 @@ class PrivateEtcd(Startable):
         self._nodes.clear()
 
     def pid(self, node: int) -> int:
-        """Return the process id of a node."""
         return self._nodes[node].pid
 
     def data(self, node: int) -> Path:
-        """Return the directory of a node's database."""
         return self.directory / f"n{node}"
 
     def kill(self, node: int) -> None:
-        """Kill a node by SIGKILL."""
         self._nodes[node].kill()
         self._nodes[node].wait()
 
@@ -191,7 +178,6 @@ class PrivateEtcd(Startable):
         standstill.pause(self.pid(node))
 
     def resume(self, node: int) -> None:
-        """Continue a stopped node."""
         standstill.resume(self.pid(node))
 
     def restart(self, node: int, wait: bool = True) -> None:
@@ -210,11 +196,7 @@ class PrivateEtcd(Startable):
         self.wait()
 
     def wait(self, nodes: Sequence[int] | None = None) -> None:
-        """Wait until nodes, all by default, answer with a quorum.
-
-        Raises:
-            EtcdError: If one has ended, or `START_SECONDS` have passed.
-        """
+        """Wait until nodes, all by default, answer with a quorum; `EtcdError` if one has ended, or after `START_SECONDS`."""
         deadline = time.monotonic() + START_SECONDS
         for node in self.members if nodes is None else nodes:
             while True:
@@ -228,35 +210,24 @@ class PrivateEtcd(Startable):
                         problem = str(error)
                         time.sleep(0.02)
                 if self._nodes[node].poll() is not None or time.monotonic() > deadline:
-                    raise EtcdError(f"etcd node {node} did not start: {problem}\n{self._log_tail(node)}")
+                    raise EtcdError(f"etcd node {node} did not start: {problem}\n{log_tail(self._log(node))}")
 
     def leader(self) -> int | None:
         """Return the node that leads among the others; None if there is none."""
-        for node, status in self._statuses().items():
-            if status.get("leader") and status["leader"] == status["header"]["member_id"]:
-                return node
-        return None
-
-    def _statuses(self) -> dict[int, dict[str, Any]]:
-        statuses = {}
         for node, process in self._nodes.items():
+            if process.poll() is not None:
+                continue
             with contextlib.suppress(EtcdError):
-                if process.poll() is None:
-                    told = self.ctl("endpoint", "status", "-w", "json", endpoints=[node], timeout="1s")
-                    statuses[node] = json.loads(told)[0]["Status"]
-        return statuses
+                answer = self.ctl("endpoint", "status", "-w", "json", endpoints=[node], timeout="1s")
+                status = json.loads(answer)[0]["Status"]
+                if status.get("leader") and status["leader"] == status["header"]["member_id"]:
+                    return node
+        return None
 
     # -- clients --------------------------------------------------------------------------------------------------------
 
     def ctl(self, *words: str, endpoints: Sequence[int] | None = None, timeout: str = "20s") -> str:
-        """Run etcdctl as an administrator, and return its output.
-
-        Args:
-            endpoints: The nodes that it is sent to; all by default.
-
-        Raises:
-            EtcdError: If it fails.
-        """
+        """Run etcdctl as an administrator at nodes, all by default, and return its output; `EtcdError` if it fails."""
         nodes = self.members if endpoints is None else endpoints
         command = [*self.places[nodes[0]].enter, "etcdctl", f"--endpoints={','.join(self._url(node) for node in nodes)}"]
         command += [f"--command-timeout={timeout}", f"--dial-timeout={timeout}"]
@@ -293,7 +264,6 @@ class PrivateEtcd(Startable):
     # -- how a node is started ------------------------------------------------------------------------------------------
 
     def command(self, node: int) -> list[str]:
-        """Return the words that start a node."""
         place = self.places[node]
         cluster = ",".join(f"n{other}={self._url(other, peer=True)}" for other in self.members)
         client, peer = self._url(node), self._url(node, peer=True)
@@ -329,11 +299,6 @@ class PrivateEtcd(Startable):
 
     def _log(self, node: int) -> Path:
         return self.directory / f"n{node}.log"
-
-    def _log_tail(self, node: int, lines: int = 10) -> str:
-        with contextlib.suppress(OSError):
-            return "\n".join(self._log(node).read_text(errors="replace").splitlines()[-lines:])
-        return ""
 
 
 def loopback(count: int) -> tuple[EtcdPlace, ...]:

@@ -14,8 +14,7 @@ from topologies.structure import Clos, Node, Switch, TopologyError
 def sending_port(tree: Clos, name: str, towards: str) -> tuple[Switch, int]:
     """Return the switch, and its port, that send what a link between switches carries towards one of its ends.
 
-    Raises:
-        TopologyError: If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
+    Raises `TopologyError` if the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
     """
     link = tree.link_by_name(name)
     if not isinstance(link.lower, Switch):
@@ -28,16 +27,10 @@ def sending_port(tree: Clos, name: str, towards: str) -> tuple[Switch, int]:
 
 
 def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
-    """Drop all packets in one direction of a link such as ``a0_0-c0_1``, BFD and LLDP included, or stop dropping them.
+    """Drop all packets towards one end of a link such as ``a0_0-c0_1``, BFD and LLDP included, or stop dropping them.
 
-    The carrier stays up at both ends, no counter counts a loss, and the other direction works unless it is silent too.
-
-    Args:
-        name: A link between switches.
-        towards: The end that receives nothing, ``c0_1``.
-
-    Raises:
-        TopologyError: If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
+    The carrier stays up at both ends, no counter counts a loss, and the other direction works unless it is silent too. Errors as of
+    `sending_port`.
     """
     switch, port = sending_port(lab.tree, name, towards)
     run_batch(["tc", "-batch", "-"], [silence(lab.interface(switch, port), silent)])
@@ -46,9 +39,7 @@ def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
 def set_rate(lab: Lab, name: str, towards: str, share: float) -> None:
     """Let one direction of a link between switches have a share of its rate, or all of it again with 1.
 
-    Raises:
-        ValueError: If the share is not above 0 and at most 1, or the lab's links have no rate.
-        TopologyError: As of `set_silent`.
+    Errors as of `sending_port` and `Lab.set_share`.
     """
     switch, port = sending_port(lab.tree, name, towards)
     lab.set_share(lab.interface(switch, port), share)
@@ -57,13 +48,8 @@ def set_rate(lab: Lab, name: str, towards: str, share: float) -> None:
 def silence_switch(lab: Lab, name: str, silent: bool) -> None:
     """Silence every link of a switch in both directions, as a power failure looks to its neighbours, or undo it.
 
-    No port loses its carrier and the OpenFlow channel stays open, so that only BFD detects it.
-
-    Args:
-        name: An aggregation or core switch: a host's link cannot be silent.
-
-    Raises:
-        TopologyError: If the fabric has no such switch.
+    No port loses its carrier and the OpenFlow channel stays open, so that only BFD detects it. Not for edge switches: a host's link
+    cannot be silent.
     """
     switch = lab.tree.switch(name)
     for neighbour in lab.tree.ports(switch).values():
@@ -76,9 +62,6 @@ def kill_switch(lab: Lab, name: str) -> None:
     """Stop a switch: its OpenFlow channel closes and it forwards nothing, but its neighbours' ports keep their carrier.
 
     The same as Mininet's ``switch NAME stop`` at the lab's prompt. For a dead switch it does nothing.
-
-    Raises:
-        TopologyError: If the fabric has no such switch.
     """
     lab.node(lab.tree.switch(name)).stop(deleteIntfs=False)
 
@@ -87,9 +70,6 @@ def restore_switch(lab: Lab, name: str) -> None:
     """Start a dead switch again, without any flow entry; for a living switch do nothing.
 
     It connects to the controller immediately, before BFD is up on its links.
-
-    Raises:
-        TopologyError: If the fabric has no such switch.
     """
     if not _lives(lab, name):
         lab.node(lab.tree.switch(name)).start(lab.net.controllers)
@@ -103,11 +83,8 @@ def swap_cables(lab: Lab, first: str, second: str) -> None:
     `set_silent` a link's name still means the same cable. The switch reports both ports as removed and added, and their BFD
     sessions start anew.
 
-    Args:
-        first, second: Links of one level with one common end; if that is a core switch, they lead to different pods.
-
-    Raises:
-        TopologyError: If the fabric has no such links, or they do not end at one switch.
+    Both are links of one level with one common end, or it is a `TopologyError`; if that is a core switch, they lead to different
+    pods.
     """
     links = [lab.tree.link_by_name(name) for name in (first, second)]
     one, other = links

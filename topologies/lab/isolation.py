@@ -81,11 +81,7 @@ class IsolationError(OSError):
 
 
 def require(*commands: str) -> None:
-    """Check that programs are installed, in ``PATH`` or in an ``sbin`` directory.
-
-    Raises:
-        MissingCommandError: With every missing program, the Debian packages that contain them, and ``make install``.
-    """
+    """Check that programs are in ``PATH`` or an ``sbin`` directory; `MissingCommandError` names what to install otherwise."""
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN))
     missing = [command for command in commands if shutil.which(command, path=path) is None]
     if missing:
@@ -107,22 +103,14 @@ def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> None:
 
 
 def isolated(main: Callable[[], int]) -> int:
-    """Run ``main`` in private namespaces and wait for it.
+    """Run ``main`` in a child process in private namespaces, and return its exit status.
 
     Standard streams and the terminal are shared. SIGTERM and SIGHUP to the caller become ``SystemExit`` (143, 129) in
     ``main``, which has `GRACE_SECONDS` to end; Ctrl-C at the terminal raises KeyboardInterrupt in ``main``. No process,
     interface, mount or file of ``/run`` remains, even if the caller is killed. Calls can be nested.
 
-    Args:
-        main: Runs in a child process, so that its changes in memory are lost. Returns an exit status.
-
-    Returns:
-        The exit status of ``main``, or its ``SystemExit`` code; 1 after an exception (shown on stderr), 130 after
-        KeyboardInterrupt, 128 + n after signal n.
-
-    Raises:
-        NotRootError: If the caller is not root.
-        IsolationError: If the kernel refuses the namespaces or a mount.
+    The status may also be ``main``'s ``SystemExit`` code; 1 after an exception (shown on stderr), 130 after KeyboardInterrupt,
+    128 + n after signal n. Raises `NotRootError`, or `IsolationError` if the kernel refuses the namespaces or a mount.
     """
     if os.geteuid() != 0:
         raise NotRootError

@@ -73,13 +73,11 @@ def at_rate(tree: Clos, rate_mbit: float) -> Clos:
 def calibrated_rate(tree: Clos, seconds_per_packet: float, kernel: bool = False, processors: int = 2) -> float:
     """Return the link rate in Mbit/s that leaves a machine at least a quarter of its processors' time while every host sends.
 
+    It has two significant digits, from 0.1 to 40, or to 1000 with the kernel's datapath, which forwards on all processors;
+    otherwise one thread of the switch daemon does, and where it has the only processor, half the rate leaves that some time.
+
     Args:
         seconds_per_packet: Processor time of a packet on a path between pods: `calibration.seconds_per_packet`.
-        kernel: Whether the kernel's datapath forwards, on all processors; otherwise one thread of the switch daemon does.
-        processors: Number of processors; of one, the thread that forwards leaves nothing idle, so half the rate is for that.
-
-    Returns:
-        With two significant digits, from 0.1 to 40, or to 1000 with the kernel's datapath.
 
     >>> from topologies import FatTree
     >>> calibrated_rate(FatTree(4), 20e-6), calibrated_rate(FatTree(8), 20e-6), calibrated_rate(FatTree(8), 60e-6)

@@ -32,11 +32,7 @@ class Way(Enum):
 
 
 class Peer(NamedTuple):
-    """What a machine is cut off from.
-
-    Args:
-        port: The machine's own TCP port that the peer connects to; None for all packets between the two.
-    """
+    """What a machine is cut off from: all packets of an address, or those of its connections to the machine's own TCP port."""
 
     address: IPv4Address
     port: int | None = None
@@ -75,13 +71,9 @@ _HOOK = {Way.SENT: "ingress", Way.RECEIVED: "egress"}  # as the bridge's port se
 
 
 class ManagementNetwork(Startable):
-    """A bridge in the lab's root namespace, and a network namespace for each machine, as a context manager.
+    """A bridge in the lab's root namespace, and a network namespace for each named machine, as a context manager.
 
-    Args:
-        names: Of the machines.
-
-    Raises:
-        LabError: On entering, outside `isolation.isolated`, or if ``ip`` or ``tc`` fails.
+    Raises `LabError` on entering, outside `isolation.isolated`, or if ``ip`` or ``tc`` fails.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -130,7 +122,6 @@ class ManagementNetwork(Startable):
         self._cut.clear()
 
     def address(self, name: str) -> IPv4Address:
-        """Return a machine's address."""
         return self._addresses[name]
 
     def enter(self, name: str) -> list[str]:
@@ -138,7 +129,6 @@ class ManagementNetwork(Startable):
         return ["nsenter", f"--net={self.netns(name)}"]
 
     def netns(self, name: str) -> str:
-        """Return the path of a machine's network namespace."""
         return f"/run/netns/{name}"
 
     # -- partitions ----------------------------------------------------------------------------------------------------

@@ -49,12 +49,10 @@ class Lab(Startable):
     """A running fabric, as a context manager.
 
     Args:
-        tree: The fabric.
         rate_mbit: Rate of hosts' links in each direction in Mbit/s; all others are in proportion (`links.at_rate`). None for no
             limit.
         queue_packets: Length of a link's queue in full-size frames, if it has a rate.
         controller_port: The controller's port on 127.0.0.1; None for no controller.
-        say: Called with each line of progress.
         bfd: Whether BFD runs on every link between switches (`bfd_interval_ms`). The switches then connect to the controller
             when all sessions are up.
         datapath: What forwards the packets: see `datapath.choose`.
@@ -140,10 +138,7 @@ class Lab(Startable):
     def set_link(self, name: str, up: bool) -> None:
         """Set a link such as ``a0_0-c0_1`` or ``h0_0_2-e0_0`` down at both ends, or up.
 
-        Like Mininet's ``link A B down``, but without the nodes' shells, which may be busy.
-
-        Raises:
-            TopologyError: If the fabric has no such link.
+        Like Mininet's ``link A B down``, but without the nodes' shells, which may be busy. `TopologyError` for an unknown link.
         """
         link = self.tree.link_by_name(name)
         state = "up" if up else "down"
@@ -176,11 +171,7 @@ class Lab(Startable):
             run_batch(["tc", "-batch", "-"], lines)
 
     def set_share(self, interface: str, share: float) -> None:
-        """Give an interface of a switch a share of its rate; 1 for all of it.
-
-        Raises:
-            ValueError: If the share is not above 0 and at most 1, or the links have no rate.
-        """
+        """Give a switch's interface a share of its rate, above 0 and at most 1; `ValueError` for others, or without a rate."""
         if not 0 < share <= 1:
             raise ValueError(f"a link's rate can fall to a share above 0 and at most 1, not {share:g}")
         if self.rate_mbit is None:

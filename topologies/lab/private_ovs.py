@@ -17,7 +17,7 @@ from typing import Any
 
 from topologies import ovsdb
 from topologies.lab.isolation import die_with_parent, require
-from topologies.lab.startable import Startable
+from topologies.lab.startable import Startable, log_tail
 from topologies.structure import Clos, Switch
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -45,8 +45,7 @@ class PrivateOvs(Startable):
         dummy: Replace every datapath and port type by the dummy one.
 
     Raises:
-        MissingCommandError: On entering, if Open vSwitch is not installed.
-        OvsError: On entering, if a daemon does not start; the text has the end of its log.
+        MissingCommandError, OvsError: On entering, if Open vSwitch is not installed, or a daemon does not start (with its log).
     """
 
     def __init__(self, directory: Path, dummy: bool = False) -> None:
@@ -61,7 +60,6 @@ class PrivateOvs(Startable):
         return f"unix:{self.directory}/db.sock"
 
     def pid(self, daemon: str = "ovs-vswitchd") -> int:
-        """Return the process id of one of the two daemons."""
         return self._daemons[daemon].pid
 
     def stop(self) -> None:
@@ -97,10 +95,7 @@ class PrivateOvs(Startable):
     def transact(self, operations: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Run operations on the database in one transaction (`ovsdb.transact`), without waiting for the switch daemon.
 
-        For thousands of rows: ``ovs-vsctl`` takes quadratic time for them.
-
-        Raises:
-            OvsError: If the database refuses it.
+        For thousands of rows: ``ovs-vsctl`` takes quadratic time for them. `OvsError` if the database refuses it.
         """
         try:
             return ovsdb.transact(self.database, operations, DATABASE_SECONDS)
@@ -114,10 +109,9 @@ class PrivateOvs(Startable):
     def appctl(self, *args: str) -> str:
         """Give the switch daemon a command, as ``ovs-appctl`` does, without a process for it: tests trace thousands of packets."""
         try:
-            answer = ovsdb.control(f"{self.directory}/ovs-vswitchd.{self.pid()}.ctl", *args)
+            return ovsdb.control(f"{self.directory}/ovs-vswitchd.{self.pid()}.ctl", *args)
         except ovsdb.OvsdbError as error:
             raise OvsError(f"{' '.join(args)[:200]}: {error}") from error
-        return answer
 
     def start(self) -> None:
         """Start both daemons with an empty database (done on entering)."""
@@ -180,14 +174,8 @@ class PrivateOvs(Startable):
             if exited is not None:
                 problem = f"it exited with status {exited}"
             if exited is not None or time.monotonic() > deadline:
-                raise OvsError(f"{name} did not start: {problem}\n{self._log_tail(name)}")
-
-    def _log_tail(self, name: str, lines: int = 10) -> str:
-        texts = []
-        for path in (self.directory / f"{name}.err", self.directory / f"{name}.log"):
-            with contextlib.suppress(OSError):
-                texts += path.read_text(errors="replace").splitlines()[-lines:]
-        return "\n".join(texts)
+                logs = log_tail(self.directory / f"{name}.err", self.directory / f"{name}.log")
+                raise OvsError(f"{name} did not start: {problem}\n{logs}")
 
 
 class DummyFabric:
@@ -197,13 +185,9 @@ class DummyFabric:
     another.
 
     Args:
-        tree: The fabric.
-        ovs: Entered, with ``dummy=True``.
+        ovs: Entered, with ``dummy=True``; `OvsError` if it refuses the bridges.
         controller: The controller's address, such as ``"tcp:127.0.0.1:6653"``.
         switches: Those of its switches that there are; all by default.
-
-    Raises:
-        OvsError: If Open vSwitch refuses the bridges.
     """
 
     def __init__(
@@ -232,7 +216,6 @@ class DummyFabric:
         return self.ovs.appctl("ofproto/trace", self.tree.name(switch), flow)
 
     def connected(self) -> int:
-        """Return the number of switches that are connected to the controller."""
         found = self.ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller", "is_connected=true")
         return len(found.split())
 

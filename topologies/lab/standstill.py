@@ -22,11 +22,9 @@ def pause(pid: int) -> None:
     """Stop a process, and return when none of its threads runs any more.
 
     One thread of the process takes the signal and stops the others. On a busy machine it may wait milliseconds for a processor, and
-    the others work meanwhile (signal(7): a process-directed signal is delivered to an arbitrary thread).
-
-    Raises:
-        ProcessLookupError: If there is no such process.
-        StandstillError: If threads go on for `STOP_SECONDS`, because they wait in the kernel where no signal reaches them.
+    the others work meanwhile (signal(7): a process-directed signal is delivered to an arbitrary thread). Raises
+    `ProcessLookupError` without such a process, `StandstillError` if threads that wait in the kernel, where no signal reaches them,
+    go on for `STOP_SECONDS`.
     """
     os.kill(pid, signal.SIGSTOP)
     deadline = time.monotonic() + STOP_SECONDS

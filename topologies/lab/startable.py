@@ -1,8 +1,10 @@
-"""The base class of the lab's context managers."""
+"""The base class of the lab's context managers, and what their daemons have logged last."""
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Self
 
 
@@ -27,3 +29,12 @@ class Startable(ABC):
     @abstractmethod
     def stop(self) -> object:
         """Stop what has been started; it can be called again."""
+
+
+def log_tail(*logs: Path) -> str:
+    """Return the last ten lines of each log that can be read."""
+    lines: list[str] = []
+    for log in logs:
+        with contextlib.suppress(OSError):
+            lines += log.read_text(errors="replace").splitlines()[-10:]
+    return "\n".join(lines)

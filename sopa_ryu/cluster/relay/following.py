@@ -23,11 +23,7 @@ _FOLLOWED = (CHARTER, VIEW, LEADER)
 
 
 class News(NamedTuple):
-    """What has changed.
-
-    Attributes:
-        fabric, view, leader: Whether the fabric has become known, there is another view, or there is another leader or none.
-    """
+    """What has changed: the fabric has become known, there is another view, there is another leader or none."""
 
     fabric: bool = False
     view: bool = False
@@ -36,9 +32,6 @@ class News(NamedTuple):
 
 class Following:
     """The state of a relay, as of the engine.
-
-    Args:
-        cluster: The cluster's name, which snapshots carry.
 
     Attributes:
         tree: The fabric; None before the charter has been read.

@@ -22,13 +22,7 @@ OPEN_SECONDS = 5.0
 
 
 class RelayFeed(PageFeed):
-    """The feed of all pages of a relay.
-
-    Args:
-        controllers: Return the URLs of the controllers, the leader's first.
-        ca_file: The authorities that may have signed the controllers' certificates.
-        most: The maximum number of open pages.
-    """
+    """The feed of all pages of a relay; ``controllers`` returns the URLs of the controllers, the leader's first."""
 
     def __init__(self, controllers: Callable[[], list[str]], ca_file: Path | None, most: int = MAX_PAGES) -> None:
         super().__init__(most, self._watch)
@@ -42,7 +36,6 @@ class RelayFeed(PageFeed):
         self._moved.set()
 
     def send_away(self) -> None:
-        """Close all pages."""
         self.close_all(CloseCode.GOING_AWAY, "this relay ends")
 
     def _watch(self, wanted: bool) -> None:

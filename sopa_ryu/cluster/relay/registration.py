@@ -23,14 +23,9 @@ TAKEN_SECONDS = 2.0 * LEASE_SECONDS
 
 
 class Registration:
-    """The key of one relay.
+    """The key of one relay, by a client of the engine for the threads of this object alone.
 
-    Args:
-        engine: For the threads of this object alone.
-        describe: Return what the relay has to say of itself now.
-
-    Attributes:
-        is_held: True while the lease is, by what the engine has answered last.
+    ``is_held`` is true while the lease is held, by what the engine has answered last.
     """
 
     def __init__(self, engine: Engine, name: str, describe: Callable[[], RelayRecord]) -> None:
@@ -41,7 +36,7 @@ class Registration:
         self._changed = asyncio.Event()
         self._lease = 0
         self._said = ""
-        self._patience = Patience()
+        self._patience = Patience(most=LEASE_SECONDS / 2)  # the lease has to be renewed in between
 
     def changed(self) -> None:
         """Write the key soon, since what the relay has to say may have changed."""
@@ -73,7 +68,7 @@ class Registration:
 
     async def _hold(self) -> None:
         """Get a lease, write the key with it and keep both until the lease is gone; raises `EngineError`."""
-        self._lease = await asyncio.to_thread(self._engine.grant, LEASE_SECONDS, self._longest)
+        self._lease = await asyncio.to_thread(self._engine.grant, LEASE_SECONDS, self._patience.seconds)
         period = max(1, self._engine.granted) / RENEWALS
         renewed = time.monotonic()
         entered = await self._enter(self._lease, period)
@@ -104,7 +99,6 @@ class Registration:
                 await asyncio.sleep(SPACING_SECONDS)
 
     async def _wait(self, seconds: float) -> None:
-        """Wait until something may have changed, but not longer than some time."""
         try:
             await asyncio.wait_for(self._changed.wait(), max(0.0, seconds))
             self._changed.clear()
@@ -132,15 +126,10 @@ class Registration:
             await asyncio.sleep(min(period, RETRY_SECONDS))
 
     async def _write(self, record: RelayRecord, condition: Condition, lease: int) -> Written | None:
-        began = time.monotonic()
-        done = await asyncio.to_thread(self._engine.write, {self._key: write(record)}, [condition], lease, seconds=self._longest)
+        began, puts = time.monotonic(), {self._key: write(record)}
+        done = await asyncio.to_thread(self._engine.write, puts, [condition], lease, seconds=self._patience.seconds)
         self._patience.took(time.monotonic() - began)
         return done
-
-    @property
-    def _longest(self) -> float:
-        """Seconds that a write may take now: the lease has to be renewed in between."""
-        return min(self._patience.seconds, LEASE_SECONDS / 2)
 
     def _may_write(self, url: str) -> Condition | None:
         """Return on which condition the key may be written: it is free, or this relay's from before it was killed; else None."""

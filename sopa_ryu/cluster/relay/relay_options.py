@@ -91,7 +91,6 @@ class RelayOptions:
 
     @property
     def engine(self) -> EngineAddress:
-        """The cluster's nodes and name."""
         return parse(self.cluster)
 
     @property
@@ -101,5 +100,4 @@ class RelayOptions:
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
-        """Certificate and key, if there are any."""
         return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)

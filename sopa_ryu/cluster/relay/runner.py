@@ -1,27 +1,30 @@
-"""The relay's process: its parts, from options until a signal."""
+"""The relay's process: its parts, from options until a signal, and its metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import uvloop
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from webob import Request, Response
 
 from sopa_ryu import __version__
 from sopa_ryu.channel.client import ControllerAddress, authorities
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.cluster.engine import Contents, Engine
+from sopa_ryu.cluster.engine import Contents, Engine, EngineError, Kind, Outage
 from sopa_ryu.cluster.records import RelayRecord
 from sopa_ryu.cluster.relay.application import METRICS, RelayApplication
-from sopa_ryu.cluster.relay.engine_watch import EngineWatch
 from sopa_ryu.cluster.relay.following import Following
 from sopa_ryu.cluster.relay.live import RelayFeed
 from sopa_ryu.cluster.relay.registration import Registration
-from sopa_ryu.cluster.relay.relay_metrics import Parts, RelayMetrics
 from sopa_ryu.cluster.relay.relay_options import RelayError, RelayOptions
 from sopa_ryu.cluster.relay.surplus import LOOK_SECONDS, Surplus
 from sopa_ryu.cluster.relay.uplink import Uplink
@@ -31,23 +34,21 @@ from sopa_ryu.front.door import FrontDoor
 from sopa_ryu.rest.access import AGENTS, SECRET, Origins, Tokens, tls_context
 from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clients import bracketed
+from sopa_ryu.runtime.metrics import COUNTER, GAUGE, Row, add_process, families
 from sopa_ryu.runtime.process import allow_files
-from sopa_ryu.runtime.service import keep_short, kept, notify
+from sopa_ryu.runtime.service import exit_status, first_signal, keep_short, kept, notify
 from sopa_ryu.web.pages import pages
 
 LOG = logging.getLogger("sopa.relay")
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+PUSH_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+WATCH_RETRY_SECONDS = 0.5
 LEAVE_SECONDS = 3.0
 """How long agents' channels and the lease may take to end."""
 
 
 class Relay:
-    """The parts of a relay, on a running event loop.
-
-    Raises:
-        RelayError: If it cannot listen.
-    """
+    """The parts of a relay, on a running event loop; `RelayError` if it cannot listen."""
 
     def __init__(self, options: RelayOptions, tokens: Tokens) -> None:
         self._options, self._tokens = options, tokens
@@ -55,7 +56,7 @@ class Relay:
         self._loop = asyncio.get_running_loop()
         engine = options.engine
         self.following = Following(engine.name)
-        self.metrics = RelayMetrics()
+        self.metrics = RelayMetrics(self)
         self.upstream = Upstream(self._controllers, options.name, cache(lambda: authorities(options.ca_file)))
         self.feed = RelayFeed(self._controllers, options.ca_file)
         served = {**pages(), METRICS: self.metrics.page}
@@ -70,16 +71,6 @@ class Relay:
             self.door = FrontDoor(options.listen, self.application.answer, server, options.client_connections, options.proxy)
         except (OSError, OverflowError) as error:
             raise RelayError(f"cannot listen on {bracketed(options.listen[0])}:{options.listen[1]}: {error}") from error
-        self.metrics.parts = Parts(
-            self.following,
-            self.door,
-            self.feed,
-            self.upstream,
-            self.describe,
-            lambda: self._notifier,
-            lambda: self.engine_answers,
-            lambda: self.registration.is_held,
-        )
 
     @property
     def url(self) -> str:
@@ -90,27 +81,20 @@ class Relay:
         return self.following.controllers
 
     @property
-    def _notifier(self) -> Notifier | None:
+    def notifier(self) -> Notifier | None:
+        """What its agents are sent; None before the fabric is known."""
         return None if self.application.channel is None else self.application.channel.notifier
 
     async def run(self) -> int:
         """Serve until a signal; return its number."""
-        ended: asyncio.Future[int] = self._loop.create_future()
-
-        def end(number: int) -> None:
-            if not ended.done():
-                ended.set_result(number)
-
-        for number in _SIGNALS:
-            self._loop.add_signal_handler(number, end, number)
         self._watch.start()
         self.door.open()
         LOG.info("relay %s of %s at %s", self._options.name, self._options.engine, self.url)
-        notify("READY=1")
+        self._loop.call_soon(notify, "READY=1")  # once signals are handled
         work = (self.registration.run, self.feed.run, keep_short, self._keep_share, self._tick)
         tasks = [asyncio.create_task(kept(each)) for each in work]
         try:
-            return await ended
+            return await first_signal(tasks)
         finally:
             notify("STOPPING=1")
             await self._leave(tasks if self._uplink is None else [*tasks, self._uplink])
@@ -199,7 +183,7 @@ class Relay:
 
     def describe(self) -> RelayRecord:
         """Return what the relay says of itself."""
-        view, notifier = self.following.view, self._notifier
+        view, notifier = self.following.view, self.notifier
         waiting = 0 if view is None or notifier is None else notifier.behind(view.version)
         if view is not None and not waiting:
             self._acknowledged = view.epoch, view.version
@@ -207,15 +191,129 @@ class Relay:
         return RelayRecord(self._options.name, self.url, __version__, agents, *self._acknowledged, waiting)
 
 
+# -- the engine ---------------------------------------------------------------------------------------------------------
+
+
+class EngineWatch:
+    """A watch of all keys of the cluster that begins again whenever it ends, by a client of the engine for its thread alone.
+
+    ``hand`` is called in the thread with what was read or has changed, or with None while the engine does not answer.
+    """
+
+    def __init__(self, engine: Engine, hand: Callable[[Contents | None], None]) -> None:
+        self._engine = engine
+        self._hand = hand
+        self._ended = threading.Event()
+        self._outage = Outage()
+        self._thread = threading.Thread(target=self._run, name="engine watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """End; the thread may go on until its present request has been answered."""
+        self._ended.set()
+        self._engine.close()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._follow()
+            except EngineError as error:
+                self._away(error)
+            except Exception as error:
+                LOG.critical("the engine's watch crashed, restarting: report the traceback", exc_info=True)
+                self._away(EngineError(f"its watch has crashed ({type(error).__name__})", Kind.MALFORMED))
+            self._ended.wait(WATCH_RETRY_SECONDS)
+
+    def _follow(self) -> None:
+        contents = self._engine.read()
+        self._hand(contents._replace(whole=True))
+        for changed in self._engine.watch(contents.revision):
+            if self._ended.is_set():
+                return
+            self._hand(changed)
+            if self._outage.worked("watch", time.monotonic()):
+                LOG.warning("the engine answers again: views are followed")
+
+    def _away(self, error: EngineError) -> None:
+        if self._ended.is_set():
+            return
+        self._hand(None)
+        if self._outage.failed("watch", error, time.monotonic()):
+            LOG.error("the engine does not answer: %s; the last view goes on being sent, new ones wait", error)
+
+
+# -- metrics ------------------------------------------------------------------------------------------------------------
+
+
+class _Reading(NamedTuple):
+    relay: Relay
+    record: RelayRecord
+
+
+_ROWS: list[Row[_Reading]] = [
+    Row("sopa_relay_agents_connected", GAUGE, "Connected agents.", lambda r: r.record.agents),
+    Row("sopa_relay_agents_behind", GAUGE, "Connected agents that have not acknowledged the relay's view.",
+        lambda r: r.record.waiting),
+    Row("sopa_relay_view_term", GAUGE, "Term of the view that is sent; 0 before the first.",
+        lambda r: r.relay.following.view.epoch if r.relay.following.view else 0),
+    Row("sopa_relay_view_version", GAUGE, "Version of the view that is sent; 0 before the first.",
+        lambda r: r.relay.following.view.version if r.relay.following.view else 0),
+    Row("sopa_relay_acknowledged_version", GAUGE, "Latest version that all agents have acknowledged.", lambda r: r.record.version),
+    Row("sopa_relay_engine_answers", GAUGE, "1 while the engine answers the relay's watch, otherwise 0.",
+        lambda r: r.relay.engine_answers),
+    Row("sopa_relay_registered", GAUGE, "1 while the engine has the relay's key, otherwise 0.",
+        lambda r: r.relay.registration.is_held),
+    Row("sopa_relay_leader_known", GAUGE, "1 while the cluster has a leader, otherwise 0.",
+        lambda r: r.relay.following.leader is not None),
+    Row("sopa_relay_pages", GAUGE, "Open pages.", lambda r: len(r.relay.feed)),
+    Row("sopa_relay_views_refused", COUNTER, "Views that are older than the one that is sent, or do not fit.",
+        lambda r: r.relay.following.refused),
+    Row("sopa_relay_agent_claims_refused", COUNTER, "Rejected connections: of another host, or of a second agent.",
+        lambda r: _refused(r.relay, "claims")),
+    Row("sopa_relay_agent_messages_refused", COUNTER, "Rejected messages of agents: not of the protocol.",
+        lambda r: _refused(r.relay, "messages")),
+    Row("sopa_relay_rejected_connections", COUNTER, "What was rejected before it was a request, by reason.",
+        lambda r: {reason: r.relay.door.rejected[reason] for reason in ("share", "total", "files", "tls")}, ("reason",)),
+    Row("sopa_relay_reads", COUNTER, "Reads that a controller answers, by how they were answered.",
+        lambda r: r.relay.upstream.counted, ("outcome",)),
+]  # fmt: skip
+
+
+def _refused(relay: Relay, what: str) -> int:
+    return 0 if relay.notifier is None else relay.notifier.refused[what]
+
+
+class RelayMetrics:
+    """``GET /metrics``, for Prometheus: a collector that reads the relay's counters at each scrape."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        add_process(self.registry)
+        self.pushes = Histogram(
+            "sopa_relay_push_seconds",
+            "From a version's arrival from the engine until all agents of the relay have acknowledged it.",
+            registry=self.registry,
+            buckets=PUSH_BUCKETS,
+        )
+
+    def page(self, request: Request) -> Response:
+        """Answer a scrape in the text format, or as OpenMetrics if the client accepts it."""
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return Response(encode(self.registry), headerlist=[("Content-Type", content_type), ("Cache-Control", "no-store")])
+
+    def collect(self) -> Iterable[Metric]:
+        """Return all families."""
+        return families(_ROWS, [((), _Reading(self._relay, self._relay.describe()))])
+
+
 def run_relay(options: RelayOptions) -> int:
-    """Serve agents and readers until SIGTERM, SIGINT or SIGHUP.
+    """Serve agents and readers until a signal; return the exit status: 0 after SIGINT, 128 + n after another signal n.
 
-    Returns:
-        The exit status: 0 after SIGINT, 128 + n after another signal n.
-
-    Raises:
-        RelayError, AddressError, EngineError, TokenError, CertificateError: If the relay cannot work with its options on this
-            machine.
+    `RelayError`, `AddressError`, `EngineError`, `TokenError` or `CertificateError` say why it cannot work with its options here.
     """
     allow_files()
     tokens = Tokens(options.state_dir, host_tokens_only=options.host_tokens_only, make=False)
@@ -233,4 +331,4 @@ def run_relay(options: RelayOptions) -> int:
 
     received = uvloop.run(main())
     LOG.info("ended: agents go to other relays, and keep their paths meanwhile")
-    return 0 if received == signal.SIGINT else 128 + received
+    return exit_status(received)

@@ -30,14 +30,7 @@ class Surplus:
         self._since: float | None = None
 
     def look(self, relays: Iterable[RelayRecord], own: str, sessions: Collection[AgentSession], now: float) -> list[AgentSession]:
-        """Return the agents to send on now.
-
-        Args:
-            relays: Those that run, this one among them; none if that is not known.
-            own: The URL of this relay.
-            sessions: Its agents.
-            now: Monotonic seconds.
-        """
+        """Return the agents to send on now; ``relays`` are those that run, this one among them, none if that is not known."""
         agents = {_plain(relay.url): relay.agents for relay in relays}
         if agents.keys() != self._relays or not agents:
             self._relays, self._since = frozenset(agents), None

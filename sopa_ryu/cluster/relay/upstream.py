@@ -33,13 +33,7 @@ _PASSED = ("content-type", "etag", "link", "retry-after", "cache-control")
 
 
 class Shared(NamedTuple):
-    """A controller's answer.
-
-    Attributes:
-        headers: Those that concern readers.
-        etag: As in the header, with quotes.
-        at: When it was asked for (monotonic seconds).
-    """
+    """A controller's answer: its headers that concern readers, its ETag with quotes, and when it was asked for (monotonic)."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -64,15 +58,9 @@ class NoControllerError(Problem):
 
 
 class Upstream:
-    """The controllers, as their readers' relay asks them.
+    """The controllers, as their readers' relay asks them; ``controllers`` returns their URLs, the leader's first.
 
-    Args:
-        controllers: Return the URLs of the controllers, the leader's first.
-        name: The relay's, for the header Via.
-        context: Return the TLS settings for controllers with https URLs.
-
-    Attributes:
-        counted: Requests of readers by how they were answered: ``shared``, ``unchanged``, ``fetched``, ``failed``.
+    ``counted`` are requests of readers by how they were answered: ``shared``, ``unchanged``, ``fetched``, ``failed``.
     """
 
     def __init__(self, controllers: Callable[[], list[str]], name: str, context: Callable[[], ssl.SSLContext]) -> None:
@@ -87,20 +75,15 @@ class Upstream:
         self._unreachable: set[str] = set()
 
     async def close(self) -> None:
-        """Close all connections."""
         for task in self._flights.values():
             task.cancel()
         for client in self._clients.values():
             await client.aclose()
 
     async def get(self, target: str) -> Shared:
-        """Return the answer to a GET.
+        """Return the answer to a GET of a path and query, as the reader has sent them.
 
-        Args:
-            target: Path and query, as the reader has sent them.
-
-        Raises:
-            Problem: 503 if no controller answers, or too many requests wait; 502 if the answer is too long.
+        Raises `Problem`: 503 if no controller answers, or too many requests wait; 502 if the answer is too long.
         """
         kept = self._kept.get(target)
         if kept is not None and time.monotonic() - kept.at < SHARE_SECONDS:
