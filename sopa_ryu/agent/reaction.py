@@ -25,7 +25,7 @@ from topologies import Clos, Level, Switch
 
 LOG = logging.getLogger("sopa.agent")
 
-LOOK_SECONDS = 0.2
+LOOK_SECONDS = 0.05
 """The interval of reading what the program has seen, and of judging."""
 COUNT_SECONDS = 1.0
 """The interval of reading the packets of each label."""
