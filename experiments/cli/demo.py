@@ -27,6 +27,7 @@ from experiments.cli.lab_isolation import (
     measured_rate,
     policy_option,
     seed_option,
+    spray_option,
     threshold_option,
 )
 from experiments.core.machine import CpuIdle, describe
@@ -55,6 +56,7 @@ MINIMUM_IDLE = 10.0
 @seed_option
 @datapath_option
 @policy_option()
+@spray_option
 @threshold_option
 @controllers_option
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, writable=True, path_type=Path), metavar="FILE",
@@ -68,6 +70,7 @@ def demo(
     seed: int,
     datapath: str,
     policy: str,
+    spray: str,
     fr_threshold: int,
     controllers: int,
     json_file: Path | None,
@@ -115,7 +118,7 @@ def demo(
         }
         if controllers > 1:
             settings["controllers"] = controllers
-        settings |= {"seed": seed, "policy": policy, "fr_threshold": fr_threshold, "datapath": forwarding}
+        settings |= {"seed": seed, "policy": policy, "spray": spray, "fr_threshold": fr_threshold, "datapath": forwarding}
         if fabric is not None:
             settings["fabric"] = fabric.document()
         settings["goodput_mbit"] = links.mbit * (PAYLOAD_BYTES - Carrier(carrier).overhead) / FRAME_BYTES
@@ -151,7 +154,7 @@ class _Demo:
 
     def run(self) -> dict[str, Any]:
         settings = self.settings
-        options = [f"--policy={settings['policy']}", f"--fr-threshold={settings['fr_threshold']}", f"--seed={settings['seed']}"]
+        options = [f"--{name.replace('_', '-')}={settings[name]}" for name in ("policy", "spray", "fr_threshold", "seed")]
         lab = SopaLab(
             self.tree,
             self.links.mbit,

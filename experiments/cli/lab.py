@@ -19,6 +19,7 @@ from experiments.cli.lab_isolation import (
     in_isolation,
     policy_option,
     seed_option,
+    spray_option,
     threshold_option,
 )
 from sopa_ryu.channel.mcs import POLICY as MCS
@@ -39,6 +40,7 @@ QUEUE_PACKETS = 100
     more=" mcs scatters each TCP connection over channels (docs/mcs.md); --ecn lets it follow congestion. cfr starts an arbiter, "
     "in whose slots TCP's data is sent (docs/cfr.md).",
 )
+@spray_option
 @threshold_option
 @seed_option
 @click.option("--no-agents", is_flag=True, help="Start no agents: packets are unlabelled, and switches hash them per flow.")
@@ -64,6 +66,7 @@ def lab(
     no_limit: bool,
     datapath: str,
     policy: str,
+    spray: str,
     fr_threshold: int,
     seed: int,
     no_agents: bool,
@@ -123,7 +126,7 @@ def lab(
     console = Console(stderr=True, highlight=False)
     options = [f"--policy={policy}", f"--seed={seed}"]
     if policy != MCS:
-        options.append(f"--fr-threshold={fr_threshold}")
+        options += [f"--spray={spray}", f"--fr-threshold={fr_threshold}"]
     if policy in (MCS, CFR) and Carrier(carrier) is not Carrier.MAC:
         raise click.UsageError(f"--policy {policy} has labels in the Ethernet address only: leave out --carrier")
     if policy == CFR and (no_limit or no_agents):

@@ -44,7 +44,9 @@ rate_option = click.option(
     metavar="MBIT",
     help="Rate of every link in Mbit/s. The default depends on the fabric and leaves this machine's processor idle time.",
 )
-carrier_option, threshold_option, seed_option = (option_of(AgentOptions, name) for name in ("carrier", "fr_threshold", "seed"))
+carrier_option, spray_option, threshold_option, seed_option = (
+    option_of(AgentOptions, name) for name in ("carrier", "spray", "fr_threshold", "seed")
+)
 
 
 def policy_option(*others: str, more: str = "") -> Callable[[Command], Command]:

@@ -45,6 +45,7 @@ def agent_options(scheme: Scheme, seed: int, patience: float) -> list[str]:
     """Return the options of ``sopa agent`` for a scheme; after ``patience`` milliseconds MCS takes for lost what is missing."""
     of_mcs = [f"--channels={scheme.channels}", f"--channel-kind={scheme.channel_kind}", f"--mcs-patience={patience:g}"]
     of_tcp = [
+        f"--spray={scheme.spray}",
         *([f"--segments={scheme.segments}"] if scheme.slots is None else []),  # slots limit bursts
         f"--fr-threshold={scheme.fr_threshold}",
         f"--min-rtt-window={scheme.min_rtt_window}",

@@ -170,6 +170,8 @@ class SopaLab:
     def agent_of(self, hosts: Iterable[Host], name: str = "agents", options: Sequence[str] = ()) -> AgentProcess:
         """Return an agent process, not started, for some hosts. ``name`` is that of its log and its state directory."""
         given = [*self._agent_options, *options]
+        if "--policy=mcs" not in given:
+            given.insert(0, "--spray=all")  # tests and measurements count paths by datagrams; an option after it wins
         urls: str | list[str] = self.rest.url if self.cluster is None else self.cluster.agent_urls
         enter = [] if self.cluster is None else self.cluster.network.enter(AGENTS_MACHINE)
         return agent_process(self.lab, hosts, urls, self._token_file, self.directory / name, given, enter)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from sopa_ryu.agent.host.tcp_settings import LINUX_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
 from sopa_ryu.agent.label.bursts import MAX_SEGMENTS
+from sopa_ryu.agent.label.spray import DEFAULT, Spray
 from sopa_ryu.channel.mcs import MAX_CHANNELS, MIN_CHANNELS, ChannelKind
 
 LINUX_THRESHOLD = 3
@@ -74,6 +75,7 @@ class Scheme:
         summary: One line for ``--help``.
         policy: ``--policy`` of the host agents. None: hosts have no agent, and switches hash each flow.
         policy_options: Further options of ``sopa agent``.
+        spray: The flows each of whose packets takes the next path (``sopa agent --spray``); hosts of the simulator send TCP only.
         segments: Packets of a TCP burst that share a label (``sopa agent --segments``).
         weights: Senders use candidate paths in proportion to their weights; if not, each in turn, whatever it carries.
         fr_threshold: Fast-retransmit threshold of TCP on all hosts.
@@ -94,6 +96,7 @@ class Scheme:
     summary: str
     policy: str | None = None
     policy_options: tuple[str, ...] = ()
+    spray: str = DEFAULT
     segments: int = 1
     weights: bool = True
     fr_threshold: int = LINUX_THRESHOLD
@@ -172,6 +175,13 @@ def _ecn(text: str) -> tuple[bool, int | None] | None:
     return (text != "off", threshold) if threshold or text in _SWITCH else None
 
 
+def _spray(text: str) -> str | None:
+    try:
+        return str(Spray.of(text))
+    except ValueError:
+        return None
+
+
 def _labels(scheme: Scheme) -> bool:
     return scheme.policy is not None
 
@@ -195,6 +205,7 @@ SETTINGS = {
     "ecn": Setting(_ecn, ("ecn", "ecn_threshold"), lambda scheme: scheme.channels > 0),
     "ecn-bytes": Setting(_number(1, MAX_ECN_BYTES), ("ecn_bytes",), lambda scheme: scheme.ecn and not scheme.channels),
     **SLOT_SETTINGS,
+    "spray": Setting(_spray, ("spray",), _labels),
     "segments": Setting(_number(1, MAX_SEGMENTS), ("segments",), _labels),
     "weights": Setting(_SWITCH.get, ("weights",), _labels),
     "probes": Setting(_SWITCH.get, ("probes",), _labels),
@@ -208,7 +219,8 @@ SETTINGS = {
 TCP without selective acknowledgements (RFC 2018), which detects losses by duplicate acknowledgements only."""
 _HELP = (
     f"+fr=N (1 to {MAX_DUPLICATES}), +minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
-    f"+segments=N (1 to {MAX_SEGMENTS}) +weights=on or +weights=off, and +probes=on or +probes=off where senders write labels, "
+    f"+spray=RULE (all, a protocol, udp:PORT), +segments=N (1 to {MAX_SEGMENTS}), "
+    "+weights=on or +weights=off, and +probes=on or +probes=off where senders write labels, "
     f"+channels=N ({MIN_CHANNELS} to {MAX_CHANNELS}) and +ecn=PACKETS, +ecn=on or +ecn=off with MCS, "
     f"+ecn-bytes=BYTES (1 to {MAX_ECN_BYTES}) with dctcp, "
     f"+slot=PACKETS (1 to {MAX_SLOT}) with cfr, and in the simulator +delay=TIME (0us to 1ms), +guard=PERCENT (0 to {MAX_GUARD}), "

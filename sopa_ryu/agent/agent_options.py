@@ -13,6 +13,7 @@ import click
 from flowrules.label import Carrier
 from sopa_ryu.agent.host.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, MAX_MIN_RTT_WINDOW
 from sopa_ryu.agent.label.bursts import AUTO, MAX_SEGMENTS
+from sopa_ryu.agent.label.spray import DEFAULT, Spray
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.scatter.mcs import DEFAULT_PATIENCE_US, McsOptions, Without
 from sopa_ryu.channel import mcs, protocol, slots
@@ -60,6 +61,11 @@ class AgentOptions:
         "else round-robin (docs/cfr.md): no --segments, no --carrier. mcs scatters each TCP connection over channels and follows "
         "congestion on them (docs/mcs.md); TCP settings and bursts stay as they are then: no --segments, no --fr-threshold, no "
         "--carrier option.", type=click.Choice([*(policy.option_name for policy in Policy), mcs.POLICY, slots.POLICY]))
+    spray: str = option(DEFAULT, "Flows each of whose packets takes the next path: all, or protocols (tcp, udp, icmp, ... or a "
+        "number) and udp:PORT[-PORT]. Every other flow keeps one candidate path, by a hash.", metavar="RULE[,RULE...]")
+    forwarded: str = option("hash", "Packets that the host passes on for containers and virtual machines: leave their flows to the "
+        "switches' hash, or spray them as --spray says. Their senders then have to bear reordering.",
+        type=click.Choice(["hash", "spray"]))
     fr_threshold: int = option(DEFAULT_THRESHOLD, "TCP's fast-retransmit threshold, net.ipv4.tcp_reordering, in packets.",
         type=click.IntRange(1, 300))
     channels: int = option(mcs.DEFAULT_CHANNELS, "With --policy mcs: the channels of a connection.",
@@ -105,6 +111,10 @@ class AgentOptions:
         """Raise `AgentError` for options that contradict each other, `ValueError` for an arbiter that is malformed."""
         if self.arbiter:
             parse_arbiter(self.arbiter)
+        try:
+            _ = self.sprayed
+        except ValueError as error:
+            raise AgentError(f"--spray: {error}") from error
         if self.is_timed and self.carrier is not Carrier.MAC:
             raise AgentError(f"CFR needs carrier mac, not {self.carrier}: start the controller and all agents with carrier mac")
         if self.mcs is not None and self.carrier is not Carrier.MAC:
@@ -122,6 +132,11 @@ class AgentOptions:
     def parameter(self) -> int:
         """Of `labelling`, in nanoseconds or bytes (`PathTable.parameter`); 0 for its default."""
         return {Policy.FLOWLET: round(1000 * self.flowlet_gap), Policy.FLOWCELL: self.flowcell}.get(self.labelling, 0)
+
+    @property
+    def sprayed(self) -> Spray:
+        """The flows each of whose packets takes the next path; `ValueError` if the rules are none."""
+        return Spray.of(self.spray, forwarded=self.forwarded == "spray")
 
     @property
     def mcs(self) -> McsOptions | None:
@@ -166,6 +181,8 @@ class AgentOptions:
             first: The URL that comes first for the host, if it is another one.
         """
         query = f"carrier={self.carrier}&" + mcs.request(self.policy, self.mcs and self.mcs.variant)
+        if self.policy != mcs.POLICY:
+            query += "&" + urlencode({protocol.SPRAY: str(self.sprayed)})
         if self.probes:
             query += f"&{protocol.PROBES}=1"
         if first:

@@ -15,6 +15,7 @@ from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic
 from sopa_ryu.agent.kernel.path_maps import PathTables
+from sopa_ryu.agent.label.spray import EVERYTHING, Spray
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.probing.frames import Ends
 from sopa_ryu.agent.probing.programs import ProbeProgram
@@ -50,6 +51,7 @@ class Labeller:
         mcs: Scatter TCP connections instead of labelling each packet in turn.
         cfr: Send TCP's data in granted slots, on the paths granted with them.
         probes: Answer probes, and take the answers to those of this host.
+        spray: The flows that are labelled packet by packet; the others keep one candidate path.
 
     Raises:
         ValueError: For fewer flows than 1.
@@ -86,11 +88,13 @@ class Labeller:
         mcs: McsOptions | None = None,
         cfr: bool = False,
         probes: Ends | None = None,
+        spray: Spray = EVERYTHING,
     ) -> None:
         if flows < 1:
             raise ValueError(f"room for at least one flow is needed, not {flows}")
         self.ifname, self.netns = ifname, netns
         self.carrier, self.fabric_mtu, self.cut_by = carrier, fabric_mtu, cut_by
+        self._spray = spray
         self._filters = Filters(ifname, netns, owns_clsact, on_clsact or (lambda added: None))
         self._mcs_options, self._is_timed, self._probe_ends = mcs, cfr, probes
         # MCS keeps connections instead of flows
@@ -122,6 +126,8 @@ class Labeller:
             self.tables = PathTables(bpf_object.map_fd(_TABLES_MAP), bpf_object.map_fd(_ACTIVE_MAP))
             self.counted = Counters(bpf_object.map_fd("counters"), bpf_object.map_fd("path_packets"))
             self.follow(self.fabric_mtu, self.cut_by)
+            if self._mcs_options is None:
+                libbpf.update(bpf_object.map_fd("spray"), struct.pack("=I", 0), self._spray.encode())
             if self._mcs_options is not None:
                 self.mcs = McsPrograms(bpf_object, self._mcs_options, self.netns)
             if self._is_timed:

@@ -6,7 +6,6 @@ What decides is `PathHealth`; this reads, tells, logs and counts.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import HealthChange, PathHealth
 from sopa_ryu.channel.messages import MAX_STREAMS, Stream
+from sopa_ryu.runtime.alarm import Alarm
 from topologies import Clos, Level, Switch
 
 LOG = logging.getLogger("sopa.agent")
@@ -114,7 +114,7 @@ class Reaction:
         self._counted_at = float("-inf")
         self._in_force = NOTHING
         self._retry_at = float("-inf")
-        self._decided = asyncio.Event()
+        self._alarm = Alarm()
         self._tree: Clos | None = None
         self._logged: list[float] = []
         self._unsaid = 0
@@ -126,7 +126,7 @@ class Reaction:
         """Note what became of a probe."""
         self._health.decided(fate, now)
         if self._health.changes:
-            self._decided.set()
+            self._alarm.ring()
 
     def busy(self, now: float) -> Mapping[Stream, float]:
         """Return the streams to probe besides the assignment: to racks that packets go to now, by weight, and what is avoided."""
@@ -169,10 +169,7 @@ class Reaction:
         """Watch, and leave and take back paths, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._decided.wait()
-            self._decided.clear()
+            await self._alarm.wait(LOOK_SECONDS)
             self.look(loop.time())
             if self._health.avoided != self._in_force and loop.time() >= self._retry_at:
                 await self._put_in_force(loop.time())

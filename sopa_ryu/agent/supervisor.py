@@ -287,6 +287,7 @@ class Supervisor:
                 mcs=agent_options.mcs,
                 cfr=agent_options.is_timed,
                 probes=self._ends(place, namespace) if agent_options.probes else None,
+                spray=agent_options.sprayed,
             )
         )
         keeper = Keeper(place, labeller, settings, changes, self.mended)

@@ -41,6 +41,7 @@ class AgentSession:
         first: The URL that comes first for its host, by its own account; empty if it is there.
         carrier: Where it writes the label, by its own account; None if it does not say.
         policy: Its policy, by its own account; None if it does not say.
+        spray: Which flows it sprays, by its own account; None if it does not say.
         variant: The MCS that it runs; None if it does not.
         connection: What its messages are written to; opaque here.
         heard, pinged: When its last message arrived, and when it was last asked for one (monotonic seconds).
@@ -66,6 +67,7 @@ class AgentSession:
     heard: float
     pinged: float
     first: str = ""
+    spray: str | None = None
     phase: Phase = Phase.IDLE
     ping_due: bool = False
     sent: View | None = None

@@ -21,7 +21,8 @@ class ConnectedAgent:
 
     Attributes:
         peer: The address that it connected from.
-        carrier, policy: Where it writes the label, and how it chooses paths, by its own account; None if it does not say.
+        carrier, policy, spray: Where it writes the label, how it chooses paths, and for which flows anew for each packet, by its
+            own account; None if it does not say.
         acknowledged: The version that it acknowledged last; 0 before the first.
         acknowledged_ms: How long after it was sent that version was acknowledged.
         behind_since: When the oldest version was sent that is not acknowledged; None if there is none.
@@ -34,6 +35,7 @@ class ConnectedAgent:
     peer: str
     carrier: str | None
     policy: str | None
+    spray: str | None
     acknowledged: int
     acknowledged_ms: float | None
     behind_since: float | None
@@ -101,6 +103,7 @@ class ConnectedAgents:
             "peer": agent.peer,
             "carrier": agent.carrier,
             "policy": agent.policy,
+            "spray": agent.spray,
             "version": agent.acknowledged,
             "lag": version - agent.acknowledged,
             "lag_seconds": round(now - agent.behind_since, 3) if agent.behind_since is not None else 0.0,

@@ -33,6 +33,8 @@ LOWER_TERM = 4001
 """The close code with which a channel is left that has a lower term than the view in force (RFC 6455, section 7.4.2)."""
 FIRST = "first"
 """The field of a channel's query in which an agent names the URL that comes first for its host, if it asks another one."""
+SPRAY, MAX_SPRAY = "spray", 120
+"""The field in which an agent names the flows that it sprays, and the characters of it that are kept."""
 SURPLUS = 4002
 """The close code with which a relay sends an agent to the URL that comes first for it, as shares are uneven."""
 

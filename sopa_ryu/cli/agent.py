@@ -15,12 +15,12 @@ from sopa_ryu.cli.common import fail, log_to_stderr, need_root
 from sopa_ryu.runtime.option_fields import options_of
 
 NOT_WITH = {
-    POLICY: ("segments", "fr_threshold", "min_rtt_window", "flowlet_gap", "flowcell"),
+    POLICY: ("spray", "forwarded", "segments", "fr_threshold", "min_rtt_window", "flowlet_gap", "flowcell"),
     slots.POLICY: ("segments", "flowlet_gap", "flowcell"),
 }
 ONLY_WITH = {POLICY: ("channels", "channel_kind", "mcs_patience", "mcs_without"), slots.POLICY: ("arbiter",)}
 WHY_NOT = {
-    POLICY: "which changes neither TCP's settings nor its bursts",
+    POLICY: "which scatters TCP's connections, and changes neither TCP's settings nor its bursts",
     slots.POLICY: "which limits bursts to its slots, and labels what does not wait for one round-robin",
 }
 
@@ -39,7 +39,8 @@ def agent(interfaces: tuple[str, ...], **values: Any) -> None:
     """Label this host's packets with their path, until SIGTERM or Ctrl-C.
 
     The agent receives the state of the fabric from the controller, computes the candidate paths to every destination, and
-    attaches a program at the interface's tc egress that writes the next path into every packet. It makes TCP tolerate
+    attaches a program at the interface's tc egress that writes the next path into every packet of TCP. Other flows keep one
+    candidate path each, also when others fail; --spray names which flows are sprayed. The agent makes TCP tolerate
     that packets overtake each other (its fast-retransmit threshold, and the time for which it remembers the shortest
     round trip), and makes a segmentation device on the interface, which cuts TCP's bursts into packets
     before they are labelled. With --segments 2 or more, bursts are limited to that size (gso_max_segs) and have one
@@ -52,7 +53,7 @@ def agent(interfaces: tuple[str, ...], **values: Any) -> None:
     What another program changes there meanwhile is put right and logged; while labels are not written, the agent
     leaves the controller. An interface that goes, or loses its address, is waited for. Without a controller the agent
     keeps its last path sets. Without a path, packets go out unlabelled, and the switches distribute them by a hash per
-    flow; so do packets that the host passes on for containers and virtual machines.
+    flow; so do packets that the host passes on for containers and virtual machines, without --forwarded spray.
 
     With --policy mcs the TCP connections between hosts that run it are scattered over channels, with an option in their TCP
     headers, and neither TCP settings nor bursts are changed: all packets of a burst take one path. Everything else passes

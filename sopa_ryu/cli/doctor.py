@@ -273,6 +273,8 @@ def _check_agent(controller: Controller, interface: str, address: str | None, of
         yield Finding(False, f"no agent for {address} is connected", f"{start}; its journal")
         return
     yield Finding(agent["lag"] == 0, f"agent at version {agent['version']}, {agent['lag']} behind", "its journal")
+    if agent.get("spray") is not None:
+        yield Finding(True, f"each packet of {agent['spray']} takes the next path; every other flow keeps one")
     carrier = agent["carrier"]
     same = carrier == fabric["carrier"]
     text = f"agent writes labels by carrier {carrier}{'' if same else ', the switches read ' + fabric['carrier']}"

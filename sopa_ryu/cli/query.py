@@ -312,7 +312,7 @@ def _agents(fabric: Body, body: Body) -> None:
         return
     carrier = fabric["carrier"]
     numbers = ("version", "behind by", "acknowledged after", "last contact")
-    table = new_table("host", "address", "from", "carrier", "policy", *numbers, "", right=numbers)
+    table = new_table("host", "address", "from", "carrier", "policy", "sprayed", *numbers, "", right=numbers)
     for agent in body["agents"]:
         took = agent["acknowledged_ms"]
         wrong = agent["carrier"] not in (None, carrier)
@@ -320,8 +320,9 @@ def _agents(fabric: Body, body: Body) -> None:
         notes = [f"the fabric's carrier is {carrier}"] if wrong else []
         notes += [f"{agent['refused']} of its messages were rejected"] if agent["refused"] else []
         notes += [f"it has rejected {agent['refuses']} messages"] if agent["refuses"] else []
-        add(table, agent["host"], agent["address"], agent["peer"], agent["carrier"], agent.get("policy"), agent["version"], behind,
-            None if took is None else f"{took:.1f} ms", f"{_seconds(agent['last_contact_seconds'])} ago", "; ".join(notes),
+        add(table, agent["host"], agent["address"], agent["peer"], agent["carrier"], agent.get("policy"), agent.get("spray"),
+            agent["version"], behind, None if took is None else f"{took:.1f} ms", f"{_seconds(agent['last_contact_seconds'])} ago",
+            "; ".join(notes),
             style=BAD if wrong or agent["lag"] else None)  # fmt: skip
     show(table)
 

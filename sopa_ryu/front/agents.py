@@ -186,6 +186,7 @@ class AgentsChannel:
         session, effects = self.notifier.connected(
             claim.host, claim.peer, query.get("carrier", [None])[0], socket, clock.now(), policy, variant, probing
         )
+        session.spray = query[protocol.SPRAY][0][: protocol.MAX_SPRAY] if protocol.SPRAY in query else None
         session.first = query.get(protocol.FIRST, [""])[0]
         socket.session = session
         self._carry_out(effects)

@@ -370,6 +370,7 @@ class Front:
             session.peer,
             session.carrier,
             session.policy,
+            session.spray,
             session.acknowledged,
             session.acknowledged_ms,
             None if behind is None else now - behind,

@@ -364,6 +364,7 @@ class FrontProcess:
                 row.peer,
                 row.carrier,
                 row.policy,
+                row.spray,
                 row.acknowledged,
                 row.acknowledged_ms,
                 behind,

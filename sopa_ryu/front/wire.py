@@ -156,6 +156,7 @@ class AgentRow(Struct, array_like=True):
     peer: str
     carrier: str | None
     policy: str | None
+    spray: str | None
     acknowledged: int
     acknowledged_ms: float | None
     behind: float | None

@@ -29,16 +29,20 @@ BFD_BITS = 66 * 8 * 10
 MAX_RATE = 200.0
 """Probes that a host sends in all, a second."""
 RATE = 2.0
-"""Probes of a stream, a second."""
+"""Probes of a stream, a second; fewer where all links of a level are slow."""
+WITHIN = 4
+"""Lanes within its pod that cross a link above an edge switch, at least: without any, all links below an aggregation switch could
+not be told from all above it."""
 NUMBERED_FROM = 1 << 20
 """Numbers of these lanes, beyond those of the others."""
 
 
 class LaneDemand(NamedTuple):
-    """How many lanes shall cross each link, and may, by the links' numbers; and the probes a second that a host may send in all."""
+    """How many lanes shall cross each link, and may, by the links' numbers; probes a second of a lane, and of a host in all."""
 
     wanted: Ints
     most: Ints
+    rate: float
     host_rate: float
 
 
@@ -60,11 +64,14 @@ def demand(
         if failures and failures.hit((link, link.lower, link.upper)):
             continue
         bears[number] = max(0.0, (SHARE * bits.get(number, math.inf) - BFD_BITS) / (8 * probe_bytes))
-    most = np.minimum(4 * full, ASSIGNED * bears / RATE).astype(np.int64)
-    of_racks = _share(bears[: elements.lower].reshape(-1, tree.aggregations), tree.hosts_per_edge)
-    of_pods = _share(bears[elements.lower :].reshape(tree.pods, -1), tree.edges * tree.hosts_per_edge)
+    levels = bears[: elements.lower], bears[elements.lower :]
+    fastest = min((float(level.max()) for level in levels if level.any()), default=math.inf)
+    rate = min(RATE, ASSIGNED * fastest / (full + WITHIN))
+    most = np.minimum(4 * full, ASSIGNED * bears / rate + 1e-6).astype(np.int64)
+    of_racks = _share(levels[0].reshape(-1, tree.aggregations), tree.hosts_per_edge)
+    of_pods = _share(levels[1].reshape(tree.pods, -1), tree.edges * tree.hosts_per_edge)
     host_rate = min(2 * MAX_RATE, SHARE * host_bits / (8 * probe_bytes), of_racks, of_pods) / 2
-    return LaneDemand(np.minimum(full, most), most, host_rate)
+    return LaneDemand(np.minimum(full, most), most, rate, host_rate)
 
 
 def _share(bears: npt.NDArray[np.float64], hosts: int) -> float:

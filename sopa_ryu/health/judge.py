@@ -13,7 +13,7 @@ from sopa_ryu.channel.messages import encode
 from sopa_ryu.channel.probe_lists import HEADER
 from sopa_ryu.health import plan, wire
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.filling import demand
+from sopa_ryu.health.filling import LaneDemand, demand
 from sopa_ryu.health.observer import EVALUATION_SECONDS, Observer, Told
 from sopa_ryu.health.plan import Lanes
 from topologies import Clos, Failures, Link, Switch
@@ -68,8 +68,8 @@ class Judge:
         began = time.process_time()
         needs = demand(self.elements, failures, bits, self._probe_bytes, state["host_bits"])
         lanes = plan.lanes(self.elements, failures, answering.astype(bool), needs)
-        rate = np.uint64(1 + round(1000 * needs.host_rate))
-        digests = np.where(answering, plan.digests(self.elements, lanes) + rate, np.uint64(0))
+        rates = np.uint64(1 + round(1000 * needs.host_rate) + round(1000 * needs.rate))
+        digests = np.where(answering, plan.digests(self.elements, lanes) + rates, np.uint64(0))
         changed = np.flatnonzero(digests != self._digests).tolist()
         self._digests = digests
         self._planned = plan.summary(self.elements, lanes, needs)
@@ -78,10 +78,10 @@ class Judge:
             self._number += 1
         for first in range(0, len(changed), LISTS_AT_ONCE):
             part = changed[first : first + LISTS_AT_ONCE]
-            yield wire.lists([(host, self._number, self._text(lanes, host, needs.host_rate)) for host in part])
+            yield wire.lists([(host, self._number, self._text(lanes, host, needs)) for host in part])
 
-    def _text(self, lanes: Lanes, host: int, host_rate: float) -> str:
-        return encode(plan.assignment(self.elements, lanes, host, self._number, host_rate))
+    def _text(self, lanes: Lanes, host: int, needs: LaneDemand) -> str:
+        return encode(plan.assignment(self.elements, lanes, host, self._number, needs))
 
     def _down(self, failures: Failures) -> set[int]:
         """Return the numbers of the links that have failed, or one end of which has."""

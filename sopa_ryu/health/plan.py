@@ -5,7 +5,7 @@ links of a group, the aggregation switches of one index with their core switches
 the pods form circles, of another step each time (`_between_pods`), and the racks of both ends take turns. What that leaves, since
 there are more racks than core switches, or links are absent, failed or slow, is filled up within pods and one by one.
 
-Each of these *lanes*, a stream of `RATE` probes a second, follows from the structure alone, and so does the host that has it:
+Each of these *lanes*, a stream of some probes a second, follows from the structure alone, and so does the host that has it:
 a failure, or a host that begins or ceases to answer, changes the lanes concerned and no other.
 """
 
@@ -22,15 +22,13 @@ from flowrules.label import UNUSED
 from sopa_ryu.channel.messages import Assignment, Stream
 from sopa_ryu.health import filling
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.filling import ASSIGNED, CROSSINGS, RATE, LaneDemand, counted, crossed
+from sopa_ryu.health.filling import CROSSINGS, RATE, WITHIN, LaneDemand, counted, crossed
 from sopa_ryu.health.records import Bools, Ints
 from topologies import Clos, Failures, Level, Switch
 
+MAX_INTERVAL_MS = 60_000.0
 MAX_OF_HOST = 90
 """Streams of one host at most: a rack with too few agents for its links is probed less."""
-WITHIN = 4
-"""Lanes within its pod that cross a link above an edge switch, at least: without any, all links below an aggregation switch could
-not be told from all above it."""
 BUCKETS = 16
 """The lanes of a host that does not answer go to so many others of its rack, at most."""
 
@@ -61,7 +59,7 @@ def lanes(elements: Elements, failures: Failures, answering: Bools, needs: LaneD
     if not _is_exact(elements, made, needs, low, high):
         made = _thinned(elements, made, needs)
         made = filling.filled(elements, made, low, high, needs)
-    return _given_out(tree, made, racks, min(MAX_OF_HOST, math.floor(ASSIGNED * needs.host_rate / RATE)))
+    return _given_out(tree, made, racks, min(MAX_OF_HOST, math.floor(needs.host_rate / needs.rate)))
 
 
 def _between_pods(tree: Clos, low: Bools, high: Bools) -> Ints:
@@ -203,7 +201,7 @@ def digests(elements: Elements, lanes: Lanes) -> npt.NDArray[np.uint64]:
     return lists
 
 
-def assignment(elements: Elements, lanes: Lanes, host: int, number: int, host_rate: float) -> Assignment:
+def assignment(elements: Elements, lanes: Lanes, host: int, number: int, needs: LaneDemand) -> Assignment:
     """Return what a host has to probe; a stream that is there twice is probed twice as often."""
     first, last = np.searchsorted(lanes.src, (host, host + 1))
     tree = elements.tree
@@ -211,7 +209,8 @@ def assignment(elements: Elements, lanes: Lanes, host: int, number: int, host_ra
         Stream(IPv4Address(tree.ip(elements.host(dst))), up1, up2)
         for dst, up1, up2 in zip(*(column[first:last].tolist() for column in lanes[1:]), strict=True)
     )
-    return Assignment(number, round(1000.0 / (RATE * max(1, len(streams))), 3), streams, round(host_rate, 3))
+    interval = min(MAX_INTERVAL_MS, 1000.0 / (needs.rate * max(1, len(streams))))
+    return Assignment(number, round(interval, 3), streams, round(needs.host_rate, 3))
 
 
 def summary(elements: Elements, lanes: Lanes, needs: LaneDemand) -> dict[str, Any]:

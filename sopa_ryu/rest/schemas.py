@@ -251,6 +251,7 @@ SCHEMAS: dict[str, Schema] = {
                 "peer": _STRING,
                 "carrier": _maybe(_STRING),
                 "policy": _maybe(_STRING),
+                "spray": _maybe(_STRING),
                 "version": _INTEGER,
                 "lag": {"type": "integer"},
                 "lag_seconds": _NUMBER,

@@ -16,6 +16,7 @@ struct choice {
 	__u32 hash; /* of the flow */
 	__u32 first; /* word of the first candidate */
 	__u32 count;
+	__u32 sprayed; /* 0: the flow keeps one path */
 	struct flow_state *state; /* null for fragments, with HASH, and where there is no room */
 };
 
@@ -29,10 +30,31 @@ static __always_inline void *word(void *table, __u32 index)
 #define MAX_COMPARED 8
 #define LOOKS_BACK 65536 /* bytes: a path that was unusable for a while does not get every packet until it has caught up */
 
-/* Returns a new flow's state; null if there is no room. */
-static __always_inline struct flow_state *new_flow(const struct flow_key *key)
+/* Returns nonzero if each packet of a flow takes the next path. */
+static __always_inline int is_sprayed(const struct flow_key *key)
 {
-	struct flow_state first = { 0, 0, 0, 0, 0 };
+	__u32 proto = key->proto & 0xff, source = key->ports >> 16, destination = key->ports & 0xffff;
+	struct spray *rules = word(&spray, 0);
+
+	if (!rules || !(rules->kept[proto >> 6] >> (proto & 63) & 1))
+		return 1;
+	if (key->proto != IPPROTO_UDP)
+		return 0;
+	for (int i = 0; i < SPRAY_RANGES; i++) {
+		__u32 first = rules->udp[i].first, last = rules->udp[i].last;
+
+		if (i >= rules->ranges)
+			break;
+		if ((source >= first && source <= last) || (destination >= first && destination <= last))
+			return 1;
+	}
+	return 0;
+}
+
+/* Returns a new flow's state; null if there is no room. */
+static __always_inline struct flow_state *new_flow(const struct flow_key *key, int sprayed)
+{
+	struct flow_state first = { .path = sprayed ? 0 : KEEPS_PATH };
 
 	/* Another CPU may insert the same flow in between: the first wins, and both count on its entry. */
 	bpf_map_update_elem(&flows, key, &first, BPF_NOEXIST);
@@ -62,6 +84,47 @@ static __always_inline void remember(struct flow_state *state, __u32 version, co
 
 	state->hash = choice->hash; /* the same for all tables of an agent, whose seed does not change */
 	*(volatile __u64 *)&state->known = known;
+}
+
+#define MAX_SEARCHED 1024 /* k=64; of more candidates than that a path behind them counts as gone */
+
+/*
+ * Returns the place of a path (up1 and up2 in 8 bits each) among the candidates of a table, by its index; `count` if it is none of them.
+ * Not inlined: the verifier looks at it once, not at all that may follow each of its turns.
+ */
+__attribute__((noinline)) __u32 place_of(__u32 index, __u32 first, __u32 count, __u32 path)
+{
+	void *table = word(&path_tables, index);
+	struct path_word *candidate;
+
+	if (!table)
+		return count;
+	for (__u32 i = 0; i < MAX_SEARCHED; i++) {
+		if (i >= count)
+			break;
+		candidate = word(table, first + i);
+		if (candidate && path == (candidate->up1 << 8 | candidate->up2))
+			return i;
+	}
+	return count;
+}
+
+/*
+ * Gives a flow that keeps its path a place among the candidates of another table: its path's, or the one of its hash where the path is
+ * gone. So a failure moves only the flows whose paths it takes.
+ */
+static __always_inline void keep_path(struct flow_state *state, const struct choice *found, __u32 index)
+{
+	__u32 at = state->path & HAS_PATH ? place_of(index, found->first, found->count, state->path & 0xffff) : found->count;
+	struct path_word *path;
+
+	if (at >= found->count)
+		at = scaled(found->hash, found->count);
+	path = word(found->table, found->first + at);
+	if (!path)
+		return;
+	state->turns = at;
+	state->path = KEEPS_PATH | HAS_PATH | path->up1 << 8 | path->up2;
 }
 
 /* Returns the number, from 0, of the flowlet that a packet belongs to now. */
@@ -128,6 +191,8 @@ static __always_inline __u32 position(const struct choice *from, __u32 bytes)
 
 	if (!state || from->count == 1)
 		return scaled(from->hash, from->count);
+	if (!from->sprayed) /* another processor may have given it a place in a longer set */
+		return state->turns < from->count ? state->turns : scaled(from->hash, from->count);
 	if (from->policy < FLOWLET) {
 		n = __sync_fetch_and_add(&state->turns, 1);
 		if (from->policy == RANDOM)
@@ -214,23 +279,40 @@ static __always_inline enum reason find_candidates(const struct flow_key *key, s
 /* Finds what the path of a packet of this flow is chosen from; returns LABELLED, or the reason why there is nothing. */
 static __always_inline enum reason consider(const struct flow_key *key, int forwarded, struct choice *found)
 {
-	__u32 *in_force = word(&turn, 0), version;
+	__u32 *in_force = word(&turn, 0), index, version;
+	struct flow_key flow = *key;
 	enum reason reason;
 
-	found->table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
+	if (!in_force)
+		return NO_TABLE;
+	version = *(volatile __u32 *)in_force;
+	index = version & 1;
+	found->table = word(&path_tables, index);
 	found->state = (void *)0;
+	found->sprayed = 1;
 	if (!found->table)
 		return NO_TABLE;
-	found->policy = *in_force >> 1 & 7;
-	version = *in_force >> 4;
-	if (forwarded && comes_in(key, found->table))
-		forwarded = 0;
+	found->policy = version >> 1 & 7;
+	version >>= 4;
+	if (forwarded) {
+		struct spray *rules = word(&spray, 0);
+
+		if (comes_in(key, found->table) || (rules && rules->forwarded))
+			forwarded = 0;
+	}
 	if (!forwarded && found->policy != HASH && !(key->proto & FRAGMENT_KEY)) {
 		found->state = bpf_map_lookup_elem(&flows, key);
-		if (found->state && recall(found->state, version, found))
-			return LABELLED;
+		if (found->state) {
+			found->sprayed = !found->state->path;
+			if (recall(found->state, version, found))
+				return LABELLED;
+		}
 	}
-	reason = find_candidates(key, found);
+	if (key->proto & FRAGMENT_KEY && !is_sprayed(key)) { /* all fragments between two hosts have one path: none has all ports */
+		found->sprayed = 0;
+		flow.ports = 0;
+	}
+	reason = find_candidates(&flow, found);
 	if (reason != LABELLED)
 		return reason;
 	if (forwarded)
@@ -238,12 +320,16 @@ static __always_inline enum reason consider(const struct flow_key *key, int forw
 	if (!found->state) {
 		if (found->policy == HASH || key->proto & FRAGMENT_KEY || found->count == 1)
 			return LABELLED; /* nothing to remember */
-		found->state = new_flow(key);
+		found->sprayed = is_sprayed(key);
+		found->state = new_flow(key, found->sprayed);
 	}
-	if (found->state)
+	if (found->state) {
+		if (!found->sprayed)
+			keep_path(found->state, found, index);
 		remember(found->state, version, found);
-	else
+	} else {
 		count(NO_FLOW_STATE);
+	}
 	return LABELLED;
 }
 
@@ -251,11 +337,11 @@ static __always_inline enum reason consider(const struct flow_key *key, int forw
  * Returns the device that cuts the burst into packets, or 0 if this is one, or bursts are not cut. Of another protocol than these the
  * kernel gives single packets no socket, by which they could be told from forwarded ones.
  */
-static __always_inline __u32 cutting_device(struct __sk_buff *skb, const struct flow_key *key)
+static __always_inline __u32 cutting_device(struct __sk_buff *skb, const struct flow_key *key, const struct choice *from)
 {
 	__u32 *device;
 
-	if (skb->gso_segs <= 1 || (key->proto != IPPROTO_TCP && key->proto != IPPROTO_UDP))
+	if (skb->gso_segs <= 1 || !from->sprayed || (key->proto != IPPROTO_TCP && key->proto != IPPROTO_UDP))
 		return 0;
 	device = word(&cut_by, 0);
 	return device ? *device : 0;

@@ -81,6 +81,7 @@ enum reason {
 	HELD,
 	PASSED_IN_GUARD,
 	GATE_OPEN,
+	HASHED,
 	REASONS,
 };
 
@@ -121,12 +122,36 @@ struct {
 	__type(value, __u32);
 } cut_by SEC(".maps");
 
+/* The flows each of whose packets takes the next path (sopa_ryu/agent/label/spray.py): all others keep one. */
+#define SPRAY_RANGES 8
+
+struct spray {
+	__u64 kept[4]; /* a bit for each protocol whose flows keep a path, but for UDP's of these ports */
+	__u8 forwarded; /* so are packets that the host passes on */
+	__u8 ranges;
+	__u16 unused[3];
+	struct {
+		__u16 first;
+		__u16 last;
+	} udp[SPRAY_RANGES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct spray);
+} spray SEC(".maps");
+
+#define KEEPS_PATH (1 << 16) /* the flow is not sprayed */
+#define HAS_PATH (1 << 17) /* up1 and up2 are in the lower bytes */
+
 struct flow_state {
-	__u64 turns; /* packets so far; FLOWLET: flowlets that have ended */
+	__u64 turns; /* packets so far; FLOWLET: flowlets that have ended; of a flow that keeps its path: the path's place among candidates */
 	__u64 mark; /* FLOWLET: time of the last packet, ns; FLOWCELL: bytes so far */
 	__u64 known; /* version of a path table, the word of the first candidate there, their number: choose.h */
 	__u32 hash; /* of the flow, once the candidates are known */
-	__u32 unused;
+	__u32 path; /* KEEPS_PATH, HAS_PATH and a label; 0 of a flow that is sprayed */
 };
 
 struct {

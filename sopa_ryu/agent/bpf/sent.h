@@ -125,7 +125,7 @@ static __always_inline void note_sent(struct __sk_buff *skb, __u32 l3, const str
 	if (leaves(path)) /* a gateway's Ethernet address ends with its own in the fabric */
 		daddr = path->gateway[2] << 24 | path->gateway[3] << 16 | path->gateway[4] << 8 | path->gateway[5];
 	note_busy(daddr);
-	if (key->proto == IPPROTO_TCP)
+	if (key->proto == IPPROTO_TCP && from->sprayed) /* of a flow with one path all losses are on it, bad or not */
 		note_segment(skb, l3, from->hash, daddr, path);
 }
 

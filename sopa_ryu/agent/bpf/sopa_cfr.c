@@ -268,6 +268,7 @@ static __always_inline void note_granted(struct __sk_buff *skb, __u32 l3, const 
 	__u32 *in_force = word(&turn, 0);
 	struct choice choice;
 
+	choice.sprayed = 1;
 	choice.table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
 	if (choice.table && find_candidates(key, &choice) == LABELLED)
 		note_sent(skb, l3, key, &choice, &path);
@@ -287,6 +288,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	reason = read_flow(skb, &key, &at);
 	if (reason != LABELLED)
 		return reason;
+	choice.sprayed = 1;
 	grant = forwarded ? (void *)0 : grant_of(skb, &key, at.l3);
 	if (grant) {
 		note_granted(skb, at.l3, &key, grant);
@@ -308,7 +310,9 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	if (bpf_skb_store_bytes(skb, ETH_ALEN, source, sizeof(source), 0))
 		return NOT_WRITABLE;
 	count_path(source[4], source[5]);
-	if (skb->gso_segs > 1)
+	if (!choice.sprayed)
+		count(HASHED);
+	else if (skb->gso_segs > 1)
 		count(GSO);
 	return LABELLED;
 }

@@ -28,7 +28,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	reason = consider(&key, is_forwarded(skb), &choice);
 	if (reason != LABELLED)
 		return reason;
-	*device = cutting_device(skb, &key);
+	*device = cutting_device(skb, &key, &choice);
 	if (*device)
 		return CUT;
 	path = next_path(&choice, skb->len);
@@ -44,7 +44,9 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	if (leaves(path) && bpf_skb_store_bytes(skb, 0, path->gateway, sizeof(path->gateway), 0))
 		return NOT_WRITABLE;
 	count_path(path->up1, path->up2);
-	if (skb->gso_segs > 1) /* one label for what will be several packets */
+	if (!choice.sprayed)
+		count(HASHED);
+	else if (skb->gso_segs > 1) /* one label for what will be several packets */
 		count(GSO);
 	return LABELLED;
 }

@@ -119,7 +119,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	reason = consider(&key, is_forwarded(skb), &choice);
 	if (reason != LABELLED)
 		return reason;
-	*device = cutting_device(skb, &key);
+	*device = cutting_device(skb, &key, &choice);
 	if (*device)
 		return CUT;
 	if (read_header(skb, at.l3, &header.ip))
@@ -143,7 +143,9 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	if (leaves(path) && bpf_skb_store_bytes(skb, 0, path->gateway, sizeof(path->gateway), 0))
 		return NOT_WRITABLE; /* with an option: the edge switch chooses the gateway */
 	count_path(path->up1, path->up2);
-	if (segments > 1)
+	if (!choice.sprayed)
+		count(HASHED);
+	else if (segments > 1)
 		count(GSO);
 	return LABELLED;
 }

@@ -68,6 +68,8 @@ class Handling(IntEnum):
     """Data that does not wait for a slot: the first packet of a connection, and what is sent again."""
     GATE_OPEN = 26
     """Data that was sent while no arbiter granted slots."""
+    HASHED = 27
+    """Of a flow that keeps one path, since ``--spray`` does not name it (counted as labelled, too)."""
 
 
 class Counters:

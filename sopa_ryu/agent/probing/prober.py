@@ -7,7 +7,6 @@ deadline is over, and sends what is due, at most one probe of each stream.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, ProbeSchedule
 from sopa_ryu.agent.probing.streams import Record, Streams, StreamState
 from sopa_ryu.agent.probing.traces import Trace, Traced, TraceError
 from sopa_ryu.channel.messages import Assignment, Report, Stream
+from sopa_ryu.runtime.alarm import Alarm
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -83,7 +83,7 @@ class Prober:
         self._answered_at: dict[IPv4Address, float] = {}
         self._assigned: frozenset[IPv4Address] = frozenset()
         self._trace: Trace | None = None
-        self._changed = asyncio.Event()
+        self._alarm = Alarm()
         self._problem = ""
 
     # -- for others -----------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class Prober:
             assignment.interval_ms,
             self._schedule.rate,
         )
-        self._changed.set()
+        self._alarm.ring()
 
     def answering(self, pod: int, edge: int) -> tuple[IPv4Address, ...]:
         """Return the hosts of a rack that answer probes: those of the assignment, and any that has answered lately."""
@@ -138,7 +138,7 @@ class Prober:
         trace = Trace(self.streams, streams, count, max(interval, self._schedule.interval), self._clock() / 1e9)
         self._trace = trace
         try:
-            self._changed.set()
+            self._alarm.ring()
             await trace.ended.wait()
             return trace.results()
         finally:
@@ -151,13 +151,10 @@ class Prober:
         """Probe until cancelled."""
         while True:
             seconds = self.wake()
-            self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                if seconds > BATCH_SECONDS:
-                    async with asyncio.timeout(seconds):
-                        await self._changed.wait()
-                else:
-                    await asyncio.sleep(BATCH_SECONDS)
+            if seconds > BATCH_SECONDS:
+                await self._alarm.wait(seconds)
+            else:
+                await asyncio.sleep(BATCH_SECONDS)
 
     # -- one wake -------------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sopa_ryu.channel.messages import MAX_STREAMS, encode, from_controller
 from sopa_ryu.health import plan
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.filling import BFD_BITS, RATE, LaneDemand, counted, demand
+from sopa_ryu.health.filling import BFD_BITS, LaneDemand, counted, demand
 from sopa_ryu.health.plan import Lanes, digests, lanes, summary
 from sopa_ryu.health.records import Window, nothing
 from tests.helpers.random_fabrics import random_fabric
@@ -54,7 +54,7 @@ def test_streams_are_candidate_paths_between_racks_within_what_links_and_hosts_b
         assert up in {path.up for path in failures.split(*ends)[0]}
         assert ends[0][:2] != ends[1][:2]
     load = np.bincount(its.src, minlength=elements.hosts)
-    assert load.max(initial=0) <= min(plan.MAX_OF_HOST, needs.host_rate / RATE / 2) <= MAX_STREAMS
+    assert load.max(initial=0) <= min(plan.MAX_OF_HOST, needs.host_rate / needs.rate) <= MAX_STREAMS
     assert np.all(_crossed(elements, its) <= needs.most)
 
 
@@ -77,17 +77,34 @@ def test_with_hosts_enough_no_link_that_can_be_crossed_is_crossed_less_than_half
     assert summary(elements, its, needs)["most"] <= 4.0
 
 
+def taken_of(count: int, needs: LaneDemand) -> float:
+    """Bits per second that a link's lanes, as many probes of used racks, and BFD take in each direction."""
+    return 2 * count * needs.rate * PROBE_BYTES * 8 + BFD_BITS
+
+
 def test_a_slow_link_is_crossed_by_a_hundredth_of_its_rate() -> None:
     mbit = dict.fromkeys(("host", "edge", "aggregation"), 100.0)
     tree = Clos(4, 2, 2, 4, 8, mbit=mbit, links={"a0_0-c0_1": 1.0, "e1_0-a1_1": 0.4})
     elements, its, needs = made(tree)
     count = _crossed(elements, its)
-    slow = {elements.of(tree.link_by_name(name)): rate for name, rate in (("a0_0-c0_1", 1e6), ("e1_0-a1_1", 4e5))}
-    for number, rate in slow.items():
-        assert count[number] == needs.wanted[number]
-        assert 2 * count[number] * RATE * PROBE_BYTES * 8 + BFD_BITS * (count[number] > 0) <= rate / 100
-    assert count[elements.of(tree.link_by_name("a0_0-c0_1"))] == 1
-    assert np.delete(count, list(slow)).min() >= 50
+    slow, slowest = (elements.of(tree.link_by_name(name)) for name in ("a0_0-c0_1", "e1_0-a1_1"))
+    assert (count[slow], count[slowest]) == (1, 0)  # BFD alone takes more of the slowest
+    assert taken_of(count[slow], needs) <= 1e6 / 100
+    assert np.delete(count, (slow, slowest)).min() >= 50
+
+
+@pytest.mark.parametrize("k", [4, 8])
+@pytest.mark.parametrize("mbit", [1.0, 2.0, 4.0, 10.0, 33.0, 1000.0])
+def test_where_all_links_are_slow_all_streams_are_probed_less_and_as_evenly(k: int, mbit: float) -> None:
+    tree = FatTree(k)
+    elements, every = Elements(tree), np.ones(tree.host_count, bool)
+    needs = demand(elements, Failures(tree), {number: 1e6 * mbit for number, _ in elements.present}, PROBE_BYTES, 1e6 * mbit)
+    its = lanes(elements, Failures(tree), every, needs)
+    count = _crossed(elements, its)
+    assert set(count.tolist()) == {50, 54}
+    assert taken_of(54, needs) <= 1.0001e4 * mbit
+    assert 2 * needs.host_rate * PROBE_BYTES * 8 <= 1e4 * mbit
+    assert needs.host_rate >= needs.rate * np.bincount(its.src).max()
 
 
 @pytest.mark.parametrize("name", ["a0_0-c0_1", "c0_1", "e0_0-a0_0"])
@@ -120,8 +137,8 @@ def test_racks_of_which_no_host_answers_are_neither_probed_nor_probing() -> None
 
 
 def test_a_list_is_what_the_protocol_takes() -> None:
-    elements, its, _ = made(FatTree(4))
-    found = plan.assignment(elements, its, 3, 9, 200.0)
+    elements, its, needs = made(FatTree(4))
+    found = plan.assignment(elements, its, 3, 9, needs)
     assert from_controller(encode(found)) == found
     assert len(found.streams) == 27
     assert found.interval_ms == pytest.approx(1000 / 54, abs=0.001)
