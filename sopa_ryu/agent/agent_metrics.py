@@ -165,6 +165,8 @@ _AGENT: list[Row[_Running]] = [
         _Running.paths, ("up1", "up2")),
     Row("sopa_agent_unlabelled_packets", COUNTER, "Packets that went out without a label, by reason.",
         lambda a: a.counted(UNLABELLED), ("reason",)),
+    Row("sopa_agent_hashed_packets", COUNTER, "Labelled packets of flows that keep one path, since --spray does not name them.",
+        lambda a: a.packets[Handling.HASHED]),
     Row("sopa_agent_segment_trains", COUNTER, "Labels that several segments share: the kernel cut the packet afterwards.",
         lambda a: a.packets[Handling.GSO]),
     Row("sopa_agent_cut_bursts", COUNTER, "Bursts that were cut into packets, each of which was labelled then.",

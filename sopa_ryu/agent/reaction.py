@@ -21,11 +21,11 @@ from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import HealthChange, PathHealth
 from sopa_ryu.channel.messages import MAX_STREAMS, Stream
 from sopa_ryu.runtime.alarm import Alarm
-from topologies import Clos, Level, Switch
+from topologies import Clos, Failures, Level, Switch
 
 LOG = logging.getLogger("sopa.agent")
 
-LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.1
 """The interval of reading what the program has seen, and of judging."""
 COUNT_SECONDS = 1.0
 """The interval of reading the packets of each label."""
@@ -33,8 +33,8 @@ BUSY_SECONDS = 1.0
 """A rack that no packet has gone to for so long is not probed as one that is used."""
 MAX_BUSY = 16
 """Racks that are probed as used ones at a time: those with the latest packets."""
-LIST_SECONDS = 0.1
-"""The interval of making the list of streams to used racks."""
+RACKS_SECONDS = LIST_SECONDS = 0.2
+"""The interval of reading which racks packets go to, and of making the list of streams to them."""
 PARTNER_SECONDS = 1.0
 """The time that a host of a used rack has for its first answer."""
 TURN_SECONDS = 2.0
@@ -108,7 +108,7 @@ class Reaction:
         self._health = PathHealth()
         self._partners: dict[tuple[int, int], tuple[IPv4Address, float]] = {}
         self._listed: dict[Stream, float] = {}
-        self._listed_at = float("-inf")
+        self._listed_at = self._racks_at = float("-inf")
         self._used_at: dict[tuple[int, int], float] = {}
         self._carried: dict[Label, int] = {}
         self._counted_at = float("-inf")
@@ -116,6 +116,7 @@ class Reaction:
         self._retry_at = float("-inf")
         self._alarm = Alarm()
         self._tree: Clos | None = None
+        self._failures: Failures | None = None
         self._logged: list[float] = []
         self._unsaid = 0
         self._problem = ""
@@ -176,7 +177,7 @@ class Reaction:
 
     def look(self, now: float) -> None:
         """Read what the program has seen, and judge."""
-        self._begin_anew_with_another_fabric()
+        self._follow_fabric(now)
         try:
             if self._traffic is not None:
                 self._read(self._traffic, now)
@@ -197,7 +198,9 @@ class Reaction:
             self.retransmissions += 1
             if judges:
                 self._health.retransmitted(rack, label, now)
-        self._used_at.update(dict.fromkeys(traffic.busy(), now))
+        if now - self._racks_at >= RACKS_SECONDS:
+            self._racks_at = now
+            self._used_at.update(dict.fromkeys(traffic.busy(), now))
         if self._counted is None or self._tree is None or now - self._counted_at < COUNT_SECONDS or not self._used_at:
             return
         dropped, self._dropped = self._dropped, self._drops()
@@ -208,11 +211,17 @@ class Reaction:
             self._health.carried({label: count - before.get(label, 0) for label, count in self._carried.items()}, now)
         self._counted_at = now
 
-    def _begin_anew_with_another_fabric(self) -> None:
-        tree = self._follower.view.failures.tree if self._follower.view is not None else None
+    def _follow_fabric(self, now: float) -> None:
+        failures = self._follower.view.failures if self._follower.view is not None else None
+        if failures is self._failures:
+            return
+        tree = failures.tree if failures is not None else None
         if tree != self._tree:
             self._tree, self._health = tree, PathHealth()
             self._used_at.clear()
+        elif failures is not None and self._failures is not None and failures.keys() != self._failures.keys():
+            self._health.loads_moved(now)
+        self._failures = failures
 
     async def _put_in_force(self, now: float) -> None:
         avoided = self._health.avoided

@@ -52,7 +52,7 @@ class Hosts:
         self.wake(wakes)
         self.prober.follow(Assignment(2, 1000.0, ()))
         self.prober.busy = nothing_busy
-        while self.prober.streams.next_deadline_ns() is not None:
+        while self.prober.streams.is_undecided:
             self.wake(1)
 
     def wake(self, times: int) -> None:

@@ -50,7 +50,7 @@ class StubFabric:
     def connect(self, host: Host, acknowledged: int = 0, *, traces: bool = True, carrier: str | None = None) -> None:
         """Let an agent be connected to the front, which has acknowledged a version just now."""
         now, name = clock.now(), self.state.tree.name(host)
-        agent = ConnectedAgent(name, "192.0.2.1", carrier, None, acknowledged, None, None, now, 0, 0, traces)
+        agent = ConnectedAgent(name, "192.0.2.1", carrier, None, None, acknowledged, None, None, now, 0, 0, traces)
         self.agents.change({host: agent}, (), now)
 
     def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:

@@ -82,8 +82,8 @@ class FrontInMemory:
             self.desk.received(self.relayed, self.handing.hosts())
         changed = {
             host: ConnectedAgent(
-                each.name, each.peer, each.carrier, each.policy, each.acknowledged, each.acknowledged_ms, each.behind_since(),
-                each.heard, each.refused, each.refuses, each.probes,
+                each.name, each.peer, each.carrier, each.policy, each.spray, each.acknowledged, each.acknowledged_ms,
+                each.behind_since(), each.heard, each.refused, each.refuses, each.probes,
             )
             for host, each in self.notifier.sessions.items()
         }  # fmt: skip

@@ -40,7 +40,7 @@ struct {
 	__type(value, struct sent_ring);
 } sent SEC(".maps");
 
-/* A segment that was sent again: its label the time before. The agent reads them every 50 ms; what has no room until then is not counted. */
+/* A segment that was sent again: its label the time before. The agent reads them ten times a second; what has no room until then is not counted. */
 struct sent_again {
 	__u32 daddr; /* of the path: the destination, or the gateway to it; host order */
 	__u8 up1;

@@ -8,8 +8,8 @@ FIRST_DEADLINE_NS = 100 * MS
 MIN_DEADLINE_NS, MAX_DEADLINE_NS = 5 * MS, 250 * MS
 GRANULARITY_NS = MS
 """The clock's, in the sense of RFC 6298, section 2: processors are late by so much without being overloaded."""
-WINDOW_NS = 10_000 * MS
-"""Smallest and largest delay are those of one to two windows."""
+WINDOW_NS, SMALLEST_WINDOW_NS = 10_000 * MS, 60_000 * MS
+"""The largest and the smallest delay are those of one to two such windows: a queue that stays long is no path that is long."""
 OF_LARGEST = 1.5
 """A delay that was seen lately is no reason to give up at less than so many times it."""
 FAR_ABOVE, FAR_ABOVE_NS = 4, MS // 2
@@ -35,21 +35,24 @@ class Delays:
         self._mean = self._deviation = 0.0
         self._last = 0
         self._smallest, self._largest = [0, 0], [0, 0]
-        self._since = 0
+        self._since = self._smallest_since = 0
 
     def note(self, delay_ns: int, now_ns: int) -> None:
         """Take in the delay of an answer, also of one that came after its deadline."""
         if not self._last:
             self._mean, self._deviation, self._since = delay_ns, delay_ns / 2, now_ns
+            self._smallest_since = now_ns
             self._smallest, self._largest = [delay_ns] * 2, [delay_ns] * 2
         else:  # RFC 6298, section 2.3
             self._deviation += (abs(self._mean - delay_ns) - self._deviation) / 4
             self._mean += (delay_ns - self._mean) / 8
         if now_ns - self._since >= WINDOW_NS:
-            stale = now_ns - self._since >= 2 * WINDOW_NS
-            self._smallest = [delay_ns, delay_ns if stale else self._smallest[0]]
-            self._largest = [delay_ns, delay_ns if stale else self._largest[0]]
+            self._largest = [delay_ns, delay_ns if now_ns - self._since >= 2 * WINDOW_NS else self._largest[0]]
             self._since = now_ns
+        if now_ns - self._smallest_since >= SMALLEST_WINDOW_NS:
+            stale = now_ns - self._smallest_since >= 2 * SMALLEST_WINDOW_NS
+            self._smallest = [delay_ns, delay_ns if stale else self._smallest[0]]
+            self._smallest_since = now_ns
         self._last = max(1, delay_ns)
         self._smallest[0] = min(self._smallest[0], delay_ns)
         self._largest[0] = max(self._largest[0], delay_ns)

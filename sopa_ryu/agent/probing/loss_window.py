@@ -35,6 +35,7 @@ class _Second(NamedTuple):
     sent: Counter[WayTo]
     lost: Counter[WayTo]
     again: Counter[WayTo]
+    bursts: Counter[WayTo]
     carried: Counter[Label]
 
 
@@ -52,7 +53,7 @@ class LossWindow:
 
     @staticmethod
     def _empty(number: int) -> _Second:
-        return _Second(number, Counter(), Counter(), Counter(), Counter())
+        return _Second(number, Counter(), Counter(), Counter(), Counter(), Counter())
 
     def probed(self, way: WayTo, lost: bool, now: float) -> None:
         """Note a probe whose fate is known."""
@@ -62,10 +63,11 @@ class LossWindow:
                 second.lost[way] += 1
                 self.fresh = True
 
-    def sent_again(self, way: WayTo, now: float) -> None:
-        """Note a retransmission of what a path had carried."""
+    def sent_again(self, way: WayTo, now: float, begins: bool = True) -> None:
+        """Note a retransmission of what a path had carried, and whether it begins a burst, whose losses have one cause."""
         for second in (self._at(now), self._whole):
             second.again[way] += 1
+            second.bursts[way] += begins
         self.fresh = True
 
     def carried(self, packets: Mapping[Label, int], now: float) -> None:
@@ -78,14 +80,15 @@ class LossWindow:
 
     def forget_second(self, now: float) -> None:
         """Forget the retransmissions of this second."""
-        for way, count in self._at(now).again.items():
-            self._whole.again[way] -= count
-        self._at(now).again.clear()
+        second = self._at(now)
+        for whole, counts in ((self._whole.again, second.again), (self._whole.bursts, second.bursts)):
+            whole.subtract(counts)
+            counts.clear()
 
     def forget(self, section: Section) -> None:
         """Forget what was noted of the paths of a section."""
         for second in (*self._seconds, self._whole):
-            for counts in (second.sent, second.lost, second.again):
+            for counts in (second.sent, second.lost, second.again, second.bursts):
                 for way in [way for way in counts if section.covers(way)]:
                     del counts[way]
 
@@ -154,12 +157,13 @@ class LossWindow:
         expected = 0.0
         for rack in {way[:2] for way in inside}:
             here = [sum(second.carried[_label(way)] for way in ways if way[:2] == rack) for ways in (inside, outside)]
-            again = sum(second.again[way] for way in (*inside, *outside) if way[:2] == rack)
-            expected += again * here[0] / sum(here) if sum(here) else again
+            bursts = sum(second.bursts[way] for way in (*inside, *outside) if way[:2] == rack)
+            expected += bursts * here[0] / sum(here) if sum(here) else bursts
         sent, others_sent = (sum(second.carried[label] for label in {*map(_label, ways)}) for ways in (inside, outside))
         if not sent or not others_sent:
             return None
-        return _judged(lost, others_lost, expected, lost / sent, others_lost / others_sent)
+        hits, others = (sum(second.bursts[way] for way in ways) for ways in (inside, outside))
+        return _judged(hits, others, expected, lost / sent, others_lost / others_sent)
 
     def _at(self, now: float) -> _Second:
         if not self._seconds or self._seconds[-1].number < int(now):
@@ -169,17 +173,18 @@ class LossWindow:
 
     def _take_out(self, second: _Second) -> None:
         whole = self._whole
-        for total, old in ((whole.sent, second.sent), (whole.lost, second.lost), (whole.again, second.again)):
+        of_ways = (whole.sent, second.sent), (whole.lost, second.lost), (whole.again, second.again), (whole.bursts, second.bursts)
+        for total, old in of_ways:
             total -= old
         _carried = whole.carried
         _carried -= second.carried
 
 
-def _judged(lost: int, others: int, expected: float, share: float, others_share: float) -> tuple[float, float, float] | None:
+def _judged(hits: int, others: int, expected: float, share: float, others_share: float) -> tuple[float, float, float] | None:
     """Return share, that of others and the probability of so many losses by chance, if all of them say that it is worse."""
     if share < MIN_SHARE or share < MIN_RATIO * others_share:
         return None
-    chance = by_chance(lost, lost + others, expected)
+    chance = by_chance(hits, hits + others, expected)
     return (share, others_share, chance) if chance <= CHANCE / 2 else None  # there are two tests
 
 

@@ -31,6 +31,8 @@ SILENT_SECONDS = 60.0
 ANSWER_SECONDS = 1.0
 """A host that has not answered for so long is none whose losses count."""
 SUSPEND_SECONDS = 1.0
+BURST_DELAYS, MAX_BURST_SECONDS = 4.0, 1.0
+"""Retransmissions within so many delays of a path, or this time, have one cause: a queue that is full loses many packets."""
 JUDGE_SECONDS, JUDGE_SECONDS_OF_PATH = 0.1, 0.002
 """The time from one judgement of shares to the next: more paths take longer."""
 MAX_KNOWN = 1 << 10
@@ -78,6 +80,8 @@ class PathHealth:
         self._before: dict[Section, tuple[float, float]] = {}  # how long it was held, and until when
         self._answered: dict[IPv4Address, float] = {}
         self._crowded: dict[WayTo, float] = {}
+        self._delays: dict[WayTo, float] = {}
+        self._burst_ends: dict[WayTo, float] = {}
         self._probed: dict[Stream, Probed] = {}
         self._passed = self._missed = 0
         self._usual = Usual()
@@ -112,6 +116,7 @@ class PathHealth:
         host = fate.stream.destination
         if fate.came_back:
             self._answered[host] = now
+            self._delays[way] = fate.delay_ns / 1e9
         if fate.crowded:
             self._crowded[way] = now
         through = fate.came_back or fate.lost_out is False
@@ -125,8 +130,13 @@ class PathHealth:
     def retransmitted(self, rack: tuple[int, int], up: Label, now: float) -> None:
         """Note that what a path had carried to a rack (its pod, and its edge switch's number) was sent again."""
         hops = tuple(hop for hop in up if hop != UNUSED)
-        if hops and now >= self._suspended and now - self._crowded.get(WayTo(*rack, hops), -math.inf) > SUSPEND_SECONDS:
-            self._window.sent_again(WayTo(*rack, hops), now)
+        way = WayTo(*rack, hops)
+        if not hops or now < self._suspended or now - self._crowded.get(way, -math.inf) <= SUSPEND_SECONDS:
+            return
+        begins = now > self._burst_ends.get(way, -math.inf)
+        if begins:
+            self._burst_ends[way] = now + min(MAX_BURST_SECONDS, BURST_DELAYS * self._delays.get(way, 0.0))
+        self._window.sent_again(way, now, begins)
 
     def carried(self, packets: dict[Label, int], now: float) -> None:
         """Note how many packets went out under each label since the last call."""
@@ -136,6 +146,12 @@ class PathHealth:
         """Note that this host itself drops packets: what it sends again meanwhile says nothing about paths."""
         self._suspended = now + SUSPEND_SECONDS
         self._window.forget_second(now)
+
+    def loads_moved(self, now: float) -> None:
+        """Forget shares, and put lossy sections back: after a failure or its end other links are full, and lose."""
+        self._window = LossWindow()
+        for section in [section for section, departure in self._left.items() if not departure.dead]:
+            self._put_back(section, "unknown", "the fabric has changed, and loads with it", now)
 
     def tick(self, now: float) -> None:
         """Judge shares, and put back what has been good for long enough; to be called several times a second."""

@@ -6,7 +6,6 @@ deadline is over, and sends what is due, at most one probe of each stream.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.probing.fate import Fate, FateJudge
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
 from sopa_ryu.agent.probing.reports import report
-from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, ProbeSchedule
+from sopa_ryu.agent.probing.schedule import ProbeSchedule
 from sopa_ryu.agent.probing.streams import Record, Streams, StreamState
 from sopa_ryu.agent.probing.traces import Trace, Traced, TraceError
 from sopa_ryu.channel.messages import Assignment, Report, Stream
@@ -150,11 +149,7 @@ class Prober:
     async def run(self) -> NoReturn:
         """Probe until cancelled."""
         while True:
-            seconds = self.wake()
-            if seconds > BATCH_SECONDS:
-                await self._alarm.wait(seconds)
-            else:
-                await asyncio.sleep(BATCH_SECONDS)
+            await self._alarm.wait(self.wake())
 
     # -- one wake -------------------------------------------------------------------------------------------------------------
 
@@ -175,12 +170,9 @@ class Prober:
 
     def _until_next(self, now: float, busy: Mapping[Stream, float]) -> float:
         times = [self._schedule.next_due(now, busy), self._trace.next_due() if self._trace is not None else None]
-        deadline = self.streams.next_deadline_ns()
-        if deadline is not None:
-            times.append(deadline / 1e9)
         if self.busy is not nothing_busy:
             times.append(now + IDLE_SECONDS)
-        return max(BATCH_SECONDS, min((at for at in times if at is not None), default=now + UNUSED_SECONDS) - now)
+        return max(self._schedule.pause, min((at for at in times if at is not None), default=now + UNUSED_SECONDS) - now)
 
     def _take(self) -> None:
         try:

@@ -17,8 +17,8 @@ LEAST_RATE = 1.0
 """Probes a second to busy racks, at least: what was left has to be found good again."""
 LEAST_PART = 0.01
 """The least part of the probes of a host that is probed by many."""
-BATCH_SECONDS = 0.02
-"""The shortest time between two wakes."""
+BATCH_SECONDS, MAX_BATCH_SECONDS, BATCH = 0.02, 0.2, 4
+"""The shortest time between two wakes; longer where so few probes are sent that a batch takes more."""
 GOLDEN = 0.618034
 """Multiples of it are spread over a turn."""
 PART_SECONDS = 1.0
@@ -72,6 +72,11 @@ class ProbeSchedule:
         """Seconds between two probes besides the assignment's: to busy racks, or of a trace, which take turns."""
         interval = 1.0 / max(self.rate - self._assigned_rate, LEAST_RATE)
         return 2 * interval if self.is_tracing else interval
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two wakes, at least."""
+        return min(MAX_BATCH_SECONDS, max(BATCH_SECONDS, BATCH / max(self.rate, LEAST_RATE)))
 
     @property
     def _assigned_rate(self) -> float:
@@ -147,7 +152,7 @@ class _Turn:
     def take(self, streams: Sequence[Stream], interval: float, now: float, without: Sequence[Stream]) -> list[Stream]:
         if not streams:
             return []
-        if now - self.due_at > max(LATE_SECONDS, interval):
+        if now - self.due_at > max(LATE_SECONDS, (BATCH + 1) * interval):
             self.due_at = now
         found: list[Stream] = []
         for _ in range(len(streams)):

@@ -125,14 +125,15 @@ class Streams:
                 del self._undecided[state.ssid]
         return self._counted(fates)
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether there are probes that are not decided about."""
+        return any(state.deadline_ns() is not None for state in self._undecided.values())
+
     def settle(self, now_ns: int) -> None:
         """Count lost probes whose way will not be told, before a report."""
         for state in self:
             state.settle(now_ns)
-
-    def next_deadline_ns(self) -> int | None:
-        """Return when the next probe is decided about at the latest; None if all are."""
-        return min((at for one in self._undecided.values() if (at := one.deadline_ns()) is not None), default=None)
 
     def _counted(self, fates: list[Fate]) -> list[Fate]:
         back = sum(fate.came_back for fate in fates)

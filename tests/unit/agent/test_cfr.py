@@ -190,8 +190,8 @@ def test_options_that_contradict_cfr_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("options", "asked"), [
-    ({}, "policy=round-robin"),
-    ({"policy": "cfr", "arbiter": "127.0.0.1:9160"}, "policy=cfr"),
+    ({}, "policy=round-robin&spray=tcp"),
+    ({"policy": "cfr", "arbiter": "127.0.0.1:9160"}, "policy=cfr&spray=tcp"),
     ({"policy": "mcs", "channels": 4, "channel_kind": ChannelKind.PORTS}, "policy=mcs&mcs=1&channel-kind=ports"),
 ])  # fmt: skip
 def test_the_channels_url_says_the_policy(options: dict[str, Any], asked: str) -> None:

@@ -146,7 +146,7 @@ class Scripted:
     def do_pause(self) -> str:
         """Stand still for longer than a host may to judge what it has not seen."""
         self.line.wait(10 * PAUSE_NS)
-        assert self.line.streams.next_deadline_ns() is None
+        assert not self.line.streams.is_undecided
         return ""
 
     def do_report(self) -> str:

@@ -102,15 +102,21 @@ class Scripted:
     def do_break(self) -> None:
         self.broken = True
 
-    def do_send(self, seconds: str, drops: str = "no", crowded: str = "no", share: str = "0") -> str:
-        """Send 500 packets a second on each path to a rack, of which 40 are sent again on path (0, 1), or a share of all."""
+    def do_send(self, seconds: str, drops: str = "no", crowded: str = "no", share: str = "0", burst: str = "0") -> str:
+        """Send 500 packets a second on each path to a rack, of which 40 are sent again on path (0, 1), or a share of all.
+
+        Or so many at once in each second, while probes take 200 ms.
+        """
         draw = Random("send")
         self.racks = [(2, 1)]
-        for _ in range(round(float(seconds) / 0.05)):
+        for step in range(round(float(seconds) / 0.05)):
             for up in UPS:
                 self.packets[up] += 25
             by_chance = [up for up in UPS for _ in range(25) if draw.random() < float(share)]
-            self.again = [SentAgain((2, 1), up) for up in by_chance or [(0, 1)] * 2 * (share == "0")]
+            lost = 2 if burst == "0" else int(burst) * (step % 20 == 1)
+            self.again += [SentAgain((2, 1), up) for up in by_chance or [(0, 1)] * lost * (share == "0")]
+            if burst != "0":
+                self.its.decided(Fate(Stream(FAR, 0, 1), True, None, 200_000_000), self.loop.time())
             if crowded == "yes":
                 self.its.decided(Fate(Stream(FAR, 0, 1), True, None, 1, True), self.loop.time())
             self.drops += drops == "yes"
@@ -150,6 +156,9 @@ class Scripted:
 
     def do_fabric(self, k: str) -> None:
         self._follow(View(8, 1, Failures(FatTree(int(k)))))
+
+    def do_fails(self, *names: str) -> None:
+        self._follow(View(7, 4, Failures(FatTree(4), dict.fromkeys(names, "down"))))
 
     def do_changes(self, count: str) -> None:
         """Have so many sections left, ten a second."""
