@@ -6,6 +6,7 @@ from pathlib import Path
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import HostSettings
+from sopa_ryu.agent.label.spray import EVERYTHING, Spray
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import Label, PathTable
 from tests.helpers.frames import table, word_of
@@ -14,11 +15,17 @@ from tests.helpers.veth import Pair
 
 @contextmanager
 def labelling(
-    pair: Pair, state_dir: Path, carrier: Carrier = Carrier.MAC, *, segments: int = 1, paths: PathTable | None = None
+    pair: Pair,
+    state_dir: Path,
+    carrier: Carrier = Carrier.MAC,
+    *,
+    segments: int = 1,
+    paths: PathTable | None = None,
+    spray: Spray = EVERYTHING,
 ) -> Iterator[Labeller]:
     settings = HostSettings("host0", state_dir=state_dir, netns=pair.host, overhead=carrier.overhead, segments=segments)
     with settings:
-        options = {"fabric_mtu": settings.fabric_mtu, "cut_by": settings.cut_by, "on_clsact": settings.note_clsact}
+        options = {"fabric_mtu": settings.fabric_mtu, "cut_by": settings.cut_by, "on_clsact": settings.note_clsact, "spray": spray}
         with Labeller("host0", netns=pair.host, carrier=carrier, owns_clsact=settings.clsact_added, **options) as made:
             made.swap(paths or table())
             made.attach()

@@ -19,6 +19,7 @@ from sopa_ryu.agent.kernel import libbpf, segmentation
 from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.kernel.counters import Handling
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
+from sopa_ryu.agent.label.spray import Spray
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli.doctor import check_bursts
 from tests.bpf.labelling import kill_agent, label_of, labelling
@@ -340,6 +341,21 @@ def test_a_containers_flow_is_left_to_the_switches_and_its_threshold_alone(
         else:  # a bridge's port
             assert after[Handling.LABELLED] > after[Handling.GSO]
         assert after[Handling.FORWARDED] == packets[Handling.FORWARDED]
+
+
+@CARRIERS
+@pytest.mark.parametrize("rules", ["all", "icmp"])
+def test_a_containers_flow_is_sprayed_or_keeps_a_path_where_the_agent_labels_what_is_passed_on(
+    pair: Pair, container: dict[str, str], tmp_path: Path, carrier: Carrier, rules: str
+) -> None:
+    with labelling(pair, tmp_path, carrier, spray=Spray.of(rules, forwarded=True)) as labeller:
+        assert transfer(pair, DATA, **container) == DATA
+        packets = labeller.counted.by_reason()
+        assert packets[Handling.FORWARDED] == 0
+        assert packets[Handling.LABELLED] > 0
+        assert packets[Handling.HASHED] == (0 if rules == "all" else packets[Handling.LABELLED])
+        taken = [path for path, count in labeller.counted.by_path(FatTree(4)).items() if count]
+        assert len(taken) == 4 if rules == "all" else len(taken) <= 2  # a tunnel has a flow for its ARP besides
 
 
 @CARRIERS
