@@ -66,8 +66,8 @@ class AgentOptions:
     forwarded: str = option("hash", "Packets that the host passes on for containers and virtual machines: leave their flows to the "
         "switches' hash, or spray them as --spray says. Their senders then have to bear reordering.",
         type=click.Choice(["hash", "spray"]))
-    fr_threshold: int = option(DEFAULT_THRESHOLD, "TCP's fast-retransmit threshold, net.ipv4.tcp_reordering, in packets.",
-        type=click.IntRange(1, 300))
+    fr_threshold: int = option(DEFAULT_THRESHOLD, "TCP's fast-retransmit threshold, net.ipv4.tcp_reordering, in packets. From "
+        "Linux 6.17 on it has no effect with SACK: --min-rtt-window decides.", type=click.IntRange(1, 300))
     channels: int = option(mcs.DEFAULT_CHANNELS, "With --policy mcs: the channels of a connection.",
         type=click.IntRange(mcs.MIN_CHANNELS, mcs.MAX_CHANNELS))
     channel_kind: ChannelKind = option(ChannelKind.PATHS, "With --policy mcs: a channel is a candidate path of the fabric, or a "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import secrets
 import threading
 from collections import Counter
@@ -16,7 +17,7 @@ from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.follower import Follower
 from sopa_ryu.agent.host.mending import InterfaceAway, Part
 from sopa_ryu.agent.host.place import Place
-from sopa_ryu.agent.host.tcp_settings import TO_CHECK
+from sopa_ryu.agent.host.tcp_settings import TO_CHECK, read, threshold_counts
 from sopa_ryu.agent.host.threads import in_thread
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.host_settings import HostSettings, SettingsError
@@ -247,6 +248,20 @@ class Supervisor:
         program = labeller.probes
         return Prober(program.ends, program, socket, first_ssid=secrets.randbits(16)), drops.count
 
+    def _say_threshold(self, namespace: Namespace) -> None:
+        """Log which of TCP's two settings has an effect here."""
+        with inside(namespace.path):
+            sack = read("tcp_sack") != 0
+        name, release, options = self.interface, os.uname().release, self.options
+        if not sack:
+            LOG.info("%s: TCP without SACK bears reordering by net.ipv4.tcp_reordering=%d", name, options.fr_threshold)
+        elif threshold_counts(release, sack):
+            text = "%s: Linux %s bears reordering by net.ipv4.tcp_min_rtt_wlen=%d and net.ipv4.tcp_reordering=%d"
+            LOG.info(text, name, release, options.min_rtt_window, options.fr_threshold)
+        else:
+            text = "%s: Linux %s bears reordering by net.ipv4.tcp_min_rtt_wlen=%d; net.ipv4.tcp_reordering has no effect with SACK"
+            LOG.info(text, name, release, options.min_rtt_window)
+
     def _enter(self, taken: ExitStack) -> tuple[HostAgent, Labeller]:
         agent_options = self.options
         try:
@@ -274,6 +289,8 @@ class Supervisor:
                 cuts=not agent_options.is_timed,
             )
         )
+        if agent_options.mcs is None:
+            self._say_threshold(namespace)
         labeller = taken.enter_context(
             Labeller(
                 self.interface.name,

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,6 +24,19 @@ TO_CHECK = "tc filters, gso_max_segs, MTU, net.ipv4.tcp_reordering and net.ipv4.
 """What an operator has to look at where an agent could not put everything back."""
 _PARTS = (Part.REORDERING, Part.MIN_RTT)
 _DIRECTORY = Path("/proc/sys/net/ipv4")
+
+
+def threshold_counts(release: str, sack: bool) -> bool:
+    """Tell whether Linux detects losses by the fast-retransmit threshold at all.
+
+    With selective acknowledgements it has gone by time alone since 6.17, which has removed the count of packets (commit
+    1c120191dcec).
+
+    >>> [threshold_counts(*host) for host in (("6.1.0-18-amd64", True), ("6.17.2", True), ("6.18.44", False))]
+    [True, False, True]
+    """
+    major, minor = (int(number) for number in re.findall(r"\d+", release)[:2])
+    return (major, minor) < (6, 17) or not sack
 
 
 def maximum_threshold() -> int:
