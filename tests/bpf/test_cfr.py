@@ -361,11 +361,9 @@ def test_the_gate_is_closed_while_an_arbiter_grants_and_open_otherwise(fabric: F
             eventually(fabric.closed, [1.0, 1.0])
             flows(streams)
             eventually(clocks, [True, True])
-            eventually(fabric.log, Containing("paths in use are probed as long as all probes are at most"))
         eventually(fabric.closed, [0.0, 0.0])
         flows(streams)
         eventually(fabric.log, Containing("the gate is open, and data is labelled round-robin until it answers"))
-        eventually(fabric.log, Containing("no slots: paths in use are probed at the full rate"))
         assert "eth0 does not have the qdisc fq (bfifo)" in fabric.log()
         assert fabric.metrics("departure_times{.*}") == [0.0, 0.0]
         behind = -time.monotonic_ns() // 2

@@ -122,7 +122,7 @@ def test_probes_come_back_on_their_paths_and_no_labelling_program_touches_them(p
 def test_probes_of_one_carrier_are_answered_by_hosts_of_the_other_beside_bursts_that_are_cut(pair: Pair, tmp_path: Path) -> None:
     data = bytes(4_000_000)
     with hosts(pair, tmp_path, "mac", carrier=Carrier.OPTION) as both:
-        both.prober.busy = lambda now: PATHS
+        both.prober.busy = lambda now: dict.fromkeys(PATHS, 1.0)
         assert both.prober.answering(2, 1) == ()
         both.prober.wake()
         assert transfer(pair, data) == data

@@ -173,12 +173,12 @@ def word_of(frame: bytes) -> tuple[int, int] | None:
 
 
 def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = None) -> AgentProcess:
-    """An agent for one host of a lab that was started without agents; it does not probe."""
+    """An agent for one host of a lab that was started without agents; it does not probe, and sprays datagrams, too."""
     directory = lab.directory / "single"
     directory.mkdir(exist_ok=True)
     interface = f"{lab.lab.interface(host, 0)}@{lab.lab.netns(host)}"
     token = f"--token-file={lab.controller.agent_token_file}"
-    arguments: Sequence[str] = [f"--state-dir={directory}", token, "--no-probes", *options]
+    arguments: Sequence[str] = [f"--state-dir={directory}", token, "--no-probes", "--spray=all", *options]
     return AgentProcess([interface], controller or lab.controller.url, directory / "agent.log", arguments)
 
 

@@ -133,9 +133,8 @@ class Prober:
         """
         if self._trace is not None:
             raise TraceError(f"{self.address} is tracing already: try again when that is done")
-        self._schedule.is_tracing = True
-        trace = Trace(self.streams, streams, count, max(interval, self._schedule.interval), self._clock() / 1e9)
-        self._trace = trace
+        trace = Trace(self.streams, streams, count, interval, self._clock() / 1e9, 2 * self._schedule.interval)
+        self._trace, self._schedule.is_tracing = trace, True
         try:
             self._alarm.ring()
             await trace.ended.wait()

@@ -63,9 +63,9 @@ class ProbeSchedule:
     @property
     def rate(self) -> float:
         """Probes a second in all, and as many answers to others' probes."""
-        if self.assignment.rate is None:
-            return min(MAX_RATE, TIMES_ASSIGNED * self._assigned_rate)
-        return self.assignment.rate
+        if self.assignment.rate is not None:
+            return self.assignment.rate
+        return MAX_RATE if self.assignment is NOTHING else min(MAX_RATE, TIMES_ASSIGNED * self._assigned_rate)
 
     @property
     def interval(self) -> float:
