@@ -27,6 +27,8 @@ LOG = logging.getLogger("sopa.agent")
 
 LOOK_SECONDS = 0.1
 """The interval of reading what the program has seen, and of judging."""
+PAUSE_SECONDS = 0.5
+"""An agent that has not looked for so long has stood still, with its host."""
 COUNT_SECONDS = 1.0
 """The interval of reading the packets of each label."""
 BUSY_SECONDS = 1.0
@@ -109,6 +111,7 @@ class Reaction:
         self._partners: dict[tuple[int, int], tuple[IPv4Address, float]] = {}
         self._listed: dict[Stream, float] = {}
         self._listed_at = self._racks_at = float("-inf")
+        self._looked_at = float("inf")
         self._used_at: dict[tuple[int, int], float] = {}
         self._carried: dict[Label, int] = {}
         self._counted_at = float("-inf")
@@ -178,6 +181,9 @@ class Reaction:
     def look(self, now: float) -> None:
         """Read what the program has seen, and judge."""
         self._follow_fabric(now)
+        if now - self._looked_at > PAUSE_SECONDS:
+            self._health.stood_still(now)
+        self._looked_at = now
         try:
             if self._traffic is not None:
                 self._read(self._traffic, now)

@@ -31,6 +31,8 @@ SILENT_SECONDS = 60.0
 ANSWER_SECONDS = 1.0
 """A host that has not answered for so long is none whose losses count."""
 SUSPEND_SECONDS = 1.0
+SETTLE_SECONDS = 5.0
+"""After another fabric, or a standstill of this host, so long nothing is concluded from what TCP sends again."""
 BURST_DELAYS, MAX_BURST_SECONDS = 4.0, 1.0
 """Retransmissions within so many delays of a path, or this time, have one cause: a queue that is full loses many packets."""
 JUDGE_SECONDS, JUDGE_SECONDS_OF_PATH = 0.1, 0.002
@@ -149,9 +151,14 @@ class PathHealth:
 
     def loads_moved(self, now: float) -> None:
         """Forget shares, and put lossy sections back: after a failure or its end other links are full, and lose."""
-        self._window = LossWindow()
+        self.stood_still(now)
         for section in [section for section, departure in self._left.items() if not departure.dead]:
             self._put_back(section, "unknown", "the fabric has changed, and loads with it", now)
+
+    def stood_still(self, now: float) -> None:
+        """Note that this host has not run for a while: TCP's timers have ended, and it sends again what was not lost."""
+        self._window = LossWindow()
+        self._suspended = now + SETTLE_SECONDS
 
     def tick(self, now: float) -> None:
         """Judge shares, and put back what has been good for long enough; to be called several times a second."""

@@ -13,7 +13,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from sopa_ryu.agent.probing.delays import MS, Delays
+from sopa_ryu.agent.probing.delays import MS, Delays, Smallest
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.channel.messages import Counts, Stream
 
@@ -123,9 +123,9 @@ class StreamState:
         "used_ns",
     )
 
-    def __init__(self, stream: Stream, ssid: int) -> None:
+    def __init__(self, stream: Stream, ssid: int, of_host: Smallest | None = None) -> None:
         self.stream, self.ssid = stream, ssid
-        self.delays, self.tally = Delays(), Tally()
+        self.delays, self.tally = Delays(of_host), Tally()
         self.next_number = self.used_ns = self.told = self.restarts = 0
         self.decisions: dict[int, Fate] | None = None
         self._open: dict[int, int] = {}  # when each was sent that is not decided about

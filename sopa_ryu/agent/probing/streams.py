@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from sopa_ryu.agent.probing.delays import MS
+from sopa_ryu.agent.probing.delays import MS, Smallest
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.stream_state import FORGOTTEN_NS, Record, RecordRefusal, StreamState, Tally
 from sopa_ryu.channel.messages import Stream
@@ -30,6 +30,7 @@ class Streams:
     """
 
     def __init__(self, first_ssid: int) -> None:
+        self._smallest = Smallest()
         self._next_ssid = first_ssid % SSIDS
         self._by_stream: dict[Stream, StreamState] = {}
         self._by_ssid: dict[int, StreamState] = {}
@@ -61,7 +62,7 @@ class Streams:
             raise RuntimeError(f"{len(self._by_ssid)} streams are too many")
         while self._next_ssid in self._by_ssid:
             self._next_ssid = (self._next_ssid + 1) % SSIDS
-        state = self._by_ssid[self._next_ssid] = StreamState(stream, self._next_ssid)
+        state = self._by_ssid[self._next_ssid] = StreamState(stream, self._next_ssid, self._smallest)
         self._next_ssid = (self._next_ssid + 1) % SSIDS
         return state
 
