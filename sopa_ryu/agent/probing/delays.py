@@ -13,7 +13,7 @@ WINDOW_NS, SMALLEST_WINDOW_NS = 10_000 * MS, 60_000 * MS
 OF_LARGEST = 1.5
 """A delay that was seen lately is no reason to give up at less than so many times it."""
 FAR_ABOVE, FAR_ABOVE_OTHERS, FAR_ABOVE_NS = 4, 20, MS // 2
-"""Far above the smallest delay is so many times it, or that of all streams, and so much more: less is noise of hosts and switches."""
+"""Far above the smallest delay is so many times it, or that of all streams, and so much more: less is noise of hosts."""
 
 
 class Smallest:
