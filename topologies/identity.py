@@ -13,6 +13,8 @@ MIN_K = 2
 MAX_K = 128
 FABRIC_NETWORK = IPv4Network("10.0.0.0/8")
 GATEWAY_MAC = "02:00:00:00:00:01"
+BFD_INTERVAL_MS = 100
+"""Of BFD where the controller enables it. Three lost packets are a failure: silent loss is found within 0.3 s."""
 BFD_MAC = "02:53:4f:50:41:01"
 """Destination of every BFD packet between switches; no packet of a host for it passes the edge switch."""
 FIRST_HOST = 2  # Al-Fares' plan: .1 is the rack's gateway, hosts start at .2

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from topologies.cabling import Cabling, Rate
 from topologies.identity import (
+    BFD_INTERVAL_MS,
     BFD_MAC,
     FABRIC_NETWORK,
     GATEWAY_MAC,
@@ -255,6 +256,7 @@ def _fat_tree_shape(k: int) -> Shape:
 
 
 __all__ = [
+    "BFD_INTERVAL_MS",
     "BFD_MAC",
     "FABRIC_NETWORK",
     "GATEWAY_MAC",

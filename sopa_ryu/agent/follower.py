@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from flowrules.label import UNUSED
 from sopa_ryu.agent.label.flow_labels import flow_labels
+from sopa_ryu.agent.label.spray import EVERYTHING, Spray
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import PathSets
@@ -91,6 +92,7 @@ class Follower:
         weighted: Whether packets use candidate paths in proportion to their weights.
         peers: The hosts that run MCS, if this one does.
         policy_name: The policy as on the command line, if that is not the name of `policy`.
+        spray: The flows each of whose packets takes the next path.
         probes: Whether the agent probes paths.
 
     Attributes:
@@ -113,11 +115,13 @@ class Follower:
         weighted: bool = True,
         peers: McsPeers | None = None,
         policy_name: str | None = None,
+        spray: Spray = EVERYTHING,
         probes: bool = False,
     ) -> None:
         self.address, self.peers = address, peers
         self._probes = probes
         self.seed, self.policy, self.parameter, self.weighted = seed, policy, parameter, weighted
+        self._spray = spray
         self.policy_name = policy_name or (policy.option_name if peers is None else POLICY)
         self.view: View | None = None
         self.connected = False
@@ -308,7 +312,7 @@ class Follower:
             [answer] = messages.trace_answers(asked.number, (), done=True, problem="it has no paths yet")
         else:
             key = FlowKey.of(self.address, asked.destination, *asked.flow)
-            labels = flow_labels(self._table, key, self.policy_name)
+            labels = flow_labels(self._table, key, self.policy_name, self._spray)
             [answer] = messages.trace_answers(asked.number, (), done=True, flow=labels)
         return Reply(messages.encode(answer))
 

@@ -6,6 +6,7 @@ What decides is `PathHealth`; this reads, tells, logs and counts.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,7 +21,6 @@ from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import HealthChange, PathHealth
 from sopa_ryu.channel.messages import MAX_STREAMS, Stream
-from sopa_ryu.runtime.alarm import Alarm
 from topologies import Clos, Failures, Level, Switch
 
 LOG = logging.getLogger("sopa.agent")
@@ -117,7 +117,7 @@ class Reaction:
         self._counted_at = float("-inf")
         self._in_force = NOTHING
         self._retry_at = float("-inf")
-        self._alarm = Alarm()
+        self._decided = asyncio.Event()
         self._tree: Clos | None = None
         self._failures: Failures | None = None
         self._logged: list[float] = []
@@ -130,7 +130,7 @@ class Reaction:
         """Note what became of a probe."""
         self._health.decided(fate, now)
         if self._health.changes:
-            self._alarm.ring()
+            self._decided.set()
 
     def busy(self, now: float) -> Mapping[Stream, float]:
         """Return the streams to probe besides the assignment: to racks that packets go to now, by weight, and what is avoided."""
@@ -173,7 +173,10 @@ class Reaction:
         """Watch, and leave and take back paths, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            await self._alarm.wait(LOOK_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._decided.wait()
+            self._decided.clear()
             self.look(loop.time())
             if self._health.avoided != self._in_force and loop.time() >= self._retry_at:
                 await self._put_in_force(loop.time())

@@ -318,6 +318,7 @@ class Supervisor:
             weighted=agent_options.weights,
             peers=McsPeers(place.address, agent_options.mcs.kind) if agent_options.mcs is not None else None,
             policy_name=agent_options.policy,
+            spray=agent_options.sprayed,
             probes=prober is not None,
         )
         timed = self._timed(place, labeller, keeper, follower)

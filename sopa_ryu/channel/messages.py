@@ -26,6 +26,8 @@ MAX_STREAMS = 256
 """Streams that an agent probes by the controller's list."""
 PROBE_BYTES = 102
 """Of a probe's frame without FCS; the carrier's overhead is more."""
+MAX_PROBE_RATE = 200.0
+"""Probes that a host sends in all, a second."""
 MAX_PATHS, MAX_COUNT, MAX_PROBES = 1024, 1000, 20_000
 """Of a trace: paths, probes of each, and probes in all."""
 MIN_INTERVAL_MS, MAX_INTERVAL_MS = 5.0, 1000.0
@@ -40,7 +42,7 @@ MAX_PROBLEM = 300
 BACK, LOST_OUT, LOST_BACK, LOST = range(4)
 """What became of a probe: it came back; it is lost on the way out, on the way back, on a way that is not known."""
 _SHOWN = 160  # characters of an error
-_MAX_LISTED = 60_000.0
+MAX_LISTED_MS = 60_000.0
 _MAX_HOST = (1 << 32) - 1
 _RECORD, _FATE = struct.Struct("<5B3x4H2I"), struct.Struct("<HBxI")
 RECORD_BYTES = _RECORD.size
@@ -210,9 +212,9 @@ class Assignment(Struct, tag="probes", frozen=True, omit_defaults=True):
     """
 
     number: Number
-    interval_ms: Annotated[float, Meta(ge=1.0, le=_MAX_LISTED)]
+    interval_ms: Annotated[float, Meta(ge=1.0, le=MAX_LISTED_MS)]
     streams: Annotated[tuple[Stream, ...], Meta(max_length=MAX_STREAMS)]
-    rate: Annotated[float, Meta(ge=0.0, le=_MAX_LISTED)] | None = None
+    rate: Annotated[float, Meta(ge=0.0, le=MAX_LISTED_MS)] | None = None
 
 
 class FlowOf(NamedTuple):

@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from flowrules.label import UNUSED
+from sopa_ryu.channel.messages import MAX_PROBE_RATE
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.records import Bools, Ints
 from topologies import Failures, Switch
+from topologies.structure import BFD_INTERVAL_MS
 
 CROSSINGS = 100.0
 """How often each link is crossed in each direction, a second."""
@@ -24,10 +26,8 @@ SHARE = 0.01
 """The most that probes, answers, traces and BFD together take of a link's rate, in each direction."""
 ASSIGNED = 0.5
 """What the streams of lists take of that; the rest is for racks that hosts use, and for traces."""
-BFD_BITS = 66 * 8 * 10
-"""Bits per second of BFD in each direction of a link: a frame each 100 ms."""
-MAX_RATE = 200.0
-"""Probes that a host sends in all, a second."""
+BFD_BITS = 66 * 8 * 1000 / BFD_INTERVAL_MS
+"""Bits per second of BFD in each direction of a link: frames of 66 bytes."""
 RATE = 2.0
 """Probes of a stream, a second; fewer where all links of a level are slow."""
 WITHIN = 4
@@ -70,7 +70,7 @@ def demand(
     most = np.minimum(4 * full, ASSIGNED * bears / rate + 1e-6).astype(np.int64)
     of_racks = _share(levels[0].reshape(-1, tree.aggregations), tree.hosts_per_edge)
     of_pods = _share(levels[1].reshape(tree.pods, -1), tree.edges * tree.hosts_per_edge)
-    host_rate = min(2 * MAX_RATE, SHARE * host_bits / (8 * probe_bytes), of_racks, of_pods) / 2
+    host_rate = min(2 * MAX_PROBE_RATE, SHARE * host_bits / (8 * probe_bytes), of_racks, of_pods) / 2
     return LaneDemand(np.minimum(full, most), most, rate, host_rate)
 
 

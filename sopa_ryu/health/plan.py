@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from flowrules.label import UNUSED
-from sopa_ryu.channel.messages import Assignment, Stream
+from sopa_ryu.channel.messages import MAX_LISTED_MS, Assignment, Stream
 from sopa_ryu.health import filling
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.filling import CROSSINGS, RATE, WITHIN, LaneDemand, counted, crossed
 from sopa_ryu.health.records import Bools, Ints
 from topologies import Clos, Failures, Level, Switch
 
-MAX_INTERVAL_MS = 60_000.0
 MAX_OF_HOST = 90
 """Streams of one host at most: a rack with too few agents for its links is probed less."""
 BUCKETS = 16
@@ -209,7 +208,7 @@ def assignment(elements: Elements, lanes: Lanes, host: int, number: int, needs: 
         Stream(IPv4Address(tree.ip(elements.host(dst))), up1, up2)
         for dst, up1, up2 in zip(*(column[first:last].tolist() for column in lanes[1:]), strict=True)
     )
-    interval = min(MAX_INTERVAL_MS, 1000.0 / (needs.rate * max(1, len(streams))))
+    interval = min(MAX_LISTED_MS, 1000.0 / (needs.rate * max(1, len(streams))))
     return Assignment(number, round(interval, 3), streams, round(needs.host_rate, 3))
 
 

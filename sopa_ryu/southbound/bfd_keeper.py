@@ -13,12 +13,10 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.southbound import bfd
 from sopa_ryu.southbound.connection import Connection
 from topologies import Host, Reason, Switch
-from topologies.structure import BFD_MAC
+from topologies.structure import BFD_INTERVAL_MS, BFD_MAC
 
 LOG = logging.getLogger("sopa.bfd")
 
-INTERVAL_MS = 100
-"""Of BFD where the controller enables it. Three lost packets are a failure: silent loss is found within 0.3 s."""
 LOOK_SECONDS = 60.0
 # Enabling BFD interrupts a link for about a second; a longer interruption has another cause.
 BACK_SECONDS = 10.0
@@ -78,7 +76,7 @@ class BfdKeeper:
         problems: dict[str, str] = {}
         silent = self._silent()
         for report in bfd.rollout(
-            addresses, self._state.tree, INTERVAL_MS, tls=self._tls, may_change=self._may_change, is_last=self._is_last
+            addresses, self._state.tree, BFD_INTERVAL_MS, tls=self._tls, may_change=self._may_change, is_last=self._is_last
         ):
             had += report.had
             enabled += report.enabled
@@ -97,7 +95,7 @@ class BfdKeeper:
         reads_only = not self._may_change() and had < total  # the one that commands the switches may be about to
         self._unfinished = reads_only or postponed > 0
         if enabled:
-            LOG.info("BFD enabled at %d ends of links, every %d ms", enabled, INTERVAL_MS)
+            LOG.info("BFD enabled at %d ends of links, every %d ms", enabled, BFD_INTERVAL_MS)
         if addressed:
             LOG.info("BFD at %d ends of links: only packets to %s count from now on, which no host can send", addressed, BFD_MAC)
         detail = f"on at {had + enabled} of {total} ends of links between switches"
@@ -115,11 +113,11 @@ class BfdKeeper:
     def _gateways(self, addresses: Sequence[str], problems: dict[str, str]) -> str:
         """Enable BFD at the ports to gateways, and tell who answers."""
         tree = self._state.tree
-        found = bfd.enable_gateways(addresses, tree, INTERVAL_MS, tls=self._tls, change=self._may_change())
+        found = bfd.enable_gateways(addresses, tree, BFD_INTERVAL_MS, tls=self._tls, change=self._may_change())
         if found.enabled:
-            LOG.info("BFD enabled at the ports to %d gateways, every %d ms", found.enabled, INTERVAL_MS)
+            LOG.info("BFD enabled at the ports to %d gateways, every %d ms", found.enabled, BFD_INTERVAL_MS)
             hub.sleep(ANSWER_SECONDS)  # those that speak it are up by then
-            found = bfd.enable_gateways(addresses, tree, INTERVAL_MS, tls=self._tls, change=False)
+            found = bfd.enable_gateways(addresses, tree, BFD_INTERVAL_MS, tls=self._tls, change=False)
         problems |= found.problems
         for gateway, does in found.answers.items():
             self._answers(gateway, does)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sopa_ryu.agent.label.spray import EVERYTHING, Spray
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, scaled
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel.messages import MAX_LABELS, FlowLabels
@@ -10,7 +11,7 @@ _BY_LOAD = (Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL)
 """Policies whose choices depend on the packets' sizes and times, or on other flows."""
 
 
-def flow_labels(table: PathTable, key: FlowKey, policy_name: str) -> FlowLabels:
+def flow_labels(table: PathTable, key: FlowKey, policy_name: str, spray: Spray = EVERYTHING) -> FlowLabels:
     """Return how an agent labels a flow's packets: by the table in force, from the flow's first packet on.
 
     Args:
@@ -22,7 +23,14 @@ def flow_labels(table: PathTable, key: FlowKey, policy_name: str) -> FlowLabels:
     >>> table = path_table(tree, tree.host("h0_0_2"), Failures(tree), 1, Policy.ROUND_ROBIN)
     >>> flow_labels(table, FlowKey.of("10.0.0.2", "10.2.1.3", 6, 40000, 5001), "round-robin").labels
     ((0, 1), (1, 1), (0, 0), (1, 0))
+
+    A flow that is not sprayed has the path of its hash:
+
+    >>> flow_labels(table, FlowKey.of("10.0.0.2", "10.2.1.3", 17, 40000, 443), "round-robin", Spray.of("tcp"))
+    FlowLabels(policy='hash', exact=True, length=1, labels=((1, 1),))
     """
+    if policy_name == table.policy.option_name and not spray.sprays(key):
+        return flow_labels(table._replace(policy=Policy.HASH), key, Policy.HASH.option_name)
     candidates = table.candidates(key.daddr) or ()
     count = len(candidates)
     if not candidates or policy_name != table.policy.option_name or table.policy in _BY_LOAD:

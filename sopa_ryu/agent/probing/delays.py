@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 MS = 1_000_000
 FIRST_DEADLINE_NS = 100 * MS
 """Before a stream's first answer."""
@@ -16,24 +18,33 @@ FAR_ABOVE, FAR_ABOVE_OTHERS, FAR_ABOVE_NS = 4, 20, MS // 2
 """Far above the smallest delay is so many times it, or that of all streams, and so much more: less is noise of hosts."""
 
 
-class Smallest:
-    """The smallest delay of a stream, or of all streams of a host."""
+class Extreme:
+    """The smallest or the largest delay of one to two windows, of a stream or of all streams of a host; 0 before the first."""
 
-    def __init__(self) -> None:
-        self._delays, self._since = [0, 0], 0
+    def __init__(self, choose: Callable[[int, int], int], window_ns: int) -> None:
+        self._choose, self._window_ns = choose, window_ns
+        self._delays, self._since = (0, 0), 0
 
     @property
     def delay_ns(self) -> int:
-        """Of one to two windows; 0 before the first."""
-        return min(self._delays)
+        """That of this window and the one before."""
+        return self._choose(*self._delays)
 
     def note(self, delay_ns: int, now_ns: int) -> None:
         """Take in a delay."""
-        if now_ns - self._since >= SMALLEST_WINDOW_NS or not self._delays[0]:
-            stale = now_ns - self._since >= 2 * SMALLEST_WINDOW_NS or not self._delays[0]
-            self._delays = [delay_ns, delay_ns if stale else self._delays[0]]
-            self._since = now_ns
-        self._delays[0] = min(self._delays[0], delay_ns)
+        latest, before = self._delays
+        age = now_ns - self._since
+        if not latest or age >= 2 * self._window_ns:
+            self._delays, self._since = (delay_ns, delay_ns), now_ns
+        elif age >= self._window_ns:
+            self._delays, self._since = (delay_ns, latest), now_ns
+        else:
+            self._delays = self._choose(latest, delay_ns), before
+
+
+def smallest() -> Extreme:
+    """Return the smallest delay, of nothing yet."""
+    return Extreme(min, SMALLEST_WINDOW_NS)
 
 
 class Delays:
@@ -54,28 +65,22 @@ class Delays:
     (60, True)
     """
 
-    def __init__(self, of_host: Smallest | None = None) -> None:
+    def __init__(self, of_host: Extreme | None = None) -> None:
         self._mean = self._deviation = 0.0
         self._last = 0
-        self._largest = [0, 0]
-        self._smallest, self._of_host = Smallest(), of_host or Smallest()
-        self._since = 0
+        self._largest = Extreme(max, WINDOW_NS)
+        self._smallest, self._of_host = smallest(), of_host or smallest()
 
     def note(self, delay_ns: int, now_ns: int) -> None:
         """Take in the delay of an answer, also of one that came after its deadline."""
         if not self._last:
-            self._mean, self._deviation, self._since = delay_ns, delay_ns / 2, now_ns
-            self._largest = [delay_ns] * 2
+            self._mean, self._deviation = delay_ns, delay_ns / 2
         else:  # RFC 6298, section 2.3
             self._deviation += (abs(self._mean - delay_ns) - self._deviation) / 4
             self._mean += (delay_ns - self._mean) / 8
-        if now_ns - self._since >= WINDOW_NS:
-            self._largest = [delay_ns, delay_ns if now_ns - self._since >= 2 * WINDOW_NS else self._largest[0]]
-            self._since = now_ns
-        self._smallest.note(delay_ns, now_ns)
-        self._of_host.note(delay_ns, now_ns)
+        for extreme in (self._largest, self._smallest, self._of_host):
+            extreme.note(delay_ns, now_ns)
         self._last = max(1, delay_ns)
-        self._largest[0] = max(self._largest[0], delay_ns)
 
     @property
     def deadline_ns(self) -> int:
@@ -83,12 +88,12 @@ class Delays:
         if not self._last:
             return FIRST_DEADLINE_NS
         usual = self._mean + max(GRANULARITY_NS, 4 * self._deviation)
-        wanted = max(usual, OF_LARGEST * max(self._largest))
+        wanted = max(usual, OF_LARGEST * self._largest.delay_ns)
         return int(min(max(wanted, MIN_DEADLINE_NS), MAX_DEADLINE_NS))
 
     @property
     def crowded(self) -> bool:
         """Whether the delay is far above the smallest one, and near the largest: a queue on the way is full, or nearly."""
-        now, largest = max(self._last, self._mean), max(self._largest)
+        now, largest = max(self._last, self._mean), self._largest.delay_ns
         bounds = (FAR_ABOVE, self._smallest.delay_ns), (FAR_ABOVE_OTHERS, self._of_host.delay_ns)
-        return any(now > times * smallest + FAR_ABOVE_NS and now > (smallest + largest) / 2 for times, smallest in bounds)
+        return any(now > times * least + FAR_ABOVE_NS and now > (least + largest) / 2 for times, least in bounds)

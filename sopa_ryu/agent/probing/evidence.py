@@ -43,6 +43,15 @@ class Probed:
     at: float = 0.0
 
 
+@dataclass(slots=True)
+class Queue:
+    """What is known of the queues on a path: its last delay, when that was crowded, and until when losses are of one burst."""
+
+    delay: float = 0.0
+    crowded_at: float = -math.inf
+    burst_ends: float = -math.inf
+
+
 class Usual:
     """The usual share of losses, with a memory of `USUAL_SECONDS`."""
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from flowrules.label import UNUSED
 from sopa_ryu.agent.paths.avoided import Avoided, Section, WayTo, sections
 from sopa_ryu.agent.paths.path_table import Label
-from sopa_ryu.agent.probing.evidence import MAX_LUCK, Left, LossRun, Probed, Usual, luck
+from sopa_ryu.agent.probing.evidence import MAX_LUCK, Left, LossRun, Probed, Queue, Usual, luck
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.loss_window import CHANCE, Excess, LossWindow
 from sopa_ryu.channel.messages import Stream
@@ -37,7 +37,7 @@ BURST_DELAYS, MAX_BURST_SECONDS = 4.0, 1.0
 """Retransmissions within so many delays of a path, or this time, have one cause: a queue that is full loses many packets."""
 JUDGE_SECONDS, JUDGE_SECONDS_OF_PATH = 0.1, 0.002
 """The time from one judgement of shares to the next: more paths take longer."""
-MAX_KNOWN = 1 << 10
+MAX_KNOWN, MAX_QUEUES = 1 << 10, 1 << 14
 RETURNING = 4
 """Streams of a section that are probed to find out whether it is good again."""
 
@@ -81,9 +81,7 @@ class PathHealth:
         self._left: dict[Section, Left] = {}
         self._before: dict[Section, tuple[float, float]] = {}  # how long it was held, and until when
         self._answered: dict[IPv4Address, float] = {}
-        self._crowded: dict[WayTo, float] = {}
-        self._delays: dict[WayTo, float] = {}
-        self._burst_ends: dict[WayTo, float] = {}
+        self._queues: dict[WayTo, Queue] = {}
         self._probed: dict[Stream, Probed] = {}
         self._passed = self._missed = 0
         self._usual = Usual()
@@ -116,11 +114,12 @@ class PathHealth:
             return
         way, probe.at = probe.way, now
         host = fate.stream.destination
+        queue = self._queue(way)
         if fate.came_back:
             self._answered[host] = now
-            self._delays[way] = fate.delay_ns / 1e9
+            queue.delay = fate.delay_ns / 1e9
         if fate.crowded:
-            self._crowded[way] = now
+            queue.crowded_at = now
         through = fate.came_back or fate.lost_out is False
         if through or not fate.crowded:
             self._window.probed(way, not through, now)
@@ -133,11 +132,12 @@ class PathHealth:
         """Note that what a path had carried to a rack (its pod, and its edge switch's number) was sent again."""
         hops = tuple(hop for hop in up if hop != UNUSED)
         way = WayTo(*rack, hops)
-        if not hops or now < self._suspended or now - self._crowded.get(way, -math.inf) <= SUSPEND_SECONDS:
+        queue = self._queue(way)
+        if not hops or now < self._suspended or now - queue.crowded_at <= SUSPEND_SECONDS:
             return
-        begins = now > self._burst_ends.get(way, -math.inf)
+        begins = now > queue.burst_ends
         if begins:
-            self._burst_ends[way] = now + min(MAX_BURST_SECONDS, BURST_DELAYS * self._delays.get(way, 0.0))
+            queue.burst_ends = now + min(MAX_BURST_SECONDS, BURST_DELAYS * queue.delay)
         self._window.sent_again(way, now, begins)
 
     def carried(self, packets: dict[Label, int], now: float) -> None:
@@ -187,6 +187,11 @@ class PathHealth:
         if len(self._probed) >= MAX_KNOWN:
             del self._probed[min(self._probed, key=lambda other: self._probed[other].at)]
         return self._probed.setdefault(stream, Probed(way, sections(way)))
+
+    def _queue(self, way: WayTo) -> Queue:
+        if way not in self._queues and len(self._queues) >= MAX_QUEUES:
+            self._queues.clear()  # what is in use is known again at once
+        return self._queues.setdefault(way, Queue())
 
     def _covering(self, way: WayTo) -> list[Section]:
         return [section for section in self._left if section.covers(way)]

@@ -6,6 +6,8 @@ deadline is over, and sends what is due, at most one probe of each stream.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +22,6 @@ from sopa_ryu.agent.probing.schedule import ProbeSchedule
 from sopa_ryu.agent.probing.streams import Record, Streams, StreamState
 from sopa_ryu.agent.probing.traces import Trace, Traced, TraceError
 from sopa_ryu.channel.messages import Assignment, Report, Stream
-from sopa_ryu.runtime.alarm import Alarm
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -82,7 +83,7 @@ class Prober:
         self._answered_at: dict[IPv4Address, float] = {}
         self._assigned: frozenset[IPv4Address] = frozenset()
         self._trace: Trace | None = None
-        self._alarm = Alarm()
+        self._changed = asyncio.Event()
         self._problem = ""
 
     # -- for others -----------------------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class Prober:
             assignment.interval_ms,
             self._schedule.rate,
         )
-        self._alarm.ring()
+        self._changed.set()
 
     def answering(self, pod: int, edge: int) -> tuple[IPv4Address, ...]:
         """Return the hosts of a rack that answer probes: those of the assignment, and any that has answered lately."""
@@ -118,6 +119,10 @@ class Prober:
         self._forget(now)
         return report(self.streams, self.assignment.number, dropped, now)
 
+    def trace_interval(self, asked: float) -> float:
+        """Return the seconds between two probes of a trace: more than are asked for where links bear fewer probes."""
+        return max(asked, self._schedule.trace_interval)
+
     async def trace(self, streams: Sequence[Stream], count: int, interval: float) -> list[Traced]:
         """Send probes on paths, in turn; return what became of each, in the order of sending.
 
@@ -125,18 +130,17 @@ class Prober:
 
         Args:
             count: Probes of each stream.
-            interval: Seconds from one probe to the next, of all streams together; longer where links bear fewer probes. One of a
-                wake at most is sent of each stream.
+            interval: Seconds from one probe to the next, of all streams together; one of a wake at most is sent of each stream.
 
         Raises:
             TraceError: If another trace is running, or it asks for too much.
         """
         if self._trace is not None:
             raise TraceError(f"{self.address} is tracing already: try again when that is done")
-        trace = Trace(self.streams, streams, count, interval, self._clock() / 1e9, 2 * self._schedule.interval)
+        trace = Trace(self.streams, streams, count, interval, self._clock() / 1e9)
         self._trace, self._schedule.is_tracing = trace, True
         try:
-            self._alarm.ring()
+            self._changed.set()
             await trace.ended.wait()
             return trace.results()
         finally:
@@ -148,7 +152,11 @@ class Prober:
     async def run(self) -> NoReturn:
         """Probe until cancelled."""
         while True:
-            await self._alarm.wait(self.wake())
+            seconds = self.wake()
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
 
     # -- one wake -------------------------------------------------------------------------------------------------------------
 
@@ -213,7 +221,8 @@ class Prober:
         """Forget streams and hosts of which there was nothing for long."""
         for state in self.streams.remove_unused(now_ns - int(UNUSED_SECONDS * 1e9)):
             self._frames.pop(state.ssid, None)
+            self._schedule.forget(state.stream)
         since = now_ns / 1e9 - ANSWERED_SECONDS
         for host in [host for host, at in self._answered_at.items() if at < since]:
             del self._answered_at[host]
-            self._schedule.forget(host)
+            self._schedule.forget_host(host)

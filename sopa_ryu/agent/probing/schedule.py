@@ -7,10 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from sopa_ryu.channel.messages import Assignment, Stream
+from sopa_ryu.channel.messages import MAX_PROBE_RATE, Assignment, Stream
 
-MAX_RATE = 200.0
-"""Probes a second of a host, in all."""
 TIMES_ASSIGNED = 2.0
 """As many times the rate of the list, where the controller names no rate."""
 LEAST_RATE = 1.0
@@ -42,14 +40,14 @@ class ProbeSchedule:
     >>> first, second = (Stream(IPv4Address("10.2.1.3"), up1, 0) for up1 in (0, 1))
     >>> its = ProbeSchedule()
     >>> its.follow(Assignment(1, 20.0, (first, second)), 0.0)
-    >>> [its.due(now, ()) for now in (0.0, 0.01, 0.02, 0.04)] == [[first], [], [second], [first]]
+    >>> [its.due(now, {}) for now in (0.0, 0.01, 0.02, 0.04)] == [[first], [], [second], [first]]
     True
     """
 
     def __init__(self, phase: float = 0.0) -> None:
         self.assignment = NOTHING
-        self._phase = phase
         self.is_tracing = False
+        self._phase = phase
         self._assigned = _Turn()
         self._busy = _Turn()
         self._parts: dict[IPv4Address, _Part] = {}
@@ -65,13 +63,17 @@ class ProbeSchedule:
         """Probes a second in all, and as many answers to others' probes."""
         if self.assignment.rate is not None:
             return self.assignment.rate
-        return MAX_RATE if self.assignment is NOTHING else min(MAX_RATE, TIMES_ASSIGNED * self._assigned_rate)
+        return MAX_PROBE_RATE if self.assignment is NOTHING else min(MAX_PROBE_RATE, TIMES_ASSIGNED * self._assigned_rate)
 
     @property
     def interval(self) -> float:
-        """Seconds between two probes besides the assignment's: to busy racks, or of a trace, which take turns."""
-        interval = 1.0 / max(self.rate - self._assigned_rate, LEAST_RATE)
-        return 2 * interval if self.is_tracing else interval
+        """Seconds between two probes to busy racks."""
+        return self.trace_interval if self.is_tracing else self.trace_interval / 2
+
+    @property
+    def trace_interval(self) -> float:
+        """Seconds between two probes of a trace at least, as it takes turns with busy racks."""
+        return 2.0 / max(self.rate - self._assigned_rate, LEAST_RATE)
 
     @property
     def pause(self) -> float:
@@ -80,7 +82,7 @@ class ProbeSchedule:
 
     @property
     def _assigned_rate(self) -> float:
-        return min(1000.0 / self.assignment.interval_ms, MAX_RATE) if self.assignment.streams else 0.0
+        return min(1000.0 / self.assignment.interval_ms, MAX_PROBE_RATE) if self.assignment.streams else 0.0
 
     def answered(self, host: IPv4Address, answers: int, now: float) -> None:
         """Note how many probes of all hosts one has answered in the last second; 0 if it does not say.
@@ -93,10 +95,13 @@ class ProbeSchedule:
             part.size = min(1.0, max(LEAST_PART, part.size * math.sqrt(max(self.rate, LEAST_RATE) / answers)))
             part.at = now
 
-    def forget(self, host: IPv4Address) -> None:
+    def forget(self, stream: Stream) -> None:
+        """Forget a stream that is not probed any more."""
+        self._credits.pop(stream, None)
+
+    def forget_host(self, host: IPv4Address) -> None:
         """Forget what a host has said of its answers."""
         self._parts.pop(host, None)
-        self._credits = {stream: credit for stream, credit in self._credits.items() if stream.destination != host}
 
     def due(self, now: float, busy: Mapping[Stream, float]) -> list[Stream]:
         """Return the streams of which a probe is to be sent now, each at most once.
@@ -105,7 +110,7 @@ class ProbeSchedule:
             now: Monotonic seconds.
             busy: The streams of busy racks, with the part of their turns that each takes: 1 is each turn.
         """
-        interval = max(self.assignment.interval_ms / 1000.0, 1.0 / MAX_RATE)
+        interval = max(self.assignment.interval_ms / 1000.0, 1.0 / MAX_PROBE_RATE)
         assigned = self._assigned.take(self.assignment.streams, interval, now, ())
         turns = self._busy.take(tuple(busy), self.interval, now, assigned)
         return assigned + [stream for stream in turns if self._has_turn(stream, busy[stream])]

@@ -13,7 +13,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from sopa_ryu.agent.probing.delays import MS, Delays, Smallest
+from sopa_ryu.agent.probing.delays import MS, Delays, Extreme
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.channel.messages import Counts, Stream
 
@@ -123,7 +123,7 @@ class StreamState:
         "used_ns",
     )
 
-    def __init__(self, stream: Stream, ssid: int, of_host: Smallest | None = None) -> None:
+    def __init__(self, stream: Stream, ssid: int, of_host: Extreme | None = None) -> None:
         self.stream, self.ssid = stream, ssid
         self.delays, self.tally = Delays(of_host), Tally()
         self.next_number = self.used_ns = self.told = self.restarts = 0

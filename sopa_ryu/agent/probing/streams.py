@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from sopa_ryu.agent.probing.delays import MS, Smallest
+from sopa_ryu.agent.probing.delays import MS, smallest
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.stream_state import FORGOTTEN_NS, Record, RecordRefusal, StreamState, Tally
 from sopa_ryu.channel.messages import Stream
@@ -30,7 +30,7 @@ class Streams:
     """
 
     def __init__(self, first_ssid: int) -> None:
-        self._smallest = Smallest()
+        self._smallest = smallest()
         self._next_ssid = first_ssid % SSIDS
         self._by_stream: dict[Stream, StreamState] = {}
         self._by_ssid: dict[int, StreamState] = {}

@@ -22,6 +22,9 @@ Send = Callable[[str], Awaitable[None]]
 class Tracing(Protocol):
     """What sends the probes: `Prober`."""
 
+    def trace_interval(self, asked: float) -> float:
+        """Return the seconds between two probes of a trace that links bear."""
+
     async def trace(self, streams: Sequence[Stream], count: int, interval: float) -> list[Traced]:
         """Send probes on paths, in turn, and return what became of each; `TraceError` if it cannot."""
 
@@ -57,12 +60,13 @@ class Tracer:
         places = {stream: place for place, stream in enumerate(request.streams)}
         left = request.count * len(request.streams)
         try:
-            for streams, probes in parts(request):
-                if self.prober is None:
-                    raise TraceError("it sends no probes")
-                found = await self.prober.trace(streams, probes, request.interval_ms / 1000)
+            if self.prober is None:
+                raise TraceError("it sends no probes")
+            interval = self.prober.trace_interval(request.interval_ms / 1000)
+            for streams, probes in parts(request, interval):
+                fates = await self.prober.trace(streams, probes, interval)
                 left -= len(streams) * probes
-                outcomes = [Outcome(places[trace.stream], _fate(trace), trace.delay_ns) for trace in found]
+                outcomes = [Outcome(places[trace.stream], _fate(trace), trace.delay_ns) for trace in fates]
                 for answer in messages.trace_answers(request.number, outcomes, done=not left):
                     await send(messages.encode(answer))
         except TraceError as error:
@@ -73,9 +77,9 @@ class Tracer:
             LOG.info("trace %d ends: its answers cannot be sent: %s", request.number, error)
 
 
-def parts(request: TraceRequest) -> Iterator[tuple[Sequence[Stream], int]]:
+def parts(request: TraceRequest, interval: float) -> Iterator[tuple[Sequence[Stream], int]]:
     """Yield streams and probes of each for the parts of a trace, none of which lasts much longer than `PART_SECONDS`."""
-    at_once = max(1, int(PART_SECONDS * 1000 / request.interval_ms))
+    at_once = max(1, int(PART_SECONDS / interval + 1e-6))
     rounds = min(request.count, max(1, at_once // len(request.streams)))
     for first in range(0, request.count, rounds):
         probes = min(rounds, request.count - first)

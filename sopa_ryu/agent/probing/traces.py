@@ -41,7 +41,7 @@ class Trace:
 
     Args:
         count: Probes of each.
-        interval, least: Seconds from one probe to the next that are asked for, and the least that links bear.
+        interval: Seconds from one probe to the next.
         now: Monotonic seconds.
 
     Raises:
@@ -52,9 +52,7 @@ class Trace:
         states: Its own; the caller removes them.
     """
 
-    def __init__(
-        self, streams: Streams, paths: Sequence[Stream], count: int, interval: float, now: float, least: float = 0.0
-    ) -> None:
+    def __init__(self, streams: Streams, paths: Sequence[Stream], count: int, interval: float, now: float) -> None:
         if not paths or len(paths) > MAX_STREAMS or count < 1 or count * len(paths) > MAX_PROBES:
             raise TraceError(
                 f"{len(paths)} paths with {count} probes each are no trace: 1 to {MAX_STREAMS} paths, {MAX_PROBES} probes in all"
@@ -66,7 +64,7 @@ class Trace:
             state.decisions = {}
         self.ended = Event()
         self._order: list[tuple[StreamState, int]] = []
-        self._left, self._interval, self._due_at = count * len(paths), max(interval, least), now
+        self._left, self._interval, self._due_at = count * len(paths), interval, now
         self._refusals = 0
 
     def due(self, now: float) -> list[StreamState]:

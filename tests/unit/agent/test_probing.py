@@ -14,9 +14,9 @@ from sopa_ryu.agent.probing.delays import FIRST_DEADLINE_NS, MAX_DEADLINE_NS, MI
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.frames import ProbeFrame, read
 from sopa_ryu.agent.probing.reports import report
-from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, MAX_RATE, ProbeSchedule
+from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, ProbeSchedule
 from sopa_ryu.agent.probing.streams import FORGOTTEN_NS, PAUSE_NS, Record, Streams
-from sopa_ryu.channel.messages import MAX_STREAMS, RECORD_BYTES, Assignment, Stream, unpacked
+from sopa_ryu.channel.messages import MAX_PROBE_RATE, MAX_STREAMS, RECORD_BYTES, Assignment, Stream, unpacked
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.probe_frames import HERE, PATHS, THERE, ends
 
@@ -198,7 +198,7 @@ def test_no_wake_sends_a_stream_twice_and_the_rate_is_bounded(
         assert len(set(due)) == len(due)
         sent += len(due)
         assert its.next_due(now, ()) is not None
-    assert sent <= MAX_RATE * now + 4 + len(pauses)
+    assert sent <= MAX_PROBE_RATE * now + 4 + len(pauses)
 
 
 @pytest.mark.parametrize(("interval", "busy", "rate", "assigned_rate", "busy_rate"), [

@@ -24,8 +24,12 @@ def asking(number: int, count: int, paths: tuple[Stream, ...] = PATHS, interval:
 class Probes:
     """Sends nothing: of each stream a fate of its own."""
 
-    def __init__(self, problem: str = "") -> None:
+    def __init__(self, problem: str = "", least: float = 0.0) -> None:
+        self.least = least
         self.problem, self.asked = problem, list[tuple[int, int, float]]()
+
+    def trace_interval(self, asked: float) -> float:
+        return max(asked, self.least)
 
     async def trace(self, streams: Sequence[Stream], count: int, interval: float) -> list[Traced]:
         self.asked.append((len(streams), count, interval))
@@ -35,6 +39,13 @@ class Probes:
         lost_out = dict(zip(PATHS, [None, True, False, None], strict=True))
         return [Traced(its, number, its == PATHS[0], lost_out[its], 50_000 if its == PATHS[0] else 0)
                 for number in range(count) for its in streams]  # fmt: skip
+
+
+def test_a_trace_over_slow_links_answers_as_often_as_one_over_fast_ones() -> None:
+    probes = Probes(least=0.2)
+    traced(Tracer(probes), asking(1, 20))
+    assert {(streams, count, interval) for streams, count, interval in probes.asked} == {(4, 1, 0.2)}
+    assert len(probes.asked) == 20
 
 
 def traced(tracer: Tracer, *requests: TraceRequest, closed: bool = False) -> list[TraceAnswer]:
@@ -52,7 +63,7 @@ def traced(tracer: Tracer, *requests: TraceRequest, closed: bool = False) -> lis
         for request in requests:
             tracer.follow(request, send)
             await asyncio.sleep(0)
-        for _ in range(20):
+        for _ in range(60):
             await asyncio.sleep(0)
 
     asyncio.run(main())
@@ -76,7 +87,7 @@ def test_parts_are_the_whole_and_none_is_long(streams: int, probes: int, interva
         return
     paths = tuple(Stream(FAR, place // 255, place % 255) for place in range(streams))
     sent = dict.fromkeys(paths, 0)
-    for part, count in parts(asking(1, probes, paths, interval)):
+    for part, count in parts(asking(1, probes, paths, interval), interval / 1000):
         assert len(part) * count * interval <= max(1000.0, interval)
         assert len(part) * count <= messages.MAX_FATES
         for stream in part:
