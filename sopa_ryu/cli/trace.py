@@ -51,7 +51,7 @@ class Up(click.ParamType[Any]):
 @click.option("--count", type=click.IntRange(1, MAX_COUNT), default=20, show_default=True, metavar="N",
               help="Probes of each path.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(MIN_INTERVAL_MS, 1000), default=10.0, show_default=True, metavar="MS",
-              help="Milliseconds from one probe to the next, of all paths together.")  # fmt: skip
+              help="Milliseconds from one probe to the next, of all paths together; more where links are slow.")  # fmt: skip
 @click.option("--flow", is_flag=True, help="Show which way a flow takes, instead: SRC and DST are HOST:PORT.")
 @click.option("--protocol", metavar="P", callback=protocol_of,
               help="With --flow: tcp, udp, icmp, or a number. TCP by default.")  # fmt: skip
