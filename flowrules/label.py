@@ -22,6 +22,9 @@ class Carrier(StrEnum):
     """The Ethernet source address, where switches match it."""
     OPTION = "option"
     """The IPv4 header, as in the paper; an XDP program at the edge switch's port copies it to the Ethernet source address."""
+    ID = "id"
+    """The Ethernet source address, once for a burst of TCP; an XDP program at the edge switch's port gives each of its packets the
+    candidate path of its IPv4 identification."""
 
     @property
     def overhead(self) -> int:

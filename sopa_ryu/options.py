@@ -81,9 +81,9 @@ class Settings:
     fabric: Path | None = option(None, "fabric file of a fabric that is no fat-tree of equal links: leaf-spine, oversubscribed, "
         "with absent or slower links, with gateways; sopa fabric check FILE explains it (default: the fat-tree of k)",
         metavar="FILE", read=Path)
-    carrier: Carrier = option(Carrier.MAC, "where agents write the label: mac, the Ethernet source address, or option, an IPv4 "
-        "option as in the paper, which requires the parser at the edge switches' host ports (sopa parser); the flow entries are "
-        "the same (default {default})", metavar="CARRIER")
+    carrier: Carrier = option(Carrier.MAC, "where agents write the label: mac, the Ethernet source address; option, an IPv4 "
+        "option as in the paper; or id, the address once for a whole burst. The latter two require a program at the edge switches' "
+        "host ports (sopa parser); the flow entries are the same (default {default})", metavar="CARRIER")
     settle: float = _seconds(10.0, "after a start, how long to wait, since the last switch that has connected, for others before "
         "they count as failed; until then hosts and switches keep the paths and rules of an earlier controller",
         "; the wait ends when all have connected, and 0.05 s for each switch of the fabric later at the latest")
@@ -255,7 +255,8 @@ def values(settings: type, group: cfg.ConfigOpts.GroupAttr) -> dict[str, Any]:
 def _value(of: Field[Any], given: Any) -> Any:
     if isinstance(of.default, StrEnum):
         if given not in list(type(of.default)):
-            raise OptionError(f"{_name(of)} must be {' or '.join(type(of.default))}, not {given}")
+            *others, last = type(of.default)
+            raise OptionError(f"{_name(of)} must be {', '.join(others)} or {last}, not {given}")
         return type(of.default)(given)
     read = of.metadata.get("read")
     try:

@@ -54,9 +54,10 @@ SETUPS = {
     "mac_16": Setup(Carrier.MAC, 16),
     "mac_44": Setup(Carrier.MAC, 44),
     "option_44": Setup(Carrier.OPTION, 44),
+    "id": Setup(Carrier.ID),
 }
 """All offloads and no agent; no segmentation offload and no agent; an agent by its carrier and its --segments if more than one."""
-BASELINES = {"mac": "no_segmentation", "option": "no_segmentation", "mac_44": "offloads", "option_44": "offloads"}
+BASELINES = {"mac": "no_segmentation", "option": "no_segmentation", "mac_44": "offloads", "option_44": "offloads", "id": "offloads"}
 
 LARGE_WRITE = "1M"
 """Of iperf3's 128 KB there remain, with MCS, 2 KB, which leave as a third burst; without it less than a packet, which TCP keeps."""
@@ -91,7 +92,7 @@ def _set_up(setup: Setup) -> Iterator[None]:
     A veth pair merges packets at the receiver (GRO) only where its sender has no TSO, so an agent whose bursts are cut has none
     either: on a real wire its packets would be the same.
     """
-    packets = setup.offloads == "off" or (setup.carrier is not None and setup.segments == 1)
+    packets = setup.offloads == "off" or (setup.carrier in (Carrier.MAC, Carrier.OPTION) and setup.segments == 1)
     run(f"ethtool -K host0 tso {'off' if packets else 'on'} gso {setup.offloads}")
     run("ip tcp_metrics flush")
     with ExitStack() as stack:
@@ -104,7 +105,8 @@ def _set_up(setup: Setup) -> Iterator[None]:
             strips = Labeller("peer0", carrier=setup.carrier, netns=PEER_NETNS)
             for labeller in (labels, strips) if setup.carrier is Carrier.OPTION else (labels,):
                 stack.enter_context(labeller)
-                labeller.swap(path_table(TREE, HOST, Failures(TREE), 1, Policy.ROUND_ROBIN))
+                table = path_table(TREE, HOST, Failures(TREE), 1, Policy.ROUND_ROBIN)
+                labeller.swap(table._replace(spreads=setup.carrier is Carrier.ID))
                 labeller.attach()
         stack.enter_context(switched("host0"))  # without an agent, too: the wire is the same
         yield

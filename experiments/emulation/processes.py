@@ -336,12 +336,34 @@ class AgentProcess(ChildProcess):
         super().__init__([*command, *(f"--iface={interface}" for interface in interfaces), *options], log)
 
 
-def _fabric_option(fabric: Clos | int, log: Path) -> str:
-    """Return the controller's option for a fabric, or for a fat-tree of k; a fabric's file is written beside the log."""
+class SpreaderProcess(ChildProcess):
+    """``sopa parser follow`` as a child process, ready once bursts are spread.
+
+    Args:
+        ports: The interfaces to hosts, by the names of edge switches.
+        controller: URL of the controller, or those of relays.
+    """
+
+    def __init__(self, tree: Clos, ports: Mapping[str, Sequence[str]], controller: str | Sequence[str], log: Path) -> None:
+        urls = [controller] if isinstance(controller, str) else controller
+        command = [sys.executable, "-m", "sopa_ryu.cli", "parser", "follow", _fabric_option(tree, log, "--"),
+                   *(f"--controller={url}" for url in urls),
+                   *(f"--edge={edge}={','.join(interfaces)}" for edge, interfaces in ports.items())]  # fmt: skip
+        super().__init__(command, log)
+
+    def start(self) -> None:
+        """Return once the first path tables are in force."""
+        self.log.unlink(missing_ok=True)
+        super().start()
+        self.wait_until(lambda: "are spread over" in self.log.read_text(), "bursts were spread")
+
+
+def _fabric_option(fabric: Clos | int, log: Path, prefix: str = "--sopa-") -> str:
+    """Return the option for a fabric, or for a fat-tree of k; a fabric's file is written beside the log."""
     tree = FatTree(fabric) if isinstance(fabric, int) else fabric
     if tree.k is not None and tree == FatTree(tree.k):
-        return f"--sopa-k={tree.k}"
+        return f"{prefix}k={tree.k}"
     file = log.with_suffix(".fabric.yaml")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(tree.document(), indent=2) + "\n")  # JSON is YAML
-    return f"--sopa-fabric={file}"
+    return f"{prefix}fabric={file}"

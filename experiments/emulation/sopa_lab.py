@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.emulation.host_agents import agent_process
-from experiments.emulation.processes import AgentProcess, ControllerProcess, ControllerRest
+from experiments.emulation.processes import AgentProcess, ControllerProcess, ControllerRest, SpreaderProcess
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess
 from experiments.schemes.scheme import Slots
 from flowrules.label import Carrier
@@ -38,7 +38,7 @@ class SopaLab:
         agents: Start an agent for every host that may label. Without one, packets are unlabelled.
         bfd: Enable BFD from the start; otherwise the controller enables it.
         directory: Directory of logs and of state files of agents.
-        carrier: With `Carrier.OPTION` the parser is attached to host ports of edge switches.
+        carrier: With `Carrier.OPTION` the parser is attached to host ports of edge switches, with `Carrier.ID` spreaders.
         slots: Start an arbiter that grants them to the agents, whose policy is ``cfr``. Links have a rate then.
         controllers: With more than one they are a cluster (`ClusterParts`), and agents connect to it from a machine of its own.
         relays: Relays of the cluster; by default as many as `ClusterParts` has.
@@ -93,6 +93,7 @@ class SopaLab:
             self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd, datapath)
         self.agent: AgentProcess | None = None
         self.arbiter: ArbiterProcess | None = None
+        self.spreaders: SpreaderProcess | None = None
         self._token_file = self.rest.agent_token_file
         if slots is not None and rate_mbit is not None:
             self.arbiter = self._arbiter(slots, rate_mbit)
@@ -130,6 +131,9 @@ class SopaLab:
                 self._say("attaching the parser to host ports of edge switches")
                 for interface in self.host_ports():
                     edge_parser.attach(interface)
+            elif self.carrier is Carrier.ID:
+                self._say("starting the spreaders of host ports of edge switches")
+                self.spreaders = stack.enter_context(self._spreaders())
             if self.arbiter is not None:
                 self._say("starting the arbiter")
                 stack.enter_context(self.arbiter)
@@ -166,6 +170,14 @@ class SopaLab:
         for host in self.tree.hosts():
             edge = self.tree.edge_of(host)
             yield Interface(self.lab.interface(edge, self.tree.port(edge, host)))
+
+    def _spreaders(self) -> SpreaderProcess:
+        ports: dict[str, list[str]] = {}
+        for host in self.tree.hosts():
+            edge = self.tree.edge_of(host)
+            ports.setdefault(self.tree.name(edge), []).append(self.lab.interface(edge, self.tree.port(edge, host)))
+        url = self.rest.url if self.cluster is None else self.cluster.reader_url()
+        return SpreaderProcess(self.tree, ports, url, self.directory / "spreaders.log")
 
     def agent_of(self, hosts: Iterable[Host], name: str = "agents", options: Sequence[str] = ()) -> AgentProcess:
         """Return an agent process, not started, for some hosts. ``name`` is that of its log and its state directory."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
+from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentError
 from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.host.mending import Part
@@ -167,6 +168,9 @@ _AGENT: list[Row[_Running]] = [
         lambda a: a.counted(UNLABELLED), ("reason",)),
     Row("sopa_agent_hashed_packets", COUNTER, "Labelled packets of flows that keep one path, since --spray does not name them.",
         lambda a: a.packets[Handling.HASHED]),
+    Row("sopa_agent_spread_labels", COUNTER, "With --carrier id: labels that leave the path to the edge switch's port (spread), "
+        "and those that do not since the flow's IPv4 identifications stand still (ids_stand).",
+        lambda a: a.counted((Handling.SPREAD, Handling.IDS_STAND)) if a.labeller.carrier is Carrier.ID else None, ("outcome",)),
     Row("sopa_agent_segment_trains", COUNTER, "Labels that several segments share: the kernel cut the packet afterwards.",
         lambda a: a.packets[Handling.GSO]),
     Row("sopa_agent_cut_bursts", COUNTER, "Bursts that were cut into packets, each of which was labelled then.",

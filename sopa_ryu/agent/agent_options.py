@@ -55,8 +55,8 @@ class AgentOptions:
     controllers: tuple[str, ...] = option(REQUIRED, "URL of the controller: http://192.0.2.1:8080. May be repeated for a cluster's "
         "relays, or controllers: each host begins with another one, and goes on with the next when that is away (docs/cluster.md).",
         name="controller", multiple=True, callback=urls, metavar="URL")
-    carrier: Carrier = option(Carrier.MAC, "Where a packet carries its label: in the Ethernet source address, or in an IPv4 "
-        "option.")
+    carrier: Carrier = option(Carrier.MAC, "Where a packet carries its label: in the Ethernet source address; in an IPv4 "
+        "option; or in the address once for each burst, whose packets the edge switch's port spreads (id: sopa parser follow).")
     policy: str = option(Policy.ROUND_ROBIN.option_name, f"{POLICIES} cfr sends TCP's data in slots that an arbiter grants, all "
         "else round-robin (docs/cfr.md): no --segments, no --carrier. mcs scatters each TCP connection over channels and follows "
         "congestion on them (docs/mcs.md); TCP settings and bursts stay as they are then: no --segments, no --fr-threshold, no "
@@ -115,6 +115,8 @@ class AgentOptions:
             _ = self.sprayed
         except ValueError as error:
             raise AgentError(f"--spray: {error}") from error
+        if self.carrier is Carrier.ID and (self.policy != Policy.ROUND_ROBIN.option_name or not self.weights):
+            raise AgentError(f"carrier id has the edge switch choose paths in turn: leave out --policy {self.policy}, --no-weights")
         if self.is_timed and self.carrier is not Carrier.MAC:
             raise AgentError(f"CFR needs carrier mac, not {self.carrier}: start the controller and all agents with carrier mac")
         if self.mcs is not None and self.carrier is not Carrier.MAC:

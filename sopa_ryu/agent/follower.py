@@ -94,6 +94,7 @@ class Follower:
         policy_name: The policy as on the command line, if that is not the name of `policy`.
         spray: The flows each of whose packets takes the next path.
         probes: Whether the agent probes paths.
+        spreads: Whether edge switches' ports spread bursts, as long as the host avoids no path by itself.
 
     Attributes:
         controllers: Which URL is in use, or asked next.
@@ -117,9 +118,10 @@ class Follower:
         policy_name: str | None = None,
         spray: Spray = EVERYTHING,
         probes: bool = False,
+        spreads: bool = False,
     ) -> None:
         self.address, self.peers = address, peers
-        self._probes = probes
+        self._probes, self._spreads = probes, spreads
         self.seed, self.policy, self.parameter, self.weighted = seed, policy, parameter, weighted
         self._spray = spray
         self.policy_name = policy_name or (policy.option_name if peers is None else POLICY)
@@ -329,7 +331,7 @@ class Follower:
     def _follow(self, view: View) -> PathTable | None:
         tree = view.failures.tree
         if self._sets is None or self._sets.tree != tree:
-            choice = self.seed, self.policy, self.parameter, self.weighted
+            choice = self.seed, self.policy, self.parameter, self.weighted, self._spreads
             self._sets = PathSets(tree, tree.host_by_ip(self.address), *choice)
         return self._sets.follow(view.failures, self.avoided)
 

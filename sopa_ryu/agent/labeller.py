@@ -24,8 +24,8 @@ from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.mcs import ChannelKind
 
 ETHERNET_MTU = 1500
-_OBJECTS = {Carrier.MAC: EGRESS, Carrier.OPTION: OPTION}
-_LABELS = {Carrier.MAC: "sopa_egress", Carrier.OPTION: "sopa_option"}
+_OBJECTS = {Carrier.MAC: EGRESS, Carrier.OPTION: OPTION, Carrier.ID: EGRESS}
+_LABELS = {Carrier.MAC: "sopa_egress", Carrier.OPTION: "sopa_option", Carrier.ID: "sopa_egress"}
 _STRIPS = "sopa_strip"
 _SCATTERS, _GATHERS = "sopa_mcs", "sopa_mcs_in"
 _TIMED = "sopa_cfr"

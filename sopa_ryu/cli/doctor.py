@@ -78,8 +78,8 @@ def switch_command(k: int, fabric: Clos | None, address: str, bridge: tuple[str,
     if not chosen:
         fail(f"{address} has no bridge{' ' + ', '.join(bridge) if bridge else ''}: ovs-vsctl add-br br0")
     findings = [finding for setup in chosen for finding in check_switch(tree, setup, cluster)]
-    if Carrier(carrier) is Carrier.OPTION:
-        findings += [finding for setup in chosen for finding in _check_parsers(tree, setup)]
+    if Carrier(carrier) is not Carrier.MAC:
+        findings += [finding for setup in chosen for finding in _check_parsers(tree, setup, Carrier(carrier))]
     targets = [target.address for setup in chosen for target in setup.controllers]
     tell([*findings, *_check_database(managers, ssl_row, targets)])
 
@@ -140,8 +140,8 @@ def _check_database(managers: list[str], ssl_row: dict[str, Any], controllers: l
             yield from check_readable(Path(file), 0, is_key=file == ssl_row["private_key"])
 
 
-def _check_parsers(tree: Clos, setup: SwitchSetup) -> Iterator[Finding]:
-    """Yield whether the parser of carrier `option` is attached to each port towards a host."""
+def _check_parsers(tree: Clos, setup: SwitchSetup, carrier: Carrier) -> Iterator[Finding]:
+    """Yield whether the parser of carrier `option`, or the spreader of `id`, is attached to each port towards a host."""
     # only here: it loads the library for BPF
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
@@ -154,14 +154,16 @@ def _check_parsers(tree: Clos, setup: SwitchSetup) -> Iterator[Finding]:
         name = setup.interfaces.get(port)
         if name is None or not isinstance(neighbour, Host):
             continue
-        start = f"systemctl enable --now sopa-parser@{name}"
+        what = "spreader" if carrier is Carrier.ID else "parser"
+        start = f"systemctl enable --now sopa-{what}" + ("" if carrier is Carrier.ID else f"@{name}")
         try:
             status = edge_parser.status(Interface(name))
         except (BpfError, NetnsError) as error:
             yield Finding(False, f"{setup.bridge}: {error}", start)
             continue
-        there = "attached" if status else "not attached: labels are not seen"
-        yield Finding(status is not None, f"{setup.bridge}: parser at {name} {there}", start)
+        is_there = status is not None and status.spreads is (carrier is Carrier.ID)
+        there = "attached" if is_there else "not attached: labels are not seen"
+        yield Finding(is_there, f"{setup.bridge}: {what} at {name} {there}", start)
 
 
 # -- a controller -----------------------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sopa_ryu.cli.common import fail, need_root
+from sopa_ryu.cli.client import Controller, with_controller
+from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fail, k_option, log_to_stderr, need_root
 from sopa_ryu.cli.output import add, new_table, show
+from topologies import Clos
 
 if TYPE_CHECKING:
     from sopa_ryu.agent.kernel.netns import Interface
@@ -29,11 +31,14 @@ _interfaces = click.option(
 
 @click.group()
 def parser() -> None:
-    """Make the label in the IPv4 header visible to an edge switch (--carrier option).
+    """Read labels at an edge switch's ports towards hosts (--carrier option, --carrier id).
 
     The parser is a small XDP program at the switch's ports towards hosts. It copies the label of a packet into the Ethernet
     source address, where the switch's flow entries match it, and clears an address that a host has written as a label. It
     stays attached when the switch restarts, until it is detached or the machine restarts.
+
+    With --carrier id a host writes one label for a burst, and its port gives each packet of the burst the next candidate path.
+    That takes a process that follows the controller: sopa parser follow.
 
     \b
     Examples:
@@ -90,13 +95,45 @@ def status(interfaces: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({name: _object(state) for name, state in found.items()}, indent=1))
     else:
-        names = [seen.name.lower() for seen in edge_parser.Finding]
-        table = new_table("interface", "mode", *names, right=tuple(names))
-        for name, state in found.items():
-            counts = [state.counters[seen] for seen in names] if state else [None] * len(names)
-            add(table, name, (state.mode or "several") if state else "none", *counts)
-        show(table)
+        missing = tuple(seen.name.lower() for seen in edge_parser.Finding)
+        for names in dict.fromkeys(tuple(state.counters) if state else missing for state in found.values()):
+            table = new_table("interface", "mode", *names, right=names)
+            for name, state in found.items():
+                if (tuple(state.counters) if state else missing) == names:
+                    counts = [state.counters[seen] for seen in names] if state else [None] * len(names)
+                    add(table, name, (state.mode or "several") if state else "none", *counts)
+            show(table)
     sys.exit(0 if all(found.values()) else 1)
+
+
+@parser.command()
+@fabric_file_option
+@k_option
+@click.option(
+    "--edge",
+    "edges",
+    required=True,
+    multiple=True,
+    metavar="NAME=IF[@NETNS][,IF...]",
+    help="An edge switch, and its interfaces towards hosts; may be repeated.",
+)
+@with_controller
+def follow(controller: Controller, k: int, fabric: Clos | None, edges: tuple[str, ...]) -> None:
+    """Spread the packets of bursts over the candidate paths, as the controller excludes and weights them (--carrier id).
+
+    It asks the controller for failures once a second until a signal ends it, and frees the ports then. Labels of paths that fail
+    in between are steered by the switches. After 30 s without a controller, or if it is killed, the flows whose bursts ask to
+    be spread are hashed by the switches, and counted as outdated.
+
+    \b
+    Examples:
+      sopa parser follow --k 4 --controller http://192.0.2.1:8080 --edge e0_0=e0_0-eth1,e0_0-eth2
+    """
+    need_root("sopa parser")
+    from sopa_ryu.cli.spreading import spread
+
+    log_to_stderr()
+    sys.exit(spread(controller, chosen_fabric(k, fabric), edges))
 
 
 def _object(status: Any) -> dict[str, Any] | None:

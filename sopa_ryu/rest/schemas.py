@@ -78,7 +78,7 @@ SCHEMAS: dict[str, Schema] = {
             "version": _INTEGER,
             "epoch": _INTEGER,
             "settled": _BOOLEAN,
-            "carrier": {"enum": ["mac", "option"]},
+            "carrier": {"enum": ["mac", "option", "id"]},
             "failures": _list(_ref("Failure"), description="the first 1,000; /sopa/v1/failures has all"),
             "failures_total": _INTEGER,
             "missing": _list(_STRING),

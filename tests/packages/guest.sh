@@ -86,7 +86,7 @@ same "" systemctl list-units --all --plain --no-legend 'sopa-*'
 [[ ! -e /etc/systemd/system/multi-user.target.wants/sopa-controller.service ]] || exit 1
 
 step "systemd accepts the units"
-systemd-analyze verify sopa-controller.service sopa-arbiter.service sopa-relay.service sopa-agent@host0.service sopa-parser@edge0.service || exit 1
+systemd-analyze verify sopa-controller.service sopa-arbiter.service sopa-relay.service sopa-agent@host0.service sopa-parser@edge0.service sopa-spreader.service || exit 1
 
 step "the controller starts as user sopa"
 systemctl enable --now sopa-controller || exit 1

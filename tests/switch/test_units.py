@@ -13,16 +13,18 @@ from pathlib import Path
 import httpx
 import pytest
 
-from experiments.emulation.processes import AgentProcess, ChildProcess, ControllerProcess, RelayProcess, free_ports
+from experiments.emulation.processes import AgentProcess, ChildProcess, ControllerProcess, RelayProcess, SpreaderProcess, free_ports
 from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.paths.path_table import Label
 from sopa_ryu.arbiter.build import build
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine
 from tests.helpers.arbiter import ArbiterProcess, asking
 from tests.helpers.channel_server import channel_server
+from tests.helpers.frames import INTER_POD, tcp, word_of
 from tests.helpers.relay import Leader, agent, state_dir
 from tests.helpers.slot_arbiter import SlotArbiter
-from tests.helpers.veth import PEER_ADDRESS, veth_pair
+from tests.helpers.veth import ALL, PEER_ADDRESS, frames, raw_socket, veth_pair
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies import FatTree
 from topologies.lab.etcd import PrivateEtcd
@@ -138,6 +140,36 @@ def test_the_parser_is_attached_and_detached() -> None:
             words = [*command, "parser", verb, "--iface", "peer0"]
             done = subprocess.run(words, capture_output=True, text=True, check=False)
             assert (done.returncode, done.stdout) == (0, f"peer0: {said}\n"), done.stderr
+
+
+@pytest.mark.switch
+def test_a_spreader_follows_the_controller_and_frees_its_port(tmp_path: Path) -> None:
+    tree, (openflow, rest) = FatTree(4), free_ports(2)
+    with veth_pair() as pair, ExitStack() as opened:
+        pair.on_peer("ip link set lo up")
+        opened.enter_context(inside(pair.peer))  # all that is started from here on
+        its = opened.enter_context(ControllerProcess(tree, tmp_path / "controller.log", openflow, rest))
+        DummyFabric(tree, opened.enter_context(PrivateOvs(tmp_path / "ovs", dummy=True)), its.openflow)
+        its.wait_connected(tree.switch_count)
+        spreaders = SpreaderProcess(tree, {"e0_0": ["peer0"]}, its.url, tmp_path / "spreader.log")
+        spreaders.command[:0] = under("sopa-spreader.service")
+        opened.enter_context(spreaders)
+        wire = opened.enter_context(raw_socket(pair.peer, "peer0", ALL))
+        host = opened.enter_context(raw_socket(pair.host, "host0", 0))
+
+        def taken() -> set[Label | None]:
+            for ident in range(8):
+                host.send(bytes(6) + bytes.fromhex("02539e04ff07") + tcp(ident=ident)[12:])
+            return {word_of(frame) for frame in frames(wire, 0.2) if frame[12:14] == b"\x08\x00"}
+
+        eventually(taken, set(INTER_POD))
+        assert its.change("PUT", "/drains/a0_0-c0_1").status_code == 200
+        eventually(taken, set(INTER_POD) - {(0, 1)})
+        its.stop(signal.SIGKILL)
+        assert taken() == set(INTER_POD) - {(0, 1)}
+        eventually(lambda: "no failures from controller" in spreaders.log.read_text())
+        ends_well(spreaders)
+        assert taken() == {(0xFF, 7)}
 
 
 @pytest.mark.switch

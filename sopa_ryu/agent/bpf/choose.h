@@ -17,6 +17,7 @@ struct choice {
 	__u32 first; /* word of the first candidate */
 	__u32 count;
 	__u32 sprayed; /* 0: the flow keeps one path */
+	__u32 spreads; /* edge switches' ports may spread its packets */
 	struct flow_state *state; /* null for fragments, with HASH, and where there is no room */
 };
 
@@ -246,25 +247,12 @@ static __always_inline int comes_in(const struct flow_key *key, void *table)
 	return outside && fabric && outside->leads_out && (key->saddr & fabric->netmask) != fabric->network;
 }
 
-/* Finds the candidate paths to the flow's destination; returns LABELLED, or the reason why there are none. */
-static __always_inline enum reason find_candidates(const struct flow_key *key, struct choice *found)
+/* Finds the candidate paths to an address of the fabric; returns LABELLED, or the reason why there are none. */
+static __always_inline enum reason find_rack(__u32 daddr, const struct choice_word *choice, struct choice *found)
 {
+	__u32 pod = daddr >> 16 & 0xff, edge = daddr >> 8 & 0xff, index = pod * choice->stride + edge;
 	struct destination_word *destination;
-	struct fabric_word *fabric;
-	struct choice_word *choice;
-	__u32 pod, edge, index;
 
-	fabric = word(found->table, FABRIC_WORD);
-	choice = word(found->table, CHOICE_WORD);
-	if (!fabric || !choice)
-		return NO_TABLE;
-	if ((key->daddr & fabric->netmask) != fabric->network) {
-		found->hash = flow_hash(key, choice->seed);
-		return find_way_out(key, found);
-	}
-	pod = key->daddr >> 16 & 0xff;
-	edge = key->daddr >> 8 & 0xff;
-	index = pod * choice->stride + edge;
 	if (edge >= choice->stride || index >= choice->destinations)
 		return OUTSIDE;
 	destination = word(found->table, FIRST_DESTINATION + index);
@@ -272,8 +260,23 @@ static __always_inline enum reason find_candidates(const struct flow_key *key, s
 		return NO_PATH;
 	found->first = destination->first;
 	found->count = destination->count;
-	found->hash = flow_hash(key, choice->seed);
 	return LABELLED;
+}
+
+/* Finds the candidate paths to the flow's destination; returns LABELLED, or the reason why there are none. */
+static __always_inline enum reason find_candidates(const struct flow_key *key, struct choice *found)
+{
+	struct fabric_word *fabric;
+	struct choice_word *choice;
+
+	fabric = word(found->table, FABRIC_WORD);
+	choice = word(found->table, CHOICE_WORD);
+	if (!fabric || !choice)
+		return NO_TABLE;
+	found->hash = flow_hash(key, choice->seed);
+	if ((key->daddr & fabric->netmask) != fabric->network)
+		return find_way_out(key, found);
+	return find_rack(key->daddr, choice, found);
 }
 
 /* Finds what the path of a packet of this flow is chosen from; returns LABELLED, or the reason why there is nothing. */
@@ -293,6 +296,9 @@ static __always_inline enum reason consider(const struct flow_key *key, int forw
 	if (!found->table)
 		return NO_TABLE;
 	found->policy = version >> 1 & 7;
+	found->spreads = found->policy == SPREADS;
+	if (found->spreads)
+		found->policy = ROUND_ROBIN;
 	version >>= 4;
 	if (forwarded) {
 		struct spray *rules = word(&spray, 0);

@@ -52,6 +52,9 @@ enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, OUTSIDE_WORD, FIRS
 
 enum policy { ROUND_ROBIN, RANDOM, HASH, LEAST_USED, FLOWLET, FLOWCELL };
 
+/* In place of a policy in `turn`: ROUND_ROBIN, and edge switches' ports may spread (spread.h), over the same candidates. */
+#define SPREADS 6
+
 /* Counter numbers: `Reason` in kernel/counters.py. */
 enum reason {
 	LABELLED,
@@ -82,6 +85,9 @@ enum reason {
 	PASSED_IN_GUARD,
 	GATE_OPEN,
 	HASHED,
+	SPREAD,
+	IDS_STAND,
+	OUTDATED,
 	REASONS,
 };
 

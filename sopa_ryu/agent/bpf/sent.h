@@ -15,6 +15,7 @@
 
 #include "busy.h"
 #include "choose.h"
+#include "label.h"
 #include "maps.h"
 #include "packet.h"
 
@@ -26,11 +27,13 @@
 #define SEGMENTS 128
 #define MAX_WINDOW (1U << 30) /* RFC 7323, section 2.3: what is farther away is of another connection */
 
+#define WAS_SPREAD 1 /* in the owner: by its packets' identifications */
+
 struct sent_ring {
-	__u32 owner; /* the flow's hash */
+	__u32 owner; /* the flow's hash, but for the last bit, which the ring's place has */
 	__u32 next; /* behind the highest sequence number sent */
 	__u64 noted; /* segments so far; 0: nobody's */
-	__u64 segments[SEGMENTS]; /* first sequence number in 32 bits, bytes in 16, up1 and up2 in 8 each */
+	__u64 segments[SEGMENTS]; /* first sequence number in 32 bits, bytes in 16, up1 and up2 in 8 each; WAS_SPREAD: the identification in 16 */
 };
 
 struct {
@@ -53,8 +56,11 @@ struct {
 	__uint(max_entries, 16384);
 } again SEC(".maps");
 
-/* Counts a retransmission of the byte with this sequence number against the label that carried it last. */
-static __always_inline void count_again(const struct sent_ring *ring, __u32 seq, __u32 daddr)
+/*
+ * Counts a retransmission of the byte with this sequence number against the label that carried it last. Of a burst that was spread it
+ * is that of the packet with this byte, whose packets had `bytes` each.
+ */
+static __always_inline void count_again(const struct sent_ring *ring, __u32 seq, __u32 daddr, const struct choice *from, __u32 bytes)
 {
 	for (__u32 back = 1; back <= SEGMENTS; back++) {
 		struct sent_again record = { daddr, 0, 0, 0 };
@@ -67,13 +73,25 @@ static __always_inline void count_again(const struct sent_ring *ring, __u32 seq,
 			continue;
 		record.up1 = segment >> 8;
 		record.up2 = segment;
+		if (ring->owner & WAS_SPREAD) {
+			__u16 id = segment + (seq - (__u32)(segment >> 32)) / bytes;
+			__u32 base = scaled(from->hash, BASES);
+			struct path_word *path = word(from->table, from->first + packet_number(base, id) % from->count);
+
+			if (!path)
+				break;
+			record.up1 = path->up1;
+			record.up2 = path->up2;
+		}
 		bpf_ringbuf_output(&again, &record, sizeof(record), BPF_RB_NO_WAKEUP);
 		break;
 	}
 }
 
-static __always_inline void note_segment(struct __sk_buff *skb, __u32 l3, __u32 hash, __u32 daddr, const struct path_word *path)
+/* `mark` is the label, or of a burst that is spread its first identification. */
+static __always_inline void note_segment(struct __sk_buff *skb, __u32 l3, const struct choice *from, __u32 daddr, __u16 mark, int spread)
 {
+	__u32 hash = (from->hash & ~WAS_SPREAD) | spread;
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
 	struct iphdr *ip = data + l3;
@@ -91,7 +109,7 @@ static __always_inline void note_segment(struct __sk_buff *skb, __u32 l3, __u32 
 	bytes = skb->len - headers; /* not the packet's own length, which is 0 of a burst beyond 64 KB */
 	if ((__s32)bytes <= 0 && !tcp->syn)
 		return;
-	ring = word(&sent, hash & (RINGS - 1));
+	ring = word(&sent, from->hash & (RINGS - 1));
 	if (!ring)
 		return;
 	seq = bpf_ntohl(tcp->seq);
@@ -105,12 +123,12 @@ static __always_inline void note_segment(struct __sk_buff *skb, __u32 l3, __u32 
 		ring->noted = 0;
 		ring->next = seq;
 	} else if ((__s32)behind > 0) {
-		count_again(ring, seq, daddr);
+		count_again(ring, seq, daddr, from, skb->gso_size ? skb->gso_size : bytes ? bytes : 1);
 	}
 	if ((__s32)(seq + bytes - ring->next) > 0)
 		ring->next = seq + bytes;
 	ring->segments[ring->noted & (SEGMENTS - 1)] =
-		(__u64)seq << 32 | (bytes < 0xffff ? bytes : 0xffff) << 16 | path->up1 << 8 | path->up2;
+		(__u64)seq << 32 | (bytes < 0xffff ? bytes : 0xffff) << 16 | mark;
 	ring->noted++;
 }
 
@@ -126,7 +144,14 @@ static __always_inline void note_sent(struct __sk_buff *skb, __u32 l3, const str
 		daddr = path->gateway[2] << 24 | path->gateway[3] << 16 | path->gateway[4] << 8 | path->gateway[5];
 	note_busy(daddr);
 	if (key->proto == IPPROTO_TCP && from->sprayed) /* of a flow with one path all losses are on it, bad or not */
-		note_segment(skb, l3, from->hash, daddr, path);
+		note_segment(skb, l3, from, daddr, path->up1 << 8 | path->up2, 0);
+}
+
+/* Notes a packet or burst that is to be spread. */
+static __always_inline void note_spread(struct __sk_buff *skb, __u32 l3, const struct flow_key *key, const struct choice *from, __u16 id)
+{
+	note_busy(key->daddr);
+	note_segment(skb, l3, from, key->daddr, id, WAS_SPREAD);
 }
 
 #endif

@@ -13,14 +13,18 @@
 #include "packet.h"
 #include "probe.h"
 #include "sent.h"
+#include "spread.h"
 
 static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 {
 	struct choice choice;
+	__u32 segments = skb->gso_segs;
 	struct path_word *path;
 	struct flow_key key;
 	enum reason reason;
 	struct place at;
+	__u16 id;
+	int base;
 
 	reason = read_flow(skb, &key, &at);
 	if (reason != LABELLED)
@@ -28,6 +32,16 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	reason = consider(&key, is_forwarded(skb), &choice);
 	if (reason != LABELLED)
 		return reason;
+	base = spread_base(skb, at.l3, &key, &choice, &id);
+	if (base >= 0) {
+		__u8 spread[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH, UNUSED_HOP, base };
+
+		note_spread(skb, at.l3, &key, &choice, id);
+		if (bpf_skb_store_bytes(skb, ETH_ALEN, spread, sizeof(spread), 0))
+			return NOT_WRITABLE;
+		count(SPREAD);
+		return LABELLED;
+	}
 	*device = cutting_device(skb, &key, &choice);
 	if (*device)
 		return CUT;
@@ -46,7 +60,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	count_path(path->up1, path->up2);
 	if (!choice.sprayed)
 		count(HASHED);
-	else if (skb->gso_segs > 1) /* one label for what will be several packets */
+	else if (segments > 1) /* one label for what will be several packets */
 		count(GSO);
 	return LABELLED;
 }

@@ -13,9 +13,9 @@ from pathlib import Path
 SOURCES = Path(__file__).parents[1] / "bpf"
 EGRESS, OPTION, PARSER = SOURCES / "sopa_egress.o", SOURCES / "sopa_option.o", SOURCES / "sopa_parser.o"
 MCS, MCS_OPS, CFR = SOURCES / "sopa_mcs.o", SOURCES / "sopa_mcs_ops.o", SOURCES / "sopa_cfr.o"
-PROBE = SOURCES / "sopa_probe.o"
+PROBE, SPREAD = SOURCES / "sopa_probe.o", SOURCES / "sopa_spread.o"
 EMPTY = SOURCES / "empty.o"
-OBJECTS = (EGRESS, OPTION, MCS, MCS_OPS, CFR, PARSER, PROBE, EMPTY)
+OBJECTS = (EGRESS, OPTION, MCS, MCS_OPS, CFR, PARSER, PROBE, SPREAD, EMPTY)
 # v3 has 32-bit registers and atomics that return a value: Linux 5.12
 FLAGS = ("-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror")
 

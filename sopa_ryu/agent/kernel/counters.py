@@ -70,6 +70,12 @@ class Handling(IntEnum):
     """Data that was sent while no arbiter granted slots."""
     HASHED = 27
     """Of a flow that keeps one path, since ``--spray`` does not name it (counted as labelled, too)."""
+    SPREAD = 28
+    """A packet or burst whose paths the edge switch's port chooses (counted as labelled, too)."""
+    IDS_STAND = 29
+    """Not left to that port, since the flow's IPv4 identifications do not change (counted as labelled or cut, too)."""
+    OUTDATED = 30
+    """At the edge switch's port: the controller has been away for too long, and the switch hashes the flow."""
 
 
 class Counters:

@@ -15,6 +15,7 @@ from sopa_ryu.agent.paths.path_table import WORD_BYTES, PathTable
 BUFFERS = 2
 MIN_WORDS = 64
 _VERSIONS = 1 << 27
+_SPREADS = 6  # in place of a policy
 _ONLY = struct.pack("=I", 0)
 
 
@@ -67,7 +68,7 @@ class PathTables:
         fd = self._make_room(spare, len(data) // WORD_BYTES)
         libbpf.fill_array(fd, data, WORD_BYTES)
         self._version += 1
-        libbpf.update(self._active_fd, _ONLY, _packed(_in_force(spare, table.policy, self._version)))
+        libbpf.update(self._active_fd, _ONLY, _packed(_in_force(spare, _SPREADS if table.spreads else table.policy, self._version)))
         self._active, self._old_in_use = spare, True
 
     def settle(self) -> None:

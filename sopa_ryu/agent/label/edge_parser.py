@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
 from sopa_ryu.agent.kernel import libbpf, xdp
 from sopa_ryu.agent.kernel.build import PARSER
+from sopa_ryu.agent.kernel.counters import Handling
 from sopa_ryu.agent.kernel.libbpf import AttachError
 from sopa_ryu.agent.kernel.netns import Interface, inside
 from sopa_ryu.agent.kernel.xdp import Mode
@@ -21,6 +23,9 @@ from sopa_ryu.agent.kernel.xdp import Mode
 __all__ = ["Finding", "Mode", "Parser", "Status", "attach", "detach", "status"]
 
 PROGRAM = "sopa_parser"
+SPREADER = "sopa_spread"
+PROGRAMS = (PROGRAM, SPREADER)
+"""What an edge switch's port has for the carriers `option` and `id`."""
 _OFF = {Mode.NATIVE: "xdpdrv", Mode.GENERIC: "xdpgeneric", None: "xdp"}
 
 
@@ -39,12 +44,32 @@ class Finding(IntEnum):
     """Its Ethernet source address was written as a label, without one that is believed: the address was changed."""
 
 
+SPREADERS = (
+    Handling.LABELLED,
+    Handling.NO_PATH,
+    Handling.NO_TABLE,
+    Handling.OUTDATED,
+    Handling.OUTSIDE,
+    Handling.MALFORMED,
+    Handling.NOT_IPV4,
+)
+"""What a spreader counts."""
+
+
 class Status(NamedTuple):
-    """An attached parser: its program's id, the mode, and packets by `Finding` in lower case since it was attached."""
+    """An attached parser: its program's id, the mode, and packets since it was attached.
+
+    They are by `Finding` in lower case; of a spreader, by the `Handling` of those that asked to be spread.
+    """
 
     identifier: int
     mode: Mode | None
     counters: dict[str, int]
+
+    @property
+    def spreads(self) -> bool:
+        """True of a spreader."""
+        return Handling.LABELLED.name.lower() in self.counters
 
 
 class Parser:
@@ -94,22 +119,28 @@ def attach(interface: Interface, mode: Mode | None = None) -> Mode:
         AttachError: If there is no such interface, another program is there, or the kernel refuses.
         BpfUnavailable, BpfLoadError, NetnsError
     """
-    with Parser() as parser, inside(interface.netns):
+    with Parser() as parser:
+        return attach_program(interface, parser.program_fd, mode)
+
+
+def attach_program(interface: Interface, program: int, mode: Mode | None = None) -> Mode:
+    """Attach a program of an edge switch's port by its descriptor, in place of any of `PROGRAMS`; as `attach` otherwise."""
+    with inside(interface.netns):
         ifindex = _index(interface)
         there = _ours(interface, ifindex)
         if there is not None and mode not in (None, there.mode):
             _remove(ifindex, there)
             there = None
         if there is not None and there.mode is not None:
-            _attach(ifindex, parser, there.mode, there.identifier)
+            _attach(ifindex, program, there.mode, there.identifier)
             return there.mode
         if mode is not None:
-            _attach(ifindex, parser, mode, None)
+            _attach(ifindex, program, mode, None)
             return mode
         try:
-            _attach(ifindex, parser, Mode.NATIVE, None)
+            _attach(ifindex, program, Mode.NATIVE, None)
         except AttachError:
-            _attach(ifindex, parser, Mode.GENERIC, None)
+            _attach(ifindex, program, Mode.GENERIC, None)
             return Mode.GENERIC
         return Mode.NATIVE
 
@@ -138,18 +169,19 @@ def status(interface: Interface) -> Status | None:
     """
     with inside(interface.netns):
         there = xdp.attached(_index(interface))
-    if there is None or libbpf.program_name(there.identifier) != PROGRAM:
+    name = None if there is None else libbpf.program_name(there.identifier)
+    if there is None or name not in PROGRAMS:
         return None
     fd = libbpf.open_program_map(there.identifier, "counters")
     try:
-        return Status(there.identifier, there.mode, _counters(fd))
+        return Status(there.identifier, there.mode, _counters(fd, Finding if name == PROGRAM else SPREADERS))
     finally:
         os.close(fd)
 
 
-def _counters(fd: int) -> dict[str, int]:
+def _counters(fd: int, kinds: Iterable[IntEnum] = Finding) -> dict[str, int]:
     size = 8 * libbpf.possible_cpus()
-    values = {seen: libbpf.lookup(fd, struct.pack("=I", seen), size) or b"" for seen in Finding}
+    values = {seen: libbpf.lookup(fd, struct.pack("=I", seen), size) or b"" for seen in kinds}
     return {seen.name.lower(): sum(struct.unpack(f"={len(each) // 8}Q", each)) for seen, each in values.items()}
 
 
@@ -162,7 +194,7 @@ def _index(interface: Interface) -> int:
 
 def _ours(interface: Interface, ifindex: int) -> xdp.Attached | None:
     there = xdp.attached(ifindex)
-    if there is not None and (name := libbpf.program_name(there.identifier)) != PROGRAM:
+    if there is not None and (name := libbpf.program_name(there.identifier)) not in PROGRAMS:
         raise AttachError(
             f"{interface.name} has another XDP program, {name or there.identifier}, and an interface has only one: "
             f"remove it with ip link set dev {interface.name} {_OFF[there.mode]} off"
@@ -170,13 +202,13 @@ def _ours(interface: Interface, ifindex: int) -> xdp.Attached | None:
     return there
 
 
-def _attach(ifindex: int, parser: Parser, mode: Mode, old: int | None) -> None:
+def _attach(ifindex: int, program: int, mode: Mode, old: int | None) -> None:
     if old is None:
-        xdp.attach(ifindex, parser.program_fd, mode, None)
+        xdp.attach(ifindex, program, mode, None)
         return
     fd = libbpf.open_program(old)
     try:
-        xdp.attach(ifindex, parser.program_fd, mode, fd)
+        xdp.attach(ifindex, program, mode, fd)
     finally:
         os.close(fd)
 

@@ -51,13 +51,16 @@ class PathSets:
         avoided_paths: Candidate paths, of all racks together, that are left out of the table since the host avoids them.
     """
 
-    def __init__(self, tree: Clos, host: Host, seed: int, policy: Policy, parameter: int = 0, weighted: bool = True) -> None:
+    def __init__(
+        self, tree: Clos, host: Host, seed: int, policy: Policy, parameter: int = 0, weighted: bool = True, spreads: bool = False
+    ) -> None:
         self.tree = tree
         self.host = host
         self.seed = seed
         self.policy = policy
         self.parameter = parameter or PARAMETERS.get(policy, 0)
         self.weighted = weighted
+        self._spreads = spreads
         self._failures = Failures(tree)
         self._choices: dict[Switch, Choices] = {}
         self._weights: dict[Switch, Weights] = {}
@@ -159,7 +162,7 @@ class PathSets:
         """Return a table with the paths to the gateways, which are those to their racks."""
         paths = ((gateway, table.candidates(self.tree.ip(gateway))) for gateway in self._gateways)
         ways_out = tuple(WayOut(_octets(self.tree.mac(gateway)), labels) for gateway, labels in paths if labels)
-        return table._replace(ways_out=ways_out, leads_out=self._leads_out)
+        return table._replace(ways_out=ways_out, leads_out=self._leads_out, spreads=self._spreads and not self._avoided)
 
 
 def path_table(tree: Clos, host: Host, failures: Failures, seed: int, policy: Policy, parameter: int = 0) -> PathTable:

@@ -97,6 +97,7 @@ class PathTable(NamedTuple):
         ways_out: The gateways to which packets to other addresses go, each flow's to one of them; without any they are not
             labelled.
         leads_out: This host is a gateway: forwarded packets with a source outside the fabric are labelled, too.
+        spreads: The edge switch's port has the same sets, and spreads the packets of a burst (`Carrier.ID`).
 
     A fabric with one pod of two racks: one path set for the own rack, one for the other.
 
@@ -120,6 +121,7 @@ class PathTable(NamedTuple):
     parameter: int = 0
     ways_out: tuple[WayOut, ...] = ()
     leads_out: bool = False
+    spreads: bool = False
 
     @property
     def cut_off(self) -> int:
