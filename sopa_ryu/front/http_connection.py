@@ -213,10 +213,11 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         assert self._head is not None
+        request = self._request(self._head)
         self._busy = True
         self._time(ANSWER_SECONDS, self._abort)
         try:
-            answer = self._answer(self._request(self._head), self)
+            answer = self._answer(request, self)
         except Problem as problem:
             self._respond(problem_answer(problem))
             return

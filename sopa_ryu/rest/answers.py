@@ -7,14 +7,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from webob import Request, Response
 
 from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, PROBLEM, Listing, Operation, Problem, problem_body
 
 TARGET = "sopa.target"
-"""Key of a request's environment: the target as it came."""
+"""Key of a request's environment: path and query, to be sent on. The path is encoded anew from what the request is routed by."""
 HEADERS = "sopa.headers"
 """Key of the environment: all headers, with names in lower case."""
 
@@ -24,13 +24,17 @@ def request_of(
 ) -> Request:
     """Return a request as WebOb has it, from which parameters, ETags and tokens are read.
 
-    ``target`` is path and query as they came, in latin-1. Names of headers are in lower case.
+    ``target`` is path and query as they came, in latin-1. Names of headers are in lower case. `Problem` for a target that is no
+    path: behind another server's address, whatever reads it next might take it for a part of that.
     """
-    path, _, query = target.partition("?")
+    path, mark, query = target.partition("?")
+    if not path.startswith("/"):
+        raise Problem(HTTPStatus.BAD_REQUEST, f"a request's target begins with /, unlike {target:.100}")
+    path_bytes = unquote_to_bytes(path.encode("latin-1"))
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "SCRIPT_NAME": "",
-        "PATH_INFO": unquote_to_bytes(path.encode("latin-1")).decode("latin-1"),
+        "PATH_INFO": path_bytes.decode("latin-1"),
         "QUERY_STRING": query,
         "SERVER_PROTOCOL": protocol,
         "SERVER_NAME": "sopa",
@@ -39,7 +43,7 @@ def request_of(
         "wsgi.url_scheme": scheme,
         "wsgi.input": io.BytesIO(body),
         "webob.is_body_seekable": True,  # or WebOb copies it to a file
-        TARGET: target,
+        TARGET: quote(path_bytes) + mark + query,
         HEADERS: list(headers),
     }
     if body:
