@@ -32,32 +32,37 @@ from sopa_ryu.agent.scatter.mcs_room import ROOM
 from sopa_ryu.channel.mcs import ChannelKind
 from topologies import Failures
 
-ROUNDS = 5
+ROUNDS, HOST_ROUNDS = 5, 3
 REQUEST_PORT = 5300
 SMALL_BYTES = "64"
 
 
 class Setup(NamedTuple):
-    """How the host sends: with which agent, if with any, and with which offloads of its interface."""
+    """How the host sends: with which agent, if with any, with which offloads of its interface, and in packets of how many bytes."""
 
     carrier: Carrier | None = None
     segments: int = 1
     offloads: str = "on"
+    mtu: int = 1500
 
 
-SETUPS = {
+_EVERYWHERE = {
     "offloads": Setup(),
     "no_segmentation": Setup(offloads="off"),
     "mac": Setup(Carrier.MAC),
     "option": Setup(Carrier.OPTION),
-    "mac_4": Setup(Carrier.MAC, 4),
-    "mac_16": Setup(Carrier.MAC, 16),
-    "mac_44": Setup(Carrier.MAC, 44),
-    "option_44": Setup(Carrier.OPTION, 44),
     "id": Setup(Carrier.ID),
 }
+_MTUS = {"": 1500, "_mtu_4096": 4096, "_mtu_9000": 9000}
+SETUPS = {
+    **{f"{name}{end}": setup._replace(mtu=mtu) for end, mtu in _MTUS.items() for name, setup in _EVERYWHERE.items()},
+    **{f"mac_{segments}": Setup(Carrier.MAC, segments) for segments in (4, 16, 44)},
+    "option_44": Setup(Carrier.OPTION, 44),
+}
 """All offloads and no agent; no segmentation offload and no agent; an agent by its carrier and its --segments if more than one."""
-BASELINES = {"mac": "no_segmentation", "option": "no_segmentation", "mac_44": "offloads", "option_44": "offloads", "id": "offloads"}
+_BASELINE = {"mac": "no_segmentation", "option": "no_segmentation", "id": "offloads"}
+BASELINES = {f"{name}{end}": f"{baseline}{end}" for end in _MTUS for name, baseline in _BASELINE.items()}
+BASELINES |= {"mac_44": "offloads", "option_44": "offloads"}
 
 LARGE_WRITE = "1M"
 """Of iperf3's 128 KB there remain, with MCS, 2 KB, which leave as a third burst; without it less than a packet, which TCP keeps."""
@@ -78,11 +83,11 @@ def host() -> Results:
     """
     build()
     join()
-    rounds = side_by_side(ROUNDS, {name: partial(_set_up, setup) for name, setup in SETUPS.items()}, _host_figures)
+    rounds = side_by_side(HOST_ROUNDS, {name: partial(_set_up, setup) for name, setup in SETUPS.items()}, _host_figures)
     results: Results = {name: medians(figures) for name, figures in rounds.items()}
     for name, baseline in BASELINES.items():
         results[f"{name}_percent_of_{baseline}"] = percent_of(rounds[name], rounds[baseline])
-    return {**results, "rounds": ROUNDS, "seconds": SECONDS}
+    return {**results, "rounds": HOST_ROUNDS, "seconds": SECONDS}
 
 
 @contextmanager
@@ -92,6 +97,8 @@ def _set_up(setup: Setup) -> Iterator[None]:
     A veth pair merges packets at the receiver (GRO) only where its sender has no TSO, so an agent whose bursts are cut has none
     either: on a real wire its packets would be the same.
     """
+    for end in ("ip link set host0", "ip -n peer link set peer0"):
+        run(f"{end} mtu {setup.mtu}")
     packets = setup.offloads == "off" or (setup.carrier in (Carrier.MAC, Carrier.OPTION) and setup.segments == 1)
     run(f"ethtool -K host0 tso {'off' if packets else 'on'} gso {setup.offloads}")
     run("ip tcp_metrics flush")

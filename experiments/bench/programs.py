@@ -15,10 +15,11 @@ from statistics import median
 from typing import NamedTuple
 
 from experiments.bench.frame import Results, added_ns, allowed
-from flowrules.label import Carrier
+from flowrules.label import Carrier, carrier_mac
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import EMPTY, build
 from sopa_ryu.agent.label.edge_parser import Parser
+from sopa_ryu.agent.label.edge_spreader import Spreader
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import PARAMETERS, PathTable, Policy
 
@@ -93,6 +94,12 @@ def bpf() -> Results:
         labeller.swap(fabric_table(K))
         nothing_again = empty_object.program_fd("empty")
         again = added_ns(labeller.program_fd, nothing_again, tcp_frame(*BETWEEN), ROUNDS, REPEAT)
+        with Spreader(()) as spreader:  # to candidates that ask to be spread again, by the next run on the same packet
+            asks = (0xFF, 7)
+            spreader.swap(fabric_table(K)._replace(sets=((asks,), (asks,) * (K // 2), (asks,) * (K // 2) ** 2)))
+            frame = tcp_frame(*BETWEEN)
+            frame = frame[:6] + bytes.fromhex(carrier_mac(()).replace(":", ""))[:4] + bytes(asks) + frame[12:]
+            spread = added_ns(spreader.program_fd, empty_object.program_fd("empty_xdp"), frame, ROUNDS, REPEAT)
     added = {policy: [egress - nothing for egress, nothing in pairs] for policy, pairs in rounds.items()}
     ours = Policy.ROUND_ROBIN
     nothing = median(nothing for _, nothing in rounds[ours])
@@ -104,6 +111,7 @@ def bpf() -> Results:
         "added_ns_max": max(added[ours]),
         **{f"{policy.name.lower()}_added_ns": median(ns) for policy, ns in added.items() if policy is not ours},
         "again_added_ns": round(again),
+        "spread_added_ns": round(spread),
         "limit_added_ns": allowed(MAX_ADDED, nothing),
         "limit_policy_added_ns": allowed(MAX_POLICY_ADDED, nothing),
         "rounds": ROUNDS,

@@ -82,13 +82,14 @@ class _Following:
     def __init__(self, controller: Controller, tree: Clos, racks: Sequence[_Rack]) -> None:
         self._controller, self._tree, self._racks = controller, tree, racks
         self._names: dict[str, str] | None = None
+        self._tag = ""
         self._is_away = self._is_same = False
 
     def look(self) -> None:
         """Ask the controller what has failed, and bring all racks to it."""
         try:
             self._check()
-            names = {row["name"]: row["reason"] for row in self._controller.listing(_FAILURES, "failures")["failures"]}
+            names = self._read()
             failures = Failures(self._tree, names)
         except (click.ClickException, TopologyError, KeyError) as error:
             if not self._is_away:
@@ -99,7 +100,7 @@ class _Following:
                     error.message if isinstance(error, click.ClickException) else error,
                     LEASE_SECONDS,
                 )
-            self._is_away = True
+            self._is_away, self._tag = True, ""
             return
         for rack in self._racks:
             rack.follow(failures)
@@ -107,6 +108,16 @@ class _Following:
             LOG.info("controller %s: %d elements have failed; bursts of %d racks are spread over the other paths",
                      self._controller.url, len(names), len(self._racks))  # fmt: skip
         self._names, self._is_away = names, False
+
+    def _read(self) -> dict[str, str]:
+        """Return the reasons of failures by name; the answer's entity tag spares most of it, as nothing has changed."""
+        body, self._tag = self._controller.get_if_changed(_FAILURES, self._tag)
+        if body is None:
+            assert self._names is not None
+            return self._names
+        if body["total"] > len(body["failures"]):
+            body = self._controller.listing(_FAILURES, "failures")
+        return {row["name"]: row["reason"] for row in body["failures"]}
 
     def _check(self) -> None:
         if self._is_same:
