@@ -12,7 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import pairwise
 from statistics import mean, median
@@ -20,6 +20,7 @@ from typing import Any
 
 from experiments.bench.frame import Results, in_lab, say, times
 from experiments.emulation.emulated_fabric import EmulatedFabric
+from experiments.emulation.freezer import Freezer
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.threads import Threads
 from experiments.emulation.traffic.label_wire import LabelWire
@@ -253,6 +254,83 @@ def _tcp(trials: int, policy: str = "round-robin") -> Results:
             "timeout_median_ms": round(median(timeouts)),
             "within_two_timeouts": f"{within} of {trials}",
         }
+
+
+# -- without a processor --------------------------------------------------------------------------------------------------
+
+STILL_TRIALS, DEAD_TRIALS = times(100), times(9)
+STILL_SECONDS, MOVING_SECONDS = 3.0, 4.0
+STILL_MBIT = 4.0
+
+
+@in_lab
+def standstill() -> Results:
+    """Take the processor from everything in the k=4 lab for 3 s, again and again, while 16 flows fill links of 4 Mbit/s.
+
+    ``left``: lines of agents' log about paths that a host leaves, which have to be none. Then one of the paths of a flow dies while
+    nothing runs, the controller being stopped: ``dead_ms`` from when all goes on until the last packet that names it;
+    ``dead_without_ms`` of paths that die without a standstill, from then on.
+    """
+    tree = FatTree(K)
+    hosts = list(tree.hosts())
+    with Freezer() as group, ExitStack() as stack:
+        group.enter()
+        lab = stack.enter_context(SopaLab(tree, STILL_MBIT, controller_options=HOLD_DOWN))
+        seconds = round((STILL_TRIALS + 3 * DEAD_TRIALS) * 2 * (STILL_SECONDS + MOVING_SECONDS))
+        for number, src in enumerate(hosts):
+            dst = hosts[(number + len(hosts) // 2) % len(hosts)]
+            for host, words in ((dst, ["-s"]), (src, ["-c", str(tree.ip(dst)), "-t", str(seconds)])):
+                command = ["nsenter", f"--net={lab.lab.netns(host)}", "iperf3", *words]
+                stack.callback(_end, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+                time.sleep(0.2)
+        group.leave()
+        assert lab.agent is not None
+        wire = stack.enter_context(LabelWire(lab.lab, tree.host(SRC), socket.IPPROTO_TCP, _IPERF_PORT))
+        settled(lab)
+        log = lab.agent.log
+        before = log.read_text().count(" leaves ")
+        for trial in range(STILL_TRIALS):
+            with group.frozen():
+                time.sleep(STILL_SECONDS)
+            time.sleep(MOVING_SECONDS)
+            say(f"trial {trial + 1} of {STILL_TRIALS}: {log.read_text().count(' leaves ') - before} lines of paths that were left")
+        results: Results = {"trials": STILL_TRIALS, "left": log.read_text().count(" leaves ") - before, "limit_left": 0}
+        pair = (SRC, tree.name(hosts[len(hosts) // 2]))
+        for name, still in (("dead_ms", STILL_SECONDS), ("dead_without_ms", 0.0)):
+            results[name] = [_left_when_going_on(lab, group, wire, still, fault) for fault in _on_paths(lab, pair, DEAD_TRIALS)]
+            say(f"{name}: {results[name]}")
+        return results
+
+
+_IPERF_PORT = 5201
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
+def _on_paths(lab: SopaLab, pair: tuple[str, str], count: int) -> Iterator[Fault]:
+    ups = [(up1, up2) for up1 in range(K // 2) for up2 in range(K // 2)]
+    for number in range(count):
+        yield Fault(lab, ups[number % len(ups)], 1 + number % 2, pair)
+
+
+def _left_when_going_on(lab: SopaLab, group: Freezer, wire: LabelWire, still: float, fault: Fault) -> int:
+    """Silence a link, while nothing runs if ``still``; return the milliseconds until the last packet that named it."""
+    settled(lab)
+    with standing_still(lab.controller.pid):
+        if still:
+            with group.frozen():
+                fault.set(True)
+                time.sleep(still)
+        else:
+            fault.set(True)
+        began = time.time()
+        time.sleep(MOVING_SECONDS)
+        last = wire.last(fault.labels, began)
+        fault.set(False)
+    return round(1000 * ((last or began) - began))
 
 
 # -- recovery of TCP ------------------------------------------------------------------------------------------------------
