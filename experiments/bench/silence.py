@@ -313,12 +313,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _on_paths(lab: SopaLab, pair: tuple[str, str], count: int) -> Iterator[Fault]:
     ups = [(up1, up2) for up1 in range(K // 2) for up2 in range(K // 2)]
     for number in range(count):
-        yield Fault(lab, ups[number % len(ups)], 1 + number % 2, pair)
+        yield Fault(lab, ups[number % len(ups)], 1 + number // len(ups) % 2, pair)
 
 
 def _left_when_going_on(lab: SopaLab, group: Freezer, wire: LabelWire, still: float, fault: Fault) -> int:
     """Silence a link, while nothing runs if ``still``; return the milliseconds until the last packet that named it."""
     settled(lab)
+    asked = time.time()
+    while wire.next(fault.labels, asked) is None and time.time() - asked < BACK_SECONDS:
+        time.sleep(0.05)  # the host avoids it still, after a trial before
     with standing_still(lab.controller.pid):
         if still:
             with group.frozen():
