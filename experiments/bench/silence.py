@@ -268,15 +268,15 @@ def standstill() -> Results:
     """Take the processor from everything in the k=4 lab for 3 s, again and again, while 16 flows fill links of 4 Mbit/s.
 
     ``left``: lines of agents' log about paths that a host leaves, which have to be none. Then one of the paths of a flow dies while
-    nothing runs, the controller being stopped: ``dead_ms`` from when all goes on until the last packet that names it;
-    ``dead_without_ms`` of paths that die without a standstill, from then on.
+    nothing runs, the controller being stopped: ``dead_ms`` from when all goes on until a host leaves it; ``dead_without_ms`` of
+    paths that die without a standstill, from then on.
     """
     tree = FatTree(K)
     hosts = list(tree.hosts())
     with Freezer() as group, ExitStack() as stack:
         group.enter()
         lab = stack.enter_context(SopaLab(tree, STILL_MBIT, controller_options=HOLD_DOWN))
-        seconds = round((STILL_TRIALS + 3 * DEAD_TRIALS) * 2 * (STILL_SECONDS + MOVING_SECONDS))
+        seconds = round((STILL_TRIALS + 6 * DEAD_TRIALS) * 2 * (STILL_SECONDS + MOVING_SECONDS))
         for number, src in enumerate(hosts):
             dst = hosts[(number + len(hosts) // 2) % len(hosts)]
             for host, words in ((dst, ["-s"]), (src, ["-c", str(tree.ip(dst)), "-t", str(seconds)])):
@@ -284,25 +284,19 @@ def standstill() -> Results:
                 stack.callback(_end, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
                 time.sleep(0.2)
         group.leave()
-        assert lab.agent is not None
-        wire = stack.enter_context(LabelWire(lab.lab, tree.host(SRC), socket.IPPROTO_TCP, _IPERF_PORT))
         settled(lab)
-        log = lab.agent.log
-        before = log.read_text().count(" leaves ")
+        before = _leave_lines(lab)
         for trial in range(STILL_TRIALS):
             with group.frozen():
                 time.sleep(STILL_SECONDS)
             time.sleep(MOVING_SECONDS)
-            say(f"trial {trial + 1} of {STILL_TRIALS}: {log.read_text().count(' leaves ') - before} lines of paths that were left")
-        results: Results = {"trials": STILL_TRIALS, "left": log.read_text().count(" leaves ") - before, "limit_left": 0}
+            say(f"trial {trial + 1} of {STILL_TRIALS}: {_leave_lines(lab) - before} lines of paths that were left")
+        results: Results = {"trials": STILL_TRIALS, "left": _leave_lines(lab) - before, "limit_left": 0}
         pair = (SRC, tree.name(hosts[len(hosts) // 2]))
         for name, still in (("dead_ms", STILL_SECONDS), ("dead_without_ms", 0.0)):
-            results[name] = [_left_when_going_on(lab, group, wire, still, fault) for fault in _on_paths(lab, pair, DEAD_TRIALS)]
+            results[name] = [_left_when_going_on(lab, group, still, fault) for fault in _dead_paths(lab, pair, DEAD_TRIALS)]
             say(f"{name}: {results[name]}")
         return results
-
-
-_IPERF_PORT = 5201
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -310,30 +304,35 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _on_paths(lab: SopaLab, pair: tuple[str, str], count: int) -> Iterator[Fault]:
-    ups = [(up1, up2) for up1 in range(K // 2) for up2 in range(K // 2)]
+def _leave_lines(lab: SopaLab) -> int:
+    assert lab.agent is not None
+    return lab.agent.log.read_text().count(" leaves ")
+
+
+def _dead_paths(lab: SopaLab, pair: tuple[str, str], count: int) -> Iterator[Fault]:
+    """Yield links from core switches down: there is no other way down, so that only hosts can leave them."""
     for number in range(count):
-        yield Fault(lab, ups[number % len(ups)], 1 + number // len(ups) % 2, pair)
+        yield Fault(lab, (number % (K // 2), number // (K // 2) % (K // 2)), DOWN_FROM_CORE, pair)
 
 
-def _left_when_going_on(lab: SopaLab, group: Freezer, wire: LabelWire, still: float, fault: Fault) -> int:
-    """Silence a link, while nothing runs if ``still``; return the milliseconds until the last packet that named it."""
+def _left_when_going_on(lab: SopaLab, group: Freezer, still: float, fault: Fault) -> int | None:
+    """Silence a link, while nothing runs if ``still``; return the milliseconds until a host has left it, if one has."""
     settled(lab)
-    asked = time.time()
-    while wire.next(fault.labels, asked) is None and time.time() - asked < BACK_SECONDS:
-        time.sleep(0.05)  # the host avoids it still, after a trial before
     with standing_still(lab.controller.pid):
+        before = _leave_lines(lab)
         if still:
             with group.frozen():
                 fault.set(True)
                 time.sleep(still)
         else:
             fault.set(True)
-        began = time.time()
-        time.sleep(MOVING_SECONDS)
-        last = wire.last(fault.labels, began)
+        began = time.monotonic()
+        while (is_there := _leave_lines(lab) == before) and time.monotonic() - began < BACK_SECONDS / 3:
+            time.sleep(0.01)
+        took = time.monotonic() - began
         fault.set(False)
-    return round(1000 * ((last or began) - began))
+    time.sleep(BACK_SECONDS / 6)  # it takes the path again
+    return None if is_there else round(1000 * took)
 
 
 # -- recovery of TCP ------------------------------------------------------------------------------------------------------

@@ -128,9 +128,16 @@ class Reaction:
 
     def decided(self, fate: Fate, now: float) -> None:
         """Note what became of a probe."""
+        self._note_look(now)
         self._health.decided(fate, now)
         if self._health.changes:
             self._decided.set()
+
+    def _note_look(self, now: float) -> None:
+        """Note a standstill, before anything is concluded from what was lost in it."""
+        if now - self._looked_at > PAUSE_SECONDS:
+            self._health.stood_still(now)
+            self._looked_at = now
 
     def busy(self, now: float) -> Mapping[Stream, float]:
         """Return the streams to probe besides the assignment: to racks that packets go to now, by weight, and what is avoided."""
@@ -184,8 +191,7 @@ class Reaction:
     def look(self, now: float) -> None:
         """Read what the program has seen, and judge."""
         self._follow_fabric(now)
-        if now - self._looked_at > PAUSE_SECONDS:
-            self._health.stood_still(now)
+        self._note_look(now)
         self._looked_at = now
         try:
             if self._traffic is not None:

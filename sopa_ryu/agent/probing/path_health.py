@@ -31,6 +31,8 @@ SILENT_SECONDS = 60.0
 ANSWER_SECONDS = 1.0
 """A host that has not answered for so long is none whose losses count."""
 SUSPEND_SECONDS = 1.0
+BACKLOG_SECONDS = 1.0
+"""After a standstill of this host, so long queues may be full: those of links, and of switches that stood still, too."""
 SETTLE_SECONDS = 5.0
 """After another fabric, or a standstill of this host, so long nothing is concluded from what TCP sends again."""
 BURST_DELAYS, MAX_BURST_SECONDS = 4.0, 1.0
@@ -85,7 +87,7 @@ class PathHealth:
         self._probed: dict[Stream, Probed] = {}
         self._passed = self._missed = 0
         self._usual = Usual()
-        self._suspended = self._judged_at = -math.inf
+        self._suspended = self._judged_at = self._moving_at = -math.inf
 
     @property
     def avoided(self) -> Avoided:
@@ -120,13 +122,14 @@ class PathHealth:
             queue.delay = fate.delay_ns / 1e9
         if fate.crowded:
             queue.crowded_at = now
+        crowded = fate.crowded or now < self._moving_at + BACKLOG_SECONDS
         through = fate.came_back or fate.lost_out is False
-        if through or not fate.crowded:
+        if through or not crowded:
             self._window.probed(way, not through, now)
         if through:
             self._come_through(probe, now)
-        else:
-            self._lose(way, host, CROWDED if fate.crowded else 1.0, now)
+        elif now > self._moving_at:  # what is decided as this host goes on was sent before it stood still
+            self._lose(way, host, CROWDED if crowded else 1.0, now)
 
     def retransmitted(self, rack: tuple[int, int], up: Label, now: float) -> None:
         """Note that what a path had carried to a rack (its pod, and its edge switch's number) was sent again."""
@@ -151,12 +154,17 @@ class PathHealth:
 
     def loads_moved(self, now: float) -> None:
         """Forget shares, and put lossy sections back: after a failure or its end other links are full, and lose."""
-        self.stood_still(now)
+        self._forget_shares(now)
         for section in [section for section, departure in self._left.items() if not departure.dead]:
             self._put_back(section, "unknown", "the fabric has changed, and loads with it", now)
 
     def stood_still(self, now: float) -> None:
-        """Note that this host has not run for a while: TCP's timers have ended, and it sends again what was not lost."""
+        """Note that this host has not run for a while, and maybe others: TCP sends again what was not lost, all at once."""
+        self._forget_shares(now)
+        self._runs.clear()
+        self._moving_at = now
+
+    def _forget_shares(self, now: float) -> None:
         self._window = LossWindow()
         self._suspended = now + SETTLE_SECONDS
 

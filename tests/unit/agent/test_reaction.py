@@ -96,6 +96,12 @@ class Scripted:
                 self.its.decided(Fate(Stream(NEAR, 0, UNUSED), True), now)
             self.loop.advance(0.005)
 
+    def do_stand(self, seconds: str, outstanding: str) -> None:
+        """Stand still, and decide about so many probes of each path at once that were sent before."""
+        self.loop.now += float(seconds)
+        for up in UPS * int(outstanding):
+            self.its.decided(Fate(Stream(FAR, *up), False), self.loop.time())
+
     def do_refuse(self, times: str) -> None:
         self.refusals = int(times)
 
