@@ -276,22 +276,18 @@ def standstill() -> Results:
     with Freezer() as group, ExitStack() as stack:
         group.enter()
         lab = stack.enter_context(SopaLab(tree, STILL_MBIT, controller_options=HOLD_DOWN))
-        seconds = round((STILL_TRIALS + 6 * DEAD_TRIALS) * 2 * (STILL_SECONDS + MOVING_SECONDS))
-        for number, src in enumerate(hosts):
-            dst = hosts[(number + len(hosts) // 2) % len(hosts)]
-            for host, words in ((dst, ["-s"]), (src, ["-c", str(tree.ip(dst)), "-t", str(seconds)])):
-                command = ["nsenter", f"--net={lab.lab.netns(host)}", "iperf3", *words]
-                stack.callback(_end, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
-                time.sleep(0.2)
         group.leave()
+        for number, src in enumerate(hosts):
+            stack.enter_context(TcpFlow(lab, src, hosts[(number + len(hosts) // 2) % len(hosts)], pace=None))
         settled(lab)
-        before = _leave_lines(lab)
+        before = left = _lines(lab, "leaves")
         for trial in range(STILL_TRIALS):
             with group.frozen():
                 time.sleep(STILL_SECONDS)
             time.sleep(MOVING_SECONDS)
-            say(f"trial {trial + 1} of {STILL_TRIALS}: {_leave_lines(lab) - before} lines of paths that were left")
-        results: Results = {"trials": STILL_TRIALS, "left": _leave_lines(lab) - before, "limit_left": 0}
+            left = _lines(lab, "leaves")
+            say(f"trial {trial + 1} of {STILL_TRIALS}: {left - before} lines of paths that were left")
+        results: Results = {"trials": STILL_TRIALS, "left": left - before, "limit_left": 0}
         pair = (SRC, tree.name(hosts[len(hosts) // 2]))
         for name, still in (("dead_ms", STILL_SECONDS), ("dead_without_ms", 0.0)):
             results[name] = [_left_when_going_on(lab, group, still, fault) for fault in _dead_paths(lab, pair, DEAD_TRIALS)]
@@ -299,14 +295,9 @@ def standstill() -> Results:
         return results
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-
-
-def _leave_lines(lab: SopaLab) -> int:
+def _lines(lab: SopaLab, word: str) -> int:
     assert lab.agent is not None
-    return lab.agent.log.read_text().count(" leaves ")
+    return lab.agent.log.read_text().count(f" {word} ")
 
 
 def _dead_paths(lab: SopaLab, pair: tuple[str, str], count: int) -> Iterator[Fault]:
@@ -315,24 +306,21 @@ def _dead_paths(lab: SopaLab, pair: tuple[str, str], count: int) -> Iterator[Fau
         yield Fault(lab, (number % (K // 2), number // (K // 2) % (K // 2)), DOWN_FROM_CORE, pair)
 
 
-def _left_when_going_on(lab: SopaLab, group: Freezer, still: float, fault: Fault) -> int | None:
-    """Silence a link, while nothing runs if ``still``; return the milliseconds until a host has left it, if one has."""
+def _left_when_going_on(lab: SopaLab, group: Freezer, still: float, fault: Fault) -> int:
+    """Silence a link, while nothing runs if ``still``; return the milliseconds until a host has left it. It is back at the end."""
+    assert lab.agent is not None
     settled(lab)
+    left, taken = _lines(lab, "leaves"), _lines(lab, "takes")
     with standing_still(lab.controller.pid):
-        before = _leave_lines(lab)
-        if still:
-            with group.frozen():
-                fault.set(True)
-                time.sleep(still)
-        else:
+        with group.frozen() if still else nullcontext():
             fault.set(True)
+            time.sleep(still)
         began = time.monotonic()
-        while (is_there := _leave_lines(lab) == before) and time.monotonic() - began < BACK_SECONDS / 3:
-            time.sleep(0.01)
+        lab.agent.wait_until(lambda: _lines(lab, "leaves") > left, "a host had left the path", BACK_SECONDS)
         took = time.monotonic() - began
         fault.set(False)
-    time.sleep(BACK_SECONDS / 6)  # it takes the path again
-    return None if is_there else round(1000 * took)
+        lab.agent.wait_until(lambda: _lines(lab, "takes") > taken, "it took the path again", BACK_SECONDS)
+    return round(1000 * took)
 
 
 # -- recovery of TCP ------------------------------------------------------------------------------------------------------

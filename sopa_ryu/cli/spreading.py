@@ -12,6 +12,7 @@ import click
 
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import Interface, NetnsError
+from sopa_ryu.agent.label import edge_parser
 from sopa_ryu.agent.label.edge_spreader import LEASE_SECONDS, Spreader
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import Policy
@@ -50,13 +51,15 @@ def spread(controller: Controller, tree: Clos, edges: Sequence[str]) -> int:
     racks = [_rack(tree, text) for text in edges]
     with ExitStack() as stack:
         try:
+            for port in (port for _, ports in racks for port in ports):
+                edge_parser.status(port)  # one that does not exist is no matter of waiting for a controller
             each = [_Rack(tree, edge, stack.enter_context(Spreader(ports))) for edge, ports in racks]
+            following = _Following(controller, tree, each)
+            while not ended:
+                following.look()
+                wakes.wait(ROUND_SECONDS)
         except (BpfError, NetnsError) as error:
             fail(str(error))
-        following = _Following(controller, tree, each)
-        while not ended:
-            following.look()
-            wakes.wait(ROUND_SECONDS)
         LOG.info("the ports of %d edge switches are freed; switches hash the flows whose bursts ask to be spread", len(each))
     return exit_status(ended[0])
 
@@ -74,6 +77,7 @@ class _Rack:
             self.spreader.confirm()
         else:
             self.spreader.swap(table)
+            self.spreader.attach()  # until now that of a killed process has spread
 
 
 class _Following:

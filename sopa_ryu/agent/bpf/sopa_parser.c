@@ -9,11 +9,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "label.h"
-
-struct vlan_tag {
-	__be16 tci;
-	__be16 protocol;
-};
+#include "xdp_frame.h"
 
 struct header {
 	struct iphdr ip;
@@ -42,23 +38,10 @@ static __always_inline void count(__u32 seen)
 static __always_inline enum seen find(struct xdp_md *ctx, struct label *label)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethhdr *eth = data;
-	struct header *header = data + sizeof(*eth);
-	__be16 protocol;
+	struct header *header = ipv4_of(data, end);
 	__u32 bytes;
 
-	if ((void *)(eth + 1) > end)
-		return UNLABELLED;
-	protocol = eth->h_proto;
-	if (protocol == bpf_htons(ETH_P_8021Q)) {
-		struct vlan_tag *tag = (void *)header;
-
-		if ((void *)(tag + 1) > end)
-			return UNLABELLED;
-		protocol = tag->protocol;
-		header = (void *)(tag + 1);
-	}
-	if (protocol != bpf_htons(ETH_P_IP) || (void *)(header + 1) > end)
+	if (!header || (void *)(header + 1) > end)
 		return UNLABELLED;
 	if (header->ip.version != 4 || header->ip.ihl < 6 || header->option.type != OPTION_TYPE)
 		return UNLABELLED;

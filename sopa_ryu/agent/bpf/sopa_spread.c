@@ -11,45 +11,34 @@
 #include "choose.h"
 #include "label.h"
 #include "maps.h"
-#include "packet.h"
+#include "xdp_frame.h"
 
-/* The path tables count until then, in nanoseconds of the kernel's clock: whoever follows the controller says so again and again. */
+/* When the path table expires, CLOCK_MONOTONIC in ns. Each answer of the controller extends it (label/edge_spreader.py). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} until SEC(".maps");
+} expiry SEC(".maps");
 
 /* Returns LABELLED with the packet's path, or the reason why it has none. */
 static __always_inline enum reason find_path(struct xdp_md *ctx, __u8 base, struct path_word **path)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 *in_force = word(&turn, 0);
-	struct iphdr *ip = data + ETH_HLEN;
-	__be16 protocol = ((struct ethhdr *)data)->h_proto;
-	__u64 *last = word(&until, 0);
+	struct iphdr *ip = ipv4_of(data, end);
+	__u64 *expires = word(&expiry, 0);
 	struct fabric_word *fabric;
 	struct choice_word *choice;
 	struct choice found = {};
 	enum reason reason;
 	__u32 daddr;
 
-	if (protocol == bpf_htons(ETH_P_8021Q)) {
-		struct vlan_tag *tag = (void *)ip;
-
-		if ((void *)(tag + 1) > end)
-			return MALFORMED;
-		protocol = tag->protocol;
-		ip = (void *)(tag + 1);
-	}
-	if (protocol != bpf_htons(ETH_P_IP))
-		return NOT_IPV4;
-	if ((void *)(ip + 1) > end || ip->version != 4)
+	if (!ip || (void *)(ip + 1) > end || ip->version != 4)
 		return MALFORMED;
-	if (!in_force || !last || !*last)
+	if (!in_force || !expires || !*expires)
 		return NO_TABLE;
-	if (bpf_ktime_get_ns() > *last)
+	if (bpf_ktime_get_ns() > *expires)
 		return OUTDATED;
 	found.table = word(&path_tables, *(volatile __u32 *)in_force & 1);
 	if (!found.table)

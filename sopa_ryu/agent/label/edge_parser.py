@@ -44,15 +44,7 @@ class Finding(IntEnum):
     """Its Ethernet source address was written as a label, without one that is believed: the address was changed."""
 
 
-SPREADERS = (
-    Handling.LABELLED,
-    Handling.NO_PATH,
-    Handling.NO_TABLE,
-    Handling.OUTDATED,
-    Handling.OUTSIDE,
-    Handling.MALFORMED,
-    Handling.NOT_IPV4,
-)
+SPREADERS = (Handling.LABELLED, Handling.NO_PATH, Handling.NO_TABLE, Handling.OUTDATED, Handling.OUTSIDE, Handling.MALFORMED)
 """What a spreader counts."""
 
 

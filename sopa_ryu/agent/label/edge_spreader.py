@@ -1,7 +1,7 @@
 """The spreader of an edge switch's host ports, for the ``id`` carrier: each packet of a burst gets a candidate path of its own.
 
-It is an XDP program of the ports, with the path table of the switch's rack. The table counts for `LEASE_SECONDS` after it was
-confirmed last; then, and before the first, the flows whose bursts ask to be spread are hashed by the switch.
+It is an XDP program of the ports, with the path table of the switch's rack. The table expires `LEASE_SECONDS` after it was
+confirmed last; then the flows whose bursts ask to be spread are hashed by the switch.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class Spreader:
     """The spreader of one rack, loaded for as long as the context lasts; its ports are freed at its end.
 
     Raises:
-        AttachError: On entering, if a port does not exist, or has another XDP program.
-        BpfUnavailable, BpfLoadError, NetnsError
+        BpfUnavailable, BpfLoadError: On entering, if it cannot be loaded.
 
     Attributes:
         counted: The packets that asked to be spread, by what became of them, and by the label that they got.
@@ -47,13 +46,22 @@ class Spreader:
             self._object.load()
             self._tables = PathTables(self._object.map_fd("path_tables"), self._object.map_fd("turn"))
             self.counted = Counters(self._object.map_fd("counters"), self._object.map_fd("path_packets"))
-            for port in self._ports:
-                edge_parser.attach_program(port, self.program_fd)
-                self._attached.append(port)
         except BaseException:
             self.close()
             raise
         return self
+
+    def attach(self) -> None:
+        """Attach to the ports, in place of a predecessor that was killed; ports that have it already stay as they are.
+
+        Raises:
+            AttachError: If a port does not exist, or has another XDP program.
+            NetnsError
+        """
+        for port in self._ports:
+            if port not in self._attached:
+                edge_parser.attach_program(port, self.program_fd)
+                self._attached.append(port)
 
     def __exit__(self, *_exception: object) -> None:
         self.close()
@@ -81,8 +89,8 @@ class Spreader:
 
     def confirm(self) -> None:
         """Have the table in force count for another `LEASE_SECONDS`."""
-        until = time.monotonic_ns() + int(LEASE_SECONDS * 1e9)
-        libbpf.update(self._object.map_fd("until"), _ONLY, struct.pack("=Q", until))
+        expiry = time.monotonic_ns() + int(LEASE_SECONDS * 1e9)
+        libbpf.update(self._object.map_fd("expiry"), _ONLY, struct.pack("=Q", expiry))
 
     def run(self, frame: bytes) -> libbpf.RunOutcome:
         """Run the program on a frame without receiving it (BPF_PROG_TEST_RUN); it counts."""
