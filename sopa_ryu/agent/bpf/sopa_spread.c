@@ -62,17 +62,15 @@ int sopa_spread(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = data;
-	struct path_word *path;
-	enum reason reason;
+	struct path_word *path = (void *)0; /* Linux 6.1 takes it for read where it has not been set */
 
 	if ((void *)(eth + 1) > end)
 		return XDP_PASS;
 	if (eth->h_source[0] != CARRIER_PREFIX_0 || eth->h_source[1] != CARRIER_PREFIX_1 || eth->h_source[2] != OPTION_TYPE ||
 	    eth->h_source[3] != OPTION_LENGTH || eth->h_source[4] != UNUSED_HOP || eth->h_source[5] == UNUSED_HOP)
 		return XDP_PASS;
-	reason = find_path(ctx, eth->h_source[5], &path);
-	count(reason);
-	if (reason == LABELLED) {
+	count(find_path(ctx, eth->h_source[5], &path));
+	if (path) {
 		eth->h_source[4] = path->up1;
 		eth->h_source[5] = path->up2;
 		count_path(path->up1, path->up2);
