@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.bench.frame import Figures, Results, in_lab, medians, percent_of, side_by_side
+from experiments.bench.frame import Figures, Results, in_lab, medians, percent_of, side_by_side, times
 from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, at_egress, iperf, join, run, switched, tcp_figures
 from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import HostSettings
@@ -32,7 +32,7 @@ from sopa_ryu.agent.scatter.mcs_room import ROOM
 from sopa_ryu.channel.mcs import ChannelKind
 from topologies import Failures
 
-ROUNDS, HOST_ROUNDS = 5, 3
+ROUNDS, HOST_ROUNDS = 5, times(3)
 REQUEST_PORT = 5300
 SMALL_BYTES = "64"
 
