@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from sopa_ryu.channel.messages import MAX_NUMBER
+
 MARGIN = 0.1
 """A leader stops so much of its lease before the engine may give it to another: for what is on its way."""
 RENEWALS = 4
@@ -106,7 +108,11 @@ class Candidacy:
 
         ``milliseconds`` are since 1970, by this machine's clock.
 
+        What would lead to a number that no member could read (`records.Term`) is left out.
+
         >>> Candidacy.next_term(0, 1000, 0), Candidacy.next_term(2000, 1000, 0), Candidacy.next_term(2000, 1000, 3000)
         (1000, 2001, 3001)
+        >>> Candidacy.next_term((1 << 63) - 1, 1000, 1 << 63)
+        1000
         """
-        return max(last + 1, milliseconds, generation + 1)
+        return max(milliseconds, *(number + 1 if number < MAX_NUMBER else 0 for number in (last, generation)))

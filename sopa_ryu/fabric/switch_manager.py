@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from sopa_ryu.fabric.effects import Effects
-from sopa_ryu.fabric.mastership import Generation, Mastership
+from sopa_ryu.fabric.mastership import MASTERED, Generation, Mastership
 from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
@@ -32,10 +32,19 @@ from sopa_ryu.fabric.rejections import Contests, Rejections
 from sopa_ryu.fabric.rollout import Rollout
 from sopa_ryu.fabric.rule_changes import Sent
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_session import AnotherMasterError, SwitchError, SwitchPhase, SwitchSession
+from sopa_ryu.fabric.switch_session import ANOTHER_MASTER, AnotherMasterError, SwitchError, SwitchPhase, SwitchSession
 from topologies import Host, Reason, Switch, TopologyError
 
 LOG = logging.getLogger("sopa")
+
+OF_ANOTHER = (
+    "it says that another controller is its master: it is not used until it takes this one, which most switches do; look for "
+    "another cluster or controller that is set at this switch"
+)
+AHEAD_OF_TERM = (
+    "it knows generation id {}, which is ahead of this cluster's term: the next leader can take it; have another member lead "
+    "(sopa cluster step-down), and look for another cluster or controller on this fabric"
+)
 
 
 class SwitchManager:
@@ -44,8 +53,8 @@ class SwitchManager:
     Attributes:
         sent: What each switch was sent since the controller started.
         leads: Whether this controller commands the switches. A standby of a cluster does not: it is their slave.
-        highest_generation: In a cluster: the highest generation id that a switch knew and that was ahead of this controller's;
-            0 for none.
+        highest_generation: In a cluster: the highest generation id that a switch knew, that was ahead of this controller's, and
+            that counts (`Mastership.counted`); 0 for none.
     """
 
     def __init__(self, state: FabricState, no_label: Collection[Host] = (), bind_certificates: bool = False) -> None:
@@ -93,6 +102,7 @@ class SwitchManager:
         """Begin the session of a connection; one that the switch still has ends."""
         self.rejections.forget(connection.dpid)
         self.mastership.mastered_elsewhere.pop(switch, None)
+        self.mastership.known.pop(switch, None)
         sent = self.sent.setdefault(switch, Sent())
         session = SwitchSession(connection, switch, self.tree.name(switch), sent, now)
         former, self.sessions[switch] = self.sessions.get(switch), session
@@ -118,6 +128,7 @@ class SwitchManager:
         if self._succeed(session, now, effects):
             return
         del self.sessions[session.switch]
+        self.mastership.known.pop(session.switch, None)
         session.closed()
         self.rollout.left(session.switch)
         fault = self.state.management.in_grace
@@ -161,6 +172,8 @@ class SwitchManager:
                 return
             if isinstance(request, GenerationRequest):
                 self._weigh(session, now, effects)
+            elif before is SwitchPhase.CLAIMING:
+                self.mastership.mastered_elsewhere.pop(session.switch, None)
             elif before is SwitchPhase.READING:
                 self._look_at_rules(session, now)
             elif before in (SwitchPhase.INSTALLING, SwitchPhase.UPDATING) and session.rules is not None:
@@ -172,12 +185,13 @@ class SwitchManager:
     def refused(self, session: SwitchSession, request: Request | None, refusal: Refusal, now: float, effects: Effects) -> None:
         """Take a switch's error message; ``request`` is None if it answers a flow-mod or group-mod."""
         LOG.error("switch %s refused a message: %s", session.name, refusal.text)
-        if refusal.is_slave and self.leads and self.state.commitment is not None:
-            effects.outranked = f"switch {session.name} has another master"
         try:
+            if refusal.is_slave and self.leads and self.state.commitment is not None and session.phase in MASTERED:
+                raise AnotherMasterError(OF_ANOTHER)
             session.refused(request, refusal)
         except SwitchError as error:
-            if session.phase is not SwitchPhase.IN_FORCE:  # there it refused a role check only
+            # in force it refused a role check only, unless another controller is its master
+            if session.phase is not SwitchPhase.IN_FORCE or isinstance(error, AnotherMasterError):
                 self._failed(session, error, now, effects)
         effects.due[session] = None
 
@@ -205,6 +219,7 @@ class SwitchManager:
         self._begin_all_again(effects)
 
     def _begin_all_again(self, effects: Effects) -> None:
+        self.mastership.mastered_elsewhere.clear()
         for session in self.sessions.values():
             self.rollout.left(session.switch)
             session.begin_again()
@@ -279,16 +294,22 @@ class SwitchManager:
     def _weigh(self, session: SwitchSession, now: float, effects: Effects) -> None:
         """Let a claim wait until the other switches have been asked whose they are, if they have to be."""
         if self.state.commitment is not None:
-            if session.generation is not None and self.generation.is_behind(session.generation):
-                self.highest_generation = max(self.highest_generation, session.generation)
+            theirs = self.mastership.counted(session)
+            if theirs is not None:
+                self.highest_generation = max(self.highest_generation, theirs)
                 if self.leads:
-                    effects.outranked = (
-                        f"switch {session.name} knows generation id {session.generation}, which is ahead of this term"
-                    )
+                    raise AnotherMasterError(AHEAD_OF_TERM.format(theirs))
             return
-        asked = self.mastership.weigh(session)
-        if asked:
-            effects.due |= dict.fromkeys(asked)
+        try:
+            asked = self.mastership.weigh(session)
+        except AnotherMasterError:
+            raise
+        except SwitchError:
+            if self.state.settled:
+                raise
+            asked = None  # what the other switches know is heard first
+        if asked != []:
+            effects.due |= dict.fromkeys(asked or ())
             session.back_off(now)
             self._deadlines.watch(session)
 
@@ -323,18 +344,20 @@ class SwitchManager:
 
     def _failed(self, session: SwitchSession, error: SwitchError, now: float, effects: Effects) -> None:
         was, effects.visible = session.phase, True
-        is_outranked = self.leads and self.state.commitment is not None and isinstance(error, AnotherMasterError)
-        if is_outranked:
-            effects.outranked = f"switch {session.name} has another master"
-        if is_outranked or not self.leads:
+        if self.state.commitment is not None and str(error) == ANOTHER_MASTER:
+            error = AnotherMasterError(OF_ANOTHER)
+        if not self.leads:
             session.back_off(now)
             self._deadlines.watch(session)
             return
         self.rejections.reject(session.connection, f"{session.name}: {error}")
         self.rollout.left(session.switch)
         if isinstance(error, AnotherMasterError):
-            session.taken()
             self.mastership.mastered_elsewhere[session.switch] = session.connection
+            if self.state.commitment is not None:
+                self._doubted(session, now, effects)
+                return
+            session.taken()
             if was is SwitchPhase.IN_FORCE:
                 del self.sessions[session.switch]
                 effects.due |= dict.fromkeys(self.mastership.ask_others(session))
@@ -347,6 +370,17 @@ class SwitchManager:
                 self.state.version,
                 error,
             )
+        session.back_off(now)
+        self._deadlines.watch(session)
+        self.state.switch_refuses(session.switch, now)
+
+    def _doubted(self, session: SwitchSession, now: float, effects: Effects) -> None:
+        """Go on without a switch that says that the leader is not its master; lead no longer if most switches say so."""
+        if self.mastership.is_outranked:
+            effects.outranked = (
+                f"{len(self.mastership.mastered_elsewhere)} of {self.tree.switch_count} switches have another master"
+            )
+        effects.due |= dict.fromkeys(self.mastership.ask_others(session))
         session.back_off(now)
         self._deadlines.watch(session)
         self.state.switch_refuses(session.switch, now)

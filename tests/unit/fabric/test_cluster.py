@@ -93,14 +93,24 @@ def test_a_former_leader_that_goes_on_changes_nothing(cluster: Cluster) -> None:
     check(cluster, DOWN)
 
 
-def test_a_switch_that_knows_a_higher_id_deposes_the_leader_and_the_next_term_is_above_it(cluster: Cluster) -> None:
-    next(iter(cluster.switches.values())).generation = 5000
+@pytest.mark.parametrize(("knowing", "ahead"), [(1, 5000), (10, 5000), (11, 5000), (10, 1 << 62), (11, 1 << 61)])
+def test_only_most_switches_depose_a_leader_and_the_next_term_is_above_ids_that_count(
+    cluster: Cluster, knowing: int, ahead: int
+) -> None:
+    for device in list(cluster.switches.values())[:knowing]:
+        device.generation = ahead
     cluster.elect(1)
     cluster.settle()
-    assert "5000" in cluster.members[1].outranked
-    cluster.rest()
-    assert cluster.term > 5000
-    check(cluster, {})
+    cluster.advance(10.0)
+    leader = cluster.members[1]
+    assert bool(leader.outranked) is (knowing > 10), "what half of the switches say is taken for the fabric's, or most are ignored"
+    assert len(leader.state.connected) == 20 - knowing or leader.outranked
+    assert (leader.core.switches.highest_generation == ahead) is (knowing > 10 or ahead == 5000)
+    if leader.core.switches.highest_generation:
+        cluster.elect(1)
+        cluster.rest()
+        assert cluster.term > ahead
+        check(cluster, {})
 
 
 @pytest.mark.parametrize("seed", range(12))
