@@ -344,6 +344,8 @@ class SopaController(app_manager.RyuApp):
             self.arbiter_channel.broadcast()
         for session in effects.due:
             self._writer.wake(session)
+        for session in effects.begun:
+            connection_of(session).begun()
         for connection in effects.close:
             assert isinstance(connection, Connection)
             connection.close()

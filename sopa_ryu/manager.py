@@ -208,6 +208,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     from sopa_ryu.fabric.state_directory import StateError
     from sopa_ryu.front.start import prepare
     from sopa_ryu.rest.access import CertificateError, TokenError
+    from sopa_ryu.runtime.log_pace import LogPace
 
     class Manager(AppManager):
         """Ryu's manager with checks that need the parsed options and the loaded applications, before any of them runs."""
@@ -215,6 +216,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
         def load_apps(self, app_lists: list[str]) -> None:
             options.settings(CONF)
             for handler in logging.getLogger().handlers:
+                handler.addFilter(LogPace())
                 if handler.formatter is None:  # those of a --log-config-file have one
                     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
             options.warn_of_unknown(CONF)

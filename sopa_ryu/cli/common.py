@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from sopa_ryu.runtime.log_pace import LogPace
 from topologies import Clos, FatTree, TopologyError, fabric_file
 from topologies.structure import Shape
 
@@ -85,6 +86,8 @@ def need_root(command: str) -> None:
 
 def log_to_stderr() -> None:
     """Write log lines with their time to standard error, for a terminal or the journal."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(LogPace())
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
     for library in ("websockets", "httpx"):  # a line for each connection, and for each request
         logging.getLogger(library).setLevel(logging.WARNING)

@@ -72,7 +72,7 @@ class Coordinator:
         """A switch reports that a port carries nothing, and why, or with None that it does."""
         session = self.switches.session(connection)
         if session is None:
-            if self.switches.rejections.is_rejected(connection):
+            if self.switches.rejections.may_mend(connection):
                 return self.switch_connected(connection, now)  # its ports may be right now
             return Effects()
         effects = Effects(visible=True)

@@ -19,6 +19,7 @@ from topologies import Switch, TopologyError
 LOG = logging.getLogger("sopa")
 
 ALIVE_SECONDS = 2.0
+RANGES_SHOWN = 8
 SAY_AGAIN_SECONDS = 60.0
 """A switch with two controller addresses tries every few seconds: the log has it once in this time."""
 
@@ -43,6 +44,16 @@ class Rejections:
     def is_rejected(self, connection: SwitchConnection) -> bool:
         """Tell whether it is this connection of its datapath id that is not used."""
         return self._connections.get(connection.dpid) is connection
+
+    def may_mend(self, connection: SwitchConnection) -> bool:
+        """Tell whether a connection that is not used may be one day, with other ports: it has a datapath id of the fabric."""
+        if not self.is_rejected(connection):
+            return False
+        try:
+            self.tree.switch_by_dpid(connection.dpid)
+        except TopologyError:
+            return False
+        return True
 
     def identify(self, connection: SwitchConnection) -> Switch | None:
         """Return the switch of the fabric that a connection is of, or reject it."""
@@ -102,7 +113,7 @@ class Rejections:
 
 
 def _ranges(numbers: set[int]) -> str:
-    """Format port numbers for people: ``1-3, 7``; ``none`` if there are none."""
+    """Format port numbers for people: ``1-3, 7``; ``none`` if there are none. Of many ranges the first are named."""
     parts: list[str] = []
     ordered = sorted(numbers)
     while ordered:
@@ -110,7 +121,8 @@ def _ranges(numbers: set[int]) -> str:
         while ordered and ordered[0] == last + 1:
             last = ordered.pop(0)
         parts.append(str(first) if first == last else f"{first}-{last}")
-    return ", ".join(parts) or "none"
+    shown = ", ".join(parts[:RANGES_SHOWN]) + ", and others" * (len(parts) > RANGES_SHOWN)
+    return shown or "none"
 
 
 class Contest(NamedTuple):

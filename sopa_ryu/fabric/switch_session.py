@@ -35,6 +35,8 @@ from topologies import Switch
 
 ANOTHER_MASTER = "another controller, started later than this one, is its master; restart this one to take it back"
 ANSWER_SECONDS = 30.0
+ERRORS_KEPT = 4
+"""Of different error messages that a switch answers changes with."""
 FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 2.0, 60.0
 
 
@@ -261,7 +263,8 @@ class SwitchSession:
         """
         self.sent.errors[refusal.kind] += 1
         if request is None:
-            self._errors.add(refusal.text)
+            if len(self._errors) < ERRORS_KEPT:
+                self._errors.add(refusal.text)
         elif self._awaited.pop(request, False):
             if isinstance(request, GenerationRequest):
                 self.knows_generation = True  # a switch that does not tell is claimed as it is

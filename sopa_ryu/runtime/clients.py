@@ -1,7 +1,7 @@
 """The connections of each client address, and how many it may have. Pure.
 
-A connection counts in its address' share until it has shown a token (`Clients.trust`): whoever has none can take the share of one
-address, and not the controller.
+A connection counts in its address' share until it is proven, by a token or as a switch of the fabric: whoever has nothing to show
+can take the share of one address, and not the controller.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ExcessClient(StrEnum):
 
 
 class Clients:
-    """The connections without a token.
+    """The connections that are not proven.
 
     Args:
         share: The maximum number of connections of one address; of one prefix of 64 bits with IPv6.
@@ -62,12 +62,17 @@ class Clients:
         return None
 
     def leave(self, address: str) -> None:
-        """Count a connection no longer: it is closed, or has shown a token."""
+        """Count a connection no longer: it is closed, or proven."""
         client = client_of(address)
         self.total -= 1
         self._counts[client] -= 1
         if not self._counts[client]:
             del self._counts[client]
+
+    @property
+    def busiest(self) -> str:
+        """The client (`client_of`) that has most connections."""
+        return max(self._counts, key=self._counts.__getitem__)
 
     def _is_shared(self, address: str) -> bool:
         if not self._shared:

@@ -47,6 +47,7 @@ class Connection:
     def __init__(self, datapath: Any) -> None:
         self.datapath = datapath
         self._requests: dict[int, Request] = {}
+        self._latest: dict[type[Request], int] = {}
         self._replies: dict[int, list[Any]] = {}
         self._kinds: dict[int, str] = {}
         self._waiting: dict[int, hub.Queue] = {}
@@ -80,6 +81,10 @@ class Connection:
         with contextlib.suppress(OSError):
             self.datapath.socket.shutdown(socket.SHUT_RDWR)
 
+    def begun(self) -> None:
+        """This is the connection of a switch of the fabric: it keeps its place at the listening socket."""
+        self.datapath.socket.proven()
+
     def port_speed(self, port: int) -> float | None:
         """Return what fits through a port in bits per second, or None if the switch does not tell."""
         described = self.datapath.ports.get(port)
@@ -92,9 +97,16 @@ class Connection:
         encoded = openflow.encode(self.datapath, message)
         if isinstance(message, _REQUESTS):
             xid = self.datapath.set_xid(encoded)
+            self._forget(self._latest.get(type(message), xid))  # the core waits for the latest of a kind only
+            self._latest[type(message)] = xid
             self._requests[xid] = message
             self._kinds[xid] = openflow.reply_kind(encoded)
         return bool(self.datapath.send_msg(encoded))
+
+    def _forget(self, xid: int) -> Request | None:
+        self._replies.pop(xid, None)
+        self._kinds.pop(xid, None)
+        return self._requests.pop(xid, None)
 
     def send_all(self, messages: Iterable[Message]) -> bool:
         """Send messages as `send` does, rules' changes and probes many at a time; return False if the connection is gone."""
@@ -138,9 +150,9 @@ class Connection:
         replies.append(reply)
         if not openflow.is_last(reply):
             return None
-        request = self._requests.pop(reply.xid)
-        self._kinds.pop(reply.xid)
-        return request, openflow.decode(request, self._replies.pop(reply.xid))
+        request = self._forget(reply.xid)
+        assert request is not None
+        return request, openflow.decode(request, replies)
 
     def _statistics(self, reply: openflow.PortStatistics) -> None:
         queue = self._waiting.get(reply.xid)
@@ -154,9 +166,7 @@ class Connection:
         if queue is not None:
             queue.put(SwitchError(refusal.text))
             return OtherRequest(), refusal
-        self._replies.pop(error.xid, None)
-        self._kinds.pop(error.xid, None)
-        return self._requests.pop(error.xid, None), refusal
+        return self._forget(error.xid), refusal
 
     # -- other questions ----------------------------------------------------------------------------------------------
 

@@ -26,6 +26,11 @@ LOG = logging.getLogger("sopa")
 
 ROOM = 16
 """Writes that may wait for a switch to take them; whoever has another one waits, too. As of Ryu."""
+MAX_PORTS = 1024
+"""A switch of the largest fabric has 128; another one is rejected, but may have the wrong number."""
+MAX_UNFINISHED_BYTES = 1 << 19
+"""Of multipart answers whose last message is missing. All entries of a switch of k = 48 are a thirtieth of it."""
+MESSAGE_OVERHEAD = 512
 _OPENFLOW = openflow.OPENFLOW
 _ANSWERS = frozenset(
     {_OPENFLOW.OFPT_ECHO_REPLY, _OPENFLOW.OFPT_MULTIPART_REPLY, _OPENFLOW.OFPT_BARRIER_REPLY, _OPENFLOW.OFPT_ROLE_REPLY}
@@ -68,6 +73,7 @@ class Datapath(controller.Datapath):
         self._unanswered = 0
         self.take_statistics: Callable[[openflow.PortStatistics], object] | None = None
         self._echoes: set[int] = set()
+        self._unfinished: dict[int, int] = {}
         self._unsent: deque[tuple[bytes | bytearray, bool]] = deque()
         self._room = hub.Semaphore(ROOM)
         self._sender: Any = None
@@ -89,6 +95,12 @@ class Datapath(controller.Datapath):
     def set_state(self, state: str) -> None:
         """Go on to a state; in `MAIN_DISPATCHER` the switch is known."""
         if state == MAIN_DISPATCHER:
+            if len(self._ports) > MAX_PORTS:
+                LOG.error(
+                    "switch at %s has more than %d ports: connection closed; it is none of a fat-tree", self.address[0], MAX_PORTS
+                )
+                self.close()
+                return
             self.socket.known()
         super().set_state(state)  # which waits while many events are to be handled
 
@@ -128,9 +140,16 @@ class Datapath(controller.Datapath):
             self.send_msg(request)
 
     def take(self, kind: int, xid: int, message: bytes | bytearray) -> bool:
-        """Note that a message has arrived; return whether nothing else has to be done with it. `ValueError` if it is malformed."""
+        """Note that a message has arrived; return whether nothing else has to be done with it.
+
+        `ValueError` if it is malformed, or one too many of those that the controller has to keep something of.
+        """
+        if kind == _OPENFLOW.OFPT_PORT_STATUS:
+            self._bound_ports(message)
         if kind not in _ANSWERS:
             return False
+        if kind == _OPENFLOW.OFPT_MULTIPART_REPLY:
+            self._bound_answers(xid, message)
         self.answered_at = time.monotonic()
         own = xid in self._echoes
         if self._unanswered:
@@ -144,6 +163,19 @@ class Datapath(controller.Datapath):
                 self.take_statistics(statistics)
                 return True
         return False
+
+    def _bound_ports(self, message: bytes | bytearray) -> None:
+        port = openflow.port_of_status(message)
+        if self._ports and len(self._ports) >= MAX_PORTS and port not in self._ports:
+            raise ValueError(f"it has more than {MAX_PORTS} ports")
+
+    def _bound_answers(self, xid: int, message: bytes | bytearray) -> None:
+        if not openflow.has_more(message):
+            self._unfinished.pop(xid, None)
+            return
+        self._unfinished[xid] = self._unfinished.get(xid, 0) + len(message) + MESSAGE_OVERHEAD
+        if sum(self._unfinished.values()) > MAX_UNFINISHED_BYTES:
+            raise ValueError(f"it sends more than {MAX_UNFINISHED_BYTES} bytes of answers that do not end")
 
     # -- writing ------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """The listening socket of OpenFlow: what is no switch costs a bounded time, bounded bytes, and no more than its turn.
 
-A connection that cannot be accepted now, for want of files or memory, waits in the kernel's queue and is accepted later; an address
-that has its share of connections is turned away; neither ends anything else.
+A connection that cannot be accepted now, for want of files or memory, waits in the kernel's queue and is accepted later. One is
+unproven until it is that of a switch of the fabric. Where an address has its share of unproven ones, or all have their total, the
+newest takes the place of the oldest one of that address, or of the address with most: idle strangers keep no switch out.
 
 A connection has `HANDSHAKE_SECONDS` for TLS, and as long again until the switch has said its features and ports. Reading lets other
 green threads have their turn, however much is sent.
@@ -24,7 +25,7 @@ import eventlet
 import eventlet.green.socket
 
 from sopa_ryu.runtime import green_threads
-from sopa_ryu.runtime.clients import Clients, ExcessClient, plain
+from sopa_ryu.runtime.clients import Clients, ExcessClient, client_of, plain
 from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SparingLog, file_share, listening, turned_away
 
 LOG = logging.getLogger("sopa")
@@ -52,9 +53,9 @@ NO_AUTHORITY = (
 
 
 def switch_share(switches: int) -> tuple[int, int]:
-    """Return how many connections one address may have, and all together.
+    """Return how many unproven connections one address may have, and all together.
 
-    All switches may be on one machine; as many again may be connections that are dead and not closed yet.
+    All switches may be on one machine, and come at once.
     """
     share = switches + SPARE_CONNECTIONS
     return share, max(share, file_share(2 * share))
@@ -69,6 +70,19 @@ def tls_context(certificate: str, key: str, authorities: str | None) -> ssl.SSLC
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(authorities)
     return context
+
+
+class Place:
+    """An unproven connection of an address, which a newer one may take the place of."""
+
+    def __init__(self, socket: Any, peer: str) -> None:
+        self.socket = socket
+        self.peer = peer
+
+    @property
+    def client(self) -> str:
+        """What has a share."""
+        return client_of(self.peer)
 
 
 class SwitchServer:
@@ -88,6 +102,7 @@ class SwitchServer:
         self._handle = handle
         self._context = context
         self._clients = clients
+        self._unproven: dict[Place, None] = {}
         self._say = SparingLog(LOG).warning
         self._recovery: Any = None
 
@@ -107,12 +122,11 @@ class SwitchServer:
                 continue
             # an IPv4 address is written as such; a Unix domain socket has none
             address = (plain(address[0]), *address[1:2]) if address else ("", 0)
-            excess = self._clients.enter(address[0])
-            if excess is None:
-                eventlet.spawn_n(self._attend, socket, address)
-            else:
-                self._say_excess(excess, address[0])
-                socket.close()
+            place = Place(socket, address[0])
+            while (excess := self._clients.enter(place.peer)) is not None:
+                self._make_room(excess, place.client if excess is ExcessClient.SHARE else self._clients.busiest)
+            self._unproven[place] = None
+            eventlet.spawn_n(self._attend, place, address)
 
     def _cannot(self, error: OSError) -> None:
         """Wait if there is no room for a connection; any other error is that of one connection, which is gone (accept(2))."""
@@ -139,27 +153,41 @@ class SwitchServer:
         self._recovery = None
         LOG.warning("%s: files are free again, new connections are accepted", NAME)
 
-    def _say_excess(self, excess: ExcessClient, peer: str) -> None:
+    def _make_room(self, excess: ExcessClient, client: str) -> None:
+        """Close the oldest unproven connection of a client."""
         turned_away[NAME, excess] += 1
-        if excess is ExcessClient.SHARE:
-            reason = f"it has {self._clients.share} connections, the most for one address: look for what else connects from there"
-        else:
-            reason = f"there are {self._clients.most} connections without a token, the most in all"
-        self._say(excess, "%s: connection from %s rejected: %s", NAME, peer, reason)
+        has, where = (
+            (self._clients.share, "from there, the most for one address")
+            if excess is ExcessClient.SHARE
+            else (self._clients.most, "in all, the most")
+        )
+        text = "%s: the oldest connection from %s closed for a newer one: %d of no switch of the fabric %s; look for what connects"
+        self._say(excess, text, NAME, client, has, where)
+        oldest = next(place for place in self._unproven if place.client == client)
+        self._leave(oldest)
+        eventlet.greenio.shutdown_safe(oldest.socket)
 
-    def _attend(self, socket: Any, address: tuple[Any, ...]) -> None:
+    def _leave(self, place: Place) -> None:
+        """Count a connection no longer: it is closed, or a switch's of the fabric."""
+        if place in self._unproven:
+            del self._unproven[place]
+            self._clients.leave(place.peer)
+
+    def _attend(self, place: Place, address: tuple[Any, ...]) -> None:
         """Serve one connection to its end, which is an error if it is not a switch's."""
-        peer = address[0]
+        peer, socket = place.peer, place.socket
         try:
             if self._context is not None:
                 try:
                     with eventlet.Timeout(HANDSHAKE_SECONDS, TimeoutError(f"not done in {HANDSHAKE_SECONDS:g} s")):
-                        socket = self._context.wrap_socket(socket, server_side=True)
-                except OSError as error:
+                        socket = self._context.wrap_socket(socket, server_side=True, do_handshake_on_connect=False)
+                        place.socket = socket
+                        socket.do_handshake()
+                except (OSError, ValueError) as error:  # ValueError: it was closed meanwhile
                     turned_away[NAME, "tls"] += 1
                     self._say("tls", "TLS handshake with switch at %s failed, check its certificate: %s", peer, error)
                     return
-            self._handle(SwitchSocket(socket), address)
+            self._handle(SwitchSocket(socket, lambda: self._leave(place)), address)
         except OSError as error:
             LOG.debug("connection of switch at %s ended: %s", peer, error)
         except Exception as error:  # of Ryu's parsers, for a message that is none
@@ -169,7 +197,7 @@ class SwitchServer:
             socket.close()
             eventlet.sleep(PENALTY_SECONDS)
         finally:
-            self._clients.leave(peer)
+            self._leave(place)
             socket.close()
 
 
@@ -177,10 +205,12 @@ class SwitchSocket:
     """A switch's socket that is read in turns and, until the switch is known, to a limit.
 
     It ``waits_for_us`` while something that the switch has sent is handled, or waits for its turn: then its next answer may wait.
+    ``proven`` is to be called when the switch is one of the fabric, and this its connection.
     """
 
-    def __init__(self, socket: Any) -> None:
+    def __init__(self, socket: Any, proven: Callable[[], None] = lambda: None) -> None:
         self._socket = socket
+        self.proven = proven
         # with TLS, what is written is not what the kernel takes
         self._plain = None if isinstance(socket, ssl.SSLSocket) else getattr(socket, "fd", None)
         self._left: int | None = MAX_HANDSHAKE_BYTES

@@ -118,6 +118,20 @@ def is_last(reply: Any) -> bool:
     return not getattr(reply, "flags", 0) & OPENFLOW.OFPMPF_REPLY_MORE
 
 
+def has_more(message: bytes | bytearray) -> bool:
+    """Tell whether further messages of a multipart reply follow, from its bytes; `ValueError` if it is too short."""
+    if len(message) < _MULTIPART.size:
+        raise ValueError("multipart reply: too short")
+    return bool(_MULTIPART.unpack_from(message)[1] & OPENFLOW.OFPMPF_REPLY_MORE)
+
+
+def port_of_status(message: bytes | bytearray) -> int:
+    """Return the port number in a port status (OpenFlow 1.3, section 7.4.3), from its bytes; `ValueError` if it is too short."""
+    if len(message) < 20:
+        raise ValueError("port status: too short")
+    return int.from_bytes(message[16:20], "big")
+
+
 def flow_mod(datapath: Any, flow: Flow, version: int) -> Any:
     """Return the message that installs a flow entry."""
     return PARSER.OFPFlowMod(

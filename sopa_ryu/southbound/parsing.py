@@ -13,7 +13,7 @@ from typing import Any
 
 from ryu.exception import OFPTruncatedMessage, OFPUnknownVersion
 from ryu.ofproto import ofproto_parser
-from ryu.ofproto.ofproto_v1_3 import OFP_VERSION
+from ryu.ofproto.ofproto_v1_3 import OFP_VERSION, OFPT_PACKET_IN
 
 SPARE_READS = 64
 
@@ -56,7 +56,10 @@ def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: b
         take = getattr(datapath, "take", None)  # of sopa_ryu.southbound.datapath
         if version == OFP_VERSION and take is not None and take(kind, xid, data):
             return None
-        return parser(datapath, version, kind, length, xid, data)
+        message = parser(datapath, version, kind, length, xid, data)
+        if kind == OFPT_PACKET_IN and version == OFP_VERSION and "in_port" not in message.match:
+            raise MalformedError("a packet-in without in_port (OpenFlow 1.3, section 7.4.1)")
+        return message
     except (OFPTruncatedMessage, MalformedError):
         raise
     except Exception as error:  # whatever the parsers' own checks and missing checks lead to

@@ -3,6 +3,7 @@
 import socket as sockets
 import struct
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -169,3 +170,43 @@ def test_ports_that_are_alike_are_one_object(pair: Pair) -> None:
     assert openflow.port_speed(ports[0]) == 1e10
     pair.datapath.set_state(MAIN_DISPATCHER)
     assert pair.datapath.socket.is_known
+
+
+def endless(kind: int, xid: int, flags: int, body: bytes = b"") -> bytes:
+    return message(of.OFPT_MULTIPART_REPLY, xid, struct.pack("!HH4x", kind, flags) + body)
+
+
+def status(port: int) -> bytes:
+    return message(of.OFPT_PORT_STATUS, 0, bytes(8) + struct.pack("!I60x", port))
+
+
+GROWING = {
+    "one answer": lambda n: endless(of.OFPMP_FLOW, 7, 1, bytes(1000)),
+    "many answers": lambda n: endless(of.OFPMP_FLOW, n, 1),
+    "ports' counters": lambda n: endless(of.OFPMP_PORT_STATS, n % 3, 1, bytes(112)),
+    "ports": status,
+}
+HARMLESS = {
+    "answers that end": lambda n: endless(of.OFPMP_FLOW, n // 100, n % 100 < 99, bytes(1000)),
+    "a port": lambda n: status(n % 1000),
+}
+
+
+@pytest.mark.parametrize("what", [*GROWING, *HARMLESS])
+def test_what_a_switch_can_make_grow_has_a_bound(pair: Pair, what: str) -> None:
+    pair.datapath.set_version(of.OFP_VERSION)
+    pair.datapath.ports = {}
+    described = openflow.PARSER.OFPPort(0, "02:00:00:00:00:01", b"p", 0, 4, 0, 0, 0, 0, 0, 0)
+    with pytest.raises(ValueError, match="more than") if what in GROWING else nullcontext():
+        for number in range(5000):
+            data = (GROWING | HARMLESS)[what](number)
+            pair.datapath.take(data[1], int.from_bytes(data[4:8], "big"), data)
+            pair.datapath.ports[number % 1000 if what in HARMLESS else number] = described
+
+
+def test_a_packet_in_says_where_the_packet_came_in(pair: Pair) -> None:
+    pair.datapath.set_version(of.OFP_VERSION)
+    match = struct.pack("!HH4x", 1, 4)
+    data = message(of.OFPT_PACKET_IN, 0, struct.pack("!IHBBQ", of.OFP_NO_BUFFER, 0, 0, 0, 0) + match + bytes(2))
+    with pytest.raises(parsing.MalformedError, match="in_port"):
+        parsing.parse(pair.datapath, 4, of.OFPT_PACKET_IN, len(data), 0, bytearray(data))

@@ -1,0 +1,55 @@
+"""How often a log says the same of one thing: what a peer repeats fills no disk, and hides nothing else. Pure."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import NamedTuple
+
+BURST = 30
+"""So many lines of one kind about one thing, then one in each `EVERY_SECONDS`: some 10 KB in a minute."""
+EVERY_SECONDS = 10.0
+KINDS = 8192
+"""Kinds and things that are remembered: each of 2,880 switches has a few."""
+
+
+class _Bucket(NamedTuple):
+    left: float
+    at: float
+    missed: int
+
+
+class LogPace(logging.Filter):
+    """Lets at most `BURST` lines pass at once that have one text and one first value, an address or a name.
+
+    The next line that passes has the number of those that did not. A handler has it, not a logger: so it holds for all of them.
+
+    >>> now, pace = [0.0], LogPace(lambda: now[0])
+    >>> line = lambda name: logging.makeLogRecord({"msg": "switch %s refused a message: %s", "args": (name, "why")})
+    >>> [pace.filter(line("e0_0")) for _ in range(BURST + 2)].count(True), pace.filter(line("e0_1"))
+    (30, True)
+    >>> now[0], record = EVERY_SECONDS, line("e0_0")
+    >>> pace.filter(record), record.getMessage()
+    (True, 'switch e0_0 refused a message: why (2 more such lines were left out)')
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether a line is to be written; add to it how many before it were not."""
+        now, values = self._clock(), record.args if isinstance(record.args, tuple) else ()
+        key = str(record.msg), str(values[0]) if values else ""
+        left, at, missed = self._buckets.pop(key, _Bucket(BURST, now, 0))
+        left = min(BURST, left + (now - at) / EVERY_SECONDS)
+        passes = left >= 1
+        self._buckets[key] = _Bucket(left - 1, now, 0) if passes else _Bucket(left, now, missed + 1)
+        if len(self._buckets) > KINDS:
+            self._buckets.popitem(last=False)
+        if passes and missed:
+            record.msg = f"{record.msg} ({missed} more such lines were left out)"
+        return passes
