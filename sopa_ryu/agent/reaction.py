@@ -39,6 +39,8 @@ RACKS_SECONDS = LIST_SECONDS = 0.2
 """The interval of reading which racks packets go to, and of making the list of streams to them."""
 PARTNER_SECONDS = 1.0
 """The time that a host of a used rack has for its first answer."""
+PARTNERS = 2
+"""So many hosts of a used rack are probed, as far as it has them: what one alone says of paths is not believed."""
 TURN_SECONDS = 2.0
 """The time after which other candidate paths are probed, where there are too many of them."""
 LOG_SECONDS, LOG_LINES = 10.0, 6
@@ -108,7 +110,7 @@ class Reaction:
         self._traffic, self._counted, self._drops, self._keep = traffic, counted, drops, keep
         self._dropped = 0
         self._health = PathHealth()
-        self._partners: dict[tuple[int, int], tuple[IPv4Address, float]] = {}
+        self._partners: dict[tuple[int, int], dict[IPv4Address, float]] = {}
         self._listed: dict[Stream, float] = {}
         self._listed_at = self._racks_at = float("-inf")
         self._looked_at = float("inf")
@@ -156,23 +158,30 @@ class Reaction:
             if not hosts:
                 continue
             parts = self._follower.parts(pod, edge)
-            host, most = self._partner((pod, edge), hosts, now), room // (len(racks) - number)
+            partners = self._partners_of((pod, edge), hosts, now)
+            most = room // (len(racks) - number) // len(partners)
             first = int(now / TURN_SECONDS) * most % len(ups) if len(ups) > most else 0
-            for up in (ups[first:] + ups[:first])[:most]:
-                if up:
-                    streams.setdefault(Stream(host, *up), parts.get(up, 1.0))
+            for host in partners:
+                for up in (ups[first:] + ups[:first])[:most]:
+                    if up:
+                        streams.setdefault(Stream(host, *up), parts.get(up, 1.0))
             room = MAX_STREAMS - len(streams)
         return streams
 
-    def _partner(self, rack: tuple[int, int], hosts: tuple[IPv4Address, ...], now: float) -> IPv4Address:
-        """Return the host of a rack that is probed: another one when the last has not answered for a while."""
-        host, since = self._partners.get(rack, (None, now))
-        if host in hosts and (now - since < PARTNER_SECONDS or self._health.answers(host, now)):
-            return host
-        following = hosts.index(host) + 1 if host in hosts else int(self._follower.address)
-        host = hosts[following % len(hosts)]
-        self._partners[rack] = host, now
-        return host
+    def _partners_of(self, rack: tuple[int, int], hosts: tuple[IPv4Address, ...], now: float) -> list[IPv4Address]:
+        """Return the hosts of a rack that are probed: others when the last ones have not answered for a while."""
+        before = self._partners.get(rack, {})
+        partners = {
+            host: since
+            for host, since in before.items()
+            if host in hosts and (now - since < PARTNER_SECONDS or self._health.answers(host, now))
+        }
+        first = hosts.index([*before][-1]) + 1 if before and [*before][-1] in hosts else int(self._follower.address)
+        others = [host for number in range(len(hosts)) if (host := hosts[(first + number) % len(hosts)]) not in partners]
+        fresh = [host for host in others if host not in before] + [host for host in others if host in before]
+        partners |= dict.fromkeys(fresh[: PARTNERS - len(partners)], now)
+        self._partners[rack] = partners
+        return list(partners)
 
     # -- at work ------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from math import prod
 from sopa_ryu.agent.paths.avoided import Up
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import PathHealth
+from sopa_ryu.agent.reaction import PARTNERS
 from sopa_ryu.channel.messages import Stream
 from topologies import Clos, Host, Switch
 
@@ -37,6 +38,8 @@ class ProbedFabric:
         self.loss: dict[tuple[Switch, Switch], float] = {}  # by neighbours, from and to
         self.crowded: set[tuple[Switch, Switch]] = set()  # such with a full queue
         self.dead_hosts: set[Host] = set()
+        self.lies: Callable[[Host, Up], bool] = lambda host, up: False
+        """Whether a host drops a probe that has come by a path."""
         self.own_loss = self.now = 0.0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -90,7 +93,8 @@ class ProbedFabric:
 
     def _busy_turn(self) -> None:
         ups = self.tree.choices_between(self.host, self.busy_host)
-        streams = list(dict.fromkeys([*self.health.returning(), *(self._stream(self.busy_host, up) for up in ups)]))
+        partners = [host for host in self.tree.hosts() if host[:2] == self.busy_host[:2]][:PARTNERS]
+        streams = list(dict.fromkeys([*self.health.returning(), *(self._stream(host, up) for host in partners for up in ups)]))
         self._turns[1] += 1
         self._probe(streams[self._turns[1] % len(streams)])
         self._at(self.now + self._intervals[1], self._busy_turn)
@@ -101,7 +105,7 @@ class ProbedFabric:
         out = self.way_out(host, up)
         way = [*out, *((there, here) for here, there in reversed(out))]
         shares = [*(self.loss.get(pair, 0.0) for pair in way), self.own_loss]
-        lost = host in self.dead_hosts or any(self.draw.random() < share for share in shares)
+        lost = host in self.dead_hosts or self.lies(host, up) or any(self.draw.random() < share for share in shares)
         crowded = any(pair in self.crowded for pair in way)
         fate = Fate(stream, not lost, None, 0 if lost else 2_000_000, crowded)
         self._at(self.now + (DEADLINE if lost else DELAY), lambda: self.health.decided(fate, self.now))

@@ -80,10 +80,17 @@ class Left:
     at: float
     hold: float
     heard: float
-    through: int = 0
-    """Probes in a row that have come through."""
-    since: float | None = None
-    """When the first of them did."""
+    rows: dict[IPv4Address, tuple[int, float]] = field(default_factory=dict)
+    """Probes in a row that have come through to a host, and when the first of them did. A host may lie about losses, but cannot
+    answer what has not arrived: the longest row counts."""
+
+    @property
+    def through(self) -> int:
+        return max((count for count, _ in self.rows.values()), default=0)
+
+    def is_good(self, now: float) -> bool:
+        """Tell whether enough have come through, for as long as it was left."""
+        return any(count >= self.enough and now - since >= self.hold for count, since in self.rows.values())
 
     @property
     def dead(self) -> bool:

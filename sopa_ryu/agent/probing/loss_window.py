@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from flowrules.label import UNUSED, hop_bytes
@@ -21,6 +22,10 @@ CHANCE = 1e-6
 """The probability of a false alarm of one test at most, if losses fall on all paths of a rack alike."""
 
 
+WITNESS_CHANCE = 0.005
+"""The same without the host, or rack, that has lost most: of half as many losses, half as clear."""
+
+
 class Excess(NamedTuple):
     """A section that loses more than others: the share that it loses, that of the others, and how probable that is by chance."""
 
@@ -30,10 +35,16 @@ class Excess(NamedTuple):
     chance: float
 
 
+Test = tuple[float, float, float]
+"""The share that a section loses, that of others, and how probable that is by chance."""
+
+
 class _Second(NamedTuple):
     number: int
     sent: Counter[WayTo]
     lost: Counter[WayTo]
+    sent_to: Counter[tuple[WayTo, IPv4Address]]
+    lost_to: Counter[tuple[WayTo, IPv4Address]]
     again: Counter[WayTo]
     bursts: Counter[WayTo]
     carried: Counter[Label]
@@ -53,14 +64,16 @@ class LossWindow:
 
     @staticmethod
     def _empty(number: int) -> _Second:
-        return _Second(number, Counter(), Counter(), Counter(), Counter(), Counter())
+        return _Second(number, Counter(), Counter(), Counter(), Counter(), Counter(), Counter(), Counter())
 
-    def probed(self, way: WayTo, lost: bool, now: float) -> None:
-        """Note a probe whose fate is known."""
+    def probed(self, way: WayTo, lost: bool, now: float, host: IPv4Address) -> None:
+        """Note what became of a probe to a host."""
         for second in (self._at(now), self._whole):
             second.sent[way] += 1
+            second.sent_to[way, host] += 1
             if lost:
                 second.lost[way] += 1
+                second.lost_to[way, host] += 1
                 self.fresh = True
 
     def sent_again(self, way: WayTo, now: float, begins: bool = True) -> None:
@@ -91,6 +104,9 @@ class LossWindow:
             for counts in (second.sent, second.lost, second.again, second.bursts):
                 for way in [way for way in counts if section.covers(way)]:
                     del counts[way]
+            for to_hosts in (second.sent_to, second.lost_to):
+                for key in [key for key in to_hosts if section.covers(key[0])]:
+                    del to_hosts[key]
 
     def __len__(self) -> int:
         """Return the number of paths of which something is known."""
@@ -101,10 +117,11 @@ class LossWindow:
         while self._seconds and self._seconds[0].number <= int(now) - WINDOW_SECONDS:
             self._take_out(self._seconds.popleft())
 
-    def worst(self, without: Iterable[Section]) -> Excess | None:
+    def worst(self, without: Iterable[Section], has_one_host: Callable[[Section], bool] = lambda _: False) -> Excess | None:
         """Return the section that certainly loses more than the other paths of its racks, if there is any.
 
         Among several it is the least probable one; paths of sections that are avoided already count neither for nor against.
+        ``has_one_host`` tells whether the rack of a section has one witness only, which then is believed alone.
 
         References:
             Hoeffding: Probability Inequalities for Sums of Bounded Random Variables. JASA 58 (1963), theorem 1.
@@ -120,8 +137,20 @@ class LossWindow:
                 if way in known:
                     losses.update(dict.fromkeys(sections(way), count))
             suspects.update(section for section, count in losses.items() if count >= MIN_LOSSES)
-        found = [excess for section in suspects if (excess := self._excess(section, known)) is not None]
+        found = [
+            excess
+            for section in suspects
+            if (excess := self._excess(section, known, section.edge is not None and has_one_host(section))) is not None
+        ]
         return min(found, key=lambda excess: (excess.chance, str(excess.section)), default=None)
+
+    def share_without(self, prefix: bytes, losses: float) -> float:
+        """Return the share of probes that hosts of other addresses lose, with so many losses less, and one probe lost at least."""
+        sent, lost = (
+            sum(count for (_, host), count in counts.items() if not host.packed.startswith(prefix))
+            for counts in (self._whole.sent_to, self._whole.lost_to)
+        )
+        return max(1.0, lost - losses) / max(1, sent)
 
     def _beside(self) -> Iterator[WayTo]:
         """Yield the paths to racks with retransmissions that have carried something: losses might have been on any of them."""
@@ -129,19 +158,57 @@ class LossWindow:
         for pod, edge, hops in {(way.pod, way.edge, len(way.up)) for way in self._whole.again}:
             yield from (WayTo(pod, edge, up) for up in ups if len(up) == hops)
 
-    def _excess(self, section: Section, known: set[WayTo]) -> Excess | None:
+    def _excess(self, section: Section, known: set[WayTo], is_alone: bool) -> Excess | None:
         inside = {way for way in known if section.covers(way)}
         racks = {way[:2] for way in inside}
         outside = {way for way in known if way[:2] in racks and way not in inside}
         if not outside:
             return None
         second = self._whole
-        tests = (self._by_probes(second, inside, outside), self._by_traffic(second, inside, outside))
-        best = min((test for test in tests if test is not None), key=lambda test: test[2], default=None)
+        by_probes, by_traffic = self._by_probes(second, inside, outside), self._by_traffic(second, inside, outside)
+        if not is_alone:
+            by_probes = by_probes and self._witnessed(by_probes, section, inside, outside)
+            by_traffic = by_traffic and self._witnessed_traffic(by_traffic, inside, outside)
+        best = min((test for test in (by_probes, by_traffic) if test is not None), key=lambda test: test[2], default=None)
         return None if best is None else Excess(section, *best)
 
+    def _lost_to(self, ways: set[WayTo], by_rack: bool) -> Counter[bytes]:
+        """Return the lost probes on some paths by host, or by rack."""
+        losses: Counter[bytes] = Counter()
+        for (way, host), count in self._whole.lost_to.items():
+            if way in ways:
+                losses[host.packed[:3] if by_rack else host.packed] += count
+        return losses
+
+    def _witnessed(self, test: Test, section: Section, inside: set[WayTo], outside: set[WayTo]) -> Test | None:
+        """Return a test by probes if it holds without its main witness: a host, or a rack of a section that leads to several."""
+        [(main, _)] = self._lost_to(inside, section.edge is None).most_common(1)
+        sums = {True: [0, 0], False: [0, 0]}
+        for lost, counts in enumerate((self._whole.sent_to, self._whole.lost_to)):
+            for (way, host), count in counts.items():
+                if (way in inside or way in outside) and not host.packed.startswith(main):
+                    sums[way in inside][lost] += count
+        (sent, lost), (others_sent, others_lost) = sums[True], sums[False]
+        if not lost or not others_sent:
+            return None
+        expected = (lost + others_lost) * sent / (sent + others_sent)
+        is_so = _judged(lost, others_lost, expected, lost / sent, others_lost / others_sent, WITNESS_CHANCE)
+        return test if is_so else None
+
+    def _witnessed_traffic(self, test: Test, inside: set[WayTo], outside: set[WayTo]) -> Test | None:
+        """Return a test by traffic if it holds without the rack with most retransmissions, or probes to several hosts are lost."""
+        bursts: Counter[tuple[int, int]] = Counter()
+        for way in inside:
+            bursts[way[:2]] += self._whole.bursts[way]
+        [(main, _)] = bursts.most_common(1)
+        rest, others = ({way for way in ways if way[:2] != main} for ways in (inside, outside))
+        if rest and self._by_traffic(self._whole, rest, others, least=1, most=WITNESS_CHANCE):
+            return test
+        losses = self._lost_to(inside, by_rack=False)
+        return test if sum(losses.values()) > max(losses.values(), default=0) else None
+
     @staticmethod
-    def _by_probes(second: _Second, inside: set[WayTo], outside: set[WayTo]) -> tuple[float, float, float] | None:
+    def _by_probes(second: _Second, inside: set[WayTo], outside: set[WayTo]) -> Test | None:
         lost, others_lost = (sum(second.lost[way] for way in ways) for ways in (inside, outside))
         sent, others_sent = (sum(second.sent[way] for way in ways) for ways in (inside, outside))
         if lost < MIN_LOSSES or not others_sent:
@@ -150,9 +217,11 @@ class LossWindow:
         return _judged(lost, others_lost, expected, lost / sent, others_lost / others_sent)
 
     @staticmethod
-    def _by_traffic(second: _Second, inside: set[WayTo], outside: set[WayTo]) -> tuple[float, float, float] | None:
+    def _by_traffic(
+        second: _Second, inside: set[WayTo], outside: set[WayTo], least: int = MIN_LOSSES, most: float = CHANCE / 2
+    ) -> Test | None:
         lost, others_lost = (sum(second.again[way] for way in ways) for ways in (inside, outside))
-        if lost < MIN_LOSSES:
+        if lost < least:
             return None
         expected = 0.0
         for rack in {way[:2] for way in inside}:
@@ -163,7 +232,7 @@ class LossWindow:
         if not sent or not others_sent:
             return None
         hits, others = (sum(second.bursts[way] for way in ways) for ways in (inside, outside))
-        return _judged(hits, others, expected, lost / sent, others_lost / others_sent)
+        return _judged(hits, others, expected, lost / sent, others_lost / others_sent, most)
 
     def _at(self, now: float) -> _Second:
         if not self._seconds or self._seconds[-1].number < int(now):
@@ -176,16 +245,21 @@ class LossWindow:
         of_ways = (whole.sent, second.sent), (whole.lost, second.lost), (whole.again, second.again), (whole.bursts, second.bursts)
         for total, old in of_ways:
             total -= old
+        for to_hosts, old_to in ((whole.sent_to, second.sent_to), (whole.lost_to, second.lost_to)):
+            to_hosts -= old_to
         _carried = whole.carried
         _carried -= second.carried
 
 
-def _judged(hits: int, others: int, expected: float, share: float, others_share: float) -> tuple[float, float, float] | None:
-    """Return share, that of others and the probability of so many losses by chance, if all of them say that it is worse."""
+def _judged(hits: int, others: int, expected: float, share: float, others_share: float, most: float = CHANCE / 2) -> Test | None:
+    """Return share, that of others and the probability of so many losses by chance, if all of them say that it is worse.
+
+    ``most`` is the probability at most: of one of two tests.
+    """
     if share < MIN_SHARE or share < MIN_RATIO * others_share:
         return None
     chance = by_chance(hits, hits + others, expected)
-    return (share, others_share, chance) if chance <= CHANCE / 2 else None  # there are two tests
+    return (share, others_share, chance) if chance <= most else None
 
 
 def by_chance(hits: int, count: int, expected: float) -> float:

@@ -3,6 +3,10 @@
 Two rules. *In a row*: a section of the fabric that nothing has crossed since several probes in a row were lost in it is dead.
 *Share*: a section that certainly loses several times the share of the other paths to the same racks is lossy. A section is put
 back after probes in a row have come through it for a time that doubles whenever it has to be left again soon.
+
+What one far host says is not believed alone: it may drop probes of some paths. Both rules have to hold without the host that has
+lost most, though less clearly; a section that leads to several racks needs hosts of two of them. A rack of which one host only
+answers is judged by that one, for paths to that rack.
 """
 
 from __future__ import annotations
@@ -30,6 +34,10 @@ SILENT_SECONDS = 60.0
 """A section that no probe has crossed for so long is put back: nothing is known of it."""
 ANSWER_SECONDS = 1.0
 """A host that has not answered for so long is none whose losses count."""
+ALONE_SECONDS = 5.0
+"""A host whose rack has had no other answer for so long is the only one there."""
+WITNESS = 0.005
+"""The probability that what others than the main witness have lost in a row was lost by chance, at most."""
 SUSPEND_SECONDS = 1.0
 BACKLOG_SECONDS = 1.0
 """After a standstill of this host, so long queues may be full: those of links, and of switches that stood still, too."""
@@ -66,14 +74,17 @@ class PathHealth:
     Attributes:
         changes: What was decided since the caller has emptied it.
 
-    Two paths share a link; both lose, and the others answer:
+    Two paths share a link; both lose, and the others answer. Hosts of two racks say so, and then one host alone:
 
-    >>> health, far = PathHealth(), IPv4Address("10.2.1.3")
-    >>> for n in range(12):
-    ...     up1, up2 = n % 2, n // 2 % 2
-    ...     health.decided(Fate(Stream(far, up1, up2), came_back=up1 == 1), now=0.01 * n)
-    >>> health.avoided.dead
-    frozenset({Section(up1=0, up2=None, pod=None, edge=None)})
+    >>> far = [IPv4Address("10.2.1.3"), IPv4Address("10.3.0.2"), IPv4Address("10.2.1.2")]
+    >>> def dead(witnesses):
+    ...     health = PathHealth()
+    ...     for n in range(300):
+    ...         up1, up2, host = n % 2, n // 2 % 2, far[n // 4 % 3] if n < 270 else witnesses[n // 4 % len(witnesses)]
+    ...         health.decided(Fate(Stream(host, up1, up2), came_back=n < 270 or up1 == 1), now=0.01 * n)
+    ...     return set(health.avoided.dead)
+    >>> dead(far), dead(far[:1])
+    ({Section(up1=0, up2=None, pod=None, edge=None)}, set())
     """
 
     def __init__(self) -> None:
@@ -125,9 +136,9 @@ class PathHealth:
         crowded = fate.crowded or now < self._moving_at + BACKLOG_SECONDS
         through = fate.came_back or fate.lost_out is False
         if through or not crowded:
-            self._window.probed(way, not through, now)
+            self._window.probed(way, not through, now, host)
         if through:
-            self._come_through(probe, now)
+            self._come_through(probe, host, now)
         elif now > self._moving_at:  # what is decided as this host goes on was sent before it stood still
             self._lose(way, host, CROWDED if crowded else 1.0, now)
 
@@ -173,13 +184,13 @@ class PathHealth:
         self._window.advance(now)
         if self._window.fresh and now >= self._judged_at + max(JUDGE_SECONDS, len(self._window) * JUDGE_SECONDS_OF_PATH):
             self._judged_at = now
-            worst = self._window.worst(self._left)
+            worst = self._window.worst(self._left, lambda section: self._has_one_host(section, now))
             if worst is not None:
                 self._leave_lossy(worst, now)
         for section, departure in list(self._left.items()):
             if now - departure.at < departure.hold:
                 continue
-            if departure.since is not None and departure.through >= departure.enough and now - departure.since >= departure.hold:
+            if departure.is_good(now):
                 self._put_back(section, "good", f"{departure.through} probes in a row have come through", now)
             elif now - departure.heard >= SILENT_SECONDS:
                 self._put_back(section, "unknown", f"no probe has crossed it for {SILENT_SECONDS:g} s", now)
@@ -204,7 +215,7 @@ class PathHealth:
     def _covering(self, way: WayTo) -> list[Section]:
         return [section for section in self._left if section.covers(way)]
 
-    def _come_through(self, probed: Probed, now: float) -> None:
+    def _come_through(self, probed: Probed, host: IPv4Address, now: float) -> None:
         self._passed += 1
         self._usual.note(False, now)
         if self._runs:
@@ -213,8 +224,8 @@ class PathHealth:
         for section in self._covering(probed.way) if self._left else ():
             departure = self._left[section]
             departure.heard = now
-            departure.since = departure.since if departure.through else now
-            departure.through += 1
+            count, since = departure.rows.get(host, (0, now))
+            departure.rows[host] = count + 1, since
 
     def _lose(self, way: WayTo, host: IPv4Address, weight: float, now: float) -> None:
         covering = self._covering(way)
@@ -222,7 +233,7 @@ class PathHealth:
             self._left[section].heard = now
             # a narrower one that is avoided explains the loss
             if not any(other != section and section.includes(other) for other in covering):
-                self._left[section].through = 0
+                self._left[section].rows.pop(host, None)
         # the loss of one that does not answer at all says nothing about the others
         counts = not covering and self.answers(host, now)
         dead = [section for section in covering if self._left[section].dead]
@@ -238,7 +249,7 @@ class PathHealth:
             self._usual.note(True, now)
         *wider, alone = sections(way)
         for section in (*wider, alone):  # the widest first: what it includes is left with it
-            if self._explained(section) or section not in self._runs or not self._is_dead(section, section == alone):
+            if self._explained(section) or section not in self._runs or not self._is_dead(section, section == alone, now):
                 continue
             run = self._runs[section]
             row = f"{round(sum(run.weights.values()))} probes in a row lost"
@@ -252,17 +263,42 @@ class PathHealth:
             if departure.dead
         )
 
-    def _is_dead(self, section: Section, alone: bool) -> bool:
+    def _is_dead(self, section: Section, alone: bool, now: float) -> bool:
         run = self._runs[section]
         if not alone and len(run.ways) < 2:
             return False
         # not the far host: that has answered on another path meanwhile, or it is many of them
         racks = {way[:2] for way in run.ways}
-        answered = (host for host in run.weights if self._answered.get(host, -math.inf) >= run.since)
-        row = sum(run.weights[host] for host in (run.weights if len(racks) >= MANY_RACKS else answered))
+        if len(racks) >= MANY_RACKS:
+            weights = run.weights
+        else:
+            weights = {host: weight for host, weight in run.weights.items() if self._answered.get(host, -math.inf) >= run.since}
+        row = sum(weights.values())
         passed, missed = self._passed - run.passed, max(0, self._missed - run.missed - run.counted)
         usual = max(self._usual.share(run.counted), missed / (missed + passed) if passed else 1.0)
-        return usual < 1 and row >= math.log(CHANCE) / math.log(usual) - 1e-9 and luck(math.floor(row), passed, missed) <= MAX_LUCK
+        if usual >= 1:
+            return False
+        enough = math.log(CHANCE) / math.log(usual) - 1e-9
+        if row < enough or luck(math.floor(row), passed, missed) > MAX_LUCK:
+            return False
+        return self._is_witnessed(section, weights, now)
+
+    def _is_witnessed(self, section: Section, weights: dict[IPv4Address, float], now: float) -> bool:
+        """Tell whether others than the host with most losses, or its rack where the section leads to several, have lost probes."""
+        of_witness: dict[bytes, float] = {}
+        for host, weight in weights.items():
+            witness = host.packed if section.edge is not None else host.packed[:3]
+            of_witness[witness] = of_witness.get(witness, 0.0) + weight
+        if section.edge is not None and self._has_one_host(section, now):
+            return True
+        main = max(of_witness, key=lambda witness: of_witness[witness])
+        row = sum(of_witness.values()) - of_witness[main]
+        return row > 0 and self._window.share_without(main, row) ** row <= WITNESS
+
+    def _has_one_host(self, section: Section, now: float) -> bool:
+        """Tell whether at most one host of a section's rack answers."""
+        rack = section.pod, section.edge
+        return sum(tuple(host.packed[1:3]) == rack and now - at < ALONE_SECONDS for host, at in self._answered.items()) < 2
 
     def _leave_lossy(self, worst: Excess, now: float) -> None:
         detail = f"{worst.share:.1%} lost, {worst.others:.1%} on other paths (by chance: {worst.chance:.0e})"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from ipaddress import IPv4Address
 from math import comb
 from pathlib import Path
 
@@ -100,6 +101,12 @@ def losses_everywhere(its: ProbedFabric, share: float) -> None:
         its.loss[link.lower, link.upper] = its.loss[link.upper, link.lower] = share / 8
 
 
+def a_liar(its: ProbedFabric, share: float, ups: frozenset[int], elsewhere: float = 0.0) -> None:
+    """A host of the busy rack drops probes that came by some uplinks, and says nothing of it; all paths lose some."""
+    losses_everywhere(its, elsewhere)
+    its.lies = lambda host, up: host == its.busy_host and up[0] in ups and its.draw.random() < share
+
+
 def a_full_queue(its: ProbedFabric) -> None:
     its.crowded = {break_one(its, 0.05)}
 
@@ -109,11 +116,15 @@ def a_full_queue(its: ProbedFabric) -> None:
     pytest.param(1.0, None, 10.0, 4, id="nothing comes back"),
     pytest.param(1.0, None, 10.0, 8, id="nothing comes back, k=8"),
     pytest.param(0.05, None, 30.0, 4, id="a host that drops a twentieth"),
-    pytest.param(0.6, None, 30.0, 8, id="a host that drops most"),
+    pytest.param(0.6, None, 30.0, 8, id="a host that loses most"),
     pytest.param(0.0, None, 30.0, 4, id="no loss"),
     pytest.param(0.0, partial(losses_everywhere, share=0.01), 30.0, 4, id="all paths alike, few"),
     pytest.param(0.0, partial(losses_everywhere, share=0.05), 30.0, 4, id="all paths alike, many"),
     pytest.param(0.0, a_full_queue, 40.0, 4, id="a full queue"),
+    pytest.param(0.0, partial(a_liar, share=1.0, ups=frozenset({1})), 60.0, 4, id="a host that drops what an uplink brought"),
+    pytest.param(0.0, partial(a_liar, share=0.3, ups=frozenset({0})), 60.0, 4, id="a host that drops some of it"),
+    pytest.param(0.0, partial(a_liar, share=1.0, ups=frozenset({1}), elsewhere=0.02), 60.0, 4, id="a host that drops beside others"),
+    pytest.param(0.0, partial(a_liar, share=1.0, ups=frozenset({1, 2, 3})), 60.0, 8, id="a host that drops most"),
 ])  # fmt: skip
 def test_losses_that_are_no_paths_fault_leave_none(
     own_loss: float, cause: Callable[[ProbedFabric], None] | None, seconds: float, k: int
@@ -166,6 +177,7 @@ def test_losses_of_two_separate_paths_leave_both() -> None:
 
 # -- the window of losses ---------------------------------------------------------------------------------------------------
 
+FAR = [IPv4Address(f"10.2.1.{last}") for last in (2, 3)]
 PATHS = {"good": WayTo(*RACK, (0, 0)), "bad": WayTo(*RACK, (1, 0))}
 
 
@@ -174,7 +186,7 @@ class Window:
 
     def handle(self, step: Step) -> str:
         getattr(self, "do_" + step.command)(*step.words, **step.options)
-        known, worst = f"{len(self.window)} paths probed", self.window.worst(())
+        known, worst = f"{len(self.window)} paths probed", self.window.worst((), lambda _: True)
         if worst is None:
             return known
         names = [name for name, way in PATHS.items() if worst.section.covers(way)]
@@ -192,7 +204,7 @@ class Window:
 
     def do_probed(self, name: str, times: str, lost: str = "0") -> None:
         for number in range(int(times)):
-            self.window.probed(PATHS[name], number < int(lost), 0.0)
+            self.window.probed(PATHS[name], number < int(lost), 0.0, FAR[number % 2])
 
     def do_advance(self, at: str) -> None:
         self.window.advance(float(at))

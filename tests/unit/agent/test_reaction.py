@@ -140,9 +140,9 @@ class Scripted:
         asked = []
         for _ in range(round(float(seconds) * 100)):
             self.loop.advance(0.01)
-            partner = next(iter(self.its.busy(self.loop.time()))).destination
-            asked.append(str(partner))
-            self.its.decided(Fate(Stream(partner, 0, 0), str(partner) == living), self.loop.time())
+            for partner in {stream.destination for stream in self.its.busy(self.loop.time())}:
+                asked.append(str(partner))
+                self.its.decided(Fate(Stream(partner, 0, 0), str(partner) == living), self.loop.time())
         return "asked " + " ".join(sorted(set(asked[len(asked) // 2 :])))
 
     def do_wait(self, seconds: str) -> None:
