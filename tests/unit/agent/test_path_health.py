@@ -123,7 +123,7 @@ def a_full_queue(its: ProbedFabric) -> None:
     pytest.param(0.0, a_full_queue, 40.0, 4, id="a full queue"),
     pytest.param(0.0, partial(a_liar, share=1.0, ups=frozenset({1})), 60.0, 4, id="a host that drops what an uplink brought"),
     pytest.param(0.0, partial(a_liar, share=0.3, ups=frozenset({0})), 60.0, 4, id="a host that drops some of it"),
-    pytest.param(0.0, partial(a_liar, share=1.0, ups=frozenset({1}), elsewhere=0.02), 60.0, 4, id="a host that drops beside others"),
+    pytest.param(0.0, partial(a_liar, share=1.0, ups=frozenset({1}), elsewhere=0.02), 60.0, 4, id="a liar beside losses"),
     pytest.param(0.0, partial(a_liar, share=1.0, ups=frozenset({1, 2, 3})), 60.0, 8, id="a host that drops most"),
 ])  # fmt: skip
 def test_losses_that_are_no_paths_fault_leave_none(
