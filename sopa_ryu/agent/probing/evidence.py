@@ -82,15 +82,16 @@ class Left:
     heard: float
     rows: dict[IPv4Address, tuple[int, float]] = field(default_factory=dict)
     """Probes in a row that have come through to a host, and when the first of them did. A host may lie about losses, but cannot
-    answer what has not arrived: the longest row counts."""
+    answer what has not arrived: what one loses ends no other's row."""
 
     @property
     def through(self) -> int:
-        return max((count for count, _ in self.rows.values()), default=0)
+        """All that have come through since their host's last loss."""
+        return sum(count for count, _ in self.rows.values())
 
     def is_good(self, now: float) -> bool:
         """Tell whether enough have come through, for as long as it was left."""
-        return any(count >= self.enough and now - since >= self.hold for count, since in self.rows.values())
+        return self.through >= self.enough and now - min(since for _, since in self.rows.values()) >= self.hold
 
     @property
     def dead(self) -> bool:

@@ -117,11 +117,11 @@ class LossWindow:
         while self._seconds and self._seconds[0].number <= int(now) - WINDOW_SECONDS:
             self._take_out(self._seconds.popleft())
 
-    def worst(self, without: Iterable[Section], has_one_host: Callable[[Section], bool] = lambda _: False) -> Excess | None:
+    def worst(self, without: Iterable[Section], is_only_witness: Callable[[Section], bool]) -> Excess | None:
         """Return the section that certainly loses more than the other paths of its racks, if there is any.
 
         Among several it is the least probable one; paths of sections that are avoided already count neither for nor against.
-        ``has_one_host`` tells whether the rack of a section has one witness only, which then is believed alone.
+        Where one host alone says so, ``is_only_witness`` tells whether it is believed.
 
         References:
             Hoeffding: Probability Inequalities for Sums of Bounded Random Variables. JASA 58 (1963), theorem 1.
@@ -137,20 +137,20 @@ class LossWindow:
                 if way in known:
                     losses.update(dict.fromkeys(sections(way), count))
             suspects.update(section for section, count in losses.items() if count >= MIN_LOSSES)
-        found = [
-            excess
-            for section in suspects
-            if (excess := self._excess(section, known, section.edge is not None and has_one_host(section))) is not None
-        ]
+        found = [excess for section in suspects if (excess := self._excess(section, known, is_only_witness)) is not None]
         return min(found, key=lambda excess: (excess.chance, str(excess.section)), default=None)
 
     def share_without(self, prefix: bytes, losses: float) -> float:
-        """Return the share of probes that hosts of other addresses lose, with so many losses less, and one probe lost at least."""
-        sent, lost = (
-            sum(count for (_, host), count in counts.items() if not host.packed.startswith(prefix))
-            for counts in (self._whole.sent_to, self._whole.lost_to)
-        )
-        return max(1.0, lost - losses) / max(1, sent)
+        """Return the share of probes that hosts of other addresses lose, with so many losses less, and one probe lost at least.
+
+        A host that has answered none says nothing.
+        """
+        sent, lost = Counter[IPv4Address](), Counter[IPv4Address]()
+        for counts, to_hosts in ((sent, self._whole.sent_to), (lost, self._whole.lost_to)):
+            for (_, host), count in to_hosts.items():
+                counts[host] += count
+        others = [host for host in sent if lost[host] < sent[host] and not host.packed.startswith(prefix)]
+        return max(1.0, sum(lost[host] for host in others) - losses) / max(1, sum(sent[host] for host in others))
 
     def _beside(self) -> Iterator[WayTo]:
         """Yield the paths to racks with retransmissions that have carried something: losses might have been on any of them."""
@@ -158,7 +158,7 @@ class LossWindow:
         for pod, edge, hops in {(way.pod, way.edge, len(way.up)) for way in self._whole.again}:
             yield from (WayTo(pod, edge, up) for up in ups if len(up) == hops)
 
-    def _excess(self, section: Section, known: set[WayTo], is_alone: bool) -> Excess | None:
+    def _excess(self, section: Section, known: set[WayTo], is_only_witness: Callable[[Section], bool]) -> Excess | None:
         inside = {way for way in known if section.covers(way)}
         racks = {way[:2] for way in inside}
         outside = {way for way in known if way[:2] in racks and way not in inside}
@@ -166,11 +166,14 @@ class LossWindow:
             return None
         second = self._whole
         by_probes, by_traffic = self._by_probes(second, inside, outside), self._by_traffic(second, inside, outside)
-        if not is_alone:
-            by_probes = by_probes and self._witnessed(by_probes, section, inside, outside)
-            by_traffic = by_traffic and self._witnessed_traffic(by_traffic, inside, outside)
-        best = min((test for test in (by_probes, by_traffic) if test is not None), key=lambda test: test[2], default=None)
-        return None if best is None else Excess(section, *best)
+        tests, believed = [test for test in (by_probes, by_traffic) if test is not None], list[Test]()
+        if by_probes is not None and self._is_witnessed(section, inside, outside):
+            believed.append(by_probes)
+        if by_traffic is not None and self._is_traffic_witnessed(inside, outside):
+            believed.append(by_traffic)
+        if tests and not believed and is_only_witness(section):
+            believed = tests
+        return Excess(section, *min(believed, key=lambda test: test[2])) if believed else None
 
     def _lost_to(self, ways: set[WayTo], by_rack: bool) -> Counter[bytes]:
         """Return the lost probes on some paths by host, or by rack."""
@@ -180,8 +183,8 @@ class LossWindow:
                 losses[host.packed[:3] if by_rack else host.packed] += count
         return losses
 
-    def _witnessed(self, test: Test, section: Section, inside: set[WayTo], outside: set[WayTo]) -> Test | None:
-        """Return a test by probes if it holds without its main witness: a host, or a rack of a section that leads to several."""
+    def _is_witnessed(self, section: Section, inside: set[WayTo], outside: set[WayTo]) -> bool:
+        """Tell whether the test by probes holds without its main witness: a host, or a rack of a section that leads to several."""
         [(main, _)] = self._lost_to(inside, section.edge is None).most_common(1)
         sums = {True: [0, 0], False: [0, 0]}
         for lost, counts in enumerate((self._whole.sent_to, self._whole.lost_to)):
@@ -190,22 +193,21 @@ class LossWindow:
                     sums[way in inside][lost] += count
         (sent, lost), (others_sent, others_lost) = sums[True], sums[False]
         if not lost or not others_sent:
-            return None
+            return False
         expected = (lost + others_lost) * sent / (sent + others_sent)
-        is_so = _judged(lost, others_lost, expected, lost / sent, others_lost / others_sent, WITNESS_CHANCE)
-        return test if is_so else None
+        return _judged(lost, others_lost, expected, lost / sent, others_lost / others_sent, WITNESS_CHANCE) is not None
 
-    def _witnessed_traffic(self, test: Test, inside: set[WayTo], outside: set[WayTo]) -> Test | None:
-        """Return a test by traffic if it holds without the rack with most retransmissions, or probes to several hosts are lost."""
+    def _is_traffic_witnessed(self, inside: set[WayTo], outside: set[WayTo]) -> bool:
+        """Tell whether the test by traffic holds without the rack with most of it, or probes to several hosts are lost, too."""
         bursts: Counter[tuple[int, int]] = Counter()
         for way in inside:
             bursts[way[:2]] += self._whole.bursts[way]
         [(main, _)] = bursts.most_common(1)
         rest, others = ({way for way in ways if way[:2] != main} for ways in (inside, outside))
         if rest and self._by_traffic(self._whole, rest, others, least=1, most=WITNESS_CHANCE):
-            return test
+            return True
         losses = self._lost_to(inside, by_rack=False)
-        return test if sum(losses.values()) > max(losses.values(), default=0) else None
+        return sum(losses.values()) > max(losses.values(), default=0)
 
     @staticmethod
     def _by_probes(second: _Second, inside: set[WayTo], outside: set[WayTo]) -> Test | None:

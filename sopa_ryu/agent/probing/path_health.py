@@ -5,8 +5,8 @@ Two rules. *In a row*: a section of the fabric that nothing has crossed since se
 back after probes in a row have come through it for a time that doubles whenever it has to be left again soon.
 
 What one far host says is not believed alone: it may drop probes of some paths. Both rules have to hold without the host that has
-lost most, though less clearly; a section that leads to several racks needs hosts of two of them. A rack of which one host only
-answers is judged by that one, for paths to that rack.
+lost most, though less clearly; a section that leads to several racks needs hosts of two of them. Of one rack, the others are asked
+(`PathHealth.doubts`): if none of them answers, the one is believed, for paths to that rack.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SILENT_SECONDS = 60.0
 """A section that no probe has crossed for so long is put back: nothing is known of it."""
 ANSWER_SECONDS = 1.0
 """A host that has not answered for so long is none whose losses count."""
-ALONE_SECONDS = 5.0
-"""A host whose rack has had no other answer for so long is the only one there."""
+DOUBT_SECONDS, DOUBT_ENDS_SECONDS = 2.0, 5.0
+"""So long the other hosts of a rack have to answer before the one that does is believed; a doubt that is not repeated ends."""
 WITNESS = 0.005
 """The probability that what others than the main witness have lost in a row was lost by chance, at most."""
 SUSPEND_SECONDS = 1.0
@@ -94,6 +94,7 @@ class PathHealth:
         self._left: dict[Section, Left] = {}
         self._before: dict[Section, tuple[float, float]] = {}  # how long it was held, and until when
         self._answered: dict[IPv4Address, float] = {}
+        self._doubts: dict[Section, tuple[float, float]] = {}  # since when, and when last
         self._queues: dict[WayTo, Queue] = {}
         self._probed: dict[Stream, Probed] = {}
         self._passed = self._missed = 0
@@ -117,6 +118,11 @@ class PathHealth:
             crossing = [(probe.at, stream) for stream, probe in self._probed.items() if section.covers(probe.way)]
             found.update((stream, None) for _, stream in sorted(crossing, reverse=True)[:RETURNING])
         return list(found)
+
+    def doubts(self, now: float) -> list[Section]:
+        """Return sections of one rack's paths which one host says to be bad: others of that rack are to be probed."""
+        self._doubts = {section: times for section, times in self._doubts.items() if now - times[1] < DOUBT_ENDS_SECONDS}
+        return list(self._doubts)
 
     # -- observations -------------------------------------------------------------------------------------------------
 
@@ -184,7 +190,7 @@ class PathHealth:
         self._window.advance(now)
         if self._window.fresh and now >= self._judged_at + max(JUDGE_SECONDS, len(self._window) * JUDGE_SECONDS_OF_PATH):
             self._judged_at = now
-            worst = self._window.worst(self._left, lambda section: self._has_one_host(section, now))
+            worst = self._window.worst(self._left, lambda section: self._is_only_witness(section, now))
             if worst is not None:
                 self._leave_lossy(worst, now)
         for section, departure in list(self._left.items()):
@@ -289,16 +295,21 @@ class PathHealth:
         for host, weight in weights.items():
             witness = host.packed if section.edge is not None else host.packed[:3]
             of_witness[witness] = of_witness.get(witness, 0.0) + weight
-        if section.edge is not None and self._has_one_host(section, now):
-            return True
         main = max(of_witness, key=lambda witness: of_witness[witness])
         row = sum(of_witness.values()) - of_witness[main]
-        return row > 0 and self._window.share_without(main, row) ** row <= WITNESS
+        is_so = row > 0 and self._window.share_without(main, row) ** row <= WITNESS
+        return is_so or self._is_only_witness(section, now)
 
-    def _has_one_host(self, section: Section, now: float) -> bool:
-        """Tell whether at most one host of a section's rack answers."""
+    def _is_only_witness(self, section: Section, now: float) -> bool:
+        """Tell whether the one host that says that a section is bad is believed: it is the only one of its rack that answers."""
+        if section.edge is None:
+            return False
+        since, last = self._doubts.get(section, (now, now))
+        self._doubts[section] = since if now - last < DOUBT_ENDS_SECONDS else now, now
         rack = section.pod, section.edge
-        return sum(tuple(host.packed[1:3]) == rack and now - at < ALONE_SECONDS for host, at in self._answered.items()) < 2
+        of_late = max(since, now - DOUBT_ENDS_SECONDS)
+        of_rack = sum(tuple(host.packed[1:3]) == rack and at >= of_late for host, at in self._answered.items())
+        return now - since >= DOUBT_SECONDS and of_rack < 2
 
     def _leave_lossy(self, worst: Excess, now: float) -> None:
         detail = f"{worst.share:.1%} lost, {worst.others:.1%} on other paths (by chance: {worst.chance:.0e})"
@@ -311,6 +322,7 @@ class PathHealth:
         soon = now - until < max(SOON_SECONDS, 4 * hold)
         hold = min(2 * hold, MAX_HOLD_SECONDS) if soon and hold else HOLD_SECONDS
         self._left[section] = Left(share, now, hold, now)
+        self._doubts.pop(section, None)
         self._window.forget(section)
         self.changes.append(HealthChange(section, True, cause, detail, hold))
 

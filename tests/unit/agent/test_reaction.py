@@ -26,6 +26,7 @@ from tests.models.virtual_clock import VirtualLoop
 from topologies import Clos, Failures, FatTree
 
 ADDRESS, FAR, SILENT, NEAR = map(IPv4Address, ("10.0.0.2", "10.2.1.3", "10.2.1.4", "10.1.0.3"))
+FARS = FAR, IPv4Address("10.2.1.2")
 UPS = [(0, 0), (1, 0), (0, 1), (1, 1)]
 
 
@@ -78,9 +79,17 @@ class Scripted:
         self.task = self.loop.create_task(self.its.run())
 
     def do_probe(
-        self, seconds: str, *bad: str, every: str = "1", crowded: str = "no", known: str = "", silent: str = "0", near: str = "no"
+        self,
+        seconds: str,
+        *bad: str,
+        every: str = "1",
+        crowded: str = "no",
+        known: str = "",
+        silent: str = "0",
+        near: str = "no",
+        hosts: str = "2",
     ) -> None:
-        """Probe all four paths to a rack, 200 times a second in all; on bad ones one of so many is lost.
+        """Probe all four paths to hosts of a rack, 200 times a second in all; on bad ones one of so many is lost.
 
         It is ``known`` to be lost on the way ``back``. For each probe so many go the same way to a host that never answers, and for
         each tenth one to a ``near`` rack comes back.
@@ -91,7 +100,7 @@ class Scripted:
             for _ in range(int(silent)):
                 self.its.decided(Fate(Stream(SILENT, *up), False), now)
             lost_out = False if lost and known == "back" else None
-            self.its.decided(Fate(Stream(FAR, *up), not lost, lost_out, crowded=crowded == "yes"), now)
+            self.its.decided(Fate(Stream(FARS[n // 4 % int(hosts)], *up), not lost, lost_out, crowded=crowded == "yes"), now)
             if near == "yes" and n % 10 == 0:
                 self.its.decided(Fate(Stream(NEAR, 0, UNUSED), True), now)
             self.loop.advance(0.005)
