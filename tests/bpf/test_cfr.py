@@ -239,15 +239,18 @@ class Gated(ExitStack):
         self.host = self.enter_context(Host(every_socket=False, netns=pair.host))
         self.host.set(slot_ns=10**9, into=0.0)
         self.host.programs.attach()
+        self.client, self.end = self.connect(pair)
+
+    def connect(self, pair: Pair) -> tuple[socket.socket, socket.socket]:
         with inside(pair.peer), socket.create_server((PEER_ADDRESS, 0)) as server:
             with inside(pair.host):
-                self.client = self.enter_context(socket.create_connection(server.getsockname(), 10))
-            self.end = self.enter_context(server.accept()[0])
+                client = self.enter_context(socket.create_connection(server.getsockname(), 10))
+            return client, self.enter_context(server.accept()[0])
 
-    def arrived(self, end: socket.socket | None = None) -> int:
+    def arrived(self, end: socket.socket | None = None, flags: int = socket.MSG_PEEK) -> int:
         """How many bytes are there, without taking them."""
         try:
-            return len((end or self.end).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+            return len((end or self.end).recv(1 << 20, flags | socket.MSG_DONTWAIT))
         except BlockingIOError:
             return 0
 
@@ -290,6 +293,22 @@ def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gate
     programs.forget()
     client.sendall(bytes(1000))
     eventually(gated.arrived, 51_005)
+
+
+def test_connections_to_one_host_share_its_slots(pair: Pair, gated: Gated) -> None:
+    connections = [(gated.client, gated.end), *(gated.connect(pair) for _ in range(3))]
+    for client, _ in connections:
+        client.setsockopt(socket.SOL_SOCKET, 32, 1 << 22)  # SO_SNDBUFFORCE
+        client.sendall(b"first")
+        client.sendall(bytes(1_000_000))
+    arrived = [0] * 4
+    for slot in range(NOW, NOW + 24):
+        gated.host.set(slot=slot)
+        gated.host.programs.grant([granted(slot, PEER_ADDRESS, 80_000)])
+        gated.run_sender(pair.host)
+        arrived = [before + gated.arrived(end, 0) for before, (_, end) in zip(arrived, connections, strict=True)]
+    assert sum(arrived) > 24 * 40_000
+    assert min(arrived) > max(arrived) / 2, "some connections had most of the slots"
 
 
 def test_other_destinations_and_namespaces_sockets_stay_as_they_are(pair: Pair, gated: Gated) -> None:

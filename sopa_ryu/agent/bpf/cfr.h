@@ -56,6 +56,32 @@ struct {
 	__type(value, __u64);
 } cfr_sent SEC(".maps");
 
+/*
+ * Connections to one destination share its slots by deficit round robin (Shreedhar and Varghese, SIGCOMM 1995): in each slot a connection
+ * gets a part as credit, and sends while its credit is at least `floor`.
+ */
+struct cfr_turns {
+	__u64 slot; /* the last one */
+	__s64 floor; /* 1, or the highest credit where all have less: a slot is for somebody */
+	__s64 best; /* the highest credit, of those that still have data, as the iterator runs */
+	__u64 part;
+	__u64 wanted; /* what they want to send, each at most a budget, as the iterator runs */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32); /* destination, in host order */
+	__type(value, struct cfr_turns);
+} cfr_turns SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __s64);
+} cfr_credits SEC(".maps"); /* bytes of frames */
+
 /* What an iterator writes for each socket that has something to send. */
 struct cfr_unsent {
 	__u32 destination; /* host order */

@@ -146,6 +146,22 @@ static __always_inline int passes_in_guard(const struct tcp_sock *tcp, const str
 	return data->packets == 1 && tcp->snd_una == tcp->snd_nxt && tcp->bytes_acked <= 1;
 }
 
+/* Returns the credit of a socket; null before it had data waiting for a slot. */
+static __always_inline __s64 *credit_of(struct bpf_sock *sk)
+{
+	struct bpf_sock *full = sk ? bpf_sk_fullsock(sk) : (void *)0;
+
+	return full ? bpf_sk_storage_get(&cfr_credits, full, 0, 0) : (void *)0;
+}
+
+/* Returns nonzero unless it is the turn of other connections to the same destination. */
+static __always_inline int has_turn(const __s64 *credit, const struct data *data)
+{
+	struct cfr_turns *turns = credit ? bpf_map_lookup_elem(&cfr_turns, &data->destination) : (void *)0;
+
+	return !turns || *credit >= turns->floor;
+}
+
 /* Takes the packet's bytes out of the budget of a slot; returns 0 if it is not its destination's, used up, or nearly over. */
 static __always_inline int take(const struct cfr_settings *its, const struct data *data, __u64 slot, __u64 into)
 {
@@ -191,14 +207,19 @@ static __always_inline enum reason judge(struct __sk_buff *skb, const struct cfr
 {
 	__u64 now = bpf_ktime_get_ns(), departs = departure(skb, its, now), slot, into;
 	struct bpf_sock *sk = skb->sk;
+	__s64 *credit;
 	struct tcp_sock *tcp = sk ? bpf_skc_to_tcp_sock(sk) : (void *)0;
 
 	if (its->netns_cookie && (!tcp || ((struct sock_common *)tcp)->skc_net.net->net_cookie != its->netns_cookie))
 		return REASONS;
 	if (!slot_of(its, now, departs, &slot, &into))
 		return GATE_OPEN;
-	if (take_ahead(skb, its, data, departs, slot, into))
+	credit = credit_of(sk);
+	if (has_turn(credit, data) && take_ahead(skb, its, data, departs, slot, into)) {
+		if (credit)
+			__sync_fetch_and_add(credit, -(__s64)data->bytes);
 		return GRANTED;
+	}
 	return tcp && passes_in_guard(tcp, data) ? PASSED_IN_GUARD : HELD;
 }
 
@@ -360,6 +381,43 @@ int sopa_cfr_unsent(struct bpf_iter__tcp *each)
 	return 0;
 }
 
+/* Returns the turns of a slot's destination; those of the slot begin with its first connection. */
+static __always_inline struct cfr_turns *turns_of(const struct cfr_slot *entry)
+{
+	struct cfr_turns *turns = bpf_map_lookup_elem(&cfr_turns, &entry->destination), none = { .floor = 1 };
+	struct cfr_slot *last;
+	__u64 used;
+
+	if (!turns) {
+		bpf_map_update_elem(&cfr_turns, &entry->destination, &none, BPF_NOEXIST);
+		turns = bpf_map_lookup_elem(&cfr_turns, &entry->destination);
+	}
+	if (!turns || turns->slot == entry->slot)
+		return turns;
+	last = word(&cfr_slots, turns->slot % SLOTS);
+	used = last && last->slot == turns->slot ? last->used : 0;
+	/* a part of what was sent, which bursts may leave below the budget: with larger ones the first connections would have all turns */
+	turns->part = entry->budget;
+	if (turns->wanted > entry->budget)
+		turns->part = (used > entry->budget / 4 ? used : entry->budget / 4) * entry->budget / turns->wanted;
+	turns->floor = turns->best + (__s64)turns->part < 1 ? turns->best + (__s64)turns->part : 1;
+	turns->best = -(1LL << 62);
+	turns->wanted = 0;
+	turns->slot = entry->slot;
+	return turns;
+}
+
+/* Gives a connection its part of a slot. What it has sent beyond its parts counts, what it has not does not. */
+static __always_inline __s64 *give_credit(struct sock_common *sk, const struct cfr_slot *entry, struct cfr_turns *turns, __u64 bytes)
+{
+	__s64 *credit = bpf_sk_storage_get(&cfr_credits, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+
+	if (credit)
+		*credit = (*credit < 0 ? *credit : 0) + (__s64)turns->part;
+	turns->wanted += bytes < entry->budget ? bytes : entry->budget;
+	return credit;
+}
+
 /*
  * Has the sockets that send to the destination of this slot, or of the one for which data goes to fq now, do so: TCP sends what it may
  * when Nagle's algorithm is switched off. It is switched on again where it was on. For a socket that listens it writes something, so that
@@ -372,8 +430,11 @@ int sopa_cfr_send(struct bpf_iter__tcp *each)
 	struct cfr_settings *its = settings();
 	struct cfr_listens listens = {};
 	int on = 1, off = 0, was = 0;
+	struct cfr_turns *turns;
+	struct cfr_slot *entry;
 	struct tcp_sock *tcp;
 	__u64 now, slot, into;
+	__s64 *credit;
 
 	if (sk && sk->skc_state == LISTENS) {
 		bpf_seq_write(each->meta->seq, &listens, sizeof(listens));
@@ -382,16 +443,21 @@ int sopa_cfr_send(struct bpf_iter__tcp *each)
 	if (!sk || !its)
 		return 0;
 	now = bpf_ktime_get_ns();
-	if (!slot_of(its, now, now + its->ahead_ns, &slot, &into) || !granted(slot, bpf_ntohl(sk->skc_daddr)))
+	if (!slot_of(its, now, now + its->ahead_ns, &slot, &into))
 		return 0;
+	entry = granted(slot, bpf_ntohl(sk->skc_daddr));
 	tcp = bpf_skc_to_tcp_sock(sk);
-	if (!tcp || !unsent(tcp))
+	if (!entry || !tcp || !unsent(tcp))
 		return 0;
+	turns = turns_of(entry);
+	credit = turns ? give_credit(sk, entry, turns, unsent(tcp)) : (void *)0;
 	if (bpf_getsockopt(tcp, SOL_TCP, TCP_NODELAY, &was, sizeof(was)))
 		was = 1;
 	bpf_setsockopt(tcp, SOL_TCP, TCP_NODELAY, &on, sizeof(on));
 	if (!was)
 		bpf_setsockopt(tcp, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
+	if (credit && unsent(tcp) && *credit > turns->best)
+		turns->best = *credit;
 	return 0;
 }
 

@@ -31,6 +31,9 @@ PREPARE_NS, PREPARE_EACH_NS = 500_000, 150_000
 """So long before slots begin their iterators are opened, and longer by the latter for each interface."""
 SWITCH_SECONDS = 0.0001
 """The thread gets the interpreter's lock after so long, instead of Python's 5 ms: as long as a slot."""
+MAX_BUSY, BUSY_BURST_NS = 0.25, 100_000_000
+"""The share of a processor at most that the iterators of one interface take, and how much of it they may have saved up: any user of
+a host may open thousands of sockets."""
 TOGETHER_NS = 100_000
 """Slots that begin within so long are begun together: hosts' estimates of the arbiter's clock differ by less."""
 _PR_SET_TIMERSLACK, _ABSOLUTE, _SECOND = 29, 1, 1_000_000_000
@@ -58,10 +61,30 @@ class Programs(Protocol):
 
 
 class _Host:
+    """The slots of an interface, and its share of a processor.
+
+    >>> host = _Host()
+    >>> may = host.may_run()
+    >>> host.ran(10 * BUSY_BURST_NS)
+    >>> may, host.may_run()
+    (True, False)
+    """
+
     def __init__(self) -> None:
         self.slots: deque[int] = deque()
         self.gate: Gate | None = None
         self.problem = ""
+        self._left_ns, self._at_ns = float(BUSY_BURST_NS), time.monotonic_ns()
+
+    def may_run(self) -> bool:
+        """Tell whether the iterators have not taken more than their share of a processor."""
+        now = time.monotonic_ns()
+        self._left_ns = min(BUSY_BURST_NS, self._left_ns + MAX_BUSY * (now - self._at_ns))
+        self._at_ns = now
+        return self._left_ns > 0
+
+    def ran(self, nanoseconds: int) -> None:
+        self._left_ns -= nanoseconds
 
     def due(self) -> int | None:
         return self.gate.due(self.slots[0]) if self.gate is not None and self.slots else None
@@ -160,6 +183,9 @@ class SlotSender:
             if due is None or due > until:
                 continue
             slot = host.slots.popleft()
+            if not host.may_run():
+                _report(host, TOO_MANY)
+                continue
             try:
                 traveller.enter(programs.netns)
                 yield programs, host, slot, programs.sender.prepare()
@@ -175,12 +201,18 @@ class SlotSender:
             with contextlib.suppress(OSError):
                 os.close(iterator)
             return
+        begin = time.monotonic_ns()
         try:
             programs.sender.run(iterator)
+            host.ran(time.monotonic_ns() - begin)
             self.begun += 1
-            host.problem = ""
+            if host.may_run():
+                host.problem = ""
         except (BpfError, OSError) as error:
             _report(host, error)
+
+
+TOO_MANY = BpfError(f"to look for waiting sockets takes more than {MAX_BUSY:.0%} of a processor: look who opens so many (ss -s)")
 
 
 def _report(host: _Host, error: Exception) -> None:
