@@ -8,10 +8,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable
 from ipaddress import IPv4Address
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from flowrules import label
 from sopa_ryu.agent.agent_options import AgentOptions, parse_arbiter
@@ -28,7 +25,7 @@ from sopa_ryu.cluster.gateway import EngineError, HistoryGone, WatchReader
 from sopa_ryu.fabric.view import View
 from sopa_ryu.southbound import lldp
 from tests.cluster.conftest import failure
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import Failures, FatTree
 
 TREE = FatTree(4)
@@ -210,6 +207,6 @@ class Readers:
         return f"{' '.join(map(str, its.endpoints))}, named {its.name}"
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "formats"), ids=lambda path: path.stem)
-def test_formats(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Readers().handle, record=request.config.option.record)
+@each_script(__file__, "formats")
+def test_formats(script: Script) -> None:
+    script.play(Readers().handle)

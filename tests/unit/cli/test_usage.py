@@ -13,7 +13,7 @@ from experiments.cli.lab_isolation import fabric_options
 from sopa_ryu.cli import main
 from sopa_ryu.cli.client import Controller
 from sopa_ryu.cli.common import chosen_fabric
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import Clos, FatTree
 
 AGENT = ["--iface", "nowhere0", "--controller", "http://127.0.0.1:1"]
@@ -27,9 +27,9 @@ def handle(step: Step) -> str:
     return f"{done.exit_code}: {re.sub('; there are .*?;', ';', last)}"  # the interfaces of this machine
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "usage"), ids=lambda path: path.stem)
-def test_usage(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, handle, record=request.config.option.record)
+@each_script(__file__, "usage")
+def test_usage(script: Script) -> None:
+    script.play(handle)
 
 
 LEAF_SPINE = "{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n"

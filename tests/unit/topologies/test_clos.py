@@ -4,14 +4,13 @@ import contextlib
 import json
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import networkx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.random_fabrics import random_fabric, some_pairs
 from topologies import Clos, FatTree, Host, Level, Switch, TopologyError
 from topologies.identity import LARGEST
@@ -168,8 +167,8 @@ def test_rates_are_those_of_the_level_or_of_the_link() -> None:
     assert Clos(4, 2, 2, 4, 2, mbit={"edge": 20}, links={"h0_0_2-e0_0": 1}).even
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "refused"), ids=lambda path: path.stem)
-def test_what_is_no_fabric_or_of_another_is_refused_with_why(script: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "refused")
+def test_what_is_no_fabric_or_of_another_is_refused_with_why(script: Script) -> None:
     asked: dict[str, Callable[[str], object]] = {
         "clos": lambda text: Clos(**{**SHAPE, **json.loads(text)}),
         "fattree": lambda text: FatTree(json.loads(text)),
@@ -183,7 +182,7 @@ def test_what_is_no_fabric_or_of_another_is_refused_with_why(script: Path, reque
             asked[step.command](step.words[0])
         return str(caught.value)
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 ANYTHING = st.recursive(
