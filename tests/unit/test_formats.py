@@ -12,6 +12,7 @@ from typing import Any
 
 from flowrules import label
 from sopa_ryu.agent.agent_options import AgentOptions, parse_arbiter
+from sopa_ryu.agent.label.spray import Spray
 from sopa_ryu.channel import mcs, messages, protocol, relayed
 from sopa_ryu.channel.arbiter_notifier import asked_term
 from sopa_ryu.channel.client import ClientOptionError, channel_url
@@ -76,6 +77,7 @@ READERS: dict[str, Callable[..., str]] = {
     "arbiter": lambda text: str(parse_arbiter(text)),
     "controller": lambda url: channel_url(url, AgentOptions((url,)).channel(HERE)),
     "mac": lambda text: str(label.parse_mac(text)),
+    "spray": lambda rules: str(Spray.of(rules)),
     "frame": lambda octets: str(lldp.parse(bytes.fromhex(octets))),
 }
 
