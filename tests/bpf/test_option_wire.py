@@ -173,7 +173,8 @@ def test_script(pair: Pair, script: Script) -> None:
             on = {"host": pair.on_host, "peer": pair.on_peer}[step.command]
             on(" ".join(step.words).replace("EMPTY", str(EMPTY)))
             return ""
-        done = CliRunner().invoke(main, ["parser", step.command, *[names.get(word, word) for word in step.words]])
+        words = [names.get(word, word) for word in step.words] + [f"{edge}={its}" for edge, its in step.options.items()]
+        done = CliRunner().invoke(main, ["parser", step.command, *words])
         said = f"{done.output}\nexit status {done.exit_code}"
         for name, text in [*names.items(), ("NETNS", pair.peer)]:
             said = said.replace(text, name)

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 import httpx
-import pytest
 from click.testing import CliRunner
 
 from experiments.cli.lab_isolation import fabric_options
@@ -32,24 +31,15 @@ def test_usage(script: Script) -> None:
     script.play(handle)
 
 
-LEAF_SPINE = "{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n"
-
-
 @click.command()
 @fabric_options
 def command(k: int, fabric: Clos | None, **_others: Any) -> None:
     click.echo(repr(chosen_fabric(k, fabric)))
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    found = tmp_path / "fabric.yaml"
-    found.write_text(LEAF_SPINE)
-    return found
-
-
-def test_it_is_the_fabric_and_without_it_is_a_fat_tree_but_both_are_a_usage_error(file: Path) -> None:
-    leaf_spine = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2)
+def test_it_is_the_fabric_and_without_it_is_a_fat_tree_but_both_are_a_usage_error(tmp_path: Path) -> None:
+    leaf_spine, file = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2), tmp_path / "fabric.yaml"
+    file.write_text("{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n")
     for words, tree in (([], FatTree(4)), (["--k", "6"], FatTree(6)), (["--fabric", str(file)], leaf_spine)):
         assert CliRunner().invoke(command, words).output == f"{tree!r}\n"
     for k in ("4", "6"):
