@@ -17,8 +17,6 @@ from tests.models.virtual_clock import VirtualLoop
 
 
 class Kept:
-    """An interface that other programs change."""
-
     def __init__(self, loop: VirtualLoop, caplog: pytest.LogCaptureFixture) -> None:
         self.loop, self.caplog = loop, caplog
 

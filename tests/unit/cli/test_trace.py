@@ -43,8 +43,6 @@ def flow_body(labels: FlowLabels | None) -> dict[str, Any]:
 
 
 class Answers:
-    """A controller that gives prepared answers."""
-
     def __init__(self, *bodies: Any) -> None:
         self.bodies = iter(bodies)
         self.asked: list[tuple[str, str, Any]] = []

@@ -8,8 +8,6 @@ from tests.helpers.golden import Script, Step, each_script
 
 
 class Member:
-    """A member, and what it may do at a time."""
-
     def handle(self, step: Step) -> str:
         numbers = [float(word) for word in step.words]
         match step.command, numbers:

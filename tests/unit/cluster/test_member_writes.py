@@ -74,8 +74,6 @@ class Hands:
 
 
 class World:
-    """The member m1 with a lease, and the engine."""
-
     def handle(self, step: Step) -> str:
         said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
         told = [self.hands.told.pop(0) for _ in self.hands.told[:]]

@@ -75,8 +75,6 @@ class Datapath:
 
 
 class Statistics:
-    """The statistics of the entry that a message installs."""
-
     def __init__(self, message, octets):  # type: ignore[no-untyped-def]
         self.cookie, self.match = message.cookie, message.match
         self.byte_count, self.duration_sec, self.duration_nsec = octets, 2, 500_000_000

@@ -23,8 +23,6 @@ def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Experiment:
-    """Runs with their flows, and the report on them."""
-
     def __init__(self, parent: Path) -> None:
         self._parent, self._count = parent, 0
         self.do_begin()
