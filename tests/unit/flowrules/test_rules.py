@@ -98,7 +98,8 @@ def test_packets(script: Script) -> None:
             switch.hits.clear()
         way, seen = fabric.send(src, packet)
         ignored = any("out of range" in flow.purpose for switch in fabric.switches.values() for flow in switch.hits)
-        return (f"{way[-1]} gets it for {seen['eth_dst']}" if seen else "dropped") + ", its label is out of range" * ignored
+        arrives = f"{way[-1]} gets it for {seen['eth_dst']}" if seen else f"dropped by switch {len(way)} of its way"
+        return arrives + ", its label is out of range" * ignored
 
     script.play(handle)
 
