@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.helpers.golden import Script
 from tests.helpers.report import record
 
 ALLOW_SKIPS = "SOPA_ALLOW_SKIPS"
@@ -35,6 +36,11 @@ def use_same_examples(seed: str | None) -> None:
         "same", derandomize=seed is None, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("same")
+
+
+@pytest.fixture
+def script(request: pytest.FixtureRequest) -> Script:
+    return Script(request.param, request.config.option.record)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf, segmentation
@@ -262,58 +263,26 @@ def ifindex(pair: Pair) -> int:
     return int(pair.on_host("cat /sys/class/net/host0/ifindex"))
 
 
-ROUTER = ["ip addr add 172.16.0.1/24 dev inner", "sysctl -qw net.ipv4.ip_forward=1"]
-# How the container is connected: its address, and the commands in the host's namespace, the container's and the peer's.
-WAYS = {
-    "routed": (
-        "172.16.0.2",
-        ROUTER,
-        ["ip route add default via 172.16.0.1"],
-        ["ip route add 172.16.0.0/24 via 10.0.0.2"],
-    ),
-    "bridged": (
-        "10.0.0.5",
-        ["ip link add br0 type bridge", "ip link set br0 up", "ip link set host0 master br0", "ip link set inner master br0",
-         "ip addr del 10.0.0.2/8 dev host0", "ip addr add 10.0.0.2/8 dev br0"],
-        ["ip route add 10.0.0.0/8 dev outer"],
-        [],
-    ),
-    "tunnelled": (
-        "172.16.0.2",
-        [
-            *ROUTER,
-            "ip link add tun type vxlan id 7 remote 10.2.1.3 local 10.0.0.2 dstport 4789 dev host0",
-            "ip addr add 192.168.7.1/24 dev tun",
-            "ip link set tun up",
-        ],
-        ["ip route add default via 172.16.0.1"],
-        [
-            "ip link add tun type vxlan id 7 remote 10.0.0.2 local 10.2.1.3 dstport 4789 dev peer0",
-            "ip addr add 192.168.7.2/24 dev tun",
-            "ip link set tun up",
-            "ip route add 172.16.0.0/24 via 192.168.7.1",
-        ],
-    ),
-}  # fmt: skip
+WAYS = yaml.safe_load(Path(__file__).with_name("containers.yaml").read_text())
 
 
 @pytest.fixture(params=WAYS)
 def container(pair: Pair, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
     """A namespace behind the host, connected by a veth pair, and the peer's address for it, as `transfer` takes them."""
     name = f"sopatest-c-{uuid.uuid4().hex[:8]}"
-    address, on_host, on_container, on_peer = WAYS[request.param]
+    its = WAYS[request.param]
     run(f"ip netns add {name}")
     try:
         # room for the option, since a bridge drops what is too large for a port
         pair.on_host(f"ip link add inner mtu 8996 type veth peer name outer mtu 8996 netns {name}")
         pair.on_host("ip link set inner up")
-        for command in (f"addr add {address}/24 dev outer", "link set outer up", "link set lo up"):
+        for command in (f"addr add {its['address']}/24 dev outer", "link set outer up", "link set lo up"):
             run(f"ip -n {name} {command}")
-        for command in on_host:
+        for command in its["host"]:
             pair.on_host(command)
-        for command in on_container:
+        for command in its["container"]:
             run(f"ip netns exec {name} {command}")
-        for command in on_peer:
+        for command in its["peer"]:
             pair.on_peer(command)
         yield {"source": f"/run/netns/{name}", "target": "192.168.7.2" if request.param == "tunnelled" else FAR}
     finally:

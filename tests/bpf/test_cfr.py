@@ -29,7 +29,7 @@ from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.slots import Grant, Granted, read_demand, write_grant
 from tests.helpers.cfr_fabric import Fabric, cfr_fabric, flows
 from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, ip, table, word_of
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.rack import SENDERS
 from tests.helpers.slot_arbiter import SLOT_NS as GRANTED_NS
 from tests.helpers.slot_arbiter import SlotArbiter
@@ -110,7 +110,7 @@ def host(objects: None) -> Iterator[Host]:
         yield its
 
 
-class Script:
+class Steps:
     """Steps of a script about the gate. Slots are told from `NOW` on; ``+3.5`` is the middle of the third one after it.
 
     ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate with such settings. ``data`` says what becomes of
@@ -187,9 +187,9 @@ class Script:
         return frame[:12] + bytes.fromhex(its.get("type", "0800")) + frame[14:]
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "gate"), ids=lambda path: path.stem)
-def test_script(host: Host, script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Script(host).handle, record=request.config.option.record)
+@each_script(__file__, "gate")
+def test_script(host: Host, script: Script) -> None:
+    script.play(Steps(host).handle)
 
 
 def test_processors_do_not_exceed_a_budget_together(host: Host) -> None:

@@ -31,7 +31,6 @@ class Host(AgentHost):
     _numbers = count(500)
 
     def at_work(self) -> None:
-        """Wait until the version that there is now is in force."""
         self.acknowledge()
         assert self.labels()
 

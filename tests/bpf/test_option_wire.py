@@ -22,7 +22,7 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli import main
 from tests.bpf.labelling import label_of, labelling
 from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, ip, ports, tcp, word_of
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer, veth_pair
 from tests.helpers.waiting import PATIENCE_SECONDS
 
@@ -163,8 +163,8 @@ def test_no_packet_passes_unseen_while_it_is_replaced(pair: Pair, ends: Ends) ->
     assert all(word_of(frame) is not None for frame in seen if frame[23] == UDP)
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "parser"), ids=lambda path: path.stem)
-def test_script(pair: Pair, script: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "parser")
+def test_script(pair: Pair, script: Script) -> None:
     """``sopa parser``, typed as an operator types it; ``host`` and ``peer`` are commands there."""
     names = {"HOST": f"host0@{pair.host}", "PEER": f"peer0@{pair.peer}", "NOWHERE": f"nowhere0@{pair.peer}"}
 
@@ -173,13 +173,14 @@ def test_script(pair: Pair, script: Path, request: pytest.FixtureRequest) -> Non
             on = {"host": pair.on_host, "peer": pair.on_peer}[step.command]
             on(" ".join(step.words).replace("EMPTY", str(EMPTY)))
             return ""
-        done = CliRunner().invoke(main, ["parser", step.command, *[names.get(word, word) for word in step.words]])
+        words = [names.get(word, word) for word in step.words] + [f"{edge}={its}" for edge, its in step.options.items()]
+        done = CliRunner().invoke(main, ["parser", step.command, *words])
         said = f"{done.output}\nexit status {done.exit_code}"
         for name, text in [*names.items(), ("NETNS", pair.peer)]:
             said = said.replace(text, name)
         return re.sub(r"  +", " ", re.sub(r"\b[1-9]\d+\b|\b[2-9]\b", "some", said.replace("─", "")))
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 @pytest.mark.parametrize("verb", ["attach", "detach", "status"])

@@ -4,7 +4,6 @@ import random
 import struct
 import time
 from ipaddress import IPv4Address, IPv4Network
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash
 from sopa_ryu.agent.paths.path_table import Label, PathTable, WayOut
 from tests.bpf.labelling import label_of
 from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, TCP, UDP, ip, ports, table
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 
 RINGS, SEGMENTS, WINDOW = 512, 128, 1 << 30
 ROOM = 1023
@@ -93,8 +92,8 @@ def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(carrier:
         assert again(labeller) == wanted[:ROOM]  # the ring's room
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "own_traffic"), ids=lambda path: path.stem)
-def test_script(labeller: Labeller, script: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "own_traffic")
+def test_script(labeller: Labeller, script: Script) -> None:
     """``send`` says the label, ``again`` what was sent again: the rack, and the label before; ``busy`` racks that packets go to."""
 
     def handle(step: Step) -> str:
@@ -111,7 +110,7 @@ def test_script(labeller: Labeller, script: Path, request: pytest.FixtureRequest
             frame = ip(ports(40000, 5001), proto=UDP)
         return str(send(labeller, frame, int(its.get("segments", 0))))
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 def test_more_than_the_ring_has_room_for_is_left_out_and_costs_nothing_else(labeller: Labeller) -> None:

@@ -6,7 +6,6 @@ from contextlib import closing
 from functools import partial
 from ipaddress import IPv4Address
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from sopa_ryu.channel.messages import Stream
 from tests.bpf.probe_fuzz import Host, fuzz
 from tests.bpf.probe_reference import PASS, REDIRECT, SHOT, STOLEN
 from tests.helpers.frames import tcp
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.probe_frames import HERE, PATHS, SECRET, THERE, changed, ends, probe
 
 BOTH = [(first, second) for first in Carrier for second in Carrier]
@@ -65,9 +64,9 @@ def play_step(host: Host, step: Step) -> str:
     return verdict if seen is None else f"{verdict}, {seen.name.lower()}"
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "probes"), ids=lambda path: path.stem)
-def test_script(host: Host, script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, partial(play_step, host), record=request.config.option.record)
+@each_script(__file__, "probes")
+def test_script(host: Host, script: Script) -> None:
+    script.play(partial(play_step, host))
 
 
 def test_a_forged_flood_of_one_source_is_answered_no_more_and_others_are() -> None:

@@ -2,21 +2,18 @@
 
 import re
 import socket
-from pathlib import Path
-
-import pytest
 
 from sopa_ryu.agent.kernel.drops import Drops
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.qdiscs import qdiscs
 from sopa_ryu.agent.slots.departure_times import instead_of_fq
 from tests.helpers.frames import FAR
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.veth import Pair
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "qdiscs"), ids=lambda path: path.stem)
-def test_script(pair: Pair, script: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "qdiscs")
+def test_script(pair: Pair, script: Script) -> None:
     """Commands on the host; ``read`` says what the kernel tells of an interface, and what it has instead of fq."""
 
     def handle(step: Step) -> str:
@@ -28,7 +25,7 @@ def test_script(pair: Pair, script: Path, request: pytest.FixtureRequest) -> Non
         rows = [f"{its.kind} {its.handle:#x} of {its.parent:#x}, default {its.default_class:#x}" for its in sorted(found)]
         return "\n".join([*rows, f"no departure times: {instead_of_fq(found)}"])
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 SENT = 100

@@ -15,7 +15,7 @@ import pytest
 from sopa_ryu.agent.host_settings import HostSettings, InterfaceBusy, SettingsError
 from sopa_ryu.agent.kernel.netns import inside
 from tests.bpf.labelling import abandon
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.veth import Pair, run
 
 HIDDEN = {r"sopa\d+": "sopaN", r"\S+\.json": "STATE", r"pid \d+": "pid N", r"\(Expecting.*?\)\)": "(...)"}
@@ -110,10 +110,10 @@ class Host:
         return " ".join(names.get(word, word) for word in step.words)
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "settings"), ids=lambda path: path.stem)
-def test_script(pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture, script: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "settings")
+def test_script(pair: Pair, tmp_path: Path, caplog: pytest.LogCaptureFixture, script: Script) -> None:
     outside = [sysctl(name).read_text() for name in SYSCTLS]
-    play(script, Host(pair, tmp_path, caplog).handle, record=request.config.option.record)
+    script.play(Host(pair, tmp_path, caplog).handle)
     assert [sysctl(name).read_text() for name in SYSCTLS] == outside
 
 

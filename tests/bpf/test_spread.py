@@ -172,18 +172,3 @@ def test_a_parser_and_a_spreader_take_each_others_place_and_other_programs_keep_
             spreader.attach()
             assert "labelled" in CliRunner().invoke(main, ["parser", "status", "--iface", name]).output
         assert CliRunner().invoke(main, ["parser", "status", "--iface", name]).exit_code == 1
-
-
-BAD = (
-    ("h0_0_2=eth0", "a host"),
-    ("a0_0=eth0", "no edge"),
-    ("e9_9=eth0", "e9_9"),
-    ("e0_0=", "write e0_0="),
-    ("e0_0=no", "interface no"),
-)
-
-
-@pytest.mark.parametrize(("edge", "said"), BAD)
-def test_an_edge_that_cannot_be_served_is_named(edge: str, said: str) -> None:
-    done = CliRunner().invoke(main, ["parser", "follow", "--edge", edge])
-    assert (done.exit_code != 0, said in done.output) == (True, True), done.output

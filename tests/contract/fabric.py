@@ -30,7 +30,6 @@ UPGRADE |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 
 
 def collect(directory: Path) -> dict[str, Any]:
-    """Return every part, by name."""
     rest: dict[str, dict[str, Any]] = {}
     with running(4, directory / "k4") as its:
         its.rated()

@@ -185,7 +185,6 @@ class FaultyCluster(FaultyLab):
                 self.cluster.resume(name)
 
     def oracle(self) -> Oracle:
-        """Return the expected state."""
         return Oracle(self.graph, sorted(self.down))
 
     def _unsettled(self) -> str:

@@ -195,7 +195,6 @@ class FaultyLab:
         return any(fault.kind == kind for fault in self.active)
 
     def oracle(self) -> Oracle:
-        """Return the expected state."""
         broken = self._active("link", "switch") | {what.partition(">")[0] for what in self._active("silent")}
         broken |= {link for what in self._active("cables") for link in what.split()}
         return Oracle(self.graph, sorted(broken), sorted(self._active("drain")))
@@ -355,7 +354,6 @@ class FaultyLab:
         return problems
 
     def checked(self) -> dict[str, Any]:
-        """Return how much has been checked."""
         return {"packets": self.packets, "repeated": self.repeated}
 
     def holdings(self) -> dict[str, float]:

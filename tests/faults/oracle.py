@@ -12,8 +12,6 @@ Label = tuple[int, ...]
 
 
 class Oracle:
-    """Answers for one state of the fabric."""
-
     def __init__(self, graph: networkx.Graph[str], broken: Iterable[str], drained: Iterable[str] = ()) -> None:
         self.graph = graph
         self.working = without(graph, broken)
@@ -83,7 +81,6 @@ def _is_above(graph: networkx.Graph[str], one: str, other: str) -> bool:
 
 
 def without(graph: networkx.Graph[str], elements: Iterable[str]) -> networkx.Graph[str]:
-    """The graph that is left when these links and switches are taken out."""
     left = graph.copy()
     for element in elements:
         ends = element.split("-")

@@ -94,7 +94,6 @@ class Kind:
 
 @contextmanager
 def target(directory: Path) -> Iterator[Target]:
-    """Run a k=4 fabric with a controller and one agent."""
     with running(4, directory) as fabric:
         address = fabric.tree.ip(list(fabric.tree.hosts())[-1])
         url = f"{fabric.controller.url.replace('http', 'ws')}/sopa/v1/agents/{address}"

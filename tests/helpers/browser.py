@@ -17,7 +17,6 @@ ARGUMENTS = ("--headless=new", "--no-sandbox", "--no-first-run", *(f"--disable-{
 
 
 def chromium(profile: Path) -> Chrome:
-    """Start a browser without a window, with its profile in a directory."""
     options = ChromeOptions()
     options.binary_location = str(CHROMIUM)
     for argument in (*ARGUMENTS, f"--user-data-dir={profile}"):
@@ -29,8 +28,6 @@ def chromium(profile: Path) -> Chrome:
 
 
 class Page:
-    """The live page in the browser."""
-
     def __init__(self, driver: Chrome, url: str) -> None:
         self.driver, self.url = driver, url
 

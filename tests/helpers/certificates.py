@@ -19,7 +19,6 @@ class Authority:
                  "-days", "7", "-subj", f"/CN=SOPA {name}")  # fmt: skip
 
     def sign(self, name: str, address: str = "127.0.0.1") -> Certificate:
-        """A certificate for an address."""
         key, request, certificate = (self.directory / f"{name}.{end}" for end in ("key", "csr", "pem"))
         _openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={name}")
         extensions = self.directory / f"{name}.ext"

@@ -27,8 +27,6 @@ CLOCK_NS = 200_000
 
 
 class Arrival(NamedTuple):
-    """A packet with TCP data."""
-
     at: int
     source: IPv4Address
     label: tuple[int, int] | None
@@ -116,7 +114,6 @@ class Fabric:
 
 @contextmanager
 def cfr_fabric(directory: Path) -> Iterator[Fabric]:
-    """A `Fabric`, removed afterwards."""
     rack = Rack()
     with ExitStack() as stack, channel_server() as controller:
         stack.callback(rack.remove)

@@ -71,7 +71,6 @@ class ChannelServer(NamedTuple):
         return body
 
     def fail(self, name: str) -> None:
-        """Make a version in which this element has failed."""
         scrape(self.port, f"/{name}")
 
     def acknowledged(self) -> int:
@@ -81,7 +80,6 @@ class ChannelServer(NamedTuple):
 
 @contextmanager
 def channel_server(claim_seconds: float = CLAIM_SECONDS) -> Iterator[ChannelServer]:
-    """A controller on loopback."""
     command = [sys.executable, "-W", "ignore", "-c", _SERVER, str(claim_seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout

@@ -30,8 +30,6 @@ TOKEN = "a-token-that-all-members-have"
 
 @dataclass
 class Cluster:
-    """The parts of a cluster."""
-
     tree: Clos
     directory: Path
     etcd: PrivateEtcd
@@ -41,7 +39,6 @@ class Cluster:
     dummy: DummyFabric
 
     def key(self, name: str) -> dict[str, Any] | None:
-        """Return the value of a key of the engine."""
         wanted = {"key": b64encode(f"/sopa/{name}".encode()).decode()}
         for endpoint in self.etcd.endpoints:
             with suppress(httpx.TransportError):

@@ -125,7 +125,6 @@ class Fabric:
         return sorted(line.strip() for line in unversioned if "actions=" in line)
 
     def metrics(self) -> str:
-        """Return what Prometheus is told."""
         return httpx.get(f"{self.controller.url}/metrics", trust_env=False, timeout=60).raise_for_status().text
 
     def state(self) -> dict[str, Any]:
@@ -172,7 +171,6 @@ class Kept:
             raise
 
     def close(self) -> None:
-        """Stop it."""
         self._fabric = None
         self._stack.close()
 

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 RULE = "----"
 NOTHING = "ok"  # the output of a step that says nothing
 
@@ -42,6 +44,23 @@ def scripts(module: str, subject: str) -> list[Path]:
     found = sorted((Path(module).parent / "scripts" / subject).glob("*.txt"))
     assert found, f"no script in scripts/{subject} beside {module}"
     return found
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the fixture ``script`` gives a test that `each_script` marks."""
+
+    path: Path
+    record: bool
+
+    def play(self, handle: Callable[[Step], str]) -> None:
+        play(self.path, handle, record=self.record)
+
+
+def each_script(module: str, *subjects: str) -> pytest.MarkDecorator:
+    found = [path for subject in subjects for path in scripts(module, subject)]
+    names = [path.stem if len(subjects) == 1 else f"{path.parent.name}-{path.stem}" for path in found]
+    return pytest.mark.parametrize("script", found, ids=names, indirect=True)
 
 
 def octets(text: str) -> bytes:

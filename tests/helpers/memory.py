@@ -10,7 +10,6 @@ def children(pid: int) -> list[int]:
 
 
 def front_of(pid: int) -> int:
-    """Return the front of a controller."""
     [front] = [child for child in children(pid) if b"sopa_ryu.front.child" in Path(f"/proc/{child}/cmdline").read_bytes()]
     return front
 

@@ -27,7 +27,6 @@ def probe(
     number: int = 0,
     at: int = 5_000_000_123,
 ) -> bytes:
-    """A probe as its sender writes it."""
     return bytes(ProbeFrame(ends(source, carrier), stream, ssid).numbered(number, at))
 
 

@@ -31,7 +31,6 @@ def metric_names(expr: str) -> set[str]:
 
 
 def dashboard() -> dict[str, Any]:
-    """The dashboard as Grafana reads it."""
     parsed: dict[str, Any] = json.loads(DASHBOARD.read_text())
     return parsed
 

@@ -39,7 +39,6 @@ def _some(names: list[str], choose: random.Random) -> list[str]:
 
 
 def some_pairs(tree: Clos, count: int, seed: int = 1) -> list[tuple[Host, Host]]:
-    """Return random pairs of different hosts."""
     choose, hosts = random.Random(seed), list(tree.hosts())
     if len(hosts) < 2:
         raise TopologyError(f"{tree} has no two hosts")

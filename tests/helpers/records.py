@@ -27,7 +27,6 @@ def a_run(scheme: str = "sopa", seed: int = 1, **others: Any) -> RunRecord:
 
 
 def results_in(directory: Path) -> Results:
-    """A directory that has been opened."""
     results = Results(directory)
     results.open(THESE)
     return results

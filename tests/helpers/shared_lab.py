@@ -65,7 +65,6 @@ class SharedLab:
             pytest.fail(problem, pytrace=False)
 
     def close(self) -> None:
-        """End the lab, if it runs."""
         if SharedLab._running is not self:
             return
         SharedLab._running = None
@@ -151,7 +150,6 @@ def shared(make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any
 
 
 def lab_of(item: pytest.Item) -> SharedLab | None:
-    """Return the shared lab that a test names."""
     return next((its for its in getattr(item, "funcargs", {}).values() if isinstance(its, SharedLab)), None)
 
 

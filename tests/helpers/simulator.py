@@ -36,7 +36,6 @@ def transfers(size: int | None, *pairs: str, **plan: object) -> Plan:
 
 
 def said(program: Path, text: str) -> subprocess.CompletedProcess[str]:
-    """Run the program with its input as text."""
     return subprocess.run([program], input=text, capture_output=True, text=True)
 
 

@@ -56,8 +56,6 @@ def whole(
 
 
 def in_isolation(test: Callable[P, None]) -> Callable[P, None]:
-    """Let a test run in `isolated`."""
-
     @wraps(test)
     def outside(*arguments: P.args, **named: P.kwargs) -> None:
         def main() -> int:
@@ -82,7 +80,6 @@ def in_lab(body: Callable[[SopaLab], None], fabric: Clos, **options: Any) -> Non
 
 
 def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:
-    """Return the output of a command in a host's network namespace."""
     command = ["nsenter", f"--net={lab.lab.netns(host)}", *words]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert not check or done.returncode == 0, f"{host}: {' '.join(words)}: {done.stdout}"
@@ -90,7 +87,6 @@ def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:
 
 
 def socket_at(lab: SopaLab, host: str, *kind: int) -> socket.socket:
-    """Return a socket in a host's network namespace."""
     with inside(lab.lab.netns(lab.tree.host(host))):
         return socket.socket(*kind)
 
@@ -161,7 +157,6 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
 
 
 def ports_at(frame: bytes) -> int:
-    """Return the offset of an IPv4 packet's ports."""
     return 14 + (frame[14] & 15) * 4
 
 

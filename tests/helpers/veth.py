@@ -48,7 +48,6 @@ class Pair:
 
 @contextmanager
 def veth_pair() -> Iterator[Pair]:
-    """A `Pair`, removed afterwards."""
     host, peer = (f"sopatest-{end}-{uuid.uuid4().hex[:8]}" for end in "hp")
     try:
         ip(f"netns add {host}", f"netns add {peer}")

@@ -55,8 +55,6 @@ def pair() -> Iterator[Pair]:
 
 
 class Kept(NamedTuple):
-    """How a schedule was kept."""
-
     late_ns: list[int]
     slots: int
     early: int

@@ -15,7 +15,6 @@ UP, DOWN = [True, True], [False, False]  # of `bfd_of`
 
 
 def run(*command: str) -> str:
-    """Return what a command says."""
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -93,7 +92,6 @@ def carries(lab: Lab, link: str, up: bool, down: bool) -> None:
 
 
 def settings(lab: Lab) -> dict[str, list[Any]]:
-    """Return the settings in the database, by table."""
     columns = {
         "Bridge": ["name", "controller", "datapath_type", "datapath_id", "fail_mode", "protocols", "other_config"],
         "Port": ["name", "tag", "trunks", "qos"],

@@ -5,39 +5,13 @@ from pathlib import Path
 
 from tests.lab.test_commands import LEAF_SPINE, sopa
 
-SCRIPT = """
-h0_0_2 timeout 60 sh -c 'until ping -c 1 -W 5 h0_2_2 ; do true ; done'
-h0_0_2 sopa cluster
-h0_0_2 tcpdump -c 5 -ni h0_0_2-eth0 'tcp[12] & 8 != 0 and src host 10.0.0.2' > SCATTERED 2>&1 &
-sh timeout 60 sh -c 'until grep -q listening SCATTERED; do sleep 0.1; done'
-h0_2_2 iperf3 -s -1 -D
-h0_2_2 timeout 60 sh -c 'until ss -ltn | grep -q :5201; do sleep 0.1; done'
-h0_0_2 iperf3 -c h0_2_2 -n 500K
-kill_controller leader
-kill_controller leader
-partition etcd1 from switches
-partition controller9 from etcd
-partition relay1 sometimes
-partition relay1 from etcd sent
-kill_etcd etcd1
-stop_relay relay2
-start_relay relay2
-cluster
-heal
-continue_relay relay2
-start_etcd etcd1
-start_controller controller1
-start_controller controller2
-start_controller controller3
-sh timeout 100 sh -c 'until sopa drain a0_0; do sleep 0.5; done'
-cluster
-"""
+TYPED = Path(__file__).parent / "scripts/typed/cluster.txt"
 
 
 def test_parts_of_a_cluster_are_killed_stopped_and_cut_off_at_the_prompt(tmp_path: Path) -> None:
     script, scattered, fabric = tmp_path / "script", tmp_path / "scattered", tmp_path / "fabric.yaml"
     fabric.write_text(LEAF_SPINE)
-    script.write_text(SCRIPT.replace("SCATTERED", str(scattered)))
+    script.write_text(TYPED.read_text().replace("SCATTERED", str(scattered)))
     # with MCS the lab begins once all hosts scatter to one another, whichever relay or controller their agents are connected to
     done = sopa("lab", "--controllers", "3", "--fabric", str(fabric), "--no-limit", "--policy", "mcs", "--script", str(script))
     said = done.stdout + done.stderr

@@ -53,14 +53,12 @@ def script() -> Iterator[Start]:
 
 
 def ready(its: subprocess.Popen[str]) -> subprocess.Popen[str]:
-    """Wait until a script says that it is ready."""
     assert its.stdout is not None
     assert its.stdout.readline() == "ready\n", its.communicate()[1]
     return its
 
 
 def script_of(main: str) -> str:
-    """Return a script that isolates a function."""
     imports = "import os, signal, subprocess, sys, time\nfrom topologies.lab import isolation\n"
     return f"{imports}from topologies.lab.isolation import isolated\n{main}\nsys.exit(isolated(main))"
 

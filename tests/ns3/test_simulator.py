@@ -16,7 +16,7 @@ from experiments.ns3.simulate import SAMPLES
 from experiments.schemes import named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, SCALE, TREE, permutation, said, simulated, transfers
 from topologies import Clos, Failures, FatTree, Host
 from topologies.identity import Node
@@ -353,13 +353,13 @@ def test_a_transfer_starts_after_the_last_that_it_waits_for_and_a_collective_ope
     assert run.collective["seconds"] == pytest.approx(max(flow.start + flow.seconds for flow in flows))
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "refused"), ids=lambda path: path.stem)
-def test_what_makes_no_sense_is_refused_in_words(program: Path, script: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "refused")
+def test_what_makes_no_sense_is_refused_in_words(program: Path, script: Script) -> None:
     def handle(step: Step) -> str:
         done = said(program, "".join(f"{line}\n" for line in (step.command, *step.words)))
         return f"{done.returncode}: {done.stderr.strip()}{done.stdout}"
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 def test_results_that_cannot_be_written_are_an_error(program: Path) -> None:

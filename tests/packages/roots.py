@@ -78,17 +78,14 @@ class Root:
         return done.stdout + done.stderr
 
     def install(self, *packages: Path, netns: str | None = None) -> str:
-        """Install package files by apt, as a user does."""
         for package in packages:
             shutil.copyfile(package, self.path / "tmp" / package.name)
         return self.apt("install", *(f"./tmp/{package.name}" for package in packages), netns=netns)
 
     def installed(self) -> set[str]:
-        """Return the names of the installed packages."""
         return set(self.run("dpkg-query", "--show", "--showformat=${Package}\n").stdout.split())
 
     def accounts(self) -> list[str]:
-        """Return the lines of passwd and group."""
         return [line for name in ("passwd", "group") for line in (self.path / "etc" / name).read_text().splitlines()]
 
     def files(self) -> dict[str, tuple[object, ...]]:

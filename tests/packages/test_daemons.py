@@ -81,7 +81,6 @@ def labels(pair: Pair) -> set[bytes]:
 
 
 def changes(pair: Pair) -> dict[str, str]:
-    """What an agent changes on its host."""
     links = pair.on_host("ip -o link show")
     return {
         "threshold": pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip(),

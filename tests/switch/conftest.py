@@ -33,6 +33,5 @@ def shared(kept: Kept) -> Iterator[Fabric]:
 
 @pytest.fixture
 def fabric(tmp_path: Path) -> Iterator[Fabric]:
-    """A k=4 fabric of one's own."""
     with running(4, tmp_path) as its:
         yield its

@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.helpers.commands import ask, sopa
 from tests.helpers.fabrics import Fabric
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.waiting import Containing, eventually
 
 MASKED = (
@@ -66,9 +64,9 @@ class Operator:
         return said + (f"\nexit status {done.exit_code}" if done.exit_code else "")
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "commands"), ids=lambda path: path.stem)
-def test_commands(script: Path, shared: Fabric, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Operator(shared, tmp_path).handle, record=request.config.option.record)
+@each_script(__file__, "commands")
+def test_commands(script: Script, shared: Fabric, tmp_path: Path) -> None:
+    script.play(Operator(shared, tmp_path).handle)
 
 
 @contextmanager

@@ -57,7 +57,6 @@ def tcp(fabric: Fabric, src: Host, dst: Host, src_port: int, dst_port: int = 520
 
 
 def walk(fabric: Fabric, src: Host, dst: Host, src_port: int) -> list[str]:
-    """Follow a packet of a flow."""
     return fabric.walk(fabric.tree.name(src), tcp(fabric, src, dst, src_port))
 
 

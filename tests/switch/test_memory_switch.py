@@ -7,7 +7,6 @@ of version 2, ``-plain`` deletes it, ``+1:3,4`` adds group 1 with two ports, ``~
 import random
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from sopa_ryu.fabric.messages import Installed, InstalledState, Message
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import Connection
 from tests.helpers.fabrics import set_live
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.openflow_client import OpenFlowClient
 from tests.models.memory_switch import Answered, Channel, Event, MemorySwitch, PortChanged, Refused
 from topologies import Failures, FatTree
@@ -325,9 +324,9 @@ class Played:
         return "\n".join([*sorted(named[entry] for entry in its[0]), *groups])
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "switch"), ids=lambda path: path.stem)
-def test_switch(script: Path, device: Device, request: pytest.FixtureRequest) -> None:
-    play(script, Played(device).handle, record=request.config.option.record)
+@each_script(__file__, "switch")
+def test_switch(script: Script, device: Device) -> None:
+    script.play(Played(device).handle)
 
 
 # -- the rules of the fabric ------------------------------------------------------------------------------------------

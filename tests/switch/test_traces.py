@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -19,33 +20,13 @@ from tests.helpers.hostile import denied
 from tests.helpers.random_fabrics import some_pairs
 from tests.helpers.waiting import eventually
 from topologies import Clos, Failures, FatTree, Host, Level, Switch
+from topologies.fabric_file import load
 from topologies.structure import BFD_MAC
 
 pytestmark = pytest.mark.switch
 
 OUTSIDE = "198.51.100.7"
-FABRICS = {
-    "k=6": FatTree(6),
-    "leaf-spine": Clos(  # whose leaves have twice as much to one spine as to the other
-        pods=1,
-        edges=4,
-        aggregations=2,
-        cores=0,
-        hosts=3,
-        mbit={"host": 10000, "edge": 10000},
-        links={f"e0_{leaf}-a0_1": 5000 for leaf in range(4)},
-        gateways=["h0_1_2", "h0_2_2", "h0_2_3"],
-    ),
-    "irregular": Clos(  # and oversubscribed
-        pods=3,
-        edges=3,
-        aggregations=2,
-        cores=4,
-        hosts=4,
-        links={"e0_0-a0_0": "absent", "a1_1-c1_1": "absent", "e2_2-a2_1": "absent"},
-        gateways=["h0_0_2", "h1_1_4", "h2_0_2", "h2_1_3"],
-    ),
-}
+FABRICS = {"k=6": FatTree(6), **{file.stem: load(file) for file in sorted(Path(__file__).parent.glob("fabrics/*.yaml"))}}
 FLOWS = 25
 """Of each fabric and each state of it, whose way is compared with the computed one."""
 SRC, DST = Host(0, 0, 2), Host(1, 0, 2)

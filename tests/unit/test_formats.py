@@ -8,13 +8,11 @@ import re
 from base64 import b64encode
 from collections.abc import Callable
 from ipaddress import IPv4Address
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from flowrules import label
 from sopa_ryu.agent.agent_options import AgentOptions, parse_arbiter
+from sopa_ryu.agent.label.spray import Spray
 from sopa_ryu.channel import mcs, messages, protocol, relayed
 from sopa_ryu.channel.arbiter_notifier import asked_term
 from sopa_ryu.channel.client import ClientOptionError, channel_url
@@ -28,7 +26,7 @@ from sopa_ryu.cluster.gateway import EngineError, HistoryGone, WatchReader
 from sopa_ryu.fabric.view import View
 from sopa_ryu.southbound import lldp
 from tests.cluster.conftest import failure
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import Failures, FatTree
 
 TREE = FatTree(4)
@@ -79,6 +77,7 @@ READERS: dict[str, Callable[..., str]] = {
     "arbiter": lambda text: str(parse_arbiter(text)),
     "controller": lambda url: channel_url(url, AgentOptions((url,)).channel(HERE)),
     "mac": lambda text: str(label.parse_mac(text)),
+    "spray": lambda rules: str(Spray.of(rules)),
     "frame": lambda octets: str(lldp.parse(bytes.fromhex(octets))),
 }
 
@@ -210,6 +209,6 @@ class Readers:
         return f"{' '.join(map(str, its.endpoints))}, named {its.name}"
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "formats"), ids=lambda path: path.stem)
-def test_formats(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Readers().handle, record=request.config.option.record)
+@each_script(__file__, "formats")
+def test_formats(script: Script) -> None:
+    script.play(Readers().handle)

@@ -21,7 +21,7 @@ from experiments.emulation.processes import free_ports
 from sopa_ryu import options
 from sopa_ryu.manager import StartError, check_port, check_switch_tls
 from tests.helpers.certificates import Authority
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.waiting import Containing, eventually
 from topologies import Host
 
@@ -189,8 +189,8 @@ def test_options_are_read_once_from_words_and_files(tmp_path: Path, caplog: pyte
     assert options.settings(late).tree.k == 4
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "options"), ids=lambda path: path.stem)
-def test_what_an_option_cannot_be(script: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "options")
+def test_what_an_option_cannot_be(script: Script) -> None:
     def ask(step: Step) -> None:
         """Read options, or look whether a server can listen at an address."""
         if step.command == "listen":
@@ -204,7 +204,7 @@ def test_what_an_option_cannot_be(script: Path, request: pytest.FixtureRequest) 
             ask(step)
         return str(caught.value)
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 IN_USE = "ryu-manager: port {} on 0.0.0.0 is already in use (another controller?): "

@@ -78,7 +78,6 @@ class Stubbed(NamedTuple):
 
     @property
     def token(self) -> str:
-        """The operator's."""
         return (self.directory / "token").read_text().strip()
 
 

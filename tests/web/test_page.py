@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.keys import Keys
@@ -207,34 +208,12 @@ def test_everything_can_be_done_by_keyboard(page: Page, fabric: Fabric) -> None:
     eventually(lambda: page.state("c0_1"), "ok")
 
 
-CONTRASTS = """
-const luminance = (color) => {
-  const parts = color.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
-    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
-  return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
-};
-const ground = luminance(getComputedStyle(document.querySelector(".card")).backgroundColor);
-const probe = document.createElement("i");
-document.body.append(probe);
-const found = {};
-for (const name of arguments[0]) {
-  probe.className = "";
-  const value = getComputedStyle(document.documentElement).getPropertyValue(name);
-  probe.style.color = value;
-  const own = luminance(getComputedStyle(probe).color);
-  found[name] = (Math.max(own, ground) + 0.05) / (Math.min(own, ground) + 0.05);
-}
-probe.remove();
-return [ground, found];
-"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_are_readable(page: Page, scheme: str) -> None:
     page.scheme(scheme)
     texts = ["--ink", "--soft", "--accent", "--failed", "--drained", "--miswired", "--missing", "--fine", "--gateway"]
     lines = [f"--step-{step}" for step in ("unknown", 0, 1, 2, 3, 4)] + [f"--loss-{step}" for step in range(3)]
-    ground, found = page.run(CONTRASTS, texts + lines)
+    ground, found = page.run(Path(__file__).with_name("contrasts.js").read_text(), texts + lines)
     assert (ground < 0.1) is (scheme == "dark")
     assert {name: ratio for name, ratio in found.items() if ratio < (4.5 if name in texts else 2.4)} == {}
 

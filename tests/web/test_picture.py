@@ -1,16 +1,13 @@
 """The messages of the feed: the whole state of a fabric, in lists of bounded length."""
 
 import json
-from pathlib import Path
-
-import pytest
 
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.evidence import GRACE_SECONDS
 from sopa_ryu.runtime import clock
 from sopa_ryu.web.picture import Picture
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.picked import shown
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
@@ -102,9 +99,9 @@ class Told:
         return shown(told, [*parts])
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "picture"), ids=lambda path: path.stem)
-def test_a_message_tells(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Told().handle, record=request.config.option.record)
+@each_script(__file__, "picture")
+def test_a_message_tells(script: Script) -> None:
+    script.play(Told().handle)
 
 
 def test_agents_that_lag_are_named_the_latest_first() -> None:

@@ -1,7 +1,6 @@
 """The agent's part in CFR, without sockets and programs: the arbiter's clock, which grants hold, and what is demanded."""
 
 from ipaddress import IPv4Address
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -17,7 +16,7 @@ from sopa_ryu.agent.slots.cfr_grants import LATE_NS, Grants, Rejected, Rejection
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.slots import MAX_ENTRIES, Grant, Granted, Wanted
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 
 HOST, PEER, URL = IPv4Address("10.0.0.2"), IPv4Address("10.1.0.2"), "http://127.0.0.1:8080"
 SLOT_NS, BATCH = 1_000_000, 4
@@ -112,9 +111,9 @@ class Host:
         return f"{'closed' if is_closed else 'open'}, granted {its.granted}, late {its.late}, rejected {', '.join(rejected) or 0}"
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "grants"), ids=lambda path: path.stem)
-def test_grants(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Host().handle, record=request.config.option.record)
+@each_script(__file__, "grants")
+def test_grants(script: Script) -> None:
+    script.play(Host().handle)
 
 
 @settings(max_examples=30)

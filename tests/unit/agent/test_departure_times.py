@@ -13,6 +13,7 @@ from sopa_ryu.agent.slots.cfr_grants import MAX_AHEAD_NS, Gate, Grants, ahead_of
 from sopa_ryu.agent.slots.cfr_sender import SlotSender
 from sopa_ryu.agent.slots.departure_times import DepartureTimes, instead_of_fq
 from sopa_ryu.channel.slots import Grant, Granted
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.waiting import eventually
 
 HOST, PEER = IPv4Address("10.0.0.2"), IPv4Address("10.1.0.2")
@@ -34,26 +35,22 @@ def qdiscs(text: str) -> list[Qdisc]:
 CLSACT = Qdisc("clsact", 0xFFFF0000, INGRESS)
 
 
-@pytest.mark.parametrize(("tree", "other"), [
-    ("fq 8001:, clsact", ""),
-    ("clsact, fq", ""),
-    ("clsact", "no qdisc"),
-    ("", "no qdisc"),
-    ("mq, fq 0: :1, fq 0: :2, clsact", ""),
-    ("mq, fq 0: :1, pfifo_fast 0: :2", "pfifo_fast"),
-    ("mq 1:, fq 8002: 1:1, fq 8003: 1:2", ""),
-    ("mq 1:, fq 8002: 1:1, tbf 8003: 1:2, fq 4: 8003:1", ""),
-    ("mq 1:, fq 2: 1:1, tbf 3: 1:2, bfifo 0: 3:1", "bfifo"),
-    ("mq 1:", "mq"),
-    ("tbf 1:, fq 2: 1:1", ""),
-    ("netem 1:, fq 2: 1:1", "netem"),
-    ("htb 1: : 1:10, fq 2: 1:10, fq 3: 1:20", ""),
-    ("htb 1: : 1:10, fq 2: 1:10, pfifo 0: 1:20", "pfifo"),
-    ("htb 1: : 1:30, fq 2: 1:10", "htb without a default class"),
-    ("htb 1:, fq 2: 1:10", "htb without a default class"),
-])  # fmt: skip
-def test_all_packets_have_to_leave_by_fq(tree: str, other: str) -> None:
-    assert instead_of_fq(qdiscs(tree)) == instead_of_fq(qdiscs(tree)[::-1]) == other
+def handle(step: Step) -> str:
+    """Say by what packets leave in a tree of qdiscs; or through which slot all is used, so far into slot 1000 or before its end."""
+    if step.command == "tree":
+        tree = qdiscs(step.words[0])
+        assert instead_of_fq(tree) == instead_of_fq(tree[::-1])
+        return instead_of_fq(tree) or "fq"
+    ahead, into = (int(step.options.get(name, 0)) for name in ("ahead", "into"))
+    gate = Gate(SLOT_NS, 0, 1 << 62, 0, 0, ahead)
+    used = {int(slot): int(size) for slot, size in step.options.items() if slot.isdecimal()}
+    pending = [Granted(int(slot), 0, 1, PEER, 1514) for slot in step.words]
+    return str(used_through(gate, 1000 * SLOT_NS + into % SLOT_NS, pending, lambda slot: used.get(slot, 0)))
+
+
+@each_script(__file__, "departure_times")
+def test_script(script: Script) -> None:
+    script.play(handle)
 
 
 def grant(sequence: int, now: int) -> Grant:
@@ -88,28 +85,6 @@ def test_a_namespace_that_is_gone_has_no_fq() -> None:
     grants.departure_times = True
     DepartureTimes(HOST, "eth1", 7, "/run/netns/sopatest-nowhere", grants).look()
     assert not grants.departure_times
-
-
-@pytest.mark.parametrize(("ahead_ns", "into_ns", "granted", "used", "through"), [
-    (0, 1, [], {}, 1000),
-    (0, 1, [1000], {}, 999),
-    (0, 1, [1000], {1000: 757}, 999),
-    (0, 1, [1000], {1000: 758}, 1000),
-    (0, SLOT_NS - 1, [1000, 1001], {1000: 1514, 1001: 1514}, 1000),
-    (800_000, SLOT_NS - 800_001, [1000, 1001], {1000: 1514, 1001: 1514}, 1000),
-    (800_000, SLOT_NS - 800_000, [1000, 1001], {1000: 1514, 1001: 1514}, 1001),
-    (800_000, SLOT_NS - 1, [1000, 1001], {1000: 1514}, 1000),
-    (800_000, SLOT_NS - 1, [1000, 1001], {1001: 1514}, 999),
-    (800_000, SLOT_NS - 1, [1001], {1001: 1514}, 1001),
-    (800_000, SLOT_NS - 1, [1001], {}, 1000),
-    (800_000, SLOT_NS - 1, [1002], {}, 1000),
-])  # fmt: skip
-def test_what_has_gone_ahead_of_its_slot_counts_as_used(
-    ahead_ns: int, into_ns: int, granted: list[int], used: dict[int, int], through: int
-) -> None:
-    gate = Gate(SLOT_NS, 0, 1 << 62, 0, 0, ahead_ns)
-    pending = [Granted(slot, 0, 1, PEER, 1514) for slot in granted]
-    assert used_through(gate, 1000 * SLOT_NS + into_ns, pending, lambda slot: used.get(slot, 0)) == through
 
 
 class Iterators:

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import closing
 from ipaddress import IPv4Address
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -25,7 +24,7 @@ from sopa_ryu.channel.mcs import ChannelKind, HostList
 from sopa_ryu.channel.messages import from_agent
 from sopa_ryu.fabric.view import View
 from tests.helpers.agent_log import log_lines
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.models.memory_channel import MemoryController
 from tests.models.memory_labeller import MemoryInterface, MemoryScattering, host_agent
 from tests.models.virtual_clock import VirtualLoop
@@ -147,9 +146,9 @@ class Messages:
         return said + ("; makes room for the next table" if answer.settle else "")
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "follower"), ids=lambda path: path.stem)
-def test_messages(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
-    play(script, Messages(caplog).handle, record=request.config.option.record)
+@each_script(__file__, "follower")
+def test_messages(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+    script.play(Messages(caplog).handle)
 
 
 def test_the_problems_of_an_absence_are_logged_up_to_a_number(caplog: pytest.LogCaptureFixture) -> None:
@@ -229,11 +228,9 @@ class AtWork:
         self.loop.advance(float(seconds))
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "controllers"), ids=lambda path: path.stem)
-def test_several_controllers(
-    script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@each_script(__file__, "controllers")
+def test_several_controllers(script: Script, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     its = AtWork(caplog)
     monkeypatch.setattr("sopa_ryu.channel.client.connect", its.connect)
     with closing(its.loop):
-        play(script, its.handle, record=request.config.option.record)
+        script.play(its.handle)

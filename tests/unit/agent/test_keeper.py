@@ -4,7 +4,6 @@ import logging
 from collections import Counter
 from contextlib import closing
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import pytest
 
@@ -12,14 +11,12 @@ from sopa_ryu.agent.host.mending import Part
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.changes import InterfaceChange
 from tests.helpers.agent_log import log_lines
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
 from tests.models.virtual_clock import VirtualLoop
 
 
 class Kept:
-    """An interface that other programs change."""
-
     def __init__(self, loop: VirtualLoop, caplog: pytest.LogCaptureFixture) -> None:
         self.loop, self.caplog = loop, caplog
 
@@ -69,8 +66,8 @@ class Kept:
         self.interface.away = "/run/netns/blue is gone, or another namespace"
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "keeper"), ids=lambda path: path.stem)
-def test_keeper(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
+@each_script(__file__, "keeper")
+def test_keeper(script: Script, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sopa.agent")
     with closing(VirtualLoop()) as loop:
-        play(script, Kept(loop, caplog).handle, record=request.config.option.record)
+        script.play(Kept(loop, caplog).handle)

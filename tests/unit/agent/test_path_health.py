@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from ipaddress import IPv4Address
 from math import comb
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section, WayTo, sections
 from sopa_ryu.agent.probing.loss_window import LossWindow, by_chance
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.models.probed_fabric import ProbedFabric
 from topologies import FatTree, Level, Switch
 
@@ -210,9 +209,9 @@ class Window:
         self.window.advance(float(at))
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "window"), ids=lambda path: path.stem)
-def test_window(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Window().handle, record=request.config.option.record)
+@each_script(__file__, "window")
+def test_window(script: Script) -> None:
+    script.play(Window().handle)
 
 
 @given(st.integers(0, 40), st.integers(0, 60), st.floats(0.01, 0.9))

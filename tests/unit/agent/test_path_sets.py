@@ -1,5 +1,6 @@
 """The path sets that an agent computes are those that the controller returns over REST, without those that the host avoids."""
 
+import json
 import random
 from collections import Counter
 from ipaddress import IPv4Address, IPv4Network
@@ -10,14 +11,14 @@ from flowrules import label
 from flowrules.label import UNUSED
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_sets import PathSets, path_table
-from sopa_ryu.agent.paths.path_table import GATEWAY_SLOTS, PARAMETERS, PathTable, Policy, WayOut
+from sopa_ryu.agent.paths.path_table import GATEWAY_SLOTS, PARAMETERS, Label, PathTable, Policy, WayOut
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.path_tables import decode
 from topologies import Clos, Failures, FatTree
 from topologies.failures import Reason
 from topologies.weights import weights
 
 TREE = FatTree(4)
-FAR, NEAR, OWN = (TREE.ip(TREE.host(name)) for name in ("h2_1_3", "h0_1_2", "h0_0_3"))
 
 
 def sets_of(tree: Clos = TREE, **options: bool) -> PathSets:
@@ -28,10 +29,6 @@ def table_of(sets: PathSets, failures: Failures, avoided: Avoided = NOTHING) -> 
     table = sets.follow(failures, avoided)
     assert table is not None
     return table
-
-
-def avoiding(*sections: Section) -> Avoided:
-    return Avoided(frozenset(sections))
 
 
 def down(*names: str) -> Failures:
@@ -55,25 +52,10 @@ def test_the_table_has_exactly_the_usable_candidate_paths_by_their_weights(k: in
             assert shares == pytest.approx(weights(failures, src, dst))
 
 
-def test_a_fabric_whose_second_spine_has_half_the_rate_has_each_third_packet_there() -> None:
-    tree = Clos(1, 3, 2, 0, 2, mbit={"edge": 10}, links={f"e0_{leaf}-a0_1": 5 for leaf in range(3)})
-    far = tree.ip(tree.host("h0_2_2"))
-    table = table_of(sets_of(tree), Failures(tree))
-    assert table.candidates(far) == ((0, 0xFF), (1, 0xFF), (0, 0xFF))
-    assert len(table.sets) == 2
-    alike = table_of(sets_of(tree, weighted=False), Failures(tree))
-    assert alike.candidates(far) == ((0, 0xFF), (1, 0xFF))
-
-
 def test_a_healthy_fabric_needs_three_sets_however_large_it_is() -> None:
     table = table_of(sets_of(FatTree(48)), Failures(FatTree(48)))
     assert (len(table.sets), len(table.destinations)) == (3, 48 * 24)
     assert len(table.encode()) < 200_000
-
-
-@pytest.mark.parametrize("address", ["10.4.0.2", "10.0.2.2", "192.168.0.1", "224.0.0.1", "255.255.255.255"])
-def test_what_is_outside_the_fabric_has_no_candidates(address: str) -> None:
-    assert table_of(sets_of(), down()).candidates(IPv4Address(address)) is None
 
 
 @pytest.mark.parametrize("k", [4, 6])
@@ -110,45 +92,45 @@ def test_only_what_a_change_touches_is_computed_again(monkeypatch: pytest.Monkey
     assert asked == [frozenset({5})]
 
 
-def test_a_table_without_avoided_paths_follows_failures_and_healings() -> None:
-    sets, one = sets_of(), down("c1_0")
-    two = one.with_failed("a0_0-c0_0").with_failed("c1_1")
-    every = {(0, 0), (0, 1), (1, 0), (1, 1)}
-    avoided = avoiding(Section(0, 1))
-    for failures, its, paths, count in [
-        (down(), NOTHING, every, 0),
-        (down(), avoided, every - {(0, 1)}, 6),  # to each rack of other pods
-        (one, avoided, {(0, 0), (1, 1)}, 6),
-        (two, avoided, {(0, 1)}, 0),  # the last one stays
-        (one, avoided, {(0, 0), (1, 1)}, 6),
-        (one, NOTHING, every - {(1, 0)}, 0),
-    ]:
-        assert set(table_of(sets, failures, its).candidates(FAR) or ()) == paths
-        assert sets.avoided_paths == count
-        assert sets.follow(failures, its) is None
+class Followed:
+    """The path sets of a fabric's first host, which follow failures and what the host avoids: sections as in ``0,1`` or ``0``."""
+
+    def handle(self, step: Step) -> str:
+        return str(getattr(self, f"do_{step.command}")(*step.words, **step.options) or "")
+
+    def do_fabric(self, *numbers: str, weighted: str = "true", **fabric: str) -> None:
+        self.tree = Clos(*map(int, numbers), **{name: json.loads(text) for name, text in fabric.items()})
+        self.sets = sets_of(self.tree, weighted=json.loads(weighted))
+
+    def do_follow(self, *failed: str, avoid: str = "") -> str:
+        sections = [Section(*map(int, each.split(","))) for each in avoid.split()]
+        now = Failures(self.tree, dict.fromkeys(failed, "down")), Avoided(frozenset(sections))
+        self.table = table_of(self.sets, *now)
+        assert self.sets.follow(*now) is None
+        return f"{len(self.table.sets)} sets, {self.sets.avoided_paths} paths avoided"
+
+    def do_to(self, *destinations: str) -> str:
+        return "\n".join(_in_turn(self.table.candidates(self._address(each))) for each in destinations)
+
+    def do_instead(self, destination: str, up1: str, up2: str = str(UNUSED)) -> str:
+        """Say what is taken in place of a path that another has chosen, in four turns."""
+        chosen = int(up1), int(up2)
+        return " ".join(str(self.sets.instead(self._address(destination), chosen, turn)) for turn in range(4))
+
+    def _address(self, text: str) -> IPv4Address:
+        return self.tree.ip(self.tree.host(text)) if text.startswith("h") else IPv4Address(text)
 
 
-def test_weights_of_what_is_left_stay_in_proportion() -> None:
-    tree = Clos(1, 4, 3, 0, 2, mbit={"edge": 40}, links={f"e0_{leaf}-a0_1": 10 for leaf in range(4)})
-    table = table_of(sets_of(tree), Failures(tree), avoiding(Section(0)))
-    assert sorted(table.candidates(tree.ip(tree.host("h0_2_2"))) or ()) == [(1, 255), *[(2, 255)] * 4]
+def _in_turn(ups: tuple[Label, ...] | None) -> str:
+    """Return the labels in the order of their turns; of many only how often each occurs."""
+    if not ups:
+        return "nothing" if ups is None else "no path"
+    return " ".join(map(str, ups) if len(ups) < 6 else (f"{often}*{up}" for up, often in Counter(ups).items()))
 
 
-def test_of_paths_that_another_has_chosen_only_those_that_the_host_avoids_are_replaced_by_turns() -> None:
-    sets, failures = sets_of(), down("c1_1")
-    sets.follow(failures)
-    assert sets.instead(FAR, (0, 1), 5) == (0, 1)
-    sets.follow(failures, avoiding(Section(0, 1)))
-    assert [sets.instead(FAR, (0, 1), turn) for turn in range(4)] == [(0, 0), (1, 0), (0, 0), (1, 0)]
-    # what the host does not avoid stays, also what its version excludes and that of the arbiter does not, or the other way round
-    for destination, chosen in ((FAR, (0, 0)), (FAR, (1, 1)), (NEAR, (0, UNUSED)), (OWN, (UNUSED, UNUSED))):
-        assert sets.instead(destination, chosen, 3) == chosen
-    sets.follow(failures, avoiding(Section(0)))
-    assert {sets.instead(FAR, (0, up2), turn) for up2 in (0, 1) for turn in range(4)} == {(1, 0)}
-    assert {sets.instead(NEAR, (0, UNUSED), turn) for turn in range(4)} == {(1, UNUSED)}
-    for avoided in (avoiding(Section(0), Section(1)), NOTHING):  # all look dead: none is avoided
-        sets.follow(failures, avoided)
-        assert sets.instead(FAR, (0, 1), 2) == (0, 1)
+@each_script(__file__, "path_sets")
+def test_script(script: Script) -> None:
+    script.play(Followed().handle)
 
 
 @pytest.mark.parametrize("policy", Policy)

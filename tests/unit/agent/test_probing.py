@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 from ipaddress import IPv4Address
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +16,7 @@ from sopa_ryu.agent.probing.reports import report
 from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, ProbeSchedule
 from sopa_ryu.agent.probing.streams import FORGOTTEN_NS, PAUSE_NS, Record, Streams
 from sopa_ryu.channel.messages import MAX_PROBE_RATE, MAX_STREAMS, RECORD_BYTES, Assignment, Stream, unpacked
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.probe_frames import HERE, PATHS, THERE, ends
 
 PATH = PATHS[1]
@@ -155,9 +154,9 @@ class Scripted:
         return f"idle: {before}, {self.line.state.idle}"
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "streams"), ids=lambda path: path.stem)
-def test_streams(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Scripted().handle, record=request.config.option.record)
+@each_script(__file__, "streams")
+def test_streams(script: Script) -> None:
+    script.play(Scripted().handle)
 
 
 def test_streams_have_numbers_of_their_own_and_go_when_they_are_not_used() -> None:

@@ -3,7 +3,6 @@
 import logging
 from contextlib import closing
 from ipaddress import IPv4Address
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -21,7 +20,7 @@ from sopa_ryu.channel import protocol
 from sopa_ryu.channel.messages import Stream
 from sopa_ryu.fabric.view import View
 from tests.helpers.agent_log import log_lines
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.models.virtual_clock import VirtualLoop
 from topologies import Clos, Failures, FatTree
 
@@ -193,8 +192,8 @@ class Scripted:
         return ", ".join(str(tuple(each)) for each in sorted(table.dead | set(table.lossy), key=str)) or "nothing"
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "reaction"), ids=lambda path: path.stem)
-def test_reaction(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
+@each_script(__file__, "reaction")
+def test_reaction(script: Script, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="sopa.agent")
     with closing(VirtualLoop()) as loop:
-        play(script, Scripted(loop, caplog).handle, record=request.config.option.record)
+        script.play(Scripted(loop, caplog).handle)

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from sopa_ryu.channel import addresses
 from sopa_ryu.channel.addresses import Addresses, Loss, ordered
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree
 
 RELAYS = [f"http://192.0.2.{number}:8080" for number in range(31, 35)]
@@ -67,9 +66,9 @@ class Client:
         return f"asks {self.its.urls.index(self.its.url)} {when}, for {self.its.open_seconds(self.hosts):g} s"
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "addresses"), ids=lambda path: path.stem)
-def test_script(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Client().handle, record=request.config.option.record)
+@each_script(__file__, "addresses")
+def test_script(script: Script) -> None:
+    script.play(Client().handle)
 
 
 @given(st.integers(0, 100_000))

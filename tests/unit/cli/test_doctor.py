@@ -10,7 +10,7 @@ from sopa_ryu.cli import doctor, doctor_controller, main
 from sopa_ryu.cli.client import Controller
 from sopa_ryu.cli.findings import Finding, check_readable, check_secret, is_readable_by
 from sopa_ryu.cli.output import NOT_RIGHT
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 
 HEALTHY = {
     "switches": {"edge": 8}, "connected": 8, "rejected": [],
@@ -77,9 +77,9 @@ class Machine:
         return "\n".join(line for line in lines if show in line or "/nosuch" in line).replace(str(self.directory), "DIR")
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "doctor"), ids=lambda path: path.stem)
-def test_doctor(tmp_path: Path, script: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    play(script, Machine(tmp_path, monkeypatch).handle, record=request.config.option.record)
+@each_script(__file__, "doctor")
+def test_doctor(tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    script.play(Machine(tmp_path, monkeypatch).handle)
 
 
 def test_a_secret_of_another_user_than_the_controllers(tmp_path: Path) -> None:

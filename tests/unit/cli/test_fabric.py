@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import jsonschema
-import pytest
 from click.testing import CliRunner, Result
 
 from sopa_ryu.cli import main
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.picked import shown
 
 EXAMPLES = Path(__file__).parents[3] / "deploy/fabrics"
@@ -19,8 +18,8 @@ def check(*words: str | Path) -> Result:
     return CliRunner().invoke(main, ["fabric", "check", *map(str, words)])
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "fabric"), ids=lambda path: path.stem)
-def test_what_is_wrong_or_seldom_meant(script: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "fabric")
+def test_what_is_wrong_or_seldom_meant(script: Script, tmp_path: Path) -> None:
     def handle(step: Step) -> str:
         """Check an example, also for its numbers, or a file with these lines; ``racks`` puts three racks before them."""
         if step.command == "example":
@@ -35,7 +34,7 @@ def test_what_is_wrong_or_seldom_meant(script: Path, tmp_path: Path, request: py
         told = [f"{kind} {json.dumps(its)}" for kind in ("problems", "warnings") for its in body.get(kind, [])]
         return "\n".join([f"exit {done.exit_code}", *told, done.stderr]).replace(str(tmp_path), "DIR")
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 def test_the_schema_is_printed() -> None:

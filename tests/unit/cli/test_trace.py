@@ -1,7 +1,6 @@
 """``sopa trace`` as it is typed: what it asks for, what it shows and how it ends, with answers of the controller's own code."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from sopa_ryu.channel.messages import BACK, LOST, LOST_BACK, FlowLabels, FlowOf
 from sopa_ryu.channel.trace_desk import Asked, Found, State, Trace
 from sopa_ryu.cli import client, main, trace
 from sopa_ryu.rest.trace_answer import tell
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.rest import flow_labels
 from topologies import Failures, FatTree, Host
 
@@ -44,8 +43,6 @@ def flow_body(labels: FlowLabels | None) -> dict[str, Any]:
 
 
 class Answers:
-    """A controller that gives prepared answers."""
-
     def __init__(self, *bodies: Any) -> None:
         self.bodies = iter(bodies)
         self.asked: list[tuple[str, str, Any]] = []
@@ -71,8 +68,8 @@ class Answers:
         return answer
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "trace"), ids=lambda path: path.stem)
-def test_trace(script: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "trace")
+def test_trace(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "LOOK_SECONDS", 0.0)
     monkeypatch.setenv("OVS_RUNDIR", "/nowhere")
 
@@ -105,6 +102,6 @@ def test_trace(script: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fi
         return "\n".join([*asked, *told, *done.stderr.splitlines(), f"exit {done.exit_code}"])
 
     shown = handle(Step.read("trace h0_0_2 h2_1_3")).splitlines()
-    if script.stem != "asked":
+    if script.path.stem != "asked":
         clean.update(shown[1:-1])
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)

@@ -6,14 +6,13 @@ from typing import Any
 
 import click
 import httpx
-import pytest
 from click.testing import CliRunner
 
 from experiments.cli.lab_isolation import fabric_options
 from sopa_ryu.cli import main
 from sopa_ryu.cli.client import Controller
 from sopa_ryu.cli.common import chosen_fabric
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import Clos, FatTree
 
 AGENT = ["--iface", "nowhere0", "--controller", "http://127.0.0.1:1"]
@@ -27,12 +26,9 @@ def handle(step: Step) -> str:
     return f"{done.exit_code}: {re.sub('; there are .*?;', ';', last)}"  # the interfaces of this machine
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "usage"), ids=lambda path: path.stem)
-def test_usage(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, handle, record=request.config.option.record)
-
-
-LEAF_SPINE = "{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n"
+@each_script(__file__, "usage")
+def test_usage(script: Script) -> None:
+    script.play(handle)
 
 
 @click.command()
@@ -41,15 +37,9 @@ def command(k: int, fabric: Clos | None, **_others: Any) -> None:
     click.echo(repr(chosen_fabric(k, fabric)))
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    found = tmp_path / "fabric.yaml"
-    found.write_text(LEAF_SPINE)
-    return found
-
-
-def test_it_is_the_fabric_and_without_it_is_a_fat_tree_but_both_are_a_usage_error(file: Path) -> None:
-    leaf_spine = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2)
+def test_it_is_the_fabric_and_without_it_is_a_fat_tree_but_both_are_a_usage_error(tmp_path: Path) -> None:
+    leaf_spine, file = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2), tmp_path / "fabric.yaml"
+    file.write_text("{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n")
     for words, tree in (([], FatTree(4)), (["--k", "6"], FatTree(6)), (["--fabric", str(file)], leaf_spine)):
         assert CliRunner().invoke(command, words).output == f"{tree!r}\n"
     for k in ("4", "6"):

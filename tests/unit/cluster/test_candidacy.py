@@ -1,18 +1,13 @@
 """When a member may command, and when it campaigns: its lease, its clock, its term."""
 
-from pathlib import Path
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.cluster.candidacy import MARGIN, Candidacy
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 
 
 class Member:
-    """A member, and what it may do at a time."""
-
     def handle(self, step: Step) -> str:
         numbers = [float(word) for word in step.words]
         match step.command, numbers:
@@ -36,9 +31,9 @@ class Member:
         return ""
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "candidacy"), ids=lambda path: path.stem)
-def test_candidacy(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Member().handle, record=request.config.option.record)
+@each_script(__file__, "candidacy")
+def test_candidacy(script: Script) -> None:
+    script.play(Member().handle)
 
 
 @given(last=st.integers(0, 1 << 62), clock=st.integers(0, 1 << 62), generation=st.integers(0, 1 << 62))

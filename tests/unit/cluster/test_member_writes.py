@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from msgspec.structs import replace
 
 from sopa_ryu.cluster import records
@@ -16,7 +14,7 @@ from sopa_ryu.cluster.leadership import DeposedError, Member
 from sopa_ryu.cluster.records import Charter, CommittedView, Leader
 from sopa_ryu.cluster.view import Identity
 from sopa_ryu.fabric.commitment import Proposal
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import Failures, FatTree
 
 TREE = FatTree(4)
@@ -76,8 +74,6 @@ class Hands:
 
 
 class World:
-    """The member m1 with a lease, and the engine."""
-
     def handle(self, step: Step) -> str:
         said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
         told = [self.hands.told.pop(0) for _ in self.hands.told[:]]
@@ -156,6 +152,6 @@ SHOWN: dict[type, Callable[[Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "writes"), ids=lambda path: path.stem)
-def test_writes(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, World().handle, record=request.config.option.record)
+@each_script(__file__, "writes")
+def test_writes(script: Script) -> None:
+    script.play(World().handle)

@@ -1,7 +1,5 @@
 """Hedera's rounds: rates from counters, which flows are elephants, what is moved."""
 
-from pathlib import Path
-
 import pytest
 from oslo_config import cfg
 
@@ -10,7 +8,7 @@ from experiments.schemes.hedera.flows import HederaFlow, Rates, Reading, Schedul
 from experiments.schemes.hedera.placement import Elephant, global_first_fit
 from flowrules.model import Table
 from flowrules.switch_rules import switch_rules
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import Failures, FatTree, Host, Level, Switch
 
 TREE = FatTree(4)
@@ -66,9 +64,9 @@ def path_of(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(",")))
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "hedera"), ids=lambda path: path.stem)
-def test_rounds(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Rounds().handle, record=request.config.option.record)
+@each_script(__file__, "hedera")
+def test_rounds(script: Script) -> None:
+    script.play(Rounds().handle)
 
 
 class Datapath:
@@ -77,8 +75,6 @@ class Datapath:
 
 
 class Statistics:
-    """The statistics of the entry that a message installs."""
-
     def __init__(self, message, octets):  # type: ignore[no-untyped-def]
         self.cookie, self.match = message.cookie, message.match
         self.byte_count, self.duration_sec, self.duration_nsec = octets, 2, 500_000_000

@@ -1,13 +1,16 @@
-"""Hedera estimates demands (section 4.2) and places elephants (section 5): what fits stays, and a seed says it all."""
+"""Hedera's demands (section 4.2) beside the best rates, and its placement (section 5): what fits stays, a seed says it all."""
 
 import random
 from collections import Counter
+from itertools import pairwise
 
+import networkx
 import pytest
 
 from experiments.bench.optimum import max_min
 from experiments.schemes.hedera.demand import estimate
 from experiments.schemes.hedera.placement import Annealing, Elephant, Hop, Up, global_first_fit, links
+from tests.helpers.random_fabrics import random_fabric
 from topologies import Failures, FatTree, Host
 
 TREE = FatTree(4)
@@ -127,3 +130,19 @@ def test_demands_are_the_max_min_fair_rates_of_a_fabric_in_which_hosts_alone_lim
     flows = some_flows(choose, HOSTS[: choose.randint(2, len(HOSTS))], 30)
     assert estimate(flows) == pytest.approx(max_min(TREE, flows))
     assert estimate([]) == []
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_a_flow_alone_has_the_maximum_flow_of_its_candidate_paths(seed: int) -> None:
+    tree = random_fabric(seed)
+    src, dst = next(tree.hosts()), list(tree.hosts())[-1]
+    if src == dst:
+        return
+    ways: networkx.DiGraph[str] = networkx.DiGraph()
+    ways.add_node("source")
+    for path in tree.candidate_paths(src, dst):
+        nodes = [tree.name(src), *path.hops, tree.name(dst)]
+        for one, other in pairwise(nodes):
+            ways.add_edge(one, other, capacity=tree.capacity(tree.link(tree.node(one), tree.node(other))))
+    best = networkx.maximum_flow_value(ways, tree.name(src), tree.name(dst)) if ways.edges else 0.0
+    assert max_min(tree, [(src, dst)]) == pytest.approx([best])

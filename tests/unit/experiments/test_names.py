@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from experiments.paper.figures import FIGURES
 from experiments.schemes import SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
 from experiments.workloads import named as workload
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import Clos, FatTree
 
 LEAVES = Clos(1, 3, 2, 0, 3)
@@ -102,6 +101,6 @@ def test_every_default_of_the_simulator_is_a_value_and_none_is_given_twice() -> 
         parse(("spread=1ms", "spread=2ms"))
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "names"), ids=lambda path: path.stem)
-def test_names(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, handle, record=request.config.option.record)
+@each_script(__file__, "names")
+def test_names(script: Script) -> None:
+    script.play(handle)

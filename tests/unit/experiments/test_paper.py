@@ -17,6 +17,7 @@ from experiments.paper.figures import FIGURES, Bars, Figure, FigurePart, FigureR
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.schemes import named
 from experiments.workloads import Scale, WorkloadError
+from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree
 from topologies.fabric_file import load
 
@@ -72,70 +73,30 @@ def test_a_figure_can_be_had_in_another_fabric_if_its_workloads_can() -> None:
     assert scaled(FIGURES["mcs-schemes"], 8, 1).parts[0].tree.hosts_per_edge == 1  # the fabric is that of the figure
 
 
-LONG_AND_SHORT = [flow(0, 10.0, kind="short", timeouts=1), flow(1, 300.0, kind="long"), flow(2, 500.0, kind="long")]
-TO_ONE = [flow(0, 300.0, dst="h1_1_3", size=None), flow(1, 600.0, src="h0_0_3", dst="h1_1_3", size=None)]
-LENGTHS = {"e1_1-eth2": [0] * 10 + [1] * 60 + [2] * 25 + [9] * 5, "e0_0-eth3": [50] * 100}
-FAILING = {"0": [50.0, *[90.0] * 10, *[0.0] * 9, *[40.0] * 5, *[80.0] * 40]}
-EACH_WAY = [[0.0001 * n, n, n // 2 % 2, n % 2, 0.5 if n // 2 % 2 else 0.2] for n in range(300)]
 LATE = [[0.5 + 0.0001 * n, 300 + n, 1, 0, 9.0] for n in range(100)]
+LONG = {
+    "lengths": {"e1_1-eth2": [0] * 10 + [1] * 60 + [2] * 25 + [9] * 5, "e0_0-eth3": [50] * 100},
+    "failing": {"0": [50.0, *[90.0] * 10, *[0.0] * 9, *[40.0] * 5, *[80.0] * 40]},
+    "by_turns": {"0": [[0.001 * n, n, n % 2, 0, 0.1 + 0.001 * n] for n in range(1000)]},
+    "overlapping": {
+        "0": [[0.0001 * n, n, 1, n % 2, 0.1] for n in range(100)],
+        "1": [[0.0001 * n, n, n // 2 % 2, n % 2, 0.5 if n // 2 % 2 else 0.2] for n in range(300)] + LATE,
+    },
+    "round_trips": [0.01 * (n + 1) for n in range(1000)],
+}
 
 
-@pytest.mark.parametrize(
-    ("its", "flows", "measures"),
-    [
-        (
-            run(),
-            [flow(0, 100.0, fast_retransmits=3, reordered=100), flow(1, 300.0, timeouts=2, retransmits=5)],
-            {"mean": 200, "minimum": 100, "maximum": 300, "link_percent": 100 * 200 / PAYLOAD, "fast_retransmits": 3, "timeouts": 2,
-             "fast_retransmits_of_a_flow": 1.5, "retransmits": 5, "dropped": 7, "reordered_percent": 5, "delay_most": ABSENT,
-             "queue_most": ABSENT, "rtt_p50": ABSENT},
-        ),
-        (run(), LONG_AND_SHORT, {"short_mean": 10, "short_timeouts": 1, "long_mean": 400}),
-        (
-            run(),
-            [flow(n, seconds=0.01 * (n + 1), kind="large") for n in range(3)],
-            {f"{of}completion_{what}": ms for of in ("", "large_") for what, ms in (("mean", 20), ("median", 20), ("most", 30))},
-        ),
-        (run(), [flow(size=None)], {"completion_mean": ABSENT}),
-        (
-            run(series={"0": [1.0, *[100.0] * 9, 30.0], "1": [9.0, *[90.0] * 19]}, series_ms=1.0),
-            [flow()],
-            {"steady_minimum": 90, "steady_maximum": 100, "steady_spread": 100 * 10 / 95},
-        ),
-        (  # what was on its way when the link failed still arrived
-            run(series=FAILING, series_ms=1.0, events=[[0.010, "l"]]),
-            [flow()],
-            {"before": 90, "after": 80, "least": 0, "back_ms": 15},
-        ),
-        (
-            run(arrivals={"0": [[0.001 * n, n, n % 2, 0, 0.1 + 0.001 * n] for n in range(1000)]}, queues={"e0_0-eth3": [0, 5, 2]}),
-            [flow()],
-            {"delay_least": 100, "delay_most": 1099, "path 0.0": 50, "path 1.0": 50, "deviation": 0, "queue_most": 5},
-        ),
-        (
-            run(queues=LENGTHS, counters={"longest_queue": 77}),
-            TO_ONE,
-            {"receiver_mbit": 900, "queue_longest": 77, "receiver_percent": 100 * 900 / PAYLOAD, "receiver_queue_p50": 1,
-             "receiver_queue_p99": 9, "receiver_queue_most": 9, "receiver_queue_short": 95},
-        ),
-        (run(queues=LENGTHS), [flow(0), flow(1, dst="h1_1_4")], {"receiver_mbit": ABSENT}),
-        # a queue that was empty in all samples is not there
-        (run(queues={"e0_0-eth3": [5]}), [flow()], {"receiver_queue_most": 0}),
-        (
-            run(round_trips=[0.01 * (n + 1) for n in range(1000)], counters={"pings": 1250}),
-            [flow()],
-            {"rtt_p50": 5005, "rtt_p999": 9990, "pings_lost": 20},
-        ),
-        (  # delays of figure 7 are told apart while both flows send
-            run(arrivals={"0": [[0.0001 * n, n, 1, n % 2, 0.1] for n in range(100)], "1": EACH_WAY + LATE}),
-            [flow(0, seconds=0.05), flow(1, seconds=0.6, reordered=100)],
-            {"overlapping_delay": 500, "other_delay": 200, "flow 0": 100, "flow 1 reordered_percent": 10},
-        ),
-    ],
-)  # fmt: skip
-def test_measures(its: RunRecord, flows: list[FlowRecord], measures: dict[str, float]) -> None:
-    found = measure(its, flows, PAYLOAD, failed="overlapping_delay" in measures)
-    assert {name: found.get(name, ABSENT) for name in measures} == pytest.approx(measures, rel=2e-4, nan_ok=True)
+def measured(step: Step) -> str:
+    """Measure a run of these ``flows``, which has other fields; those that are `LONG` by their names. Say those that are asked."""
+    its = {name: LONG[text] if text in LONG else json.loads(text) for name, text in step.options.items()}
+    flows = [flow(number, **changes) for number, changes in enumerate(its.pop("flows", [{}]))]
+    found = measure(run(**its), flows, PAYLOAD, failed=step.command == "failed")
+    return "\n".join(f"{name} {found.get(name, ABSENT):.6g}" for name in step.words)
+
+
+@each_script(__file__, "measures")
+def test_measures(script: Script) -> None:
+    script.play(measured)
 
 
 def test_a_host_is_measured_over_all_its_flows_and_what_is_between_them() -> None:

@@ -1,7 +1,7 @@
 """Results are kept whole or not at all, and only those of one experiment in one directory."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,9 @@ from experiments.core.records import SETTINGS, Results, ResultsError
 from experiments.core.run import Run
 from experiments.workloads import Scale, named
 from flowrules.label import Carrier
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.records import THESE, a_flow, a_run, files_up_to, results_in
-from topologies import Clos, FatTree
+from topologies import Clos
 
 
 def test_what_is_added_is_read_again(tmp_path: Path) -> None:
@@ -28,55 +29,48 @@ def test_what_is_added_is_read_again(tmp_path: Path) -> None:
     assert [again.has(*run) for run in (("sopa", 1), ("sopa", 2), ("rps", 1))] == [True, False, False]
 
 
-def test_another_experiments_directory_is_refused_with_what_differs(tmp_path: Path) -> None:
-    results_in(tmp_path)
-    before = (tmp_path / SETTINGS).read_bytes()
-    with pytest.raises(ResultsError, match=r"another experiment \(k 4 instead of 8\): give another --out"):
-        Results(tmp_path).open(replace(THESE, k=8))
-    with pytest.raises(ResultsError, match="parameters"):
-        Results(tmp_path).open(replace(THESE, parameters={"queue": 50}))
-    assert (tmp_path / SETTINGS).read_bytes() == before
+class Directory:
+    """A directory of results; ``at`` is another one below it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def handle(self, step: Step) -> str:
+        try:
+            said = getattr(self, f"do_{step.command}")(*step.words, **step.options) or ""
+        except ResultsError as error:
+            said = f"refused: {error}"
+        return said.replace(str(self.path), "DIR")
+
+    def do_open(self, at: str = "", **changes: str) -> str:
+        """Open it with other settings than `THESE`, in JSON; say which it has then."""
+        Results(self.path / at).open(replace(THESE, **{name: json.loads(text) for name, text in changes.items()}))
+        return self.do_settings(at)
+
+    def do_settings(self, at: str = "") -> str:
+        its = Results(self.path / at).settings()
+        return f"k {its.k}, {its.title}, fabric {json.dumps(its.fabric and dict(its.fabric))}"
+
+    def do_campaign(self, numbers: str, at: str, **fabric: str) -> str:
+        tree = Clos(*map(int, numbers.split()), **{name: json.loads(text) for name, text in fabric.items()})
+        Campaign(Results(self.path / at), "permutation", [], {}, tree, Scale(4.0, 5.0), 100, Carrier.MAC).open("lab", {})
+        return self.do_settings(at)
+
+    def do_write(self, name: str, text: str) -> None:
+        (self.path / name).write_text(text)
+
+    def do_fabric(self, fabric: str = "null") -> None:
+        """Put another fabric into its settings, or leave it out as earlier programs did."""
+        its = json.loads((self.path / SETTINGS).read_text()) | {"fabric": json.loads(fabric)}
+        (self.path / SETTINGS).write_text(json.dumps({name: value for name, value in its.items() if value is not None}))
+
+    def do_files(self) -> str:
+        return " ".join(sorted(file.name for file in self.path.iterdir()))
 
 
-def test_results_of_two_fabrics_never_share_a_directory(tmp_path: Path) -> None:
-    one, other = (Clos(1, 2, 2, 0, 2, links={"e0_0-a0_1": rate}).document() for rate in (0.5, "absent"))
-    its = replace(THESE, k=None, fabric=one)
-    Results(tmp_path).open(its)
-    Results(tmp_path).open(its)
-    assert Results(tmp_path).settings() == its
-    assert its.title == "2x2 leaf-spine fabric"
-    for settings in (replace(its, fabric=other), THESE):
-        with pytest.raises(ResultsError, match=r"another experiment .*another fabric, 2x2 leaf-spine fabric"):
-            Results(tmp_path).open(settings)
-
-
-def test_settings_without_a_fabric_are_those_of_a_fat_tree_as_before(tmp_path: Path) -> None:
-    settings = json.loads(json.dumps(asdict(THESE)))
-    assert settings.pop("fabric") is None
-    (tmp_path / SETTINGS).write_text(json.dumps(settings))
-    Results(tmp_path).open(THESE)
-    (tmp_path / SETTINGS).write_text(json.dumps({**settings, "fabric": {"pods": 1}}))
-    with pytest.raises(ResultsError, match="contains no results: edges is missing"):
-        Results(tmp_path).settings()
-
-
-@pytest.mark.parametrize(
-    ("tree", "k", "title"),
-    [
-        (FatTree(4), 4, "k=4"),
-        (Clos(4, 2, 2, 4, 2), 4, "k=4"),
-        (Clos(4, 2, 2, 4, 2, mbit={"host": 1, "edge": 1, "aggregation": 0.5}), 4, "4-pod Clos fabric"),
-        (Clos(4, 2, 2, 4, 2, links={"a0_0-c0_0": "absent"}), None, "4-pod Clos fabric"),
-        (Clos(1, 3, 2, 0, 4), None, "3x2 leaf-spine fabric"),
-    ],
-    ids=repr,
-)
-def test_settings_name_the_fabric(tmp_path: Path, tree: Clos, k: int | None, title: str) -> None:
-    Campaign(Results(tmp_path), "permutation", [], {}, tree, Scale(4.0, 5.0), 100, Carrier.MAC).open("lab", {})
-    settings = Results(tmp_path).settings()
-    assert (settings.k, settings.title) == (k, title)
-    assert settings.fabric is None or Clos.from_document(dict(settings.fabric)) == tree
-    assert (settings.fabric is None) == (title == "k=4")
+@each_script(__file__, "records")
+def test_script(script: Script, tmp_path: Path) -> None:
+    script.play(Directory(tmp_path).handle)
 
 
 def test_a_collective_is_complete_when_all_its_transfers_are() -> None:
@@ -90,18 +84,6 @@ def test_a_collective_is_complete_when_all_its_transfers_are() -> None:
     late = [*flows[:-1], replace(flows[-1], completed=False)]
     assert run.collective(late)["seconds"] is None
     assert replace(run, plan=replace(plan, collective=False)).collective(flows) == {}
-
-
-def test_a_place_that_is_no_directory_of_results_is_refused_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ResultsError, match="give an empty --out"):
-        Results(tmp_path).open(THESE)
-    with pytest.raises(ResultsError, match="cannot be used"):
-        Results(tmp_path / "thesis.txt").open(THESE)
-    assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
-    (tmp_path / SETTINGS).write_text('{"workload":')
-    with pytest.raises(ResultsError, match="contains no results"):
-        Results(tmp_path).open(THESE)
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "7", '{"workload": "permutation"}'])

@@ -10,7 +10,7 @@ import pytest
 from experiments.core.records import Results, ResultsError
 from experiments.report import plots, report
 from experiments.workloads import BadLink
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.picked import shown
 from tests.helpers.records import THESE, a_flow, a_run, files_up_to, results_in
 from topologies.fabric_file import parse
@@ -23,8 +23,6 @@ def _no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Experiment:
-    """Runs with their flows, and the report on them."""
-
     def __init__(self, parent: Path) -> None:
         self._parent, self._count = parent, 0
         self.do_begin()
@@ -80,9 +78,9 @@ class Experiment:
         return (self._directory / "report" / name).read_text()
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "report"), ids=lambda path: path.stem)
-def test_report(tmp_path: Path, script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Experiment(tmp_path).handle, record=request.config.option.record)
+@each_script(__file__, "report")
+def test_report(tmp_path: Path, script: Script) -> None:
+    script.play(Experiment(tmp_path).handle)
 
 
 @pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b'{"mbit": 1}', b"same NaN", b"same -1.0", b'same "many"'], ids=repr)

@@ -1,6 +1,7 @@
 """What the simulator is given of weights, by racks that send to each other, and how its outputs are kept."""
 
 import gzip
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,40 +14,39 @@ from experiments.ns3.simulate import lines
 from experiments.schemes import named
 from experiments.workloads import Plan, Scale, Transfer, with_failed_links
 from experiments.workloads.pairs import permutation
-from topologies import Clos, Failures, FatTree, Host, Level, Switch
+from tests.helpers.golden import Script, Step, each_script
+from topologies import Clos, Failures, FatTree, Level
 from topologies.weights import sequence, weights_from
 
 SCALE = Scale(1000.0, 1.0)
-HALF = Clos(1, 4, 2, 0, 4, links={f"e0_{leaf}-a0_1": 0.5 for leaf in range(4)})
 
 
-def orders(tree: Clos, plan: Plan, scheme: str = "sopa") -> list[str]:
-    return list(order_lines(Run(tree, plan, "test", named(scheme), 1, SCALE)))
+def run(tree: Clos, plan: Plan, scheme: str = "sopa") -> Run:
+    return Run(tree, plan, "test", named(scheme), 1, SCALE)
 
 
-def pair(src: Host, dst: Host) -> Plan:
-    return Plan((Transfer(src, dst),), 1.0)
+@each_script(__file__, "simulator")
+def test_lines(script: Script) -> None:
+    tree = FatTree(4)
 
+    def handle(step: Step) -> str:
+        """Take another fabric, or say what the simulator is told of it, or of the paths of a pair of hosts or a permutation."""
+        nonlocal tree
+        scheme, fields = step.options.pop("scheme", "sopa"), {name: json.loads(text) for name, text in step.options.items()}
+        if step.command == "clos":
+            tree = Clos(*map(int, step.words), **fields)
+            return ""
+        hosts = map(tree.host, step.words)
+        plan = replace(Plan((Transfer(*hosts),), 1.0) if step.words else permutation(tree, 1, SCALE), **fields)
+        return "\n".join((fabric_lines if step.command == "fabric" else order_lines)(run(tree, plan, scheme)))
 
-def test_racks_with_a_slow_spine_use_it_once_in_three() -> None:
-    assert orders(HALF, pair(Host(0, 2, 3), Host(0, 0, 2))) == ["order 0 255 1 255 0 255", "use 0 2 0 0", "use 2 0 0 0"]
-
-
-@pytest.mark.parametrize("scheme", ["sopa+weights=off", "rps", "ecmp", "drb", "hedera", "plts-rr"])
-def test_schemes_without_weights_have_no_orders(scheme: str) -> None:
-    assert not orders(HALF, pair(Host(0, 2, 3), Host(0, 0, 2)), scheme)
-
-
-def test_an_even_fabric_and_a_rack_by_itself_need_none() -> None:
-    assert not orders(FatTree(4), permutation(FatTree(4), 1, SCALE))
-    assert not orders(HALF, pair(Host(0, 2, 3), Host(0, 2, 2)))
+    script.play(handle)
 
 
 def test_orders_are_those_of_the_weights_from_the_failure_on() -> None:
     tree = FatTree(8)
     plan = with_failed_links(permutation(tree, 1, SCALE), tree, 1, 5)
-    at_once = orders(tree, plan)
-    later = orders(tree, replace(plan, fail_after=0.25))
+    at_once, later = (list(order_lines(run(tree, each))) for each in (plan, replace(plan, fail_after=0.25)))
     assert [line.replace(" 250000000 ", " 0 ") for line in later] == at_once
     texts = [line.split()[1:] for line in at_once if line.startswith("order ")]
     used = {(int(a), int(b)): texts[int(n)] for _, a, b, _, n in (x.split() for x in at_once if x.startswith("use "))}
@@ -60,31 +60,6 @@ def test_orders_are_those_of_the_weights_from_the_failure_on() -> None:
         assert line == (None if order == choices else [str(up) for path in order for up in path])
     assert not used
     assert len(texts) == len(set(map(tuple, texts)))
-
-
-def test_a_failure_that_makes_weights_equal_ends_an_order() -> None:
-    """The second spine has half the rate at one leaf; without its link, one path is left."""
-    tree = Clos(1, 2, 2, 0, 2, links={"e0_1-a0_1": 0.5})
-    plan = replace(pair(Host(0, 0, 2), Host(0, 1, 2)), failed=("e0_1-a0_1",), fail_after=0.5)
-    assert orders(tree, plan)[1:] == ["use 0 1 0 0", "use 1 0 0 0", "use 0 1 500000000 -1", "use 1 0 500000000 -1"]
-
-
-def test_rates_are_in_proportion_to_that_of_hosts() -> None:
-    tree = Clos(
-        2, 2, 2, 2, 4, mbit={"host": 10_000, "edge": 40_000, "aggregation": 20_000}, no_label=["h0_1_3"],
-        links={"a0_0-c0_0": "absent", "e0_1-a0_1": 20_000},
-    )  # fmt: skip
-    plan = replace(pair(Host(0, 0, 2), Host(1, 0, 2)), core_rate=0.5)
-    lines = [list(fabric_lines(Run(tree, plan, "test", named(scheme), 1, SCALE))) for scheme in ("sopa", "ecmp")]
-    assert lines[1] == [
-        "fabric 2 2 2 2 4",
-        "rates 1000000000 4000000000 2000000000",
-        "core-share 0.5",
-        "link e0_1-a0_1 2000000000",
-        "absent a0_0-c0_0",
-    ]
-    assert lines[0] == [*lines[1], "no-label 5"]
-    assert Switch(Level.AGGREGATION, 0, 0) in tree.absent_uplinks
 
 
 def test_another_program_or_other_settings_have_another_name() -> None:

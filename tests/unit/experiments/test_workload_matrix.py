@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments.workloads import Scale, WorkloadError, checks, from_csv
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree
 
 SCALE = Scale(4.0, 10.0)
@@ -39,8 +39,8 @@ def test_results_of_a_changed_file_are_of_another_experiment(write: Write) -> No
     assert from_csv(write(HEAD + "h0_0_2,h1_0_2,6,\n")).parameters != before
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "matrix"), ids=lambda path: path.stem)
-def test_files(script: Path, write: Write, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "matrix")
+def test_files(script: Script, write: Write) -> None:
     def handle(step: Step) -> str:
         """Read a file with these lines, and plan it in a fat-tree."""
         path = write("".join(f"{line}\n" for line in step.words).encode().decode("unicode_escape"))
@@ -53,7 +53,7 @@ def test_files(script: Path, write: Write, request: pytest.FixtureRequest) -> No
         lines = (f"{src} to {dst}: {size or 'all the time'} from {start:g} s" for src, dst, size, start in told)
         return "\n".join([traced, *lines])
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 def test_a_file_with_more_transfers_than_can_be_kept_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Results from port counters: rates of ports and links, and how evenly uplinks are used."""
 
+import json
 from collections.abc import Mapping
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.fabric.traffic import MIN_BITS_PER_SECOND, PortCounters, Rate, Traffic, ends
+from tests.helpers.golden import Script, Step, each_script
 from topologies import Failures, FatTree, Level, Link, Switch
 from topologies.failures import Reason
 
@@ -39,51 +41,24 @@ def counted(receive: int | None, transmit: int | None, seconds: float | None = N
     return PortCounters(receive, transmit, None, None, None, None, None, None, seconds)
 
 
-Sample = tuple[float, int | None, int | None, float | None]
-"""Seconds after the one before, bytes received and transmitted, and the age of the port."""
-START: Sample = (0, 100, 200, None)
-RATES: dict[str, tuple[list[Sample], tuple[float, float] | None]] = {
-    "one sample": ([START], None),
-    "two samples": ([START, (4, 200, 2200, None)], (8 * 100 / 4, 8 * 2000 / 4)),
-    "the last two": ([START, (1, 1000, 2000, None), (1, 1500, 3000, None)], (8 * 500, 8 * 1000)),
-    "nothing is carried": ([START, (1, 100, 200, None)], (0, 0)),
-    "receive falls": ([START, (1, 99, 300, None)], None),
-    "transmit falls": ([START, (1, 300, 199, None)], None),
-    "after a fall": ([START, (1, 0, 0, None), (1, 300, 500, None)], (8 * 300, 8 * 500)),
-    "younger": ([(0, 100, 100, 3.0), (5, 900, 900, 2.5)], None),
-    "after a younger one": ([(0, 100, 100, 3.0), (5, 900, 900, 2.5), (5, 1000, 1100, 7.5)], (160, 320)),
-    "recreated meanwhile": ([(0, 100, 100, 2.0), (5, 5_000_000, 5_000_000, 3.9)], None),
-    "older": ([(0, 0, 0, 3.0), (1, 100, 200, 8.0)], (800, 1600)),
-    "as old": ([(0, 0, 0, 3.0), (1, 100, 200, 3.0)], (800, 1600)),
-    "no age before": ([(0, 0, 0, None), (1, 100, 200, 1.0)], (800, 1600)),
-    "no age now": ([(0, 0, 0, 9.0), (1, 100, 200, None)], (800, 1600)),
-    "receive uncounted first": ([(0, None, 100, None), (1, 500, 500, None)], None),
-    "transmit uncounted now": ([START, (1, 500, None, None)], None),
-    "at one moment": ([START, (0, 300, 300, None)], None),
-    "in the wrong order": ([START, (-1, 300, 300, None)], None),
-    "as long as it is believed": ([START, (FRESH_SECONDS, 250, 500, None)], (80, 160)),
-    "too old to be believed": ([START, (FRESH_SECONDS + 0.001, 200, 400, None)], None),
-    "after one too old": ([START, (FRESH_SECONDS + 1, 200, 400, None), (1, 300, 600, None)], (800, 1600)),
-}
+@each_script(__file__, "traffic")
+def test_rates_of_ports(script: Script) -> None:
+    its = Measured(8)
 
+    def handle(step: Step) -> str:
+        """Have a switch tell, so many seconds later, of ports, ``PORT=RECEIVED,TRANSMITTED,AGE`` in bytes and seconds."""
+        switch = its.tree.switch(step.command)
+        told = {int(port): counted(*json.loads(f"[{text}]")) for port, text in step.options.items()}
+        its.now += float(step.words[0])
+        if told:
+            its.tell(switch, told)
+        rates, totals = its.traffic.port_rates(switch), its.traffic.totals(switch)
+        assert rates.keys() <= totals.keys()
+        rows = {port: f"{its.receive_bytes} {its.transmit_bytes} bytes" for port, its in totals.items()}
+        rows |= {port: f"{rows[port]}, {rate.receive:g} {rate.transmit:g} bit/s" for port, rate in rates.items()}
+        return "\n".join(f"{port}: {row}" for port, row in rows.items()) or "nothing is known"
 
-@pytest.mark.parametrize(("samples", "rate"), RATES.values(), ids=RATES)
-def test_a_rate_is_that_of_the_last_two_samples_of_a_count(samples: list[Sample], rate: tuple[float, float] | None) -> None:
-    its = Measured()
-    for after, receive, transmit, seconds in samples:
-        its.tell(EDGE, {1: counted(receive, transmit, seconds)}, after)
-    assert its.traffic.port_rates(EDGE) == ({} if rate is None else {1: pytest.approx(Rate(*rate))})
-    assert its.traffic.totals(EDGE) == {1: counted(*samples[-1][1:])}
-    its.now += FRESH_SECONDS + 0.001
-    assert (its.traffic.totals(EDGE), its.traffic.port_rates(EDGE)) == ({}, {})
-
-
-def test_a_port_that_was_set_back_or_is_new_leaves_the_others_alone() -> None:
-    its = Measured()
-    its.tell(EDGE, {1: counted(100, 100), 2: counted(100, 100), 3: counted(100, 100, 9.0), 5: counted(1, 1)})
-    its.tell(EDGE, {1: counted(0, 0), 2: counted(200, 300), 3: counted(100, 100, 1.0), 4: counted(9, 9)}, after=1)
-    assert its.traffic.port_rates(EDGE) == {2: Rate(8 * 100, 8 * 200)}
-    assert set(its.traffic.totals(EDGE)) == {1, 2, 3, 4}
+    script.play(handle)
 
 
 def test_a_link_is_measured_at_its_lower_switch_and_while_that_is_not_known_at_its_upper_end() -> None:

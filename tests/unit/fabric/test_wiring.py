@@ -2,14 +2,13 @@
 
 import random
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sopa_ryu.fabric.messages import Heard
 from sopa_ryu.fabric.wiring import Wiring
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree, Level, Switch
 
 PATIENCE = 10.0
@@ -92,9 +91,9 @@ def _names(text: str) -> list[str]:
     return text.split(",") if text else []
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "wiring"), ids=lambda path: path.stem)
-def test_script(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Fabric().handle, record=request.config.option.record)
+@each_script(__file__, "wiring")
+def test_script(script: Script) -> None:
+    script.play(Fabric().handle)
 
 
 @pytest.mark.parametrize("port", [1, 2, 0, -1, 5, 0xFFFFFFFE])

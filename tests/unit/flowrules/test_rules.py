@@ -7,6 +7,7 @@ import pytest
 from flowrules import label
 from flowrules.model import Flow, Table, ToController, digest
 from flowrules.switch_rules import fabric_rules, switch_rules
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.random_fabrics import random_fabric
 from tests.models.flow_table import TableFabric, TableSwitch, ipv4_packet
 from topologies import Clos, Failures, FatTree, Host, Level, Switch
@@ -34,14 +35,6 @@ def test_entries_grow_with_the_ports_of_a_switch_and_with_nothing_else(tree: Clo
             assert flows <= 4 * below + 2 * above + 30
         elif switch.level is Level.AGGREGATION:
             assert flows == (2 * below + above + 10 if above else below + 3)
-
-
-@pytest.mark.parametrize("up", [(200, 0), (0, 200), (2, 7), (0xFE, 0xFE)])
-def test_a_label_with_an_index_out_of_range_is_ignored_and_counted(up: tuple[int, int]) -> None:
-    fabric = healthy(4)
-    tree, src, dst = fabric.tree, Host(0, 0, 2), Host(2, 1, 3)
-    assert fabric.send(src, ipv4_packet(tree, src, dst, label.carrier_mac(up)))[0][-1] == tree.name(dst)
-    assert any("out of range" in flow.purpose for switch in fabric.switches.values() for flow in switch.hits)
 
 
 @pytest.mark.parametrize("k", [2, 4, 8])
@@ -77,59 +70,38 @@ def test_a_host_cannot_send_from_anothers_address(k: int) -> None:
     assert sum(edge.hits[flow] for flow in edge.hits if "foreign source" in flow.purpose) == 2 * len(others)
 
 
-@pytest.mark.parametrize("destination", ["10.0.0.1", "10.0.0.77", "10.77.0.2", "10.0.77.2", "192.168.0.1", "224.0.0.1"])
-def test_what_is_for_no_host_of_the_fabric_is_dropped(destination: str) -> None:
-    fabric = healthy(4)
-    tree, src = fabric.tree, Host(0, 0, 2)
-    for mac in (None, label.carrier_mac((1, 1))):
-        assert fabric.send(src, ipv4_packet(tree, src, Host(1, 0, 2), mac, ipv4_dst=destination))[1] is None
-
-
-@pytest.mark.parametrize("level", [Level.EDGE, Level.AGGREGATION])
-def test_what_came_down_never_goes_up_again(level: Level) -> None:
-    tree = FatTree(6)
-    switch = Switch(level, 1, 1)
-    tables = TableSwitch(switch_rules(tree, switch))
-    for up in ((0, 0), (2, 2), None):
-        mac = label.carrier_mac(up) if up else None
-        packet = ipv4_packet(tree, Host(5, 0, 2), Host(3, 0, 2), mac)
-        assert tables.receive(packet, tree.uplink_port(Level.EDGE, 0)) == []
-
-
 def arp(tree: FatTree, host: Host, target: str, mac: str | None = None, sender: str | None = None) -> dict[str, object]:
     mac, sender = mac or tree.mac(host), sender or str(tree.ip(host))
     asked = {"arp_op": 1, "arp_sha": mac, "arp_spa": sender, "arp_tpa": target, "arp_tha": "00:00:00:00:00:00"}
     return {"eth_type": 0x0806, "eth_src": mac, "eth_dst": "ff:ff:ff:ff:ff:ff", **asked}
 
 
-@pytest.mark.parametrize("target", ["10.0.0.1", "10.0.0.3", "10.3.1.3"])
-def test_the_edge_switch_answers_arp_itself_with_the_gateways_address(target: str) -> None:
+@each_script(__file__, "packets")
+def test_packets(script: Script) -> None:
     fabric = healthy(4)
-    tree, src, gateway = fabric.tree, Host(0, 0, 2), "02:00:00:00:00:01"
-    ((port, answer),) = fabric.switches[tree.edge_of(src)].receive(arp(tree, src, target), 1)
-    said = {"eth_dst": tree.mac(src), "eth_src": gateway, "arp_op": 2, "arp_sha": gateway, "arp_spa": target}
-    assert port == 1
-    assert answer == answer | said | {"arp_tha": tree.mac(src), "arp_tpa": "10.0.0.2"}
+    tree = fabric.tree
 
+    def handle(step: Step) -> str:
+        """Have a host ask by ARP or send a packet, or one come in by a switch's port; tell what leaves, and how."""
+        its, words = step.options, step.words
+        if step.command == "arp":
+            src, edge = tree.host(words[0]), tree.edge_of(tree.host(words[0]))
+            asked = arp(tree, src, words[1], its.get("mac"), its.get("sender"))
+            left = fabric.switches[edge].receive(asked, tree.port(edge, src))
+            return "\n".join(f"port {port}: {dict(sorted(answer.items()))}" for port, answer in left)
+        src, dst = map(tree.host, words[-2:])
+        mac = label.carrier_mac(tuple(map(int, its["label"].split(",")))) if "label" in its else None
+        packet = ipv4_packet(tree, src, dst, mac, **({"ipv4_dst": its["to"]} if "to" in its else {}))
+        if step.command == "receive":
+            return f"leaves by {fabric.switches[tree.switch(words[0])].receive(packet, int(words[1]))}"
+        for switch in fabric.switches.values():
+            switch.hits.clear()
+        way, seen = fabric.send(src, packet)
+        ignored = any("out of range" in flow.purpose for switch in fabric.switches.values() for flow in switch.hits)
+        arrives = f"{way[-1]} gets it for {seen['eth_dst']}" if seen else f"dropped by switch {len(way)} of its way"
+        return arrives + ", its label is out of range" * ignored
 
-@pytest.mark.parametrize("sender", ["10.0.0.2", "0.0.0.0"])
-def test_nobody_answers_who_asks_whether_an_address_is_taken(sender: str) -> None:
-    fabric = healthy(4)
-    tree, src = fabric.tree, Host(0, 0, 2)
-    assert fabric.switches[tree.edge_of(src)].receive(arp(tree, src, "10.0.0.2", sender=sender), 1) == []
-
-
-@pytest.mark.parametrize("mac", ["02:aa:bb:cc:dd:ee", None])
-def test_another_mac_of_a_host_is_learned_from_arp_and_forgotten_later(mac: str | None) -> None:
-    fabric = healthy(4)
-    tree, src, dst, liar = fabric.tree, Host(0, 0, 2), Host(1, 0, 2), Host(1, 0, 3)
-    edge = fabric.switches[tree.edge_of(dst)]
-    edge.receive(arp(tree, dst, "10.1.0.1", "02:aa:bb:cc:dd:ee"), 1)
-    edge.receive(arp(tree, dst, "10.1.0.2", mac), 1)  # for its own address, as an announcement
-    edge.receive(arp(tree, liar, "10.1.0.1", "02:ba:00:00:00:01", str(tree.ip(dst))), 2)  # misleads nobody else
-    way, seen = fabric.send(src, ipv4_packet(tree, src, dst))
-    assert seen is not None
-    assert (way[-1], seen["eth_dst"]) == (tree.name(dst), mac or tree.mac(dst))
+    script.play(handle)
 
 
 @pytest.mark.parametrize("k", SIZES)

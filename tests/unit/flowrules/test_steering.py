@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 
 import networkx
 import pytest
@@ -14,7 +13,7 @@ from flowrules import label
 from flowrules.model import Flow, HashOver, Table
 from flowrules.steering import MAX_SLOTS
 from flowrules.switch_rules import fabric_rules, switch_rules
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.random_fabrics import random_fabric
 from tests.models.flow_table import TableFabric, ipv4_packet
 from topologies import Clos, Failures, FatTree, Host, Level, Switch
@@ -155,8 +154,8 @@ def healthy(k: int) -> dict[Switch, frozenset[Flow]]:
     return {switch: frozenset(rules.flows) for switch, rules in fabric_rules(FatTree(k))}
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "cost"), ids=lambda path: path.stem)
-def test_what_a_failure_costs(script: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "cost")
+def test_what_a_failure_costs(script: Script) -> None:
     def handle(step: Step) -> str:
         """Let elements of a fat-tree fail, each for its reason; tell who holds how many entries more for words and hashes."""
         tree = FatTree(int(step.words[0]))
@@ -172,7 +171,7 @@ def test_what_a_failure_costs(script: Path, request: pytest.FixtureRequest) -> N
                 by_cost.setdefault(f"{words} for words, {hashes} for hashes", []).append(tree.name(switch))
         return "\n".join(f"{told}: {' '.join(sorted(names))}" for told, names in sorted(by_cost.items()))
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 @pytest.mark.parametrize("reason", ["down", Reason.DRAINED])

@@ -55,7 +55,6 @@ def name_of(world: World, link: int) -> str:
 
 
 def crossing(world: World, host: int) -> np.ndarray:
-    """Return which of a host's streams cross the link."""
     return (world.out[:, world.lanes.src == host] % world.elements.links == LINK)[1:5].any(axis=0)
 
 

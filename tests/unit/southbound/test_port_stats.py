@@ -1,7 +1,6 @@
 """The switches are asked for their counters in turn, whatever one of them does, and in time that costs none."""
 
 import functools
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -12,7 +11,7 @@ from sopa_ryu.fabric.traffic import PortCounters, Traffic, ends
 from sopa_ryu.southbound import port_stats as module
 from sopa_ryu.southbound.connection import Connection
 from sopa_ryu.southbound.port_stats import FRESH_INTERVALS, MIN_FRESH_SECONDS, PortStatsPoller
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.models.green_time import GreenTime
 from topologies import Clos, FatTree, Level, Switch
 
@@ -102,10 +101,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> GreenTime:
     return its
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "port_stats"), ids=lambda path: path.stem)
-def test_script(script: Path, clock: GreenTime, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "port_stats")
+def test_script(script: Script, clock: GreenTime) -> None:
     """In a k=2 fat-tree of five switches, each asked once in 5 s."""
-    play(script, Fabric(clock, FatTree(2)).handle, record=request.config.option.record)
+    script.play(Fabric(clock, FatTree(2)).handle)
 
 
 @pytest.mark.parametrize("interval", [0.5, INTERVAL, 60.0])

@@ -15,7 +15,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.random_fabrics import random_fabric
 from topologies import Clos, TopologyError
 from topologies.fabric_file import MAX_BYTES, SCHEMA, FabricFileError, dump, load, parse
@@ -106,10 +106,8 @@ def test_the_schema_has_the_ranges_of_the_address_plan() -> None:
         assert (its["minimum"], its["maximum"]) == (least, most)
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "fabric_file"), ids=lambda path: path.stem)
-def test_what_is_wrong_is_said_with_its_line_and_what_mends_it(
-    tmp_path: Path, script: Path, request: pytest.FixtureRequest
-) -> None:
+@each_script(__file__, "fabric_file")
+def test_what_is_wrong_is_said_with_its_line_and_what_mends_it(tmp_path: Path, script: Script) -> None:
     file = tmp_path / "a.yaml"
 
     def handle(step: Step) -> str:
@@ -129,7 +127,7 @@ def test_what_is_wrong_is_said_with_its_line_and_what_mends_it(
             said += "" if fits_the_schema(content) else "\n(so says the schema)"
         return said
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 def test_a_number_of_very_many_digits_is_one_that_cannot_be() -> None:

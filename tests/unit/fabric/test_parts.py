@@ -1,0 +1,84 @@
+"""Small parts of the core by scripts: who has a turn, who has followed which version, and what follows from suspect links."""
+
+import logging
+
+import pytest
+
+from sopa_ryu.fabric.pacing import Pacer
+from sopa_ryu.fabric.suspects import Caretaker, Suspected, SuspectPolicy, needed
+from sopa_ryu.fabric.view import VersionTracker
+from tests.helpers.golden import Script, Step, each_script
+from topologies import Clos, Failures, FatTree
+
+
+class Part:
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self.caplog = caplog
+
+    def handle(self, step: Step) -> str:
+        self.caplog.clear()
+        said = getattr(self, f"do_{step.command}")(*step.words, **step.options)
+        return "\n".join([str(said or ""), *self.caplog.messages])
+
+
+class Pacing(Part):
+    def do_pacer(self, interval: str) -> str:
+        self.its = Pacer[str](float(interval))
+        return f"at {self.its.at:g}"
+
+    def do_due(self, at: str, things: str = "") -> str:
+        thing = self.its.due(things, float(at))
+        return f"{thing or 'nobody'}, then at {self.its.at:g}"
+
+    def do_turns(self, things: str, begin: str, end: str) -> str:
+        """Say who has a turn when, if the pacer is asked at the time that it says, and never before."""
+        told, now = [], max(float(begin), self.its.at)
+        while now <= float(end):
+            told.append(f"{now:g} {self.its.due(things, now)}")
+            now = max(now, self.its.at)
+        return ", ".join(told)
+
+
+class Tracking(Part):
+    def do_tracker(self) -> None:
+        self.done: list[int] = []
+        self.its = VersionTracker(self.done.append)
+
+    def do_begin(self, version: str, who: str = "") -> str:
+        return f"waits for {self.its.begin(int(version), who)}"
+
+    def do_reached(self, who: str, version: str) -> str:
+        self.its.reached(who, int(version))
+        return f"done: {self.done}"
+
+    def do_left(self, who: str) -> str:
+        self.its.left(who)
+        return f"done: {self.done}"
+
+
+class Suspicions(Part):
+    tree: Clos = FatTree(8)
+
+    def do_caretaker(self, policy: str) -> None:
+        self.its, self.names = Caretaker(self.tree, SuspectPolicy(policy)), set[str]()
+
+    def do_suspects(self, *names: str, certainty: str = "0.9999", down: str = "yes", drained: str = "") -> str:
+        """Say what is to be drained after an evaluation, what is confirmed, and what has been drained, with those that are."""
+        self.names.update(names)
+        found = [Suspected(name, {"yes": True, "no": False}.get(down), 0.0123, float(certainty), 7) for name in names]
+        drain = self.its.decide(found, Failures(self.tree, dict.fromkeys(drained.split(), "drained")))
+        told = drain, [one.name for one in self.its.confirmed()], sorted(filter(self.its.action, self.names))
+        return "to drain: {}; confirmed: {}; drained: {}".format(*(" ".join(each) or "nothing" for each in told))
+
+    def do_needed(self, numbers: str, name: str, down: str = "", absent: str = "") -> str:
+        tree = Clos(*map(int, numbers.split()), links=dict.fromkeys(absent.split(), "absent"))
+        return needed(tree, Failures(tree, dict.fromkeys(down.split(), "down")), name) or "it is not needed"
+
+
+PARTS = {"pacer": Pacing, "version_tracker": Tracking, "suspects": Suspicions}
+
+
+@each_script(__file__, *PARTS)
+def test_script(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sopa.health")
+    script.play(PARTS[script.path.parent.name](caplog).handle)

@@ -1,0 +1,73 @@
+"""Drains outlive the controller, and a start says what a changed fabric changes, whatever stands in their files."""
+
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric
+from tests.helpers.golden import Script, Step, each_script, octets
+from topologies import Clos, FatTree
+
+
+class Directory:
+    """A directory, its controllers by name, and what they log."""
+
+    def __init__(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        self.path, self.caplog, self.controllers = path, caplog, dict[str, Drains]()
+
+    def handle(self, step: Step) -> str:
+        self.caplog.clear()
+        try:
+            said = getattr(self, f"do_{step.command}")(*step.words, **step.options) or ""
+        except (StateError, ValueError) as error:
+            said = f"{type(error).__name__}: {error}"
+        records = [f"{record.levelname.lower()}: {record.getMessage()}" for record in self.caplog.records]
+        text = "\n".join([said, *records]).replace(str(self.path), "DIR")
+        return re.sub(r"(cannot be \w+): .*?; (nothing|what)", r"\1; \2", text)  # the words differ from Python to Python
+
+    def do_start(self, name: str, k: str = "4", at: str = "state") -> str:
+        tree = FatTree(int(k))
+        self.controllers[name] = Drains(self.path / at, tree, FabricState(tree, 1).drainable)
+        return self.do_drained(name)
+
+    def do_end(self, name: str) -> None:
+        self.controllers.pop(name).close()
+
+    def do_drain(self, name: str, *elements: str) -> str:
+        for element in elements:
+            self.controllers[name].add(element)
+        return self.do_drained(name)
+
+    def do_restore(self, name: str, element: str) -> str:
+        self.controllers[name].remove(element)
+        return self.do_drained(name)
+
+    def do_drained(self, name: str) -> str:
+        return "drained: " + (" ".join(sorted(self.controllers[name].names)) or "nothing")
+
+    def do_fabric(self, document: str, at: str = "state") -> None:
+        note_fabric(self.path / at, Clos(**json.loads(document)))
+
+    def do_write(self, name: str, text: str) -> None:
+        (self.path / name).parent.mkdir(exist_ok=True)
+        (self.path / name).write_bytes(octets(text))
+
+    def do_read(self, name: str) -> str:
+        return repr((self.path / name).read_text())
+
+    def do_occupy(self, name: str) -> None:
+        """Have nobody write a file, even root."""
+        (self.path / name).mkdir()
+
+    def do_free(self, name: str) -> None:
+        (self.path / name).rmdir()
+
+
+@each_script(__file__, "state_directory")
+def test_script(script: Script, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sopa")
+    script.play(Directory(tmp_path, caplog).handle)
