@@ -216,6 +216,8 @@ class CfrAgent:
     def _tick(self, now: int) -> None:
         """Look at what is to be sent, and tell the arbiter if it has to know."""
         self._look_at_lease(now)
+        if self.grants.forget_silent(now):
+            LOG.warning("%s: arbiter %s is silent: its term is forgotten, any arbiter's holds", self.host, self.arbiter_name)
         through = self._settle(now)
         try:
             self._look_at_sockets()

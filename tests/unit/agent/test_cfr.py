@@ -106,6 +106,9 @@ class Host:
         forgets, closes = "forgets, " * orders.forget, "closes " * orders.closes
         return f"{forgets}{closes}from {first} until {lasts:g}, slots {slots}"
 
+    def do_look(self, at: str) -> str:
+        return "forgotten" if self.its.forget_silent(BEGIN + int(at) * SLOT_NS) else "kept"
+
     def do_state(self, at: str) -> str:
         its, rejected = self.its, [f"{reason} {count}" for reason, count in self.its.rejected.items()]
         is_closed = its.is_closed(BEGIN + int(float(at) * SLOT_NS))
