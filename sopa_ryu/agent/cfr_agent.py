@@ -30,6 +30,9 @@ FIRST_SECONDS = 0.1
 MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
 READ_TOGETHER = 16
 """Datagrams that are read before other interfaces have their turn."""
+MIN_READS, READS_A_BATCH, READ_SECONDS = 1000, 4, 0.01
+"""So many datagrams are read in a second, or of each of the arbiter's batches if those are more, by a real-time thread: anybody can
+send in the arbiter's name, and to find that out costs an HMAC. What is beyond that waits so long, or is dropped by the kernel."""
 IDLE_PARTS = 4
 """A host that has nothing to send says so so often in a lease, so that the arbiter goes on to count on it."""
 PASS_PARTS = 5
@@ -97,6 +100,8 @@ class CfrAgent:
         self._run = time.time_ns()
         self._sequence = itertools.count(1)
         self._socket: TimedSocket | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        self._reads_left, self._reads_at = float(MIN_READS), 0
         self._told_at = 0
         self._pending: deque[Granted] = deque(maxlen=KEPT)
         self._closed = False
@@ -125,6 +130,8 @@ class CfrAgent:
                     await asyncio.sleep(self._interval())
         finally:
             self._sender.leave(self.programs)
+            if self._reading is not None:
+                self._reading.cancel()
             if self._socket is not None:
                 asyncio.get_running_loop().remove_reader(self._socket)
                 self._socket.close()
@@ -136,13 +143,29 @@ class CfrAgent:
         loop = asyncio.get_running_loop()
         family, _, _, _, address = (await loop.getaddrinfo(*self.arbiter, type=socket.SOCK_DGRAM))[0]
         self._socket = TimedSocket(family, address)
-        loop.add_reader(self._socket, self._read)
+        self._go_on_reading()
+
+    def _go_on_reading(self) -> None:
+        assert self._socket is not None
+        self._reading = None
+        asyncio.get_running_loop().add_reader(self._socket, self._read)
 
     def _read(self) -> None:
-        """Follow the grants that have come."""
+        """Follow the grants that have come, at a bounded rate."""
         assert self._socket is not None
+        now, batch_ns = time.monotonic_ns(), self.grants.batch_ns
+        most = max(MIN_READS, READS_A_BATCH * 1e9 / batch_ns) if batch_ns else MIN_READS
+        self._reads_left = min(most, self._reads_left + (now - self._reads_at) * most / 1e9)
+        self._reads_at = now
+        if self._reads_left < READ_TOGETHER:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._socket)
+            self._reading = loop.call_later(READ_SECONDS, self._go_on_reading)
+            self._report(f"more than {most:.0f} datagrams a second from arbiter {self.arbiter_name}: look who sends in its name")
+            return
         try:
             for _ in range(READ_TOGETHER):
+                self._reads_left -= 1.0
                 self._follow(*self._socket.receive())
         except BlockingIOError:
             return
@@ -216,6 +239,8 @@ class CfrAgent:
     def _tick(self, now: int) -> None:
         """Look at what is to be sent, and tell the arbiter if it has to know."""
         self._look_at_lease(now)
+        if self.grants.forget_silent(now):
+            LOG.warning("%s: arbiter %s is silent: its term is forgotten, any arbiter's holds", self.host, self.arbiter_name)
         through = self._settle(now)
         try:
             self._look_at_sockets()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
@@ -119,6 +120,7 @@ class Follower:
         spray: Spray = EVERYTHING,
         probes: bool = False,
         spreads: bool = False,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address, self.peers = address, peers
         self._probes, self._spreads = probes, spreads
@@ -133,6 +135,7 @@ class Follower:
         self._table: PathTable | None = None
         self._attached = False
         self._outdated = False
+        self._lower = protocol.LowerTerms(now)
         self.controllers = Addresses(controllers, str(address), random.Random(f"{seed} {address}"))
 
     def start(self, inherited: bool) -> bool:
@@ -196,6 +199,10 @@ class Follower:
             LOG.info("%s: asking the controller for a snapshot: %s", self.address, error)
             return Reply(protocol.RESYNC)
         except messages.LowerTermError as error:
+            if self._lower.last():
+                LOG.warning("%s: no controller knows the term in force any more: it is forgotten", self.address)
+                self.view = None
+                return self.receive(text)
             self.refused += 1
             self._outdated = True
             return Leave(protocol.LOWER_TERM, "a view of a later term is in force", f"its snapshot is refused: {error}")
@@ -227,6 +234,7 @@ class Follower:
 
     def _take_view(self, message: Snapshot | Delta) -> Reply | Load | Hosts:
         view = protocol.follow(message, self.view, self.address)
+        self._lower.ended()
         hosts = message.hosts if isinstance(message, Snapshot) and self.peers is not None else None
         if self.peers is not None and hosts is not None:
             self.peers.follow(hosts, whole=True)

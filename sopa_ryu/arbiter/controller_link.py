@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import NoReturn
@@ -63,6 +64,7 @@ class ControllerLink:
         self.view: View | None = None
         self.refused = 0
         self._followed, self._superseded, self._measured, self._report = followed, superseded, measured, report
+        self._lower = protocol.LowerTerms(time.monotonic)
         self._links: list[HostLink] = []
         self._is_told = False
 
@@ -125,6 +127,7 @@ class ControllerLink:
         try:
             message = messages.from_controller(text)
             view = protocol.follow(message, self.view, None)
+            self._lower.ended()
             term = message.term if isinstance(message, Snapshot) else None
             if isinstance(message, Snapshot) and term is None:
                 raise ProtocolError("it has no term", "term")
@@ -132,6 +135,10 @@ class ControllerLink:
             LOG.info("asking the controller for a snapshot: %s", error)
             return protocol.RESYNC
         except LowerTermError:
+            if self._lower.last():
+                LOG.warning("no controller knows the term in force any more: it is forgotten")
+                self.view = None
+                return self._receive(text)
             self.refused += 1
             raise
         except ProtocolError as error:

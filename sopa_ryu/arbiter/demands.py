@@ -14,6 +14,8 @@ from typing import Any
 
 from sopa_ryu.channel.slots import Demand
 
+SILENT_NS = 300_000_000_000
+"""An agent's run is forgotten if its host was silent for so long: its clock may have been ahead when that began."""
 _SEQUENCES = 1 << 32
 
 
@@ -60,9 +62,9 @@ class HostDemands:
     needs: dict[int, Need] = field(default_factory=dict)
     _granted: deque[tuple[int, int, int]] = field(default_factory=deque)
 
-    def check(self, demand: Demand) -> None:
+    def check(self, demand: Demand, now: int) -> None:
         """Raise `StaleError` for a demand that is not newer than the last one (RFC 1982 for the numbers of a run)."""
-        if demand.run < self.run:
+        if demand.run < self.run and now - self.received_at < SILENT_NS:
             raise StaleError(f"it is of run {demand.run}, but the agent has started run {self.run} since")
         if demand.run == self.run and not 0 < (demand.sequence - self.sequence) % _SEQUENCES < _SEQUENCES // 2:
             raise StaleError(f"it has number {demand.sequence}, after number {self.sequence}")

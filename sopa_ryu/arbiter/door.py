@@ -14,7 +14,7 @@ from sopa_ryu.channel.slots import DatagramError, Demand, TokenError
 
 LOG = logging.getLogger("sopa.arbiter")
 
-REASONS = ("early", "malformed", "token", "foreign", "replay", "destination", "term")
+REASONS = ("early", "malformed", "token", "foreign", "replay", "destination", "term", "clock")
 LOG_NS = 10_000_000_000
 """A rejection is logged at most once in this time, of each reason."""
 
@@ -121,4 +121,5 @@ _ADVICE = {
     "foreign": "; look what sends from there",
     "malformed": "; look what sends from there, and check the agent's version",
     "term": "; end one of the two arbiters",
+    "clock": "; set the clock that is wrong, and restart the agent if it is the host's",
 }

@@ -6,6 +6,7 @@ batch the one `AHEAD` after it is granted, so that grants arrive before their sl
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ MIN_LEASE_MS = 100
 MIN_AHEAD_NS = 5_000_000
 """A grant is not made later than so long before its slot: it would not arrive in time."""
 DATAGRAMS_A_LEASE = 3
+MAX_AHEAD_NS = 86_400_000_000_000
+"""An agent's run, its clock when it began, may be so far ahead of the arbiter's: what is further would outlast every other."""
 LOAD_NS = 5_000_000_000
 """The load is an average that forgets a batch by and by in this time: that between two reports."""
 _NS_A_MS = 1_000_000
@@ -134,6 +137,7 @@ class Schedule:
 
     Args:
         make: Makes the allocator of a fabric.
+        wall: Return the nanoseconds since 1970.
 
     Attributes:
         term: The controller's number for this arbiter; 0 while there is none, and nothing is granted.
@@ -143,13 +147,13 @@ class Schedule:
         granted_share: What of the slots of all hosts' links was granted in the last seconds.
     """
 
-    def __init__(self, timing: Timing, make: Callable[[Capacities], Allocator]) -> None:
+    def __init__(self, timing: Timing, make: Callable[[Capacities], Allocator], wall: Callable[[], int] = time.time_ns) -> None:
         self.timing = timing
         self.term = 0
         self.hosts: dict[int, HostDemands] = {}
         self.counted: Counter[str] = Counter(batches=0, late=0, cells=0, reserved=0, forgotten=0, clock=0)
         self.granted_share = 0.0
-        self._make = make
+        self._make, self._wall = make, wall
         self._budgets: Budgets | None = None
         self._allocator: Allocator | None = None
         self._addresses: tuple[IPv4Address, ...] = ()
@@ -236,14 +240,17 @@ class Schedule:
 
         Raises:
             RejectedError: If it is old, of no host of the fabric, names another destination than a host, or follows a later
-                arbiter.
+                arbiter, or if its agent's clock was far ahead.
         """
         index = self._indices.get(demand.host)
         if index is None:
             raise RejectedError("foreign", f"{demand.host} is no host of the fabric")
+        if (ahead := demand.run - self._wall()) > MAX_AHEAD_NS:
+            text = f"{demand.host}'s clock was {ahead // MAX_AHEAD_NS} days ahead of this machine's when its agent began"
+            raise RejectedError("clock", text)
         host = self.hosts.get(index) or HostDemands(index)
         try:
-            host.check(demand)
+            host.check(demand, now)
         except StaleError as error:
             raise RejectedError("replay", str(error)) from error
         wanted = [(self._destination(entry.destination, index), entry.wanted, entry.sent) for entry in demand.entries]

@@ -6,6 +6,7 @@ and an arbiter names the last term that it had, in case the controller's clock w
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from itertools import islice
@@ -21,8 +22,12 @@ from sopa_ryu.channel.notifier import Notifier, Texts
 from sopa_ryu.fabric.view import View
 from topologies import Clos, Host, Link
 
+LOG = logging.getLogger("sopa.notify")
+
 ARBITER = Host(-1, -1, -1)
 """The arbiter's place among the sessions; no fabric has such a host."""
+MAX_AHEAD_MS = 86_400_000
+"""An arbiter's last term may be of an epoch that is so far ahead of the controller's clock, which was set back since."""
 _COUNT_BITS = 12  # arbiters of an epoch; the epoch has milliseconds, and JSON numbers 53 bits that every reader keeps
 
 
@@ -93,8 +98,11 @@ class ArbiterNotifier(Notifier):
         self._epoch = max(self._epoch, epoch)
 
     def knows(self, term: int) -> None:
-        """Note a term that an arbiter has had, so that the next is higher."""
-        self._known = max(self._known, term)
+        """Note a term that an arbiter has had, so that the next is higher, unless no controller can have given it."""
+        if term >> _COUNT_BITS <= max(self._epoch, 1000 * self._wall()) + MAX_AHEAD_MS:
+            self._known = max(self._known, term)
+        else:
+            LOG.warning("an arbiter names term %d, more than a day ahead of this controller's clock: not believed", term)
 
     def enter(self, peer: str, connection: Any, now: float) -> tuple[AgentSession, list[Effect]]:
         """Begin the session of an arbiter whose claim was accepted, under the next term."""

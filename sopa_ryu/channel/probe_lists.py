@@ -56,7 +56,7 @@ class ProbeLists:
     def acknowledged(self, session: AgentSession) -> None:
         """Note that an agent has a version in force: its programs are attached."""
         if session.probes and self.answering.get(session.host) is not session:
-            self.changes += session.host not in self.answering
+            self.changes += self.answering.get(session.host) is None  # one that was lost may have been at another relay
             self.answering[session.host] = session
 
     def relays(self, holder: Holder, hosts: set[Host]) -> list[Host]:
@@ -68,6 +68,11 @@ class ProbeLists:
         self.changes += any(host not in self.answering for host in new)
         self.answering.update(dict.fromkeys(new, holder))
         return [host for host in new if host in self._lists]
+
+    def take_over(self, holder: Holder, hosts: list[Host]) -> list[Host]:
+        """Note hosts whose agents a relay has, as it hands on their reports; return those that are to be sent their lists."""
+        self.answering.update(dict.fromkeys(hosts, holder))
+        return [host for host in hosts if host in self._lists]
 
     def list_of(self, host: Host) -> tuple[int, str]:
         """Return the number and the text of a host's list; 0 and nothing if it has none."""

@@ -11,6 +11,7 @@ and keeps its view where a snapshot of the same term is older: a relay may be be
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import IPv4Address
 
 from msgspec import UNSET, UnsetType
@@ -103,6 +104,9 @@ def _in_order(hosts: frozenset[IPv4Address]) -> tuple[IPv4Address, ...]:
     return tuple(sorted(hosts, key=int))
 
 
+FORGET_SECONDS = 300.0
+"""A term that nothing but lower ones have followed for so long is forgotten."""
+
 # -- the agent's side ---------------------------------------------------------------------------------------------------
 
 RESYNC = encode(messages.Resync())
@@ -150,6 +154,28 @@ def follow(message: messages.FromController, view: View | None, address: IPv4Add
         return _take_delta(message, view) if isinstance(message, Delta) else view
     except TopologyError as error:
         raise ProtocolError(str(error)) from error
+
+
+class LowerTerms:
+    """Whether the term in force is to be forgotten: whoever named it is away, and all other ends would be refused for ever.
+
+    Args:
+        now: Return the time in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._since: float | None = None
+
+    def ended(self) -> None:
+        """Note a view that was taken."""
+        self._since = None
+
+    def last(self) -> bool:
+        """Note a snapshot of a lower term; tell whether there was nothing else for `FORGET_SECONDS`."""
+        now = self._now()
+        self._since = now if self._since is None else self._since
+        return now - self._since >= FORGET_SECONDS
 
 
 def _take_snapshot(message: Snapshot, view: View | None, address: IPv4Address | None) -> View:

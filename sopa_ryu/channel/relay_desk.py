@@ -1,8 +1,13 @@
-"""The leader's side of its relays' channels: which relay has which hosts, and what each is sent. Pure."""
+"""The leader's side of its relays' channels: which relay has which hosts, and what each is sent. Pure.
+
+What a relay says of its hosts cannot be proven, but it may not take a host over whose reports another one hands on: its agent is
+there. The controller's own front is believed at once.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
@@ -12,11 +17,14 @@ from sopa_ryu.channel import relayed
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.messages import ProtocolError
-from sopa_ryu.channel.probe_lists import ProbeLists
+from sopa_ryu.channel.probe_lists import REPORT_SECONDS, REPORTS_AT_ONCE, ProbeLists
 from sopa_ryu.channel.relayed import Feed, Given, Handed, McsEvents, Relayed, TraceAnswers
 from topologies import Clos, Host
 
 LOG = logging.getLogger("sopa.notify")
+
+SILENT_SECONDS = 3.0
+"""A host of which a relay has handed on no report for so long may be another's: agents report once a second."""
 
 
 class RelayDesk:
@@ -26,9 +34,11 @@ class RelayDesk:
         lists: Of all agents, whose reports those of relays are added to.
         traced: Takes what a host's agent answers to a trace; raises `ProtocolError`.
         mcs: The lists of all hosts that run MCS, to which those of relays are added.
+        now: Return the time in seconds.
 
     Attributes:
-        counts: ``foreign`` reports and answers: of hosts that are none of the relay's; they are dropped.
+        counts: Those of the lists; also ``foreign`` reports and answers, of hosts that are none of the relay's, which are
+            dropped, and ``malformed`` messages.
     """
 
     def __init__(
@@ -37,9 +47,13 @@ class RelayDesk:
         lists: ProbeLists,
         traced: Callable[[Host, str], None] = lambda host, text: None,
         mcs: McsHosts | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.relays: dict[str, Relayed] = {}
-        self.counts: Counter[str] = Counter(foreign=0)
+        self.counts: Counter[str] = lists.counts
+        self.counts.update(foreign=0, malformed=0)
+        self._now = now
+        self._heard: dict[int, tuple[Relayed, float]] = {}
         self._tree, self._lists, self._traced = tree, lists, traced
         self._mcs = mcs or McsHosts()
         self._hosts = list(tree.hosts())
@@ -57,26 +71,29 @@ class RelayDesk:
         """Begin a relay's channel; return it, and the former one of the same name, which is to be closed."""
         former = self.relays.get(name)
         relay = self.relays[name] = Relayed(name, peer, connection)
-        LOG.info("relay %s connected from %s: the probes of its agents come by it", name, peer)
+        LOG.info("relay at %s connected, %s: the probes of its agents come by it", peer, name)
         return relay, former
 
     def left(self, relay: Relayed) -> None:
         """End a relay's channel: its agents' programs go on answering probes."""
         self._lists.relays(relay, set())
         self._mcs.lose_all(relay)
+        self._heard = {place: heard for place, heard in self._heard.items() if heard[0] is not relay}
         if self.relays.get(relay.name) is not relay:
             return
         del self.relays[relay.name]
         if relay.name:
-            LOG.info("relay %s disconnected: its agents go on with the streams that they have", relay.name)
+            LOG.info("relay at %s disconnected, %s: its agents go on with the streams that they have", relay.peer, relay.name)
 
     def received(self, relay: Relayed, message: str | bytes) -> bool:
         """Take a relay's message; return whether something is due to it. Raises `ProtocolError` if it is malformed."""
-        if isinstance(message, bytes):
-            kept, foreign = relayed.reports(message, relay.places)
-            self.counts["foreign"] += foreign
-            self._lists.take_relayed(kept, relayed.count(kept))
-            return False
+        try:
+            return self._take_reports(relay, message) if isinstance(message, bytes) else self._take(relay, message)
+        except ProtocolError:
+            self.counts["malformed"] += 1
+            raise
+
+    def _take(self, relay: Relayed, message: str) -> bool:
         said = relayed.from_relay(message, len(self._hosts))
         if isinstance(said, TraceAnswers):
             wrong = [place for place, text in said.rows if not self._take_traced(relay, place, text)]
@@ -90,10 +107,48 @@ class RelayDesk:
             relay.mcs = Feed()
         if relay.name:
             relay.places, relay.traces = frozenset(said.hosts), said.traces
-        again = self._lists.relays(relay, {self._hosts[place] for place in said.hosts})
-        for host in again:
+        elsewhere = {place for place in said.hosts if self._is_elsewhere(relay, place)}
+        again = self._lists.relays(relay, {self._hosts[place] for place in said.hosts if place not in elsewhere})
+        # an agent reports only once it has a list, and is known to be here only once it reports
+        return self._give(relay, [*again, *(self._hosts[place] for place in elsewhere)])
+
+    def _is_elsewhere(self, relay: Relayed, place: int) -> bool:
+        """Tell whether another relay hands on the reports of a host."""
+        by, at = self._heard.get(place, (relay, 0.0))
+        return by.name != relay.name != "" and self._now() - at < SILENT_SECONDS
+
+    def _give(self, relay: Relayed, hosts: list[Host]) -> bool:
+        for host in hosts:
             relay.give(Given(self._places[host], *self._lists.list_of(host)))
-        return bool(again)
+        return bool(hosts)
+
+    def _take_reports(self, relay: Relayed, message: bytes) -> bool:
+        """Take reports at the pace of `ProbeLists.take`; what they prove to be here is given its list again."""
+        now, count = self._now(), len(relay.places)
+        left = relay.reports_left + (now - relay.reported_at) * count / REPORT_SECONDS
+        relay.reports_left, relay.reported_at = min(REPORTS_AT_ONCE * count, left), now
+        kept, moved = [], []
+        found = relayed.reports(message, int(relay.reports_left))
+        for place, report in found:
+            if place not in relay.places or self._is_elsewhere(relay, place):
+                continue
+            kept.append(report)
+            self._heard[place] = relay, now
+            if relay.name and self._lists.answering.get(host := self._hosts[place]) is not relay:
+                moved.append(host)
+        relay.reports_left -= len(found)
+        relay.wrong_since = (relay.wrong_since or now) if len(kept) < len(found) else 0.0
+        if relay.wrong_since and now - relay.wrong_since > 2 * SILENT_SECONDS:
+            LOG.warning(
+                "relay at %s, %s, hands on reports of hosts that another one has, %d in a message: dropped; check which is right",
+                relay.peer,
+                relay.name,
+                len(found) - len(kept),
+            )
+        self.counts["foreign"] += len(found) - len(kept)
+        self.counts["excess"] += len(message) > sum(len(report) for _, report in found)
+        self._lists.take_relayed(b"".join(kept), len(kept))
+        return self._give(relay, self._lists.take_over(relay, moved))
 
     def _take_traced(self, relay: Relayed, place: int, text: str) -> bool:
         """Take what an agent answers to a trace; return False if its relay has to be told that this was wrong."""
@@ -103,26 +158,33 @@ class RelayDesk:
         try:
             self._traced(self._hosts[place], text)
         except ProtocolError as error:
-            LOG.debug("relay %s: %s: %s", relay.name, self._hosts[place], error)
+            LOG.debug("relay at %s, %s: %s: %s", relay.peer, relay.name, self._hosts[place], error)
             return False
         return True
 
     def _take_mcs(self, relay: Relayed, told: McsEvents) -> None:
         """Take which of a relay's hosts have begun and ended to run MCS."""
+        for place in (*told.lost, *told.left):
+            relay.waiting.pop(place, None)
         for version, places in told.here:
-            variant = Variant(version, ChannelKind.PATHS)
-            for place in places:
-                host = self._hosts[place]
-                self._mcs.remove(host, unless=variant)
-                self._mcs.hold(relay, variant, host, self._tree.ip(host))
+            relay.waiting.update(dict.fromkeys(places, version))
+        relay.waiting.update(dict.fromkeys(told.none))
+        self._take_waiting(relay)
         for place in told.lost:
             self._mcs.lose(relay, self._hosts[place])
         for place in told.left:
             self._mcs.leave(relay, self._hosts[place])
-        for place in told.none:
-            self._mcs.remove(self._hosts[place])
         relay.mcs = relay.mcs or Feed()
         relay.mcs.heard = told.number
+
+    def _take_waiting(self, relay: Relayed) -> None:
+        """Take which version of MCS hosts run that are at no other relay, or not any more."""
+        for place in [place for place in relay.waiting if not self._is_elsewhere(relay, place)]:
+            host, version = self._hosts[place], relay.waiting.pop(place)
+            variant = None if version is None else Variant(version, ChannelKind.PATHS)
+            self._mcs.remove(host, unless=variant)
+            if variant is not None:
+                self._mcs.hold(relay, variant, host, self._tree.ip(host))
 
     # -- to the relays --------------------------------------------------------------------------------------------------
 
@@ -150,6 +212,8 @@ class RelayDesk:
 
     def bring(self) -> list[Relayed]:
         """Bring relays to the present lists of the hosts that run MCS; return those to which something is due."""
+        for relay in self.relays.values():
+            self._take_waiting(relay)
         lists = self._mcs.lists(ChannelKind.PATHS)
         if lists is None:
             return []  # what relays have said is not in the lists yet

@@ -11,7 +11,8 @@ which its lists contain that. Hosts are named by their places among the fabric's
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -20,10 +21,11 @@ from msgspec import Struct, field
 from msgspec.json import Decoder
 
 from sopa_ryu.channel.mcs import ChannelKind, HostList, Variant
-from sopa_ryu.channel.messages import Number, Octet, ProtocolError, decode, decoder, encode
-from sopa_ryu.channel.probe_lists import HEADER
+from sopa_ryu.channel.messages import MAX_STREAMS, RECORD_BYTES, Number, Octet, ProtocolError, decode, decoder, encode
+from sopa_ryu.channel.probe_lists import HEADER, MAX_WAITING_BYTES
 
-MAX_UP_BYTES, MAX_DOWN_BYTES = 32 << 20, 4 << 20
+MAX_UP_BYTES, MAX_UP_TEXT, MAX_DOWN_BYTES = MAX_WAITING_BYTES, 2 << 20, 4 << 20
+"""What a relay sends: reports that waited, and everything else, of which a leader reads so much in 0.06 s."""
 LISTS_AT_ONCE = 64
 """Lists in one message: 27 streams have some 1,500 bytes."""
 MAX_HOSTS = 4096
@@ -179,6 +181,8 @@ def from_relay(text: str, count: int) -> FromRelay:
     >>> from_relay(encode(AnsweringHosts((1, 3))), 16)
     AnsweringHosts(hosts=(1, 3), traces=False, mcs=False)
     """
+    if len(text) > MAX_UP_TEXT:
+        raise ProtocolError(f"it has {len(text)} characters, and may have {MAX_UP_TEXT}")
     return _within(decode(_FROM_RELAY, text), count)
 
 
@@ -226,6 +230,9 @@ class Relayed:
 
     Attributes:
         places: Its hosts that probe and answer.
+        waiting: The version of MCS, or None, that it has named of hosts which another relay has.
+        reports_left, reported_at: So many more reports were taken from it at that time.
+        wrong_since: Since when each of its messages has had reports of hosts that are not its own; 0 if the last had none.
         traces: Whether it hands on what its agents are asked to trace: one of an earlier release does not.
         mcs: What it is sent of the hosts that run MCS; None for one of an earlier release.
         is_writing: Whether the edge writes what is due.
@@ -234,6 +241,9 @@ class Relayed:
     def __init__(self, name: str, peer: str, connection: Any) -> None:
         self.name, self.peer, self.connection = name, peer, connection
         self.places: frozenset[int] = frozenset()
+        self.waiting: dict[int, int | None] = {}
+        self.reports_left, self.reported_at = math.inf, 0.0
+        self.wrong_since = 0.0
         self.is_writing = self.traces = False
         self.mcs: Feed | None = None
         self._asked: list[Handed] = []
@@ -326,28 +336,19 @@ def _hosts(host_list: HostList | None) -> frozenset[IPv4Address]:
 # -- reports, which are bytes --------------------------------------------------------------------------------------------
 
 
-def reports(data: bytes, allowed: Collection[int]) -> tuple[bytes, int]:
-    """Return the reports of a relay's own hosts out of a message, and how many others were left out. Raises `ProtocolError`."""
-    at, left_out, kept = 0, 0, []
-    while at < len(data):
+def reports(data: bytes, most: int) -> list[tuple[int, bytes]]:
+    """Return the reports of a message and the places of their hosts, no more than so many. Raises `ProtocolError`."""
+    at = 0
+    found: list[tuple[int, bytes]] = []
+    while at < len(data) and len(found) < most:
         if at + HEADER.size > len(data):
             raise ProtocolError("a report ends within its header")
         place, _, size = HEADER.unpack_from(data, at)
         end = at + HEADER.size + size
         if end > len(data):
             raise ProtocolError("a report ends within its records")
-        if place in allowed:
-            kept.append(data[at:end])
-        else:
-            left_out += 1
+        if size % RECORD_BYTES or size > MAX_STREAMS * RECORD_BYTES:
+            raise ProtocolError(f"a report has {size} bytes, which are not up to {MAX_STREAMS} records of {RECORD_BYTES}")
+        found.append((place, data[at:end]))
         at = end
-    return b"".join(kept), left_out
-
-
-def count(reports: bytes) -> int:
-    """Return how many whole reports there are."""
-    at = found = 0
-    while at < len(reports):
-        at += HEADER.size + HEADER.unpack_from(reports, at)[2]
-        found += 1
     return found

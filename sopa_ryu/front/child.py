@@ -60,8 +60,8 @@ SILENT_SECONDS = 1.0
 """Clients are held while the controller says nothing for longer than this: it stands still, and agents have to notice that."""
 MCS_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1  # prctl(2)
-RELAY_PACE = Pace(burst=256, rate=64.0)
-"""A relay hands on reports four times a second, and says which hosts it has once a second at most."""
+RELAY_PACE = Pace(burst=256, rate=16.0)
+"""A relay hands on reports and answers four times a second, and says which hosts it has once a second at most."""
 _RELAY = re.compile(re.escape(ROOT) + "/relays/([^/]+)")
 _PATHS = f"{ROOT}/paths"
 

@@ -47,7 +47,7 @@ class RelayChannel:
         try:
             due = self._desk.received(relay, message)
         except ProtocolError as error:
-            LOG.warning("relay %s: message rejected: %s; check the relay's version", relay.name, error)
+            LOG.warning("relay at %s, %s: message rejected: %s; check the relay's version", relay.peer, relay.name, error)
             channel.close(1007, "the message is malformed")
             return
         if due:

@@ -111,6 +111,9 @@ class Programs(ExitStack):
         found = [KEY.unpack(key) for key in libbpf.keys(self._connections, KEY.size)]
         return [Key(local, remote, ports >> 16, ports & 0xFFFF) for local, remote, ports in found]
 
+    def known_scales(self) -> int:
+        return len(list(libbpf.keys(self._scales, KEY.size)))
+
     def clear(self) -> None:
         self.sweep(1 << 63)
 

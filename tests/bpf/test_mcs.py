@@ -15,6 +15,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
+from socket import create_connection, create_server
 from typing import Any
 
 import pytest
@@ -58,6 +59,7 @@ from tests.helpers.frames import FAR, HERE, INTER_POD, summed, table, word_of
 from tests.helpers.golden import Step, play, scripts
 
 OTHER = IPv4Address("10.2.1.4")
+SHARE = 1024  # of bpf/mcs.h
 
 
 @pytest.mark.parametrize("channels", [0, 1, 17, 255])
@@ -93,6 +95,29 @@ def test_the_clean_up_removes_what_was_silent_since(programs: Programs) -> None:
     programs.ingress(received(source_port=DPORT).replace(struct.pack("!HH", DPORT, SPORT), struct.pack("!HH", DPORT, 49)))
     assert programs.sweep(between) == (39, 11)
     assert {key.local_port for key in programs.known_keys()} == {*range(10), 49}
+
+
+def test_a_far_host_has_a_share_beyond_which_only_what_tcp_knows_has_a_state() -> None:
+    here, far, other = (f"127.0.0.{number}" for number in (1, 1, 2))
+    with Programs(8 * SHARE) as its, create_server((here, 0)) as server, create_connection(server.getsockname()) as client:
+        port = struct.pack("!H", server.getsockname()[1])
+
+        def receive(source: str, source_port: int, flags: int = ACK) -> int:
+            frame = received(flags=flags)
+            ends = IPv4Address(source).packed + IPv4Address(here).packed + struct.pack("!H", source_port) + port
+            its.ingress(frame[: L4 - 8] + ends + frame[L4 + 4 :])
+            return len(its.known_keys())
+
+        its.add_peer(far)
+        its.add_peer(other)
+        free = [number for number in range(1, 2 * SHARE) if number != client.getsockname()[1]]
+        assert [receive(far, number) for number in free][-1] == SHARE
+        assert receive(other, 1) == SHARE + 1
+        assert receive(far, client.getsockname()[1]) == SHARE + 2
+        its.clear()
+        for number in free:
+            receive(far, number, SYN)
+        assert its.known_scales() == SHARE
 
 
 FLAGS = {"syn": SYN, "fin": FIN, "rst": RST}

@@ -147,20 +147,21 @@ class Readers:
         right = messages.encode(*messages.trace_answers(3, (Outcome(0, 0, 5),), done=True))
         return str(messages.from_agent(changed(right, json.dumps(fields))))
 
-    def do_relay(self, text: str) -> str:
-        return self._from_relay(text)
+    def do_relay(self, text: str, times: str = "1") -> str:
+        return self._from_relay(text * int(times))
 
     def do_relay_tells(self, change: str) -> str:
         return self._from_relay(changed(messages.encode(McsEvents(1, (McsBegun(1, (0,)),), (), (), ())), change))
 
-    def do_reports(self, place: str, length: str) -> str:
-        """Receive so many bytes of a relay's report."""
-        return self._from_relay((HEADER.pack(int(place), 0, 3) + b"abc")[: int(length)])
+    def do_reports(self, place: str, length: str, size: str = "3") -> str:
+        """Receive so many bytes of a relay's report, which has records of so many."""
+        return self._from_relay((HEADER.pack(int(place), 0, int(size)) + bytes(int(size)))[: int(length)])
 
     def _from_relay(self, message: str | bytes) -> str:
         try:
             self._desk.received(self._relay, message)
         except ValueError:
+            assert self._lists.counts["malformed"]
             assert (self._lists.hosts(), self._lists.take_waiting(), self._desk.bring()) == ([HOSTS[0]], b"", [])
             raise
         return "taken"

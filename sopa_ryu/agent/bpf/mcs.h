@@ -87,6 +87,20 @@ struct {
 	__type(value, struct mcs_connection);
 } mcs_connections SEC(".maps");
 
+/*
+ * Connections that packets of far hosts have begun since the last clean-up, by a hash of the host: its share of the two maps. What is
+ * beyond that has a state only if this host's TCP knows it.
+ */
+#define SHARE 1024
+#define SHARES 1024
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SHARES);
+	__type(key, __u32);
+	__type(value, __u32);
+} mcs_begun SEC(".maps");
+
 /* The window scales of RFC 7323, which only the handshake has: a connection's state may go and come again. */
 struct mcs_scale {
 	__u8 shift; /* the remote's */

@@ -3,6 +3,7 @@
 #define SOPA_MCS_CONNECTIONS_H
 
 #include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "choose.h"
@@ -29,13 +30,47 @@ static __always_inline int is_scattered_to(__u32 host)
 	return use && *use == SCATTERS;
 }
 
-/* Returns the connection's state; null if there is no room, or if a packet that ends it is the first that is seen. */
-static __always_inline struct mcs_connection *connection(const struct parsed *of, __u32 channels, __u32 seq)
+static __always_inline int within_share(__u32 host)
+{
+	__u32 *begun = word(&mcs_begun, (host * 2654435761U) >> 22);
+
+	return begun && *begun < SHARE && __sync_fetch_and_add(begun, 1) < SHARE;
+}
+
+/* A socket that listens is none of this connection. */
+static __always_inline int has_tcp(struct __sk_buff *skb, const struct connection_key *key)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_sock *found;
+	int has;
+
+	tuple.ipv4.saddr = bpf_htonl(key->remote);
+	tuple.ipv4.daddr = bpf_htonl(key->local);
+	tuple.ipv4.sport = bpf_htons(key->ports);
+	tuple.ipv4.dport = bpf_htons(key->ports >> 16);
+	found = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	if (!found)
+		return 0;
+	has = found->state != BPF_TCP_LISTEN;
+	bpf_sk_release(found);
+	return has;
+}
+
+/*
+ * Returns the connection's state; null if there is no room, or if a packet that ends it is the first that is seen. `received` is a packet
+ * that a far host has sent, null for one of this host's TCP.
+ */
+static __always_inline struct mcs_connection *connection(
+	struct __sk_buff *received, const struct parsed *of, __u32 channels, __u32 seq)
 {
 	struct mcs_connection *its = bpf_map_lookup_elem(&mcs_connections, &of->key), fresh;
 
 	if (its || of->segment.fin || of->rst)
 		return its;
+	if (received && !within_share(of->key.remote) && !has_tcp(received, &of->key)) {
+		count(NO_CONNECTION);
+		return (void *)0;
+	}
 	begin(&fresh, channels, seq, remote_scale(&of->key), bpf_ktime_get_ns());
 	/* Another CPU may insert the same connection in between: the first wins. */
 	bpf_map_update_elem(&mcs_connections, &of->key, &fresh, BPF_NOEXIST);

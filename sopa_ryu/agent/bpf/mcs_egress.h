@@ -160,7 +160,7 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 	full = of.segment.has_ack && of.blocks > 1 && sack_end == of.header && of.header > MAX_TCP_HEADER - MCO_BYTES;
 	if ((!room && !full) || !is_scattered_to(of.key.remote))
 		return UNSCATTERED;
-	its = room ? connection(&of, channels, of.segment.seq) : bpf_map_lookup_elem(&mcs_connections, &of.key);
+	its = room ? connection((void *)0, &of, channels, of.segment.seq) : bpf_map_lookup_elem(&mcs_connections, &of.key);
 	if (!its)
 		return UNSCATTERED;
 	advance(its, &of, set, room, &out);

@@ -51,7 +51,8 @@ static __always_inline enum reason take(struct __sk_buff *skb)
 	if (channels < 2 || channels > MAX_CHANNELS)
 		return REASONS;
 	if (of.syn) {
-		if (runs_mcs(of.key.remote))
+		if (runs_mcs(of.key.remote) &&
+		    (bpf_map_lookup_elem(&mcs_scales, &of.key) || within_share(of.key.remote)))
 			note_scale(skb, &of, 0);
 		return REASONS;
 	}
@@ -75,7 +76,7 @@ static __always_inline enum reason take(struct __sk_buff *skb)
 		bpf_map_delete_elem(&mcs_connections, &of.key);
 		return MCO_TAKEN;
 	}
-	its = connection(&of, channels, of.segment.has_ack ? of.segment.ack : 0);
+	its = connection(skb, &of, channels, of.segment.has_ack ? of.segment.ack : 0);
 	if (!its)
 		return MCO_TAKEN;
 	gsn = bpf_ntohl(mco.gsn);

@@ -59,6 +59,12 @@ static long sweep_one(struct bpf_map *map, const struct connection_key *key, str
 	return 0;
 }
 
+static long renew_share(struct bpf_map *map, const __u32 *key, __u32 *begun, void *unused)
+{
+	*begun = 0;
+	return 0;
+}
+
 /*
  * Runs by BPF_PROG_TEST_RUN on a frame that contains a sweep behind the Ethernet header. Linux 6.1 has no locks in programs of the type
  * syscall, which would be the one for this.
@@ -73,6 +79,7 @@ int sopa_mcs_sweep(struct __sk_buff *skb)
 	its.removed = 0;
 	its.left = 0;
 	bpf_for_each_map_elem(&mcs_connections, sweep_one, &its, 0);
+	bpf_for_each_map_elem(&mcs_begun, renew_share, (void *)0, 0);
 	if (bpf_skb_store_bytes(skb, ETH_HLEN, &its, sizeof(its), 0))
 		return TC_ACT_SHOT;
 	return TC_ACT_UNSPEC;

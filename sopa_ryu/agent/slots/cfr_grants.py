@@ -1,7 +1,8 @@
 """The grants of the arbiter, at a host: which of them hold, and what the host's gate is to do. Pure.
 
 A grant holds unless it is of a lower term than one seen before, or a repetition. Each renews the lease: after it the gate is open,
-and with the next grant it closes from that grant's first slot on.
+and with the next grant it closes from that grant's first slot on. The term of an arbiter that has been silent for long is
+forgotten: another arbiter's grants hold then, if they answer demands of after that.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import NamedTuple
 from sopa_ryu.agent.slots.cfr_clock import Clock
 from sopa_ryu.channel.slots import Grant, Granted
 
+SILENT_NS = 300_000_000_000
+"""Longer than any lease: slots that the silent arbiter has granted are over."""
 KEPT = 1024
 """Slots that a host keeps at a time (SLOTS of bpf/cfr.h)."""
 MIN_SLOT_NS, MAX_SLOT_NS = 100_000, 60_000_000_000
@@ -159,6 +162,14 @@ class Grants:
         self._highest = 0
         self._seen = 0
         self._of_term = 0
+        self._heard = self._forgot_at = 0
+
+    def forget_silent(self, now: int) -> bool:
+        """Forget the term if there was no grant of it for `SILENT_NS`; return True if so."""
+        if not self.term or now - self._heard < SILENT_NS:
+            return False
+        self.term, self._forgot_at = 0, now
+        return True
 
     def is_closed(self, now: int) -> bool:
         """Return True while the lease lasts: data waits for its slots."""
@@ -185,6 +196,7 @@ class Grants:
         if not MIN_SLOT_NS <= grant.slot_ns <= MAX_SLOT_NS:
             raise Rejected(Rejection.SLOT_LENGTH)
         self._check_sequence(grant)
+        self._heard = now
         if grant.demand_sent_at:
             self.clock.note(asked_at=grant.demand_sent_at, received_at=grant.demand_received_at, answered_at=grant.sent_at, now=now)
         offset = self.clock.offset
@@ -214,6 +226,8 @@ class Grants:
         if grant.term < self.term:
             raise Rejected(Rejection.TERM)
         if grant.term > self.term:
+            if grant.demand_sent_at < self._forgot_at:
+                raise Rejected(Rejection.REPEATED)
             self.term, self._highest, self._seen = grant.term, grant.sequence, 1
             self.clock.reset()
             return

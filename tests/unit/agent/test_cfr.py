@@ -2,6 +2,7 @@
 
 from ipaddress import IPv4Address
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -10,12 +11,13 @@ from hypothesis import strategies as st
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentError, AgentOptions
+from sopa_ryu.agent.cfr_agent import MIN_READS, READ_TOGETHER, CfrAgent
 from sopa_ryu.agent.slots.cfr_clock import CONTRARY, Clock
 from sopa_ryu.agent.slots.cfr_demand import REPEATS, Demands
 from sopa_ryu.agent.slots.cfr_grants import LATE_NS, Grants, Rejected, Rejection
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.mcs import ChannelKind, Variant
-from sopa_ryu.channel.slots import MAX_ENTRIES, Grant, Granted, Wanted
+from sopa_ryu.channel.slots import MAX_ENTRIES, Grant, Granted, Wanted, read_demand
 from tests.helpers.golden import Script, Step, each_script
 
 HOST, PEER, URL = IPv4Address("10.0.0.2"), IPv4Address("10.1.0.2"), "http://127.0.0.1:8080"
@@ -105,6 +107,9 @@ class Host:
         forgets, closes = "forgets, " * orders.forget, "closes " * orders.closes
         return f"{forgets}{closes}from {first} until {lasts:g}, slots {slots}"
 
+    def do_look(self, at: str) -> str:
+        return "forgotten" if self.its.forget_silent(BEGIN + int(at) * SLOT_NS) else "kept"
+
     def do_state(self, at: str) -> str:
         its, rejected = self.its, [f"{reason} {count}" for reason, count in self.its.rejected.items()]
         is_closed = its.is_closed(BEGIN + int(float(at) * SLOT_NS))
@@ -124,6 +129,26 @@ def test_each_grant_holds_once_in_whatever_order_they_come(order: list[int], aga
     assert [rejection(grants, grant(n)) for n in again] == [Rejection.REPEATED] * len(again)
     assert rejection(grants, grant(200)) is None
     assert [rejection(grants, grant(n)) for n in (136, 137, 137)] == [Rejection.REPEATED, None, Rejection.REPEATED]
+
+
+def test_what_comes_in_the_arbiters_name_is_read_at_a_bounded_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, loop, forged = [0], Mock(), Mock(receive=Mock(return_value=(b"forged", 0)))
+    monkeypatch.setattr("sopa_ryu.agent.cfr_agent.time.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("sopa_ryu.agent.cfr_agent.asyncio.get_running_loop", lambda: loop)
+    agent = CfrAgent(HOST, ("192.0.2.1", 9160), str, Mock(unsent=list, sent=dict), Mock())
+    agent._socket = forged
+    for second, batch_ns, most in ((0, 0, MIN_READS), (1, 0, MIN_READS), (2, 400_000, 10_000)):
+        now[0], agent.grants.batch_ns = second * 10**9, batch_ns
+        while not loop.remove_reader.called:
+            agent._read()
+        assert most - READ_TOGETHER < forged.receive.call_count <= most
+        loop.call_later.call_args[0][1]()
+        loop.add_reader.assert_called_once_with(forged, agent._read)
+        forged.reset_mock()
+        loop.reset_mock()
+    agent.grants.term = 7
+    agent._tick(10**15)
+    assert agent.grants.term == read_demand(forged.send.call_args[0][0], "").term == 0
 
 
 PEERS = [IPv4Address("10.1.0.0") + n for n in range(200)]

@@ -61,6 +61,7 @@ class Messages:
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.views: dict[str, View] = {}
         self.todo: Load | None = None
+        self.now = 0.0
         self.caplog = caplog
 
     def handle(self, step: Step) -> str:
@@ -69,7 +70,7 @@ class Messages:
 
     def do_follower(self, urls: str = "1", inherited: str = "no", mcs: str = "", probes: str = "no") -> str:
         peers = McsPeers(ADDRESS, ChannelKind(mcs)) if mcs else None
-        its = self.its = Follower(ADDRESS, URLS[: int(urls)], seed=1, peers=peers, probes=probes == "yes")
+        its = self.its = Follower(ADDRESS, URLS[: int(urls)], seed=1, peers=peers, probes=probes == "yes", now=lambda: self.now)
         return "attaches its program" if its.start(inherited=inherited == "yes") else "leaves the program that is there"
 
     def do_snapshot(self, number: str, *names: str, cluster: str = "", mcs: str = "") -> str:
@@ -98,6 +99,9 @@ class Messages:
     def do_refused(self, what: str) -> str:
         refuse = {"table": self.its.not_loaded, "hosts": self.its.not_noted}[what]
         return self._answer(refuse(RuntimeError("no memory")))
+
+    def do_wait(self, seconds: str) -> None:
+        self.now += float(seconds)
 
     def do_connect(self) -> None:
         self.its.connect()

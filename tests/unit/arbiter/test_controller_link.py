@@ -99,7 +99,9 @@ def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixt
     assert [record.getMessage().count("no slot is granted until it answers") for record in caplog.records] == [1, 1]
 
 
-def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_controller_asked() -> None:
+def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_controller_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     its = Followed("http://192.0.2.1:8080", "http://192.0.2.2:8080")
     leads, led = (View(epoch, 4, Failures(TREE), "sopa") for epoch in (9, 8))
     its.hear(protocol.snapshot(leads, None, None, 77))
@@ -107,6 +109,9 @@ def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_contr
         its.link._receive(protocol.snapshot(led, None, None, 78))
     assert its.link.refused == 1
     assert its.seen == [(leads, 77)]
+    monkeypatch.setattr(protocol, "FORGET_SECONDS", 0.0)  # has passed
+    its.hear(protocol.snapshot(led, None, None, 78))
+    assert its.seen[-1] == (led, 78)
     alone = led._replace(cluster="")  # of one controller, whose clock may have gone back
     its.hear(protocol.snapshot(alone, None, None, 79))
     assert its.seen[-1] == (alone, 79)

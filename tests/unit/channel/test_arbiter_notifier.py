@@ -95,6 +95,7 @@ def test_terms_only_rise_whatever_the_controllers_clock_does(steps: list[tuple[i
         if restarts:
             its = notifier(epoch=EPOCH - 25 + epoch)
             its.knows(asked_term({"term": [str(last)]}))
+            its.knows(asked_term({"term": [str(2**63 - 2)]}))  # a liar
         its.enter("192.0.2.1", None, 0.0)
         assert its.term > last
         last = its.term
