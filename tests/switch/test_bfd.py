@@ -54,9 +54,8 @@ def test_every_link_between_switches_gets_it_once_under_eventlet_too(both: Both)
         import sys, eventlet; eventlet.monkey_patch()
         from sopa_ryu.southbound import bfd
         from topologies import FatTree
-        from sopa_ryu.southbound.databases import databases
-        its = databases([*sys.argv[1:] * 2, "tcp:127.0.0.1:1"], FatTree(4), {})
-        report = bfd.enable(its, FatTree(4), 300)
+        switches = list(FatTree(4).switches())
+        report = bfd.enable({at: switches for at in (*sys.argv[1:], "tcp:127.0.0.1:1")}, FatTree(4), 300)
         print(len(report.switches), report.enabled, report.problems)
     """
     addresses = [ovs.database for ovs in both]
