@@ -4,7 +4,8 @@ It blocks on plain sockets only, so that under eventlet's monkey patching other 
 closed before the server sends its first inactivity probe.
 
 What answers need not be a database: a switch says where its own is. So a transaction ends after its timeout whatever the server
-does, data that flows included, takes at most `MAX_ANSWER_BYTES`, and the end of its answer is found in one pass.
+does, data that flows included, takes at most `MAX_ANSWER_BYTES`, and the end of its answer is found in one pass. All that `select`
+returns has the type that was asked for, and text without control characters; whatever else comes is an `OvsdbError`.
 """
 
 from __future__ import annotations
@@ -18,21 +19,31 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T", str, bool, int)
 
 MAX_DEPTH = 64
-MAX_TOKENS = 1_000_000
-"""Brackets, braces and quotes: each string, list and object takes much more memory than its text."""
+MAX_TOKENS = 1 << 20
+"""Brackets, braces, quotes and commas: each value takes much more memory than its text."""
 
-_TOKEN = re.compile(rb'[{}\[\]"]')
+_TOKEN = re.compile(rb'[{}\[\]",]')
 _IN_STRING = re.compile(rb'\\.|"', re.DOTALL)
 _SPACE = b" \t\r\n"
 DATABASE = "Open_vSwitch"
 DEFAULT_PORT = 6640  # IANA's for OVSDB
 TIMEOUT_SECONDS = 10.0
 CONTROL_SECONDS = 60.0
-MAX_ANSWER_BYTES = 8 << 20
-"""Of a database with some ten thousand ports."""
+MAX_ANSWER_BYTES = 2 << 20
+"""Of a database with some two thousand ports with BFD: larger ones would occupy the processor for too long."""
+MAX_LOCAL_ANSWER_BYTES = 8 << 20
+"""Of one at a Unix socket, such as a lab's with all switches of a fabric."""
+BYTES_A_TOKEN = 6
+"""An answer may have a bracket, brace, quote or comma for so many bytes that it may have."""
+MAX_ELEMENTS = 4096
+"""Of a set or map, so that others have their turn between rows."""
+MAX_TEXT = 255
+"""Characters of a text from a database: names, addresses and paths have fewer."""
 READ_BYTES = 1 << 15
 
 _REPLY = 0  # this request's id
@@ -46,9 +57,9 @@ class JsonObjects:
     ([b'{"a": "}"}'], [b'{"b": 1}'])
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_tokens: int = MAX_TOKENS) -> None:
         self._left = max_bytes
-        self._tokens = MAX_TOKENS
+        self._tokens = max_tokens
         self._pending = bytearray()
         self._scanned = 0
         self._depth = 0
@@ -118,16 +129,118 @@ def transact(
     try:
         with _connected(address, deadline, tls) as connection:
             connection.send(json.dumps(request).encode())
-            answer = _answer(connection)
+            answer = _answer(connection, MAX_LOCAL_ANSWER_BYTES if address.startswith("unix:") else MAX_ANSWER_BYTES)
     except TimeoutError as error:
         raise OvsdbError(f"{address}: no answer within {timeout:g} s") from error
     except (OSError, ValueError) as error:
-        raise OvsdbError(f"{address}: {error}") from error
-    problems = [result for result in answer.get("result") or [answer] if result and result.get("error")]
-    if problems:
-        raise OvsdbError(f"{address}: the database refused a transaction: {problems[0]}")
-    results: list[dict[str, Any]] = answer["result"]
-    return results
+        raise OvsdbError(f"{address}: {printable(str(error))}") from error
+    results = answer.get("result")
+    if not isinstance(results, list):
+        results = [None]
+    if all(isinstance(result, dict) and not result.get("error") for result in results):
+        return results
+    refused = next((result for result in results if isinstance(result, dict) and result.get("error")), answer)
+    if isinstance(refused.get("error"), dict):
+        refused = refused["error"]
+    said = [printable(said) for key in ("error", "details") if isinstance(said := refused.get(key), str)]
+    raise OvsdbError(f"{address}: the database refused a transaction: {': '.join(said) or 'no results'}")
+
+
+Kind = Callable[[Any], Any]
+"""Turns what a database sends for a column into a value; `ValueError`, or what Python raises, if it is of another type."""
+
+
+def select(
+    address: str, tables: Mapping[str, Mapping[str, Kind]], timeout: float = TIMEOUT_SECONDS, tls: ssl.SSLContext | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Return these columns of all rows of these tables, each value of its kind.
+
+    Raises:
+        OvsdbError: As of `transact`, or if anything in the answer is of another kind.
+    """
+    operations = [{"op": "select", "table": table, "where": [], "columns": list(kinds)} for table, kinds in tables.items()]
+    results = transact(address, operations, timeout, tls)
+    try:
+        return {
+            table: [_row(row, kinds) for row in result["rows"]]
+            for (table, kinds), result in zip(tables.items(), results, strict=True)
+        }
+    except (LookupError, TypeError, ValueError) as error:
+        raise OvsdbError(f"{address}: not a database of Open vSwitch: {printable(repr(error))}") from error
+
+
+def _row(row: Mapping[str, Any], kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    time.sleep(0)  # other green threads have their turn
+    return {name: kind(row[name]) for name, kind in kinds.items()}
+
+
+def by_uuid(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return rows by their column ``_uuid``."""
+    return {row["_uuid"]: row for row in rows}
+
+
+def printable(said: str) -> str:
+    """Return the beginning of a text from elsewhere, fit for terminals, logs and lines of a shell once it is quoted.
+
+    >>> printable("br0\\x1b[2J\\nforged")
+    'br0?[2J?forged'
+    """
+    said = said[:MAX_TEXT]
+    return said if said.isprintable() else "".join(letter if letter.isprintable() else "?" for letter in said)
+
+
+def text(value: Any) -> str:
+    return printable(_of(str, value))
+
+
+def truth(value: Any) -> bool:
+    return _of(bool, value)
+
+
+def integer(value: Any) -> int:
+    return _of(int, value)
+
+
+def uuid(value: Any) -> str:
+    """Return the row that a reference is to."""
+    return text(_content("uuid", value))
+
+
+def set_of(kind: Kind) -> Kind:
+    """Return the kind of a set, which becomes a list."""
+    return lambda value: [kind(element) for element in _few(elements(value))]
+
+
+def optional(kind: Kind) -> Kind:
+    """Return the kind of a set of at most one, which becomes its element or None."""
+
+    def of(value: Any) -> Any:
+        found = elements(value)
+        if len(found) > 1:
+            raise ValueError(f"{len(found)} elements instead of one")
+        return kind(found[0]) if found else None
+
+    return of
+
+
+def _few(found: list[Any]) -> list[Any]:
+    if len(found) > MAX_ELEMENTS:
+        raise ValueError(f"{len(found)} elements in one set")
+    return found
+
+
+def _of(wanted: type[_T], value: Any) -> _T:
+    if type(value) is not wanted:  # a truth value is no integer
+        raise ValueError(f"{type(value).__name__} instead of {wanted.__name__}")
+    found: _T = value
+    return found
+
+
+def _content(wanted: str, value: Any) -> Any:
+    word, content = value
+    if word != wanted:
+        raise ValueError(f"no {wanted}")
+    return content
 
 
 def control(path: str, command: str, *words: str, timeout: float = CONTROL_SECONDS) -> str:
@@ -142,7 +255,7 @@ def control(path: str, command: str, *words: str, timeout: float = CONTROL_SECON
         with _unix(path, timeout) as opened:
             connection = _Connection(opened, deadline)
             connection.send(json.dumps(request).encode())
-            answer = _answer(connection)
+            answer = _answer(connection, MAX_LOCAL_ANSWER_BYTES)
     except (OSError, ValueError) as error:
         raise OvsdbError(f"{path}: {error}") from error
     if answer.get("error") is not None:
@@ -171,8 +284,8 @@ def elements(value: Any) -> list[Any]:
 
 
 def entries(value: list[Any]) -> dict[str, str]:
-    """Return a map from the database as a dictionary."""
-    return dict(value[1])
+    """Return a map of texts from the database as a dictionary; raises as a `Kind`."""
+    return {text(key): text(entry) for key, entry in _few(_content("map", value))}
 
 
 class _Connection:
@@ -241,9 +354,9 @@ def _left(deadline: float) -> float:
     return left
 
 
-def _answer(connection: _Connection) -> dict[str, Any]:
+def _answer(connection: _Connection, max_bytes: int) -> dict[str, Any]:
     """Read messages until the reply; others, such as an echo request, need no answer on so short a connection."""
-    messages = JsonObjects(MAX_ANSWER_BYTES)
+    messages = JsonObjects(max_bytes, max_bytes // BYTES_A_TOKEN)
     while True:
         data = connection.receive()
         if not data:
@@ -261,7 +374,7 @@ def _connected(address: str, deadline: float, tls: ssl.SSLContext | None) -> Ite
         with _unix(place, _left(deadline)) as connection:
             yield _Connection(connection, deadline)
     elif kind in ("tcp", "ssl") and place:
-        host, port = _host_and_port(place)
+        host, port = host_and_port(place)
         with socket.create_connection((host, port), _left(deadline)) as connection:
             if kind == "tcp":
                 yield _Connection(connection, deadline)
@@ -285,7 +398,7 @@ def _unix(path: str, timeout: float) -> Iterator[socket.socket]:
         os.close(directory)
 
 
-def _host_and_port(place: str) -> tuple[str, int]:
+def host_and_port(place: str) -> tuple[str, int]:
     if place.startswith("["):
         host, _, port = place[1:].partition("]")
         port = port.removeprefix(":")

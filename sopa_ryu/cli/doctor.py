@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -22,8 +23,8 @@ from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_secre
 from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, problems, switch_of
 from sopa_ryu.runtime.option_fields import FILE, option_of
 from sopa_ryu.southbound import switch_database
-from topologies import Clos, Host, TopologyError
-from topologies.ovsdb import OvsdbError, elements, transact
+from topologies import Clos, Host, TopologyError, ovsdb
+from topologies.ovsdb import OvsdbError
 from topologies.structure import FABRIC_NETWORK
 
 DATABASE = "unix:/var/run/openvswitch/db.sock"
@@ -97,7 +98,7 @@ def check_switch(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Itera
     if not in_band_is_on(setup):
         yield from _hidden_entries(setup.bridge, name)
     for target in setup.controllers:
-        mend = f"its address and network; then, which keeps all entries: ovs-appctl bridge/reconnect {setup.bridge}"
+        mend = f"its address and network; then, which keeps all entries: ovs-appctl bridge/reconnect {shlex.quote(setup.bridge)}"
         state = "connected" if target.connected else "not connected"
         yield Finding(target.connected, f"{name}: {state} to {target.address}", "" if target.connected else mend)
 
@@ -111,19 +112,15 @@ def _hidden_entries(bridge: str, name: str) -> Iterator[Finding]:
         return
     if done.returncode == 0:
         hidden = sum("actions=NORMAL" in line for line in done.stdout.splitlines())
-        mend = f"ovs-vsctl set bridge {bridge} other-config:disable-in-band=true"
+        mend = f"ovs-vsctl set bridge {shlex.quote(bridge)} other-config:disable-in-band=true"
         yield Finding(not hidden, f"{name}: {hidden} entries flood as a learning switch does", mend if hidden else "")
 
 
 def _read_database(address: str) -> tuple[list[str], dict[str, Any]]:
     """Return what a switch's database says of its own clients: its managers, and the row with the files for TLS."""
-    tables = {"Open_vSwitch": ["manager_options", "ssl"], "Manager": ["_uuid", "target"],
-              "SSL": ["_uuid", "private_key", "certificate", "ca_cert"]}  # fmt: skip
-    selects = [{"op": "select", "table": name, "where": [], "columns": columns} for name, columns in tables.items()]
-    [root], managers, files = (answer["rows"] for answer in transact(address, selects))
-    by_uuid = {row["_uuid"][1]: row for row in (*managers, *files)}
-    managers = [by_uuid[uuid]["target"] for _, uuid in elements(root["manager_options"])]
-    return managers, next((by_uuid[uuid] for _, uuid in elements(root["ssl"])), {})
+    files = dict.fromkeys(("private_key", "certificate", "ca_cert"), ovsdb.text)
+    rows = ovsdb.select(address, {"Manager": {"target": ovsdb.text}, "SSL": files})
+    return [manager["target"] for manager in rows["Manager"]], next(iter(rows["SSL"]), {})
 
 
 def _check_database(managers: list[str], ssl_row: dict[str, Any], controllers: list[str]) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ The same checks run in the controller, over the switch's database, and in ``sopa
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from topologies.structure import BFD_MAC
 OPENFLOW = "OpenFlow13"
 CHECKS = ("datapath-id", "in-band", "fail-mode", "protocols", "controllers", "tls", "ports", "spanning-tree", "cfm", "bfd")
 """Every value of `SetupProblem.check`."""
+MAX_LISTED = 6
 _BFD_KEYS = ("bfd_local_dst_mac", "bfd_remote_dst_mac")
 
 
@@ -106,7 +107,7 @@ def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[
             f"{set_bridge} fail_mode=secure",
         )
     if OPENFLOW not in setup.protocols:
-        accepted = ", ".join(sorted(setup.protocols)) or "not set"
+        accepted = _listed(sorted(setup.protocols)) or "not set"
         yield SetupProblem(
             name, "protocols", f"its OpenFlow versions are {accepted}: it needs {OPENFLOW}", f"{set_bridge} protocols={OPENFLOW}"
         )
@@ -124,12 +125,12 @@ def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[
 
 def _controllers(name: str, bridge: str, setup: SwitchSetup, cluster: bool) -> Iterator[SetupProblem]:
     targets = [target.address for target in setup.controllers]
-    wanted = next((target.address for target in setup.controllers if target.connected), (targets or ["TARGET"])[0])
+    wanted = shlex.quote(next((target.address for target in setup.controllers if target.connected), (targets or ["TARGET"])[0]))
     if cluster and len(targets) == 1:
         found = f"it has one controller of a cluster only ({targets[0]}): when that is away, no other one reaches it"
         yield SetupProblem(name, "controllers", found, f"ovs-vsctl set-controller {bridge} {wanted} TARGET TARGET")
     elif len(targets) != 1 and not (cluster and targets):
-        several = f"{len(targets)} controllers ({', '.join(targets)}): another one can change its rules"
+        several = f"{len(targets)} controllers ({_listed(targets)}): another one can change its rules"
         found = several if targets else "no controller"
         # set-controller replaces all in one transaction; without a controller in between it would lose its entries
         yield SetupProblem(name, "controllers", f"it has {found}", f"ovs-vsctl set-controller {bridge} {wanted}")
@@ -140,6 +141,11 @@ def _controllers(name: str, bridge: str, setup: SwitchSetup, cluster: bool) -> I
             "it accepts any controller's certificate" if setup.bootstraps else "no authority is set: TLS cannot come up",
             "ovs-vsctl set-ssl KEY CERTIFICATE CA",
         )
+
+
+def _listed(texts: Sequence[str]) -> str:
+    """List the first of what a switch says, which may be much."""
+    return ", ".join(texts[:MAX_LISTED]) + f" and {len(texts) - MAX_LISTED} more" * (len(texts) > MAX_LISTED)
 
 
 def _ports(tree: Clos, switch: Switch, setup: SwitchSetup) -> Iterator[SetupProblem]:

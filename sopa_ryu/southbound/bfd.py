@@ -18,12 +18,21 @@ FRR ``bfd`` / ``peer 10.0.1.1 local-address 10.0.1.2 interface eth1``.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from topologies.ovsdb import OvsdbError, elements, entries, mapping, transact
+from sopa_ryu.southbound.databases import Databases
+from sopa_ryu.southbound.switch_database import Row, dpid, ports_of
+from topologies import ovsdb
+from topologies.ovsdb import Kind, OvsdbError, by_uuid, entries, integer, mapping, optional, set_of, uuid
 from topologies.structure import BFD_MAC, GATEWAY_MAC, Clos, Host, Level, Switch, TopologyError
+
+_COLUMNS: dict[str, dict[str, Kind]] = {
+    "Bridge": {"datapath_id": optional(dpid), "ports": set_of(uuid)},
+    "Port": {"_uuid": uuid, "interfaces": set_of(uuid)},
+    "Interface": {"_uuid": uuid, "ofport": optional(integer), "bfd": entries, "bfd_status": entries},
+}
 
 SENDS_TO, REQUIRES = "bfd_local_dst_mac", "bfd_remote_dst_mac"
 UP, ADMIN_DOWN = "up", "admin_down"
@@ -80,7 +89,7 @@ class BfdReport:
 
 
 def enable(
-    addresses: Iterable[str],
+    databases: Databases,
     tree: Clos,
     interval_ms: int,
     uplink: int | None = None,
@@ -94,7 +103,7 @@ def enable(
     Bridges are identified by their datapath ids, ports by their OpenFlow numbers. A database that fails does not affect the others.
 
     Args:
-        addresses: The switches' databases, such as ``tcp:192.0.2.1:6640``; one may contain several switches.
+        databases: The switches' databases, such as ``tcp:192.0.2.1:6640``, and the switches that each speaks for.
         interval_ms: The transmit interval in ms; three missing packets take the link down.
         uplink: Restricts it to links of this uplink index: ``up1`` between edge and aggregation, ``up2`` between aggregation
             and core.
@@ -104,15 +113,9 @@ def enable(
     """
     report = BfdReport()
     ends: list[End] = []
-    for address in dict.fromkeys(addresses):
-        try:
-            rows = read(address, tls)
-        except OvsdbError as error:
-            report.problems[address] = str(error)
-            continue
-        for switch, ports in bridges(rows, tree):
-            report.switches.add(switch)
-            ends += _ends(address, tree, switch, ports)
+    for address, switch, ports in _read(databases, tree, tls, report.problems):
+        report.switches.add(switch)
+        ends += _ends(address, tree, switch, ports)
     wanted = [end for end in ends if uplink in (None, end.uplink)]
     present = {(end.switch, end.neighbour) for end in wanted}
     report.had = sum(end.enabled for end in wanted)
@@ -131,7 +134,7 @@ def enable(
         for address in dict.fromkeys(end.address for end, _ in changes):
             own = [(end, settings) for end, settings in changes if end.address == address]
             try:
-                transact(address, [setting(end.uuid, settings) for end, settings in own], TIMEOUT_SECONDS, tls)
+                ovsdb.transact(address, [setting(end.uuid, settings) for end, settings in own], TIMEOUT_SECONDS, tls)
                 done += [end for end, _ in own]
             except OvsdbError as error:
                 report.problems[address] = str(error)
@@ -152,7 +155,7 @@ def enable(
 
 
 def rollout(
-    addresses: Collection[str],
+    databases: Databases,
     tree: Clos,
     interval_ms: int,
     tls: ssl.SSLContext | None = None,
@@ -167,39 +170,35 @@ def rollout(
     is asked before each step.
     """
     for uplink in range(max(tree.uplink_count(level) for level in Level)):
-        yield enable(addresses, tree, interval_ms, uplink, tls, change=may_change(), is_last=is_last)
+        yield enable(databases, tree, interval_ms, uplink, tls, change=may_change(), is_last=is_last)
 
 
-def read(address: str, tls: ssl.SSLContext | None) -> list[list[dict[str, Any]]]:
-    """Return every bridge, port and interface of a database."""
-    columns = {
-        "Bridge": ["datapath_id", "ports"],
-        "Port": ["_uuid", "interfaces"],
-        "Interface": ["_uuid", "ofport", "bfd", "bfd_status"],
-    }
-    operations = [{"op": "select", "table": name, "where": [], "columns": wanted} for name, wanted in columns.items()]
-    return [result["rows"] for result in transact(address, operations, TIMEOUT_SECONDS, tls)]
-
-
-def bridges(rows: list[list[dict[str, Any]]], tree: Clos) -> Iterator[tuple[Switch, dict[int, dict[str, Any]]]]:
-    """Yield the bridges that are switches of the fabric, with their interfaces by OpenFlow port."""
-    datapaths, ports, interfaces = rows
-    of_port = {port["_uuid"][1]: elements(port["interfaces"]) for port in ports}
-    by_uuid = {interface["_uuid"][1]: interface for interface in interfaces}
-    for bridge in datapaths:
+def _read(
+    databases: Databases, tree: Clos, tls: ssl.SSLContext | None, problems: dict[str, str]
+) -> Iterator[tuple[str, Switch, dict[int, Row]]]:
+    """Yield each switch that its database describes, with its interfaces by OpenFlow port; note the errors of those that fail."""
+    found: set[Switch] = set()
+    for address, speaks_for in databases.items():
         try:
-            switch = tree.switch_by_dpid(int(elements(bridge["datapath_id"])[0], 16))
-        except (IndexError, TopologyError):  # no datapath yet, or a bridge of another network
+            rows = ovsdb.select(address, _COLUMNS, TIMEOUT_SECONDS, tls)
+        except OvsdbError as error:
+            problems[address] = str(error)
             continue
-        own = [by_uuid[uuid] for _, port in elements(bridge["ports"]) for _, uuid in of_port[port]]
-        yield switch, {number: interface for interface in own for number in elements(interface["ofport"])}
+        ports, interfaces = by_uuid(rows["Port"]), by_uuid(rows["Interface"])
+        for bridge in rows["Bridge"]:
+            try:
+                switch = tree.switch_by_dpid(bridge["datapath_id"] or 0)
+            except TopologyError:  # no datapath yet, or a bridge of another network
+                continue
+            if switch in speaks_for and switch not in found:
+                found.add(switch)
+                yield address, switch, ports_of(bridge, ports, interfaces)
 
 
-def _ends(address: str, tree: Clos, switch: Switch, ports: dict[int, dict[str, Any]]) -> Iterator[End]:
+def _ends(address: str, tree: Clos, switch: Switch, ports: dict[int, Row]) -> Iterator[End]:
     for number, neighbour in tree.ports(switch).items():
         if number in ports and not isinstance(neighbour, Host):
-            interface = ports[number]
-            yield End(address, interface["_uuid"][1], switch, neighbour, entries(interface["bfd"]))
+            yield End(address, ports[number]["_uuid"], switch, neighbour, ports[number]["bfd"])
 
 
 def setting(uuid: str, settings: dict[str, str]) -> dict[str, Any]:
@@ -231,34 +230,33 @@ class GatewaysReport:
 
 
 def enable_gateways(
-    addresses: Iterable[str], tree: Clos, interval_ms: int, tls: ssl.SSLContext | None = None, *, change: bool = True
+    databases: Databases, tree: Clos, interval_ms: int, tls: ssl.SSLContext | None = None, *, change: bool = True
 ) -> GatewaysReport:
     """Enable BFD at the edge switches' ports to gateways where it is not enabled, and read which gateways answer.
 
     A database that fails does not affect the others. Without ``change`` it only reads.
     """
     report = GatewaysReport()
-    for address in dict.fromkeys(addresses):
-        changes = []
+    changes: dict[str, list[dict[str, Any]]] = {}
+    for address, switch, ports in _read(databases, tree, tls, report.problems):
+        for number, neighbour in tree.ports(switch).items():
+            if number not in ports or not isinstance(neighbour, Host) or neighbour not in tree.gateways:
+                continue
+            interface, status = ports[number], ports[number]["bfd_status"]
+            if interface["bfd"].get("enable", "").lower() != "true":
+                if not change:
+                    continue
+                wanted = _settings(tree, neighbour, interval_ms)
+                changes.setdefault(address, []).append(setting(interface["_uuid"], wanted))
+            report.on += 1
+            if status.get("remote_state") == ADMIN_DOWN:
+                report.answers[neighbour] = False
+            elif status.get("state") == UP:
+                report.answers[neighbour] = True
+    for address, wanted_there in changes.items():
         try:
-            for switch, ports in bridges(read(address, tls), tree):
-                for number, neighbour in tree.ports(switch).items():
-                    if number not in ports or not isinstance(neighbour, Host) or neighbour not in tree.gateways:
-                        continue
-                    interface, wanted = ports[number], _settings(tree, neighbour, interval_ms)
-                    settings, status = entries(interface["bfd"]), entries(interface["bfd_status"])
-                    if settings.get("enable", "").lower() != "true":
-                        if not change:
-                            continue
-                        changes.append(setting(interface["_uuid"][1], wanted))
-                    report.on += 1
-                    if status.get("remote_state") == ADMIN_DOWN:
-                        report.answers[neighbour] = False
-                    elif status.get("state") == UP:
-                        report.answers[neighbour] = True
-            if changes:
-                transact(address, changes, TIMEOUT_SECONDS, tls)
-                report.enabled += len(changes)
+            ovsdb.transact(address, wanted_there, TIMEOUT_SECONDS, tls)
+            report.enabled += len(wanted_there)
         except OvsdbError as error:
             report.problems[address] = str(error)
     return report

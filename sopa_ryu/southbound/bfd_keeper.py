@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ryu.lib import hub
 
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.southbound import bfd
 from sopa_ryu.southbound.connection import Connection
+from sopa_ryu.southbound.databases import Databases, databases, told
 from topologies import Host, Reason, Switch
 from topologies.structure import BFD_INTERVAL_MS, BFD_MAC
 
@@ -21,7 +22,6 @@ LOOK_SECONDS = 60.0
 # Enabling BFD interrupts a link for about a second; a longer interruption has another cause.
 BACK_SECONDS = 10.0
 ANSWER_SECONDS = 3.0
-OWN_ADDRESS = "*"
 
 OFF = "silent and one-way loss is not found: give Open vSwitch's database by --sopa-ovsdb, as in --sopa-ovsdb 'tcp:*:6640'"
 
@@ -71,12 +71,13 @@ class BfdKeeper:
                 self._round()
 
     def _round(self) -> None:
-        addresses = expanded(self.addresses, self._connections.values())
+        its = databases(self.addresses, self._state.tree, self._connections)
         had = enabled = single = addressed = postponed = 0
         problems: dict[str, str] = {}
-        silent = self._silent()
+        stopped = ""
+        before = silent = self._silent()
         for report in bfd.rollout(
-            addresses, self._state.tree, BFD_INTERVAL_MS, tls=self._tls, may_change=self._may_change, is_last=self._is_last
+            its, self._state.tree, BFD_INTERVAL_MS, tls=self._tls, may_change=self._may_change, is_last=self._is_last
         ):
             had += report.had
             enabled += report.enabled
@@ -84,12 +85,12 @@ class BfdKeeper:
             single += len(report.single)
             postponed += len(report.postponed)
             problems |= report.problems
-            if report.enabled and not self._links_come_back(silent):
-                problems["links"] = (
-                    f"links stayed down for {BACK_SECONDS:g} s after BFD was enabled; it is not enabled on further links"
-                )
-                break
+            if report.enabled:
+                self._await_links(silent)
             silent = self._silent()
+            if report.enabled and not _are_of_one_switch(silent - before):  # one that is broken, or lies, stops no others
+                stopped = f"; links stayed down for {BACK_SECONDS:g} s after BFD was enabled; it is not enabled on further links"
+                break
         tree = self._state.tree
         total = 2 * tree.switch_link_count
         reads_only = not self._may_change() and had < total  # the one that commands the switches may be about to
@@ -106,18 +107,18 @@ class BfdKeeper:
         elif postponed:
             detail += f"; not on yet at {postponed} ends: the switches below have no other live uplink"
         if tree.gateways:
-            detail += self._gateways(addresses, problems)
-        detail += "".join(f"; {problem}" for problem in problems.values())
+            detail += self._gateways(its, problems)
+        detail += stopped + "".join(f"; {problem}" for problem in told(problems, tree, its))
         self._say(had + enabled > 0, detail)
 
-    def _gateways(self, addresses: Sequence[str], problems: dict[str, str]) -> str:
+    def _gateways(self, its: Databases, problems: dict[str, str]) -> str:
         """Enable BFD at the ports to gateways, and tell who answers."""
         tree = self._state.tree
-        found = bfd.enable_gateways(addresses, tree, BFD_INTERVAL_MS, tls=self._tls, change=self._may_change())
+        found = bfd.enable_gateways(its, tree, BFD_INTERVAL_MS, tls=self._tls, change=self._may_change())
         if found.enabled:
             LOG.info("BFD enabled at the ports to %d gateways, every %d ms", found.enabled, BFD_INTERVAL_MS)
             hub.sleep(ANSWER_SECONDS)  # those that speak it are up by then
-            found = bfd.enable_gateways(addresses, tree, BFD_INTERVAL_MS, tls=self._tls, change=False)
+            found = bfd.enable_gateways(its, tree, BFD_INTERVAL_MS, tls=self._tls, change=False)
         problems |= found.problems
         for gateway, does in found.answers.items():
             self._answers(gateway, does)
@@ -127,15 +128,12 @@ class BfdKeeper:
     def _silent(self) -> set[str]:
         return {name for name, reason in self._state.failures.items() if reason == Reason.SILENT}
 
-    def _links_come_back(self, before: set[str]) -> bool:
-        """Wait until no link is silent but those that were ``before``."""
+    def _await_links(self, before: set[str]) -> None:
+        """Wait until no link is silent but those that were ``before``, at most `BACK_SECONDS`."""
         hub.sleep(1)
         deadline = time.monotonic() + BACK_SECONDS
-        while self._silent() - before:
-            if time.monotonic() > deadline:
-                return False
+        while self._silent() - before and time.monotonic() <= deadline:
             hub.sleep(0.1)
-        return True
 
     def _is_last(self, switch: Switch, uplink: int) -> bool:
         """Tell whether an uplink of a switch is the only live one of several: BFD may have been enabled at the others just now."""
@@ -149,15 +147,5 @@ class BfdKeeper:
             self._said = detail
 
 
-def expanded(addresses: Iterable[str], connections: Collection[Connection]) -> list[str]:
-    """Return database addresses with each connected switch's own address in place of ``*``."""
-    found = []
-    for address in addresses:
-        kind, _, place = address.partition(":")
-        if not place.startswith(OWN_ADDRESS + ":"):
-            found.append(address)
-            continue
-        for host in sorted({connection.address for connection in connections}):
-            bracketed = f"[{host}]" if ":" in host else host
-            found.append(f"{kind}:{bracketed}{place[len(OWN_ADDRESS) :]}")
-    return found
+def _are_of_one_switch(links: set[str]) -> bool:
+    return not links or bool(set.intersection(*(set(link.split("-")) for link in links)))

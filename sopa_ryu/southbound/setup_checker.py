@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 
 from ryu.lib import hub
 
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_setup import SetupProblem, problems, switch_of
+from sopa_ryu.fabric.switch_setup import SetupProblem, SwitchSetup, problems, switch_of
 from sopa_ryu.southbound import switch_database
-from sopa_ryu.southbound.bfd_keeper import expanded
 from sopa_ryu.southbound.connection import Connection
+from sopa_ryu.southbound.databases import Databases, databases, names
 from topologies import Switch
 from topologies.ovsdb import OvsdbError
 
@@ -26,6 +28,9 @@ GRACE_SECONDS = 1.0
 """After a switch has connected: others may connect at the same time."""
 PAUSE_SECONDS = 0.05
 """After each database: a round of a large fabric takes as long as it takes."""
+MAX_PROBLEMS = 100
+"""Of a switch: more are said once these are mended."""
+MEND = "ovs-vsctl set-manager there, or the option ovsdb"
 NO_DATABASE = (
     "not verified: OpenFlow shows version, datapath id and ports only; give Open vSwitch's database by --sopa-ovsdb, or run "
     "sopa doctor switch on each switch"
@@ -93,28 +98,36 @@ class SetupChecker:
         found: list[SetupProblem] = []
         checked: set[Switch] = set()
         unread: dict[str, str] = {}
-        for address in expanded(self.addresses, self._connections.values()):
+        its = databases(self.addresses, self._state.tree, self._connections)
+        for address in its:
             try:
-                found += self._check(address, checked)
+                found += self._check(address, its, checked)
             except OvsdbError as error:
                 unread[address] = str(error)
             hub.sleep(PAUSE_SECONDS)
         for address in sorted(unread.keys() - self._unread):
-            LOG.warning("switch not verified: %s; set-manager there, or the option ovsdb", unread[address])
+            who = names(self._state.tree, its[address]) or "no connected switch"
+            LOG.warning("database of %s not read: %s; not verified, and without BFD: %s", who, unread[address], MEND)
         self._unread = set(unread)
         total = self._state.tree.switch_count
         detail = f"{len(checked)} of {total} switches verified, {len(found)} problems"
         detail += f"; {len(unread)} databases not read" if unread else ""
         self._say(len(checked), found, detail)
 
-    def _check(self, address: str, checked: set[Switch]) -> list[SetupProblem]:
+    def _check(self, address: str, its: Databases, checked: set[Switch]) -> list[SetupProblem]:
         """Return the problems of the fabric's bridges in a database that remain after mending."""
         tree, found = self._state.tree, []
+        strangers: dict[Switch, SwitchSetup] = {}
         for setup in switch_database.read(address, tls=self._tls):
             switch = switch_of(tree, setup)
             if switch is None:  # a bridge of another network; one of ours with a wrong id is listed as rejected
                 continue
-            wrong = list(problems(tree, setup, self._cluster))
+            if switch not in its[address]:
+                strangers[switch] = setup
+                continue
+            if switch in checked:
+                continue
+            wrong = list(islice(problems(tree, setup, self._cluster), MAX_PROBLEMS))
             mendable = [problem for problem in wrong if problem.check in switch_database.MENDED]
             if mendable and self._may_change():
                 switch_database.mend(address, setup, mendable, tls=self._tls)
@@ -122,7 +135,22 @@ class SetupChecker:
                     LOG.warning("switch %s: %s; put right: %s", problem.switch, problem.problem, problem.mend)
             checked.add(switch)
             found += [problem for problem in wrong if problem not in mendable]
+        # others may be about to connect, or away while no switch connects from the address that the option has for them
+        if self._state.settled and (its[address] or strangers.keys() & self._connections.keys()):
+            found += self._ignored(address, its[address], strangers)
         return found
+
+    def _ignored(self, address: str, own: Collection[Switch], strangers: Mapping[Switch, SwitchSetup]) -> Iterator[SetupProblem]:
+        """Yield what is wrong with a database that has bridges with other switches' datapath ids."""
+        if not strangers:
+            return
+        tree, bridge = self._state.tree, shlex.quote(strangers[min(strangers)].bridge)
+        who, mend = CONTROLLER, "set ovsdb in sopa.conf to addresses that the switches connect from, as tcp:*:6640 does"
+        if own:
+            who, mend = tree.name(min(own)), f"ovs-vsctl get-controller {bridge}, and find out who made that bridge"
+        others = names(tree, strangers)
+        said = f"database {address} has bridges with datapath ids of {others}, which do not connect from there: ignored"
+        yield SetupProblem(who, "datapath-id", said, mend)
 
     def _say(self, checked: int, found: list[SetupProblem], detail: str) -> None:
         found = [*self._own, *found]

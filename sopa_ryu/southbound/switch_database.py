@@ -2,24 +2,47 @@
 
 from __future__ import annotations
 
+import re
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from sopa_ryu.fabric.switch_setup import SetupProblem, SwitchSetup, Target
-from topologies.ovsdb import OvsdbError, elements, entries, mapping, transact
+from topologies import ovsdb
+from topologies.ovsdb import Kind, by_uuid, entries, integer, mapping, optional, set_of, text, truth, uuid
 
-_COLUMNS = {
-    "Open_vSwitch": ["ssl"],
-    "SSL": ["_uuid", "ca_cert", "bootstrap_ca_cert"],
-    "Bridge": [
-        "_uuid", "name", "datapath_id", "fail_mode", "protocols", "other_config", "controller", "ports", "stp_enable",
-        "rstp_enable",
-    ],
-    "Controller": ["_uuid", "target", "is_connected"],
-    "Port": ["_uuid", "interfaces"],
-    "Interface": ["_uuid", "name", "ofport", "bfd", "cfm_mpid"],
-}  # fmt: skip
+Row = dict[str, Any]
+
+_DPID = re.compile("[0-9a-f]{16}")
+
+
+def dpid(value: object) -> int:
+    """Return a datapath id."""
+    said = text(value)
+    if not _DPID.fullmatch(said):
+        raise ValueError(f"no datapath id: {said}")
+    return int(said, 16)
+
+
+_COLUMNS: dict[str, dict[str, Kind]] = {
+    "Open_vSwitch": {"ssl": optional(uuid)},
+    "SSL": {"_uuid": uuid, "ca_cert": text, "bootstrap_ca_cert": truth},
+    "Bridge": {
+        "_uuid": uuid,
+        "name": text,
+        "datapath_id": optional(dpid),
+        "fail_mode": optional(text),
+        "protocols": set_of(text),
+        "other_config": entries,
+        "controller": set_of(uuid),
+        "ports": set_of(uuid),
+        "stp_enable": truth,
+        "rstp_enable": truth,
+    },
+    "Controller": {"_uuid": uuid, "target": text, "is_connected": truth},
+    "Port": {"_uuid": uuid, "interfaces": set_of(uuid)},
+    "Interface": {"_uuid": uuid, "name": text, "ofport": optional(integer), "bfd": entries, "cfm_mpid": optional(integer)},
+}
 LOCAL = 65534  # the bridge's own port, as the database numbers it
 MENDED = {"in-band", "fail-mode"}
 """Checks whose problems `mend` can put right: neither changes how a connected switch forwards, or interrupts its channel."""
@@ -27,42 +50,32 @@ MENDED = {"in-band", "fail-mode"}
 
 def read(address: str, timeout: float = 5.0, tls: ssl.SSLContext | None = None) -> list[SwitchSetup]:
     """Return every bridge of a database; `OvsdbError` if it cannot be read."""
-    operations = [{"op": "select", "table": name, "where": [], "columns": columns} for name, columns in _COLUMNS.items()]
-    answers = transact(address, operations, timeout, tls)
-    try:
-        return list(_setups(dict(zip(_COLUMNS, (answer["rows"] for answer in answers), strict=True))))
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise OvsdbError(f"{address}: not a database of Open vSwitch: {error!r}") from error
+    rows = ovsdb.select(address, _COLUMNS, timeout, tls)
+    files, controllers, ports, interfaces = (by_uuid(rows[name]) for name in ("SSL", "Controller", "Port", "Interface"))
+    authority = next((files[root["ssl"]] for root in rows["Open_vSwitch"] if root["ssl"] in files), {})
+    return [_setup(row, ports_of(row, ports, interfaces), controllers, authority) for row in rows["Bridge"]]
 
 
-def _setups(rows: dict[str, list[dict[str, Any]]]) -> Iterator[SwitchSetup]:
-    by_uuid = {row["_uuid"][1]: row for name in ("SSL", "Controller", "Port", "Interface") for row in rows[name]}
-    used = [by_uuid[uuid] for row in rows["Open_vSwitch"] for _, uuid in elements(row["ssl"])]
-    for row in rows["Bridge"]:
-        yield _setup(row, by_uuid, used[0] if used else {})
+def ports_of(bridge: Row, ports: dict[str, Row], interfaces: dict[str, Row]) -> dict[int, Row]:
+    """Take a bridge's interfaces, and return them by OpenFlow port: each belongs to the first bridge that lists it."""
+    mine = [ports.pop(port) for port in bridge["ports"] if port in ports]
+    own = [interfaces.pop(each) for port in mine for each in port["interfaces"] if each in interfaces]
+    return {interface["ofport"]: interface for interface in own if 0 < (interface["ofport"] or 0) < LOCAL}  # -1: not there
 
 
-def _setup(row: dict[str, Any], by_uuid: dict[str, dict[str, Any]], authority: dict[str, Any]) -> SwitchSetup:
-    interfaces = [by_uuid[uuid] for _, port in elements(row["ports"]) for _, uuid in elements(by_uuid[port]["interfaces"])]
-    ports = {
-        number: interface
-        for interface in interfaces
-        for number in elements(interface["ofport"])
-        if 0 < number < LOCAL  # -1: the interface does not exist
-    }
-    dpid = next(iter(elements(row["datapath_id"])), None)
-    targets = [by_uuid[uuid] for _, uuid in elements(row["controller"])]
+def _setup(row: Row, ports: dict[int, Row], controllers: dict[str, Row], authority: Row) -> SwitchSetup:
+    targets = [controllers[each] for each in row["controller"] if each in controllers]
     return SwitchSetup(
-        uuid=row["_uuid"][1],
+        uuid=row["_uuid"],
         bridge=row["name"],
-        dpid=None if dpid is None else int(dpid, 16),
-        fail_mode=next(iter(elements(row["fail_mode"])), ""),
-        protocols=frozenset(elements(row["protocols"])),
-        other_config=entries(row["other_config"]),
+        dpid=row["datapath_id"],
+        fail_mode=row["fail_mode"] or "",
+        protocols=frozenset(row["protocols"]),
+        other_config=row["other_config"],
         controllers=tuple(Target(each["target"], each["is_connected"]) for each in targets),
         interfaces={number: interface["name"] for number, interface in ports.items()},
-        bfd={number: entries(interface["bfd"]) for number, interface in ports.items()},
-        cfm=frozenset(number for number, interface in ports.items() if elements(interface["cfm_mpid"])),
+        bfd={number: interface["bfd"] for number, interface in ports.items()},
+        cfm=frozenset(number for number, interface in ports.items() if interface["cfm_mpid"] is not None),
         spanning_tree=row["stp_enable"] or row["rstp_enable"],
         ca=authority.get("ca_cert", ""),
         bootstraps=authority.get("bootstrap_ca_cert", False),
@@ -83,4 +96,4 @@ def mend(
         else:
             operations.append({"op": "update", "table": "Bridge", "where": where, "row": {"fail_mode": "secure"}})
     if operations:
-        transact(address, operations, timeout, tls)
+        ovsdb.transact(address, operations, timeout, tls)

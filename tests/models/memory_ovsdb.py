@@ -20,6 +20,7 @@ class MemoryOvsdb:
         self.enabled_at: dict[End, float] = {}
         self.status: dict[End, dict[str, str]] = {}  # of BFD at each port that has any
         self.refusing: set[str] = set()  # addresses that do not answer
+        self.more: dict[str, list[Switch]] = {}  # at an address, bridges with other switches' datapath ids
         self.broken: set[End] = set()  # ports at which BFD never hears anything
         self.transactions: list[str] = []  # the addresses that were asked, in order
         self.now = 0.0
@@ -43,7 +44,7 @@ class MemoryOvsdb:
         self, address: str, operations: Iterable[Mapping[str, Any]], timeout: float, tls: object = None
     ) -> list[dict[str, Any]]:
         self.transactions.append(address)
-        switches = [switch for switch in self.tree.switches() if self._address_of(switch) == address]
+        switches = [switch for switch in self.tree.switches() if self._address_of(switch) == address] + self.more.get(address, [])
         if address in self.refusing or not switches:
             raise OvsdbError(f"{address}: no answer within {timeout:g} s")
         return [self._operate(switches, operation) for operation in operations]

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from sopa_ryu.southbound import bfd
+from sopa_ryu.southbound.databases import databases
 from topologies import FatTree, Host, Level, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 from topologies.ovsdb import entries
@@ -53,7 +54,8 @@ def test_every_link_between_switches_gets_it_once_under_eventlet_too(both: Both)
         import sys, eventlet; eventlet.monkey_patch()
         from sopa_ryu.southbound import bfd
         from topologies import FatTree
-        report = bfd.enable([*sys.argv[1:] * 2, "tcp:127.0.0.1:1"], FatTree(4), 300)
+        switches = list(FatTree(4).switches())
+        report = bfd.enable({at: switches for at in (*sys.argv[1:], "tcp:127.0.0.1:1")}, FatTree(4), 300)
         print(len(report.switches), report.enabled, report.problems)
     """
     addresses = [ovs.database for ovs in both]
@@ -63,7 +65,7 @@ def test_every_link_between_switches_gets_it_once_under_eventlet_too(both: Both)
     assert "ECONNREFUSED" in done.stdout
     settings = {"enable": "true", "min_tx": "300", "min_rx": "300", **ADDRESSES}
     assert configured(*both) == dict.fromkeys(ENDS, settings)
-    assert bfd.enable(addresses, TREE, 100) == bfd.BfdReport(set(TREE.switches()), had=64, enabled=0)
+    assert bfd.enable(databases(addresses, TREE, {}), TREE, 100) == bfd.BfdReport(set(TREE.switches()), had=64, enabled=0)
     assert configured(*both) == dict.fromkeys(ENDS, settings)
     for name in ("other", "fresh"):
         first.vsctl("--no-wait", "del-br", name)

@@ -18,6 +18,7 @@ from tests.models.green_time import GreenTime
 from tests.models.memory_ovsdb import End, MemoryOvsdb
 from tests.models.memory_switch import Channel, MemorySwitch
 from topologies import Clos, FatTree, Reason, Switch
+from topologies import ovsdb as client
 
 TREE = FatTree(4)
 OWN = "tcp:*:6640"
@@ -47,7 +48,7 @@ class World:
         self.clock = GreenTime(self._report)
         self._patch(keeper_module, "hub", self.clock)
         self._patch(keeper_module, "time", self.clock)
-        self._patch(bfd_module, "transact", self.ovsdb.transact)
+        self._patch(client, "transact", self.ovsdb.transact)
         connections = cast(Mapping[Switch, Connection], self.connections)
         self.keeper = BfdKeeper(self.state, connections, addresses, may_change=self._commands)
         self.clock.spawn(self.keeper.watch)
@@ -119,6 +120,8 @@ class World:
                 ovsdb.broken = set(self._ends(tree, ends))
             case "silent", names:  # the databases of these switches, and no others
                 ovsdb.refusing = {self.address(tree.switch(name)) for name in names}
+            case "lists", [name, *others]:  # the database of a switch, these bridges besides its own
+                ovsdb.more[self.address(tree.switch(name))] = [tree.switch(other) for other in others]
             case "away", [name]:
                 del self.connections[tree.switch(name)]
             case "connect", [name]:
@@ -135,7 +138,7 @@ class World:
                 raise ValueError(f"no word of a script: {step}")
 
     def _begin(self) -> None:
-        bfd_module.enable([self.address(switch) for switch in TREE.switches()], TREE, 100, uplink=0)
+        bfd_module.enable({self.address(switch): {switch} for switch in TREE.switches()}, TREE, 100, uplink=0)
         self.clock.sleep(0.01)  # its switches say so
 
     @staticmethod

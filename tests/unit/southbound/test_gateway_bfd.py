@@ -6,10 +6,11 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.southbound import bfd
 from tests.models.memory_ovsdb import MemoryOvsdb
 from topologies import Clos, Host, Reason, Switch
+from topologies import ovsdb as ovsdb_client
 
 TREE = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2, gateways=["h0_1_2", "h0_2_3"])
 ONE, OTHER = TREE.gateways
-ADDRESSES = [TREE.name(switch) for switch in TREE.switches()]
+ADDRESSES = {TREE.name(switch): {switch} for switch in TREE.switches()}
 
 
 def end_of(host: Host) -> tuple[Switch, int]:
@@ -20,7 +21,7 @@ def end_of(host: Host) -> tuple[Switch, int]:
 @pytest.fixture
 def ovsdb(monkeypatch: pytest.MonkeyPatch) -> MemoryOvsdb:
     its = MemoryOvsdb(TREE, TREE.name)
-    monkeypatch.setattr(bfd, "transact", its.transact)
+    monkeypatch.setattr(ovsdb_client, "transact", its.transact)
     return its
 
 

@@ -1,24 +1,28 @@
 """The set-up checker with databases in memory: what it says once, what it mends, and what a false database costs."""
 
 import logging
+import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_setup import SwitchSetup, Target
-from sopa_ryu.southbound import setup_checker, switch_database
+from sopa_ryu.fabric.switch_setup import SwitchSetup, Target, problems
+from sopa_ryu.southbound import bfd, setup_checker, switch_database
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from tests.helpers.golden import Step, play, scripts
-from topologies import FatTree
+from topologies import FatTree, ovsdb
 from topologies.ovsdb import OvsdbError
 
 TREE = FatTree(4)
-HERE = "tcp:192.0.2.1:6640"
+HERE, BAD = "tcp:192.0.2.1:6640", "tcp:192.0.2.66:6640"
 RIGHT = SwitchSetup(
     uuid="1",
     bridge="br0",
@@ -36,6 +40,11 @@ FOUND = {
     "unsafe": UNSAFE,
     "without-controllers": replace(UNSAFE, controllers=()),
     "other-bridge": replace(UNSAFE, bridge="other", dpid=0x99),
+    "c0_0": replace(UNSAFE, bridge="x; sh", dpid=TREE.dpid(TREE.switch("c0_0"))),
+    "huge": replace(RIGHT, interfaces=dict.fromkeys(range(1, 9999), "x" * 255), controllers=(Target("x" * 255, False),) * 999),
+    "shell": replace(
+        RIGHT, bridge="$(x)", controllers=(Target("tcp:192.0.2.9; curl x|sh #", True), Target("tcp:192.0.2.8", False))
+    ),
 }
 
 
@@ -44,6 +53,7 @@ class World:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, logged: Callable[[], list[str]]) -> None:
         self.bridges: dict[str, list[SwitchSetup]] = {HERE: [RIGHT]}
+        self.connections: dict[Any, Any] = {TREE.switch("e0_0"): SimpleNamespace(address="192.0.2.1")}
         self.mended: list[str] = []
         self._logged, self._told = logged, 0
         self._said: list[str] = []
@@ -64,7 +74,10 @@ class World:
         match step.command, step.words:
             case "start", addresses:  # with a controller that commands the switches, unless commands=no
                 self.state, may = FabricState(TREE, epoch=1), step.options.get("commands") != "no"
-                self.its = SetupChecker(self.state, {}, addresses, may_change=lambda: may)
+                self.state.settled = step.options.get("settled") != "no"
+                self.its = SetupChecker(self.state, self.connections, addresses, may_change=lambda: may)
+            case "connect", [name, address]:
+                self.connections[TREE.switch(name)] = SimpleNamespace(address=address)
             case "found", names:  # in the first database
                 self.bridges[HERE] = [FOUND[name] for name in names]
             case "check", []:
@@ -86,20 +99,52 @@ def test_script(
     play(script, World(monkeypatch, lambda: caplog.messages).handle, record=request.config.option.record)
 
 
-NO_DATABASES: list[dict[str, list[Any]]] = [
-    *({}, {"Bridge": [{}]}, {"Bridge": [{"_uuid": 7}]}, {"Open_vSwitch": [{"ssl": ["uuid", "x"]}]}),
-    *({"Port": [[]]}, {"Interface": [None]}, {"SSL": [{"_uuid": []}]}),
-]
+def test_what_one_switch_has_said_of_it_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(monkeypatch, lambda: caplog.messages)
+    for line in (f"start {HERE}", "found huge huge", "check"):
+        world.handle(Step.read(line))
+    assert len(world.state.setup["problems"]) == setup_checker.MAX_PROBLEMS
+    assert max(map(len, caplog.messages)) < 3000
+    # the same ports of many bridges would multiply
+    bridge, ports, interfaces = {"ports": ["p"]}, {"p": {"interfaces": ["i"]}}, {"i": {"ofport": 3}}
+    assert [switch_database.ports_of(bridge, ports, interfaces) for _ in range(2)] == [{3: {"ofport": 3}}, {}]
+    assert ports == interfaces == {}
 
 
-@pytest.mark.parametrize("rows", NO_DATABASES)
-def test_what_is_no_database_of_ovs_is_an_error(monkeypatch: pytest.MonkeyPatch, rows: dict[str, list[Any]]) -> None:
-    def transact(_address: str, operations: list[dict[str, Any]], *_more: Any) -> list[dict[str, Any]]:
-        return [{"rows": rows.get(each["table"], [])} for each in operations] if rows else [{}]
+EMPTY: list[Any] = ["set", []]
+BRIDGE = {"_uuid": ["uuid", "b"], "name": "br0", "datapath_id": "0000000000010000", "fail_mode": "secure", "protocols": EMPTY,
+          "other_config": ["map", []], "controller": ["uuid", "c"], "ports": ["uuid", "p"], "stp_enable": False,
+          "rstp_enable": True}  # fmt: skip
+ROWS: dict[str, dict[str, Any]] = {
+    "Open_vSwitch": {"ssl": ["uuid", "s"]}, "SSL": {"_uuid": ["uuid", "s"], "ca_cert": "ca.pem", "bootstrap_ca_cert": False},
+    "Bridge": BRIDGE, "Controller": {"_uuid": ["uuid", "c"], "target": "tcp:192.0.2.9", "is_connected": True},
+    "Port": {"_uuid": ["uuid", "p"], "interfaces": ["uuid", "i"]},
+    "Interface": {"_uuid": ["uuid", "i"], "name": "eth1", "ofport": 3, "cfm_mpid": EMPTY,
+                  "bfd": ["map", [["enable", "true"]]], "bfd_status": ["map", []]},
+}  # fmt: skip
+WORDS = st.none() | st.booleans() | st.integers() | st.text(max_size=9) | st.sampled_from(["set", "map", "uuid", "i", "p"])
+ANY = st.recursive(
+    WORDS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS.filter(bool), inner, max_size=2), max_leaves=6
+)
 
-    monkeypatch.setattr(switch_database, "transact", transact)
-    with pytest.raises(OvsdbError, match="not a database of Open vSwitch"):
-        switch_database.read(HERE)
+
+@given(st.sampled_from([(table, column) for table, row in ROWS.items() for column in row]), ANY, st.booleans())
+def test_whatever_a_database_answers_is_understood_or_its_own_error(place: tuple[str, str], value: Any, whole: bool) -> None:
+    def transact(address: str, operations: list[dict[str, Any]], *_more: Any) -> list[Any]:
+        rows = {table: row | ({place[1]: value} if (address, table) == (BAD, place[0]) else {}) for table, row in ROWS.items()}
+        found = [{"rows": [rows[each["table"]]]} for each in operations]
+        return [{"rows": value}] * len(found) if whole and address == BAD else found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ovsdb, "transact", transact)
+        its = {address: set(TREE.switches()) for address in (HERE, BAD)}
+        assert bfd.enable(its, TREE, 100, change=False).had == 1
+        bfd.enable_gateways(its, TREE, 100, change=False)
+        assert len(switch_database.read(HERE)) == 1
+        with suppress(OvsdbError):
+            for problem in (each for setup in switch_database.read(BAD) for each in problems(TREE, setup)):
+                assert "".join(problem).isprintable()
+                assert shlex.split(problem.mend)
 
 
 def test_tls_without_an_authority_is_a_problem_of_the_controller() -> None:

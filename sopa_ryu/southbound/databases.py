@@ -1,0 +1,70 @@
+"""The switches' databases by the option ovsdb, and the switches that each speaks for. It needs no Ryu.
+
+A database speaks for the switches whose OpenFlow connections come from its address, whatever bridges it lists: so a switch that
+is taken over says nothing of others. One at a Unix socket is this machine's own, and speaks for all.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from topologies import Clos, Switch
+from topologies.ovsdb import host_and_port
+
+OWN_ADDRESS = "*"
+MAX_NAMES = 3
+MAX_PROBLEMS = 10
+_MAPPED = "::ffff:"  # how a socket of IPv6 shows an IPv4 address
+
+Databases = Mapping[str, Collection[Switch]]
+"""From the address of each database to the switches that it speaks for."""
+
+
+class HasAddress(Protocol):
+    """A switch's connection."""
+
+    @property
+    def address(self) -> str:
+        """The IP address that the switch connects from."""
+
+
+def databases(addresses: Iterable[str], tree: Clos, connections: Mapping[Switch, HasAddress]) -> Databases:
+    """Return the databases, with each connected switch's own address in place of ``*``."""
+    at: dict[str, set[Switch]] = {}
+    for switch, connection in connections.items():
+        at.setdefault(connection.address.removeprefix(_MAPPED), set()).add(switch)
+    found: dict[str, Collection[Switch]] = {}
+    for address in addresses:
+        kind, _, place = address.partition(":")
+        if place.startswith(OWN_ADDRESS + ":"):
+            for host in sorted(at):
+                bracketed = f"[{host}]" if ":" in host else host
+                found[f"{kind}:{bracketed}{place[len(OWN_ADDRESS) :]}"] = at[host]
+        elif kind == "unix":
+            found[address] = set(tree.switches())
+        else:
+            found[address] = set[Switch]().union(*(at.get(host, ()) for host in _hosts(place)))
+    return found
+
+
+def _hosts(place: str) -> set[str]:
+    """Return the addresses of a host; none if it has none now."""
+    try:
+        return {str(info[4][0]).removeprefix(_MAPPED) for info in socket.getaddrinfo(*host_and_port(place))}
+    except (OSError, ValueError):
+        return set()
+
+
+def told(problems: Mapping[str, str], tree: Clos, its: Databases) -> list[str]:
+    """Return for each database that failed whose it is, and its error, which has its address; of many the first."""
+    lines = [f"{who}: {error}" if (who := names(tree, its.get(at, ()))) else error for at, error in problems.items()]
+    more = len(lines) - MAX_PROBLEMS
+    return lines[:MAX_PROBLEMS] + [f"and {more} more databases"] * (more > 0)
+
+
+def names(tree: Clos, switches: Collection[Switch]) -> str:
+    """Name the first of some switches for people, and say how many more there are."""
+    shown = ", ".join(tree.name(switch) for switch in sorted(switches)[:MAX_NAMES])
+    return shown + (f" and {len(switches) - MAX_NAMES} more" if len(switches) > MAX_NAMES else "")
