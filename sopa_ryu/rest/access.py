@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hmac
 import logging
-import os
 import secrets
 import socket
 import ssl
@@ -26,6 +25,7 @@ from webob import Request
 
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token, relay_token
 from sopa_ryu.rest.operations import Problem
+from sopa_ryu.runtime.atomic_file import make_atomically
 from sopa_ryu.runtime.clients import is_address, normal_origin
 
 LOG = logging.getLogger("sopa.rest")
@@ -203,16 +203,8 @@ def _read_if_there(file: Path) -> str | None:
 
 
 def _make(file: Path) -> str:
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     token = secrets.token_urlsafe(_BYTES)
-    try:
-        with os.fdopen(descriptor, "w") as opened:
-            opened.write(token + "\n")
-            opened.flush()
-            os.fsync(opened.fileno())
-    except OSError:
-        file.unlink(missing_ok=True)
-        raise
+    make_atomically(file, f"{token}\n".encode())
     return token
 
 

@@ -9,7 +9,9 @@ import pytest
 
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric
+from sopa_ryu.runtime.atomic_file import make_atomically
 from tests.helpers.golden import Script, Step, each_script, octets
+from tests.helpers.records import files_up_to
 from topologies import Clos, FatTree
 
 
@@ -71,3 +73,16 @@ class Directory:
 def test_script(script: Script, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sopa")
     script.play(Directory(tmp_path, caplog).handle)
+
+
+@pytest.mark.parametrize("room", [0, 3])
+def test_a_secret_that_cannot_be_written_whole_is_not_there(tmp_path: Path, room: int) -> None:
+    file = tmp_path / "token"
+    with files_up_to(room), pytest.raises(OSError, match="File too large"):
+        make_atomically(file, b"secret\n")
+    assert list(tmp_path.iterdir()) == []
+    make_atomically(file, b"secret\n")
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"secret\n", 0o600)
+    with pytest.raises(FileExistsError):
+        make_atomically(file, b"another\n")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"secret\n"]
