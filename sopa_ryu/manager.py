@@ -149,6 +149,19 @@ def check_switch_tls(conf: Any) -> None:
         logging.getLogger("sopa").warning(listener.NO_AUTHORITY)
 
 
+def say_what_is_open(conf: Any) -> None:
+    """Log what the options leave open, a line each, unless the option ``insecure`` says that this is meant."""
+    from sopa_ryu import options
+    from sopa_ryu.exposure import Doors, exposures
+
+    settings = options.settings(conf)
+    doors = Doors(conf.ofp_listen_host, conf.wsapi_host, conf.ctl_privkey is not None, conf.ca_certs)
+    for exposure in () if settings.insecure else exposures(settings, doors):
+        logging.getLogger("sopa").warning(
+            "open: %s; set %s, or insecure in a lab (sopa doctor controller)", exposure.what, exposure.mend
+        )
+
+
 class _Stop:
     """Conversion of the first signal to a KeyboardInterrupt in Ryu's main(), which then closes the applications.
 
@@ -231,6 +244,8 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
                         raise StartError(f"cannot find application {name}: {error}") from None
                 raise
             check_switch_tls(CONF)
+            if "sopa_ryu.app" in names:
+                say_what_is_open(CONF)
             for host, port, option in self.servers():
                 check_port(host, port, option)
 

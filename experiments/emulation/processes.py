@@ -281,7 +281,7 @@ class ControllerProcess(_ServerProcess, ControllerRest):
         self.state_dir = log.with_suffix(".state")
         command = [*enter, sys.executable, "-m", "sopa_ryu.manager", _fabric_option(fabric, log)]
         command += [f"--ofp-tcp-listen-port={openflow_port}", f"--wsapi-port={rest_port}", f"--wsapi-host={rest_host}"]
-        command += [f"--sopa-state-dir={self.state_dir}", *options, "sopa_ryu.app"]
+        command += [f"--sopa-state-dir={self.state_dir}", "--sopa-insecure", *options, "sopa_ryu.app"]
         super().__init__(command, log, f"{reached_at}:{rest_port}", "/sopa/v1/fabric", ca_file, environment)
 
 

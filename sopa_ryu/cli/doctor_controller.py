@@ -35,9 +35,10 @@ def _check_options(file: Path, running: bool) -> Iterator[Finding]:
     from oslo_config import cfg
 
     from sopa_ryu import options
+    from sopa_ryu.exposure import Doors, exposures
 
     conf = cfg.ConfigOpts()
-    conf.register_opts([cfg.StrOpt(name) for name in ("wsapi_host", *_TLS)])
+    conf.register_opts([cfg.StrOpt(name) for name in ("wsapi_host", "ofp_listen_host", *_TLS)])
     options.register(conf)
     if not file.exists():
         yield Finding(False, f"{file}: missing", f"install -D -m 644 {DEPLOYED / 'sopa.conf'} {file}, then edit it")
@@ -63,6 +64,9 @@ def _check_options(file: Path, running: bool) -> Iterator[Finding]:
         accepted = "; without ca_certs any client is accepted as a switch" if not tls["ca_certs"] else ""
         text = f"OpenFlow over TLS{f': {missing} missing{accepted}' if missing else ''}"
         yield Finding(not missing, text, f"{missing} in {file}")
+    doors = Doors(conf.ofp_listen_host or "", conf.wsapi_host or "127.0.0.1", bool(tls["ctl_privkey"]), tls["ca_certs"])
+    for exposure in exposures(settings, doors):
+        yield Finding(settings.insecure, f"open: {exposure.what}", f"{exposure.mend} in {file}")
     certificate, key = settings.tls or (None, None)
     keys = {str(name) for name in (tls["ctl_privkey"], key) if name}
     for name in sorted({str(name) for name in (*tls.values(), certificate, key) if name}):
