@@ -166,10 +166,14 @@ def rollout(
 
     Each step is one `enable`, made when the iterator is advanced. The caller waits between steps until every port that was LIVE
     is LIVE again, about a second; if ports stay down, it must not continue, or the next uplinks would go down too. ``may_change``
-    is asked before each step.
+    is asked before each step. A database that has failed is left out of further steps: each could cost its timeout.
     """
+    failed: set[str] = set()
     for uplink in range(max(tree.uplink_count(level) for level in Level)):
-        yield enable(databases, tree, interval_ms, uplink, tls, change=may_change(), is_last=is_last)
+        left = {address: switches for address, switches in databases.items() if address not in failed}
+        report = enable(left, tree, interval_ms, uplink, tls, change=may_change(), is_last=is_last)
+        failed |= report.problems.keys()
+        yield report
 
 
 def _read(
