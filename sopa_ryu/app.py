@@ -53,6 +53,7 @@ from sopa_ryu.runtime.listeners import listening
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
+from sopa_ryu.southbound.databases import names_at
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from sopa_ryu.southbound.rule_audit import RuleChecker
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
@@ -60,6 +61,7 @@ from sopa_ryu.southbound.undeliverable import UndeliverableAnswers
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import Picture
 from topologies import Host, Link, Reason, Switch
+from topologies.ovsdb import Tls
 
 if TYPE_CHECKING:
     from sopa_ryu.cluster.controller_side import ClusterDrains
@@ -112,7 +114,10 @@ class SopaController(app_manager.RyuApp):
         self.arbiter_channel = ArbiterChannel(self.arbiter)
         self.desk = RelayDesk(self.tree, self.agents.probe_lists, self._traced, self.agents.mcs_hosts)
         self.relays = RelayChannel(self.desk)
-        tls = switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
+        context = switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
+        tls = None if context is None else Tls(context)
+        if tls and settings.bind_certificates:
+            tls = tls._replace(names=lambda address: names_at(address, self.tree, self.connections))
         self.bfd = BfdKeeper(self.state, self.connections, settings.ovsdb, tls, self._gateway_answers, self._commands)
         self.setup = SetupChecker(
             self.state,

@@ -16,10 +16,10 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 _T = TypeVar("_T", str, bool, int)
 
@@ -112,8 +112,26 @@ class OvsdbError(RuntimeError):
     """The database cannot be reached, does not answer in time, or refuses a transaction; the text has its answer."""
 
 
+class Tls(NamedTuple):
+    """How servers at ``ssl:`` addresses are known.
+
+    Attributes:
+        context: The authorities whose certificates count, and the own certificate.
+        names: By an address the names of which the server's certificate has to have one; none: any certificate counts.
+    """
+
+    context: ssl.SSLContext
+    names: Callable[[str], Collection[str]] = lambda _address: ()
+
+
+def certified_names(certificate: Mapping[str, Any]) -> set[str]:
+    """Return the common names and subjectAltNames of a certificate that `ssl` has decoded."""
+    common = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
+    return common | {value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI")}
+
+
 def transact(
-    address: str, operations: Iterable[Mapping[str, Any]], timeout: float = TIMEOUT_SECONDS, tls: ssl.SSLContext | None = None
+    address: str, operations: Iterable[Mapping[str, Any]], timeout: float = TIMEOUT_SECONDS, tls: Tls | None = None
 ) -> list[dict[str, Any]]:
     """Run operations (RFC 7047, section 5.2) in one transaction and return their results: all of them take effect, or none.
 
@@ -151,7 +169,7 @@ Kind = Callable[[Any], Any]
 
 
 def select(
-    address: str, tables: Mapping[str, Mapping[str, Kind]], timeout: float = TIMEOUT_SECONDS, tls: ssl.SSLContext | None = None
+    address: str, tables: Mapping[str, Mapping[str, Kind]], timeout: float = TIMEOUT_SECONDS, tls: Tls | None = None
 ) -> dict[str, list[dict[str, Any]]]:
     """Return these columns of all rows of these tables, each value of its kind.
 
@@ -314,11 +332,16 @@ class _Connection:
 class _TlsConnection(_Connection):
     """The same over TLS, whose handshake and records are read under the same deadline."""
 
-    def __init__(self, connected: socket.socket, deadline: float, context: ssl.SSLContext, host: str) -> None:
+    def __init__(
+        self, connected: socket.socket, deadline: float, context: ssl.SSLContext, host: str, names: Collection[str]
+    ) -> None:
         super().__init__(connected, deadline)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
         self._do(self._tls.do_handshake)
+        shown = certified_names(self._tls.getpeercert() or {})
+        if names and shown.isdisjoint(names):
+            raise ConnectionError(f"its certificate is for {', '.join(sorted(shown)) or 'no name'}: it needs one for {max(names)}")
 
     def send(self, data: bytes) -> None:
         view = memoryview(data)
@@ -368,7 +391,7 @@ def _answer(connection: _Connection, max_bytes: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _connected(address: str, deadline: float, tls: ssl.SSLContext | None) -> Iterator[_Connection]:
+def _connected(address: str, deadline: float, tls: Tls | None) -> Iterator[_Connection]:
     kind, _, place = address.partition(":")
     if kind == "unix" and place:
         with _unix(place, _left(deadline)) as connection:
@@ -379,8 +402,8 @@ def _connected(address: str, deadline: float, tls: ssl.SSLContext | None) -> Ite
             if kind == "tcp":
                 yield _Connection(connection, deadline)
             else:
-                context = tls or ssl.create_default_context()
-                yield _TlsConnection(connection, deadline, context, host)
+                context, names = (tls.context, tls.names(address)) if tls else (ssl.create_default_context(), ())
+                yield _TlsConnection(connection, deadline, context, host, names)
     else:
         raise ValueError("not a database address: write unix:PATH, tcp:HOST[:PORT] or ssl:HOST[:PORT]")
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sopa_ryu.fabric.messages import SwitchConnection
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_session import SwitchSession
-from topologies import Switch, TopologyError
+from topologies import Clos, Switch, TopologyError
 
 LOG = logging.getLogger("sopa")
 
@@ -89,7 +89,7 @@ class Rejections:
         names = connection.certified_names()
         if names is None:
             return f"{name} has shown no certificate: it has to connect by TLS with one for {name}"
-        if {name, dpid, f"0x{dpid}"}.isdisjoint(names):
+        if certificate_names(self.tree, switch).isdisjoint(names):
             shown = ", ".join(sorted(names)) or "no name"
             return f"{name} has shown a certificate for {shown:.80}: it needs one for {name} or {dpid}"
         return ""
@@ -110,6 +110,12 @@ class Rejections:
         """Forget whichever connection of a datapath id was rejected: another one is used now."""
         self.state.rejected.pop(dpid, None)
         self._connections.pop(dpid, None)
+
+
+def certificate_names(tree: Clos, switch: Switch) -> set[str]:
+    """Return the names of which a switch's certificate has to have one where certificates are bound."""
+    dpid = f"{tree.dpid(switch):016x}"
+    return {tree.name(switch), dpid, f"0x{dpid}"}
 
 
 def _ranges(numbers: set[int]) -> str:

@@ -57,8 +57,8 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
 def switch_tls_context(authorities: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext | None:
     """Return the client's TLS context for switches' databases, from the files of OpenFlow over TLS; None without authorities.
 
-    Like Open vSwitch itself, it verifies who signed a switch's certificate but not the name in it. `CertificateError` as of
-    `tls_context`.
+    Like Open vSwitch itself, it verifies who signed a switch's certificate but not the name in it, which `topologies.ovsdb.Tls`
+    does where certificates are bound. `CertificateError` as of `tls_context`.
     """
     if authorities is None:
         return None

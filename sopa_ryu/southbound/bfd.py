@@ -17,7 +17,6 @@ FRR ``bfd`` / ``peer 10.0.1.1 local-address 10.0.1.2 interface eth1``.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple
 from sopa_ryu.southbound.databases import Databases
 from sopa_ryu.southbound.switch_database import Row, dpid, ports_of
 from topologies import ovsdb
-from topologies.ovsdb import Kind, OvsdbError, by_uuid, entries, integer, mapping, optional, set_of, uuid
+from topologies.ovsdb import Kind, OvsdbError, Tls, by_uuid, entries, integer, mapping, optional, set_of, uuid
 from topologies.structure import BFD_MAC, GATEWAY_MAC, Clos, Host, Level, Switch, TopologyError
 
 _COLUMNS: dict[str, dict[str, Kind]] = {
@@ -93,7 +92,7 @@ def enable(
     tree: Clos,
     interval_ms: int,
     uplink: int | None = None,
-    tls: ssl.SSLContext | None = None,
+    tls: Tls | None = None,
     *,
     change: bool = True,
     is_last: Callable[[Switch, int], bool] = lambda _switch, _uplink: False,
@@ -158,7 +157,7 @@ def rollout(
     databases: Databases,
     tree: Clos,
     interval_ms: int,
-    tls: ssl.SSLContext | None = None,
+    tls: Tls | None = None,
     *,
     may_change: Callable[[], bool] = lambda: True,
     is_last: Callable[[Switch, int], bool] = lambda _switch, _uplink: False,
@@ -167,14 +166,18 @@ def rollout(
 
     Each step is one `enable`, made when the iterator is advanced. The caller waits between steps until every port that was LIVE
     is LIVE again, about a second; if ports stay down, it must not continue, or the next uplinks would go down too. ``may_change``
-    is asked before each step.
+    is asked before each step. A database that has failed is left out of further steps: each could cost its timeout.
     """
+    failed: set[str] = set()
     for uplink in range(max(tree.uplink_count(level) for level in Level)):
-        yield enable(databases, tree, interval_ms, uplink, tls, change=may_change(), is_last=is_last)
+        left = {address: switches for address, switches in databases.items() if address not in failed}
+        report = enable(left, tree, interval_ms, uplink, tls, change=may_change(), is_last=is_last)
+        failed |= report.problems.keys()
+        yield report
 
 
 def _read(
-    databases: Databases, tree: Clos, tls: ssl.SSLContext | None, problems: dict[str, str]
+    databases: Databases, tree: Clos, tls: Tls | None, problems: dict[str, str]
 ) -> Iterator[tuple[str, Switch, dict[int, Row]]]:
     """Yield each switch that its database describes, with its interfaces by OpenFlow port; note the errors of those that fail."""
     found: set[Switch] = set()
@@ -230,7 +233,7 @@ class GatewaysReport:
 
 
 def enable_gateways(
-    databases: Databases, tree: Clos, interval_ms: int, tls: ssl.SSLContext | None = None, *, change: bool = True
+    databases: Databases, tree: Clos, interval_ms: int, tls: Tls | None = None, *, change: bool = True
 ) -> GatewaysReport:
     """Enable BFD at the edge switches' ports to gateways where it is not enabled, and read which gateways answer.
 

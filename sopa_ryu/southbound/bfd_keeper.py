@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,6 +13,7 @@ from sopa_ryu.southbound import bfd
 from sopa_ryu.southbound.connection import Connection
 from sopa_ryu.southbound.databases import Databases, databases, told
 from topologies import Host, Reason, Switch
+from topologies.ovsdb import Tls
 from topologies.structure import BFD_INTERVAL_MS, BFD_MAC
 
 LOG = logging.getLogger("sopa.bfd")
@@ -42,7 +42,7 @@ class BfdKeeper:
         state: FabricState,
         connections: Mapping[Switch, Connection],
         addresses: Sequence[str],
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         answers: Callable[[Host, bool], None] = lambda _gateway, _does: None,
         may_change: Callable[[], bool] = lambda: True,
     ) -> None:

@@ -30,6 +30,7 @@ from sopa_ryu.runtime import green_threads
 from sopa_ryu.southbound import openflow
 from topologies import Switch
 from topologies.failures import Reason
+from topologies.ovsdb import certified_names
 
 MAX_PACKED_BYTES = 16384
 """So much is written to a switch before other green threads have their turn."""
@@ -73,8 +74,7 @@ class Connection:
         certificate: dict[str, Any] = getattr(self.datapath.socket, "getpeercert", dict)()
         if not certificate:
             return None
-        common = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
-        return common | {value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI")}
+        return certified_names(certificate)
 
     def close(self) -> None:
         """Break the connection; Ryu then reports it as closed."""

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
+from sopa_ryu.fabric.rejections import certificate_names
 from topologies import Clos, Switch
 from topologies.ovsdb import host_and_port
 
@@ -47,6 +48,12 @@ def databases(addresses: Iterable[str], tree: Clos, connections: Mapping[Switch,
         else:
             found[address] = set[Switch]().union(*(at.get(host, ()) for host in _hosts(place)))
     return found
+
+
+def names_at(address: str, tree: Clos, connections: Mapping[Switch, HasAddress]) -> set[str]:
+    """Return the names of which a database's certificate has to have one where certificates are bound."""
+    speaks_for = databases([address], tree, connections)[address]
+    return set[str]().union(*(certificate_names(tree, switch) for switch in speaks_for))
 
 
 def _hosts(place: str) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shlex
-import ssl
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 
@@ -16,7 +15,7 @@ from sopa_ryu.southbound import switch_database
 from sopa_ryu.southbound.connection import Connection
 from sopa_ryu.southbound.databases import Databases, databases, names
 from topologies import Switch
-from topologies.ovsdb import OvsdbError
+from topologies.ovsdb import OvsdbError, Tls
 
 LOG = logging.getLogger("sopa.setup")
 
@@ -64,7 +63,7 @@ class SetupChecker:
         state: FabricState,
         connections: Mapping[Switch, Connection],
         addresses: Sequence[str],
-        tls: ssl.SSLContext | None = None,
+        tls: Tls | None = None,
         own: Sequence[SetupProblem] = (),
         cluster: bool = False,
         may_change: Callable[[], bool] = lambda: True,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Iterable
 from typing import Any
 
 from sopa_ryu.fabric.switch_setup import SetupProblem, SwitchSetup, Target
 from topologies import ovsdb
-from topologies.ovsdb import Kind, by_uuid, entries, integer, mapping, optional, set_of, text, truth, uuid
+from topologies.ovsdb import Kind, Tls, by_uuid, entries, integer, mapping, optional, set_of, text, truth, uuid
 
 Row = dict[str, Any]
 
@@ -48,7 +47,7 @@ MENDED = {"in-band", "fail-mode"}
 """Checks whose problems `mend` can put right: neither changes how a connected switch forwards, or interrupts its channel."""
 
 
-def read(address: str, timeout: float = 5.0, tls: ssl.SSLContext | None = None) -> list[SwitchSetup]:
+def read(address: str, timeout: float = 5.0, tls: Tls | None = None) -> list[SwitchSetup]:
     """Return every bridge of a database; `OvsdbError` if it cannot be read."""
     rows = ovsdb.select(address, _COLUMNS, timeout, tls)
     files, controllers, ports, interfaces = (by_uuid(rows[name]) for name in ("SSL", "Controller", "Port", "Interface"))
@@ -82,9 +81,7 @@ def _setup(row: Row, ports: dict[int, Row], controllers: dict[str, Row], authori
     )
 
 
-def mend(
-    address: str, setup: SwitchSetup, found: Iterable[SetupProblem], timeout: float = 5.0, tls: ssl.SSLContext | None = None
-) -> None:
+def mend(address: str, setup: SwitchSetup, found: Iterable[SetupProblem], timeout: float = 5.0, tls: Tls | None = None) -> None:
     """Put right those problems of a bridge that are in `MENDED`; `OvsdbError` if the database refuses it."""
     where = [["_uuid", "==", ["uuid", setup.uuid]]]
     operations: list[dict[str, Any]] = []

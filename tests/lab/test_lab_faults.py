@@ -233,7 +233,7 @@ def test_bfd_can_be_switched_on_later_one_uplink_after_the_other() -> None:
         _avoided(lab)
         lab.ovs.vsctl("set", "Interface", "a0_0-eth4", "bfd:enable=false")
         lab.ovs.vsctl("clear", "Interface", "a0_0-eth4", "bfd")
-        for step, report in enumerate(bfd.rollout([lab.ovs.database], lab.tree, SLOW_BFD_MS)):
+        for step, report in enumerate(bfd.rollout(every := {lab.ovs.database: set(PODS.switches())}, PODS, SLOW_BFD_MS)):
             assert (report.had, report.enabled, report.single, report.problems) == (0, 16, [], {})
             assert report.switches == set(lab.tree.switches())
             # of every switch with uplinks only this one is out
@@ -243,7 +243,7 @@ def test_bfd_can_be_switched_on_later_one_uplink_after_the_other() -> None:
                 assert {ports[port] for port in others} == {"LIVE"}
             eventually(lambda: set(lab.bfd_up().values()), {True})
         eventually(lambda: unsettled(lab), set())
-        assert bfd.enable([lab.ovs.database], lab.tree, 500).had == 32
+        assert bfd.enable(every, PODS, 500).had == 32
         assert f"TX Interval: Approx {SLOW_BFD_MS}ms" in lab.ovs.appctl("bfd/show", "e0_0-eth3")
 
 

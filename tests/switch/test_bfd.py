@@ -54,8 +54,8 @@ def test_every_link_between_switches_gets_it_once_under_eventlet_too(both: Both)
         import sys, eventlet; eventlet.monkey_patch()
         from sopa_ryu.southbound import bfd
         from topologies import FatTree
-        switches = list(FatTree(4).switches())
-        report = bfd.enable({at: switches for at in (*sys.argv[1:], "tcp:127.0.0.1:1")}, FatTree(4), 300)
+        tree, addresses = FatTree(4), [*sys.argv[1:], "tcp:127.0.0.1:1"]
+        report = bfd.enable({address: set(tree.switches()) for address in addresses}, tree, 300)
         print(len(report.switches), report.enabled, report.problems)
     """
     addresses = [ovs.database for ovs in both]

@@ -23,7 +23,7 @@ from tests.helpers.certificates import Authority
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.waiting import eventually
 from topologies import ovsdb
-from topologies.ovsdb import JsonObjects, OvsdbError, elements, entries, insert, mapping, named, transact
+from topologies.ovsdb import JsonObjects, OvsdbError, Tls, elements, entries, insert, mapping, named, transact
 
 ROOT = Path(__file__).resolve().parents[3]
 ECHO = b'{"id":"echo","method":"echo","params":[]}'
@@ -54,7 +54,7 @@ def serve() -> Iterator[Serve]:
                             peer.settimeout(60)
                             received = b""
                             while not received.endswith(b"}"):
-                                received += peer.recv(1 << 16)
+                                received += peer.recv(1 << 16) or b'{"left": true}'
                             answer(peer, json.loads(received))
                 except OSError:  # the listener is closed, or the client has gone
                     return
@@ -133,10 +133,11 @@ def test_over_tls_both_ends_are_checked(serve: Serve, tmp_path: Path) -> None:
     client = ssl.create_default_context(cafile=authority.certificate)
     for end in (server, client):
         end.load_cert_chain(*certified)
-    address = serve(saying(COUNT), tls=server).replace("localhost", "127.0.0.1")
-    assert patient(address, [], tls=client) == [{"count": 1}]
-    with pytest.raises(OvsdbError, match="certificate"):
-        patient(address, [])
+    address, other = (serve(saying(COUNT), tls=server).replace("localhost", "127.0.0.1") for _ in range(2))
+    assert patient(address, [], tls=Tls(client, lambda _at: ["e0_0", "both"])) == [{"count": 1}]
+    for at, tls in ((address, None), (other, Tls(client, lambda _at: ["e0_0"]))):
+        with pytest.raises(OvsdbError, match="certificate"):
+            patient(at, [], tls=tls)
 
 
 @pytest.mark.parametrize(("kind", "flood"), [("tcp", b""), ("unix", b""), ("unix", ECHO * 100)])
