@@ -184,6 +184,7 @@ class SopaController(app_manager.RyuApp):
             share,
             tuple(map(str, proxies)),
             tuple(settings.origin),
+            (f"http://{bracketed(cfg.CONF.wsapi_host)}", (settings.cluster and settings.cluster.url) or ""),
             str(settings.state_dir),
             settings.host_tokens_only,
             live_feed.MAX_CLIENTS,

@@ -177,7 +177,7 @@ class FrontApplication(Application):
     """The requests of all connections."""
 
     def __init__(self, front: Front, config: wire.Config, tokens: Tokens) -> None:
-        super().__init__(tokens, pages(), front.feed, Origins(config.origins))
+        super().__init__(tokens, pages(), front.feed, Origins(config.origins, config.urls))
         self._front, self._config = front, config
         self.standing = wire.Standing(False, None, True, None)
 

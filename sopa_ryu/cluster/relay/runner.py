@@ -60,7 +60,8 @@ class Relay:
         self.upstream = Upstream(self._controllers, options.name, cache(lambda: authorities(options.ca_file)))
         self.feed = RelayFeed(self._controllers, options.ca_file)
         served = {**pages(), METRICS: self.metrics.page}
-        self.application = RelayApplication(self.following, tokens, self.upstream, served, self.feed, Origins(options.origin))
+        origins = Origins(options.origin, (options.url, f"http://{bracketed(options.listen[0])}"), "--origin")
+        self.application = RelayApplication(self.following, tokens, self.upstream, served, self.feed, origins)
         self.engine_answers = False
         self._acknowledged = 0, 0
         self._watch = EngineWatch(Engine(engine, options.access), self._hand)
