@@ -121,7 +121,6 @@ class Application(ABC):
         self._tokens.check_agent(request, tree.ip(host))
         self.check_channels()
         accepted = handshake(request)
-        connection.trust()
         assert self.channel is not None  # with the fabric
 
         def reject(error: ClaimError) -> None:
@@ -131,9 +130,13 @@ class Application(ABC):
 
 
 def opened(connection: HttpConnection, accepted: bytes) -> tuple[Any, bytes] | None:
-    """Answer a handshake; return the transport and the bytes that followed the request, None if the client has left."""
+    """Answer a handshake; return the transport and the bytes that followed the request, None if the client has left.
+
+    Until now the connection counts among those without a token, as any number of claims may be made with one.
+    """
     if not connection.is_open:
         return None
+    connection.trust()
     transport, early = connection.take_over()
     transport.write(accepted)
     return transport, early
