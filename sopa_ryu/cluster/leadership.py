@@ -560,6 +560,10 @@ def join(
             settings.url or url,
         )
     identity = Identity(settings.member, settings.url or url, sopa_ryu.__version__, secrets_digest(directory))
+    try:
+        records.check_identity(identity.name, identity.url)
+    except records.RecordError as error:
+        raise OptionError(f"cluster-member, cluster-url: {error}") from None
     charter = Charter(FORMAT, core.state.tree.document(), str(carrier))
     return Member(engine_of(settings), identity, charter, settings.lease, hands)
 
