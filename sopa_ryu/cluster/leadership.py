@@ -11,7 +11,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,6 +32,7 @@ from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.options import ClusterSettings, OptionError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
 from sopa_ryu.rest.reader import UndecidedError
+from sopa_ryu.runtime.clients import is_loopback
 from sopa_ryu.runtime.listeners import SparingLog
 
 LOG = logging.getLogger("sopa.cluster")
@@ -566,18 +566,6 @@ def join(
         raise OptionError(f"cluster-member, cluster-url: {error}") from None
     charter = Charter(FORMAT, core.state.tree.document(), str(carrier))
     return Member(engine_of(settings), identity, charter, settings.lease, hands)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine under whatever name.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("192.0.2.1"), is_loopback("m1.example")
-    (True, True, False, False)
-    """
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def address_of(settings: ClusterSettings) -> EngineAddress:
