@@ -239,10 +239,12 @@ class Member:
         lease_seconds: int,
         hands: ControllerSide,
         clock: Callable[[], float] = uptime,
+        secret: str | None = None,
     ) -> None:
         self.engine = engine
         self.identity = identity
         self.mirror = Mirror()
+        self._secret, self._objection = secret, ""
         self.candidacy = Candidacy(identity.name)
         self._cluster = engine.address.name
         self.roll = Roll(self._cluster, identity, self.mirror)
@@ -271,12 +273,13 @@ class Member:
         return self.candidacy.may_command(self._clock())
 
     def leader_url(self) -> str | None:
-        """Return the URL of the leader's REST API; None while there is no leader.
+        """Return the URL of the leader's REST API; None while there is no leader, or none that has sealed its record.
 
         A member that the engine still names, but that has stepped down by its clock, knows that there is none.
         """
         leader = self.mirror.leader
-        return leader.url if leader is not None and not self._was_leader else None
+        known = leader is not None and not self._was_leader and not leader.objection(self._secret)
+        return leader.url if leader is not None and known else None
 
     @property
     def _was_leader(self) -> bool:
@@ -436,7 +439,7 @@ class Member:
         term = self.candidacy.next_term(self.mirror.latest_term, time.time_ns() // 1_000_000, generation)
         written = self._patience.write(
             self.engine,
-            {"term": records.write(Term(term)), "leader": records.write(Leader(name, term, url))},
+            {"term": records.write(Term(term)), "leader": records.write(Leader(name, term, url).sealed(self._secret))},
             [Condition("leader", created=0), Condition("term", modified=self.mirror.modified("term"))],
             self.candidacy.lease,
         )
@@ -503,6 +506,10 @@ class Member:
 
     def _changed(self) -> None:
         self.roll.changed(time.monotonic())
+        leader, before = self.mirror.leader, self._objection
+        self._objection = leader.objection(self._secret) if leader is not None else ""
+        if self._objection not in ("", before):
+            LOG.error("cluster %s: %s", self._cluster, self._objection)
         if not self.candidacy.term and self.roll.is_led_by_another():
             self._hands.stand_by()
         self._hands.acknowledged(*self.roll.relayed())
@@ -548,9 +555,15 @@ class Member:
 
 
 def join(
-    settings: ClusterSettings, directory: Path, url: str, core: Coordinator, hands: ControllerSide, carrier: Carrier
+    settings: ClusterSettings,
+    directory: Path,
+    url: str,
+    core: Coordinator,
+    hands: ControllerSide,
+    carrier: Carrier,
+    secret: str | None,
 ) -> Member:
-    """Return this controller's membership, whose green threads are still to be started."""
+    """Return this controller's membership, whose green threads are still to be started. ``secret`` is what members share."""
     elsewhere = not all(is_loopback(node.host) for node in address_of(settings).endpoints)
     if elsewhere and is_loopback(urlsplit(settings.url or url).hostname or ""):
         LOG.warning(
@@ -565,7 +578,7 @@ def join(
     except records.RecordError as error:
         raise OptionError(f"cluster-member, cluster-url: {error}") from None
     charter = Charter(FORMAT, core.state.tree.document(), str(carrier))
-    return Member(engine_of(settings), identity, charter, settings.lease, hands)
+    return Member(engine_of(settings), identity, charter, settings.lease, hands, secret=secret)
 
 
 def address_of(settings: ClusterSettings) -> EngineAddress:

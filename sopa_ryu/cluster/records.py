@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from hmac import compare_digest
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
+from sopa_ryu.channel.host_tokens import leader_seal
 from sopa_ryu.channel.messages import Number, ProtocolError, decode, decoder
 from sopa_ryu.fabric.view import View
 from sopa_ryu.runtime.foreign_text import PRINTABLE, printable
@@ -48,12 +51,29 @@ class Term(Struct, frozen=True):
     term: Number
 
 
-class Leader(Struct, frozen=True):
-    """The member that leads, its term, and the URL of its REST interface."""
+class Leader(Struct, frozen=True, omit_defaults=True):
+    """The member that leads, its term, and the URL of its REST interface.
+
+    ``seal`` is under the members' secret, as tokens are sent to that URL; empty without one.
+    """
 
     name: Name
     term: Number
     url: Url
+    seal: Name = ""
+
+    def sealed(self, secret: str | None) -> Leader:
+        """Return it with its seal."""
+        return replace(self, seal=leader_seal(secret, self.name, self.term, self.url)) if secret else self
+
+    def objection(self, secret: str | None) -> str:
+        """Return why nobody is sent to this leader; nothing if all is well, or there is no secret to tell by."""
+        if not secret or compare_digest(self.seal, self.sealed(secret).seal):
+            return ""
+        return (
+            f"the key {LEADER} names {self.name} at {self.url}, but has no seal of this cluster's secret: nobody is sent there; "
+            "that member is of an older release or has another agent-secret, or another program writes to the engine"
+        )
 
 
 class CommittedView(Struct, frozen=True):

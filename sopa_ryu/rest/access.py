@@ -131,6 +131,9 @@ class Tokens:
         directory: It has the files ``token``, ``agent-token`` and ``agent-secret``, which the first start creates.
         host_tokens_only: The agent token opens nothing.
         make: False for a process that only checks the tokens of another: what is missing is not created, and opens nothing.
+
+    Attributes:
+        secret: The fabric's, from which tokens are derived; None if it is missing.
     """
 
     def __init__(self, directory: Path, *, host_tokens_only: bool = False, make: bool = True) -> None:
@@ -139,7 +142,7 @@ class Tokens:
         load = _read_or_make if make else _read_if_there
         self._operators = load(directory / OPERATORS)
         self._agents = load(directory / AGENTS)
-        self._secret = load(directory / SECRET)
+        self.secret = load(directory / SECRET)
 
     def check_operator(self, request: Request) -> None:
         """Raise `Problem` (401) unless the request has the operator token."""
@@ -147,7 +150,7 @@ class Tokens:
 
     def check_agent(self, request: Request, address: IPv4Address) -> None:
         """Raise `Problem` (401) unless the request has the host's own token, a valid agent token or the operator token."""
-        own = host_token(self._secret, address) if self._secret else None
+        own = host_token(self.secret, address) if self.secret else None
         if self._host_tokens_only:
             found = f"sopa token {address} prints it, from"
             self._check(request, [own, self._operators], SECRET, "the agents' channel needs", found)
@@ -156,7 +159,7 @@ class Tokens:
 
     def check_arbiter(self, request: Request) -> None:
         """Raise `Problem` (401) unless the request has the arbiter's token or the operator token."""
-        own = arbiter_token(self._secret) if self._secret else None
+        own = arbiter_token(self.secret) if self.secret else None
         found = "sopa token --arbiter prints it, from"
         self._check(request, [own, self._operators], SECRET, "the arbiter's channel needs", found)
 
@@ -168,7 +171,7 @@ class Tokens:
     @property
     def relay_token(self) -> str | None:
         """The token with which a relay opens its channel; None without a secret."""
-        return relay_token(self._secret) if self._secret else None
+        return relay_token(self.secret) if self.secret else None
 
     def is_operator(self, request: Request) -> bool:
         """Return whether the request has the operator token."""

@@ -55,7 +55,7 @@ class Relay:
         self._uplink: asyncio.Task[NoReturn] | None = None
         self._loop = asyncio.get_running_loop()
         engine = options.engine
-        self.following = Following(engine.name)
+        self.following = Following(engine.name, tokens.secret)
         self.metrics = RelayMetrics(self)
         self.upstream = Upstream(self._controllers, options.name, cache(lambda: authorities(options.ca_file)))
         self.feed = RelayFeed(self._controllers, options.ca_file)
