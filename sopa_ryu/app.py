@@ -140,7 +140,7 @@ class SopaController(app_manager.RyuApp):
         self.cluster: Member | None = None
         self._relayed: tuple[int | None, int] = None, 0
         if settings.cluster is not None:
-            self._join(settings.cluster, settings.state_dir)
+            self._join(settings.cluster, settings.state_dir, tokens.secret)
         self.metrics = controller_metrics.ControllerMetrics(
             self.state,
             self.switches,
@@ -167,12 +167,12 @@ class SopaController(app_manager.RyuApp):
         self._wakes_at = float("inf")
         self._malformed = False
 
-    def _join(self, cluster: options.ClusterSettings, directory: Path) -> None:
+    def _join(self, cluster: options.ClusterSettings, directory: Path, secret: str | None) -> None:
         from sopa_ryu.cluster import controller_side, leadership
 
         url = f"{'https' if cfg.CONF.sopa.tls_cert else 'http'}://{bracketed(cfg.CONF.wsapi_host)}:{cfg.CONF.wsapi_port}"
         hands = controller_side.ControllerSide(self.core, self.arbiter, self._carry_out, self._now, self._relays)
-        self.cluster = leadership.join(cluster, directory, url, self.core, hands, self.carrier)
+        self.cluster = leadership.join(cluster, directory, url, self.core, hands, self.carrier, secret)
         self.drains = controller_side.ClusterDrains(self.cluster.write_drains, self.core)
         self.state.drain((), clock.now())
 
@@ -189,6 +189,7 @@ class SopaController(app_manager.RyuApp):
             share,
             tuple(map(str, proxies)),
             tuple(settings.origin),
+            (f"http://{bracketed(cfg.CONF.wsapi_host)}", (settings.cluster and settings.cluster.url) or ""),
             str(settings.state_dir),
             settings.host_tokens_only,
             live_feed.MAX_CLIENTS,

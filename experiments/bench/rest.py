@@ -161,7 +161,7 @@ def _stuck(port: int) -> Iterator[None]:
             if number % 2:
                 client.sendall(b"GET /sopa/v1/fabric HTTP/1.1\r\nHost: ")
             else:
-                client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+                client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20)
         yield
 
 

@@ -34,7 +34,7 @@ class ClusterPrompt(Prompt):
 
     def onecmd(self, line: str) -> bool:
         """Have ``sh sopa ...`` ask the leader, or another part that runs."""
-        os.environ["SOPA_CONTROLLER"] = self._cluster.reader_url()
+        os.environ["SOPA_CONTROLLER"] = " ".join([self._cluster.reader_url(), *self._cluster.controller_urls])
         return bool(super().onecmd(line))
 
     def do_partition(self, line: str) -> None:

@@ -37,29 +37,28 @@ class Claim(NamedTuple):
 
 
 class Claims:
-    """The claims that wait, in the order in which they came."""
+    """The claims that wait, in the order in which they came: of each holder's host the latest one."""
 
     def __init__(self) -> None:
-        self._waiting: list[Claim] = []
+        self._waiting: dict[AgentSession, Claim] = {}
 
-    def add(self, holder: AgentSession, peer: str, claimant: Any, now: float) -> None:
-        """Let a claim wait for the holder of its host."""
-        self._waiting.append(Claim(holder, peer, claimant, now + CLAIM_SECONDS))
+    def add(self, holder: AgentSession, peer: str, claimant: Any, now: float) -> Claim | None:
+        """Let a claim wait for the holder of its host; return the one before, which it replaces but for the deadline."""
+        before = self._waiting.get(holder)
+        self._waiting[holder] = Claim(holder, peer, claimant, before.deadline if before else now + CLAIM_SECONDS)
+        return before
 
     def overdue(self, now: float) -> list[AgentSession]:
-        """Return the holders that have not answered in time, once for each claim."""
-        return [claim.holder for claim in self._waiting if claim.deadline <= now]
+        """Return the holders that have not answered in time."""
+        return [claim.holder for claim in self._waiting.values() if claim.deadline <= now]
 
-    def take(self, holder: AgentSession) -> list[Claim]:
-        """Remove and return the claims that wait for a holder."""
-        taken = [claim for claim in self._waiting if claim.holder is holder]
-        if taken:
-            self._waiting = [claim for claim in self._waiting if claim.holder is not holder]
-        return taken
+    def take(self, holder: AgentSession) -> Claim | None:
+        """Remove and return the claim that waits for a holder."""
+        return self._waiting.pop(holder, None)
 
     def take_all(self) -> list[Claim]:
         """Remove and return all claims."""
-        taken, self._waiting = self._waiting, []
+        taken, self._waiting = [*self._waiting.values()], {}
         return taken
 
 

@@ -34,6 +34,14 @@ class ClientOptionError(RuntimeError):
     """The controller's URL is malformed, or a file for the connection cannot be read."""
 
 
+class _Connect(connect):
+    """The library's, which would follow a redirect anywhere, with the token: that is for the URL that is configured."""
+
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        """Follow none."""
+        return exc
+
+
 def channel_url(controller: str, target: str) -> str:
     """Return the WebSocket URL of a controller's channel.
 
@@ -127,7 +135,7 @@ class ControllerAddress:
         if hosts is not None:
             more = {"ping_interval": None, "close_timeout": CLOSE_SECONDS}
         try:
-            async with connect(
+            async with _Connect(
                 channel_url(self.url, target),
                 additional_headers=self.headers(),
                 ssl=self.tls(),

@@ -164,6 +164,13 @@ class HandedMcsHosts(McsHosts):
                 self._note(host, What.LEFT)
         return super().tick(now, sessions)
 
+    def _needs(self, variant: Variant) -> bool:
+        if super()._needs(variant) or self._lists.get(variant) or self._kept.get(variant):
+            return True
+        self._lists.pop(variant, None)
+        self._kept.pop(variant, None)
+        return False
+
     def _is_complete(self, variant: Variant) -> bool:
         return self._known_complete if may_be_handed(variant) else super()._is_complete(variant)
 

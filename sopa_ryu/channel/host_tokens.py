@@ -14,6 +14,7 @@ from ipaddress import IPv4Address
 _PURPOSE = b"sopa agent "
 _ARBITERS_PURPOSE = b"sopa arbiter"
 _RELAYS_PURPOSE = b"sopa relay"
+_LEADERS_PURPOSE = b"sopa leader "
 
 
 def host_token(secret: str, address: IPv4Address) -> str:
@@ -37,6 +38,11 @@ def arbiter_token(secret: str) -> str:
 def relay_token(secret: str) -> str:
     """Return the token of the fabric's relays."""
     return _derived(secret, _RELAYS_PURPOSE)
+
+
+def leader_seal(secret: str, *said: object) -> str:
+    """Return what shows that a member of the cluster has said who leads: whoever writes to the engine alone cannot make it."""
+    return _derived(secret, _LEADERS_PURPOSE + repr(said).encode())
 
 
 def _derived(secret: str, purpose: bytes) -> str:

@@ -4,6 +4,8 @@ A host is listed once its agent has acknowledged a version, since its programs a
 off; one whose channel is lost stays for a while, since the programs of a killed agent go on and its successor takes them over. With
 the kind ``ports`` it does not: it would not hear of hosts that begin to scatter, and could not translate what they send.
 Agents hear of changes at most once a second, in one message of their own: nothing of it touches the versions of the fabric.
+A host is in one list, and lists that nobody is in or reads are forgotten: there are no more of them than hosts, whatever variants
+agents name.
 
 The leader of a cluster lists the hosts of its relays, too: `RelayDesk` says which relay holds which. A relay's own lists are
 those of `HandedMcsHosts`.
@@ -60,6 +62,7 @@ class McsHosts:
         self._published: dict[Variant, HostList] = {}
         self._changed: set[Variant] = set()
         self._texts: dict[tuple[Variant, int, int], str] = {}
+        self._last = 0  # number, of all lists: one that was forgotten begins with a number that nobody has seen
         self._next = 0.0
         self._complete_at: float | None = None
         self._complete = False
@@ -100,6 +103,8 @@ class McsHosts:
 
     def hold(self, holder: Holder, variant: Variant, host: Host, address: IPv4Address) -> None:
         """Note that a host runs a variant, and what its agent is connected to: nothing else holds it any more."""
+        if variant not in self._listed:
+            self._forget(self._published)  # an agent that comes as ever another variant leaves no lists to the next tick
         entry = self._listed.setdefault(variant, {}).get(host)
         if entry is None:
             self._listed[variant][host] = Listed(address, holder)
@@ -161,6 +166,7 @@ class McsHosts:
         self._drop_lost(now)
         changed = {variant for variant in self._listed if self._is_due(variant) and self._publish(variant, now)}
         self._changed.clear()
+        self._forget(each.variant for each in sessions)
         self._next = now + INTERVAL_SECONDS
         if not changed:
             return []
@@ -206,6 +212,20 @@ class McsHosts:
             return True
         return before.complete != self._is_complete(variant)
 
+    def _forget(self, used: Iterable[Variant | None]) -> None:
+        """Forget the lists that nobody is in, but for those that are still used."""
+        empty = {variant for variant, listed in self._listed.items() if not listed and not self._needs(variant)}
+        if empty and (empty := empty.difference(used)):
+            for variant in empty:
+                del self._listed[variant]
+                self._published.pop(variant, None)
+            self._changed -= empty
+            self._texts = {key: text for key, text in self._texts.items() if key[0] not in empty}
+
+    def _needs(self, variant: Variant) -> bool:
+        """Tell whether a list has hosts that this object does not hold, or agents have to hear that they are gone."""
+        return bool(self._current(variant).hosts)
+
     def _drop_lost(self, now: float) -> None:
         for variant, listed in self._listed.items():
             for host, entry in list(listed.items()):
@@ -229,7 +249,7 @@ class McsHosts:
         waited_for = by_ports and any(entry.since == 0 or before.known < entry.since <= known for entry in chosen)
         if before.number and hosts == before.hosts and before.complete == complete and not waited_for:
             return False
-        number = before.number + 1
+        number = self._last = self._last + 1
         for entry in self._listed[variant].values():
             entry.since = (entry.since or number) if entry.address in hosts else 0
         self._published[variant] = HostList(number, hosts, known, complete)

@@ -20,6 +20,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from flowrules.label import UNUSED
+from sopa_ryu.runtime.foreign_text import PRINTABLE, printable
 
 MAX_NUMBER = (1 << 63) - 1
 MAX_STREAMS = 256
@@ -104,7 +105,7 @@ def decode(reader: Decoder[T], text: str | bytes) -> T:
         raise _rejected(str(error)) from error
     except (ValueError, RecursionError) as error:
         why = str(error).removeprefix("JSON is malformed: ")
-        raise ProtocolError(f"it is no JSON: {why}"[:_SHOWN]) from error
+        raise ProtocolError(printable(f"it is no JSON: {why}", _SHOWN)) from error
 
 
 def _rejected(problem: str) -> ProtocolError:
@@ -113,9 +114,9 @@ def _rejected(problem: str) -> ProtocolError:
         return ProtocolError(f"it has no {missing[1]}", missing[1])
     bound, at, path = problem.rpartition(" - at `$")
     if not at:
-        return ProtocolError(problem.replace("Expected `object`,", "it is no JSON object:")[:_SHOWN])
+        return ProtocolError(printable(problem.replace("Expected `object`,", "it is no JSON object:"), _SHOWN))
     path = path.strip(".`")
-    return ProtocolError(f"{path}: {bound[:1].lower()}{bound[1:]}"[:_SHOWN], re.split(r"[.\[]", path)[0])
+    return ProtocolError(printable(f"{path}: {bound[:1].lower()}{bound[1:]}", _SHOWN), re.split(r"[.\[]", path)[0])
 
 
 def _address(kind: type, value: object) -> IPv4Address:
@@ -299,7 +300,7 @@ _Counted = Number | UnsetType
 class ArbiterReport(Struct, frozen=True):
     """What an arbiter says of itself: shares from 0 to 1, counts since it started."""
 
-    listen: Annotated[str, Meta(max_length=60, pattern=r"\A[ -~]*\Z")] | UnsetType = UNSET
+    listen: Annotated[str, Meta(max_length=60, pattern=PRINTABLE)] | UnsetType = UNSET
     slot_ms: _Measured = UNSET
     lease_ms: _Counted = UNSET
     participants: _Counted = UNSET
@@ -434,7 +435,7 @@ class TraceAnswer(Struct, tag="traced", frozen=True, omit_defaults=True):
     probes: Annotated[bytes, Meta(max_length=MAX_FATES * _FATE.size)]
     done: bool
     problem: str = ""
-    policy: Annotated[str, Meta(max_length=40)] | UnsetType = UNSET
+    policy: Annotated[str, Meta(max_length=40, pattern=PRINTABLE)] | UnsetType = UNSET
     exact: bool | UnsetType = UNSET
     length: Number | UnsetType = UNSET
     labels: Annotated[bytes, Meta(max_length=MAX_LABELS * 2)] | UnsetType = UNSET

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from flowrules.label import Carrier
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import CUT_SECONDS, AgentSession, Keepalive, Phase
-from sopa_ryu.channel.claims import ClaimError, Claims, DeposedClaimError, ForeignClaimError, TakenClaimError, foreign
+from sopa_ryu.channel.claims import Claim, ClaimError, Claims, DeposedClaimError, ForeignClaimError, TakenClaimError, foreign
 from sopa_ryu.channel.effects import Accept, Completed, Cut, Effect, Effects, Reject
 from sopa_ryu.channel.handed_mcs import HandedMcsHosts
 from sopa_ryu.channel.handed_traces import HandedTraces
@@ -157,6 +157,7 @@ class Notifier:
         """Decide whether a connection from an address may be the agent of a host.
 
         If the host's agent is connected already, it is asked whether it is still there; `received`, `closed` or `tick` then decide.
+        One claim of a host waits: an earlier one is rejected.
 
         Returns:
             `Accept` or `Reject` with `ForeignClaimError`, unless the decision waits.
@@ -168,7 +169,7 @@ class Notifier:
         elif self.is_deposed:
             self._reject(host, peer, claimant, DeposedClaimError(self.deposed_text))
         elif holder is not None:
-            self._claims.add(holder, peer, claimant, now)
+            self._reject_claim(self._claims.add(holder, peer, claimant, now))
             self._ping(holder, now)
         else:
             self._effects.add(Accept(claimant))
@@ -226,8 +227,7 @@ class Notifier:
                 self._take(session, protocol.answer(text, view), view, now)
             except ProtocolError as error:
                 self._reject_message(session, error)
-        for claim in self._claims.take(session):
-            self._reject(session.host, claim.peer, claim.claimant, TakenClaimError(self._taken(session)))
+        self._reject_claim(self._claims.take(session))
         return self._effects.take()
 
     def _take(self, session: AgentSession, message: FromAgent, view: View, now: float) -> None:
@@ -310,9 +310,8 @@ class Notifier:
     def tick(self, now: float) -> list[Effect]:
         """Decide the claims that have waited long enough, ping agents that have been silent, cut off those that stay silent."""
         for holder in self._claims.overdue(now):
-            if holder.phase is not Phase.CLOSED:
-                LOG.warning(self.texts.unanswering, holder.name, holder.peer)
-                self._close(holder)
+            LOG.warning(self.texts.unanswering, holder.name, holder.peer)
+            self._close(holder)
         for session in self.mcs_hosts.tick(now, self.sessions.values()):
             self._effects.wake(session)
         silent = self._keepalive.look(self.sessions.values(), now)
@@ -345,7 +344,8 @@ class Notifier:
         self._effects.add(Cut(session))
         del self.sessions[session.host]
         self._tracker.left(session)
-        self._effects.add(*(Accept(claim.claimant) for claim in self._claims.take(session)))
+        if (claim := self._claims.take(session)) is not None:
+            self._effects.add(Accept(claim.claimant))
 
     def _reject_message(self, session: AgentSession, error: ProtocolError) -> None:
         session.refused += 1
@@ -355,6 +355,11 @@ class Notifier:
         if session.refused == MAX_REFUSED:
             LOG.warning(self.texts.cut_off, session.name, MAX_REFUSED)
             self._close(session)
+
+    def _reject_claim(self, claim: Claim | None) -> None:
+        """Reject a claim, if there is one, whose place is taken, or that a later one has replaced."""
+        if claim is not None:
+            self._reject(claim.holder.host, claim.peer, claim.claimant, TakenClaimError(self._taken(claim.holder)))
 
     def _reject(self, host: Host, peer: str, claimant: Any, error: ClaimError) -> None:
         self.refused["claims"] += 1

@@ -14,7 +14,8 @@ from ipaddress import IPv4Address
 from typing import NamedTuple, Protocol
 
 from flowrules.label import hop_bytes
-from sopa_ryu.channel.messages import BACK, FlowLabels, FlowOf, Stream, TraceAnswer, TraceRequest, encode
+from sopa_ryu.channel.messages import BACK, MAX_PROBLEM, FlowLabels, FlowOf, Stream, TraceAnswer, TraceRequest, encode
+from sopa_ryu.runtime.foreign_text import printable
 from topologies import Host
 
 MAX_RUNNING = 32
@@ -222,7 +223,7 @@ class TraceDesk:
                 found.delays.append(outcome.delay_ns)
         trace.heard_at, trace.labels = now, flow
         if answer.problem:
-            self._end(trace, State.FAILED, f"its agent: {answer.problem}", now)
+            self._end(trace, State.FAILED, f"its agent: {printable(answer.problem, MAX_PROBLEM)}", now)
         elif answer.done:
             self._end(trace, State.DONE, "", now)
 

@@ -1,8 +1,9 @@
 """The client of a controller's REST interface, with an error message for each way in which a request can fail.
 
 Of several controllers, or a cluster's relays, the first that answers is asked. What changes something is done by the cluster's
-leader: another member, or a relay, answers such a request with 307 and the leader's URL. The client sends the token there, too:
-the process that names the leader has had it already. It never does so over another scheme, so that TLS is not left.
+leader: another member, or a relay, answers such a request with 307 and the leader's URL, which it has from etcd, as whoever may
+write there has put it. The client sends the token there if the URL is one of those that it was given, if both are on its own
+machine, or over TLS if it was given the authorities that the leader's certificate has to be of; never over another scheme.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import httpx
 
 from sopa_ryu.cli.common import fail
 from sopa_ryu.rest.operations import ROOT
+from sopa_ryu.runtime.clients import is_loopback, normal_origin
+from sopa_ryu.runtime.foreign_text import printable
 from sopa_ryu.runtime.option_fields import FILE, Command, urls
 
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -60,7 +63,7 @@ class Controller:
     ) -> None:
         self._urls = [each.rstrip("/") for each in ([url] if isinstance(url, str) else url)]
         self.url = self._urls[0]
-        self._token_file = token_file
+        self._token_file, self._ca_file = token_file, ca_file
         # a proxy in the environment is for other networks, not for a controller
         self._client = httpx.Client(timeout=timeout, trust_env=False, verify=_authorities(self._urls, ca_file))
 
@@ -142,17 +145,23 @@ class Controller:
         """Return the URL of the leader that an answer names; `Refused` if the token may not be sent there."""
         named = response.headers.get("Location", "")
         try:
-            parts = urlsplit(named)
-            right = parts.scheme == response.url.scheme and bool(parts.hostname) and parts.username is None
+            leader = _origin(named)
         except ValueError:
-            right = False
-        if not right:
+            leader = ""
+        if not leader or not self._may_have_token(leader, response.url):
             text = (
-                f"{self.url} names {named or 'nothing'} as the leader, which is no {response.url.scheme} URL of a controller: "
-                "the token is not sent there. Give the leader's --controller URL: sopa cluster"
+                f"{self.url} names {printable(leader or named, 100) or 'nothing'} as the leader, which is none of the given URLs: "
+                "the token is not sent there. If a controller of yours is there, add its URL: --controller URL, or SOPA_CONTROLLER"
             )
             raise Refused(text, response.status_code)
-        return f"{parts.scheme}://{parts.netloc}"
+        return leader
+
+    def _may_have_token(self, leader: str, asked: httpx.URL) -> bool:
+        parts = urlsplit(leader)
+        if parts.scheme != asked.scheme:
+            return False
+        is_here = is_loopback(parts.hostname or "") and is_loopback(asked.host)
+        return is_here or leader in map(_origin, self._urls) or (parts.scheme == "https" and self._ca_file is not None)
 
     def _ask(self, method: str, url: str, **more: Any) -> httpx.Response:
         base = url.partition(ROOT)[0]
@@ -201,6 +210,11 @@ class Controller:
             if DEFAULT_TOKEN_FILE.parent.exists() and os.geteuid() != 0:
                 sent += f", or use sudo (root can read {DEFAULT_TOKEN_FILE})"
         return f"{sent}. The controller says: {detail}"
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return normal_origin(f"{parts.scheme}://{parts.netloc}")
 
 
 def _silence(url: str, error: Exception) -> str:
@@ -258,7 +272,7 @@ def _urls(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> 
 _URL_OPTION = click.option("--controller", "url", multiple=True, default=[DEFAULT_URL], show_default=True,
                            envvar="SOPA_CONTROLLER", show_envvar=True, metavar="URL", callback=_urls,
                            help="The controller's address. May be repeated for a cluster's controllers or relays: the first that "
-                           "answers is asked, and for changes its leader.")  # fmt: skip
+                           "answers is asked, and for changes the leader, if it is one of them.")  # fmt: skip
 _TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=FILE, metavar="FILE",
                              help="The operator token, which drain, restore and trace require: a copy of the file token in the "
                              f"controller's --sopa-state-dir. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip

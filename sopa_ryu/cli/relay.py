@@ -33,6 +33,7 @@ def relay(**values: Any) -> None:
     from sopa_ryu.channel.client import ClientOptionError
     from sopa_ryu.cluster.address import AddressError
     from sopa_ryu.cluster.engine import EngineError
+    from sopa_ryu.cluster.records import RecordError
     from sopa_ryu.cluster.relay.runner import run_relay
     from sopa_ryu.rest.access import CertificateError, TokenError
 
@@ -41,6 +42,6 @@ def relay(**values: Any) -> None:
     log_to_stderr()
     try:
         status = run_relay(RelayOptions(**values))
-    except (AddressError, ClientOptionError, CertificateError, EngineError, RelayError, TokenError) as error:
+    except (AddressError, ClientOptionError, CertificateError, EngineError, RecordError, RelayError, TokenError) as error:
         fail(str(error))
     sys.exit(status)

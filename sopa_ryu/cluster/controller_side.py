@@ -62,12 +62,15 @@ class ControllerSide:
 
     def drain_all(self, names: Iterable[str]) -> None:
         """Let exactly these elements be drained; names that the fabric does not have are left out."""
-        known = set()
+        known, wrong = set(), []
         for name in names:
             try:
                 known.add(self._state.drainable(name))
             except ValueError as error:
-                LOG.error("drains in the engine: %s cannot be drained: %s; restore it", name, error)
+                wrong.append((name, error))
+        if wrong:
+            more = f" ({len(wrong) - 1} more of them)" if wrong[1:] else ""
+            LOG.error("drains in the engine: %s cannot be drained: %s; restore it%s", *wrong[0], more)
         self._carry_out(self._core.drained(known, self._now()))
 
     def lead(self, term: int) -> None:

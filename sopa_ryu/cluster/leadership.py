@@ -11,7 +11,6 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,6 +32,7 @@ from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.options import ClusterSettings, OptionError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
 from sopa_ryu.rest.reader import UndecidedError
+from sopa_ryu.runtime.clients import is_loopback
 from sopa_ryu.runtime.listeners import SparingLog
 
 LOG = logging.getLogger("sopa.cluster")
@@ -239,10 +239,12 @@ class Member:
         lease_seconds: int,
         hands: ControllerSide,
         clock: Callable[[], float] = uptime,
+        secret: str | None = None,
     ) -> None:
         self.engine = engine
         self.identity = identity
         self.mirror = Mirror()
+        self._secret, self._objection = secret, ""
         self.candidacy = Candidacy(identity.name)
         self._cluster = engine.address.name
         self.roll = Roll(self._cluster, identity, self.mirror)
@@ -271,12 +273,13 @@ class Member:
         return self.candidacy.may_command(self._clock())
 
     def leader_url(self) -> str | None:
-        """Return the URL of the leader's REST API; None while there is no leader.
+        """Return the URL of the leader's REST API; None while there is no leader, or none that has sealed its record.
 
         A member that the engine still names, but that has stepped down by its clock, knows that there is none.
         """
         leader = self.mirror.leader
-        return leader.url if leader is not None and not self._was_leader else None
+        known = leader is not None and not self._was_leader and not leader.objection(self._secret)
+        return leader.url if leader is not None and known else None
 
     @property
     def _was_leader(self) -> bool:
@@ -436,7 +439,7 @@ class Member:
         term = self.candidacy.next_term(self.mirror.latest_term, time.time_ns() // 1_000_000, generation)
         written = self._patience.write(
             self.engine,
-            {"term": records.write(Term(term)), "leader": records.write(Leader(name, term, url))},
+            {"term": records.write(Term(term)), "leader": records.write(Leader(name, term, url).sealed(self._secret))},
             [Condition("leader", created=0), Condition("term", modified=self.mirror.modified("term"))],
             self.candidacy.lease,
         )
@@ -503,6 +506,10 @@ class Member:
 
     def _changed(self) -> None:
         self.roll.changed(time.monotonic())
+        leader, before = self.mirror.leader, self._objection
+        self._objection = leader.objection(self._secret) if leader is not None else ""
+        if self._objection not in ("", before):
+            LOG.error("cluster %s: %s", self._cluster, self._objection)
         if not self.candidacy.term and self.roll.is_led_by_another():
             self._hands.stand_by()
         self._hands.acknowledged(*self.roll.relayed())
@@ -548,9 +555,15 @@ class Member:
 
 
 def join(
-    settings: ClusterSettings, directory: Path, url: str, core: Coordinator, hands: ControllerSide, carrier: Carrier
+    settings: ClusterSettings,
+    directory: Path,
+    url: str,
+    core: Coordinator,
+    hands: ControllerSide,
+    carrier: Carrier,
+    secret: str | None,
 ) -> Member:
-    """Return this controller's membership, whose green threads are still to be started."""
+    """Return this controller's membership, whose green threads are still to be started. ``secret`` is what members share."""
     elsewhere = not all(is_loopback(node.host) for node in address_of(settings).endpoints)
     if elsewhere and is_loopback(urlsplit(settings.url or url).hostname or ""):
         LOG.warning(
@@ -560,20 +573,12 @@ def join(
             settings.url or url,
         )
     identity = Identity(settings.member, settings.url or url, sopa_ryu.__version__, secrets_digest(directory))
-    charter = Charter(FORMAT, core.state.tree.document(), str(carrier))
-    return Member(engine_of(settings), identity, charter, settings.lease, hands)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine under whatever name.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("192.0.2.1"), is_loopback("m1.example")
-    (True, True, False, False)
-    """
     try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        records.check_identity(identity.name, identity.url)
+    except records.RecordError as error:
+        raise OptionError(f"cluster-member, cluster-url: {error}") from None
+    charter = Charter(FORMAT, core.state.tree.document(), str(carrier))
+    return Member(engine_of(settings), identity, charter, settings.lease, hands, secret=secret)
 
 
 def address_of(settings: ClusterSettings) -> EngineAddress:

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from hmac import compare_digest
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
+from sopa_ryu.channel.host_tokens import leader_seal
 from sopa_ryu.channel.messages import Number, ProtocolError, decode, decoder
 from sopa_ryu.fabric.view import View
+from sopa_ryu.runtime.foreign_text import PRINTABLE, printable
 from topologies import Clos, Failures, TopologyError
 
 FORMAT = 1
@@ -28,12 +32,17 @@ class RecordError(ValueError):
     """A key's value is not one that SOPA writes; the text says which, why, and what to do."""
 
 
+MAX_NAME, MAX_URL = 64, 256
+Name = Annotated[str, Meta(max_length=MAX_NAME, pattern=PRINTABLE)]
+Url = Annotated[str, Meta(max_length=MAX_URL, pattern=PRINTABLE)]
+
+
 class Charter(Struct, frozen=True):
     """What all members have to agree on: the format of the values, the fabric (`Clos.document`), and the carrier of labels."""
 
     format: Number
     fabric: Mapping[str, Any]
-    carrier: str
+    carrier: Name
 
 
 class Term(Struct, frozen=True):
@@ -42,12 +51,29 @@ class Term(Struct, frozen=True):
     term: Number
 
 
-class Leader(Struct, frozen=True):
-    """The member that leads, its term, and the URL of its REST interface."""
+class Leader(Struct, frozen=True, omit_defaults=True):
+    """The member that leads, its term, and the URL of its REST interface.
 
-    name: str
+    ``seal`` is under the members' secret, as tokens are sent to that URL; empty without one.
+    """
+
+    name: Name
     term: Number
-    url: str
+    url: Url
+    seal: Name = ""
+
+    def sealed(self, secret: str | None) -> Leader:
+        """Return it with its seal."""
+        return replace(self, seal=leader_seal(secret, self.name, self.term, self.url)) if secret else self
+
+    def objection(self, secret: str | None) -> str:
+        """Return why nobody is sent to this leader; nothing if all is well, or there is no secret to tell by."""
+        if not secret or compare_digest(self.seal, self.sealed(secret).seal):
+            return ""
+        return (
+            f"the key {LEADER} names {self.name} at {self.url}, but has no seal of this cluster's secret: nobody is sent there; "
+            "that member is of an older release or has another agent-secret, or another program writes to the engine"
+        )
 
 
 class CommittedView(Struct, frozen=True):
@@ -55,7 +81,7 @@ class CommittedView(Struct, frozen=True):
 
     term: Number
     version: Number
-    failures: Mapping[str, str]
+    failures: Mapping[Name, Name]
 
     def view(self, tree: Clos) -> View:
         """Return it as the view of a fabric; `RecordError` if the fabric has no element of a name."""
@@ -69,7 +95,7 @@ class DrainsRecord(Struct, frozen=True):
     """The links and switches that operators have drained, and the term in which they were written."""
 
     term: Number
-    names: tuple[str, ...]
+    names: tuple[Name, ...]
 
 
 class MemberRecord(Struct, frozen=True):
@@ -78,16 +104,16 @@ class MemberRecord(Struct, frozen=True):
     Term and version are those of the view that it follows; ``since`` is its start, in seconds since 1970.
     """
 
-    name: str
-    url: str
-    program: str
+    name: Name
+    url: Url
+    program: Name
     format: Number
     role: Annotated[str, Meta(pattern=r"^(leader|standby)\Z")]
     term: Number
     version: Number
     switches: Number
     since: Number
-    secrets: str
+    secrets: Name
 
 
 class RelayRecord(Struct, frozen=True):
@@ -96,9 +122,9 @@ class RelayRecord(Struct, frozen=True):
     ``waiting`` agents have not acknowledged the view that the relay has.
     """
 
-    name: str
-    url: str
-    program: str
+    name: Name
+    url: Url
+    program: Name
     agents: Number
     term: Number
     version: Number
@@ -133,6 +159,13 @@ def kind_of(key: str) -> type[Record] | None:
     return _MANY.get(group + slash) if name else None
 
 
+def check_identity(name: str, url: str) -> None:
+    """Raise `RecordError` if nobody could read the record of a member or relay of this name and URL."""
+    for what, text, most in (("name", name, MAX_NAME), ("URL", url, MAX_URL)):
+        if text != printable(text, most):
+            raise RecordError(f"the {what} {text!r:.80} must be printable ASCII, of {most} characters at most")
+
+
 def leased(key: str) -> bool:
     """Tell whether a key is bound to its writer's lease; what others go on from (term, view, drains, charter) never is.
 
@@ -160,15 +193,15 @@ def read(key: str, value: str) -> Record:
     Traceback (most recent call last):
     sopa_ryu.cluster.records.RecordError: the key term is not as SOPA writes it: term: expected `int`, got `str`; ...
     """
-    kind = kind_of(key)
+    kind, shown = kind_of(key), printable(key, MAX_NAME)
     if kind is None:
-        raise RecordError(f"the key {key} is none of SOPA's: delete it, or give other programs another name than the cluster's")
+        raise RecordError(f"the key {shown} is none of SOPA's: delete it, or give other programs another name than the cluster's")
     try:
         record: Record = decode(_DECODERS[kind], value)
         if isinstance(record, MemberRecord | RelayRecord) and not key.endswith(f"/{record.name}"):
             raise ProtocolError(f"name: expected the key's, got {record.name!r:.60}", "name")
     except ProtocolError as error:
-        raise RecordError(f"the key {key} is not as SOPA writes it: {error}; it was changed by hand or by another program: "
+        raise RecordError(f"the key {shown} is not as SOPA writes it: {error}; it was changed by hand or by another program: "
                           f"{_mend(key)}") from None  # fmt: skip
     return record
 

@@ -18,12 +18,15 @@ from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.view import View
 from sopa_ryu.front.websocket import WebSocket
 from sopa_ryu.runtime import clock
+from sopa_ryu.runtime.foreign_text import printable
 from topologies import Clos, Host
 
 LOOK_SECONDS = 1.0
 """How often the clock is looked at, at least: it takes a longer gap for a pause of the process."""
 READ_SECONDS = 0.2
 """So long after a hold, what agents have sent meanwhile has been read."""
+MAX_SAID = 256
+"""The characters that are kept of what an agent says of itself in its request: the longest is a URL."""
 WRITE_BUFFER_BYTES = 1 << 16
 """More than this is not queued for an agent that does not read, but for one message."""
 
@@ -180,11 +183,18 @@ class AgentsChannel:
         socket = WebSocket(transport, self, AGENT_PACE, protocol.MAX_ANSWER_BYTES)
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         transport.set_protocol(socket)
-        query = parse_qs(claim.query)
+        query = {name: [printable(value, MAX_SAID) for value in values] for name, values in parse_qs(claim.query).items()}
         policy, variant = mcs.requested(query)
         probing = query.get(protocol.PROBES) == ["1"]
         session, effects = self.notifier.connected(
-            claim.host, claim.peer, query.get("carrier", [None])[0], socket, clock.now(), policy, variant, probing
+            claim.host,
+            claim.peer,
+            query.get("carrier", [""])[0][: mcs.MAX_NAME] or None,
+            socket,
+            clock.now(),
+            policy,
+            variant,
+            probing,
         )
         session.spray = query[protocol.SPRAY][0][: protocol.MAX_SPRAY] if protocol.SPRAY in query else None
         session.first = query.get(protocol.FIRST, [""])[0]

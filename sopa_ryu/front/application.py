@@ -41,13 +41,11 @@ class Application(ABC):
 
     Args:
         pages: Resources of the front's own by path: each is called with a GET or HEAD request and returns the response.
-        origins: The pages that may open the feed.
+        origins: The names by which it may be asked, and the pages that may open the feed.
 
     Attributes:
         channel: The agents'; None while the fabric is not known.
     """
-
-    origin_option = "--sopa-origin"
 
     def __init__(self, tokens: Tokens, pages: Mapping[str, Page], feed: PageFeed, origins: Origins) -> None:
         self.channel: AgentsChannel | None = None
@@ -60,6 +58,11 @@ class Application(ABC):
 
     def answer(self, request: Request, connection: HttpConnection) -> Answer:
         """Return the answer to a request, or begin to serve a WebSocket; `Problem` if it is rejected."""
+        self._origins.check_host(request)
+        return self.route(request, connection)
+
+    def route(self, request: Request, connection: HttpConnection) -> Answer:
+        """Answer by path."""
         try:
             path = request.path_info
             _ = request.GET
@@ -103,11 +106,8 @@ class Application(ABC):
     # -- WebSockets ---------------------------------------------------------------------------------------------------
 
     def _page(self, request: Request, connection: HttpConnection) -> None:
+        self._origins.check_page(request)
         check_upgrade(request, "a WebSocket")
-        headers = request.headers
-        objection = self._origins.objection(request.scheme, headers.get("Host"), headers.get("Origin"))
-        if objection is not None:
-            raise Problem(HTTPStatus.FORBIDDEN, objection.replace("--sopa-origin", self.origin_option))
         accepted = handshake(request)
         transport, early = connection.take_over()
         transport.write(accepted)
@@ -121,7 +121,6 @@ class Application(ABC):
         self._tokens.check_agent(request, tree.ip(host))
         self.check_channels()
         accepted = handshake(request)
-        connection.trust()
         assert self.channel is not None  # with the fabric
 
         def reject(error: ClaimError) -> None:
@@ -131,9 +130,13 @@ class Application(ABC):
 
 
 def opened(connection: HttpConnection, accepted: bytes) -> tuple[Any, bytes] | None:
-    """Answer a handshake; return the transport and the bytes that followed the request, None if the client has left."""
+    """Answer a handshake; return the transport and the bytes that followed the request, None if the client has left.
+
+    Until now the connection counts among those without a token, as any number of claims may be made with one.
+    """
     if not connection.is_open:
         return None
+    connection.trust()
     transport, early = connection.take_over()
     transport.write(accepted)
     return transport, early

@@ -45,6 +45,7 @@ from sopa_ryu.rest.operations import ROOT, Problem
 from sopa_ryu.rest.reader import ALONE, standing_by
 from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clients import network
+from sopa_ryu.runtime.log_pace import LogPace
 from sopa_ryu.runtime.process import allow_files
 from sopa_ryu.runtime.service import keep_short, kept
 from sopa_ryu.web.pages import pages
@@ -62,7 +63,7 @@ MCS_SECONDS = 1.0
 PR_SET_PDEATHSIG = 1  # prctl(2)
 RELAY_PACE = Pace(burst=256, rate=16.0)
 """A relay hands on reports and answers four times a second, and says which hosts it has once a second at most."""
-_RELAY = re.compile(re.escape(ROOT) + "/relays/([^/]+)")
+_RELAY = re.compile(re.escape(ROOT) + "/relays/([A-Za-z0-9][A-Za-z0-9._-]{0,63})")  # as of the relays' option
 _PATHS = f"{ROOT}/paths"
 
 
@@ -71,6 +72,7 @@ class _Log(logging.Handler):
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         super().__init__()
+        self.addFilter(LogPace())  # here, where text and values are apart, and before each line is a message
         self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -114,7 +116,6 @@ class _Passed:
     def claim(self, request: Request, connection: HttpConnection, relay: str | None) -> None:
         """Ask the controller whether a client whose token was checked may have a channel."""
         accepted = handshake(request)
-        connection.trust()
         number = next(self._numbers)
         self._claims[number] = connection, accepted, relay is not None
         body = wire.ClaimMessage(relay, connection.peer, request.query_string)
@@ -126,6 +127,7 @@ class _Passed:
             self._open(number, *self._claims.pop(number))
         elif verdict.reject is not None:
             connection, *_ = self._claims.pop(number)
+            self._send(wire.numbered(MessageKind.CLOSED, number, b"\0"))
             connection.finish(problem_answer(Problem(HTTPStatus.CONFLICT, verdict.reject)))
         elif (channel := self._sockets.get(number)) is not None:
             if verdict.close is not None:
@@ -177,7 +179,7 @@ class FrontApplication(Application):
     """The requests of all connections."""
 
     def __init__(self, front: Front, config: wire.Config, tokens: Tokens) -> None:
-        super().__init__(tokens, pages(), front.feed, Origins(config.origins))
+        super().__init__(tokens, pages(), front.feed, Origins(config.origins, config.urls))
         self._front, self._config = front, config
         self.standing = wire.Standing(False, None, True, None)
 

@@ -12,6 +12,9 @@ from sopa_ryu.front.wire import ClaimMessage
 
 LOG = logging.getLogger("sopa.notify")
 
+MAX_RELAYS = 256
+"""With other names, whoever has the relays' token could have any number of channels."""
+
 
 class RelayChannel:
     """The connections of all relays."""
@@ -36,6 +39,9 @@ class RelayChannel:
     def claimed(self, channel: PassedChannel, claim: ClaimMessage) -> None:
         """Let a relay in; a former channel of the same name is cut."""
         assert claim.relay is not None
+        if claim.relay not in self._desk.relays and len(self._desk.relays) > MAX_RELAYS:
+            channel.reject(f"{MAX_RELAYS} relays are connected, the most: end one")
+            return
         channel.accept()
         channel.session, former = self._desk.entered(claim.relay, claim.peer, channel)
         if former is not None:
@@ -59,4 +65,5 @@ class RelayChannel:
 
     def closed(self, channel: PassedChannel, left: bool) -> None:
         """End a relay's channel."""
-        self._desk.left(channel.session)
+        if channel.session is not None:  # it was let in
+            self._desk.left(channel.session)

@@ -61,6 +61,7 @@ class Config(Struct):
         share: Connections without a token that one address may have.
         proxies: Addresses that have no share.
         origins: Pages that may open the feed.
+        urls: Where it listens, and where others reach it.
         state_dir: The files with tokens.
         pages: The maximum number of open pages.
     """
@@ -72,6 +73,7 @@ class Config(Struct):
     share: int
     proxies: tuple[str, ...]
     origins: tuple[str, ...]
+    urls: tuple[str, ...]
     state_dir: str
     host_tokens_only: bool
     pages: int

@@ -1,10 +1,10 @@
 """Who may use REST and channels: TLS, the pages that may open the feed, and bearer tokens (RFC 6750).
 
 Tokens are for write requests and for the agents' channel, in files that only their owner can read. Pages are judged by the
-exact origin (RFC 6454), and by the name under which the controller was asked: a foreign page in an operator's browser has
-another origin; one whose name was rebound to the controller's address (DNS rebinding) has a ``Host`` that is not the
+exact origin (RFC 6454), and every request by the name under which the controller was asked: a foreign page in an operator's
+browser has another origin; one whose name was rebound to the controller's address (DNS rebinding) has a ``Host`` that is not the
 controller's. An address cannot be rebound, so that every address is accepted as ``Host``; of names only ``localhost``, this
-machine's, and those of origins that the operator lists.
+machine's, and those that the operator's options name. Over TLS the browser has found the name in the certificate.
 """
 
 from __future__ import annotations
@@ -73,32 +73,48 @@ def switch_tls_context(authorities: str | None, certificate: str | None, key: st
 
 
 class Origins:
-    """The origins whose pages may open the feed: the controller's own, and those ``listed``, such as a proxy's."""
+    """The names of this server, and the origins whose pages may open the feed: its own, and those ``listed``, such as a proxy's.
 
-    def __init__(self, listed: Iterable[str] = ()) -> None:
+    Args:
+        urls: Where it listens, and where others reach it: their hosts are names of this server, too.
+        option: What lists an origin, for those who are rejected.
+    """
+
+    def __init__(self, listed: Iterable[str] = (), urls: Iterable[str] = (), option: str = "--sopa-origin") -> None:
         self._listed = frozenset(normal_origin(origin) for origin in listed)
         self._names = {"localhost", socket.gethostname().lower()}
-        self._names |= {str(urlsplit(origin).hostname) for origin in self._listed}
+        self._names |= {str(urlsplit(url).hostname) for url in (*self._listed, *urls)}
+        self._option = option
 
-    def objection(self, scheme: str, host: str | None, origin: str | None) -> str | None:
-        """Return why a request for the feed is rejected, by its headers, or None. Without ``Origin`` it is no browser's."""
-        try:
-            own = normal_origin(f"{scheme}://{host or ''}")
-        except ValueError:
-            return "the header Host is missing or malformed"
+    def check_host(self, request: Request) -> None:
+        """Raise `Problem` (403) if the name in ``Host`` is another server's. Without the header a request is no browser's."""
+        if "Host" not in request.headers:
+            return
+        own = self._own(request)
         name = str(urlsplit(own).hostname)
-        if not is_address(name) and name not in self._names:
-            return f"{name:.60} is not a name of this controller: add its origin by --sopa-origin {own:.80}"
+        if request.scheme == "http" and not is_address(name) and name not in self._names:
+            text = f"{name:.60} is not a name of this controller: add its origin by {self._option} {own:.80}"
+            raise Problem(HTTPStatus.FORBIDDEN, text)
+
+    def check_page(self, request: Request) -> None:
+        """Raise `Problem` (403) if a request is of a page that may not open the feed. Without ``Origin`` it is no browser's."""
+        own, origin = self._own(request), request.headers.get("Origin")
         if origin is None:
-            return None
+            return
         try:
             asked = normal_origin(origin)
         except ValueError:
             asked = ""
-        if asked and (asked == own or asked in self._listed):
-            return None
-        foreign = urlsplit(asked).netloc or origin
-        return f"a page from {foreign:.60} may not read this controller's feed"
+        if not asked or (asked != own and asked not in self._listed):
+            foreign = urlsplit(asked).netloc or origin
+            raise Problem(HTTPStatus.FORBIDDEN, f"a page from {foreign:.60} may not read this controller's feed")
+
+    @staticmethod
+    def _own(request: Request) -> str:
+        try:
+            return normal_origin(f"{request.scheme}://{request.headers.get('Host', '')}")
+        except ValueError as error:
+            raise Problem(HTTPStatus.FORBIDDEN, "the header Host is missing or malformed") from error
 
 
 class TokenError(RuntimeError):
@@ -115,6 +131,9 @@ class Tokens:
         directory: It has the files ``token``, ``agent-token`` and ``agent-secret``, which the first start creates.
         host_tokens_only: The agent token opens nothing.
         make: False for a process that only checks the tokens of another: what is missing is not created, and opens nothing.
+
+    Attributes:
+        secret: The fabric's, from which tokens are derived; None if it is missing.
     """
 
     def __init__(self, directory: Path, *, host_tokens_only: bool = False, make: bool = True) -> None:
@@ -123,7 +142,7 @@ class Tokens:
         load = _read_or_make if make else _read_if_there
         self._operators = load(directory / OPERATORS)
         self._agents = load(directory / AGENTS)
-        self._secret = load(directory / SECRET)
+        self.secret = load(directory / SECRET)
 
     def check_operator(self, request: Request) -> None:
         """Raise `Problem` (401) unless the request has the operator token."""
@@ -131,7 +150,7 @@ class Tokens:
 
     def check_agent(self, request: Request, address: IPv4Address) -> None:
         """Raise `Problem` (401) unless the request has the host's own token, a valid agent token or the operator token."""
-        own = host_token(self._secret, address) if self._secret else None
+        own = host_token(self.secret, address) if self.secret else None
         if self._host_tokens_only:
             found = f"sopa token {address} prints it, from"
             self._check(request, [own, self._operators], SECRET, "the agents' channel needs", found)
@@ -140,7 +159,7 @@ class Tokens:
 
     def check_arbiter(self, request: Request) -> None:
         """Raise `Problem` (401) unless the request has the arbiter's token or the operator token."""
-        own = arbiter_token(self._secret) if self._secret else None
+        own = arbiter_token(self.secret) if self.secret else None
         found = "sopa token --arbiter prints it, from"
         self._check(request, [own, self._operators], SECRET, "the arbiter's channel needs", found)
 
@@ -152,7 +171,7 @@ class Tokens:
     @property
     def relay_token(self) -> str | None:
         """The token with which a relay opens its channel; None without a secret."""
-        return relay_token(self._secret) if self._secret else None
+        return relay_token(self.secret) if self.secret else None
 
     def is_operator(self, request: Request) -> bool:
         """Return whether the request has the operator token."""

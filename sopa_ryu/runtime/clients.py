@@ -120,6 +120,18 @@ def is_address(host: str) -> bool:
         return False
 
 
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine under whatever name.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("192.0.2.1"), is_loopback("m1.example")
+    (True, True, False, False)
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def normal_origin(origin: str) -> str:
     """Return an origin in lower case and without the scheme's own port; `ValueError` if it is not ``http[s]://HOST[:PORT]``.
 

@@ -11,6 +11,7 @@ from ryu.lib.packet import lldp
 from ryu.lib.packet.ether_types import ETH_TYPE_LLDP
 
 from sopa_ryu.fabric.messages import Heard
+from sopa_ryu.runtime.foreign_text import printable
 from topologies.structure import GATEWAY_MAC
 
 SECONDS_VALID = 120
@@ -78,7 +79,7 @@ def parse(data: bytes) -> Heard:
     )
     name = next((value.strip(b" \0") for kind, value in tlvs if kind == lldp.LLDP_TLV_SYSTEM_NAME), b"")
     if name:
-        where = f"{_clipped(_UNPRINTABLE.sub(b'?', name).decode('ascii'))}, {where}"
+        where = f"{printable(name.decode('latin-1'), _CLIP)}, {where}"
     return Heard(None, None, where)
 
 
@@ -105,16 +106,10 @@ def _identifier(value: bytes, mac_subtype: int, network_subtype: int) -> str:
         if content[0] == 1 and len(content) == 5:
             return str(IPv4Address(content[1:]))
         if content[0] == 2 and len(content) == 17:
-            return _clipped(str(IPv6Address(content[1:])))
+            return printable(str(IPv6Address(content[1:])), _CLIP)
     return _text(content)
 
 
 def _text(value: bytes) -> str:
     stripped = value.strip(b" \0")
-    if not stripped or _UNPRINTABLE.search(stripped):
-        return _clipped(value.hex())
-    return _clipped(stripped.decode("ascii"))
-
-
-def _clipped(text: str) -> str:
-    return text if len(text) <= _CLIP else f"{text[: _CLIP - 2]}.."
+    return printable(value.hex() if not stripped or _UNPRINTABLE.search(stripped) else stripped.decode("ascii"), _CLIP)

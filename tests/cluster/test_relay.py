@@ -230,6 +230,8 @@ def test_reads_are_the_leaders(leader: Leader, start: Start, controller: Control
     leader.put(records.LEADER, records.Leader("m2", 8, controller.url))
     eventually(relay.log.read_text, Containing("leader is m2"))
     written = httpx.put(f"{relay.url}/sopa/v1/drains/c0_0")
+    for method, path in (("PUT", "/sopa/v1/drains/c0_0"), ("GET", "/"), ("GET", "/metrics"), ("GET", "/sopa/v1/links")):
+        assert httpx.request(method, f"{relay.url}{path}", headers={"Host": "evil.example"}).status_code == 403
     assert (written.status_code, written.headers["Location"]) == (307, f"{controller.url}/sopa/v1/drains/c0_0")
     headers = {"Authorization": f"Bearer {controller.token_file.read_text().strip()}"}
     assert httpx.put(written.headers["Location"], headers=headers).json()["drains"] == ["c0_0"]
@@ -296,7 +298,7 @@ def test_a_relay_serves_by_tls(leader: Leader, start: Start, tmp_path: Path) -> 
 
     asyncio.run(asyncio.wait_for(follow(), PATIENCE_SECONDS))
     with socket.create_connection(("127.0.0.1", _port(relay))) as plain:
-        plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP/1.1 2" not in plain.recv(4096)
 
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 UPGRADE = b"GET /sopa/v1/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
 KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
 MASK = bytes([0x80]) + bytes(4)
-CHUNKED = b"PUT /sopa/v1/drains/c0_0 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"PUT /sopa/v1/drains/c0_0 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 HELLO = bytes([4, 0, 0, 8, 0, 0, 0, 1])
 LONG_FRAGMENT = bytes([0, 0xFE]) + (1000).to_bytes(2, "big") + bytes(4) + b"A" * 1000
 
 
 def get(path: str) -> bytes:
     """A request on a connection that stays open."""
-    return f"GET /sopa/v1/{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+    return f"GET /sopa/v1/{path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
 # What is sent first, and then again and again.

@@ -59,7 +59,7 @@ class Rest(Kind):
             path += draw.choice(("/", "//", "/" + quote(text(draw)), "?", "#"))
         wanted = [name for name in (*names, "limit", "offset", text(draw)) if draw.random() < 0.6]
         query = "&".join(f"{quote(name)}={quote(self._value(name))}" for name in wanted)
-        headers = {"Host": "x", "Connection": "close"}
+        headers = {"Host": "localhost", "Connection": "close"}
         for name in HEADERS:
             if draw.random() < 0.1:
                 headers[name] = draw.choice(VALUES) * draw.choice((1, 1, 90))

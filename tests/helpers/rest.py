@@ -71,7 +71,7 @@ class Rest:
         if headers.get("Upgrade"):
             headers |= {"Connection": "Upgrade", "Sec-WebSocket-Key": "A" * 22 + "==", "Sec-WebSocket-Version": "13"}
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        named = [("host", "localhost"), *((name.lower(), value) for name, value in headers.items())]
+        named = [(name.lower(), value) for name, value in ({"Host": "localhost"} | headers).items()]
         return self.front.ask(request_of(method, target, named, data, peer, "http", "HTTP/1.1"))
 
     def get(self, path: str, **more: Any) -> Response:

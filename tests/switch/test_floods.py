@@ -60,7 +60,7 @@ def test_without_files_connections_wait_and_nothing_ends(shared: Fabric, side: s
             resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
         with socket.create_connection(("127.0.0.1", port), 60) as other:
             if side == "rest":
-                other.sendall(b"GET /sopa/v1/fabric HTTP/1.1\r\nHost: x\r\n\r\n")
+                other.sendall(b"GET /sopa/v1/fabric HTTP/1.1\r\nHost: localhost\r\n\r\n")
             other.settimeout(60)
             assert other.recv(8)
         assert client.get("/fabric").json()["connected"] == 20

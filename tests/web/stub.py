@@ -89,7 +89,7 @@ def _serve(fabrics: list[LoadedFabric], its: Any, directory: str, most: int, lea
     feed = live_feed.Live(Picture(fabric), lambda text: front.show(text))
     answer, ignore = RestApplication(fabric, Tokens(Path(directory))).respond, lambda *numbers: None
     hands: Any = SimpleNamespace(answer=answer, standing=lambda: standing, sent=ignore, completed=ignore, watched=feed.watched)
-    config = wire.Config(tree.document(), "mac", leader is not None, (), 128, (), (), directory, False, most, logging.INFO)
+    config = wire.Config(tree.document(), "mac", leader is not None, (), 128, (), (), (), directory, False, most, logging.INFO)
     door, desk = listening("127.0.0.1", 0, 128), RelayDesk(tree, agents.probe_lists)
     owners = ArbiterChannel(fabric.arbiter), RelayChannel(desk)
     front = FrontProcess(tree, config, door, agents, desk, lambda: fabric.state.view, hands, owners)

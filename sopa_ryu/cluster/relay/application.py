@@ -27,8 +27,6 @@ _WRITES = ("POST", "PUT", "DELETE", "PATCH")
 class RelayApplication(Application):
     """The requests of all connections of a relay."""
 
-    origin_option = "--origin"
-
     def __init__(
         self, following: Following, tokens: Tokens, upstream: Upstream, pages: Mapping[str, Page], feed: RelayFeed, origins: Origins
     ) -> None:
@@ -36,12 +34,12 @@ class RelayApplication(Application):
         self._following = following
         self._upstream = upstream
 
-    def answer(self, request: Request, connection: HttpConnection) -> Answer:
-        """Return the answer to a request, or begin to serve a WebSocket; `Problem` if it is rejected."""
+    def route(self, request: Request, connection: HttpConnection) -> Answer:
+        """Answer reads by path; writes are the leader's."""
         if self._upstream.via in request.headers.get("Via", ""):
             text = "the request has come back to this relay: a controller's URL leads here; see --sopa-cluster-url"
             raise Problem(HTTPStatus.LOOP_DETECTED, text)
-        return super().answer(request, connection) if request.method in ("GET", "HEAD") else self._elsewhere(request)
+        return super().route(request, connection) if request.method in ("GET", "HEAD") else self._elsewhere(request)
 
     def other(self, request: Request, path: str, connection: HttpConnection) -> Answer:
         """Answer from the view, or by a controller."""

@@ -40,8 +40,9 @@ class Following:
         refused: Views that were not taken, because they are older than the one that is sent, or do not fit.
     """
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, secret: str | None = None) -> None:
         self.cluster = cluster
+        self._secret = secret
         self.tree: Clos | None = None
         self.carrier = ""
         self.view: View | None = None
@@ -61,8 +62,9 @@ class Following:
 
     @property
     def leader(self) -> str | None:
-        """The URL of the leader's REST interface; None if there is no leader."""
-        return self.mirror.leader.url if self.mirror.leader is not None and self.mirror.leader.url else None
+        """The URL of the leader's REST interface; None if there is no leader, or no member has named it."""
+        its = self.mirror.leader
+        return its.url if its is not None and its.url and not its.objection(self._secret) else None
 
     def take(self, contents: Contents) -> News:
         """Follow what was read of the engine, or has changed there."""
@@ -73,10 +75,12 @@ class Following:
         for key in sorted(changed):
             if key in _FOLLOWED or key.startswith(MEMBERS):
                 self._say(f"value of {key}", self.mirror.problems.get(key, ""))
+        if (its := self.mirror.leader) is not None:
+            self._say(LEADER, its.objection(self._secret))
         fabric = self._take_charter()
         view = self._take_view() if changed & {VIEW, CHARTER} else False
         if self.leader != before:
-            LOG.info("the cluster's leader is %s", f"{self.mirror.leader.name}, {self.leader}" if self.mirror.leader else
+            LOG.info("the cluster's leader is %s", f"{its.name}, {self.leader}" if its and self.leader else
                      "away: the last view goes on being sent, writes are answered 503")  # fmt: skip
         return News(fabric, view, self.leader != before)
 

@@ -12,6 +12,7 @@ import click
 
 from sopa_ryu.channel.client import channel_url
 from sopa_ryu.cluster.address import Access, EngineAddress, parse
+from sopa_ryu.cluster.records import check_identity
 from sopa_ryu.front.door import SHARE
 from sopa_ryu.runtime.clients import Network, network, normal_origin
 from sopa_ryu.runtime.option_fields import DIRECTORY, FILE, REQUIRED, Address, option
@@ -84,10 +85,11 @@ class RelayOptions:
     # fmt: on
 
     def __post_init__(self) -> None:
-        """Raise `AddressError` for an engine, `ClientOptionError` for a URL that is malformed."""
+        """Raise `AddressError` for an engine, `ClientOptionError` or `RecordError` for a URL that is malformed."""
         parse(self.cluster)
         if self.url:
             channel_url(self.url, "")
+        check_identity(self.name, self.url)
 
     @property
     def engine(self) -> EngineAddress:

@@ -55,12 +55,13 @@ class Relay:
         self._uplink: asyncio.Task[NoReturn] | None = None
         self._loop = asyncio.get_running_loop()
         engine = options.engine
-        self.following = Following(engine.name)
+        self.following = Following(engine.name, tokens.secret)
         self.metrics = RelayMetrics(self)
         self.upstream = Upstream(self._controllers, options.name, cache(lambda: authorities(options.ca_file)))
         self.feed = RelayFeed(self._controllers, options.ca_file)
         served = {**pages(), METRICS: self.metrics.page}
-        self.application = RelayApplication(self.following, tokens, self.upstream, served, self.feed, Origins(options.origin))
+        origins = Origins(options.origin, (options.url, f"http://{bracketed(options.listen[0])}"), "--origin")
+        self.application = RelayApplication(self.following, tokens, self.upstream, served, self.feed, origins)
         self.engine_answers = False
         self._acknowledged = 0, 0
         self._watch = EngineWatch(Engine(engine, options.access), self._hand)

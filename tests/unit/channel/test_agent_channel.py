@@ -3,6 +3,7 @@
 What tests/contract shows with a real controller is not shown again.
 """
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -15,6 +16,7 @@ import websockets
 from websockets.sync.client import ClientConnection, connect
 
 from sopa_ryu.channel import protocol
+from sopa_ryu.channel.client import ControllerAddress
 from tests.helpers.channel_server import ChannelServer, channel_server
 
 TIMEOUT = 60
@@ -62,3 +64,16 @@ def test_an_agent_that_floods_and_reads_nothing_delays_no_other(server: ChannelS
         ended.set()
         stuck.socket.shutdown(socket.SHUT_RDWR)  # its writer waits for room
         thread.join(TIMEOUT)
+
+
+def test_a_channel_with_its_token_follows_no_redirect() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
+
+        def answer() -> None:
+            with server.accept()[0] as taken:
+                taken.recv(4096)
+                taken.sendall(b"HTTP/1.1 307 x\r\nLocation: http://127.0.0.1:%d/\r\n\r\n" % other.getsockname()[1])
+
+        threading.Thread(target=answer).start()
+        address = ControllerAddress(f"http://127.0.0.1:{server.getsockname()[1]}", lambda: "token")
+        assert "307" in asyncio.run(address.attend("/", lambda channel: asyncio.sleep(0, ""), 5.0)).problem

@@ -16,10 +16,12 @@ from sopa_ryu.channel.agent_session import (
     Phase,
 )
 from sopa_ryu.channel.effects import Cut, Wake
+from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.fabric.view import View
 from tests.models.push_channel import TREE, Agent, PushChannel
 from tests.models.relayed_channels import follow
-from topologies import FatTree, Host
+from topologies import Failures, FatTree, Host
 
 FIRST, SECOND = list(TREE.hosts())[:2]
 
@@ -119,3 +121,20 @@ def test_an_agent_whose_claim_was_accepted_just_before_a_controller_stands_by_is
 def test_an_agent_of_another_carrier_is_a_warning(carrier: str | None, said: int, caplog: pytest.LogCaptureFixture) -> None:
     Notifier(TREE, lambda: None).connected(FIRST, "peer", carrier, None, 0.0)
     assert warnings(caplog) == said
+
+
+@pytest.mark.parametrize("kind", ChannelKind)
+@pytest.mark.parametrize("relays", [False, True])
+def test_an_agent_that_comes_as_ever_another_variant_of_mcs_leaves_no_lists(kind: ChannelKind, relays: bool) -> None:
+    view = View(1, 1, Failures(TREE))
+    notifier = Notifier(TREE, lambda: view, relays=relays)
+    for number in range(100):
+        variant = Variant(number, kind)
+        for host in (FIRST, SECOND)[: 1 + (number < 50)]:
+            session, _ = notifier.connected(host, "peer", None, None, number, "mcs", variant)
+            notifier.due(session, number)
+            notifier.received(session, protocol.ack(view, 0, 0), number)
+        notifier.tick(number if number % 7 else 2 * number)
+        lists = notifier.mcs_hosts.lists(kind)
+        assert lists is None or len(lists) <= 2
+    assert all(len(its) <= 3 for its in vars(notifier.mcs_hosts).values() if isinstance(its, dict) and FIRST not in its)

@@ -19,7 +19,7 @@ requests = paths | asking | st.builds(TraceRequest, numbers, cancel=st.just(True
 outcome = st.builds(Outcome, st.integers(0, 1023), st.integers(0, 3), st.integers(0, 2**32 - 1))
 outcomes = st.lists(outcome, max_size=messages.MAX_FATES).map(tuple)
 labels = st.lists(st.tuples(hops, hops), max_size=messages.MAX_LABELS).map(tuple)
-flows = st.builds(FlowLabels, st.text(max_size=40), st.booleans(), st.integers(0, 8191), labels)
+flows = st.builds(FlowLabels, st.text("az09 -+~", max_size=40), st.booleans(), st.integers(0, 8191), labels)
 several = st.builds(messages.trace_answers, numbers, outcomes, st.booleans(), st.text(max_size=300), st.none() | flows)
 answers = several.map(lambda its: its[0])
 junk: st.SearchStrategy[Any] = st.recursive(

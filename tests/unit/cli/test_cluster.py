@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +75,23 @@ def test_a_change_asked_of_a_standby_is_done_by_the_leader_it_names(its: Cluster
 
 
 WRONG = ("https://h", "ftp://h", "http://user@h", "http:///", "", "//192.0.2.2:8080", "/sopa/v1/fabric", "http://[::1")
+SENT = """
+http://127.0.0.1:1 http://[::1]:2 yes, http://127.0.0.1:1 http://192.0.2.1:80 no, http://192.0.2.1:80 http://127.0.0.1:1 no
+http://192.0.2.1:80 http://192.0.2.1:81 no, http://192.0.2.1:80 HTTP://192.0.2.2:80/ http://192.0.2.2 yes
+http://192.0.2.1:80 https://192.0.2.2:80 http://192.0.2.2:80 no, http://192.0.2.1:80 ca.pem http://192.0.2.2:80 no
+https://192.0.2.1 https://192.0.2.2 no, https://192.0.2.1 ca.pem https://192.0.2.2 yes, https://192.0.2.1 ca.pem http://192.0.2.2 no
+"""
+CASES = [*(f"{NOWHERE} {wrong} no".split(" ") for wrong in WRONG), *map(str.split, SENT.strip().replace(",", "\n").splitlines())]
 
 
-@pytest.mark.parametrize("named", WRONG)
-def test_the_token_is_sent_to_no_other_scheme_and_nowhere_else(named: str) -> None:
-    answer = httpx.Response(307, headers={"Location": named}, request=httpx.Request("PUT", NOWHERE))
-    with pytest.raises(Refused, match="the token is not sent there"):
-        Controller(NOWHERE)._leader(answer)
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_the_token_is_sent_where_the_operator_allows_it_and_nowhere_else(case: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_authorities", lambda urls, ca_file: True)
+    *given, named, sent = case
+    ours = Controller([url for url in given if url != "ca.pem"], ca_file=Path("ca.pem") if "ca.pem" in given else None)
+    answer = httpx.Response(307, headers={"Location": f"{named}/sopa"}, request=httpx.Request("PUT", given[0]))
+    with nullcontext() if sent == "yes" else pytest.raises(Refused, match="the token is not sent there"):
+        assert ours._leader(answer) == named
 
 
 def test_a_leader_that_leads_no_more_sends_nobody_farther(its: Cluster) -> None:

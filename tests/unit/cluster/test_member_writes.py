@@ -18,6 +18,7 @@ from tests.helpers.golden import Script, Step, each_script
 from topologies import Failures, FatTree
 
 TREE = FatTree(4)
+SECRET = "secret"
 LEASES = {"m1": 11, "m2": 22}
 
 
@@ -88,19 +89,20 @@ class World:
         self.engine, self.hands = MemoryEngine(), Hands()
         charter = Charter(records.FORMAT, TREE.document(), "mac")
         identity = Identity("m1", "http://m1", "1", "")
-        self.its = Member(self.engine, identity, charter, 10, self.hands, clock=lambda: 100.0)  # type: ignore[arg-type]  # stand-ins
+        self.its = Member(self.engine, identity, charter, 10, self.hands, lambda: 100.0, SECRET)  # type: ignore[arg-type]  # stand-ins
         self.engine.write({"charter": records.write(replace(charter, fabric=FatTree(int(k)).document()))})
         self.its.candidacy.granted(LEASES["m1"], 10.0, 100.0)
         self.do_name("m1", "5")
 
-    def do_name(self, leader: str, term: str) -> None:
-        self.do_takes_over(leader, term)
+    def do_name(self, leader: str, term: str, secret: str = SECRET) -> str:
+        self.do_takes_over(leader, term, secret)
         self.do_act()
+        return "" if secret == SECRET else f"writers are sent to {self.its.leader_url()}"
 
-    def do_takes_over(self, leader: str, term: str) -> None:
+    def do_takes_over(self, leader: str, term: str, secret: str = SECRET) -> None:
         """Let the engine name a leader; m1 has not heard of it."""
         self.engine.write({}, deletes=["leader"])
-        self._put("leader", Leader(leader, int(term), ""), LEASES[leader])
+        self._put("leader", Leader(leader, int(term), "").sealed(secret), LEASES[leader])
 
     def do_act(self, knows: str = "yes") -> None:
         """Let m1 act, by what the engine has now or by what it knew before."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import Access, AddressError, check_access
@@ -36,6 +37,19 @@ def test_a_view_of_another_fabric_is_named() -> None:
     assert view.view(TREE).failures == {"a0_0-c0_1": "down"}
     with pytest.raises(RecordError, match="the key view names what the fabric does not have"):
         records.CommittedView(7, 12, {"a9_0": "down"}).view(TREE)
+
+
+@pytest.mark.parametrize("wrong", ["m\n1", "\x1b[2J", "ü", "m" * 300])
+def test_what_is_shown_of_a_record_is_printable_and_short(wrong: str) -> None:
+    for key, record in RECORDS.items():
+        for field in (name for name in record.__struct_fields__ if name != "role" and isinstance(getattr(record, name), str)):
+            with pytest.raises(RecordError, match=f"the key {key} is not as SOPA writes it: {field}: expected `str`"):
+                records.read(key, records.write(replace(record, **{field: wrong})))
+    for name, url in (("m1", wrong), (wrong, "http://192.0.2.1:8080")):
+        with pytest.raises(RecordError, match="must be printable ASCII"):
+            records.check_identity(name, url)
+    with pytest.raises(RecordError, match=r"^the key [ -~]{1,64} is none of SOPA's"):
+        records.read(wrong, "{}")
 
 
 FIELDS = sorted({field for record in RECORDS.values() for field in record.__struct_fields__})

@@ -22,7 +22,7 @@ from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.fabric.state_directory import Drains
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_session import SwitchError
-from sopa_ryu.rest.access import Origins, TokenError, Tokens
+from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.rest.controller_metrics import ControllerMetrics
 from sopa_ryu.rest.reader import UndecidedError
 from sopa_ryu.rest.schemas import SCHEMAS
@@ -147,11 +147,6 @@ class Talk:
             metrics.committed.observe(0.004)
         text = Request.blank("/metrics").get_response(dec.wsgify(metrics.page)).text
         return "\n".join(re.findall(r"^sopa_cluster_(?!\w*(?:_bucket|_created)).*", text, re.M)) or "nothing"
-
-    def do_page(self, host: str = "", origin: str | None = None) -> str:
-        """Say why a page of this origin may not open the feed, if it may not."""
-        objection = Origins(["https://fabric.example"]).objection("http", host or None, origin)
-        return "opens" if objection is None else f"does not: {objection}"
 
     def do_relay(self, *hosts: str) -> None:
         self.fabric.agents.probe_lists.relays(Relayed("r1", "192.0.2.31", object()), set(map(self.state.tree.host, hosts)))

@@ -20,7 +20,7 @@ class Engine:
     """A relay of the cluster fabric-b, and the engine's keys: the words of the scripts."""
 
     def __init__(self, logged: Callable[[], list[str]]) -> None:
-        self.following, self._logged = Following("fabric-b"), logged
+        self.following, self._logged = Following("fabric-b", "secret"), logged
         self._revision, self._told = 1, 0
         self._said: list[str] = []
 
@@ -49,7 +49,7 @@ class Engine:
                 term, version = map(int, number.split("."))
                 return records.write(records.CommittedView(term, version, dict.fromkeys(failed.split(), "down")))
             case "leader" if value != "none":
-                return records.write(records.Leader(value, 5, f"http://{value}"))
+                return records.write(records.Leader(value, 5, f"http://{value}").sealed("secret"))
             case "members":
                 return records.write(records.MemberRecord(value, f"http://{value}", "0.1.0", 1, "standby", 5, 1, 0, 0, ""))
         return value
