@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from sopa_ryu.options import ClusterSettings, Settings
+from sopa_ryu.runtime.clients import is_loopback
 
 
 class Exposure(NamedTuple):
@@ -26,15 +26,8 @@ class Doors(NamedTuple):
 
 
 def is_local(host: str) -> bool:
-    """Tell whether only this machine reaches a host: loopback, or the path of a socket.
-
-    >>> is_local("127.0.0.1"), is_local("/run/x"), is_local(""), is_local("192.0.2.1"), is_local("controller.example")
-    (True, True, False, False, False)
-    """
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost" or host.startswith("/")
+    """Tell whether only this machine reaches a host: loopback, or the path of a socket."""
+    return is_loopback(host.strip("[]")) or host.startswith("/")
 
 
 def exposures(settings: Settings, doors: Doors) -> Iterator[Exposure]:

@@ -56,7 +56,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.interface = MemoryInterface()
         self.controller = MemoryController(ADDRESS, self.check_ack)
         self.acknowledged: View | None = None
-        self.patched = patch("sopa_ryu.channel.client.connect", self.controller.connect)
+        self.patched = patch("sopa_ryu.channel.client._Connect", self.controller.connect)
         self.patched.start()
         self.start()
 

@@ -235,6 +235,6 @@ class AtWork:
 @each_script(__file__, "controllers")
 def test_several_controllers(script: Script, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     its = AtWork(caplog)
-    monkeypatch.setattr("sopa_ryu.channel.client.connect", its.connect)
+    monkeypatch.setattr("sopa_ryu.channel.client._Connect", its.connect)
     with closing(its.loop):
         script.play(its.handle)
