@@ -87,8 +87,11 @@ class Origins:
         self._option = option
 
     def check_host(self, request: Request) -> None:
-        """Raise `Problem` (403) if the name in ``Host`` is another server's. Without the header a request is no browser's."""
-        if "Host" not in request.headers:
+        """Raise `Problem` (403) if the name in ``Host`` is another server's.
+
+        Without the header a request is no browser's, nor is one for a WebSocket without ``Origin``: agents use any name.
+        """
+        if "Host" not in request.headers or ("Upgrade" in request.headers and "Origin" not in request.headers):
             return
         own = self._own(request)
         name = str(urlsplit(own).hostname)
