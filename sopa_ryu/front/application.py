@@ -26,6 +26,7 @@ from sopa_ryu.front.view_resources import ViewResources
 from sopa_ryu.rest.access import Origins, Tokens
 from sopa_ryu.rest.answers import HEADERS, not_allowed, problem_answer
 from sopa_ryu.rest.operations import ROOT, Problem
+from sopa_ryu.runtime.clients import client_of
 from topologies import Clos, Host, TopologyError
 
 _LOG = logging.getLogger("sopa.websocket")
@@ -100,7 +101,7 @@ class Application(ABC):
         """Answer from a view, in the client's turn."""
         if self._of_view is None or self._of_view[0] is not view:
             self._of_view = view, ViewResources(view, carrier)
-        resources, client = self._of_view[1], request.environ["REMOTE_ADDR"]
+        resources, client = self._of_view[1], client_of(request.environ["REMOTE_ADDR"])
         return await self._turns.make(client, lambda: resources.answer(request, path))
 
     # -- WebSockets ---------------------------------------------------------------------------------------------------

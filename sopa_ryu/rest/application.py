@@ -1,8 +1,9 @@
 """The REST interface (docs/architecture.md, section 7): dispatch, parameters, ETags, problem documents.
 
-What one client asks for delays others by one answer at most, and costly answers take a tenth of the time: requests of one
-address are answered one after the other, and after an answer that took long everything else that is ready has its turn. An
-answer that costs much (`Operation.costly`) is shared by all requests that wait for it, and is never older than a request.
+What one client asks for delays others by one answer at most: requests of one address are answered one after the other, clients
+in turn, and after a slice of time everything else that is ready has its turn. All answers without a token together take half of
+the time, however many addresses ask, and costly ones a tenth. An answer that costs much (`Operation.costly`) is shared by all
+requests that wait for it, and is never older than a request.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import eventlet
 from eventlet.semaphore import Semaphore
@@ -29,11 +30,16 @@ from sopa_ryu.rest.operations import MAX_ITEMS, ROOT, Operation, Problem
 from sopa_ryu.rest.reader import FabricControl, check_leads
 from sopa_ryu.rest.resources import Resources
 from sopa_ryu.rest.traces import TraceResources
+from sopa_ryu.runtime.clients import client_of
 
 LOG = logging.getLogger("sopa.rest")
 
 SLICE_SECONDS = 0.002
-"""Shorter answers are made without a switch of green threads: all connections of an address need some 0.2 s for one each."""
+"""So much processor time goes to answers without a switch of green threads."""
+SHARE = 0.5
+"""Of the time, for all answers without a token: the rest is the switches'."""
+BURST_SECONDS = 1.0
+"""So much processor time may be taken at once, as by a reader of long lists."""
 SPACING_TIMES = 9
 """Pause after a costly answer in multiples of its processor time."""
 MAX_PAUSE_SECONDS = 0.25
@@ -43,6 +49,7 @@ MAX_WAITING = 64
 OPENAPI = "/openapi.json"
 
 Page = Callable[[Request], Response]
+T = TypeVar("T")
 
 
 class _Turn:
@@ -91,15 +98,23 @@ class Fairness:
         self._slots = Semaphore(COSTLY_AT_ONCE)
         self._waiting = 0
         self._free_at = 0.0
+        self._one = Semaphore(1)
+        self._unbroken = self._paid_at = 0.0
 
-    def answer(self, client: str, make: Callable[[], Any]) -> Any:
-        """Make an answer in the client's turn; if it took long, that ends after everything else that is ready had its own."""
-        with self._clients.of(client):
-            began = time.monotonic()
+    def answer(self, client: str, make: Callable[[], T]) -> T:
+        """Make an answer in the client's turn, once those before it are paid for by others' time; ``make`` may not yield."""
+        with self._clients.of(client), self._one:
+            while (left := self._paid_at - BURST_SECONDS - time.monotonic()) > 0:
+                eventlet.sleep(left)
+            began = time.thread_time()
             try:
                 return make()
             finally:
-                if time.monotonic() - began > SLICE_SECONDS:
+                spent = time.thread_time() - began
+                self._paid_at = max(self._paid_at, time.monotonic()) + spent / SHARE
+                self._unbroken += spent
+                if self._unbroken > SLICE_SECONDS:
+                    self._unbroken = 0.0
                     eventlet.sleep(0)
 
     def costly(self, key: str, make: Callable[[], Any]) -> Any:
@@ -183,19 +198,23 @@ class RestApplication:
             self._tokens.check_operator(request)
             check_leads(self._fabric.cluster, request.path_qs)  # every operation that changes something has a token
             self._check_unchanged(request)
-        return answer(request, operation, route, lambda values: self._make(request, operation, values), self._etag)
+
+        def respond() -> Response:
+            return answer(request, operation, route, lambda values: self._make(request, operation, values), self._etag)
+
+        if operation.token or operation.costly:
+            return respond()
+        return self._fairness.answer(client_of(request.environ["REMOTE_ADDR"]), respond)
 
     def _make(self, request: Request, operation: Operation, values: dict[str, Any]) -> Any:
-        """Return the answer in its turn; a request with the operator token does not wait for others."""
+        """Return what is answered; a costly one in its turn, unless the request has the operator token."""
 
         def make() -> Any:
             return operation.answer(**values)
 
-        if operation.token or (operation.costly and self._tokens.is_operator(request)):
-            return make()
-        if operation.costly:
+        if operation.costly and not self._tokens.is_operator(request):
             return self._fairness.costly(request.path_info, make)
-        return self._fairness.answer(request.environ.get("REMOTE_ADDR", ""), make)
+        return make()
 
     def _etag(self, data: bytes) -> str:
         """Return the ETag; not of the version alone, because connections and acknowledgements change without a new version."""

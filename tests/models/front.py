@@ -23,9 +23,6 @@ from sopa_ryu.rest.operations import Problem
 from sopa_ryu.runtime import clock
 from tests.helpers.stub_fabric import StubFabric
 
-NAMES = ("https://fabric.example",), ("http://C1.example:1",)
-"""Listed origins, and a URL by which others reach it."""
-
 
 class FrontInMemory:
     """What clients get: requests one by one, and agents whose connections are given to `notifier`."""
@@ -34,7 +31,8 @@ class FrontInMemory:
         self.fabric, self.rest = fabric, rest
         tree = self.tree = fabric.state.tree
         self.feed, self.passed = None, self
-        self.config = wire.Config({}, "mac", False, (), 1, (), *NAMES, "", False, 1, 0)
+        names = ("https://fabric.example",), ("http://C1.example:1",)
+        self.config = wire.Config({}, "mac", False, (), 1, (), *names, "", False, 1, 0)
         front: Any = self
         self.application = FrontApplication(front, self.config, tokens)
         self.channel = self.application.channel = AgentsChannel(

@@ -78,7 +78,7 @@ WRONG = ("https://h", "ftp://h", "http://user@h", "http:///", "", "//192.0.2.2:8
 SENT = """
 http://127.0.0.1:1 http://[::1]:2 yes, http://127.0.0.1:1 http://192.0.2.1:80 no, http://192.0.2.1:80 http://127.0.0.1:1 no
 http://192.0.2.1:80 http://192.0.2.1:81 no, http://192.0.2.1:80 HTTP://192.0.2.2:80/ http://192.0.2.2 yes
-http://192.0.2.1:80 https://192.0.2.2:80 http://192.0.2.2:80 no, http://192.0.2.1:80 ca.pem http://192.0.2.2:80 no
+https://192.0.2.1 http://192.0.2.2 http://192.0.2.2 no, http://192.0.2.1:80 ca.pem http://192.0.2.2:80 no
 https://192.0.2.1 https://192.0.2.2 no, https://192.0.2.1 ca.pem https://192.0.2.2 yes, https://192.0.2.1 ca.pem http://192.0.2.2 no
 """
 CASES = [*(f"{NOWHERE} {wrong} no".split(" ") for wrong in WRONG), *map(str.split, SENT.strip().replace(",", "\n").splitlines())]

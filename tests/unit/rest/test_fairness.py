@@ -3,7 +3,7 @@
 from collections import Counter
 from functools import partial
 from ipaddress import IPv6Address
-from itertools import count
+from itertools import count, pairwise
 from types import SimpleNamespace
 
 import eventlet
@@ -13,18 +13,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.rest import application as module
-from sopa_ryu.rest.application import MAX_WAITING, SLICE_SECONDS, Fairness
+from sopa_ryu.rest.application import BURST_SECONDS, MAX_WAITING, SHARE, SLICE_SECONDS, Fairness
 from sopa_ryu.rest.operations import Problem
 from sopa_ryu.runtime.clients import Clients, ExcessClient, client_of, network
 
 
 def test_one_client_with_many_requests_delays_another_by_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     fairness, order, now = (Fairness(), [], count(0, 2 * SLICE_SECONDS))  # each answer takes processor time, and does not yield
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(now)))
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 0.0, thread_time=lambda: next(now)))
     for number in range(20):
         eventlet.spawn(fairness.answer, "192.0.2.1", partial(order.append, f"many {number}"))
     eventlet.spawn(fairness.answer, "192.0.2.2", partial(order.append, "one")).wait()
     assert order.index("one") <= 1
+
+
+def test_all_clients_together_have_a_share_of_the_time_and_others_a_turn_after_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    fairness, now, used, turns = Fairness(), [100.0], [0.0], []
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        turns.append(used[0])
+
+    def make() -> None:
+        now[0], used[0] = now[0] + 0.02, used[0] + 0.02
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0], thread_time=lambda: used[0]))
+    monkeypatch.setattr(module.eventlet, "sleep", sleep)
+    for number in range(1000):
+        fairness.answer(f"192.0.2.{number % 250}", make)
+    assert used[0] == pytest.approx(BURST_SECONDS + SHARE * (now[0] - 100.0 - BURST_SECONDS), abs=0.1)
+    assert max(after - before for before, after in pairwise(turns)) < 0.021
 
 
 def test_a_costly_answer_is_shared_and_never_older_than_a_request() -> None:
