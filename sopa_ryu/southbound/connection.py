@@ -32,6 +32,8 @@ from topologies import Switch
 from topologies.failures import Reason
 from topologies.ovsdb import certified_names
 
+MAX_ASKED = 8
+"""So many of the core's questions of a kind may wait for an answer: the core waits for the latest one only."""
 MAX_PACKED_BYTES = 16384
 """So much is written to a switch before other green threads have their turn."""
 _PORT_STATISTICS = "OFPPortStatsReply"
@@ -48,7 +50,6 @@ class Connection:
     def __init__(self, datapath: Any) -> None:
         self.datapath = datapath
         self._requests: dict[int, Request] = {}
-        self._latest: dict[type[Request], int] = {}
         self._replies: dict[int, list[Any]] = {}
         self._kinds: dict[int, str] = {}
         self._waiting: dict[int, hub.Queue] = {}
@@ -97,8 +98,9 @@ class Connection:
         encoded = openflow.encode(self.datapath, message)
         if isinstance(message, _REQUESTS):
             xid = self.datapath.set_xid(encoded)
-            self._forget(self._latest.get(type(message), xid))  # the core waits for the latest of a kind only
-            self._latest[type(message)] = xid
+            same = [earlier for earlier, asked in self._requests.items() if type(asked) is type(message)]
+            if len(same) >= MAX_ASKED:
+                self._forget(same[0])
             self._requests[xid] = message
             self._kinds[xid] = openflow.reply_kind(encoded)
         return bool(self.datapath.send_msg(encoded))
