@@ -186,7 +186,7 @@ def test_what_is_lost_is_soon_sent_again_and_a_path_that_has_died_is_left(relaye
             assert exchange(pair, 1_000_000)
         relay.loses_each, relay.dead = 0, {INTER_POD[2]}
         before = dict(relay.taken)
-        assert exchange(pair, 1_000_000)
+        assert exchange(pair, 4_000_000)
     taken = {label: count - before[label] for label, count in relay.taken.items()}
     assert taken.pop(INTER_POD[2]) < min(taken.values()) // 3
 
