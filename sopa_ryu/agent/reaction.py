@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Address
 from itertools import islice
 from typing import NoReturn, Protocol
@@ -40,8 +40,8 @@ RACKS_SECONDS = LIST_SECONDS = 0.2
 """The interval of reading which racks packets go to, and of making the list of streams to them."""
 PARTNER_SECONDS = 1.0
 """The time that a host of a used rack has for its first answer."""
-SCOUT_SECONDS, SCOUT_PART, MAX_SCOUTED = 10.0, 0.5, 32
-"""How often, for how long, and how many hosts of a used rack are tried where fewer than `PARTNERS` are known to answer."""
+MAX_SCOUTED = 32
+"""So many hosts of a rack are tried when one alone says that a path is bad."""
 PARTNERS = 2
 """So many hosts of a used rack are probed, as far as it has them: what one alone says of paths is not believed."""
 TURN_SECONDS = 2.0
@@ -114,7 +114,6 @@ class Reaction:
         self._dropped = 0
         self._health = PathHealth()
         self._partners: dict[tuple[int, int], dict[IPv4Address, float]] = {}
-        self._scouted_at: dict[tuple[int, int], float] = {}
         self._listed: dict[Stream, float] = {}
         self._listed_at = self._racks_at = float("-inf")
         self._looked_at = float("inf")
@@ -156,7 +155,7 @@ class Reaction:
             del self._used_at[rack]
         streams = dict.fromkeys(self._health.returning()[:MAX_STREAMS], 1.0)
         racks = sorted(sorted(self._used_at, key=self._used_at.__getitem__, reverse=True)[:MAX_BUSY])
-        streams |= dict.fromkeys(islice(self._scout(racks, now), MAX_STREAMS // 4), 1.0)
+        streams |= dict.fromkeys(islice(self._scout(now), MAX_STREAMS // 4), 1.0)
         racks = sorted({*racks, *((section.pod or 0, section.edge or 0) for section in self._health.doubts(now))})
         room = MAX_STREAMS - len(streams)
         for number, (pod, edge) in enumerate(racks):
@@ -174,27 +173,16 @@ class Reaction:
             room = MAX_STREAMS - len(streams)
         return streams
 
-    def _scout(self, racks: Iterable[tuple[int, int]], now: float) -> Iterator[Stream]:
-        """Yield a stream to each other host of the racks of which too few are known to answer, in doubt or now and then."""
-        if self._tree is None:
-            return
-        doubts = {(section.pod, section.edge): section for section in self._health.doubts(now)}
-        for pod, edge in dict.fromkeys([*doubts, *racks]):
-            assert pod is not None
-            assert edge is not None
-            known, section = self._probing.answering(pod, edge), doubts.get((pod, edge))
-            if section is None and len(known) >= PARTNERS:
-                continue
-            if now - self._scouted_at.get((pod, edge), float("-inf")) >= SCOUT_SECONDS:
-                self._scouted_at[pod, edge] = now
-            if section is None and now - self._scouted_at[pod, edge] >= SCOUT_PART:
-                continue
-            rack = Switch(Level.EDGE, pod, edge)
-            ups = [up for up in self._follower.candidates(pod, edge) if up]
-            good = [up for up in ups if section is None or not section.covers(WayTo(pod, edge, up))] or ups
-            for host in islice(map(self._tree.ip, self._tree.hosts_of(rack)), MAX_SCOUTED if good else 0):
-                if host not in known:
-                    yield Stream(host, *good[0])
+    def _scout(self, now: float) -> Iterator[Stream]:
+        """Yield a stream to each host that is not known to answer, of racks where one alone says that a path is bad."""
+        tree = self._tree
+        for section in self._health.doubts(now) if tree is not None else ():
+            assert tree is not None
+            pod, edge = section.pod or 0, section.edge or 0
+            known, ups = self._probing.answering(pod, edge), [up for up in self._follower.candidates(pod, edge) if up]
+            good = [up for up in ups if not section.covers(WayTo(pod, edge, up))] or ups
+            hosts = map(tree.ip, tree.hosts_of(Switch(Level.EDGE, pod, edge)))
+            yield from (Stream(host, *good[0]) for host in islice(hosts, MAX_SCOUTED if good else 0) if host not in known)
 
     def _partners_of(self, rack: tuple[int, int], hosts: tuple[IPv4Address, ...], now: float) -> list[IPv4Address]:
         """Return the hosts of a rack that are probed: others when the last ones have not answered for a while."""
