@@ -65,8 +65,8 @@ def _check_options(file: Path, running: bool) -> Iterator[Finding]:
         text = f"OpenFlow over TLS{f': {missing} missing{accepted}' if missing else ''}"
         yield Finding(not missing, text, f"{missing} in {file}")
     doors = Doors(conf.ofp_listen_host or "", conf.wsapi_host or "127.0.0.1", bool(tls["ctl_privkey"]), tls["ca_certs"])
-    for exposure in exposures(settings, doors):
-        yield Finding(settings.insecure, f"open: {exposure.what}", f"{exposure.mend} in {file}")
+    for exposure in () if settings.insecure else exposures(settings, doors):
+        yield Finding(True, f"{exposure.what}; {exposure.mend} in {file} closes it", label="open")
     certificate, key = settings.tls or (None, None)
     keys = {str(name) for name in (tls["ctl_privkey"], key) if name}
     for name in sorted({str(name) for name in (*tls.values(), certificate, key) if name}):

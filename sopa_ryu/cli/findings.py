@@ -22,11 +22,15 @@ RESTART = "systemctl restart sopa-controller"
 
 
 class Finding(NamedTuple):
-    """One line: what was checked, and if it is wrong, the command or file that mends it."""
+    """One line: what was checked, and if it is wrong, the command or file that mends it.
+
+    ``label`` stands in the place of ``ok`` where something is right and yet worth a decision.
+    """
 
     right: bool
     text: str
     mend: str = ""
+    label: str = "ok"
 
 
 def tell(findings: Iterable[Finding]) -> None:
@@ -35,7 +39,7 @@ def tell(findings: Iterable[Finding]) -> None:
     for finding in findings:
         wrong |= not finding.right
         mend = f". Mend: {finding.mend}" if finding.mend and not finding.right else ""
-        click.echo(f"{'ok   ' if finding.right else 'WRONG'} {finding.text}{mend}")
+        click.echo(f"{finding.label if finding.right else 'WRONG':5} {finding.text}{mend}")
     sys.exit(NOT_RIGHT if wrong else 0)
 
 

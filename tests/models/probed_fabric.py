@@ -6,7 +6,7 @@ Time is simulated. Every link has a loss for each direction; a probe crosses the
 import heapq
 import random
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import prod
 
 from sopa_ryu.agent.paths.avoided import Up
@@ -93,7 +93,7 @@ class ProbedFabric:
 
     def _busy_turn(self) -> None:
         ups = self.tree.choices_between(self.host, self.busy_host)
-        partners = [host for host in self.tree.hosts() if host[:2] == self.busy_host[:2]][:PARTNERS]
+        partners = islice(self.tree.hosts_of(self.tree.edge_of(self.busy_host)), PARTNERS)
         streams = list(dict.fromkeys([*self.health.returning(), *(self._stream(host, up) for host in partners for up in ups)]))
         self._turns[1] += 1
         self._probe(streams[self._turns[1] % len(streams)])

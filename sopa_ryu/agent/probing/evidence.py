@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 
 from sopa_ryu.agent.paths.avoided import Section, WayTo
+from sopa_ryu.agent.probing.loss_window import Target
 
 MIN_LOSS = 0.01
 """The share of losses that a fabric may have without any path being dead: three in a row are less probable than `CHANCE` then."""
@@ -38,7 +39,7 @@ class LossRun:
 class Probed:
     """A stream that was probed, and when its last fate was known."""
 
-    way: WayTo
+    target: Target
     sections: tuple[Section, ...]
     at: float = 0.0
 

@@ -39,12 +39,21 @@ Test = tuple[float, float, float]
 """The share that a section loses, that of others, and how probable that is by chance."""
 
 
+class Target:
+    """A host, by a path. Each is one object: a key that costs less than an address."""
+
+    __slots__ = ("host", "way")
+
+    def __init__(self, way: WayTo, host: IPv4Address) -> None:
+        self.way, self.host = way, host
+
+
 class _Second(NamedTuple):
     number: int
     sent: Counter[WayTo]
     lost: Counter[WayTo]
-    sent_to: Counter[tuple[WayTo, IPv4Address]]
-    lost_to: Counter[tuple[WayTo, IPv4Address]]
+    sent_to: Counter[Target]
+    lost_to: Counter[Target]
     again: Counter[WayTo]
     bursts: Counter[WayTo]
     carried: Counter[Label]
@@ -66,14 +75,15 @@ class LossWindow:
     def _empty(number: int) -> _Second:
         return _Second(number, Counter(), Counter(), Counter(), Counter(), Counter(), Counter(), Counter())
 
-    def probed(self, way: WayTo, lost: bool, now: float, host: IPv4Address) -> None:
-        """Note what became of a probe to a host."""
+    def probed(self, target: Target, lost: bool, now: float) -> None:
+        """Note a probe whose fate is known."""
+        way = target.way
         for second in (self._at(now), self._whole):
             second.sent[way] += 1
-            second.sent_to[way, host] += 1
+            second.sent_to[target] += 1
             if lost:
                 second.lost[way] += 1
-                second.lost_to[way, host] += 1
+                second.lost_to[target] += 1
                 self.fresh = True
 
     def sent_again(self, way: WayTo, now: float, begins: bool = True) -> None:
@@ -105,8 +115,8 @@ class LossWindow:
                 for way in [way for way in counts if section.covers(way)]:
                     del counts[way]
             for to_hosts in (second.sent_to, second.lost_to):
-                for key in [key for key in to_hosts if section.covers(key[0])]:
-                    del to_hosts[key]
+                for target in [target for target in to_hosts if section.covers(target.way)]:
+                    del to_hosts[target]
 
     def __len__(self) -> int:
         """Return the number of paths of which something is known."""
@@ -147,8 +157,8 @@ class LossWindow:
         """
         sent, lost = Counter[IPv4Address](), Counter[IPv4Address]()
         for counts, to_hosts in ((sent, self._whole.sent_to), (lost, self._whole.lost_to)):
-            for (_, host), count in to_hosts.items():
-                counts[host] += count
+            for target, count in to_hosts.items():
+                counts[target.host] += count
         others = [host for host in sent if lost[host] < sent[host] and not host.packed.startswith(prefix)]
         return max(1.0, sum(lost[host] for host in others) - losses) / max(1, sum(sent[host] for host in others))
 
@@ -178,9 +188,9 @@ class LossWindow:
     def _lost_to(self, ways: set[WayTo], by_rack: bool) -> Counter[bytes]:
         """Return the lost probes on some paths by host, or by rack."""
         losses: Counter[bytes] = Counter()
-        for (way, host), count in self._whole.lost_to.items():
-            if way in ways:
-                losses[host.packed[:3] if by_rack else host.packed] += count
+        for target, count in self._whole.lost_to.items():
+            if target.way in ways:
+                losses[target.host.packed[:3] if by_rack else target.host.packed] += count
         return losses
 
     def _is_witnessed(self, section: Section, inside: set[WayTo], outside: set[WayTo]) -> bool:
@@ -188,9 +198,9 @@ class LossWindow:
         [(main, _)] = self._lost_to(inside, section.edge is None).most_common(1)
         sums = {True: [0, 0], False: [0, 0]}
         for lost, counts in enumerate((self._whole.sent_to, self._whole.lost_to)):
-            for (way, host), count in counts.items():
-                if (way in inside or way in outside) and not host.packed.startswith(main):
-                    sums[way in inside][lost] += count
+            for target, count in counts.items():
+                if (target.way in inside or target.way in outside) and not target.host.packed.startswith(main):
+                    sums[target.way in inside][lost] += count
         (sent, lost), (others_sent, others_lost) = sums[True], sums[False]
         if not lost or not others_sent:
             return False

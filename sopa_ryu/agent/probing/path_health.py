@@ -20,7 +20,7 @@ from sopa_ryu.agent.paths.avoided import Avoided, Section, WayTo, sections
 from sopa_ryu.agent.paths.path_table import Label
 from sopa_ryu.agent.probing.evidence import MAX_LUCK, Left, LossRun, Probed, Queue, Usual, luck
 from sopa_ryu.agent.probing.fate import Fate
-from sopa_ryu.agent.probing.loss_window import CHANCE, Excess, LossWindow
+from sopa_ryu.agent.probing.loss_window import CHANCE, Excess, LossWindow, Target
 from sopa_ryu.channel.messages import Stream
 
 MANY_RACKS = 3
@@ -115,7 +115,7 @@ class PathHealth:
         """Return streams that tell whether what is avoided is good again: of each section the last ones that have crossed it."""
         found: dict[Stream, None] = {}
         for section in self._left:
-            crossing = [(probe.at, stream) for stream, probe in self._probed.items() if section.covers(probe.way)]
+            crossing = [(probe.at, stream) for stream, probe in self._probed.items() if section.covers(probe.target.way)]
             found.update((stream, None) for _, stream in sorted(crossing, reverse=True)[:RETURNING])
         return list(found)
 
@@ -131,7 +131,7 @@ class PathHealth:
         probe = self._probed.get(fate.stream) or self._note_stream(fate.stream)
         if probe is None:
             return
-        way, probe.at = probe.way, now
+        way, probe.at = probe.target.way, now
         host = fate.stream.destination
         queue = self._queue(way)
         if fate.came_back:
@@ -142,7 +142,7 @@ class PathHealth:
         crowded = fate.crowded or now < self._moving_at + BACKLOG_SECONDS
         through = fate.came_back or fate.lost_out is False
         if through or not crowded:
-            self._window.probed(way, not through, now, host)
+            self._window.probed(probe.target, not through, now)
         if through:
             self._come_through(probe, host, now)
         elif now > self._moving_at:  # what is decided as this host goes on was sent before it stood still
@@ -211,7 +211,7 @@ class PathHealth:
             return None
         if len(self._probed) >= MAX_KNOWN:
             del self._probed[min(self._probed, key=lambda other: self._probed[other].at)]
-        return self._probed.setdefault(stream, Probed(way, sections(way)))
+        return self._probed.setdefault(stream, Probed(Target(way, stream.destination), sections(way)))
 
     def _queue(self, way: WayTo) -> Queue:
         if way not in self._queues and len(self._queues) >= MAX_QUEUES:
@@ -227,7 +227,7 @@ class PathHealth:
         if self._runs:
             for section in probed.sections:
                 self._runs.pop(section, None)
-        for section in self._covering(probed.way) if self._left else ():
+        for section in self._covering(probed.target.way) if self._left else ():
             departure = self._left[section]
             departure.heard = now
             count, since = departure.rows.get(host, (0, now))

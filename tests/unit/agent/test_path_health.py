@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section, WayTo, sections
-from sopa_ryu.agent.probing.loss_window import LossWindow, by_chance
+from sopa_ryu.agent.probing.loss_window import LossWindow, Target, by_chance
 from tests.helpers.golden import Script, Step, each_script
 from tests.models.probed_fabric import ProbedFabric
 from topologies import FatTree, Level, Switch
@@ -176,8 +176,8 @@ def test_losses_of_two_separate_paths_leave_both() -> None:
 
 # -- the window of losses ---------------------------------------------------------------------------------------------------
 
-FAR = [IPv4Address(f"10.2.1.{last}") for last in (2, 3)]
 PATHS = {"good": WayTo(*RACK, (0, 0)), "bad": WayTo(*RACK, (1, 0))}
+TARGETS = {name: [Target(way, IPv4Address(f"10.2.1.{last}")) for last in (2, 3)] for name, way in PATHS.items()}
 
 
 class Window:
@@ -203,7 +203,7 @@ class Window:
 
     def do_probed(self, name: str, times: str, lost: str = "0") -> None:
         for number in range(int(times)):
-            self.window.probed(PATHS[name], number < int(lost), 0.0, FAR[number % 2])
+            self.window.probed(TARGETS[name][number % 2], number < int(lost), 0.0)
 
     def do_advance(self, at: str) -> None:
         self.window.advance(float(at))

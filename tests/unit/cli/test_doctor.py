@@ -44,7 +44,7 @@ class Machine:
     def do_controller(self, show: str = "WRONG", config: str = "sopa.conf", default: str = "", sopa: str = "") -> str:
         default, sopa = default.replace("; ", "\n"), sopa.replace("; ", "\n")
         text = f"[DEFAULT]\nwsapi_host = 0.0.0.0\n{default}\n[sopa]\nstate_dir = {self.state}\novsdb = tcp:*:6640\n{sopa}\n"
-        text += "" if show == "open:" else "insecure = true\n"
+        text += "" if show == "open " else "insecure = true\n"
         (self.directory / "sopa.conf").write_text(text)
         return self._examine(show, "controller", "--config-file", f"{self.directory}/{config}")
 
