@@ -42,8 +42,8 @@ BYTES_A_TOKEN = 6
 """An answer may have a bracket, brace, quote or comma for so many bytes that it may have."""
 MAX_ELEMENTS = 4096
 """Of a set or map, so that others have their turn between rows."""
-MAX_TEXT = 255
-"""Characters of a text from a database: names, addresses and paths have fewer."""
+MAX_TEXT = 160
+"""Characters of a text from a database: names, addresses and paths have fewer. Quoted, each may become five."""
 READ_BYTES = 1 << 15
 
 _REPLY = 0  # this request's id
