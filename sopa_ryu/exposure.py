@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from sopa_ryu.cluster.address import Access, AddressError, parse
 from sopa_ryu.options import ClusterSettings, Settings
 from sopa_ryu.runtime.clients import is_loopback
+from topologies.ovsdb import host_and_port
 
 
 class Exposure(NamedTuple):
@@ -25,14 +27,10 @@ class Doors(NamedTuple):
     ca_certs: str | None
 
 
-def is_local(host: str) -> bool:
-    """Tell whether only this machine reaches a host: loopback, or the path of a socket."""
-    return is_loopback(host.strip("[]")) or host.startswith("/")
-
-
 def exposures(settings: Settings, doors: Doors) -> Iterator[Exposure]:
     """Yield what is open, what is worst first."""
-    if not doors.openflow_tls and not is_local(doors.openflow_host):
+    is_socket = doors.openflow_host.startswith("/")
+    if not doors.openflow_tls and not is_socket and not is_loopback(doors.openflow_host):
         where = doors.openflow_host or "all addresses"
         yield Exposure(
             f"OpenFlow without TLS on {where}: who reaches it can connect as a switch that is away",
@@ -43,14 +41,14 @@ def exposures(settings: Settings, doors: Doors) -> Iterator[Exposure]:
             "OpenFlow takes any certificate of the authority for any switch: root of one switch can connect as another",
             "bind_certificates",
         )
-    if settings.tls is None and not is_local(doors.rest_host):
+    if settings.tls is None and not is_loopback(doors.rest_host):
         yield Exposure(
             f"REST and the agents' channel without TLS on {doors.rest_host}: who sees the packets has the tokens",
             "tls_cert and tls_key",
         )
     if settings.cluster is not None:
         yield from _of_engine(settings.cluster)
-    plain = [address for address in settings.ovsdb if address.startswith("tcp:") and not is_local(address.split(":")[1])]
+    plain = [address for address in settings.ovsdb if address.startswith("tcp:") and not is_loopback(_host_of(address))]
     if plain:
         yield Exposure(
             f"the switches' databases without TLS ({', '.join(plain)}): who is between can set BFD and read them", "ovsdb = ssl:..."
@@ -59,12 +57,23 @@ def exposures(settings: Settings, doors: Doors) -> Iterator[Exposure]:
         yield Exposure("agent-token opens the channel of every host: one host that has it can speak for all", "host_tokens_only")
 
 
+def _host_of(database: str) -> str:
+    try:
+        return host_and_port(database.partition(":")[2])[0]
+    except ValueError:
+        return ""  # `*`, or malformed, which is said elsewhere
+
+
 def _of_engine(cluster: ClusterSettings) -> Iterator[Exposure]:
-    hosts = [node.rpartition(":")[0] or node for node in cluster.engine.partition("//")[2].partition("/")[0].split(",")]
-    if cluster.user is None and cluster.cert is None and not all(map(is_local, hosts)):
+    access = Access(cluster.ca, cluster.cert, cluster.key, cluster.user, cluster.password_file)
+    try:
+        elsewhere = any(not is_loopback(node.host) for node in parse(cluster.engine).endpoints)
+    except AddressError:
+        return  # said by who joins the cluster
+    if elsewhere and access.user is None and access.cert is None:
         yield Exposure(
             "etcd without user and certificate: who reaches it can make itself the leader, and drain links",
             "cluster_user and cluster_password_file, cluster_ca",
         )
-    elif cluster.ca is None and not all(map(is_local, hosts)):
+    elif elsewhere and not access.tls:
         yield Exposure("etcd without TLS: who sees the packets has its password", "cluster_ca")

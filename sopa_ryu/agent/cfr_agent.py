@@ -31,8 +31,9 @@ MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
 READ_TOGETHER = 16
 """Datagrams that are read before other interfaces have their turn."""
 MIN_READS, READS_A_BATCH, READ_SECONDS = 1000, 4, 0.01
-"""So many datagrams are read in a second, or of each of the arbiter's batches if those are more, by a real-time thread: anybody can
-send in the arbiter's name, and to find that out costs an HMAC. What is beyond that waits so long, or is dropped by the kernel."""
+"""The limit of datagrams read per second, or per batch of the arbiter where that allows more. The thread has a real-time priority,
+and anybody can forge the arbiter's address: each forged datagram costs an HMAC. Beyond the limit reading pauses for
+`READ_SECONDS`, and the kernel drops what does not fit into the socket's buffer."""
 IDLE_PARTS = 4
 """A host that has nothing to send says so so often in a lease, so that the arbiter goes on to count on it."""
 PASS_PARTS = 5

@@ -41,7 +41,7 @@ def relay_token(secret: str) -> str:
 
 
 def leader_seal(secret: str, *said: object) -> str:
-    """Return what shows that a member of the cluster has said who leads: whoever writes to the engine alone cannot make it."""
+    """Return the seal of a leader's record, an HMAC: write access to the engine alone is not enough to forge it."""
     return _derived(secret, _LEADERS_PURPOSE + repr(said).encode())
 
 

@@ -157,7 +157,7 @@ def follow(message: messages.FromController, view: View | None, address: IPv4Add
 
 
 class LowerTerms:
-    """Whether the term in force is to be forgotten: whoever named it is away, and all other ends would be refused for ever.
+    """Decides when the term in force is forgotten: if its sender never returns, no other sender would ever be accepted.
 
     Args:
         now: Return the time in seconds.

@@ -1,9 +1,9 @@
 """The client of a controller's REST interface, with an error message for each way in which a request can fail.
 
 Of several controllers, or a cluster's relays, the first that answers is asked. What changes something is done by the cluster's
-leader: another member, or a relay, answers such a request with 307 and the leader's URL, which it has from etcd, as whoever may
-write there has put it. The client sends the token there if the URL is one of those that it was given, if both are on its own
-machine, or over TLS if it was given the authorities that the leader's certificate has to be of; never over another scheme.
+leader: another member, or a relay, answers such a request with 307 and the leader's URL. That URL comes from etcd, so the client
+sends the token there only if it was given the URL, if both are on its own machine, or by https if it was given the authorities
+of the leader's certificate; never over another scheme.
 """
 
 from __future__ import annotations

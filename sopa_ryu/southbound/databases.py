@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from sopa_ryu.fabric.rejections import certificate_names
+from sopa_ryu.runtime.clients import bracketed, plain
 from topologies import Clos, Switch
 from topologies.ovsdb import host_and_port
 
 OWN_ADDRESS = "*"
 MAX_NAMES = 3
 MAX_PROBLEMS = 10
-_MAPPED = "::ffff:"  # how a socket of IPv6 shows an IPv4 address
 
 Databases = Mapping[str, Collection[Switch]]
 """From the address of each database to the switches that it speaks for."""
@@ -35,14 +35,13 @@ def databases(addresses: Iterable[str], tree: Clos, connections: Mapping[Switch,
     """Return the databases, with each connected switch's own address in place of ``*``."""
     at: dict[str, set[Switch]] = {}
     for switch, connection in connections.items():
-        at.setdefault(connection.address.removeprefix(_MAPPED), set()).add(switch)
+        at.setdefault(plain(connection.address), set()).add(switch)
     found: dict[str, Collection[Switch]] = {}
     for address in addresses:
         kind, _, place = address.partition(":")
         if place.startswith(OWN_ADDRESS + ":"):
             for host in sorted(at):
-                bracketed = f"[{host}]" if ":" in host else host
-                found[f"{kind}:{bracketed}{place[len(OWN_ADDRESS) :]}"] = at[host]
+                found[f"{kind}:{bracketed(host)}{place[len(OWN_ADDRESS) :]}"] = at[host]
         elif kind == "unix":
             found[address] = set(tree.switches())
         else:
@@ -59,7 +58,7 @@ def names_at(address: str, tree: Clos, connections: Mapping[Switch, HasAddress])
 def _hosts(place: str) -> set[str]:
     """Return the addresses of a host; none if it has none now."""
     try:
-        return {str(info[4][0]).removeprefix(_MAPPED) for info in socket.getaddrinfo(*host_and_port(place))}
+        return {plain(str(info[4][0])) for info in socket.getaddrinfo(*host_and_port(place))}
     except (OSError, ValueError):
         return set()
 

@@ -13,11 +13,10 @@ LAYERS = [
     {"sopa_ryu.runtime"},
     {"sopa_ryu.fabric", "sopa_ryu.agent.paths"},
     {"sopa_ryu.channel", "sopa_ryu.southbound", "sopa_ryu.agent.kernel", "sopa_ryu.options"},
-    {f"sopa_ryu.agent.{room}" for room in ("host", "label", "probing", "scatter", "slots")}
-    | {"sopa_ryu.health", "sopa_ryu.exposure"},
+    {f"sopa_ryu.agent.{room}" for room in ("host", "label", "probing", "scatter", "slots")} | {"sopa_ryu.health"},
     {"sopa_ryu.agent", "sopa_ryu.arbiter", "sopa_ryu.rest"},
     {"sopa_ryu.cluster"},
-    {"sopa_ryu.web"},
+    {"sopa_ryu.web", "sopa_ryu.exposure"},
     {"sopa_ryu.front"},
     {"sopa_ryu.cluster.relay"},
     {"sopa_ryu.cli"},
