@@ -44,9 +44,9 @@ from sopa_ryu.front.controller_side import FrontProcess
 from sopa_ryu.front.relay_channel import RelayChannel
 from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest import controller_metrics
-from sopa_ryu.rest.access import Tokens, switch_tls_context, tls_context
+from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.runtime import clock, green_threads
+from sopa_ryu.runtime import certificates, clock, green_threads
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.green_threads import Moment, Workers
 from sopa_ryu.runtime.listeners import listening
@@ -114,8 +114,8 @@ class SopaController(app_manager.RyuApp):
         self.arbiter_channel = ArbiterChannel(self.arbiter)
         self.desk = RelayDesk(self.tree, self.agents.probe_lists, self._traced, self.agents.mcs_hosts)
         self.relays = RelayChannel(self.desk)
-        context = switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
-        tls = None if context is None else Tls(context)
+        ca_certs = cfg.CONF.ca_certs
+        tls = Tls(certificates.switch_client(ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)) if ca_certs else None
         if tls and settings.bind_certificates:
             tls = tls._replace(names=lambda address: names_at(address, self.tree, self.connections))
         self.bfd = BfdKeeper(self.state, self.connections, settings.ovsdb, tls, self._gateway_answers, self._commands)
@@ -179,7 +179,7 @@ class SopaController(app_manager.RyuApp):
     def _front(self, settings: options.Settings) -> FrontProcess:
         """Start the process that serves REST, page and channels."""
         if settings.tls:
-            tls_context(*settings.tls)  # an error is the operator's, at the start
+            certificates.server(*settings.tls)  # an error is the operator's, at the start
         share, proxies = settings.client_connections, settings.proxy
         config = wire.Config(
             self.tree.document(),

@@ -14,7 +14,6 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
 import warnings
 from collections.abc import Iterator
@@ -30,6 +29,8 @@ with warnings.catch_warnings():
     import eventlet.wsgi
 import greenlet
 
+from sopa_ryu.runtime import certificates
+from sopa_ryu.runtime.certificates import CertificateError
 from sopa_ryu.runtime.listeners import listening
 from sopa_ryu.runtime.process import allow_files
 
@@ -74,11 +75,9 @@ def mend_openflow() -> None:
 
     def server(where: Any, _ryus: Any, certfile: str | None = None, keyfile: str | None = None,
                ca_certs: str | None = None, **_more: Any) -> Any:  # fmt: skip
-        context = None
-        if certfile is not None and keyfile is not None:
-            context = listener.tls_context(certfile, keyfile, ca_certs)
+        tls = None if certfile is None or keyfile is None else certificates.server(certfile, keyfile, ca_certs)
         switches = options.settings(controller.CONF).tree.switch_count
-        return listener.SwitchServer(where, serve, context, Clients(*listener.switch_share(switches)))
+        return listener.SwitchServer(where, serve, tls, Clients(*listener.switch_share(switches)))
 
     controller.StreamServer = server
 
@@ -141,10 +140,9 @@ def check_switch_tls(conf: Any) -> None:
     if conf.ctl_privkey is None:
         return
     try:
-        listener.tls_context(conf.ctl_cert, conf.ctl_privkey, conf.ca_certs)
-    except (OSError, ssl.SSLError) as error:
-        names = " and ".join(name for name in (conf.ctl_cert, conf.ctl_privkey, conf.ca_certs) if name)
-        raise StartError(f"{names} cannot be used for TLS with the switches: {error}") from None
+        certificates.server(conf.ctl_cert, conf.ctl_privkey, conf.ca_certs)
+    except CertificateError as error:
+        raise StartError(f"OpenFlow over TLS: {error}") from None
     if conf.ca_certs is None:
         logging.getLogger("sopa").warning(listener.NO_AUTHORITY)
 
@@ -220,7 +218,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     from sopa_ryu import options
     from sopa_ryu.fabric.state_directory import StateError
     from sopa_ryu.front.start import prepare
-    from sopa_ryu.rest.access import CertificateError, TokenError
+    from sopa_ryu.rest.access import TokenError
     from sopa_ryu.runtime.log_pace import LogPace
 
     class Manager(AppManager):

@@ -116,11 +116,11 @@ class Tls(NamedTuple):
     """How servers at ``ssl:`` addresses are known.
 
     Attributes:
-        context: The authorities whose certificates count, and the own certificate.
+        context: Returns the authorities whose certificates count, and the own certificate, for a connection that begins.
         names: By an address the names of which the server's certificate has to have one; none: any certificate counts.
     """
 
-    context: ssl.SSLContext
+    context: Callable[[], ssl.SSLContext]
     names: Callable[[str], Collection[str]] = lambda _address: ()
 
 
@@ -402,7 +402,7 @@ def _connected(address: str, deadline: float, tls: Tls | None) -> Iterator[_Conn
             if kind == "tcp":
                 yield _Connection(connection, deadline)
             else:
-                context, names = (tls.context, tls.names(address)) if tls else (ssl.create_default_context(), ())
+                context, names = (tls.context(), tls.names(address)) if tls else (ssl.create_default_context(), ())
                 yield _TlsConnection(connection, deadline, context, host, names)
     else:
         raise ValueError("not a database address: write unix:PATH, tcp:HOST[:PORT] or ssl:HOST[:PORT]")

@@ -35,7 +35,8 @@ def relay(**values: Any) -> None:
     from sopa_ryu.cluster.engine import EngineError
     from sopa_ryu.cluster.records import RecordError
     from sopa_ryu.cluster.relay.runner import run_relay
-    from sopa_ryu.rest.access import CertificateError, TokenError
+    from sopa_ryu.rest.access import TokenError
+    from sopa_ryu.runtime.certificates import CertificateError
 
     if (values["tls_cert"] is None) != (values["tls_key"] is None):
         raise click.UsageError("--tls-cert and --tls-key belong together: give both, or neither")

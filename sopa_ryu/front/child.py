@@ -14,7 +14,6 @@ import logging
 import re
 import signal
 import socket
-import ssl
 import sys
 import traceback
 from collections.abc import Callable
@@ -39,11 +38,11 @@ from sopa_ryu.front.http_connection import Answer, HttpConnection
 from sopa_ryu.front.live import PageFeed
 from sopa_ryu.front.websocket import WebSocket
 from sopa_ryu.front.wire import MessageKind
-from sopa_ryu.rest.access import Origins, Tokens, tls_context
+from sopa_ryu.rest.access import Origins, Tokens
 from sopa_ryu.rest.answers import HEADERS, TARGET, problem_answer
 from sopa_ryu.rest.operations import ROOT, Problem
 from sopa_ryu.rest.reader import ALONE, standing_by
-from sopa_ryu.runtime import clock
+from sopa_ryu.runtime import certificates, clock
 from sopa_ryu.runtime.clients import network
 from sopa_ryu.runtime.log_pace import LogPace
 from sopa_ryu.runtime.process import allow_files
@@ -307,9 +306,9 @@ class Front:
         self.application.channel = self.agents
         self._handing = Handing(self.agents.notifier, self.agents.carry_out)
         self._handing.opened()
-        context: ssl.SSLContext | None = tls_context(Path(config.tls[0]), Path(config.tls[1])) if config.tls else None
+        tls = certificates.server(*config.tls) if config.tls else None
         proxies = [network(text) for text in config.proxies]
-        self.door = FrontDoor(self._listener, self.application.answer, context, config.share, proxies, "--sopa-client-connections")
+        self.door = FrontDoor(self._listener, self.application.answer, tls, config.share, proxies, "--sopa-client-connections")
         self.door.open()
         work = (self.agents.watch, self.feed.look, self._hand_on, keep_short, self._listen)
         self._tasks = [self._loop.create_task(kept(each)) for each in work]

@@ -39,7 +39,7 @@ class FrontDoor:
     Args:
         listener: What listens, or the address and port to listen on.
         answer: Answers the requests of all connections (`HttpConnection`).
-        context: For TLS.
+        tls: Returns the context for a connection, for TLS.
         share: The maximum number of connections without a token from one address.
         shared: Addresses of proxies, which have no share.
         share_option: What sets the share, for those who are turned away.
@@ -52,7 +52,7 @@ class FrontDoor:
         self,
         listener: socket.socket | tuple[str, int],
         answer: Callable[..., Any],
-        context: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         share: int = SHARE,
         shared: Iterable[Network] = (),
         share_option: str = "--client-connections",
@@ -60,7 +60,7 @@ class FrontDoor:
         self.rejected: Counter[str] = Counter(dict.fromkeys((*map(str, ExcessClient), "files", "tls"), 0))
         self.clients = Clients(share, file_share(MAX_CONNECTIONS), shared)
         self._answer = answer
-        self._context = context
+        self._tls = tls
         self._share_option = share_option
         self._listener: socket.socket = listening(*listener, BACKLOG) if isinstance(listener, tuple) else listener
         self._listener.setblocking(False)
@@ -72,7 +72,7 @@ class FrontDoor:
     @property
     def scheme(self) -> str:
         """``http`` or ``https``."""
-        return "http" if self._context is None else "https"
+        return "http" if self._tls is None else "https"
 
     @property
     def port(self) -> int:
@@ -126,11 +126,11 @@ class FrontDoor:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: http_connection,
                 connection,
-                ssl=self._context,
-                ssl_handshake_timeout=None if self._context is None else HANDSHAKE_SECONDS,
+                ssl=None if self._tls is None else self._tls(),
+                ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
             )
         except (OSError, RuntimeError) as error:  # it has left, or its TLS is not what TLS is
-            if self._context is not None:
+            if self._tls is not None:
                 self._count("timeout" if isinstance(error, ConnectionAbortedError) else "tls")
             LOG.debug("connection from %s ended: %s", peer, error)
             http_connection.trust()
@@ -172,7 +172,7 @@ class FrontDoor:
         else:
             why = f"there are {self.clients.most} connections without a token, the most in all"
         self._say(excess, "connection from %s rejected: %s", peer, why)
-        if self._context is None:
+        if self._tls is None:
             with contextlib.suppress(OSError):
                 connection.send(_document(excess, self._share_option))
                 connection.shutdown(socket.SHUT_WR)

@@ -13,7 +13,6 @@ import hmac
 import logging
 import secrets
 import socket
-import ssl
 import stat
 from collections.abc import Iterable
 from http import HTTPStatus
@@ -33,43 +32,6 @@ LOG = logging.getLogger("sopa.rest")
 OPERATORS, AGENTS, SECRET = "token", "agent-token", "agent-secret"
 _BYTES = 32
 _REALM = {"WWW-Authenticate": 'Bearer realm="sopa"'}
-
-
-class CertificateError(RuntimeError):
-    """A certificate or key cannot be used; the text says which and why."""
-
-
-def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return the server's TLS context, for TLS 1.2 or later, from two files in PEM.
-
-    That of the certificate may contain intermediate ones after the server's own. `CertificateError` if they cannot be read, or do
-    not belong together.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise CertificateError(f"{certificate} and {key} cannot be used for TLS: {error}") from error
-    return context
-
-
-def switch_tls_context(authorities: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext | None:
-    """Return the client's TLS context for switches' databases, from the files of OpenFlow over TLS; None without authorities.
-
-    Like Open vSwitch itself, it verifies who signed a switch's certificate but not the name in it, which `topologies.ovsdb.Tls`
-    does where certificates are bound. `CertificateError` as of `tls_context`.
-    """
-    if authorities is None:
-        return None
-    try:
-        context = ssl.create_default_context(cafile=authorities)
-        context.check_hostname = False
-        if certificate is not None and key is not None:
-            context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise CertificateError(f"{authorities}, {certificate} and {key} cannot be used for TLS: {error}") from error
-    return context
 
 
 class Origins:

@@ -6,15 +6,15 @@ import os
 from pathlib import Path
 
 
-def write_atomically(file: Path, content: bytes, part: str = "") -> None:
+def write_atomically(file: Path, content: bytes, part: str = "", mode: int = 0o666) -> None:
     """Write a file so that readers see all of it or its previous content, also after a crash.
 
-    ``part`` is the name of the temporary file, by default ``.NAME.part``; it has to differ between concurrent writers. `OSError` if
-    the file cannot be written: no part of it remains.
+    ``part`` is the name of the temporary file, by default ``.NAME.part``; it has to differ between concurrent writers. The mode is
+    subject to the umask. `OSError` if the file cannot be written: no part of it remains.
     """
     temporary = file.with_name(part or f".{file.name}.part")
     try:
-        _write(temporary, content, 0o666)
+        _write(temporary, content, mode)
         temporary.rename(file)
     except BaseException:
         temporary.unlink(missing_ok=True)

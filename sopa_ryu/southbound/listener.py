@@ -15,7 +15,6 @@ import logging
 import os
 import resource
 import socket as sockets
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ import eventlet
 import eventlet.green.socket
 
 from sopa_ryu.runtime import green_threads
+from sopa_ryu.runtime.certificates import Certificates
 from sopa_ryu.runtime.clients import Clients, ExcessClient, client_of, plain
 from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SparingLog, file_share, listening, turned_away
 
@@ -61,17 +61,6 @@ def switch_share(switches: int) -> tuple[int, int]:
     return share, max(share, file_share(2 * share))
 
 
-def tls_context(certificate: str, key: str, authorities: str | None) -> ssl.SSLContext:
-    """Return the TLS context for switches; `OSError` or `SSLError` if a file cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(certificate, key)
-    if authorities is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(authorities)
-    return context
-
-
 class Place:
     """An unproven connection of an address, which a newer one may take the place of."""
 
@@ -92,7 +81,7 @@ class SwitchServer:
     """
 
     def __init__(
-        self, where: tuple[str, int], handle: Callable[[Any, Any], None], context: ssl.SSLContext | None, clients: Clients
+        self, where: tuple[str, int], handle: Callable[[Any, Any], None], tls: Certificates | None, clients: Clients
     ) -> None:
         host, port = where
         if os.path.isdir(os.path.dirname(host)):
@@ -100,7 +89,7 @@ class SwitchServer:
         else:
             self.server = listening(host, port, BACKLOG, eventlet.green.socket.socket)
         self._handle = handle
-        self._context = context
+        self._tls = tls
         self._clients = clients
         self._unproven: dict[Place, None] = {}
         self._say = SparingLog(LOG).warning
@@ -177,10 +166,10 @@ class SwitchServer:
         """Serve one connection to its end, which is an error if it is not a switch's."""
         peer, socket = place.peer, place.socket
         try:
-            if self._context is not None:
+            if self._tls is not None:
                 try:
                     with eventlet.Timeout(HANDSHAKE_SECONDS, TimeoutError(f"not done in {HANDSHAKE_SECONDS:g} s")):
-                        socket = self._context.wrap_socket(socket, server_side=True, do_handshake_on_connect=False)
+                        socket = self._tls().wrap_socket(socket, server_side=True, do_handshake_on_connect=False)
                         place.socket = socket
                         socket.do_handshake()
                 except (OSError, ValueError) as error:  # ValueError: it was closed meanwhile
@@ -212,7 +201,7 @@ class SwitchSocket:
         self._socket = socket
         self.proven = proven
         # with TLS, what is written is not what the kernel takes
-        self._plain = None if isinstance(socket, ssl.SSLSocket) else getattr(socket, "fd", None)
+        self._plain = None if hasattr(socket, "do_handshake") else getattr(socket, "fd", None)
         self._left: int | None = MAX_HANDSHAKE_BYTES
         self._turn_ends = 0.0
         self.waits_for_us = True

@@ -31,8 +31,8 @@ from sopa_ryu.cluster.relay.uplink import Uplink
 from sopa_ryu.cluster.relay.upstream import Upstream
 from sopa_ryu.front.agents import AgentsChannel
 from sopa_ryu.front.door import FrontDoor
-from sopa_ryu.rest.access import AGENTS, SECRET, Origins, Tokens, tls_context
-from sopa_ryu.runtime import clock
+from sopa_ryu.rest.access import AGENTS, SECRET, Origins, Tokens
+from sopa_ryu.runtime import certificates, clock
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.metrics import COUNTER, GAUGE, Row, add_process, families
 from sopa_ryu.runtime.process import allow_files
@@ -67,9 +67,9 @@ class Relay:
         self._watch = EngineWatch(Engine(engine, options.access), self._hand)
         self._registry = Engine(engine, options.access)
         self.registration = Registration(self._registry, options.name, self.describe)
-        server = None if options.tls is None else tls_context(*options.tls)
+        tls = None if options.tls is None else certificates.server(*options.tls)
         try:
-            self.door = FrontDoor(options.listen, self.application.answer, server, options.client_connections, options.proxy)
+            self.door = FrontDoor(options.listen, self.application.answer, tls, options.client_connections, options.proxy)
         except (OSError, OverflowError) as error:
             raise RelayError(f"cannot listen on {bracketed(options.listen[0])}:{options.listen[1]}: {error}") from error
 

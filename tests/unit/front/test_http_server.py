@@ -22,7 +22,7 @@ import asyncio, itertools, json, socket, sys, types
 from webob import Response
 from sopa_ryu.channel.frames import Pace, text_frame
 from sopa_ryu.front import application, door, websocket
-from sopa_ryu.rest.access import tls_context
+from sopa_ryu.runtime import certificates
 from sopa_ryu.rest.operations import HTTPStatus, Problem
 now, looks = 0.0, itertools.count()
 clock = lambda: now + 1e-9 * next(looks)
@@ -69,7 +69,7 @@ def answer(request, connection):
 async def main():
     global doors
     asyncio.get_running_loop().time = clock
-    doors = [door.FrontDoor(("127.0.0.1", 0), answer, context, share=20) for context in (None, tls_context(*sys.argv[1:3]))]
+    doors = [door.FrontDoor(("127.0.0.1", 0), answer, context, share=20) for context in (None, certificates.server(*sys.argv[1:3]))]
     for each in doors:
         each.open()
     print(*(each.port for each in doors), flush=True)

@@ -134,8 +134,8 @@ def test_over_tls_both_ends_are_checked(serve: Serve, tmp_path: Path) -> None:
     for end in (server, client):
         end.load_cert_chain(*certified)
     address, other = (serve(saying(COUNT), tls=server).replace("localhost", "127.0.0.1") for _ in range(2))
-    assert patient(address, [], tls=Tls(client, lambda _at: ["e0_0", "both"])) == [{"count": 1}]
-    for at, tls in ((address, None), (other, Tls(client, lambda _at: ["e0_0"]))):
+    assert patient(address, [], tls=Tls(lambda: client, lambda _at: ["e0_0", "both"])) == [{"count": 1}]
+    for at, tls in ((address, None), (other, Tls(lambda: client, lambda _at: ["e0_0"]))):
         with pytest.raises(OvsdbError, match="certificate"):
             patient(at, [], tls=tls)
 
