@@ -23,6 +23,7 @@ _MODULES = {
     "parser": "parser",
     "health": "health",
     "paths": "query",
+    "pki": "pki",
     "relay": "relay",
     "restore": "maintenance",
     "rules": "rules",
@@ -72,6 +73,7 @@ def main() -> None:
                        sopa lab                           a fabric with a prompt
     On each host:      sopa agent --iface eth1 --controller http://192.0.2.1:8080
     Their tokens:      sopa token h0_0_2                  on the controller's machine
+    Certificates:      sopa pki sopa-pki --k 4 --controller c1=192.0.2.1
     For thousands:     sopa relay --cluster etcd://192.0.2.1:2379 --listen 192.0.2.4:8080
     Timeslots (CFR):   sopa arbiter --controller http://192.0.2.1:8080 --listen 192.0.2.1:9160
     From anywhere:     export SOPA_CONTROLLER=http://192.0.2.1:8080

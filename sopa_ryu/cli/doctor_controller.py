@@ -6,6 +6,7 @@ import os
 import pwd
 import socket
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from sopa_ryu.cli.findings import DEPLOYED, RESTART, Finding, check_readable, ch
 UNIT = unit("sopa-controller.service")
 USER = "sopa"
 _LOOPBACK = (None, "127.0.0.1", "::1", "localhost")
+WARN_DAYS = 30
+"""Left of a certificate, when it is said."""
 _TLS = ("ctl_privkey", "ctl_cert", "ca_certs")
 
 
@@ -65,18 +68,35 @@ def _check_options(file: Path, running: bool) -> Iterator[Finding]:
         text = f"OpenFlow over TLS{f': {missing} missing{accepted}' if missing else ''}"
         yield Finding(not missing, text, f"{missing} in {file}")
     doors = Doors(conf.ofp_listen_host or "", conf.wsapi_host or "127.0.0.1", bool(tls["ctl_privkey"]), tls["ca_certs"])
-    for exposure in () if settings.insecure else exposures(settings, doors):
+    opened = list(exposures(settings, doors))
+    for exposure in () if settings.insecure else opened:
         yield Finding(True, f"{exposure.what}; {exposure.mend} in {file} closes it", label="open")
+    if not opened:
+        yield Finding(True, "nothing is open: who has neither certificate nor token can only read")
     certificate, key = settings.tls or (None, None)
     keys = {str(name) for name in (tls["ctl_privkey"], key) if name}
     for name in sorted({str(name) for name in (*tls.values(), certificate, key) if name}):
         yield from check_readable(Path(name), user, is_key=name in keys)
+        if name not in keys and Path(name).exists():
+            yield _check_validity(Path(name))
     if UNIT.exists():
         yield _check_user()
     owner = f"install -d -o {USER} -g {USER} -m 700 {directory}"
     yield Finding(directory.is_dir(), f"{directory}: {'there' if directory.is_dir() else 'missing'}", owner)
     if directory.is_dir():
         yield from _check_tokens(directory, user, settings.host_tokens_only, running)
+
+
+def _check_validity(file: Path) -> Finding:
+    from sopa_ryu.pki import PkiError, certificate
+
+    try:
+        end = certificate(file).end
+    except PkiError as error:
+        return Finding(False, str(error), "sopa pki; then copy its files there")
+    days = (end - datetime.now(UTC)).days
+    mend = "sopa pki on the machine with the authorities; then copy its files there"
+    return Finding(days >= WARN_DAYS, f"{file}: {f'valid until {end:%Y-%m-%d}' if days >= 0 else f'ended on {end:%Y-%m-%d}'}", mend)
 
 
 def _check_user() -> Finding:

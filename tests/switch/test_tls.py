@@ -1,11 +1,15 @@
 """TLS, end to end: REST and the agents' channel, OpenFlow by Ryu's own options, and OVSDB, with real switches."""
 
+import ssl
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ProcessError, free_ports
+from sopa_ryu.pki import Directory, Machine
 from tests.helpers.arbiter import ArbiterProcess
 from tests.helpers.certificates import Authority, Certificate
 from tests.helpers.commands import ask
@@ -13,6 +17,7 @@ from tests.helpers.veth import veth_pair
 from tests.helpers.waiting import Containing, eventually
 from topologies import FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+from topologies.ovsdb import OvsdbError, Tls, transact
 
 TREE = FatTree(4)
 
@@ -103,6 +108,56 @@ def test_bfd_is_enabled_over_tls_at_each_switchs_address(tmp_path: Path, authori
             DummyFabric(TREE, ovs, f"ssl:127.0.0.1:{openflow}")
             its.wait_connected(TREE.switch_count)
             eventually(lambda: ovs.vsctl("--bare", "--columns=name", "find", "Interface", "bfd:enable=true"))
+
+
+def test_a_fabric_with_the_certificates_of_sopa_pki_which_are_renewed_while_it_runs(tmp_path: Path) -> None:
+    # every bridge of one Open vSwitch has its certificate, which names them all
+    machines = [Machine("controllers", "c1", ("127.0.0.1",)), Machine("relays", "r1", ("127.0.0.1",))]
+    machines.append(Machine("switches", "all", tuple(TREE.name(switch) for switch in TREE.switches())))
+    pki = Directory(tmp_path / "pki")
+
+    def make(again: bool = False) -> list[str]:
+        return [done for _, done in pki.make(machines, 1, again=again, now=datetime.now(UTC))]
+
+    with pki.opened():
+        assert make() == ["new"] * 3
+    own, switch, relay = (pki.path / name for name in ("controllers/c1", "switches/all", "relays/r1"))
+    openflow, rest, database = free_ports(3)
+    tls = [f"{own}/controller.key", f"{own}/controller.pem"]
+    options = [f"--ctl-privkey={tls[0]}", f"--ctl-cert={tls[1]}", f"--ca-certs={own}/switches.pem", "--sopa-bind-certificates"]
+    options += [f"--sopa-tls-key={tls[0]}", f"--sopa-tls-cert={tls[1]}", f"--sopa-ovsdb=ssl:*:{database}"]
+    options += [f"--ofp-ssl-listen-port={openflow}", "--sopa-host-tokens-only"]
+    log = tmp_path / "controller.log"
+    with (
+        PrivateOvs(tmp_path / "ovs", dummy=True) as ovs,
+        ControllerProcess(TREE.k, log, openflow, rest, options=options, ca_file=pki.path / "ca.pem") as its,
+    ):
+        ovs.vsctl("set-manager", f"pssl:{database}:127.0.0.1")
+        # a relay's certificate is no switch's
+        ovs.vsctl("set-ssl", f"{relay}/relay.key", f"{relay}/relay.pem", f"{switch}/controllers.pem")
+        DummyFabric(TREE, ovs, f"ssl:127.0.0.1:{openflow}")
+        eventually(log.read_text, Containing("TLS handshake"))
+        assert its.fabric()["connected"] == 0
+        ovs.vsctl("set-ssl", f"{switch}/switch.key", f"{switch}/switch.pem", f"{switch}/controllers.pem")
+        its.wait_connected(TREE.switch_count)
+        eventually(lambda: its.fabric()["setup"]["checked"], TREE.switch_count)
+
+        # nor is it a controller's: the switches' database answers to controllers only
+        stranger = ssl.create_default_context(cafile=own / "switches.pem")
+        stranger.check_hostname = False
+        stranger.load_cert_chain(relay / "relay.pem", relay / "relay.key")
+        with pytest.raises(OvsdbError):
+            transact(f"ssl:127.0.0.1:{database}", [], tls=Tls(lambda: stranger))
+
+        shown = [ssl.get_server_certificate(("127.0.0.1", port)) for port in (rest, openflow, database)]
+        with pki.opened():
+            assert make(again=True) == ["renewed"] * 3
+        for port, before in zip((rest, openflow, database), shown, strict=True):
+            eventually(partial(ssl.get_server_certificate, ("127.0.0.1", port)), lambda now, before=before: now != before)
+        assert its.fabric()["connected"] == TREE.switch_count  # connections stay
+        ovs.appctl("bridge/reconnect")
+        its.wait_connected(TREE.switch_count)
+        assert "Traceback" not in log.read_text()
 
 
 def test_a_certificate_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, authority: Authority) -> None:

@@ -16,7 +16,7 @@ LAYERS = [
     {f"sopa_ryu.agent.{room}" for room in ("host", "label", "probing", "scatter", "slots")} | {"sopa_ryu.health"},
     {"sopa_ryu.agent", "sopa_ryu.arbiter", "sopa_ryu.rest"},
     {"sopa_ryu.cluster"},
-    {"sopa_ryu.web", "sopa_ryu.exposure"},
+    {"sopa_ryu.web", "sopa_ryu.exposure", "sopa_ryu.pki"},
     {"sopa_ryu.front"},
     {"sopa_ryu.cluster.relay"},
     {"sopa_ryu.cli"},

@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ from oslo_config import cfg
 
 from sopa_ryu import options
 from sopa_ryu.cli import main
+from sopa_ryu.exposure import Doors, exposures
 from topologies import fabric_file
 
 ROOT = Path(__file__).parents[3]
@@ -64,10 +66,14 @@ def parsed(file: Path) -> cfg.ConfigOpts:
 
 
 def test_the_example_configuration_names_every_option_with_its_default(tmp_path: Path) -> None:
-    assert options.settings(parsed(DEPLOY / "sopa.conf")) == options.Settings()
+    closed = {"ovsdb": ("ssl:*:6640",), "bind_certificates": True, "host_tokens_only": True}
+    closed |= {f"tls_{each}": Path(f"/etc/sopa/tls/controller.{end}") for each, end in (("cert", "pem"), ("key", "key"))}
+    assert options.settings(parsed(DEPLOY / "sopa.conf")) == replace(options.Settings(), **closed)
     text = (DEPLOY / "sopa.conf").read_text()
+    doors = Doors("", "192.0.2.1", openflow_tls="\nctl_privkey" in text, ca_certs="its" if "\nca_certs" in text else None)
+    assert [*exposures(options.settings(parsed(DEPLOY / "sopa.conf")), doors)] == []
     section = text.partition("[sopa]")[2]
-    lines = re.findall(r"^#(\w+) = (.*)$", section, re.MULTILINE)
+    lines = re.findall(r"^#?(\w+) = (.*)$", section, re.MULTILINE)
     assert {name for name, _ in lines} == {option.dest for option in options._OPTIONS}
     # values given as defaults are the defaults, and values marked as examples are accepted
     file = tmp_path / "all.conf"
@@ -77,16 +83,14 @@ def test_the_example_configuration_names_every_option_with_its_default(tmp_path:
     examples = set(re.findall(r"examples?:\n((?:#\w+ = .*\n)+)", section))
     exemplary = {line.strip("#").partition(" ")[0] for block in examples for line in block.splitlines()}
     of_cluster = {name for name, _ in lines if name.startswith("cluster")}
-    wanted = {"ovsdb", "no_label", "link_mbit", "tls_cert", "tls_key", "proxy", "origin", "fabric"}
+    wanted = {"no_label", "link_mbit", "proxy", "origin", "fabric"}
     assert exemplary - of_cluster == wanted
     assert of_cluster - exemplary == {"cluster_lease"}
     assert shown.cluster is not None
     assert shown.cluster.engine == "etcd://192.0.2.1:2379,192.0.2.2:2379,192.0.2.3:2379/sopa"
     assert shown.cluster.lease == options.ClusterSettings.lease
-    for name in {name for name, _ in lines} - exemplary - of_cluster:
+    for name in {name for name, _ in lines} - exemplary - of_cluster - closed.keys():
         assert getattr(shown, name) == getattr(defaults, name), name
-    assert shown.ovsdb == ("tcp:*:6640",)
-    assert shown.tls == (Path("/etc/sopa/controller.pem"), Path("/etc/sopa/controller.key"))
 
 
 @pytest.mark.parametrize("example", sorted((DEPLOY / "fabrics").iterdir()), ids=lambda file: file.name)
