@@ -88,14 +88,17 @@ same "" systemctl list-units --all --plain --no-legend 'sopa-*'
 step "systemd accepts the units"
 systemd-analyze verify sopa-controller.service sopa-arbiter.service sopa-relay.service sopa-agent@host0.service sopa-parser@edge0.service sopa-spreader.service || exit 1
 
-step "the controller starts as user sopa"
+step "the controller starts as user sopa, with certificates of sopa pki"
+sopa pki /root/pki --k 4 --controller c1=127.0.0.1 --relay r1=127.0.0.1 || exit 1
+cp /root/pki/controllers/c1/* /root/pki/relays/r1/* /etc/sopa/tls/ || exit 1
+export SOPA_CONTROLLER=https://127.0.0.1:8080 SOPA_CA_FILE=/etc/sopa/tls/ca.pem
 systemctl enable --now sopa-controller || exit 1
 eventually answers
 same sopa ps --no-headers --format user --pid "$(pid sopa-controller)"
 same 700 stat --format=%a /var/lib/sopa
 
 step "an agent starts, and its controller knows it"
-sed -i 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=http://127.0.0.1:8080,' /etc/sopa/agent.env
+sed -i 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=https://127.0.0.1:8080,' /etc/sopa/agent.env
 (umask 077 && sopa token h0_0_2 >/etc/sopa/agent-token) || exit 1
 systemctl enable --now sopa-agent@host0 || exit 1
 eventually attached
@@ -119,7 +122,7 @@ step "the arbiter starts as user sopa, with the fabric's secret"
 sed -i 's,^#no_switches = .*,no_switches = True,' /etc/sopa/sopa.conf
 systemctl restart sopa-controller || exit 1
 eventually known
-sed -i -e 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=http://127.0.0.1:8080,' -e 's,^SOPA_ARBITER_LISTEN=.*,SOPA_ARBITER_LISTEN=127.0.0.1:9160,' \
+sed -i -e 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=https://127.0.0.1:8080,' -e 's,^SOPA_ARBITER_LISTEN=.*,SOPA_ARBITER_LISTEN=127.0.0.1:9160,' \
     -e 's,^SOPA_ARBITER_OPTIONS=.*,SOPA_ARBITER_OPTIONS=--slot 50 --rate 100 --lease 20000,' /etc/sopa/arbiter.env
 systemctl enable --now sopa-arbiter || exit 1
 same sopa ps --no-headers --format user --pid "$(pid sopa-arbiter)"
@@ -169,15 +172,16 @@ for port in 1 2 3 4; do
     ovs-vsctl add-port br0 "port$port" -- set interface "port$port" type=internal ofport_request="$port" || exit 1
     ip link set "port$port" up
 done
-ovs-vsctl set-controller br0 tcp:127.0.0.1:6653
+ovs-vsctl set-ssl /root/pki/switches/e0_0/switch.key /root/pki/switches/e0_0/switch.pem /root/pki/switches/e0_0/controllers.pem
+ovs-vsctl set-controller br0 ssl:127.0.0.1:6653
 
 step "a relay, as user sopa, lets an agent know of the fabric"
-sed -i -e 's,^SOPA_CLUSTER=.*,SOPA_CLUSTER=etcd://127.0.0.1:2379/sopa,' -e 's,^SOPA_RELAY_LISTEN=.*,SOPA_RELAY_LISTEN=127.0.0.1:8081,' /etc/sopa/relay.env
+sed -i -e 's,^SOPA_CLUSTER=.*,SOPA_CLUSTER=etcd://127.0.0.1:2379/sopa,' -e 's,^SOPA_RELAY_LISTEN=.*,SOPA_RELAY_LISTEN=127.0.0.1:8081,' -e '/^SOPA_CLUSTER_/d' /etc/sopa/relay.env
 systemctl enable --now sopa-relay || exit 1
 same sopa ps --no-headers --format user --pid "$(pid sopa-relay)"
 eventually has_relay
-sed -i 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=http://127.0.0.1:8081,' /etc/sopa/agent.env
-export SOPA_CONTROLLER=http://127.0.0.1:8081
+sed -i 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=https://127.0.0.1:8081,' /etc/sopa/agent.env
+export SOPA_CONTROLLER=https://127.0.0.1:8081
 systemctl restart sopa-agent@host0 || exit 1
 eventually at_relay
 eventually judges # with a process of its own
@@ -224,6 +228,7 @@ same enabled systemctl is-enabled sopa-relay
 
 step "a purge stops, puts back and leaves nothing"
 dpkg --purge sopa-agent sopa-controller || exit 1
+rm -r /etc/sopa # the keys, which are no package's
 same 3 threshold
 same 0 filters
 ! ip link show edge0 | grep -q xdp || exit 1

@@ -2,17 +2,22 @@
 
 import re
 import shlex
+import shutil
 import signal
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from experiments.emulation.processes import ChildProcess
 from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.pki import Directory, Machine
 from tests.helpers.memory import resident_mib
 from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, frames, raw_socket, veth_pair
 from tests.helpers.waiting import Containing, eventually
@@ -20,7 +25,7 @@ from tests.packages.roots import Root, higher
 from topologies import FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
-URL = "http://127.0.0.1:8080"
+URL = "https://127.0.0.1:8080"
 MAX_RESIDENT_MIB = 60
 LABEL = bytes.fromhex("02539e04")
 
@@ -50,23 +55,44 @@ def fabric(root: Root, pair: Pair, tmp_path: Path) -> Iterator[ChildProcess]:
     """The packaged controller as user sopa, with 20 switches of Open vSwitch, in the host's namespace."""
     its = started(root, "sopa-controller.service", tmp_path / "controller.log", pair.host, user="sopa")
     with its, inside(pair.host), PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
-        DummyFabric(FatTree(4), ovs, "tcp:127.0.0.1:6653")
-        eventually(lambda: connected(its), 20, seconds=90)
+        ovs.vsctl(
+            "set-ssl",
+            *(str(root.path / f"root/pki/switches/all/{file}") for file in ("switch.key", "switch.pem", "controllers.pem")),
+        )
+        DummyFabric(FatTree(4), ovs, "ssl:127.0.0.1:6653")
+        eventually(lambda: connected(root, its), 20, seconds=90)
         yield its
 
 
-def connected(controller: ChildProcess) -> object:
+def certify(root: Root, host: Root) -> None:
+    """Give a controller and a host's agent what the packaged configuration asks for; all bridges of a machine have one certificate."""
+    pki, tree = Directory(root.path / "root/pki"), FatTree(4)
+    root.run("sopa", "pki", "/root/pki", "--controller=c1=127.0.0.1")
+    every = Machine("switches", "all", tuple(tree.name(switch) for switch in tree.switches()))
+    assert [done for _, done in pki.make([every], 1, again=False, now=datetime.now(UTC))] == ["", "new"]
+    for file in (pki.path / "controllers/c1").iterdir():
+        shutil.copy(file, root.path / "etc/sopa/tls")
+    (host.path / "etc/sopa/tls").mkdir()
+    shutil.copy(pki.path / "ca.pem", host.path / "etc/sopa/tls")
+
+
+def get(root: Root, path: str) -> Any:
+    context = ssl.create_default_context(cafile=root.path / "root/pki/ca.pem")
+    return httpx.get(f"{URL}/sopa/v1{path}", trust_env=False, verify=context).json()
+
+
+def connected(root: Root, controller: ChildProcess) -> object:
     """How many switches have connected; what the controller says if it does not answer yet."""
     try:
-        body = httpx.get(f"{URL}/sopa/v1/fabric", trust_env=False).json()
+        body = get(root, "/fabric")
     except httpx.TransportError:
         return controller.log_tail()
     return body["connected"] if body["settled"] else body
 
 
-def agents() -> tuple[int, int]:
+def agents(root: Root) -> tuple[int, int]:
     """How many agents the controller has, and how many of them are behind."""
-    body = httpx.get(f"{URL}/sopa/v1/agents", trust_env=False).json()
+    body = get(root, "/agents")
     return body["total"], body["behind"]
 
 
@@ -99,8 +125,10 @@ def test_an_agent_follows_a_controller_of_the_packages(
     before = changes(pair)
     assert before["threshold"] == "3"
     environment = host.path / "etc/sopa/agent.env"
-    environment.write_text(environment.read_text().replace("http://192.0.2.1:8080", URL))
+    environment.write_text(environment.read_text().replace("https://192.0.2.1:8080", URL))
 
+    certify(upper, host)
+    asked = ("--controller", URL, "--ca-file", "/etc/sopa/tls/ca.pem")
     with fabric(upper, pair, tmp_path) as controller:
         assert (upper.path / "var/lib/sopa/token").stat().st_mode & 0o777 == 0o600
         token = upper.run("sopa", "token", "h0_0_2").stdout
@@ -108,16 +136,16 @@ def test_an_agent_follows_a_controller_of_the_packages(
         (host.path / "etc/sopa/agent-token").chmod(0o600)
         agent = started(host, "sopa-agent@.service", tmp_path / "agent.log", pair.host, instance="host0")
         agent.start()
-        eventually(agents, (1, 0))
+        eventually(lambda: agents(upper), (1, 0))
         assert changes(pair) != before
         assert len(labels(pair)) == 4
         print(f"resident: agent {resident_mib(agent.pid)} MiB, controller {resident_mib(controller.pid)} MiB")
         assert resident_mib(agent.pid) < MAX_RESIDENT_MIB
 
         # commands of either package see them
-        assert "20 of 20 switches" in host.run("sopa", "status", netns=pair.host, check=False).stdout
-        assert host.run("sopa", "agents", netns=pair.host, check=False).returncode == 0
-        upper.run("sopa", "drain", "c0_0", netns=pair.host)
+        assert "20 of 20 switches" in host.run("sopa", "status", *asked, netns=pair.host, check=False).stdout
+        assert host.run("sopa", "agents", *asked, netns=pair.host, check=False).returncode == 0
+        upper.run("sopa", "drain", "c0_0", *asked, netns=pair.host)
         eventually(lambda: len(labels(pair)), 3)
 
         # an upgrade while they run; edited configuration stays, without a question
@@ -129,7 +157,7 @@ def test_an_agent_follows_a_controller_of_the_packages(
         assert agent.stop(signal.SIGTERM) == 143
         assert changes(pair) == before
         agent.start()  # the new version
-        eventually(agents, (1, 0))
+        eventually(lambda: agents(upper), (1, 0))
 
         # a killed agent's labels stay until the package is removed
         agent.stop(signal.SIGKILL)
@@ -138,7 +166,7 @@ def test_an_agent_follows_a_controller_of_the_packages(
         assert "host0: what a killed agent had changed is put back" in said
         assert changes(pair) == before
         assert labels(pair) == set()
-        assert not (host.path / "etc/sopa").exists()
+        assert [file.name for file in (host.path / "etc/sopa").rglob("*")] == ["tls", "ca.pem"]  # no package's
         assert not (host.path / "run/sopa").exists()
 
         assert controller.stop(signal.SIGTERM) == 143
