@@ -65,7 +65,7 @@ def fabric(root: Root, pair: Pair, tmp_path: Path) -> Iterator[ChildProcess]:
 
 
 def certify(root: Root, host: Root) -> None:
-    """Give a controller and a host's agent what the packaged configuration asks for; all bridges of a machine have one certificate."""
+    """Give a controller and a host what the packaged configuration asks for; all bridges of one machine have one certificate."""
     pki, tree = Directory(root.path / "root/pki"), FatTree(4)
     root.run("sopa", "pki", "/root/pki", "--controller=c1=127.0.0.1")
     every = Machine("switches", "all", tuple(tree.name(switch) for switch in tree.switches()))
