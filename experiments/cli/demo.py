@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,9 @@ from experiments.cli.lab_isolation import (
     in_isolation,
     measured_rate,
     policy_option,
+    publish_option,
+    publish_socket,
+    published,
     seed_option,
     spray_option,
     threshold_option,
@@ -59,6 +65,8 @@ MINIMUM_IDLE = 10.0
 @spray_option
 @threshold_option
 @controllers_option
+@click.option("--keep", is_flag=True, help="When all is measured, keep the fabric with its page until Ctrl-C.")
+@publish_option
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, writable=True, path_type=Path), metavar="FILE",
               help="Also write all results to FILE.")  # fmt: skip
 def demo(
@@ -73,6 +81,8 @@ def demo(
     spray: str,
     fr_threshold: int,
     controllers: int,
+    keep: bool,
+    publish: int | None,
     json_file: Path | None,
 ) -> None:
     """Run TCP between pods (racks, if leaf-spine) over real Open vSwitch, and fail links under that traffic.
@@ -92,6 +102,7 @@ def demo(
       sopa demo --k 4 --carrier option        the path in the IPv4 header, as in the paper
       sopa demo --fabric FILE                 a fabric that is no fat-tree, as leaf-spine
       sopa demo --controllers 3               three controllers, of which the leader is killed
+      sopa demo --keep                        afterwards the page, at http://127.0.0.1:8080/
     """
     need_root("sopa demo")
     tree = chosen_fabric(k, fabric)
@@ -105,8 +116,11 @@ def demo(
     except (WorkloadError, NotSeenError) as error:
         fail(str(error))
 
+    listener = publish_socket(publish) if keep else None
+
     def inside() -> int:
         out, progress = Console(), Console(stderr=True, highlight=False)
+        say = partial(progress.print, soft_wrap=True)
         links = measured_rate(tree, forwarding) if rate is None else given_rate(tree, rate)
         progress.print(f"{links.mbit:g} Mbit/s links: {links.why}", soft_wrap=True)
         settings: dict[str, Any] = {
@@ -122,8 +136,14 @@ def demo(
         if fabric is not None:
             settings["fabric"] = fabric.document()
         settings["goodput_mbit"] = links.mbit * (PAYLOAD_BYTES - Carrier(carrier).overhead) / FRAME_BYTES
+
+        def kept(lab: SopaLab) -> None:
+            with published(listener, lambda: lab.url, lab.rest.token_file, say), contextlib.suppress(KeyboardInterrupt):
+                say("the fabric stays until Ctrl-C")
+                signal.pause()
+
         try:
-            report = _Demo(tree, pairs, links, settings, out, progress).run()
+            report = _Demo(tree, pairs, links, settings, out, progress).run(kept if keep else None)
         except (TransferError, NotSeenError) as error:
             click.echo(f"Error: {error}", err=True)
             return 1
@@ -152,7 +172,8 @@ class _Demo:
         self.plan = tuple(Transfer(src, dst) for src, dst in pairs)
         self.top = Level.CORE if tree.cores else Level.AGGREGATION
 
-    def run(self) -> dict[str, Any]:
+    def run(self, keep: Callable[[SopaLab], None] | None = None) -> dict[str, Any]:
+        """Measure everything, then keep the lab as long as ``keep`` takes, and return the results."""
         settings = self.settings
         options = [f"--{name.replace('_', '-')}={settings[name]}" for name in ("policy", "spray", "fr_threshold", "seed")]
         lab = SopaLab(
@@ -170,15 +191,17 @@ class _Demo:
             self._show(traffic, flows)
             if lab.cluster is not None:
                 failure = demo_cluster.play(lab, settings["seed"], self._say, self.progress.print)
-                return {**settings, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
-            failure = play(
-                self.settings,
-                self.plan,
-                lab,
-                lambda seconds, tick: self._flows(lab, seconds, "sending during a failure", tick),
-                self._say,
-                self.progress.print,
-            )
+            else:
+                failure = play(
+                    self.settings,
+                    self.plan,
+                    lab,
+                    lambda seconds, tick: self._flows(lab, seconds, "sending during a failure", tick),
+                    self._say,
+                    self.progress.print,
+                )
+            if keep is not None:
+                keep(lab)
         return {**settings, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
 
     def _say(self, text: str) -> None:

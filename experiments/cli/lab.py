@@ -18,6 +18,9 @@ from experiments.cli.lab_isolation import (
     fabric_options,
     in_isolation,
     policy_option,
+    publish_option,
+    publish_socket,
+    published,
     seed_option,
     spray_option,
     threshold_option,
@@ -52,6 +55,7 @@ QUEUE_PACKETS = 100
     "Without this option no port marks.",
 )
 @controllers_option
+@publish_option
 @click.option(
     "--script",
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
@@ -72,12 +76,14 @@ def lab(
     no_agents: bool,
     ecn: int | None,
     controllers: int,
+    publish: int | None,
     script: Path | None,
 ) -> None:
     """Start a fabric with controller and agents on this machine, and open a Mininet prompt.
 
     It runs in network, mount and process namespaces of its own, with its own Open vSwitch. The interfaces of the machine
-    are not touched, several labs can run at the same time, and nothing remains when the command ends.
+    are not touched, several labs can run at the same time, and nothing remains when the command ends. Its page is at
+    http://127.0.0.1:8080/ of this machine meanwhile (--publish).
 
     \b
     At the prompt:
@@ -132,6 +138,8 @@ def lab(
     if policy == CFR and (no_limit or no_agents):
         raise click.UsageError("--policy cfr needs links with a rate, and agents: leave out --no-limit and --no-agents")
 
+    listener = publish_socket(publish)
+
     def inside() -> int:
         links = None
         if not no_limit:
@@ -177,6 +185,8 @@ def lab(
                 f"{f'{controllers} controllers, sopa asks' if sopa_lab.cluster else 'controller at'} {sopa_lab.url}; "
                 f"logs in {sopa_lab.directory}"
             )
+            say = partial(console.print, soft_wrap=True)
+            marking.enter_context(published(listener, lambda: sopa_lab.url, sopa_lab.rest.token_file, say))
             bad = marking.enter_context(BadLinks(sopa_lab.lab))
             given = str(script.resolve()) if script else None
             if sopa_lab.cluster is None:

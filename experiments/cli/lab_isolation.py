@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import click
 
+from experiments.emulation.published import HOST, PORT, Published, PublishError, listening, seen_from_outside
 from sopa_ryu.agent.agent_options import POLICIES, AgentOptions
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.cli.common import fabric_file_option, fail, k_option
@@ -38,6 +42,12 @@ controllers_option = click.option(
 )
 
 
+publish_option = click.option(
+    "--publish",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help=f"Port at {HOST} of this machine for the page and REST; 0: none. By default {PORT}, or a free one if that is taken.",
+)
 rate_option = click.option(
     "--rate",
     type=click.FloatRange(0.1, 10_000),
@@ -86,6 +96,27 @@ def in_isolation(main_inside: Callable[[], int]) -> int:
         return isolated(guarded)
     except IsolationError as error:
         fail(str(error))
+
+
+def publish_socket(port: int | None) -> socket.socket | None:
+    """Return the socket at which a lab is published, or end with an error message. Call it outside of the namespaces."""
+    try:
+        return listening(port)
+    except PublishError as error:
+        fail(str(error))
+
+
+@contextmanager
+def published(listener: socket.socket | None, target: Callable[[], str], token: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Publish a lab's page and REST, and say how to reach them from another shell."""
+    if listener is None:
+        yield
+        return
+    with Published(listener, target) as its:
+        say(f"page at {its.url}/; in another shell:")
+        where = "" if its.url.endswith(f":{PORT}") else f"SOPA_CONTROLLER={its.url} "
+        say(f"  export {where}SOPA_TOKEN_FILE={seen_from_outside(token)}; sopa status")
+        yield
 
 
 class Rate(NamedTuple):

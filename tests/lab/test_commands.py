@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -47,18 +48,32 @@ def test_two_labs_run_scripts_on_one_machine_independently() -> None:
         assert 0 < int(lost) == int(packets)
 
 
-def test_a_lab_of_a_fabric_file_with_slots_delivers_between_all_hosts(tmp_path: Path) -> None:
-    file, script = tmp_path / "fabric.yaml", tmp_path / "script"
+def test_a_lab_of_a_fabric_file_with_slots_delivers_between_all_hosts_and_is_seen_from_the_machine(tmp_path: Path) -> None:
+    file, script, seen = tmp_path / "fabric.yaml", tmp_path / "script", tmp_path / "seen"
     file.write_text(LEAF_SPINE)
-    script.write_text("pingall 60\nsh sopa status\nsh sopa paths h0_0_2 h0_2_3\nsh sopa agents\n")
-    done = sopa("lab", "--fabric", str(file), "--script", str(script), "--policy=cfr", "--rate=2")
-    assert done.returncode == 0, done.stderr
-    out = done.stdout + done.stderr
+    until = f"sh until [ -e {seen} ]; do sleep 0.1; done\n"
+    script.write_text(f"{until}pingall 60\nsh sopa status\nsh sopa paths h0_0_2 h0_2_3\nsh sopa agents\n")
+    words = ["lab", "--fabric", str(file), "--script", str(script), "--policy=cfr", "--rate=2"]
+    with socket.create_server(("127.0.0.1", 0)) as taken, subprocess.Popen([*SOPA, *words], stdout=-1, stderr=-1, text=True) as lab:
+        assert lab.stderr is not None
+        said = ""
+        while "; sopa status" not in said and (line := lab.stderr.readline()):
+            said += line
+        [(url, token)] = re.findall(r"page at (\S+)/;.*TOKEN_FILE=(\S+);", said, re.DOTALL)
+        its = ["--controller", url, "--token-file", token]
+        assert sopa("drain", "a0_1", *its).stdout.startswith("a0_1: drained")
+        assert sopa("restore", "a0_1", *its).returncode == 0
+        port = str(taken.getsockname()[1])
+        assert f"cannot publish the lab at 127.0.0.1:{port}: Address already in use" in sopa("lab", "--publish", port).stderr
+        seen.touch()
+        out, errors = lab.communicate()
+    out += said + errors
+    assert lab.returncode == 0, out
     assert "0% dropped (30/30 received)" in out
     assert "3x2 leaf-spine fabric, 5 switches, 6 hosts" in out
     assert "inter-rack, 2 of 2 paths" in out
-    assert "waiting until the arbiter grants slots to every host" in done.stderr
-    assert done.stdout.count(" cfr ") == 6
+    assert "waiting until the arbiter grants slots to every host" in said
+    assert out.count(" cfr ") == 6
 
 
 AGENT = "agent --controller http://127.0.0.1:9 --iface"

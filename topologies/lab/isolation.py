@@ -37,6 +37,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 _WATCHED = (*_FORWARDED, signal.SIGINT, signal.SIGCHLD)
+KEEPER = "SOPA_LAB_KEEPER"  # a process that sees the mounts inside, by its number outside
 _VARIABLE = "SOPA_ISOLATED"  # the network namespace's inode number, for is_isolated()
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
@@ -164,6 +165,7 @@ def _keeper(main: Callable[[], int], caller: int, mask: set[int | signal.Signals
     _check(_libc.unshare(_CLONE_NEWNET | _CLONE_NEWNS | _CLONE_NEWPID), "new network, mount and process namespaces")
     alive, alive_in = os.pipe()
     keeper = os.getpid()
+    os.environ[KEEPER] = str(keeper)
     init = os.fork()
     if init == 0:
         os.close(alive_in)
