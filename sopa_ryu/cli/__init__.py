@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -10,30 +11,30 @@ import click
 
 from sopa_ryu import __version__
 
-_MODULES = {
-    "agent": "agent",
-    "agents": "query",
-    "arbiter": "arbiter",
-    "cluster": "cluster",
-    "completion": "names",
-    "doctor": "doctor",
-    "drain": "maintenance",
-    "fabric": "fabric",
-    "failures": "query",
-    "parser": "parser",
-    "health": "health",
-    "paths": "query",
-    "pki": "pki",
-    "relay": "relay",
-    "restore": "maintenance",
-    "rules": "rules",
-    "status": "query",
-    "token": "token",
-    "trace": "trace",
-    "watch": "watch",
-    "wiring": "query",
+_GROUPS = {
+    "Operate a fabric": {
+        "status": "query",
+        "failures": "query",
+        "health": "health",
+        "agents": "query",
+        "wiring": "query",
+        "rules": "rules",
+        "paths": "query",
+        "trace": "trace",
+        "watch": "watch",
+        "drain": "maintenance",
+        "restore": "maintenance",
+        "cluster": "cluster",
+    },
+    "Set up": {"doctor": "doctor", "fabric": "fabric", "pki": "pki", "token": "token", "completion": "names"},
+    "Run on hosts and servers": {"agent": "agent", "parser": "parser", "relay": "relay", "arbiter": "arbiter"},
 }
-"""The module of each command. It is imported when the command is used: an agent need not load what queries need."""
+"""The commands, as ``sopa --help`` groups them, and the module of each.
+
+It is imported when the command is used: an agent need not load what queries need.
+"""
+_MODULES = {name: module for group in _GROUPS.values() for name, module in group.items()}
+_TOOLS = "Learn and research"
 _OF_TOOLS = ("demo", "experiment", "lab")
 
 
@@ -50,10 +51,23 @@ class Commands(click.Group):
         for entry in entry_points(group="sopa.commands", name=cmd_name):
             found: click.Command = entry.load()
             return found
+        if cmd_name not in (*_OF_TOOLS, *_MODULES) and (near := get_close_matches(cmd_name, self.list_commands(ctx), 1)):
+            ctx.fail(f"No such command {cmd_name!r}. Did you mean {near[0]}?")
         package = "sopa-tools" if cmd_name in _OF_TOOLS else "sopa-controller"
         if cmd_name in (*_OF_TOOLS, *_MODULES) and not ctx.resilient_parsing:
             ctx.fail(f"{cmd_name} is in the Debian package {package}")
         return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in their groups, the others, of other packages, in the last one."""
+        there = self.list_commands(ctx)
+        groups = {title: [name for name in names if name in there] for title, names in _GROUPS.items()}
+        groups[_TOOLS] = [name for name in there if name not in _MODULES]
+        for title, names in groups.items():
+            rows = [(name, command.get_short_help_str(200)) for name in names if (command := self.get_command(ctx, name))]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def _is_here(command: str) -> bool:
@@ -66,28 +80,14 @@ def _is_here(command: str) -> bool:
 def main() -> None:
     """SOPA: packets sprayed round-robin over all paths of a fat-tree, by source routing.
 
-    Start the controller by: ryu-manager sopa_ryu.app --sopa-k 4
-
     \b
-    On one machine:    sopa demo                          a measured demonstration
-                       sopa lab                           a fabric with a prompt
-    On each host:      sopa agent --iface eth1 --controller http://192.0.2.1:8080
-    Their tokens:      sopa token h0_0_2                  on the controller's machine
-    Certificates:      sopa pki sopa-pki --k 4 --controller c1=192.0.2.1
-    For thousands:     sopa relay --cluster etcd://192.0.2.1:2379 --listen 192.0.2.4:8080
-    Timeslots (CFR):   sopa arbiter --controller http://192.0.2.1:8080 --listen 192.0.2.1:9160
-    From anywhere:     export SOPA_CONTROLLER=http://192.0.2.1:8080
-                       sopa status                        state of the fabric
-                       sopa failures, sopa wiring, sopa agents, sopa rules e0_0
-                       sopa health                        links that lose packets, by probes
-                       sopa watch                         changes as they happen
-                       sopa cluster                       of several controllers: who leads, relays, engine
-                       sopa paths h0_0_2 h2_1_3           candidate paths of two hosts
-                       sopa trace h0_0_2 h2_1_3           probes on these paths, by path and link
-    Maintenance:       sopa drain c0_0 && sopa restore c0_0
-    Set-up:            sopa doctor switch|controller|host
-                       sopa fabric check FILE             what a fabric file describes
-    Tab completion:    eval "$(sopa completion bash)"
+    On one machine:       sopa demo, sopa lab
+    The controller:       ryu-manager sopa_ryu.app --sopa-k 4
+    On each host:         sopa agent --iface eth1 --controller http://192.0.2.1:8080
+    From anywhere:        export SOPA_CONTROLLER=http://192.0.2.1:8080
+                          sopa status
+    Maintenance:          sopa drain c0_0 && sopa restore c0_0
+    Tab completion:       eval "$(sopa completion bash)"
 
     Commands that query a controller exit with 0 if all is well, 1 on an error or without an answer, 2 on wrong usage, and 3 if
     something has failed or differs from the plan.

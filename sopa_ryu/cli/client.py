@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import ssl
 import time
 from collections.abc import Sequence
@@ -256,8 +257,16 @@ def _body(response: httpx.Response) -> Body:
     return body
 
 
+def _completed(url: str) -> str:
+    """Return the URL of what may be an address alone, such as ``192.0.2.1``: without authorities to trust it is no https URL."""
+    if not re.fullmatch(r"(?!/)(\[[\w:.%]+\]|[\w.-]+)(:\d+)?", url):
+        return url
+    scheme, port = "https" if os.environ.get("SOPA_CA_FILE") else "http", urlsplit(DEFAULT_URL).port
+    return f"{scheme}://{url}" if re.search(r":\d+$", url) else f"{scheme}://{url}:{port}"
+
+
 def _urls(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    given = urls(ctx, param, values)
+    given = tuple(map(_completed, urls(ctx, param, values)))
     for value in given:
         try:
             parts = urlsplit(value)
@@ -271,8 +280,8 @@ def _urls(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> 
 
 _URL_OPTION = click.option("--controller", "url", multiple=True, default=[DEFAULT_URL], show_default=True,
                            envvar="SOPA_CONTROLLER", show_envvar=True, metavar="URL", callback=_urls,
-                           help="The controller's address. May be repeated for a cluster's controllers or relays: the first that "
-                           "answers is asked, and for changes the leader, if it is one of them.")  # fmt: skip
+                           help="The controller's URL, or its address alone. May be repeated for a cluster's controllers or "
+                           "relays: the first that answers is asked, and for changes the leader, if it is one.")  # fmt: skip
 _TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=FILE, metavar="FILE",
                              help="The operator token, which drain, restore and trace require: a copy of the file token in the "
                              f"controller's --sopa-state-dir. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
