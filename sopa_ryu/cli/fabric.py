@@ -1,7 +1,8 @@
-"""``sopa fabric``: fabric files, explained and checked without a controller."""
+"""``sopa fabric``: fabric files explained, checked, compared and turned into commands, without a controller."""
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 from collections.abc import Iterator
@@ -10,11 +11,12 @@ from typing import Any
 
 import click
 
-from sopa_ryu.cli.common import fail
+from sopa_ryu.cli.common import FabricFile, FatTreeSize, fail
 from sopa_ryu.cli.fabric_concerns import concerns
 from sopa_ryu.cli.fabric_drawing import drawing, rate
 from sopa_ryu.cli.output import NOT_RIGHT, json_option
-from topologies import Clos, FatTree, Host, Level, TopologyError
+from sopa_ryu.fabric.state_directory import differences
+from topologies import Clos, FatTree, Host, Level, TopologyError, fabric_plan
 from topologies.cabling import LINK_LEVELS
 from topologies.fabric_file import SCHEMA, FabricFileError, read_file
 from topologies.fabric_summary import Fewer, Ratio, Summary
@@ -26,12 +28,15 @@ _NAMES = {"inter-rack": "between racks of a pod", "inter-pod": "between pods"}
 
 @click.group()
 def fabric() -> None:
-    """Explain and check fabric files, which describe fabrics that are no fat-trees of equal links.
+    """Explain, check, compare and carry out fabric files, which describe fabrics that are no fat-trees of equal links.
 
     \b
     Examples:
       sopa fabric check leaf-spine.yaml
       sopa fabric schema > fabric.schema.json     for an editor
+      sopa fabric plan leaf-spine.yaml --switch e0_0 --controller ssl:192.0.2.1:6653
+      sopa fabric plan leaf-spine.yaml --cables > cables.csv
+      sopa fabric diff old.yaml new.yaml          what is to be done at switches, hosts and cables
 
     docs/fabrics.md describes every key. The controller takes the file by --sopa-fabric; sopa lab, demo and experiment run, and
     sopa doctor switch, by --fabric.
@@ -80,6 +85,73 @@ def check(file: Path, as_json: bool) -> None:
         for one in seen:
             click.echo(f"{'WRONG' if one.wrong else 'warning'}  {file}:{one.line}: {one.text}: {one.mend}")
     sys.exit(NOT_RIGHT if any(one.wrong for one in seen) else 0)
+
+
+@fabric.command()
+@click.argument("file", type=FabricFile(), metavar="[FILE]", required=False)
+@click.option("--k", type=FatTreeSize(), help="A fat-tree of switches with so many ports, instead of FILE.")
+@click.option("--switch", "names", multiple=True, metavar="NAME", help="A switch, such as e0_0; may be repeated.")
+@click.option("--all", "every", is_flag=True, help="Every switch.")
+@click.option("--cables", "as_cables", is_flag=True, help="The cables instead, as CSV: ends, ports, Mbit/s.")
+@click.option("--controller", "controllers", multiple=True, metavar="TARGET", help="ssl:192.0.2.1:6653; may be repeated.")
+@click.option("--manager", metavar="TARGET", help="Where the database listens: pssl:6640:ADDRESS, the switch's own.")
+@click.option("--bridge", default="br0", show_default=True, help="Name of the bridge.")
+@click.option("--interface", default="eth{port}", show_default=True, help="Name of a port's interface, with {port}.")
+def plan(
+    file: Clos | None,
+    k: int | None,
+    names: tuple[str, ...],
+    every: bool,
+    as_cables: bool,
+    controllers: tuple[str, ...],
+    manager: str | None,
+    bridge: str,
+    interface: str,
+) -> None:
+    """Print the Open vSwitch commands of switches, or the cables, of a fabric.
+
+    The commands make a bridge the switch of the plan, with its datapath id and port numbers; they may be repeated. Afterwards sopa
+    doctor switch finds nothing wrong. With ssl: targets, the files of sopa pki are in /etc/openvswitch/tls.
+    """
+    if (file is None) is (k is None):
+        raise click.UsageError("give a fabric file, or --k")
+    if as_cables is bool(names or every):
+        raise click.UsageError("name a switch (--switch), or all (--all), or --cables")
+    if "{port}" not in interface:
+        raise click.BadParameter(f"{interface!r} has no {{port}} in it", param_hint="--interface")
+    tree = FatTree(k) if k is not None else file
+    assert tree is not None
+    if as_cables:
+        rows = csv.writer(sys.stdout, lineterminator="\n")
+        rows.writerow(fabric_plan.Cable._fields)
+        rows.writerows(fabric_plan.cables(tree))
+        return
+    try:
+        switches = list(tree.switches()) if every else [tree.switch(name) for name in names]
+    except TopologyError as error:
+        fail(str(error))
+    for switch in switches:
+        click.echo(f"# {tree.name(switch)}")
+        for line in fabric_plan.commands(tree, switch, bridge, interface, controllers, manager):
+            click.echo(line)
+
+
+@fabric.command()
+@click.argument("old", type=FabricFile(), metavar="OLD")
+@click.argument("new", type=FabricFile(), metavar="NEW")
+def diff(old: Clos, new: Clos) -> None:
+    """Say what is to be done at switches, hosts and cables to make the fabric of OLD that of NEW.
+
+    \b
+    Exit status:
+      0   nothing
+      2   wrong usage, or a file that is wrong
+      3   the fabrics differ
+    """
+    found = [*differences(old.document(), new.document()), *fabric_plan.changes(old, new)]
+    for line in found:
+        click.echo(line)
+    sys.exit(NOT_RIGHT if found else 0)
 
 
 # -- in numbers -------------------------------------------------------------------------------------------------------

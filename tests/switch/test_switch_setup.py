@@ -1,5 +1,6 @@
 """What a switch must be: read from real databases, said, mended where that is safe, and told by ``sopa doctor switch``."""
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,6 +86,20 @@ def test_each_mistake_is_found_alone_and_its_command_mends_it(dummy: DummyFabric
             assert program == "ovs-vsctl"
             dummy.ovs.vsctl(*words)
         eventually(lambda: found(dummy.ovs), [])
+
+
+@pytest.mark.parametrize("name", ["e0_0", "a1_1", "c1_0"])
+def test_the_commands_of_the_plan_make_a_switch_that_is_right(ovs: PrivateOvs, name: str) -> None:
+    words = ["--k=4", f"--switch={name}", f"--bridge={name}", f"--interface={name}-{{port}}", f"--controller={CONTROLLER}"]
+    lines = sopa("fabric", "plan", *words).stdout.splitlines()
+    for _ in range(2):  # they may be repeated
+        for line in lines:
+            program, *its = shlex.split(line, comments=True) or ["#"]
+            assert program in ("ovs-vsctl", "#")
+            if its:
+                ovs.vsctl(*its)
+        eventually(lambda: (found(ovs), ovs.vsctl("list-br").split()), ([], [name]))
+    ovs.vsctl("del-br", name)
 
 
 def test_in_a_cluster_a_switch_has_to_know_several_controllers(dummy: DummyFabric) -> None:

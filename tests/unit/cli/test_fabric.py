@@ -22,6 +22,13 @@ def check(*words: str | Path) -> Result:
 def test_what_is_wrong_or_seldom_meant(script: Script, tmp_path: Path) -> None:
     def handle(step: Step) -> str:
         """Check an example, also for its numbers, or a file with these lines; ``racks`` puts three racks before them."""
+        if step.command in ("plan", "diff"):
+            files = [tmp_path / f"{number}.yaml" for number in range(len(step.words))]
+            for path, text in zip(files, step.words, strict=True):
+                path.write_text(f"{{{text}}}\n")
+            options = [f"{name}={value}".removesuffix("=") for name, value in step.options.items()]
+            done = CliRunner().invoke(main, ["fabric", step.command, *map(str, files), *options])
+            return f"{done.output}exit {done.exit_code}".replace(str(tmp_path), "DIR")
         if step.command == "example":
             done = check(EXAMPLES / f"{step.words[0]}.yaml")
             numbers = shown(json.loads(check("--json", EXAMPLES / f"{step.words[0]}.yaml").output), step.words[1:])

@@ -1,0 +1,80 @@
+"""What a fabric asks of each switch and cable, as text, and what one fabric has that another has not. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from topologies.identity import Node, Switch
+from topologies.structure import Clos
+
+TLS_DIRECTORY = "/etc/openvswitch/tls"
+
+
+class Cable(NamedTuple):
+    """A cable between two ports of the plan, the lower one first; a host's port has no number. Mbit/s, if the fabric has them."""
+
+    lower: str
+    lower_port: int | None
+    upper: str
+    upper_port: int
+    mbit: float | None
+
+
+def cables(tree: Clos) -> Iterator[Cable]:
+    """Yield every cable that is there, from hosts upwards."""
+    for link in tree.links():
+        lower, upper = link
+        mbit = tree.capacity(link) if tree.in_mbit else None
+        yield Cable(tree.name(lower), tree.port(lower, upper) or None, tree.name(upper), tree.port(upper, lower), mbit)
+
+
+def commands(
+    tree: Clos, switch: Switch, bridge: str, interface: str, controllers: Sequence[str], manager: str | None
+) -> Iterator[str]:
+    """Yield the commands that make a bridge this switch of the plan, as sopa doctor switch checks them.
+
+    ``interface`` names the interface of a port, with ``{port}`` in it. The controllers come last: before, everything is there that
+    they check. With ``ssl:`` the files are those of ``sopa pki`` in `TLS_DIRECTORY`.
+    """
+    its = shlex.quote(bridge)
+    yield f"ovs-vsctl --may-exist add-br {its}"
+    yield (
+        f"ovs-vsctl set bridge {its} protocols=OpenFlow13 fail_mode=secure other-config:datapath-id={tree.dpid(switch):016x} "
+        "other-config:disable-in-band=true"
+    )
+    for port, neighbour in tree.ports(switch).items():
+        name = shlex.quote(interface.format(port=port))
+        yield (
+            f"ovs-vsctl --may-exist add-port {its} {name} -- set interface {name} ofport_request={port}  # {tree.name(neighbour)}"
+        )
+    if any(controller.startswith("ssl:") for controller in controllers):
+        files = " ".join(f"{TLS_DIRECTORY}/{name}" for name in ("switch.key", "switch.pem", "controllers.pem"))
+        yield f"ovs-vsctl set-ssl {files}"
+    if manager:
+        yield f"ovs-vsctl set-manager {shlex.quote(manager)}"
+    if controllers:
+        yield f"ovs-vsctl set-controller {its} {' '.join(map(shlex.quote, controllers))}"
+
+
+def changes(old: Clos, new: Clos) -> Iterator[str]:
+    """Yield which switches and hosts are new or gone, and which ports of the others lead elsewhere: an element a line."""
+    for before, after in (_by_name(old, old.switches(), new.switches()), _by_name(old, old.hosts(), new.hosts())):
+        yield from (f"{name}: new" for name in after if name not in before)
+        yield from (f"{name}: gone" for name in before if name not in after)
+        for name, node in before.items():
+            ports = [*_ports(old, node, new)] if name in after and isinstance(node, Switch) else []
+            if ports:
+                yield f"{name}: {'; '.join(ports)}"
+
+
+def _by_name(tree: Clos, *kinds: Iterable[Node]) -> list[dict[str, Node]]:
+    return [{tree.name(node): node for node in nodes} for nodes in kinds]
+
+
+def _ports(old: Clos, switch: Switch, new: Clos) -> Iterator[str]:
+    had, has = ({port: tree.name(node) for port, node in tree.ports(switch).items()} for tree in (old, new))
+    for port in sorted(had.keys() | has.keys()):
+        if had.get(port) != has.get(port):
+            yield f"port {port} to {has.get(port, 'nothing')} instead of {had.get(port, 'nothing')}"
