@@ -26,7 +26,14 @@ _GROUPS = {
         "restore": "maintenance",
         "cluster": "cluster",
     },
-    "Set up": {"doctor": "doctor", "fabric": "fabric", "pki": "pki", "token": "token", "completion": "names"},
+    "Set up": {
+        "doctor": "doctor",
+        "support": "support",
+        "fabric": "fabric.command",
+        "pki": "pki",
+        "token": "token",
+        "completion": "names",
+    },
     "Run on hosts and servers": {"agent": "agent", "parser": "parser", "relay": "relay", "arbiter": "arbiter"},
 }
 """The commands, as ``sopa --help`` groups them, and the module of each.

@@ -76,6 +76,10 @@ class Controller:
         given = {name: str(value) for name, value in params.items() if value is not None}
         return _body(self._request("GET", f"{ROOT}{path}", params=given))
 
+    def text(self, path: str) -> bytes:
+        """Return the answer to a GET of what is no JSON."""
+        return self._checked(self._reach("GET", path)).content
+
     def listing(self, path: str, key: str) -> Body:
         """Return the answer with the whole list ``key`` in it, read page by page."""
         for _ in range(TRIES):

@@ -20,6 +20,7 @@ LAYERS = [
     {"sopa_ryu.front"},
     {"sopa_ryu.cluster.relay"},
     {"sopa_ryu.cli"},
+    {"sopa_ryu.cli.fabric"},
     {"sopa_ryu.app", "sopa_ryu.manager"},
 ]
 """Each may import those before it; two of one layer do not know each other."""

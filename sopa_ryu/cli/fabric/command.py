@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from sopa_ryu.cli.common import FabricFile, FatTreeSize, fail
-from sopa_ryu.cli.fabric_concerns import concerns
-from sopa_ryu.cli.fabric_drawing import drawing, rate
+from sopa_ryu.cli.fabric.concerns import concerns
+from sopa_ryu.cli.fabric.drawing import drawing, rate
 from sopa_ryu.cli.output import NOT_RIGHT, json_option
 from sopa_ryu.fabric.state_directory import differences
 from topologies import Clos, FatTree, Host, Level, TopologyError, fabric_plan
