@@ -177,9 +177,15 @@ class FaultyCluster(FaultyLab):
         self.monitors.start()
 
     def _fill(self) -> None:
-        left = os.statvfs(self._disk)
         with (self._disk / FULL).open("wb") as filler:
-            os.posix_fallocate(filler.fileno(), 0, max(1, left.f_bavail * left.f_frsize))
+            eventually(lambda: self._take_all(filler.fileno()))
+
+    def _take_all(self, filler: int) -> bool:
+        left = os.statvfs(self._disk)
+        with contextlib.suppress(OSError):  # etcd has written meanwhile
+            os.posix_fallocate(filler, 0, max(1, left.f_bavail * left.f_frsize))
+            return True
+        return False
 
     def _free(self) -> None:
         (self._disk / FULL).unlink(missing_ok=True)
