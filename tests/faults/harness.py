@@ -267,8 +267,8 @@ class FaultyLab:
         problems = [*self._wrong_paths(oracle, shares), *shares.wrong_weights(), *self._wrong_maps(oracle, shares)]
         return [*problems, *self._wrong_rules(), *self._wrong_packets(oracle)]
 
-    def _check_packets(self, oracle: Oracle) -> None:
-        if problems := self._wrong_packets(oracle):
+    def _check_packets(self, oracle: Oracle, certain: Oracle | None = None) -> None:
+        if problems := self._wrong_packets(oracle, certain):
             raise Wrong("\n".join(problems))
 
     def _wrong_paths(self, oracle: Oracle, shares: Shares) -> list[str]:
@@ -335,11 +335,13 @@ class FaultyLab:
         told = self.client.get("/failures").json()["failures"]
         return {failure["name"]: failure["reason"] for failure in told}
 
-    def _wrong_packets(self, oracle: Oracle) -> list[str]:
+    def _wrong_packets(self, oracle: Oracle, certain: Oracle | None = None) -> list[str]:
+        """Return which packets were lost, of pairs that ``certain`` connects, too, and which came where none can."""
         pairs = {(a, b) for a in oracle.hosts for b in oracle.hosts if a != b and oracle.connected(a, b)}
         for _ in range(MAX_REPETITIONS):
             before = _overruns()
             lost, found = self.probes.lost_and_found(pairs)
+            lost = Counter({probe: lost[probe] for probe in lost if certain is None or certain.connected(*probe[1:3])})
             self.packets += self.probes.sent
             overruns = _overruns() - before
             if not lost or not overruns:
