@@ -336,12 +336,12 @@ class FaultyLab:
         return {failure["name"]: failure["reason"] for failure in told}
 
     def _wrong_packets(self, oracle: Oracle, certain: Oracle | None = None) -> list[str]:
-        """Return which packets were lost, of pairs that ``certain`` connects, too, and which came where none can."""
-        pairs = {(a, b) for a in oracle.hosts for b in oracle.hosts if a != b and oracle.connected(a, b)}
+        """Return which packets were lost, and which came where none can; what ``certain`` does not connect may come or not."""
+        certain = certain or oracle
+        pairs = {(a, b) for a in oracle.hosts for b in oracle.hosts if a != b and certain.connected(a, b)}
         for _ in range(MAX_REPETITIONS):
             before = _overruns()
             lost, found = self.probes.lost_and_found(pairs)
-            lost = Counter({probe: lost[probe] for probe in lost if certain is None or certain.connected(*probe[1:3])})
             self.packets += self.probes.sent
             overruns = _overruns() - before
             if not lost or not overruns:
@@ -349,6 +349,7 @@ class FaultyLab:
             self.repeated.append(f"{lost.total()} packets lost, overruns {dict(overruns)}")
             print(f"      sent again: {self.repeated[-1]}", flush=True)
         problems = []
+        found = Counter({probe: found[probe] for probe in found if probe[1:3] in pairs or not oracle.connected(*probe[1:3])})
         if lost:
             problems.append(f"{lost.total()} packets between connected hosts were lost: {'; '.join(describe(lost))}")
         if found:
