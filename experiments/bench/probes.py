@@ -33,7 +33,7 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
-from sopa_ryu.agent.probing.programs import ProbeProgram, Seen, settings
+from sopa_ryu.agent.probing.programs import ProbeProgram, Seen, random_key, settings
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.messages import Ack, Assignment, Report, Stream, encode, from_agent, unpacked
 from sopa_ryu.fabric.view import View
@@ -87,7 +87,7 @@ def _turn_ns(carrier: Carrier) -> float:
     ends = _ends(THERE, carrier)
     frame = bytes(ProbeFrame(_ends(HERE, carrier), Stream(THERE, 0, 1), 1).numbered(0, 0))
     with libbpf.Object(_OBJECT) as program:
-        libbpf.update(program.map_fd("probe_settings"), _ONLY, settings(ends, most=0))
+        libbpf.update(program.map_fd("probe_settings"), _ONLY, settings(ends, most=0, key=random_key()))
         libbpf.update(program.map_fd("restored"), _ONLY, frame.ljust(108, b"\0"))
         both, alone = program.program_fd("restore_and_turn"), program.program_fd("restore_only")
         took = added_ns(both, alone, frame, ROUNDS, REPEAT)

@@ -2,6 +2,9 @@
 
 The rules are those of `sopa_ryu.southbound.listener`: an address has a share of the connections without a token,
 and all have a total, counted before a TLS handshake; a connection for which no file is left waits in the kernel's queue.
+
+What is accepted costs little until it is served, and addresses are served in turn: whoever connects without end, and closes at
+once, delays others by one connection of its own each time.
 """
 
 from __future__ import annotations
@@ -12,14 +15,16 @@ import logging
 import resource
 import socket
 import ssl
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from functools import cache
 from http import HTTPStatus
+from itertools import chain, islice
 from typing import Any
 
 from sopa_ryu.front.http_connection import HttpConnection
 from sopa_ryu.rest.operations import PROBLEM, Problem, problem_body
-from sopa_ryu.runtime.clients import Clients, ExcessClient, Network, plain
+from sopa_ryu.runtime.clients import Clients, ExcessClient, Network, client_of, plain
 from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SparingLog, file_share, listening
 
 LOG = logging.getLogger("sopa.http")
@@ -30,6 +35,8 @@ SHARE = 128
 BACKLOG = 4096  # pending connections: when another relay dies, its agents connect at the same time
 ACCEPTS_AT_ONCE = 64
 """After so many, everything else has its turn."""
+SERVED_AT_ONCE = 64
+"""So many addresses have a connection of theirs served in one turn."""
 HANDSHAKE_SECONDS = 10.0
 
 
@@ -65,6 +72,8 @@ class FrontDoor:
         self._listener: socket.socket = listening(*listener, BACKLOG) if isinstance(listener, tuple) else listener
         self._listener.setblocking(False)
         self._say = SparingLog(LOG).warning
+        self._waiting: dict[str, deque[tuple[socket.socket, str]]] = {}
+        self._turn: asyncio.Handle | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self._recovery: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -93,9 +102,11 @@ class FrontDoor:
 
     def close(self) -> None:
         """Accept no more."""
-        for handle in (self._recovery, self._retry):
+        for handle in (self._recovery, self._retry, self._turn):
             if handle is not None:
                 handle.cancel()
+        for connection, _ in chain.from_iterable(self._waiting.values()):
+            connection.close()
         asyncio.get_running_loop().remove_reader(self._listener.fileno())
         self._listener.close()
 
@@ -114,9 +125,24 @@ class FrontDoor:
             if excess is not None:
                 self._turn_away(connection, peer, excess)
                 continue
-            task = asyncio.get_running_loop().create_task(self._serve(connection, peer))
+            self._waiting.setdefault(client_of(peer), deque()).append((connection, peer))
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._turn is None and self._waiting:
+            self._turn = asyncio.get_running_loop().call_soon(self._serve_each)
+
+    def _serve_each(self) -> None:
+        """Begin to serve the oldest connection of each address; addresses that have more go to the end of the queue."""
+        self._turn = None
+        for client in [*islice(self._waiting, SERVED_AT_ONCE)]:
+            connections = self._waiting.pop(client)
+            task = asyncio.get_running_loop().create_task(self._serve(*connections.popleft()))
             self._opening.add(task)
             task.add_done_callback(self._opening.discard)
+            if connections:
+                self._waiting[client] = connections
+        self._schedule()
 
     async def _serve(self, connection: socket.socket, peer: str) -> None:
         http_connection = HttpConnection(self._answer, peer, self.scheme, lambda: self.clients.leave(peer), self._count)
@@ -180,6 +206,7 @@ class FrontDoor:
         connection.close()
 
 
+@cache
 def _document(excess: ExcessClient, share_option: str) -> bytes:
     if excess is ExcessClient.SHARE:
         status = HTTPStatus.TOO_MANY_REQUESTS

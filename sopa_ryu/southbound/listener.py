@@ -172,9 +172,10 @@ class SwitchServer:
                         socket = self._tls().wrap_socket(socket, server_side=True, do_handshake_on_connect=False)
                         place.socket = socket
                         socket.do_handshake()
-                except (OSError, ValueError) as error:  # ValueError: it was closed meanwhile
-                    turned_away[NAME, "tls"] += 1
-                    self._say("tls", "TLS handshake with switch at %s failed, check its certificate: %s", peer, error)
+                except (OSError, ValueError, AttributeError) as error:  # the last two: it was closed meanwhile
+                    if place in self._unproven:  # not for a newer one
+                        turned_away[NAME, "tls"] += 1
+                        self._say("tls", "TLS handshake with switch at %s failed, check its certificate: %s", peer, error)
                     return
             self._handle(SwitchSocket(socket, lambda: self._leave(place)), address)
         except OSError as error:

@@ -18,6 +18,7 @@ from tests.helpers.probe_frames import HERE, SECRET, THERE, changed, corrected, 
 
 SOURCES = (HERE, IPv4Address("10.3.1.2"), THERE, IPv4Address("192.0.2.1"))
 EVERY = 500
+KEY = 0x9E3779B97F4A7C15
 """The ring is read after so many packets."""
 
 
@@ -48,7 +49,7 @@ class Host(ExitStack):
 
     def __init__(self, its: Ends, **options: int) -> None:
         super().__init__()
-        self.program = ProbeProgram(its, **options)
+        self.program = ProbeProgram(its, key=KEY, **options)
         self.callback(self.program.close)
         self.reference, self.counted = Reference(its), Counter[Seen]()
 

@@ -1,5 +1,6 @@
 """The program that turns probes round, packet by packet: what it answers, takes, refuses and lets pass."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,9 +12,9 @@ import pytest
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.probing.frames import FRAME_BYTES, read
-from sopa_ryu.agent.probing.programs import BURST, ProbeProgram, Seen
+from sopa_ryu.agent.probing.programs import BURST, ProbeProgram, Seen, random_key
 from sopa_ryu.channel.messages import Stream
-from tests.bpf.probe_fuzz import Host, fuzz
+from tests.bpf.probe_fuzz import KEY, Host, fuzz
 from tests.bpf.probe_reference import PASS, REDIRECT, SHOT, STOLEN
 from tests.helpers.frames import tcp
 from tests.helpers.golden import Script, Step, each_script
@@ -78,6 +79,19 @@ def test_a_forged_flood_of_one_source_is_answered_no_more_and_others_are() -> No
         assert program.seen()[Seen.ANSWERED] == answered
         assert program.seen()[Seen.TOO_MANY] == 3 * BURST - answered > 0
         assert program.run(probe(source=IPv4Address("10.3.0.2"))).retval == REDIRECT
+
+
+def test_whose_counter_a_source_shares_is_nobodys_choice() -> None:
+    def place(address: IPv4Address, key: int) -> int:
+        return (int.from_bytes(address.packed, sys.byteorder) * key) % 2**64 >> 52
+
+    assert random_key() != random_key()
+    mate = next(each for n in range(2**16) if place(each := IPv4Address("10.1.0.1") + n, KEY) == place(HERE, KEY) and each != HERE)
+    for key, verdict in ((KEY, SHOT), (0xD1B54A32D192ED03, REDIRECT)):
+        with closing(ProbeProgram(ends(THERE), key=key)) as program:
+            for number in range(2 * BURST):
+                program.run(probe(number=number, source=mate))
+            assert program.run(probe()).retval == verdict
 
 
 def test_answers_say_how_many_probes_the_host_has_answered_in_the_second_before() -> None:

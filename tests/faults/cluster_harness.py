@@ -8,7 +8,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -22,6 +22,7 @@ from experiments.emulation.sopa_lab import SopaLab
 from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches
 from tests.faults.cluster_plan import ETCD, ETCD_LEADER, LEADER, RELAY, UNTIL_ANOTHER_LEADS, Fault, Step
 from tests.faults.harness import OPTIONS, FaultyLab, Wrong
+from tests.faults.hostile import HostileSwitch
 from tests.faults.management import set_clock
 from tests.faults.oracle import Oracle
 from tests.faults.probes import Probes
@@ -47,7 +48,7 @@ class FaultyCluster(FaultyLab):
         super().__init__(tree, its)
         self.cluster: ClusterParts = its.cluster
         self.down: set[str] = set()
-        self.terms: set[int] = set()
+        self.deposed: list[str] = []
         self.commits: dict[int, Committed] = {}
         self._disk = self.cluster.etcd.data(len(self.cluster.names(PartKind.ETCD)) - 1)
         self._full = self.cluster.names(PartKind.ETCD)[-1]
@@ -72,6 +73,8 @@ class FaultyCluster(FaultyLab):
     def do(self, step: Step) -> None:
         """Do the faults of a step and its changes of links, undo the faults, wait until everything has settled, and check it."""
         began, oracle, term = time.monotonic(), self.oracle(), self._term()
+        hostile = {fault.role for fault in step.faults if fault.kind == "hostile"}
+        hostile_only = all(fault.kind == "hostile" for fault in step.faults)
         undo = [(began + fault.seconds, self._break(fault)) for fault in step.faults]
         if step.links:
             time.sleep(LINK_AFTER_SECONDS)  # see there
@@ -79,7 +82,10 @@ class FaultyCluster(FaultyLab):
                 self.its.lab.set_link(name, up=up)
                 (self.down.discard if up else self.down.add)(name)
         elif all(fault.kind not in ("switches", "stale") for fault in step.faults):
-            self._check_packets(oracle)  # whatever happens to the cluster, switches forward
+            # whatever happens to the cluster, switches forward; who has no other way than by a hostile one may be cut off
+            self._check_packets(oracle, Oracle(self.graph, self.down | hostile))
+        if hostile_only:  # one switch decides for nobody: meanwhile the others' links are told to all
+            eventually(lambda: _others(self._told(), hostile), _others(self.down, hostile))
         for until, mend in sorted(undo, key=lambda each: each[0]):
             if until == UNTIL_ANOTHER_LEADS:
                 # another fault's end may have ended this one
@@ -90,6 +96,11 @@ class FaultyCluster(FaultyLab):
         self._mend_all()
         self.settle()
         self.check()
+        later = {each.term for each in self.commits.values() if each.term > term}
+        if hostile_only and later:
+            self.deposed.append(f"{len(later)} times by {step}")
+            if len(later) > 1:  # the first may be that of a machine that stood still
+                raise Wrong(f"the leader has changed {self.deposed[-1]}")
 
     def _term(self) -> int:
         """Return the term of who leads, as the engine says; 0 while it says nothing."""
@@ -106,6 +117,10 @@ class FaultyCluster(FaultyLab):
         if fault.kind == "switches":
             self._restart_switches()
             return _nothing
+        if fault.kind == "hostile":
+            hostile = HostileSwitch(self.its.lab.ovs, fault.role, *fault.what)
+            hostile.start()
+            return hostile.stop
         name = self._part(fault.role)
         match fault.kind:
             case "kill" | "clock":
@@ -164,9 +179,15 @@ class FaultyCluster(FaultyLab):
         self.monitors.start()
 
     def _fill(self) -> None:
-        left = os.statvfs(self._disk)
         with (self._disk / FULL).open("wb") as filler:
-            os.posix_fallocate(filler.fileno(), 0, max(1, left.f_bavail * left.f_frsize))
+            eventually(lambda: self._take_all(filler.fileno()))
+
+    def _take_all(self, filler: int) -> bool:
+        left = os.statvfs(self._disk)
+        with contextlib.suppress(OSError):  # etcd has written meanwhile
+            os.posix_fallocate(filler, 0, max(1, left.f_bavail * left.f_frsize))
+            return True
+        return False
 
     def _free(self) -> None:
         (self._disk / FULL).unlink(missing_ok=True)
@@ -254,12 +275,18 @@ class FaultyCluster(FaultyLab):
 
     def checked(self) -> dict[str, Any]:
         return {
+            "deposed": self.deposed,
             "terms": len({each.term for each in self.commits.values()}),
             "versions": len(self.commits),
             "put_in_force": len(self.agents_log.entries),
             "entries_written": sum(map(len, self.monitors.written.values())),
             **super().checked(),
         }
+
+
+def _others(failures: Iterable[str], switches: set[str]) -> list[str]:
+    """Return what has failed besides some switches and their links."""
+    return sorted(name for name in failures if switches.isdisjoint(name.split("-")))
 
 
 def _nothing() -> None:

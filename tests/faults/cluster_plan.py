@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from tests.faults.hostile import WAYS as HOSTILE_WAYS
 from topologies import Clos
 
 LEADER, STANDBY, RELAY, ETCD, ETCD_LEADER = "leader", "standby", "relay", "etcd", "etcd-leader"
-KINDS = {"kill": 5, "pause": 4, "partition": 8, "clock": 1, "disk": 1, "switches": 1, "stale": 1}
+KINDS = {"kill": 5, "pause": 4, "partition": 8, "clock": 1, "disk": 1, "switches": 1, "stale": 1, "hostile": 6}
 """Kinds of faults, with their weights: of as many faults in sequence as the sum, each kind has its weight."""
 ROLES = {LEADER: 4, STANDBY: 2, RELAY: 2, ETCD: 1, ETCD_LEADER: 1}
 CUTS = {
@@ -34,8 +35,8 @@ MAX_DOWN = 2
 class Fault:
     """What happens to a part: ``kill leader 2.5``, ``partition etcd 1.2 controllers sent``, ``stale leader inf``.
 
-    The part is a role, and at the time of the fault one that has it is taken. What ends by itself has a time all the same, in
-    which other faults and links may change.
+    The part is a role, and at the time of the fault one that has it is taken; or a switch: ``hostile c1_1 3 slave``. What ends by
+    itself has a time all the same, in which other faults and links may change.
     """
 
     kind: str
@@ -67,7 +68,7 @@ class Step:
 
     @property
     def begun(self) -> list[str]:
-        return [f"{fault.kind} {fault.role}" for fault in self.faults]
+        return [f"{fault.kind} {fault.what[0] if fault.kind == 'hostile' else fault.role}" for fault in self.faults]
 
     @classmethod
     def parse(cls, text: str) -> Step:
@@ -80,14 +81,15 @@ def plan(tree: Clos, seed: int, faults: int) -> Iterator[Step]:
     """Yield steps with so many faults in all; after the last one all links are up."""
     draw = random.Random(f"{seed} cluster faults")
     links = [tree.name(link) for link in tree.switch_links()]
+    switches = [tree.name(switch) for switch in tree.switches()]
     down: list[str] = []
     deck: list[str] = []
     while faults:
         if not deck:
             deck = draw.sample(list(KINDS), sum(KINDS.values()), counts=list(KINDS.values()))
-        begun = [_fault(draw, deck.pop())]
+        begun = [_fault(draw, deck.pop(), switches)]
         if faults > 1 and deck and draw.random() < BOTH_SHARE:
-            begun.append(_fault(draw, deck.pop()))
+            begun.append(_fault(draw, deck.pop(), switches))
         faults -= len(begun)
         changes: list[tuple[str, bool]] = []
         if faults == 0:
@@ -100,7 +102,7 @@ def plan(tree: Clos, seed: int, faults: int) -> Iterator[Step]:
         yield Step(tuple(begun), tuple(changes))
 
 
-def _fault(draw: random.Random, kind: str) -> Fault:
+def _fault(draw: random.Random, kind: str, switches: Sequence[str]) -> Fault:
     seconds = round(draw.uniform(*SECONDS), 1)
     role = draw.choices([*ROLES], [*ROLES.values()])[0]
     match kind:
@@ -114,4 +116,6 @@ def _fault(draw: random.Random, kind: str) -> Fault:
             return Fault(kind, "all", seconds)
         case "stale":
             return Fault(kind, LEADER, UNTIL_ANOTHER_LEADS)
+        case "hostile":
+            return Fault(kind, draw.choice(switches), seconds, (draw.choice(HOSTILE_WAYS),))
     return Fault(kind, role, seconds)

@@ -119,27 +119,28 @@ def impersonate(dpid: int, ports: Collection[int]) -> None:
         channel.settimeout(IMPOSTOR_SECONDS)
         channel.sendall(HEADER.pack(4, 0, 8, 1))
         until = time.monotonic() + IMPOSTOR_SECONDS
-        for kind, xid, body in _messages(channel):
+        for kind, xid, body in messages(channel):
             if kind == 2:
                 channel.sendall(HEADER.pack(4, 3, 8 + len(body), xid) + body)
             elif kind == 5:
                 channel.sendall(HEADER.pack(4, 6, 32, xid) + struct.pack("!QIBB2xII", dpid, 0, 254, 0, 0x4F, 0))
             elif kind == 18:
-                described = body[:2] + bytes(6) + b"".join(map(_port, ports))
+                described = body[:2] + bytes(6) + b"".join(map(port, ports))
                 channel.sendall(HEADER.pack(4, 19, 16 + len(ports) * 64, xid) + described)
-                channel.sendall(HEADER.pack(4, 12, 80, 0) + struct.pack("!B7x", 2) + _port(1, down=True))
+                channel.sendall(HEADER.pack(4, 12, 80, 0) + struct.pack("!B7x", 2) + port(1, down=True))
             if time.monotonic() > until:
                 return
 
 
-def _messages(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
+def messages(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
+    """Yield kind, number and body of each OpenFlow message until the end."""
     stream = channel.makefile("rb")
     while header := stream.read(HEADER.size):
         _, kind, length, xid = HEADER.unpack(header)
         yield kind, xid, stream.read(length - HEADER.size)
 
 
-def _port(number: int, down: bool = False) -> bytes:
+def port(number: int, down: bool = False) -> bytes:
     """Return an ``ofp_port`` (OpenFlow 1.3.5, section 7.2.1)."""
     head = struct.pack("!I4x6s2x16sII", number, bytes([2, 0, 0, 0, 0, number]), b"port", 0, 1 if down else 4)
     return head + struct.pack("!IIIIII", 0, 0, 0, 0, 0, 0)

@@ -13,7 +13,7 @@ import click
 
 from tests.faults import cluster_plan, plan
 from tests.faults.cluster_harness import FaultyCluster
-from tests.faults.harness import FaultyLab, Wrong
+from tests.faults.harness import FaultyLab
 from topologies import Clos, FatTree
 from topologies.fabric_file import load
 from topologies.lab.isolation import isolated
@@ -36,7 +36,7 @@ def run(
         for number, step in enumerate(steps, 1):
             try:
                 lab.do(step)
-            except Wrong as wrong:
+            except AssertionError as wrong:  # `Wrong`, or what a step has waited for in vain
                 _tell_wrong(lab, origin, steps[:number], wrong, logs)
                 return 1
             done += len(step.begun)
@@ -66,7 +66,7 @@ def run(
     return 0
 
 
-def _tell_wrong(lab: FaultyLab, origin: str, steps: Sequence[object], wrong: Wrong, logs: Path | None) -> None:
+def _tell_wrong(lab: FaultyLab, origin: str, steps: Sequence[object], wrong: AssertionError, logs: Path | None) -> None:
     print(f"WRONG ({origin}), after step {len(steps)}:\n{wrong}\n\nTo see it again, put these lines into a file:")
     print(*(f"  {step}" for step in steps), sep="\n")
     print("and run it again with --replay FILE, and the same --k or --fabric\n")

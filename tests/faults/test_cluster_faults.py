@@ -12,7 +12,11 @@ from tests.helpers.waiting import eventually
 from topologies import Clos
 from topologies.lab.isolation import isolated
 
-STEPS = ("partition leader inf etcd both; pause relay 1.5; -a0_0-c0_1", "stale leader inf; kill etcd-leader 1; +a0_0-c0_1")
+STEPS = (
+    "partition leader inf etcd both; pause relay 1.5; -a0_0-c0_1",
+    "stale leader inf; kill etcd-leader 1",
+    "hostile c1_1 1 slave; +a0_0-c0_1",
+)
 
 
 def test_what_goes_back_or_was_never_committed_is_found() -> None:

@@ -1,18 +1,26 @@
 """What processes stand on: turns of green threads, what arrives together, a clock that stands still, the end by a signal."""
 
 import asyncio
+import contextlib
+import logging
 import os
 import signal
+import socket
+import threading
+from http.client import HTTPConnection
 from itertools import pairwise
 from types import SimpleNamespace
 
 import eventlet
 import pytest
+from prometheus_client import CollectorRegistry
 
 from sopa_ryu.runtime import green_threads
 from sopa_ryu.runtime.clock import SteadyClock
 from sopa_ryu.runtime.green_threads import Moment, Turns
+from sopa_ryu.runtime.metrics import MOST, SHARE, served
 from sopa_ryu.runtime.service import SIGNALS, cancel, first_signal
+from tests.helpers.waiting import eventually
 
 
 class Worked:
@@ -161,3 +169,24 @@ def test_the_error_of_a_task_is_raised() -> None:
 
     with pytest.raises(ValueError, match="broken"):
         asyncio.run(main())
+
+
+def test_metrics_have_few_threads_and_are_read_by_names_of_this_machine() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    before = threading.active_count()
+    with served(CollectorRegistry(), "127.0.0.1", port, logging.getLogger(), RuntimeError), contextlib.ExitStack() as stack:
+
+        def status(host: str) -> int:
+            asking = HTTPConnection("127.0.0.1", port, timeout=60)
+            stack.callback(asking.close)
+            asking.request("GET", "/metrics", headers={"Host": host})
+            return asking.getresponse().status
+
+        def idle(source: str) -> socket.socket:
+            return stack.enter_context(socket.create_connection(("127.0.0.1", port), 60, (source, 0)))
+
+        held = [idle(f"127.0.0.{last}") for last in range(2, 9) for _ in range(SHARE + 1)]
+        assert [status(host) for host in ("127.0.0.1", f"localhost:{port}", "evil.example", "")] == [200, 200, 403, 403]
+        assert held[0].recv(1) == b"", "the oldest of its address"
+        eventually(lambda: threading.active_count() <= before + 1 + MOST)

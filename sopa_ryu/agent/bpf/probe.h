@@ -64,6 +64,7 @@ struct datagram {
 
 /* `Settings` in probing/programs.py. */
 struct probe_settings {
+	__u64 key; /* of hashes: odd, and nobody else's */
 	__be32 address; /* of this host */
 	__be32 network; /* of the fabric */
 	__be32 netmask;

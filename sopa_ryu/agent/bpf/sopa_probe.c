@@ -21,8 +21,6 @@
 #define CONTROL 7 /* TC_PRIO_CONTROL */
 #define BUCKETS 4096
 #define SETS 2048
-#define GOLDEN 0x9e3779b1 /* 2^32 over the golden ratio */
-#define GOLDEN_64 0x9e3779b97f4a7c15ULL
 #define SECOND 1000000000ULL
 
 struct {
@@ -31,6 +29,11 @@ struct {
 	__type(key, __u32);
 	__type(value, struct probe_settings);
 } probe_settings SEC(".maps");
+
+/*
+ * Hashes are products with an odd number that is random in each run of an agent (multiply-shift hashing): any two keys share a place by
+ * chance only, and nobody can choose whom to share one with.
+ */
 
 /* Streams by a hash of their keys; of a set that is full the least recently used goes. A hash map of the kernel takes 10 ns longer. */
 struct {
@@ -172,7 +175,7 @@ static __always_inline int is_probe(const struct datagram *of)
 /* Returns nonzero if a source has sent more than it may: a forged flood makes no host answer without end. */
 static __always_inline int is_too_many(const struct probe_settings *set, __be32 source, __u64 now)
 {
-	__u32 at = (source * GOLDEN) >> 20;
+	__u32 at = source * set->key >> 52;
 	__u64 *due = bpf_map_lookup_elem(&probe_sources, &at);
 	__u64 from;
 
@@ -188,12 +191,12 @@ static __always_inline int is_too_many(const struct probe_settings *set, __be32 
 /* -- answering ------------------------------------------------------------------------------------------------------------------ */
 
 /* Returns the number of the next answer of a stream. Two processors that begin streams in the same set at once may lose one of them. */
-static __always_inline __u32 next_number(const struct frame *its, __u64 now)
+static __always_inline __u32 next_number(const struct frame *its, const struct probe_settings *settings, __u64 now)
 {
 	const struct tlv *tlv = &its->datagram->tlv;
 	__u32 rest = bpf_ntohl(its->datagram->stamp.error_ssid) << 16 | (__u32)tlv->up1 << 8 | tlv->up2;
 	__u64 key = (__u64)its->ip->saddr << 32 | rest;
-	__u32 at = key * GOLDEN_64 >> 53, used = now >> 20;
+	__u32 at = key * settings->key >> 53, used = now >> 20;
 	struct stream_set *set = bpf_map_lookup_elem(&probe_streams, &at);
 	struct stream_state *oldest;
 
@@ -350,7 +353,7 @@ static __always_inline int write(struct __sk_buff *skb, const struct frame *its,
 
 static __always_inline int answer(struct __sk_buff *skb, const struct frame *its, const struct probe_settings *set, __u64 now)
 {
-	fill(its->datagram, next_number(its, now), its->ip->ttl, now);
+	fill(its->datagram, next_number(its, set, now), its->ip->ttl, now);
 	if (write(skb, its, set))
 		return seen(FAILED, TC_ACT_SHOT);
 	skb->mark = ANSWER_MARK;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import struct
 from enum import IntEnum
 from ipaddress import IPv4Address
@@ -20,7 +21,7 @@ MAX_OF_SOURCE = 1000
 BURST = 200
 _SECOND = 1_000_000_000
 _ONLY = struct.pack("=I", 0)
-_SETTINGS = struct.Struct("=4s4s4s4sII6s6sB3x")  # struct probe_settings of bpf/probe.h
+_SETTINGS = struct.Struct("=Q4s4s4s4sII6s6sB3x")  # struct probe_settings of bpf/probe.h
 _RECORD = struct.Struct("=Q4s24s2s2B2s6x")  # struct probe_record
 _NUMBERS = struct.Struct("!6I")
 
@@ -55,19 +56,20 @@ class ProbeProgram:
 
     Args:
         most: Probes and answers a second of one source that it takes, in the long run; 0 for any number.
+        key: Of its hashes, odd; a random one by default, so that no host can choose whose counter it shares.
 
     Raises:
         BpfUnavailable, BpfLoadError, BpfMapError: If it cannot be loaded.
     """
 
-    def __init__(self, ends: Ends, most: int = MAX_OF_SOURCE) -> None:
+    def __init__(self, ends: Ends, most: int = MAX_OF_SOURCE, key: int | None = None) -> None:
         self.ends = ends
         self._object = libbpf.Object(PROBE)
         self._object.load()
         self._records: RingBuffer | None = None
         try:
             self._counters = self._object.map_fd("probe_counters")
-            libbpf.update(self._object.map_fd("probe_settings"), _ONLY, settings(ends, most))
+            libbpf.update(self._object.map_fd("probe_settings"), _ONLY, settings(ends, most, key or random_key()))
             self._records = RingBuffer(self._object.map_fd("probe_records"))
         except BaseException:
             self.close()
@@ -115,10 +117,16 @@ def _total(counters: int, what: Seen) -> int:
     return sum(struct.unpack(f"={len(values) // 8}Q", values))
 
 
-def settings(ends: Ends, most: int) -> bytes:
+def random_key() -> int:
+    """Return a key of hashes that nobody else knows."""
+    return secrets.randbits(64) | 1
+
+
+def settings(ends: Ends, most: int, key: int) -> bytes:
     """Return the program's settings as its map has them."""
     pause = _SECOND // most if most else 0
     return _SETTINGS.pack(
+        key,
         ends.address.packed,
         FABRIC_NETWORK.network_address.packed,
         FABRIC_NETWORK.netmask.packed,

@@ -6,17 +6,18 @@ from typing import Any
 import eventlet
 import pytest
 from eventlet.green import socket as green
+from eventlet.green import ssl
 
 from sopa_ryu.runtime.clients import Clients
-from sopa_ryu.southbound.listener import SwitchServer
+from sopa_ryu.southbound.listener import SwitchServer, turned_away
 from tests.helpers.waiting import eventually
 
 SHARE, TOTAL = 3, 5
 
 
 class Listener:
-    def __init__(self) -> None:
-        self.server = SwitchServer(("127.0.0.1", 0), self._handle, None, Clients(SHARE, TOTAL))
+    def __init__(self, context: Any = None) -> None:
+        self.server = SwitchServer(("127.0.0.1", 0), self._handle, context, Clients(SHARE, TOTAL))
         self.served: list[str] = []
         self.begun, self.held = 0, []
         self.thread = eventlet.spawn(self.server.serve_forever)
@@ -63,3 +64,12 @@ def test_who_has_most_makes_room_and_a_switch_keeps_its_place(listener: Listener
         end.close()
     eventually(lambda: sorted(listener.served), [f"127.0.0.{last}" for last in (2, 3, 7)], sleep=eventlet.sleep)
     assert listener.server._clients.total == 3
+
+
+def test_a_handshake_that_is_cut_off_for_a_newer_connection_counts_once() -> None:
+    its, before = Listener(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)), turned_away.copy()
+    held = [green.create_connection(its.server.server.getsockname()) for _ in range(SHARE + 2)]
+    assert [end.recv(1) for end in held[:2]] == [b"", b""]
+    assert turned_away - before == {("openflow", "share"): 2}
+    its.thread.kill()
+    its.server.server.close()
