@@ -12,7 +12,7 @@ def _version() -> str:
     found = re.search(r'^__version__ = "([^"]+)"', (HERE / "sopa_ryu/__init__.py").read_text(), re.MULTILINE)
     if not found:
         raise SystemExit("setup.py: no __version__ in sopa_ryu/__init__.py")
-    return found[1]
+    return found[1].replace("~", ".")  # as PEP 440 writes it
 
 
 def _requirements() -> list[str]:

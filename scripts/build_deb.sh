@@ -3,7 +3,7 @@
 #
 #   scripts/build_deb.sh [--version VERSION] [--out DIRECTORY]
 #
-#   --version VERSION  of the packages; by default __version__ of sopa_ryu
+#   --version VERSION  of the packages; by default what scripts/version.sh says of this checkout
 #   --out DIRECTORY    instead of dist/
 #
 # The Python distributions inside are those of deploy/requirements.lock, checked by their hashes (scripts/lock.py). All times in the
@@ -20,7 +20,7 @@ work=$PWD/build/deb
 environment=$work/environment
 source=$work/sopa
 
-version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' sopa_ryu/__init__.py)
+version=$(scripts/version.sh)
 out=$PWD/dist
 while (($#)); do
     case $1 in
@@ -72,7 +72,7 @@ sed -i "s/^__version__ = .*/__version__ = \"$version\"/" "$source/sopa_ryu/__ini
 cat >"$source/debian/changelog" <<EOF
 sopa ($version) unstable; urgency=medium
 
-  * CHANGELOG.md lists what has changed.
+  * CHANGELOG.md, beside this file, lists what has changed.
 
  -- $(sed -n 's/^Maintainer: //p' deploy/debian/control)  $(date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")
 EOF

@@ -22,9 +22,9 @@ PACKAGES=(
     # .venv
     python3 python3-venv ca-certificates
 )
-# The lab and tests start nodes of their own, so Debian's service is neither started nor enabled.
-WITHOUT_SERVICE=(etcd-server etcd-client)
-declare -A SERVICES=([etcd-server]=etcd)
+# The lab and tests start nodes of their own, and tests need promtool only, so Debian's services are neither started nor enabled.
+WITHOUT_SERVICE=(etcd-server etcd-client prometheus)
+declare -A SERVICES=([etcd-server]=etcd [prometheus]=prometheus)
 COMMANDS=(sopa ryu-manager)
 LINKS=/usr/local/bin
 POLICY=/usr/sbin/policy-rc.d

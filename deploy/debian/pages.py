@@ -63,7 +63,7 @@ def page(version: str) -> Iterator[str]:
     yield f'.TH SOPA 1 "{date}" "SOPA {version}" "SOPA"\n'
     yield ".SH NAME\nsopa \\- agent, queries, maintenance, laboratory and experiments of SOPA\n.SH DESCRIPTION\n"
     yield from described(main, click.Context(main, info_name="sopa"))
-    yield ".SH SEE ALSO\n.BR ryu\\-manager (8),\n.I /usr/share/doc/sopa\\-*/operating.md\n"
+    yield ".SH SEE ALSO\n.BR ryu\\-manager (8),\n.I /usr/share/doc/sopa\\-*/docs/operating.md\n"
 
 
 if __name__ == "__main__":

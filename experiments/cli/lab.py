@@ -89,7 +89,7 @@ def lab(
     At the prompt:
       h0_0_2 ping -c 3 h2_0_2                       traffic (hosts are hPOD_EDGE_NUMBER, 10.POD.EDGE.NUMBER)
       h0_0_2 nstat IpExtInCEPkts                    packets with a congestion mark that a host has received (--ecn)
-      h0_0_2 tcpdump -c 8 -ne -i h0_0_2-eth0 ip     the labels 02:53:9e:04:UP1:UP2 on the wire
+      h0_0_2 tcpdump -c 8 -ne -Q out -i h0_0_2-eth0 tcp &      the labels 02:53:9e:04:UP1:UP2 of what it sends next
       sh sopa parser status --iface e0_0-eth1       with --carrier option: packets parsed at that port
       link a0_0 c0_1 down                           take a link down; up again: link a0_0 c0_1 up
       loss a0_0 c0_1 1                              lose 1% of what a0_0 sends to c0_1; undo: loss a0_0 c0_1 0

@@ -58,6 +58,7 @@ class ConnectedAgents:
 
     Attributes:
         sessions: The agents of the controller's own front.
+        seen: Whether any agent has connected to it yet.
         front: That front; None while there is none.
         refused: ``claims`` and ``messages`` that it has rejected.
         traces: What agents are asked to trace.
@@ -67,6 +68,7 @@ class ConnectedAgents:
 
     def __init__(self, tree: Clos) -> None:
         self.sessions: dict[Host, ConnectedAgent] = {}
+        self.seen = False
         self.front: Relayed | None = None
         self.refused: Counter[str] = Counter(claims=0, messages=0)
         self.traces = TraceDesk()
@@ -82,6 +84,7 @@ class ConnectedAgents:
             if self.sessions.pop(host, None) is not None:
                 self.traces.left(host, now)
         self.sessions.update(changed)
+        self.seen |= bool(changed)
 
     def lose_all(self, now: float) -> None:
         """Note that the front has ended: its agents connect again to the next one."""

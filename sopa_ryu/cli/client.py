@@ -80,6 +80,12 @@ class Controller:
         """Return the answer to a GET of what is no JSON."""
         return self._checked(self._reach("GET", path)).content
 
+    def ask_leader(self) -> bool:
+        """Ask the leader of a cluster from now on; False if it is none of the given controllers, or nobody leads."""
+        leading = {member["url"] for member in self.get("/cluster")["members"] if member["role"] == "leader"}
+        self.url = next((url for url in self._urls if url in leading), self.url)
+        return self.url in leading
+
     def listing(self, path: str, key: str) -> Body:
         """Return the answer with the whole list ``key`` in it, read page by page."""
         for _ in range(TRIES):

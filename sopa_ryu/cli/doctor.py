@@ -98,6 +98,9 @@ def check_switch(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Itera
     if not in_band_is_on(setup):
         yield from _hidden_entries(setup.bridge, name)
     for target in setup.controllers:
+        if target.is_passive:
+            yield Finding(True, f"{name}: whoever reaches {target.address} controls it", label="open")
+            continue
         mend = f"its address and network; then, which keeps all entries: ovs-appctl bridge/reconnect {shlex.quote(setup.bridge)}"
         state = "connected" if target.connected else "not connected"
         yield Finding(target.connected, f"{name}: {state} to {target.address}", "" if target.connected else mend)
@@ -193,9 +196,14 @@ def host_command(controller: Controller, interface: str, token: Path, environmen
 
 
 def check_host(controller: Controller, interface: str, environment: Path, token: Path) -> Iterator[Finding]:
-    shown = _addresses(interface)
-    address = None if shown is None else _planned(shown)
-    yield from _check_interface(interface, shown, address)
+    address = None
+    try:
+        shown = _addresses(interface)
+    except OSError as error:
+        yield Finding(False, f"{interface}: ip cannot be run: {error.strerror}", "apt-get install iproute2")
+    else:
+        address = None if shown is None else _planned(shown)
+        yield from _check_interface(interface, shown, address)
     yield from _check_environment(environment, controller, token)
     yield from _check_token(token, address)
     yield from _check_agent(controller, interface, address, _probes_are_off(environment))
@@ -336,6 +344,7 @@ def check_bursts(interface: str) -> Finding:
 
 
 def _addresses(interface: str) -> dict[str, Any] | None:
+    """Return an interface as ``ip`` shows it; None without such an interface, `OSError` without the command."""
     command = ["ip", "-json", "address", "show", "dev", interface]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     found: list[dict[str, Any]] = json.loads(done.stdout or "[]") if done.returncode == 0 else []

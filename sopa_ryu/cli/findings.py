@@ -34,13 +34,20 @@ class Finding(NamedTuple):
 
 
 def tell(findings: Iterable[Finding]) -> None:
-    """Print one line for each finding, and end with the status."""
+    """Print one line for each finding, and end with the status; what ends the checks, as a file not for this user, is one."""
     wrong = False
-    for finding in findings:
+    for finding in _until_error(findings):
         wrong |= not finding.right
         mend = f". Mend: {finding.mend}" if finding.mend and not finding.right else ""
         click.echo(f"{finding.label if finding.right else 'WRONG':5} {finding.text}{mend}")
     sys.exit(NOT_RIGHT if wrong else 0)
+
+
+def _until_error(findings: Iterable[Finding]) -> Iterator[Finding]:
+    try:
+        yield from findings
+    except OSError as error:
+        yield Finding(False, f"{error.filename}: {error.strerror}: the rest is not checked", "run it as root")
 
 
 def unit(name: str) -> Path:

@@ -31,14 +31,16 @@ def status(controller: Controller, as_json: bool) -> None:
 
     \b
     Exit status:
-      0   every switch is connected and set up right, nothing has failed or is drained, and a cluster has a leader
+      0   every switch is connected and set up right, nothing has failed, is drained or suspect, gateways, a cluster's
+          leader and the arbiter are there, and every host has an agent, once one has, that follows
       1   no answer
       2   wrong usage
       3   otherwise
     """
     body = controller.get("/fabric")
-    is_led = body.get("cluster", {}).get("leader", "") is not None
-    wrong = body["failures"] or body["missing"] or body["rejected"] or body["setup"]["problems"] or not is_led
+    if body.get("cluster", {}).get("role") == "standby" and controller.ask_leader():
+        body = controller.get("/fabric")
+    wrong = body.get("troubles", body["failures"] or body["missing"])  # a controller of before has no such field
     present(body, as_json, wrong, partial(_fabric, None if as_json else _health(controller)))
 
 
@@ -62,6 +64,8 @@ def _fabric(health: Body | None, body: Body) -> None:
     click.echo(f"version       {body['version']}{waits}")
     named = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in body["failures"]]
     click.echo(f"failures      {_some(named, body['failures_total'], 'sopa failures') or 'none'}")
+    if body.get("troubles"):
+        click.echo(f"not well      {'; '.join(each['text'] for each in body['troubles'])}")
     click.echo(f"BFD           {body['bfd']['detail']}")
     click.echo(f"set-up        {body['setup']['detail']}")
     if health is not None and health["probing"]:

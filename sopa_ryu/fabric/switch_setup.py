@@ -26,6 +26,11 @@ class Target(NamedTuple):
     address: str
     connected: bool
 
+    @property
+    def is_passive(self) -> bool:
+        """Whether the bridge listens there for whoever connects, as for ovs-ofctl, instead of connecting to a controller."""
+        return self.address.startswith(("ptcp:", "pssl:", "punix:"))
+
 
 @dataclass(frozen=True)
 class SwitchSetup:
@@ -39,7 +44,7 @@ class SwitchSetup:
     fail_mode: str = ""
     """Empty if it is not set, which means standalone."""
     protocols: frozenset[str] = frozenset()
-    """The OpenFlow versions that it accepts; none if that is not set."""
+    """The OpenFlow versions that it accepts; none if that is not set: then all that Open vSwitch knows."""
     other_config: Mapping[str, str] = field(default_factory=dict)
     controllers: tuple[Target, ...] = ()
     interfaces: Mapping[int, str] = field(default_factory=dict)
@@ -106,8 +111,8 @@ def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[
             f"its fail mode is {setup.fail_mode or 'not set'}: without a controller it floods, and the fabric has loops",
             f"{set_bridge} fail_mode=secure",
         )
-    if OPENFLOW not in setup.protocols:
-        accepted = _listed(sorted(setup.protocols)) or "not set"
+    if setup.protocols and OPENFLOW not in setup.protocols:
+        accepted = _listed(sorted(setup.protocols))
         yield SetupProblem(
             name, "protocols", f"its OpenFlow versions are {accepted}: it needs {OPENFLOW}", f"{set_bridge} protocols={OPENFLOW}"
         )
@@ -124,16 +129,21 @@ def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[
 
 
 def _controllers(name: str, bridge: str, setup: SwitchSetup, cluster: bool) -> Iterator[SetupProblem]:
-    targets = [target.address for target in setup.controllers]
-    wanted = shlex.quote(next((target.address for target in setup.controllers if target.connected), (targets or ["TARGET"])[0]))
+    active = [target for target in setup.controllers if not target.is_passive]
+    targets = [target.address for target in active]
+    # A mend names only what must be this fabric's controller, and keeps listeners: set-controller replaces all, in one transaction,
+    # since a switch without a controller in between would lose its entries.
+    serving = [target.address for target in active if target.connected or len(active) == 1]
+    wanted = shlex.quote(serving[0]) if len(serving) == 1 else "TARGET"
+    kept = "".join(f" {shlex.quote(target.address)}" for target in setup.controllers if target.is_passive)
     if cluster and len(targets) == 1:
         found = f"it has one controller of a cluster only ({targets[0]}): when that is away, no other one reaches it"
-        yield SetupProblem(name, "controllers", found, f"ovs-vsctl set-controller {bridge} {wanted} TARGET TARGET")
+        yield SetupProblem(name, "controllers", found, f"ovs-vsctl set-controller {bridge} {wanted} TARGET TARGET{kept}")
     elif len(targets) != 1 and not (cluster and targets):
         several = f"{len(targets)} controllers ({_listed(targets)}): another one can change its rules"
         found = several if targets else "no controller"
-        # set-controller replaces all in one transaction; without a controller in between it would lose its entries
-        yield SetupProblem(name, "controllers", f"it has {found}", f"ovs-vsctl set-controller {bridge} {wanted}")
+        which = "" if wanted != "TARGET" else ", with SOPA's controller for TARGET, as tcp:ADDRESS:6653"
+        yield SetupProblem(name, "controllers", f"it has {found}", f"ovs-vsctl set-controller {bridge} {wanted}{kept}{which}")
     if any(target.startswith("ssl:") for target in targets) and (not setup.ca or setup.bootstraps):
         yield SetupProblem(
             name,

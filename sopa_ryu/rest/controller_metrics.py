@@ -53,7 +53,8 @@ TURNED_AWAY = {
     "rest": ("share", "total", "files", "timeout", "400", "408", "413", "414", "431"),
     "openflow": ("share", "total", "files", "timeout", "tls", "malformed"),
 }
-MAX_SUSPECTS = 256
+MAX_NAMED = 256
+"""Failed elements that have a sample of their own, and suspect directions of links. `sopa_failures` counts all."""
 ROLES = ("leader", "standby", "away")
 END = b"# EOF\n"  # of OpenMetrics
 _SWITCH = ("dp_name", "level")
@@ -227,6 +228,12 @@ def _failures(metrics: ControllerMetrics) -> Counter[tuple[str, str]]:
     return counts
 
 
+def _elements_failed(metrics: ControllerMetrics) -> dict[tuple[str, str, str], int]:
+    """Return 1 for each failed element by kind, name and reason: what was drained last, that it hides nothing."""
+    listed = sorted(metrics.state.failure_list(), key=lambda each: each["reason"] == Reason.DRAINED)
+    return {(each["kind"], each["name"], str(each["reason"])): 1 for each in listed[:MAX_NAMED]}
+
+
 def _turned_away(_metrics: ControllerMetrics) -> Counter[tuple[str, str]]:
     counts = Counter({(listener, reason): 0 for listener, reasons in TURNED_AWAY.items() for reason in reasons})
     counts.update(listeners.turned_away)
@@ -250,7 +257,7 @@ def _about(health: Monitor) -> dict[str, Any]:
 def _losses(health: Monitor) -> dict[tuple[str, str], float]:
     """Return the loss of links by name and direction: only of suspect ones, of which there are few."""
     directions = {True: "down", False: "up", None: "unknown"}
-    return {(one.name, directions[one.down]): one.loss for one in health.suspects[:MAX_SUSPECTS]}
+    return {(one.name, directions[one.down]): one.loss for one in health.suspects[:MAX_NAMED]}
 
 
 _FABRIC: list[Row[ControllerMetrics]] = [
@@ -293,7 +300,11 @@ _SWITCHES: list[Row[ControllerMetrics]] = [
     Row("sopa_rules_mended", COUNTER, "Flow entries and groups that another program had changed, and that were put right.",
         lambda m: sum(sent.mended for sent in m.fleet.sent.values())),
     Row("sopa_openflow_errors", COUNTER, "OpenFlow error messages of switches, by type.", _openflow_errors, ("type",)),
+    Row("sopa_switch_openflow_errors", COUNTER, "OpenFlow error messages of a switch.",
+        lambda m: m.by_switch(lambda switch: sum(m.sent(switch).errors.values())), _SWITCH),
     Row("sopa_failures", GAUGE, "Failed and drained links and switches, by reason.", _failures, ("kind", "reason")),
+    Row("sopa_element_failed", GAUGE, f"1 for each failed or drained link or switch, by name; at most {MAX_NAMED}.",
+        _elements_failed, ("kind", "element", "reason")),
     Row("sopa_rejected_connections", COUNTER,
         "What was rejected before it was a request or a switch, by listener and reason or HTTP status.", _turned_away,
         ("listener", "reason")),
@@ -338,6 +349,8 @@ _CLUSTER: list[Row[dict[str, Any]]] = [
         lambda r: r["engine"]["reachable"]),
     Row("sopa_cluster_members", GAUGE, "Members of the cluster, by role.",
         lambda r: {role: sum(member["role"] == role for member in r["members"]) for role in ROLES}, ("role",)),
+    Row("sopa_cluster_member_up", GAUGE, "Whether a member is there: it was in the last hour (0 or 1).",
+        lambda r: {one["name"]: one["role"] != "away" for one in r["members"]}, ("member",)),
     Row("sopa_cluster_member_lag_versions", GAUGE, "Versions that a member's view is behind the leader's.",
         lambda r: {one["name"]: one["lag"] for one in r["members"] if one["lag"] is not None}, ("member",)),
     Row("sopa_cluster_relays", GAUGE, "Relays of the cluster.", lambda r: len(r["relays"])),

@@ -21,6 +21,7 @@ from sopa_ryu.fabric.state_directory import StateError
 from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.rest.reader import ALONE, ClusterControl, FabricControl, UndecidedError, in_short, undecided
+from sopa_ryu.rest.troubles import troubles
 from sopa_ryu.runtime import clock
 from topologies import Failures, Host, Link, Switch, TopologyError
 from topologies.way_out import away, gateways_from, is_outside
@@ -100,6 +101,7 @@ class Resources:
             **({} if arbiter is None else {"arbiter": arbiter}),
             **({} if self._fabric.cluster is None else {"cluster": in_short(self._fabric.cluster)}),
             "carrier": str(self._fabric.carrier),
+            "troubles": troubles(self._fabric, clock.now()),
             "failures": failures[:MAX_ITEMS],
             "failures_total": len(failures),
         }

@@ -79,6 +79,9 @@ SCHEMAS: dict[str, Schema] = {
             "epoch": _INTEGER,
             "settled": _BOOLEAN,
             "carrier": {"enum": ["mac", "option", "id"]},
+            "troubles": _list(
+                _object({"kind": _STRING, "count": _INTEGER, "text": _STRING}), description="what is not well; empty while all is"
+            ),
             "failures": _list(_ref("Failure"), description="the first 1,000; /sopa/v1/failures has all"),
             "failures_total": _INTEGER,
             "missing": _list(_STRING),

@@ -146,7 +146,7 @@ def _entry(flow: Flow, state: str, packets: int | None, size: int | None) -> dic
         "table": int(flow.table),
         "priority": flow.priority,
         "match": {field: _value(value) for field, value in flow.match},
-        "does": _does(flow),
+        "does": _does(flow, flow.table),
         "purpose": flow.purpose,
         "state": state,
         "packets": packets,
@@ -176,10 +176,10 @@ def _place(flow: Flow) -> tuple[int, int, frozenset[Field]]:
 def _installed_does(installed: Installed) -> list[str]:
     if installed.does is None or installed.does == UNKNOWN_INSTRUCTIONS:
         return ["something that no rule does"]
-    return _does(installed.does)
+    return _does(installed.does, installed.table)
 
 
-def _does(flow: Flow | Does) -> list[str]:
+def _does(flow: Flow | Does, table: int) -> list[str]:
     def words(actions: tuple[Action, ...]) -> list[str]:
         return [_WORDS[type(action)](action) for action in actions]
 
@@ -188,7 +188,8 @@ def _does(flow: Flow | Does) -> list[str]:
         done.append(f"set metadata to {flow.metadata}")
     if flow.goto is not None:
         done.append(f"go to table {int(flow.goto)}")
-    return done or ["drop"]
+    # what gets there has its port already, in the action set
+    return done or ["nothing more: already sent to its port" if table == Table.DELIVER else "drop"]
 
 
 def _value(value: Any) -> Any:

@@ -76,7 +76,7 @@ class SetupChecker:
         self._connections = connections
         self._tls = tls
         self._wake = hub.Event()
-        self._known: dict[SetupProblem, None] = {}
+        self._known: dict[tuple[str, str, str], SetupProblem] = {}
         self._unread: set[str] = set()
         self._say(0, [], NO_DATABASE if not addresses else "no switch is connected yet")
 
@@ -153,10 +153,13 @@ class SetupChecker:
 
     def _say(self, checked: int, found: list[SetupProblem], detail: str) -> None:
         found = [*self._own, *found]
-        for problem in found:
-            if problem not in self._known:
+        now = {
+            (problem.switch, problem.check, problem.problem): problem for problem in found
+        }  # what mends it may be known better later
+        for key, problem in now.items():
+            if key not in self._known:
                 LOG.error("%s: %s; mend it there: %s", _who(problem), problem.problem, problem.mend)
-        for problem in self._known.keys() - dict.fromkeys(found).keys():
+        for problem in (problem for key, problem in self._known.items() if key not in now):
             LOG.info("%s: no longer so: %s", _who(problem), problem.problem)
-        self._known = dict.fromkeys(found)
+        self._known = now
         self._state.setup = {"checked": checked, "detail": detail, "problems": [problem._asdict() for problem in found]}

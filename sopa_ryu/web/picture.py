@@ -11,6 +11,7 @@ from ryu.lib import hub
 
 from sopa_ryu.fabric.wiring import MISSING
 from sopa_ryu.rest.reader import FabricReader, for_page
+from sopa_ryu.rest.troubles import LAG_SECONDS, troubles
 from sopa_ryu.runtime import clock
 from topologies import Host, Level, Link, Reason, Switch
 from topologies.cabling import ABSENT
@@ -22,8 +23,6 @@ MAX_FEW_PODS = 3
 """A fabric that is too large for a drawing and has so few pods, such as a leaf-spine fabric, is also summarized by switches."""
 MAX_SUMMARIZED_SWITCHES = 1024
 MAX_LISTED = 200
-LAG_SECONDS = 1.0
-"""Agents need tens of milliseconds for a version: the message lists those that need longer than this."""
 WIRING_SECONDS = 5.0
 SHOWN_AS: dict[str, str] = {Reason.DRAINED: "drained", Reason.MISWIRED: "miswired"}
 
@@ -90,6 +89,7 @@ class Picture:
             **({} if self._fabric.cluster is None else {"cluster": for_page(self._fabric.cluster)}),
             **({} if arbiter is None else {"arbiter": arbiter}),
             "health": self._health(),
+            "troubles": troubles(self._fabric, now),
             **traffic,
         }
 

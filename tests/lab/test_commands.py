@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from sopa_ryu.cli import main
 
+ROOT = Path(__file__).parents[2]
 SOPA = [sys.executable, "-m", "sopa_ryu.cli"]
 LEAF_SPINE = "{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n"
 
@@ -74,6 +75,34 @@ def test_a_lab_of_a_fabric_file_with_slots_delivers_between_all_hosts_and_is_see
     assert "inter-rack, 2 of 2 paths" in out
     assert "waiting until the arbiter grants slots to every host" in said
     assert out.count(" cfr ") == 6
+
+
+def test_what_the_readme_has_typed_shows_what_its_text_says(tmp_path: Path) -> None:
+    [block] = [text for text in re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S) if "mininet>" in text]
+    typed = [line.removeprefix("mininet> ") for line in block.splitlines() if line.startswith("mininet> ")]
+    script = tmp_path / "script"
+    script.write_text("".join(f"{line}\n" for line in typed if "sopa watch" not in line))  # which ends by Ctrl-C
+    done = sopa("lab", "--k", "4", "--script", str(script))
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    sent = re.findall(r"02:53:9e:04:(\d\d:\d\d) > .* 10\.0\.0\.2\.(\d+) > 10\.2\.1\.3", said)
+    assert len(sent) == 8, said
+    for flow in {port for _, port in sent}:
+        labels = [label for label, port in sent if port == flow]
+        assert [len(set(labels[at : at + 4])) for at in range(len(labels))] == [
+            min(4, len(labels) - at) for at in range(len(labels))
+        ]
+    documents = ("README.md", "docs/operating.md", "experiments/cli/lab.py")
+    assert (
+        len(
+            {
+                re.sub(r" -i \S+", "", its)
+                for name in documents
+                for its in re.findall(r"tcpdump -.*? tcp", (ROOT / name).read_text())
+            }
+        )
+        == 1
+    )
 
 
 AGENT = "agent --controller http://127.0.0.1:9 --iface"

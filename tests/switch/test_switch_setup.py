@@ -35,7 +35,7 @@ WRONG = {
 MORE_WRONG = {
     ("in-band", ("set", "bridge", "e0_0", "other-config:disable-in-band=no")),
     ("fail-mode", ("clear", "bridge", "e0_0", "fail_mode")),
-    ("protocols", ("clear", "bridge", "e0_0", "protocols")),
+    ("controllers", ("set-controller", "e0_0", "ptcp:0:127.0.0.1")),
     ("ports", ("del-port", "e0_0-eth4")),
     ("ports", ("add-port", "e0_0", "more", "--", "set", "interface", "more", "type=dummy", "ofport_request=12")),
     ("bfd", ("set", "interface", "e0_0-eth1", "bfd:enable=true")),

@@ -34,6 +34,9 @@ export class Problems {
         text: `version ${agent.version}, behind for ${Math.round(agent.lag_seconds)} s; last contact ${Math.round(agent.last_contact_seconds)} s ago`,
       })),
     ];
+    // what has no list of its own, but for hosts without an agent, whom the drawing shows
+    const others = (message.troubles || []).filter((each) => ["leader", "gateways", "arbiter"].includes(each.kind));
+    lists.push(list("others", "Other", others.reduce((sum, each) => sum + each.count, 0), others, (each) => ({ key: each.kind, text: each.text })));
     const shown = lists.filter((each) => each.items.length);
     const wrong = shown.reduce((sum, each) => sum + each.total, 0) + message.setup.problems.length;
     byId("healthy").hidden = wrong > 0 || !message.settled;

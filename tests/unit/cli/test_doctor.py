@@ -56,6 +56,10 @@ class Machine:
         files = [f"--agent-token-file={self.directory}/agent-token", f"--agent-env-file={file}"]
         return self._examine(show, "host", "--iface", iface, *files)
 
+    def do_bare(self) -> None:
+        """Let no other program be installed."""
+        self._patch.setenv("PATH", str(self.directory))
+
     def do_answering(self) -> None:
         self._patch.setattr(Controller, "get", lambda *_: HEALTHY)
 

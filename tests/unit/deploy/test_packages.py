@@ -2,12 +2,16 @@
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import sopa_ryu
 
 ROOT = Path(__file__).parents[3]
 DEBIAN = ROOT / "deploy/debian"
@@ -104,3 +108,36 @@ def test_an_upgrade_does_not_stop_the_controller() -> None:
     # without the option, debhelper stops it before, and --no-start has nothing start it again
     [line] = re.findall(r"^\tdh_installsystemd .*", (DEBIAN / "rules").read_text(), re.M)
     assert "--no-start --no-stop-on-upgrade" in line
+
+
+def test_each_build_of_other_files_has_a_higher_version_and_a_checkout_says_its_commit(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        command = ["git", "-c", "user.name=x", "-c", "user.email=x", "-C", str(tmp_path), *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def version() -> str:
+        return subprocess.run([tmp_path / "scripts/version.sh"], check=True, capture_output=True, text=True).stdout.strip()
+
+    for name in ("scripts/version.sh", "sopa_ryu/__init__.py"):
+        (tmp_path / name).parent.mkdir()
+        shutil.copy(ROOT / name, tmp_path / name)
+    assert sopa_ryu.commit_of(tmp_path) == ""
+    git("init", "-q")
+    made = ["0.1.0"]
+    for message in ("first", "second"):
+        git("add", ".")
+        git("commit", "-qm", message)
+        made.append(version())
+        assert made[-1].endswith(sopa_ryu.commit_of(tmp_path))
+        (tmp_path / "file").write_text(message)
+        made.append(version())
+    git("clean", "-fdxq")
+    git("checkout", "-q", ".")
+    git("pack-refs", "--all")
+    git("worktree", "add", "-q", str(tmp_path / "other"))
+    assert sopa_ryu.commit_of(tmp_path) == sopa_ryu.commit_of(tmp_path / "other") == made[3][-10:]
+    git("worktree", "remove", "other")
+    git("tag", f"v{made[1].partition('~')[0]}")
+    made.append(version())
+    for before, after in pairwise(made):
+        subprocess.run(["dpkg", "--compare-versions", before, "lt", after], check=True)

@@ -8,15 +8,28 @@ import pytest
 from ryu.ofproto import ofproto_v1_3, ofproto_v1_3_parser
 from ryu.ofproto.ofproto_protocol import ProtocolDesc
 
-from flowrules.model import SwitchRules
+from flowrules.model import Output, SwitchRules, ToGroup
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.messages import AddFlow, AddGroup, DeleteFlow, DeleteGroup, Installed, Modification, ModifyGroup
 from sopa_ryu.fabric.traffic import PortCounters
-from sopa_ryu.southbound import lldp, openflow
-from topologies import Failures, FatTree
+from sopa_ryu.southbound import lldp, openflow, rule_audit
+from topologies import Clos, Failures, FatTree
+from topologies.fabric_file import parse
 from topologies.failures import Reason
 
 TREE = FatTree(4)
+
+
+@pytest.mark.parametrize(
+    "tree", [TREE, parse("pods: 1\nedges: 2\naggregations: 2\ncores: 0\nhosts: 2\ngateways: [h0_0_2]\n").fabric]
+)
+def test_no_rule_is_said_to_drop_what_has_its_port_already(tree: Clos) -> None:
+    for switch in tree.switches():
+        wanted = switch_rules(tree, switch)
+        after = {flow.goto for flow in wanted.flows if any(isinstance(action, Output | ToGroup) for action in flow.write)}
+        told = rule_audit.rules(tree.name(switch), wanted, 1, 1, [], {})["entries"]
+        assert [entry for entry in told if entry["table"] in after and "drop" in entry["does"]] == []
+        assert any("drop" in entry["does"] for entry in told)
 
 
 def modifications(rules: SwitchRules) -> Iterator[Modification]:

@@ -76,11 +76,17 @@ class World:
             case "start", addresses:  # with a controller that commands the switches, unless commands=no
                 self.state, may = FabricState(TREE, epoch=1), step.options.get("commands") != "no"
                 self.state.settled = step.options.get("settled") != "no"
-                self.its = SetupChecker(self.state, self.connections, addresses, may_change=lambda: may)
+                cluster = "cluster" in step.options
+                self.its = SetupChecker(self.state, self.connections, addresses, may_change=lambda: may, cluster=cluster)
             case "connect", [name, address]:
                 self.connections[TREE.switch(name)] = SimpleNamespace(address=address)
             case "found", names:  # in the first database
                 self.bridges[HERE] = [FOUND[name] for name in names]
+            case "controllers", targets:  # connected with a + behind
+                its = tuple(Target(each.removesuffix("+"), each.endswith("+")) for each in targets)
+                self.bridges[HERE] = [
+                    replace(RIGHT, controllers=its, protocols=frozenset(step.options.get("protocols", "").split()))
+                ]
             case "certificate", [address]:  # the names of which one there has to have one
                 return " ".join(sorted(names_at(address, TREE, self.connections)))
             case "check", []:
