@@ -171,5 +171,5 @@ def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) ->
 def test_the_environment_may_name_several(its: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOPA_CONTROLLER", f"{NOWHERE} {its.leader.url}")
     assert its.sopa("cluster").exit_code == 0
-    monkeypatch.setenv("SOPA_CONTROLLER", f"{NOWHERE} nonsense")
+    monkeypatch.setenv("SOPA_CONTROLLER", f"{NOWHERE} ftp:nonsense")
     assert its.sopa("cluster").exit_code == 2
