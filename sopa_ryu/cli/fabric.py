@@ -13,7 +13,7 @@ import click
 from sopa_ryu.cli.common import fail
 from sopa_ryu.cli.fabric_concerns import concerns
 from sopa_ryu.cli.fabric_drawing import drawing, rate
-from sopa_ryu.cli.output import NOT_RIGHT, json_option
+from sopa_ryu.cli.output import NOT_RIGHT
 from topologies import Clos, FatTree, Host, Level, TopologyError
 from topologies.cabling import LINK_LEVELS
 from topologies.fabric_file import SCHEMA, FabricFileError, read_file
@@ -45,8 +45,8 @@ def schema() -> None:
 
 
 @fabric.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path), metavar="FILE")
-@json_option
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def check(file: Path, as_json: bool) -> None:
     """Say in words and numbers what the fabric file FILE describes, draw it, and say what is wrong, by lines.
 
