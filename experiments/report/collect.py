@@ -93,7 +93,7 @@ def collect(directory: Path) -> Collected:
     if not runs:
         raise ResultsError(
             f"{directory} has no valid run (the first, {excluded[0].scheme} with seed {excluded[0].seed}: {excluded[0].why}): "
-            "run again in another directory, at a lower rate or with a smaller fabric"
+            "the same command repeats it; at a lower rate or with a smaller fabric, choose another directory"
         )
     drawn = {scheme: _ordered(run) for scheme, run in shown.items()}
     return Collected(settings, runs, excluded, drawn, recoveries, effects, collectives)

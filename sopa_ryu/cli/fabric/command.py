@@ -14,7 +14,7 @@ import click
 from sopa_ryu.cli.common import FabricFile, FatTreeSize, fail
 from sopa_ryu.cli.fabric.concerns import concerns
 from sopa_ryu.cli.fabric.drawing import drawing, rate
-from sopa_ryu.cli.output import NOT_RIGHT, json_option
+from sopa_ryu.cli.output import NOT_RIGHT
 from sopa_ryu.fabric.state_directory import differences
 from topologies import Clos, FatTree, Host, Level, TopologyError, fabric_plan
 from topologies.cabling import LINK_LEVELS
@@ -50,8 +50,8 @@ def schema() -> None:
 
 
 @fabric.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path), metavar="FILE")
-@json_option
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def check(file: Path, as_json: bool) -> None:
     """Say in words and numbers what the fabric file FILE describes, draw it, and say what is wrong, by lines.
 
