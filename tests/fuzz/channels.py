@@ -3,7 +3,6 @@
 import json
 import random
 import socket
-import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -24,14 +23,14 @@ from tests.fuzz.members import AGENTS, MCS, TREE, Members, silent, wait
 from tests.helpers.cluster import TOKEN
 
 HOSTS = [str(TREE.ip(host)) for host in TREE.hosts()]
-HOST, RELAY = HOSTS[0], "liar"
 WORDS = [*HOSTS, *map(TREE.name, TREE.switches()), "h0_0_2", "a0_0-c0_0", "mcs", "round-robin", "paths", "1"]
 KNOWN = [*range(8), len(HOSTS), 255, 256, 1 << 12, 1 << 31, 1 << 53]
-TRUE = {"ack": ("epoch", "version"), "report": ("number",), "traced": ("number",)}
-"""The fields of a message that have to be as the leader has said for the rest to be believed."""
-TELLS = {"ack": ("delta", "snapshot"), "report": ("probes",), "traced": ("trace",)}
+TOLD = {"ack": ("delta", "snapshot"), "report": ("probes",), "traced": ("trace",)}
+"""By the type of a message, those of the leader's messages whose numbers it has to have for the rest to be believed."""
+NUMBERS = ("epoch", "version", "number")
 COUNTS = (1, 1, 2, 30, 1500)
-MAX_CHANNELS = 200
+QUERY = {"policy": "mcs", "mcs": "1", "channel-kind": "paths", "probes": "1", "carrier": "mac", "spray": "all", "term": "1"}
+OWN_ADDRESS = "127.0.0.9"
 
 
 class Speaker(Members):
@@ -56,7 +55,7 @@ class Speaker(Members):
                 case "open":
                     yield f"open {draw.choice(cls.places)}?{_query(draw)}"
                 case "crowd":
-                    yield f"crowd {draw.choice((3, 40, MAX_CHANNELS))}"
+                    yield f"crowd {draw.choice((3, 40, 200))}"
                 case "say":
                     yield f"say {draw.choice(COUNTS)} {json.dumps(declared.message(cls.kind))}"
                 case "bytes":
@@ -71,17 +70,15 @@ class Speaker(Members):
         count, _, what = rest.partition(" ")
         match verb:
             case "open":
-                self._open(rest)
+                self._open([rest])
             case "crowd":
-                places = (f"{self.places[number % len(self.places)]}?{MCS}" for number in range(int(count)))
-                crowd = [threading.Thread(target=self._open, args=(place,), daemon=True) for place in places]
-                for each in crowd:
-                    each.start()
-                crowd[-1].join(3)
-            case "say":
-                self._send(int(count), self._true(what))
-            case "bytes":
-                self._send(int(count), bytes.fromhex(what))
+                self._open([f"{self.places[number % len(self.places)]}?{MCS}" for number in range(int(count))])
+            case "say" | "bytes":
+                said = bytes.fromhex(what) if verb == "bytes" else self._believable(what)
+                for channel in self._channels[-2:]:
+                    with silent:
+                        for _ in range(int(count)):
+                            channel.send(said)
             case "trace":
                 threading.Thread(target=self._trace, daemon=True).start()
             case "leave":
@@ -96,63 +93,43 @@ class Speaker(Members):
             with silent:
                 channel.socket.shutdown(socket.SHUT_RDWR)
 
-    def _open(self, place: str) -> None:
-        url = f"{self.cluster.members[self.leader].url.replace('http', 'ws')}{self.path}{place}"
-        headers = {"Authorization": f"Bearer {self.token}"}
-        with silent:
-            channel = connect(url, additional_headers=headers, proxy=None, ping_interval=None, close_timeout=0.2, open_timeout=5)
-            self._channels.append(channel)
-            threading.Thread(target=self._hear, args=(channel,), daemon=True).start()
+    def _open(self, places: list[str]) -> None:
+        """Open channels, and wait until the last one is open, or rejected."""
+        opening = [threading.Thread(target=self._hear, args=(place,), daemon=True) for place in places]
+        before, until = len(self._channels), time.monotonic() + 5
+        for each in opening:
+            each.start()
+        while len(self._channels) < before + len(places) and opening[-1].is_alive() and time.monotonic() < until:
+            time.sleep(0.01)  # others open them
 
-    def _hear(self, channel: ClientConnection) -> None:
-        with silent:
+    def _hear(self, place: str) -> None:
+        url = f"{self.cluster.members[self.leader].url.replace('http', 'ws')}{self.path}{place}"
+        headers, own = {"Authorization": f"Bearer {self.token}"}, (OWN_ADDRESS, 0)
+        with silent, connect(url, additional_headers=headers, proxy=None, ping_interval=None, source_address=own) as channel:
+            self._channels.append(channel)
             for said in channel:
                 its = json.loads(said)
                 self._told[its["type"]] = its
 
-    def _true(self, message: str) -> str:
-        """Return a message with what the leader has said where it would not be believed otherwise."""
+    def _believable(self, message: str) -> str:
+        """Return a message with the leader's numbers in place of those that mean something."""
         its = json.loads(message)
-        for name in TRUE.get(its.get("type") if isinstance(its, dict) else "", ()):
-            told = next(
-                (self._told[kind] for kind in ("delta", "snapshot", "probes", "trace") if name in self._told.get(kind, ())), {}
-            )
-            told = self._told.get("trace", told) if its["type"] == "traced" else told
-            if name in told and its.get(name) in KNOWN:
-                its[name] = told[name]
+        told = [self._told.get(kind, {}) for kind in TOLD.get(its.get("type"), ())] if isinstance(its, dict) else []
+        for name in NUMBERS:
+            if found := [each[name] for each in told if name in each and its.get(name) in KNOWN]:
+                its[name] = found[0]
         return json.dumps(its)
-
-    def _send(self, count: int, data: str | bytes) -> None:
-        for channel in self._channels[-2:]:
-            with silent:
-                for _ in range(count):
-                    channel.send(data)
 
     def _trace(self) -> None:
         """Have an operator ask the leader for a trace from the lying host."""
-        body = {"src": HOST, "dst": AGENTS[1], "count": 3}
-        headers = {"Authorization": f"Bearer {TOKEN}"}
+        body, headers = {"src": HOSTS[0], "dst": str(AGENTS[1]), "count": 3}, {"Authorization": f"Bearer {TOKEN}"}
         with silent, httpx.Client(base_url=self.cluster.members[self.leader].url, headers=headers, timeout=20) as client:
             client.post("/sopa/v1/traces", json=body)
 
 
 def _query(draw: random.Random) -> str:
-    its = {
-        "policy": "mcs",
-        "mcs": "1",
-        "channel-kind": "paths",
-        "probes": "1",
-        "carrier": "mac",
-        "spray": "all",
-        "first": "1",
-        "term": "1",
-    }
-    for name in list(its):
-        if draw.random() < 0.2:
-            del its[name]
-        elif draw.random() < 0.2:
-            its[name] = draw.choice((text(draw), "ports", str(extreme(draw, 64)), "7" * 18))
-    return urlencode(its, errors="replace")
+    wrong = {name: draw.choice((text(draw), "ports", str(extreme(draw, 64)), "7" * 18)) for name in QUERY if draw.random() < 0.2}
+    return urlencode({name: its for name, its in (QUERY | wrong).items() if draw.random() < 0.8}, errors="replace")
 
 
 def _reports(draw: random.Random) -> bytes:
@@ -166,32 +143,26 @@ def _reports(draw: random.Random) -> bytes:
         streams = [Stream(IPv4Address(draw.choice(HOSTS)), draw.choice((0, 1, 255)), draw.choice((0, 1, 255))) for _ in range(4)]
         records = packed(Counts(its, *(number(16) for _ in range(4)), *(number(32) for _ in range(2))) for its in streams)
         size = draw.choice((len(records), len(records), len(records) - 1, extreme(draw, 32)))
-        found += struct.pack(HEADER.format, place, number(32), size) + records
+        found += HEADER.pack(place, number(32), size) + records
     return found
 
 
 class LyingAgent(Speaker):
-    """The agent of one host, with that host's token."""
+    """The agent of one host, with that host's token; it may claim others."""
 
-    kind = messages.FromAgent
-    path = "/sopa/v1/agents/"
-    token = host_token(TOKEN, IPv4Address(HOST))
-    places = (HOST, HOST, *HOSTS)
+    kind, path, token = messages.FromAgent, "/sopa/v1/agents/", host_token(TOKEN, IPv4Address(HOSTS[0]))
+    places = (HOSTS[0], HOSTS[0], *HOSTS)
 
 
 class LyingRelay(Speaker):
-    """A relay, with the relays' token, which may claim every host."""
+    """A relay, which may claim every host."""
 
-    kind = relayed.FromRelay
-    path = "/sopa/v1/relays/"
-    token = relay_token(TOKEN)
-    places = (RELAY, RELAY, "liar-2", "liar-3")
+    kind, path, token = relayed.FromRelay, "/sopa/v1/relays/", relay_token(TOKEN)
+    places = ("liar", "liar", "liar-2", "liar-3")
 
 
 class LyingArbiter(Speaker):
-    """An arbiter, with the arbiter's token."""
+    """An arbiter; what it grants to hosts is another channel's."""
 
-    kind = messages.Ack
-    path = "/sopa/v1/arbiter"
-    token = arbiter_token(TOKEN)
+    kind, path, token = messages.Ack, "/sopa/v1/arbiter", arbiter_token(TOKEN)
     places = ("",)
