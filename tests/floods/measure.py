@@ -90,9 +90,9 @@ def measure(fabric: Fabric, kind: str, seconds: float) -> Measured:
         with _flooding(kind, port, seconds + SPARE_SECONDS):
             took, until = [], time.monotonic() + seconds
             while time.monotonic() < until or (len(took) < MIN_ANSWERS and max(took, default=0.0) < MAX_ANSWER_SECONDS):
-                asked, waited = time.monotonic(), [_waited(which) for which in (pid, "thread-self")]
+                asked, waited = time.monotonic(), [waited(which) for which in (pid, "thread-self")]
                 assert client.get("/fabric").json()["connected"] == fabric.tree.switch_count
-                now, waits = time.monotonic(), [_waited(which) for which in (pid, "thread-self")]
+                now, waits = time.monotonic(), [waited(which) for which in (pid, "thread-self")]
                 # both may wait at the same time: the longer one is certain
                 took.append(now - asked - max(end - start for start, end in zip(waited, waits, strict=True)))
                 most = max(most, resident_mib(pid))
@@ -113,6 +113,6 @@ def _flooding(kind: str, port: int, seconds: float) -> Iterator[None]:
             flood.kill()
 
 
-def _waited(which: int | str) -> float:
+def waited(which: int | str) -> float:
     """Return the seconds for which a process, or this thread, has waited for a processor."""
     return int(Path(f"/proc/{which}/schedstat").read_text().split()[1]) / 1e9

@@ -1,1 +1,1 @@
-"""Garbled input for a running controller: ``make fuzz``."""
+"""Garbled input, and peers that lie: ``make fuzz``."""

@@ -1,15 +1,21 @@
-"""A bounded number of inputs of each kind of garbled input; ``make fuzz`` takes longer."""
+"""A bounded number of inputs of each kind; ``make fuzz`` takes longer."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from tests.fuzz.__main__ import KINDS, fuzz
+from tests.fuzz.__main__ import KINDS, PEERS, fuzz
+from tests.fuzz.members import members
+from tests.fuzz.peers import campaign
 from tests.fuzz.target import Target, target
+from tests.helpers.cluster import Cluster
 
 pytestmark = pytest.mark.switch
 
-STEPS = {"openflow": 15, "agents": 40, "rest": 1000, "lldp": 500}
+STEPS = {"agents": 40, "rest": 1000, "lldp": 500}
+ON_ITS_OWN = {"prober"}
+SEQUENCES = {"prober": 10, "switch": 3}
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +24,23 @@ def its(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield its
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with members(tmp_path_factory.mktemp("members")) as cluster:
+        yield cluster
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_garbled_input_changes_nothing_else(its: Target, kind: str) -> None:
     fuzz(its, kind, seed=1, most=STEPS[kind])
+
+
+@pytest.mark.parametrize("name", sorted(PEERS.keys() - ON_ITS_OWN))
+def test_a_peer_that_lies_does_no_harm_to_others(cluster: Cluster, name: str) -> None:
+    kind = PEERS[name]
+    campaign(name, kind._replace(start=partial(kind.start, cluster=cluster)), seed=1, most=SEQUENCES.get(name, 2))
+
+
+@pytest.mark.parametrize("name", sorted(ON_ITS_OWN))
+def test_a_host_that_lies_has_no_path_left(name: str) -> None:
+    campaign(name, PEERS[name], seed=1, most=SEQUENCES[name])

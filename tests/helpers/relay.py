@@ -67,6 +67,8 @@ class Agent:
         self.channel = channel
         self.view: View | None = None
         self.kinds: list[str] = []
+        self.scatters: set[IPv4Address] = set()
+        self.mcs: int | None = None
         self.address = IPv4Address(address)
         self._answers: Answers = {"ping": Agent.acknowledge, **(answers or {})}
         self._messages: Queue[str | ConnectionClosed] = Queue()
@@ -89,7 +91,12 @@ class Agent:
         message = self._messages.get(timeout=PATIENCE_SECONDS)
         if isinstance(message, ConnectionClosed):
             raise message
-        self.view = protocol.follow(messages.from_controller(message), self.view, self.address)
+        read = messages.from_controller(message)
+        self.view = protocol.follow(read, self.view, self.address)
+        hosts = read.hosts if isinstance(read, messages.Snapshot) else read
+        if isinstance(hosts, messages.HostChange):
+            before = set() if hosts is not read else self.scatters
+            self.scatters, self.mcs = (before - {*hosts.removed}) | {*hosts.added}, hosts.number
         return message
 
     def follow(self, acknowledge: bool = True) -> tuple[int, int]:
@@ -99,9 +106,14 @@ class Agent:
             self.acknowledge()
         return self.view.epoch, self.view.version
 
+    def follow_all(self) -> None:
+        """Take all messages that are there, and acknowledge them."""
+        while not self._messages.empty():
+            self.follow()
+
     def acknowledge(self, message: object = None) -> None:
         """Say what is in force."""
-        self.channel.send(protocol.ack(self.view, 0))
+        self.channel.send(protocol.ack(self.view, 0, self.mcs))
 
 
 @contextlib.contextmanager

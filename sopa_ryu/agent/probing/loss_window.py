@@ -127,11 +127,11 @@ class LossWindow:
         while self._seconds and self._seconds[0].number <= int(now) - WINDOW_SECONDS:
             self._take_out(self._seconds.popleft())
 
-    def worst(self, without: Iterable[Section], is_only_witness: Callable[[Section], bool]) -> Excess | None:
+    def worst(self, without: Iterable[Section], is_only_witness: Callable[[Section, bytes], bool]) -> Excess | None:
         """Return the section that certainly loses more than the other paths of its racks, if there is any.
 
         Among several it is the least probable one; paths of sections that are avoided already count neither for nor against.
-        Where one host alone says so, ``is_only_witness`` tells whether it is believed.
+        Where one host alone says so, ``is_only_witness`` tells of its address whether it is believed; it is empty for retransmissions.
 
         References:
             Hoeffding: Probability Inequalities for Sums of Bounded Random Variables. JASA 58 (1963), theorem 1.
@@ -168,7 +168,7 @@ class LossWindow:
         for pod, edge, hops in {(way.pod, way.edge, len(way.up)) for way in self._whole.again}:
             yield from (WayTo(pod, edge, up) for up in ups if len(up) == hops)
 
-    def _excess(self, section: Section, known: set[WayTo], is_only_witness: Callable[[Section], bool]) -> Excess | None:
+    def _excess(self, section: Section, known: set[WayTo], is_only_witness: Callable[[Section, bytes], bool]) -> Excess | None:
         inside = {way for way in known if section.covers(way)}
         racks = {way[:2] for way in inside}
         outside = {way for way in known if way[:2] in racks and way not in inside}
@@ -181,8 +181,10 @@ class LossWindow:
             believed.append(by_probes)
         if by_traffic is not None and self._is_traffic_witnessed(inside, outside):
             believed.append(by_traffic)
-        if tests and not believed and is_only_witness(section):
-            believed = tests
+        if tests and not believed:
+            losses = self._lost_to(inside, section.edge is None)
+            if is_only_witness(section, max(losses, key=losses.__getitem__, default=b"")):
+                believed = tests
         return Excess(section, *min(believed, key=lambda test: test[2])) if believed else None
 
     def _lost_to(self, ways: set[WayTo], by_rack: bool) -> Counter[bytes]:

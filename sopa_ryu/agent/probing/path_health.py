@@ -190,7 +190,7 @@ class PathHealth:
         self._window.advance(now)
         if self._window.fresh and now >= self._judged_at + max(JUDGE_SECONDS, len(self._window) * JUDGE_SECONDS_OF_PATH):
             self._judged_at = now
-            worst = self._window.worst(self._left, lambda section: self._is_only_witness(section, now))
+            worst = self._window.worst(self._left, lambda section, host: self._is_only_witness(section, host, now))
             if worst is not None:
                 self._leave_lossy(worst, now)
         for section, departure in list(self._left.items()):
@@ -298,18 +298,21 @@ class PathHealth:
         main = max(of_witness, key=lambda witness: of_witness[witness])
         row = sum(of_witness.values()) - of_witness[main]
         is_so = row > 0 and self._window.share_without(main, row) ** row <= WITNESS
-        return is_so or self._is_only_witness(section, now)
+        return is_so or self._is_only_witness(section, main, now)
 
-    def _is_only_witness(self, section: Section, now: float) -> bool:
-        """Tell whether the one host that says that a section is bad is believed: it is the only one of its rack that answers."""
+    def _is_only_witness(self, section: Section, witness: bytes, now: float) -> bool:
+        """Tell whether the one host that says that a section is bad is believed: it answers, and no other one of its rack does.
+
+        ``witness`` is its address; it is empty if only retransmissions say so, whose hosts are not known.
+        """
         if section.edge is None:
             return False
         since, last = self._doubts.get(section, (now, now))
         self._doubts[section] = since if now - last < DOUBT_ENDS_SECONDS else now, now
         rack = section.pod, section.edge
         of_late = max(since, now - DOUBT_ENDS_SECONDS)
-        of_rack = sum(tuple(host.packed[1:3]) == rack and at >= of_late for host, at in self._answered.items())
-        return now - since >= DOUBT_SECONDS and of_rack < 2
+        answering = {host.packed for host, at in self._answered.items() if tuple(host.packed[1:3]) == rack and at >= of_late}
+        return now - since >= DOUBT_SECONDS and (answering == {witness} if witness else len(answering) < 2)
 
     def _leave_lossy(self, worst: Excess, now: float) -> None:
         detail = f"{worst.share:.1%} lost, {worst.others:.1%} on other paths (by chance: {worst.chance:.0e})"

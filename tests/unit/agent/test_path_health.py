@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section, WayTo, sections
+from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.loss_window import LossWindow, Target, by_chance
+from sopa_ryu.agent.probing.path_health import PathHealth
+from sopa_ryu.channel.messages import Stream
 from tests.helpers.golden import Script, Step, each_script
 from tests.models.probed_fabric import ProbedFabric
 from topologies import FatTree, Level, Switch
@@ -140,6 +143,18 @@ def test_losses_that_are_no_paths_fault_leave_none(
     assert healthy(its)
 
 
+def test_a_silent_host_beside_one_that_answers_says_nothing_of_paths() -> None:
+    silent, answering = IPv4Address("10.2.1.2"), IPv4Address("10.2.1.3")
+    health = PathHealth()
+    for n in range(4000):
+        now, up = 0.01 * n, (n % 2, n // 2 % 2)
+        health.decided(Fate(Stream(answering, *up), True, None, 1_000_000), now)
+        if n % 10 == 0:  # by the controller's list, on one path only
+            health.decided(Fate(Stream(silent, 0, 1), now < 10, None, 1_000_000), now)
+        health.tick(now)
+        assert not health.changes
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_a_dead_rack_is_none_of_the_paths_fault(seed: int) -> None:
     its = warm(4, seed)
@@ -185,7 +200,7 @@ class Window:
 
     def handle(self, step: Step) -> str:
         getattr(self, "do_" + step.command)(*step.words, **step.options)
-        known, worst = f"{len(self.window)} paths probed", self.window.worst((), lambda _: True)
+        known, worst = f"{len(self.window)} paths probed", self.window.worst((), lambda *_: True)
         if worst is None:
             return known
         names = [name for name, way in PATHS.items() if worst.section.covers(way)]
