@@ -18,6 +18,7 @@ _MODULES = {
     "completion": "names",
     "doctor": "doctor",
     "drain": "maintenance",
+    "events": "watch",
     "fabric": "fabric",
     "failures": "query",
     "parser": "parser",
@@ -79,6 +80,7 @@ def main() -> None:
                        sopa failures, sopa wiring, sopa agents, sopa rules e0_0
                        sopa health                        links that lose packets, by probes
                        sopa watch                         changes as they happen
+                       sopa events --since 1h             what has happened, by whom and why
                        sopa cluster                       of several controllers: who leads, relays, engine
                        sopa paths h0_0_2 h2_1_3           candidate paths of two hosts
                        sopa trace h0_0_2 h2_1_3           probes on these paths, by path and link

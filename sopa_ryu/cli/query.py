@@ -7,7 +7,7 @@ from functools import partial
 import click
 
 from sopa_ryu.cli.client import Body, Controller, Refused, with_controller
-from sopa_ryu.cli.common import fabric_of
+from sopa_ryu.cli.common import at_clock, fabric_of
 from sopa_ryu.cli.health import in_short
 from sopa_ryu.cli.names import hosts
 from sopa_ryu.cli.output import BAD, PENDING, add, json_option, new_table, present, show
@@ -218,15 +218,23 @@ def failures(controller: Controller, as_json: bool) -> None:
     present(body, as_json, body["failures"], _failures)
 
 
+def drain_text(drain: Body) -> str:
+    """Return who has drained an element, why, and until when, as far as that is known."""
+    until = "" if drain["until"] is None else f"until {at_clock(drain['until'])}"
+    return "; ".join(filter(None, (drain["actor"] and f"drained by {drain['actor']}", drain["reason"], until)))
+
+
 def _failures(body: Body) -> None:
     if not body["failures"]:
         click.echo("nothing has failed")
         return
-    table = new_table("name", "kind", "reason", "back in use in", right=("back in use in",))
+    table = new_table("name", "kind", "reason", "since", "back in use in", "", right=("back in use in",), wrap=("",))
     for failure in body["failures"]:
         held = failure.get("held_seconds")
         style = PENDING if held is not None or failure["reason"] == "drained" else BAD
-        add(table, failure["name"], failure["kind"], failure["reason"], _seconds(held), style=style)
+        since, drain = failure.get("since"), failure.get("drain")
+        add(table, failure["name"], failure["kind"], failure["reason"], since and at_clock(since), _seconds(held),
+            drain and drain_text(drain), style=style)  # fmt: skip
     show(table)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
@@ -17,6 +18,9 @@ from flowrules import label
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.events.event import told
+from sopa_ryu.events.store import MAX_PAGE, Query, StoreError
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state_directory import StateError
 from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
@@ -169,6 +173,20 @@ class Resources:
         """List the last versions, the latest first."""
         return self._list("changes", self.state.change_list(), epoch=self.state.epoch)
 
+    def events(self, since: float = 0.0, element: str | None = None, after: int = 0, limit: int = MAX_PAGE) -> dict[str, Any]:
+        """List what has happened, the oldest first."""
+        try:
+            found = self._fabric.find_events(Query(since, element, after, limit))
+        except StoreError as error:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+        return {
+            "version": self.state.version,
+            **({} if self._fabric.cluster is None else {"cluster": in_short(self._fabric.cluster)}),
+            "events": [told(number, event) for number, event in found.events],
+            "last": found.last,
+            "more": found.more,
+        }
+
     def wiring(self) -> Listing:
         """List the links whose cabling differs from the plan or is not confirmed."""
         report = self._fabric.wiring_report()
@@ -245,19 +263,23 @@ class Resources:
 
     def drains(self) -> Listing:
         """List the drained links and switches."""
-        return self._list("drains", sorted(self.state.drained))
+        known = {name: drain.report() for name, drain in sorted(self.state.drains.items())[:MAX_ITEMS]}
+        return self._list("drains", sorted(self.state.drained), details=known)
 
-    def put_drain(self, name: str) -> dict[str, Any]:
+    def put_drain(self, name: str, actor: str, reason: str = "", until: float | None = None) -> dict[str, Any]:
         """Drain a link or switch; return all drains."""
-        return self._change_drain(name, True)
+        now = time.time()
+        if until is not None and until <= now:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"until={until:.0f} is over by the controller's clock")
+        return self._change_drain(name, Drain(round(now, 3), actor, reason, until), actor)
 
-    def delete_drain(self, name: str) -> dict[str, Any]:
+    def delete_drain(self, name: str, actor: str) -> dict[str, Any]:
         """Restore a link or switch; return all drains."""
-        return self._change_drain(name, False)
+        return self._change_drain(name, None, actor)
 
-    def _change_drain(self, name: str, drained: bool) -> dict[str, Any]:
+    def _change_drain(self, name: str, drain: Drain | None, actor: str) -> dict[str, Any]:
         try:
-            self._fabric.set_drained(name, drained)
+            self._fabric.set_drained(name, drain, actor)
         except TopologyError as error:
             raise Problem(
                 HTTPStatus.NOT_FOUND, f"{name} is not a link or switch of this fabric, such as a0_0-c0_1 or c0_1: {error}"
