@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ryu.app.wsgi  # noqa: F401 - registers --wsapi-host and --wsapi-port
+from eventlet import tpool
 from ryu import cfg
 from ryu.base import app_manager
 from ryu.controller import ofp_event
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from sopa_ryu.cluster.leadership import Member
 
 LOG = logging.getLogger("sopa")
+T = TypeVar("T")
 
 ITSELF = "sopa"
 """The actor of what the controller does by itself."""
@@ -447,6 +449,11 @@ class SopaController(app_manager.RyuApp):
         """Drain or restore a link or switch."""
         drains = self.drains.remove(name) if drain is None else self.drains.add(name, drain)
         self._carry_out(self.core.drained(drains, self._now(), actor, why))
+
+    def aside(self, make: Callable[[], T]) -> T:
+        """Return what a function makes in another thread."""
+        made: T = tpool.execute(make)
+        return made
 
     def find_events(self, query: Query) -> Found:
         """Return the events of a query."""

@@ -17,6 +17,7 @@ from sopa_ryu.runtime.foreign_text import printable
 
 _ELEMENT = "^[aceh][0-9_]{3,11}(-[ace][0-9_]{3,7})?$"
 MAX_PACKETS = 10_000
+MAX_WITHOUT = 64
 _ELSEWHERE = "it is not part of this fabric"
 
 
@@ -38,6 +39,13 @@ def _name(text: str) -> str:
     return text
 
 
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if len(names) > MAX_WITHOUT:
+        raise ValueError(f"write {MAX_WITHOUT} names at most")
+    return tuple(map(_name, names))
+
+
 def _time(name: str, description: str) -> Param:
     return Param(name, "query", {"type": "number", "minimum": 0}, description, seconds)
 
@@ -45,6 +53,13 @@ def _time(name: str, description: str) -> Param:
 _DRAIN = (
     Param("reason", "query", {"type": "string", "maxLength": MAX_REASON}, "Why; it is listed with the drain.", _reason),
     _time("until", "When the drain ends by itself, in seconds since 1970; without it, it stays until it is restored."),
+)
+_WITHOUT = Param(
+    "without",
+    "query",
+    {"type": "string", "examples": ["c0_0", "c0_0,a0_1-c1_0"]},
+    f"Links and switches, separated by commas, {MAX_WITHOUT} at most: what if they were drained, too?",
+    _names,
 )
 _EVENTS = (
     _time("since", "Only events from then on, in seconds since 1970."),
@@ -67,6 +82,7 @@ def _element(description: str) -> Param:
 _PATHS = (
     _endpoint("src"),
     _endpoint("dst"),
+    _WITHOUT,
     number("packets", "Include the path of each of the first N packets of a flow.", 1, MAX_PACKETS),
     number("protocol", "The flow's IPv4 protocol number; 6 (TCP) by default.", 0, 255),
     number("sport", "The flow's source port. Without ports, its first packet takes the first path.", 0, 65535),
@@ -141,6 +157,18 @@ def operations(resources: Resources, traces: TraceResources) -> tuple[Operation,
             costly=True,
         ),
         paths_operation(resources),
+        Operation(
+            "GET",
+            f"{ROOT}/impact",
+            "impact",
+            "What the fabric is left with now, and what if more were drained: pairs of racks without a path, capacity, "
+            "oversubscription",
+            resources.impact,
+            "Impact",
+            (_WITHOUT,),
+            {HTTPStatus.NOT_FOUND: _ELSEWHERE, HTTPStatus.SERVICE_UNAVAILABLE: "too many requests wait for answers that cost much"},
+            costly=True,
+        ),
         Operation(
             "GET",
             f"{ROOT}/switches/{{name}}/rules",

@@ -6,9 +6,9 @@ controller without a cluster loads none of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flowrules.label import Carrier
 from sopa_ryu.channel.protocol import LEADER_HEADER
@@ -18,6 +18,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.rest.operations import Problem
 from topologies import Host, Link, Switch
 
+T = TypeVar("T")
 RETRY_SECONDS = 1
 ALONE = "this controller is of no cluster: it was started without --sopa-cluster"
 
@@ -110,6 +111,9 @@ class FabricReader(Protocol):
 
     def switch_sessions(self) -> Mapping[Switch, tuple[str, int]]:
         """Return the address of each connected switch and the version of its rules."""
+
+    def aside(self, make: Callable[[], T]) -> T:
+        """Return what a pure function makes, in another thread: others go on meanwhile."""
 
     def find_events(self, query: Query) -> Found:
         """Return the events of a query; `StoreError` if they cannot be read."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import AddressValueError, IPv4Address
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.rest.reader import ALONE, ClusterControl, FabricControl, UndecidedError, in_short, undecided
 from sopa_ryu.runtime import clock
-from topologies import Failures, Host, Link, Switch, TopologyError
+from topologies import Failures, Host, Link, Reason, Switch, TopologyError
+from topologies.impact import groups, left
 from topologies.way_out import away, gateways_from, is_outside
 from topologies.weights import sequence, weights_of
 
@@ -83,6 +85,18 @@ def packets_of(
     index = {tuple(path["up"]): at for at, path in enumerate(candidates) if path["gateway"] == gateway}
     labels = (table.choose(key, n) for n in range(packets))
     return [index[tuple(hop for hop in label if hop != 0xFF)] for label in labels if label is not None]
+
+
+def _left(failures: Failures) -> dict[str, Any]:
+    its = left(failures)
+    ratios = {level: (None if isinf(ratio) else round(ratio, 3), switch) for level, (ratio, switch) in its.oversubscription.items()}
+    return {
+        "pairs_without_path": its.pairs,
+        "cut_off": its.cut_off,
+        "fewest_paths": its.fewest,
+        "bisection": its.mbit,
+        "oversubscription": {level: {"ratio": ratio, "switch": switch} for level, (ratio, switch) in ratios.items()},
+    }
 
 
 class Resources:
@@ -167,7 +181,32 @@ class Resources:
 
     def failures(self) -> Listing:
         """List failed and drained elements, with the remaining hold-down of restored ones in seconds."""
-        return self._list("failures", self.state.failure_list(clock.now()))
+        found = [group._asdict() for group in groups(self.state.failures)]
+        return self._list("failures", self.state.failure_list(clock.now()), groups=found)
+
+    def impact(self, without: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return what the fabric is left with now, and what if more were drained."""
+        state, agents = self.state, self._fabric.agents
+        version, now, more = state.version, state.failures, self._failures(without)
+        planned, *found = self._fabric.aside(lambda: [_left(failures) for failures in (Failures(self.tree), now, more)])
+        return {
+            "version": version,
+            "without": list(without),
+            "planned": planned,
+            "now": found[0],
+            "left": found[1],
+            "in_mbit": self.tree.in_mbit,
+            "hosts_without_agent": sum(not agents.has_agent(host) for host in self.tree.hosts()),
+        }
+
+    def _failures(self, without: tuple[str, ...]) -> Failures:
+        """Return what has failed, and these elements as if they were drained."""
+        failures = self.state.failures
+        try:
+            more = {name: Reason.DRAINED for name in without if self.tree.element(name) and name not in failures}
+        except TopologyError as error:
+            raise Problem(HTTPStatus.NOT_FOUND, f"without: {error}") from error
+        return Failures(self.tree, {**failures, **more}) if more else failures
 
     def changes(self) -> Listing:
         """List the last versions, the latest first."""
@@ -303,13 +342,14 @@ class Resources:
         sport: int | None = None,
         dport: int | None = None,
         seed: int = 1,
+        without: tuple[str, ...] = (),
     ) -> dict[str, Any]:
         """Return the candidate paths between two hosts, and the excluded ones."""
         leaving = self._outside(dst)
         if leaving is not None:
-            return self._paths_outside(self.host("src", src), leaving, packets, protocol, sport, dport, seed)
+            return self._paths_outside(self.host("src", src), leaving, packets, protocol, sport, dport, seed, without)
         source, destination = self.host("src", src), self.host("dst", dst)
-        failures = self.state.failures
+        failures = self._failures(without) if without else self.state.failures
         usable, excluded = failures.split(source, destination)
         choices = tuple(path.up for path in usable)
         weights = weights_of(failures, source, destination, choices)
@@ -354,12 +394,14 @@ class Resources:
         sport: int | None,
         dport: int | None,
         seed: int,
+        without: tuple[str, ...],
     ) -> dict[str, Any]:
         if source in self.tree.gateways:
             problem = f"src: {self.tree.name(source)} is a gateway: what it sends to the outside does not enter the fabric"
             raise Problem(HTTPStatus.NOT_FOUND, problem)
-        failures, own = self.state.failures, self.tree.name(source)
-        body = paths_outside(failures, source, destination, lambda gateway: self.paths(own, self.tree.name(gateway)))
+        failures, own = self._failures(without), self.tree.name(source)
+        paths_to = lambda gateway: self.paths(own, self.tree.name(gateway), without=without)  # noqa: E731
+        body = paths_outside(failures, source, destination, paths_to)
         if packets is not None:
             key = FlowKey.of(self.tree.ip(source), destination, protocol, sport or 0, dport or 0)
             body["packets"] = packets_of(failures, source, key, seed, packets, body["candidates"])

@@ -241,7 +241,39 @@ SCHEMAS: dict[str, Schema] = {
             optional=("gateway",),
         ),
     ),
-    "Failures": _page("failures", _ref("Failure")),
+    "Failures": _page(
+        "failures",
+        _ref("Failure"),
+        ("groups",),
+        groups=_list(
+            _object({"switch": _STRING, "links": _list(_STRING)}),
+            description="switches all of whose links to others have failed: the likely cause of these failures",
+        ),
+    ),
+    "Left": _object(
+        {
+            "pairs_without_path": {**_maybe(_INTEGER), "description": "of racks; null if that is too irregular to count"},
+            "cut_off": _list(_STRING, description="racks that reach no other: the first 20"),
+            "fewest_paths": {**_maybe(_INTEGER), "description": "between two racks that have any"},
+            "bisection": {**_maybe(_NUMBER), "description": "at most so much fits between two halves of the fabric"},
+            "oversubscription": {
+                "type": "object",
+                "additionalProperties": _object({"ratio": _maybe(_NUMBER), "switch": _STRING}),
+                "description": "by level the largest ratio of the capacity below a switch to that above; null: nothing is above",
+            },
+        }
+    ),
+    "Impact": _object(
+        {
+            "version": _INTEGER,
+            "without": _list(_STRING),
+            "planned": _ref("Left"),
+            "now": _ref("Left"),
+            "left": {**_ref("Left"), "description": "if those of `without` were drained, or failed, as well"},
+            "in_mbit": {**_BOOLEAN, "description": "whether capacities are in Mbit/s; otherwise they are in links"},
+            "hosts_without_agent": {**_INTEGER, "description": "they learn of nothing: switches lead their packets around"},
+        }
+    ),
     "Changes": _page(
         "changes",
         _object(

@@ -1,5 +1,6 @@
 """A fabric that is only a state: what REST interface and page read, without switches."""
 
+from collections.abc import Callable
 from typing import Any
 
 from flowrules.label import Carrier
@@ -75,6 +76,9 @@ class StubFabric:
     def set_drained(self, name: str, drain: Drain | None, actor: str = "", why: str = "") -> None:
         others = {other: its for other, its in self.state.drains.items() if other != name}
         self.state.drain(others if drain is None else others | {name: drain}, 1, actor, why)
+
+    def aside(self, make: Callable[[], Any]) -> Any:
+        return make()
 
     def find_events(self, query: Query) -> Found:
         return Found([], query.after, False)

@@ -25,6 +25,7 @@ MASKED = (
     (r"version( *) \d+", r"version\1 N"),
     (r"fabric's is \d+", "fabric's is N"),
     (r"[\d.]+ ms", "N ms"),
+    (r"\d\d:\d\d:\d\d", "HH:MM:SS"),
     (r"the last from \w+", "the last from SWITCH"),
     (r"/\S+/controller.state", "STATE"),
 )
