@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ryu.app.wsgi  # noqa: F401 - registers --wsapi-host and --wsapi-port
+from eventlet import tpool
 from ryu import cfg
 from ryu.base import app_manager
 from ryu.controller import ofp_event
@@ -20,20 +21,24 @@ from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 from webob import Request, Response
 
-from sopa_ryu import options
+from sopa_ryu import __version__, options
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.connected import ConnectedAgents, Hand
 from sopa_ryu.channel.messages import PROBE_BYTES, HostLink
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.trace_desk import Asked, Trace
+from sopa_ryu.events.event import Event, EventKind
+from sopa_ryu.events.journal import Journal
+from sopa_ryu.events.store import Found, Query
 from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.coordinator import Coordinator
+from sopa_ryu.fabric.drain import Drain, over
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import InstalledState
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.state_directory import Drains, note_fabric
+from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric
 from sopa_ryu.fabric.suspects import Caretaker
 from sopa_ryu.fabric.switch_session import SwitchError, SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
@@ -46,10 +51,11 @@ from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest import controller_metrics
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
+from sopa_ryu.rest.reader import UndecidedError
 from sopa_ryu.runtime import certificates, clock, green_threads
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.green_threads import Moment, Workers
-from sopa_ryu.runtime.listeners import listening
+from sopa_ryu.runtime.listeners import SparingLog, listening
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
@@ -68,7 +74,10 @@ if TYPE_CHECKING:
     from sopa_ryu.cluster.leadership import Member
 
 LOG = logging.getLogger("sopa")
+T = TypeVar("T")
 
+ITSELF = "sopa"
+"""The actor of what the controller does by itself."""
 TEND_SECONDS = 0.5
 """How often traces are looked after, and relays told of the hosts that run MCS."""
 BACKLOG = 4096  # pending connections: after a restart all agents connect at the same time
@@ -97,11 +106,12 @@ class SopaController(app_manager.RyuApp):
             settled=settings.no_switches,
             commitment=commitment,
         )
+        self.journal = Journal(settings.state_dir)
         stored = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.drains: Drains | ClusterDrains = stored
         self._state_dir = stored
         note_fabric(settings.state_dir, self.tree)
-        self.state.drain(self.drains.names, clock.now())
+        self.state.drain(stored.drains, clock.now())
         self.core = Coordinator(
             self.state, settings.settle, settings.lldp_interval, settings.unlabelled, settings.bind_certificates
         )
@@ -141,6 +151,8 @@ class SopaController(app_manager.RyuApp):
         self._relayed: tuple[int | None, int] = None, 0
         if settings.cluster is not None:
             self._join(settings.cluster, settings.state_dir, tokens.secret)
+        self.state.note = self.agents.note = self.journal.note  # what was drained before is no event
+        self._happened(EventKind.STARTED, f"SOPA {__version__}, {self.tree.title}")
         self.metrics = controller_metrics.ControllerMetrics(
             self.state,
             self.switches,
@@ -166,6 +178,7 @@ class SopaController(app_manager.RyuApp):
         self._wake = hub.Event()
         self._wakes_at = float("inf")
         self._malformed = False
+        self._warn = SparingLog(LOG).warning
 
     def _join(self, cluster: options.ClusterSettings, directory: Path, secret: str | None) -> None:
         from sopa_ryu.cluster import controller_side, leadership
@@ -211,6 +224,8 @@ class SopaController(app_manager.RyuApp):
             self.health.run,
             green_threads.keep_short,
             self.live.rounds,
+            self.journal.take,
+            self.journal.keep,
         ]
         if self.cluster is not None:
             member = self.cluster
@@ -240,6 +255,8 @@ class SopaController(app_manager.RyuApp):
         self._workers.stop()
         if self.cluster is not None:
             self.cluster.leave()
+        self._happened(EventKind.STOPPED)
+        self.journal.close()
         self._state_dir.close()
         super().stop()
 
@@ -424,14 +441,36 @@ class SopaController(app_manager.RyuApp):
 
     def drain(self, name: str) -> None:
         """Drain a link that loses packets."""
-        self.set_drained(name, True)
+        self.set_drained(name, Drain(round(time.time(), 3), ITSELF, "a suspect: probes say that it loses packets"), ITSELF)
 
     # -- sopa_ryu.rest.reader.FabricControl ---------------------------------------------------------------------------
 
-    def set_drained(self, name: str, drained: bool) -> None:
+    def set_drained(self, name: str, drain: Drain | None, actor: str, why: str = "") -> None:
         """Drain or restore a link or switch."""
-        names = self.drains.add(name) if drained else self.drains.remove(name)
-        self._carry_out(self.core.drained(names, self._now()))
+        drains = self.drains.remove(name) if drain is None else self.drains.add(name, drain)
+        self._carry_out(self.core.drained(drains, self._now(), actor, why))
+
+    def aside(self, make: Callable[[], T]) -> T:
+        """Return what a function makes in another thread."""
+        made: T = tpool.execute(make)
+        return made
+
+    def find_events(self, query: Query) -> Found:
+        """Return the events of a query."""
+        return self.journal.find(query)
+
+    def _happened(self, kind: EventKind, cause: str | None = None) -> None:
+        self.journal.note((Event(time.time(), kind, cause=cause),))
+
+    def _end_drains(self) -> None:
+        """End the drains whose time is over; one that cannot be ended now is tried again."""
+        if self.cluster is not None and not self.cluster.is_leader:
+            return
+        for name in over(self.state.drains, time.time()):
+            try:
+                self.set_drained(name, None, ITSELF, "its time is over")
+            except (StateError, UndecidedError) as error:
+                self._warn(name, "%s stays drained beyond its time: %s; to end that is tried again", name, error)
 
     def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:
         """Have a host's agent trace paths, or a flow."""
@@ -510,6 +549,7 @@ class SopaController(app_manager.RyuApp):
         """End traces that nobody reads, and tell relays of the hosts that run MCS as that changes, until killed."""
         while True:
             self._hand(self.agents.tick(clock.now()))
+            self._end_drains()
             for relay in self.desk.bring():
                 self._wake_front(relay)
             self.front.look()

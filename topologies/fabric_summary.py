@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple, TypeVar
@@ -94,11 +95,14 @@ class Summary:
             return self._above[switch]
         return self.tree.uplink_count(switch.level) * self.tree.level_rate(switch.level.name.lower())
 
-    def oversubscription(self, level: Level) -> Ratio:
-        """Return the ratio of the capacity below to that above, over the switches of a level; infinite without uplinks."""
+    def oversubscription(self, level: Level, unused: AbstractSet[Switch] = frozenset()) -> Ratio:
+        """Return the ratio of the capacity below to that above, over the switches of a level; infinite without uplinks.
+
+        Those that are ``unused``, and have exceptions, do not count.
+        """
         tree = self.tree
         special = {switch for switch in (*self._below, *self._above) if switch.level is level}
-        ratios = [(self._ratio(switch), tree.name(switch)) for switch in sorted(special)]
+        ratios = [(self._ratio(switch), tree.name(switch)) for switch in sorted(special - unused)]
         if len(special) < tree.groups(level) * tree.group_size(level):
             even = next(switch for switch in tree.switches(level) if switch not in special)
             ratios.append((self._ratio(even), tree.name(even)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from sopa_ryu.channel.messages import ProtocolError, TraceAnswer, from_agent
 from sopa_ryu.channel.probe_lists import ProbeLists
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
+from sopa_ryu.events.event import Event, EventKind, Note, ignored
 from topologies import Clos, Host
 
 
@@ -64,6 +66,7 @@ class ConnectedAgents:
         traces: What agents are asked to trace.
         probe_lists: Who probes what, and what is reported.
         mcs_hosts: Who runs MCS, in a cluster; the front of a single controller knows it alone.
+        note: Has events kept.
     """
 
     def __init__(self, tree: Clos) -> None:
@@ -74,15 +77,23 @@ class ConnectedAgents:
         self.traces = TraceDesk()
         self.probe_lists = ProbeLists()
         self.mcs_hosts = McsHosts()
+        self.note: Note = ignored
         self._tree = tree
+        self._since: dict[Host, float] = {}
 
     # -- the front ------------------------------------------------------------------------------------------------------
 
     def change(self, changed: dict[Host, ConnectedAgent], left: Iterable[Host], now: float) -> None:
         """Take what has changed of the front's agents."""
+        at = time.time()
         for host in left:
-            if self.sessions.pop(host, None) is not None:
+            if (gone := self.sessions.pop(host, None)) is not None:
                 self.traces.left(host, now)
+                self._since.pop(host, None)
+                self.note((Event(at, EventKind.AGENT_LEFT, gone.name, actor=gone.peer),))
+        for host in [host for host in changed if host not in self.sessions]:
+            self._since[host] = at
+            self.note((Event(at, EventKind.AGENT, changed[host].name, actor=changed[host].peer),))
         self.sessions.update(changed)
         self.seen |= bool(changed)
 
@@ -104,6 +115,7 @@ class ConnectedAgents:
             "host": agent.name,
             "address": str(self._tree.ip(host)),
             "peer": agent.peer,
+            "since": self._since.get(host),
             "carrier": agent.carrier,
             "policy": agent.policy,
             "spray": agent.spray,

@@ -22,6 +22,7 @@ _GROUPS = {
         "paths": "query",
         "trace": "trace",
         "watch": "watch",
+        "events": "watch",
         "drain": "maintenance",
         "restore": "maintenance",
         "cluster": "cluster",

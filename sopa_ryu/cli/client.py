@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import click
 import httpx
@@ -101,9 +101,10 @@ class Controller:
             return None, etag
         return _body(response), response.headers.get("ETag", "")
 
-    def change(self, method: str, path: str, name: str) -> Body:
+    def change(self, method: str, path: str, name: str, **params: object) -> Body:
         """Return the answer to a PUT or DELETE of the resource ``name``, with the token."""
-        return self.send(method, f"{path}/{quote(name, safe='')}")
+        given = urlencode({name: value for name, value in params.items() if value is not None})
+        return self.send(method, f"{path}/{quote(name, safe='')}{given and '?'}{given}")
 
     def send(self, method: str, path: str, body: Body | None = None) -> Body:
         """Return the answer to a POST with a body, or a DELETE, with the token."""

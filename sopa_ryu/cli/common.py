@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
+import time
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -45,6 +48,51 @@ class FabricFile(click.ParamType[Clos]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(incomplete, type="file")]
+
+
+def a_time(text: str, now: float, ahead: bool = False) -> float:
+    """Return a time in seconds since 1970: so long ago, or ahead, or of this machine's clock; raises `ValueError`.
+
+    >>> a_time("90m", 10_000.0), a_time("2h", 10_000.0, ahead=True), a_time("1764160000.5", 0.0)
+    (4600.0, 17200.0, 1764160000.5)
+    """
+    span = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
+    if span is not None:
+        seconds = int(span[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[span[2]]
+        return now + seconds if ahead else now - seconds
+    if re.fullmatch(r"[0-9]{9,10}(\.[0-9]+)?", text):
+        return float(text)
+    today = datetime.fromtimestamp(now)
+    try:
+        if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}", text):
+            at = datetime.combine(today, datetime.strptime(text, "%H:%M").time())
+            passed = at <= today
+            return (at + timedelta(days=1 if ahead and passed else 0 if ahead or passed else -1)).timestamp()
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise ValueError(f"{text!r} is no time: write 30m, 2h or 1d, 18:00, or 2026-11-27T06:00") from None
+
+
+def at_clock(at: float) -> str:
+    """Return a time of this machine's clock, with its date unless it is today's."""
+    moment = datetime.fromtimestamp(at)
+    return moment.strftime("%H:%M:%S" if moment.date() == datetime.now().date() else "%F %T")
+
+
+class Time(click.ParamType[float]):
+    """A time as of `a_time`."""
+
+    name = "time"
+
+    def __init__(self, ahead: bool = False) -> None:
+        self._ahead = ahead
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return it in seconds since 1970."""
+        try:
+            return a_time(str(value), time.time(), self._ahead)
+        except (ValueError, OverflowError) as error:
+            self.fail(str(error), param, ctx)
 
 
 def fail(text: str) -> NoReturn:

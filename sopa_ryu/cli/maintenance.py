@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import click
 
 from sopa_ryu.cli.client import Body, Controller, Refused, with_controller
-from sopa_ryu.cli.common import fail
+from sopa_ryu.cli.common import Time, fail
 from sopa_ryu.cli.names import drained, elements
 from sopa_ryu.cli.output import NOT_RIGHT, json_option, print_json
+from sopa_ryu.cli.query import show_impact
 
 WAIT_SECONDS = 10.0
 LOOK_SECONDS = 0.1
@@ -24,10 +25,22 @@ _wait = click.option("--wait", type=click.FloatRange(0), default=WAIT_SECONDS, s
 
 @click.command()
 @_names_of_all
+@click.option("--reason", metavar="TEXT", help="Why, for those who find it drained.")
+@click.option("--until", type=Time(ahead=True), metavar="TIME",
+              help="When the drain ends by itself: in 30m, 2h or 1d, at 18:00, or 2026-11-27T06:00.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Change nothing: show what the fabric would be left with.")
 @_wait
 @with_controller
 @json_option
-def drain(controller: Controller, names: tuple[str, ...], wait: float, as_json: bool) -> None:
+def drain(
+    controller: Controller,
+    names: tuple[str, ...],
+    reason: str | None,
+    until: float | None,
+    dry_run: bool,
+    wait: float,
+    as_json: bool,
+) -> None:
     """Exclude links or switches from the candidate paths, for maintenance.
 
     The command ends when the change is in force at every agent and switch. From then on no packet takes a drained element, except
@@ -37,6 +50,8 @@ def drain(controller: Controller, names: tuple[str, ...], wait: float, as_json: 
     \b
     Examples:
       sopa drain c0_0                        a switch
+      sopa drain c0_0 --dry-run              what would be left?
+      sopa drain c0_0 --reason "fan, ticket 4711" --until 2h
       sopa drain e0_0-a0_1 a0_0-c0_1         two links
       sudo sopa drain c0_0                   on the controller's host, where root can read the token
       sopa restore c0_0                      include it again
@@ -46,9 +61,11 @@ def drain(controller: Controller, names: tuple[str, ...], wait: float, as_json: 
       0   done, and in force everywhere
       1   not done for every name: no answer, no token, no such link or switch
       2   wrong usage
-      3   done, but an agent or switch has not confirmed it in time
+      3   done, but an agent or switch has not confirmed it in time (--dry-run: a pair of racks would lose its last path)
     """
-    _change(controller, "PUT", names, "drained", wait, as_json)
+    if dry_run:
+        show_impact(controller, names, as_json)
+    _change(controller, "PUT", names, "drained", wait, as_json, reason=reason, until=None if until is None else f"{until:.0f}")
 
 
 @click.command()
@@ -76,13 +93,15 @@ def restore(controller: Controller, names: tuple[str, ...], wait: float, as_json
     _change(controller, "DELETE", names, "back in use", wait, as_json)
 
 
-def _change(controller: Controller, method: str, names: Sequence[str], done: str, wait: float, as_json: bool) -> None:
+def _change(
+    controller: Controller, method: str, names: Sequence[str], done: str, wait: float, as_json: bool, **params: object
+) -> None:
     """Change every name, even after one was rejected; report all errors at the end."""
     problems: list[str] = []
     body: Body | None = None
     for name in dict.fromkeys(names):
         try:
-            body = controller.change(method, "/drains", name)
+            body = controller.change(method, "/drains", name, **params)
         except Refused as error:
             if error.status == 401:  # the token is the same for the other names
                 raise

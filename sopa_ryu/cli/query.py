@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import NoReturn
 
 import click
 
 from sopa_ryu.cli.client import Body, Controller, Refused, with_controller
-from sopa_ryu.cli.common import fabric_of
+from sopa_ryu.cli.common import at_clock, fabric_of
 from sopa_ryu.cli.health import in_short
-from sopa_ryu.cli.names import hosts
+from sopa_ryu.cli.names import elements, hosts
 from sopa_ryu.cli.output import BAD, PENDING, add, json_option, new_table, present, show
 
 SHOWN = 8  # failures, or switches that are not connected, in one line
@@ -122,8 +124,11 @@ def protocol_of(_ctx: click.Context, _param: click.Parameter, value: str | None)
 
 
 @click.command()
-@click.argument("src", shell_complete=hosts)
-@click.argument("dst", shell_complete=hosts)
+@click.argument("src", required=False, shell_complete=hosts)
+@click.argument("dst", required=False, shell_complete=hosts)
+@click.option("--without", multiple=True, metavar="NAME", shell_complete=elements,
+              help="What if this link or switch were drained, too? May be repeated. Without SRC and DST: the whole "
+              "fabric.")  # fmt: skip
 @click.option(
     "--packets", type=click.IntRange(1, 10_000), metavar="N", help="Show the path of each of the first N packets of a flow."
 )
@@ -138,8 +143,9 @@ def protocol_of(_ctx: click.Context, _param: click.Parameter, value: str | None)
 @json_option
 def paths(
     controller: Controller,
-    src: str,
-    dst: str,
+    src: str | None,
+    dst: str | None,
+    without: tuple[str, ...],
     packets: int | None,
     protocol: int | None,
     sport: int | None,
@@ -157,20 +163,56 @@ def paths(
       sopa paths h0_0_2 h2_1_3
       sopa paths 10.0.0.2 10.2.1.3
       sopa paths h0_0_2 h2_1_3 --packets 8 --sport 40000 --dport 5201
+      sopa paths h0_0_2 h2_1_3 --without c0_0      what if c0_0 were drained
+      sopa paths --without c0_0                    the same for the whole fabric: pairs without a path, capacity left
 
     \b
     Exit status:
-      0   no path is excluded
+      0   no path is excluded (without SRC and DST: no pair of racks loses its last path)
       1   no answer, or no such host
       2   wrong usage
-      3   a path is excluded: an element on it has failed or is drained
+      3   a path is excluded: an element on it has failed or is drained (a pair of racks loses its last path)
     """
+    if src is None and without:
+        show_impact(controller, without, as_json)
+    if src is None or dst is None:
+        raise click.UsageError(f"Missing argument '{'SRC' if src is None else 'DST'}'.")
     flow = {"protocol": protocol, "sport": sport, "dport": dport, "seed": seed}
     if packets is None and any(value is not None for value in flow.values()):
         raise click.UsageError("--protocol, --sport, --dport and --seed describe the flow of --packets: give --packets too")
-    body = controller.get("/paths", src=src, dst=dst, packets=packets, **flow)
+    body = controller.get("/paths", src=src, dst=dst, packets=packets, without=",".join(without) or None, **flow)
     title = f"{src} to {dst}: {body['kind']}, {len(body['candidates'])} of {body['total']} paths, version {body['version']}"
     present(body, as_json, body["excluded"], partial(_packets if packets else _candidates, title))
+
+
+def show_impact(controller: Controller, names: Sequence[str], as_json: bool) -> NoReturn:
+    """Print what the fabric would be left with; the exit status is 3 if a pair of racks loses its last path."""
+    body = controller.get("/impact", without=",".join(names))
+    lost = (body["left"]["pairs_without_path"] or 0) > (body["now"]["pairs_without_path"] or 0)
+    present(body, as_json, lost, impact)
+
+
+def impact(body: Body) -> None:
+    """Print what the fabric is left with: as planned, now, and without some elements, if any are named."""
+    columns = {"planned": "planned", "now": "now", **({"left": f"without {', '.join(body['without'])}"} if body["without"] else {})}
+    table = new_table("", *columns.values(), wrap=(columns.get("left", ""),))
+    its = [body[name] for name in columns]
+    add(table, "pairs of racks without a path", *(each["pairs_without_path"] for each in its))
+    add(table, "racks cut off", *(", ".join(each["cut_off"]) or "none" for each in its))
+    add(table, "fewest paths of a pair", *(each["fewest_paths"] for each in its))
+    unit = "Mbit/s" if body["in_mbit"] else "links"
+    add(table, "between two halves, at most", *(each["bisection"] and f"{each['bisection']:g} {unit}" for each in its))
+    for level in its[0]["oversubscription"]:
+        add(table, f"oversubscription, {level}", *(_oversubscribed(each["oversubscription"].get(level)) for each in its))
+    show(table)
+    if body["hosts_without_agent"]:
+        click.echo(f"{body['hosts_without_agent']} hosts have no agent (sopa agents --missing): switches lead their packets around")
+
+
+def _oversubscribed(worst: Body | None) -> str | None:
+    if worst is None:
+        return None
+    return f"nothing above {worst['switch']}" if worst["ratio"] is None else f"{worst['ratio']:g} at {worst['switch']}"
 
 
 def _candidates(title: str, body: Body) -> None:
@@ -219,19 +261,39 @@ def failures(controller: Controller, as_json: bool) -> None:
       3   something has failed or is drained
     """
     body = controller.listing("/failures", "failures")
+    if as_json or not body["failures"]:
+        present(body, as_json, body["failures"], _failures)
+    try:
+        body["impact"] = controller.get("/impact")
+    except Refused:
+        body["impact"] = None  # a relay, or a controller of before, has none
     present(body, as_json, body["failures"], _failures)
+
+
+def drain_text(drain: Body) -> str:
+    """Return who has drained an element, why, and until when, as far as that is known."""
+    until = "" if drain["until"] is None else f"until {at_clock(drain['until'])}"
+    return "; ".join(filter(None, (drain["actor"] and f"drained by {drain['actor']}", drain["reason"], until)))
 
 
 def _failures(body: Body) -> None:
     if not body["failures"]:
         click.echo("nothing has failed")
         return
-    table = new_table("name", "kind", "reason", "back in use in", right=("back in use in",))
+    table = new_table("name", "kind", "reason", "since", "back in use in", "", right=("back in use in",), wrap=("",))
+    common = {link: group["switch"] for group in body.get("groups", ()) for link in group["links"]}
+    for group in body.get("groups", ()):
+        add(table, group["switch"], "switch", f"its {len(group['links'])} links have failed: look at it", style=BAD)
     for failure in body["failures"]:
         held = failure.get("held_seconds")
         style = PENDING if held is not None or failure["reason"] == "drained" else BAD
-        add(table, failure["name"], failure["kind"], failure["reason"], _seconds(held), style=style)
+        since, drain = failure.get("since"), failure.get("drain")
+        add(table, failure["name"], failure["kind"], failure["reason"], since and at_clock(since), _seconds(held),
+            drain_text(drain) if drain else f"of {common[failure['name']]}" if failure["name"] in common else "",
+            style=style)  # fmt: skip
     show(table)
+    if body["impact"] is not None:
+        impact(body["impact"])
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""``sopa watch``: failures and recoveries as they happen."""
+"""``sopa watch`` and ``sopa events``: failures and recoveries as they happen, and what has happened before."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from datetime import datetime
 import click
 
 from sopa_ryu.cli.client import Body, Controller, NoAnswer, Refused, with_controller
-from sopa_ryu.cli.common import fabric_of
+from sopa_ryu.cli.common import Time, fabric_of
+from sopa_ryu.cli.names import elements
 from sopa_ryu.cli.output import BAD, GOOD, PENDING
 
 EVERY_SECONDS = 1.0
@@ -54,6 +55,67 @@ def watch(controller: Controller, last: int, as_json: bool) -> None:
     except KeyboardInterrupt:
         if not as_json:
             click.echo()  # behind the terminal's ^C
+
+
+@click.command()
+@click.option("--since", type=Time(), default="1d", show_default=True, metavar="TIME",
+              help="Events from then on: 30m, 1h or 2d ago, 18:00, or 2026-11-27T06:00.")  # fmt: skip
+@click.option("--element", metavar="NAME", shell_complete=elements, help="Only events of this link, switch or host.")
+@click.option("--follow", is_flag=True, help="Go on with events as they happen, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@with_controller
+def events(controller: Controller, since: float, element: str | None, follow: bool, as_json: bool) -> None:
+    """Show what has happened, the oldest first: failures, healings, drains, switches, agents, leaders, refusals.
+
+    A line has the time, what it was, the element, why, and by whom. Events are kept on the controller's disk, and outlive its
+    restarts. In a cluster each member keeps what it has seen: all have the fabric's versions and drains, the leader has the agents.
+
+    \b
+    Examples:
+      sopa events --since 1h
+      sopa events --element a0_0-c0_0 --since 2d
+      sopa events --json --since 03:00 | jq -c 'select(.kind == "drained")'
+
+    \b
+    Exit status:
+      0   all that is known was shown
+      1   no answer
+      2   wrong usage
+    """
+    page: Body = {"more": True, "last": 0}
+    asked, url = "", controller.url
+    try:
+        while page["more"] or follow:
+            if not page["more"]:
+                time.sleep(EVERY_SECONDS)
+            try:
+                page = controller.get("/events", since=f"{since:.3f}", element=element, after=page["last"])
+                asked = ""
+            except (NoAnswer, Refused) as error:
+                if not (follow and page["last"]):
+                    raise
+                if not asked:
+                    click.secho(f"{_clock(time.time())}  {error.message}", fg=BAD, err=True)
+                asked = error.message
+                continue
+            if controller.url != url:  # another member has other numbers
+                page, url = {"more": True, "last": 0}, controller.url
+                continue
+            for event in page["events"]:
+                since = event["at"]
+                click.echo(json.dumps(event) if as_json else event_line(event))
+    except KeyboardInterrupt:
+        if not as_json:
+            click.echo()
+
+
+def event_line(event: Body) -> str:
+    colour = {"failed": BAD, "switch lost": BAD, "refused": BAD, "drained": PENDING, "healed": GOOD, "restored": GOOD}
+    kind = click.style(f"{event['kind']:<16}", fg=colour.get(event["kind"]))
+    whose = (("by" if event["kind"] in ("drained", "restored") else "at"), event["actor"])
+    more = [event["cause"] or "", " ".join(whose) if event["actor"] and event["kind"] != "leader" else ""]
+    more.append("" if event["version"] is None else f"version {event['version']}")
+    return f"{_clock(event['at'])}  {kind} {event['element'] or '-':<14} {'; '.join(filter(None, more))}".rstrip()
 
 
 class FeedFollower:

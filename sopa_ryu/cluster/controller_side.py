@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Mapping
 
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.cluster.gateway import EngineError
 from sopa_ryu.cluster.records import CommittedView
+from sopa_ryu.events.event import Event, EventKind
 from sopa_ryu.fabric.commitment import Commitment, Proposal
 from sopa_ryu.fabric.coordinator import Coordinator
+from sopa_ryu.fabric.drain import Drain, with_drain
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.rest.reader import UndecidedError
 from topologies import Failures, TopologyError
@@ -39,6 +42,7 @@ class ControllerSide:
         self._now = now
         self.acknowledged = acknowledged
         self._refused: tuple[int, int] | None = None
+        self._leader: tuple[str | None, int] = None, 0
 
     @property
     def _commitment(self) -> Commitment:
@@ -60,12 +64,13 @@ class ControllerSide:
             return
         self._carry_out(self._core.followed(view.term, view.version, failures, self._now()))
 
-    def drain_all(self, names: Iterable[str]) -> None:
+    def drain_all(self, drains: Mapping[str, Drain]) -> None:
         """Let exactly these elements be drained; names that the fabric does not have are left out."""
-        known, wrong = set(), []
-        for name in names:
+        known: dict[str, Drain] = {}
+        wrong: list[tuple[str, Exception]] = []
+        for name, drain in drains.items():
             try:
-                known.add(self._state.drainable(name))
+                known[self._state.drainable(name)] = drain
             except ValueError as error:
                 wrong.append((name, error))
         if wrong:
@@ -95,8 +100,14 @@ class ControllerSide:
         switches = self._core.switches
         return max(switches.highest_generation, switches.generation.number)
 
-    def drained(self) -> frozenset[str]:
-        return self._state.drained
+    def drained(self) -> Mapping[str, Drain]:
+        return self._state.drains
+
+    def note_leader(self, name: str | None, term: int, why: str = "") -> None:
+        """Keep as an event who leads, None for nobody, unless that is known."""
+        if (name, term) != self._leader:
+            self._leader = name, term
+            self._state.note((Event(time.time(), EventKind.LEADER, cause=why or f"{name} leads, term {term}", actor=name),))
 
     def standing(self) -> tuple[int, int]:
         """Return the version that this member follows, and how many switches are connected."""
@@ -106,22 +117,23 @@ class ControllerSide:
 class ClusterDrains:
     """The drained elements, kept in the engine by the leader."""
 
-    def __init__(self, write: Callable[[frozenset[str]], None], core: Coordinator) -> None:
+    def __init__(self, write: Callable[[Mapping[str, Drain]], None], core: Coordinator) -> None:
         self._write = write
         self._state = core.state
 
-    def add(self, name: str) -> frozenset[str]:
+    def add(self, name: str, drain: Drain) -> dict[str, Drain]:
         """Add a link or switch and return all drains, which the engine has when this returns; raises as `Drains.add` does."""
-        return self._keep(self._state.drained | {self._state.drainable(name)})
+        return self._keep(with_drain(self._state.drains, self._state.drainable(name), drain))
 
-    def remove(self, name: str) -> frozenset[str]:
+    def remove(self, name: str) -> dict[str, Drain]:
         """Remove a link or switch and return all drains; raises as `add` does."""
-        return self._keep(self._state.drained - {self._state.drainable(name)})
+        self._state.drainable(name)
+        return self._keep({other: drain for other, drain in self._state.drains.items() if other != name})
 
-    def _keep(self, names: frozenset[str]) -> frozenset[str]:
-        if names != self._state.drained:
+    def _keep(self, drains: dict[str, Drain]) -> dict[str, Drain]:
+        if drains != self._state.drains:
             try:
-                self._write(names)
+                self._write(drains)
             except EngineError as error:
                 raise UndecidedError(f"the drains cannot be kept in the cluster's engine: {error}") from error
-        return names
+        return drains

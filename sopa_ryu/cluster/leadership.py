@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +29,7 @@ from sopa_ryu.cluster.records import FORMAT, Charter, CommittedView, DrainsRecor
 from sopa_ryu.cluster.view import Identity, Mirror, Roll, difference
 from sopa_ryu.fabric.commitment import Proposal
 from sopa_ryu.fabric.coordinator import Coordinator
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.options import ClusterSettings, OptionError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
 from sopa_ryu.rest.reader import UndecidedError
@@ -108,9 +109,10 @@ class Commits:
             )
         return True
 
-    def write_drains(self, names: Iterable[str]) -> None:
-        """Keep the names of all drained elements in the engine; raises `EngineError`."""
-        record = DrainsRecord(self._candidacy.term, tuple(sorted(names)))
+    def write_drains(self, drains: Mapping[str, Drain]) -> None:
+        """Keep all drains in the engine; raises `EngineError`."""
+        details = {name: drain.report() for name, drain in sorted(drains.items()) if drain != Drain()}
+        record = DrainsRecord(self._candidacy.term, tuple(sorted(drains)), details)
         while self.is_named():
             conditions = [
                 Condition("leader", created=self._candidacy.created),
@@ -469,6 +471,7 @@ class Member:
 
     def _stand_by(self, why: str) -> None:
         LOG.warning("member %s leads no longer, term %d: %s", self.identity.name, self.candidacy.term, why)
+        self._hands.note_leader(None, self.candidacy.term, f"{self.identity.name} leads no longer: {why}")
         self.candidacy.stand_by()
         self._hands.stand_by()
 
@@ -496,11 +499,11 @@ class Member:
             if is_done:
                 self._hands.committed(proposal)
 
-    def write_drains(self, names: Iterable[str]) -> None:
-        """Keep the names of all drained elements in the engine; raises `EngineError` if this member cannot, or may not."""
+    def write_drains(self, drains: Mapping[str, Drain]) -> None:
+        """Keep all drains in the engine; raises `EngineError` if this member cannot, or may not."""
         if not self.candidacy.may_command(self._clock()):
             raise EngineError("this controller does not lead the cluster", Kind.REFUSED)
-        self._commits.write_drains(names)
+        self._commits.write_drains(drains)
 
     # -- following ----------------------------------------------------------------------------------------------------
 
@@ -512,6 +515,8 @@ class Member:
             LOG.error("cluster %s: %s", self._cluster, self._objection)
         if not self.candidacy.term and self.roll.is_led_by_another():
             self._hands.stand_by()
+        if leader is not None:
+            self._hands.note_leader(leader.name, leader.term)
         self._hands.acknowledged(*self.roll.relayed())
         self.look()
 
@@ -525,7 +530,7 @@ class Member:
         drains, modified = self.mirror.drains, self.mirror.modified("drains")
         if drains is not None and modified != self._drains_at:
             self._drains_at = modified
-            self._hands.drain_all(drains.names)
+            self._hands.drain_all(drains.drains)
 
     # -- the engine's health ------------------------------------------------------------------------------------------
 

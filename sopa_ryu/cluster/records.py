@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from sopa_ryu.channel.host_tokens import leader_seal
 from sopa_ryu.channel.messages import Number, ProtocolError, decode, decoder
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.view import View
 from sopa_ryu.runtime.foreign_text import PRINTABLE, printable
 from topologies import Clos, Failures, TopologyError
@@ -91,11 +92,20 @@ class CommittedView(Struct, frozen=True):
             raise RecordError(f"the key {VIEW} names what the fabric does not have: {error}; {_mend(VIEW)}") from error
 
 
-class DrainsRecord(Struct, frozen=True):
-    """The links and switches that operators have drained, and the term in which they were written."""
+class DrainsRecord(Struct, frozen=True, omit_defaults=True):
+    """The links and switches that operators have drained, and the term in which they were written.
+
+    ``details`` has what is known of them, as `Drain.report` makes it.
+    """
 
     term: Number
     names: tuple[Name, ...]
+    details: Mapping[Name, Any] = {}
+
+    @property
+    def drains(self) -> dict[str, Drain]:
+        """What is known of each."""
+        return {name: Drain.of(self.details.get(name)) for name in self.names}
 
 
 class MemberRecord(Struct, frozen=True):

@@ -7,9 +7,10 @@ in monotonic seconds. Nothing here waits: `Coordinator.next_tick` tells when `Co
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from sopa_ryu.fabric.commitment import Proposal
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.messages import Answer, Heard, InstalledState, Message, Refusal, Request, SwitchConnection
 from sopa_ryu.fabric.state import Change, FabricState
@@ -146,9 +147,9 @@ class Coordinator:
 
     # -- other observations -------------------------------------------------------------------------------------------
 
-    def drained(self, names: Iterable[str], now: float) -> Effects:
+    def drained(self, drains: Iterable[str] | Mapping[str, Drain], now: float, actor: str = "", why: str = "") -> Effects:
         """An operator has drained or restored elements: these are all that are drained now."""
-        self.state.drain(names, now)
+        self.state.drain(drains, now, actor, why)
         return self._follow(Effects(visible=True), now)
 
     def sent_to_agents(self, version: int, agents: int) -> None:

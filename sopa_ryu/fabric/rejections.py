@@ -7,10 +7,12 @@ is closed; if it does not, or leaves, the newer one takes its place. Until then 
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from sopa_ryu.events.event import Event, EventKind
 from sopa_ryu.fabric.messages import SwitchConnection
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_session import SwitchSession
@@ -98,6 +100,8 @@ class Rejections:
         """Note that a connection is not used, and log it unless it is known."""
         if self.state.rejected.get(connection.dpid) != reason:
             LOG.error("switch at %s ignored: %s", connection.address, reason)
+            why = f"ignored as a switch: {reason}"
+            self.state.note((Event(time.time(), EventKind.REFUSED, cause=why, actor=connection.address),))
         self.state.rejected[connection.dpid] = reason
         self._connections[connection.dpid] = connection
 

@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from sopa_ryu.events.event import Event, EventKind, Note, ignored, of_version
 from sopa_ryu.fabric.commitment import Commitment, Proposal
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.evidence import Element, Evidence, Management
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.known_rules import KnownRules
@@ -71,7 +73,13 @@ class FabricState:
     rejected: dict[int, str] = field(default_factory=dict)
     """Datapath ids that are not used, each with the reason in words."""
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=KEPT_CHANGES))
+    drains: Mapping[str, Drain] = field(default_factory=dict)
     drained: frozenset[str] = frozenset()
+    """Their names."""
+    since: dict[str, float] = field(default_factory=dict)
+    """When each element of ``failures`` was excluded, as far as this controller knows, in seconds since 1970."""
+    note: Note = ignored
+    """Has events kept."""
     setup: dict[str, Any] = field(default_factory=lambda: {"checked": 0, "detail": "", "problems": []})
     bfd: dict[str, Any] = field(default_factory=lambda: {"enabled": False, "detail": ""})
     management: Management = field(init=False)
@@ -100,6 +108,7 @@ class FabricState:
         It is not used before it has confirmed its rules. Like every observation, return True if that makes a new version.
         """
         self.evidence.connected(switch, ports, now)
+        self._note(EventKind.CONNECTED, self.tree.name(switch))
         return self._update(now)
 
     def settle(self, now: float) -> bool:
@@ -117,12 +126,14 @@ class FabricState:
         """Note that a switch refused rules, did not answer, or has none: it cannot be relied on to forward."""
         self.connected.discard(switch)
         self.evidence.without_rules(switch)
+        self._note(EventKind.REFUSED, self.tree.name(switch), "the switch refused its rules, did not answer, or has none")
         return self._update(now)
 
     def switch_lost(self, switch: Switch, now: float) -> bool:
         """Note that the OpenFlow channel of a switch is gone: it forwards by the rules that it has, unless neighbours deny it."""
         self.connected.discard(switch)
         self.evidence.lost(switch, now)
+        self._note(EventKind.LOST, self.tree.name(switch))
         return self._update(now)
 
     def switch_answered(self, switch: Switch, now: float) -> bool:
@@ -145,9 +156,16 @@ class FabricState:
         self._miswired = frozenset(map(self.tree.element, links))
         return self._update(now)
 
-    def drain(self, names: Iterable[str], now: float) -> bool:
-        """Replace the set of links and switches that an operator has excluded from the candidate paths."""
-        self.drained = frozenset(names)
+    def drain(self, drains: Iterable[str] | Mapping[str, Drain], now: float, actor: str = "", why: str = "") -> bool:
+        """Replace the links and switches that an operator has excluded from the candidate paths; by whom, and why."""
+        before, self.drains = self.drains, dict(drains) if isinstance(drains, Mapping) else dict.fromkeys(drains, Drain())
+        self.drained = frozenset(self.drains)
+        for name, drain in self.drains.items():
+            if before.get(name) != drain:
+                until = "" if drain.until is None else f" (until {time.strftime('%F %T', time.localtime(drain.until))})"
+                self._note(EventKind.DRAINED, name, f"{drain.reason}{until}".lstrip(), drain.actor)
+        for name in before.keys() - self.drains.keys():
+            self._note(EventKind.RESTORED, name, why, actor)
         return self._update(now)
 
     def tick(self, now: float) -> bool:
@@ -225,7 +243,10 @@ class FabricState:
         before, self.failures = self.failures, failures
         self.version = version
         failed, healed = changes(before, self.failures)
-        self.changes.append(Change(self.version, time.time(), observed, failed, healed))
+        at = time.time()
+        self.since = {name: self.since.get(name, at) for name in failures}
+        self.changes.append(Change(self.version, at, observed, failed, healed))
+        self.note(of_version(at, version, before, failures))
         return True
 
     # -- versions of a cluster ----------------------------------------------------------------------------------------
@@ -304,6 +325,9 @@ class FabricState:
         self._observed = observed
         self.damping.forget_old(now)
 
+    def _note(self, kind: EventKind, name: str, cause: str = "", actor: str = "") -> None:
+        self.note((Event(time.time(), kind, name, cause or None, actor or None),))
+
     def _is_confirmed_or_out(self, switch: Switch) -> bool:
         """Return False for a switch that forwards, as far as is known, by rules that cannot be changed or are not confirmed yet."""
         return switch in self.connected or switch in self.evidence.out
@@ -365,11 +389,13 @@ class FabricState:
         return self.evidence.no_channel() if self.settled else []
 
     def failure_list(self, now: float | None = None) -> list[dict[str, Any]]:
-        """Return the name, kind and reason of each failure; with a time also how long it is still held down."""
+        """Return the name, kind and reason of each failure, and since when; with a time also how long it is still held down."""
         listed: list[dict[str, Any]] = []
         for element, name in self.failures.elements.items():
             kind = "link" if isinstance(element, Link) else "switch"
-            listed.append({"name": name, "kind": kind, "reason": self.failures[name]})
+            listed.append({"name": name, "kind": kind, "reason": self.failures[name], "since": self.since.get(name)})
+            if name in self.drains:
+                listed[-1]["drain"] = self.drains[name].report()
             if now is not None:
                 held = self._held.get(element)
                 listed[-1]["held_seconds"] = round(max(0.0, held[1] - now), 3) if held else None

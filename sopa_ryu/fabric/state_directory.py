@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sopa_ryu.fabric.drain import Drain, with_drain
 from sopa_ryu.runtime.atomic_file import write_atomically
 from topologies import Clos
 from topologies.identity import Shape
@@ -41,7 +42,7 @@ class Drains:
     """
 
     def __init__(self, directory: Path, tree: Clos, drainable: Callable[[str], str]) -> None:
-        self.names: frozenset[str] = frozenset()
+        self.drains: dict[str, Drain] = {}
         self._file = directory / DRAINS_FILE
         self._tree = tree
         self._drainable = drainable
@@ -61,7 +62,7 @@ class Drains:
                 directory,
                 error.strerror,
             )
-        self.names = self._load()
+        self.drains = self._load()
 
     def close(self) -> None:
         """Release the lock on the directory."""
@@ -69,27 +70,29 @@ class Drains:
             os.close(self._lock)
             self._lock = None
 
-    def add(self, name: str) -> frozenset[str]:
+    def add(self, name: str, drain: Drain) -> dict[str, Drain]:
         """Add a link or switch and return all drains; they are safe on disk when this returns.
 
         Raises:
             TopologyError, ValueError: If it cannot be drained.
             StateError: If the drains cannot be stored.
         """
-        return self._keep(self.names | {self._drainable(name)})
+        return self._keep(with_drain(self.drains, self._drainable(name), drain))
 
-    def remove(self, name: str) -> frozenset[str]:
+    def remove(self, name: str) -> dict[str, Drain]:
         """Remove a link or switch and return all drains; raises as `add` does."""
-        return self._keep(self.names - {self._drainable(name)})
+        self._drainable(name)
+        return self._keep({other: drain for other, drain in self.drains.items() if other != name})
 
-    def _keep(self, names: frozenset[str]) -> frozenset[str]:
-        if names != self.names:
-            self._write(names)
-            self.names = names
-        return names
+    def _keep(self, drains: dict[str, Drain]) -> dict[str, Drain]:
+        if drains != self.drains:
+            self._write(drains)
+            self.drains = drains
+        return drains
 
-    def _write(self, names: frozenset[str]) -> None:
-        text = json.dumps({**_of(self._tree), "drained": sorted(names)})
+    def _write(self, drains: Mapping[str, Drain]) -> None:
+        known = {name: drain.report() for name, drain in sorted(drains.items()) if drain != Drain()}
+        text = json.dumps({**_of(self._tree), "drained": sorted(drains), **({"details": known} if known else {})})
         try:
             write_atomically(self._file, (text + "\n").encode(), self._file.with_suffix(".new").name)
             if self._lock is not None:
@@ -97,12 +100,14 @@ class Drains:
         except OSError as error:
             raise StateError(f"{self._file} cannot be written: {error.strerror}") from error
 
-    def _load(self) -> frozenset[str]:
+    def _load(self) -> dict[str, Drain]:
         try:
             kept = json.loads(self._file.read_text())
             gone, names = _sorted_out(kept["drained"], self._drainable)
+            details = kept.get("details", {})
+            drains = {name: Drain.of(details.get(name)) for name in sorted(names)}
         except FileNotFoundError:
-            return frozenset()
+            return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             aside = self._file.with_suffix(REFUSED)
             LOG.error(
@@ -113,14 +118,14 @@ class Drains:
             )
             with contextlib.suppress(OSError):
                 self._file.replace(aside)
-            return frozenset()
+            return {}
         if gone:
-            self._set_aside({**kept, "drained": gone}, names)
+            self._set_aside({**kept, "drained": gone}, drains)
         if names:
             LOG.info("still drained from before the start: %s", ", ".join(sorted(names)))
-        return names
+        return drains
 
-    def _set_aside(self, refused: dict[str, Any], names: frozenset[str]) -> None:
+    def _set_aside(self, refused: dict[str, Any], drains: Mapping[str, Drain]) -> None:
         """Move the drains of elements that the fabric does not have to a file of their own; the others stay."""
         aside = self._file.with_suffix(REFUSED)
         LOG.error(
@@ -131,7 +136,7 @@ class Drains:
         )
         with contextlib.suppress(OSError, StateError):  # a full disk: the next start says it again
             aside.write_text(json.dumps(refused) + "\n")
-            self._write(names)
+            self._write(drains)
 
 
 def _sorted_out(drained: list[str], drainable: Callable[[str], str]) -> tuple[list[str], frozenset[str]]:

@@ -29,6 +29,8 @@ from sopa_ryu.runtime.clients import is_address, normal_origin
 
 LOG = logging.getLogger("sopa.rest")
 
+OPERATOR = "operator"
+"""Who has the operator token, as events name the owner."""
 OPERATORS, AGENTS, SECRET = "token", "agent-token", "agent-secret"
 _BYTES = 32
 _REALM = {"WWW-Authenticate": 'Bearer realm="sopa"'}
@@ -109,9 +111,10 @@ class Tokens:
         self._agents = load(directory / AGENTS)
         self.secret = load(directory / SECRET)
 
-    def check_operator(self, request: Request) -> None:
-        """Raise `Problem` (401) unless the request has the operator token."""
+    def check_operator(self, request: Request) -> str:
+        """Return whose token the request has; raise `Problem` (401) unless it is the operators'."""
         self._check(request, [self._operators], OPERATORS, "write requests need")
+        return OPERATOR
 
     def check_agent(self, request: Request, address: IPv4Address) -> None:
         """Raise `Problem` (401) unless the request has the host's own token, a valid agent token or the operator token."""

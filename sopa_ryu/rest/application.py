@@ -22,6 +22,7 @@ from eventlet.semaphore import Semaphore
 from routes import Mapper
 from webob import Request, Response
 
+from sopa_ryu.events.event import Event, EventKind
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.answers import answer, not_allowed, problem_answer
 from sopa_ryu.rest.interface import operations
@@ -194,13 +195,17 @@ class RestApplication:
     # -- operations ---------------------------------------------------------------------------------------------------
 
     def _operate(self, request: Request, operation: Operation, route: Mapping[str, str]) -> Response:
+        actor = ""
         if operation.token:
-            self._tokens.check_operator(request)
+            actor = self._actor(request)
             check_leads(self._fabric.cluster, request.path_qs)  # every operation that changes something has a token
             self._check_unchanged(request)
 
+        def make(values: dict[str, Any]) -> Any:
+            return self._make(request, operation, values | ({"actor": actor} if operation.actor else {}))
+
         def respond() -> Response:
-            return answer(request, operation, route, lambda values: self._make(request, operation, values), self._etag)
+            return answer(request, operation, route, make, self._etag)
 
         if operation.token or operation.costly:
             return respond()
@@ -213,8 +218,18 @@ class RestApplication:
             return operation.answer(**values)
 
         if operation.costly and not self._tokens.is_operator(request):
-            return self._fairness.costly(request.path_info, make)
+            return self._fairness.costly(f"{request.path_info} {sorted(values.items())}", make)
         return make()
+
+    def _actor(self, request: Request) -> str:
+        """Return who asks for a change; `Problem` without a token for it."""
+        client = client_of(request.environ["REMOTE_ADDR"])
+        try:
+            return f"{self._tokens.check_operator(request)} from {client}"
+        except Problem as problem:
+            what = f"{request.method} {request.path_info}: {problem.status.phrase}"
+            self._state.note((Event(time.time(), EventKind.REFUSED, cause=what, actor=client),))
+            raise
 
     def _etag(self, data: bytes) -> str:
         """Return the ETag; not of the version alone, because connections and acknowledgements change without a new version."""

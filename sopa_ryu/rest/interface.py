@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
-from sopa_ryu.rest.operations import ROOT, Operation, Param, number
+from sopa_ryu.events.store import MAX_PAGE
+from sopa_ryu.fabric.drain import MAX_REASON
+from sopa_ryu.rest.operations import ROOT, Operation, Param, number, seconds
 from sopa_ryu.rest.resources import Resources
 from sopa_ryu.rest.schemas import HOST_PATTERN
 from sopa_ryu.rest.traces import TraceResources
+from sopa_ryu.runtime.foreign_text import printable
 
 _ELEMENT = "^[aceh][0-9_]{3,11}(-[ace][0-9_]{3,7})?$"
 MAX_PACKETS = 10_000
+MAX_WITHOUT = 64
 _ELSEWHERE = "it is not part of this fabric"
 
 
@@ -21,6 +25,48 @@ def _host(text: str) -> str:
     if not re.fullmatch(HOST_PATTERN[1:-1], text):
         raise ValueError("write a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2")
     return text
+
+
+def _reason(text: str) -> str:
+    if len(text) > MAX_REASON or text != printable(text, MAX_REASON):
+        raise ValueError(f"write printable ASCII, {MAX_REASON} characters at most")
+    return text
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(_ELEMENT, text):
+        raise ValueError("write the name of a link, switch or host, as in a0_0-c0_1, c0_1 or h0_0_2")
+    return text
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if len(names) > MAX_WITHOUT:
+        raise ValueError(f"write {MAX_WITHOUT} names at most")
+    return tuple(map(_name, names))
+
+
+def _time(name: str, description: str) -> Param:
+    return Param(name, "query", {"type": "number", "minimum": 0}, description, seconds)
+
+
+_DRAIN = (
+    Param("reason", "query", {"type": "string", "maxLength": MAX_REASON}, "Why; it is listed with the drain.", _reason),
+    _time("until", "When the drain ends by itself, in seconds since 1970; without it, it stays until it is restored."),
+)
+_WITHOUT = Param(
+    "without",
+    "query",
+    {"type": "string", "examples": ["c0_0", "c0_0,a0_1-c1_0"]},
+    f"Links and switches, separated by commas, {MAX_WITHOUT} at most: what if they were drained, too?",
+    _names,
+)
+_EVENTS = (
+    _time("since", "Only events from then on, in seconds since 1970."),
+    Param("element", "query", {"type": "string", "pattern": _ELEMENT}, "Only events of this link, switch or host.", _name),
+    number("after", "Only events with a higher id: the `last` of the answer before.", 0, 10**12 - 1),
+    number("limit", f"Maximum number of events; {MAX_PAGE} by default.", 1, MAX_PAGE),
+)
 
 
 def _endpoint(name: str) -> Param:
@@ -36,6 +82,7 @@ def _element(description: str) -> Param:
 _PATHS = (
     _endpoint("src"),
     _endpoint("dst"),
+    _WITHOUT,
     number("packets", "Include the path of each of the first N packets of a flow.", 1, MAX_PACKETS),
     number("protocol", "The flow's IPv4 protocol number; 6 (TCP) by default.", 0, 255),
     number("sport", "The flow's source port. Without ports, its first packet takes the first path.", 0, 65535),
@@ -97,7 +144,31 @@ def operations(resources: Resources, traces: TraceResources) -> tuple[Operation,
             (number("suspects", "1: only links that are suspect.", 0, 1),),
             listed=True,
         ),
+        Operation(
+            "GET",
+            f"{ROOT}/events",
+            "events",
+            "What has happened: failures, healings, drains, agents, leaders, refusals, the oldest first; kept on disk, by each "
+            "member of a cluster what it has seen itself",
+            resources.events,
+            "Events",
+            _EVENTS,
+            {HTTPStatus.SERVICE_UNAVAILABLE: "the events cannot be read, or too many requests wait for them"},
+            costly=True,
+        ),
         paths_operation(resources),
+        Operation(
+            "GET",
+            f"{ROOT}/impact",
+            "impact",
+            "What the fabric is left with now, and what if more were drained: pairs of racks without a path, capacity, "
+            "oversubscription",
+            resources.impact,
+            "Impact",
+            (_WITHOUT,),
+            {HTTPStatus.NOT_FOUND: _ELSEWHERE, HTTPStatus.SERVICE_UNAVAILABLE: "too many requests wait for answers that cost much"},
+            costly=True,
+        ),
         Operation(
             "GET",
             f"{ROOT}/switches/{{name}}/rules",
@@ -116,9 +187,10 @@ def operations(resources: Resources, traces: TraceResources) -> tuple[Operation,
             "Drain a link or switch: exclude it from the candidate paths, for maintenance",
             resources.put_drain,
             "Drains",
-            (element,),
+            (element, *_DRAIN),
             drains,
             token=True,
+            actor=True,
         ),
         Operation(
             "DELETE",
@@ -130,6 +202,7 @@ def operations(resources: Resources, traces: TraceResources) -> tuple[Operation,
             (element,),
             drains,
             token=True,
+            actor=True,
         ),
         *_cluster(resources),
         *_traces(traces),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from itertools import islice
@@ -85,6 +86,8 @@ class Operation(NamedTuple):
     by default."""
     status: HTTPStatus = HTTPStatus.OK
     token: bool = False
+    actor: bool = False
+    """Whether ``answer`` gets as its argument ``actor`` whose token the request has, and from where."""
     listed: bool = False
     costly: bool = False
     """Whether the answer costs so much that requests without the operator token share it (`sopa_ryu.rest.application`)."""
@@ -98,6 +101,13 @@ def _number(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def seconds(text: str) -> float:
+    """Return a time in seconds since 1970, to the millisecond; raises `ValueError`."""
+    if not re.fullmatch(r"[0-9]{1,10}(\.[0-9]{1,9})?", text):
+        raise ValueError("write seconds since 1970, as in 1764160000.5")
+    return float(text)
 
 
 def number(name: str, description: str, least: int, most: int, where: str = "query") -> Param:

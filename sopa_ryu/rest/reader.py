@@ -6,16 +6,19 @@ controller without a cluster loads none of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from flowrules.label import Carrier
 from sopa_ryu.channel.protocol import LEADER_HEADER
+from sopa_ryu.events.store import Found, Query
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.rest.operations import Problem
 from topologies import Host, Link, Switch
 
+T = TypeVar("T")
 RETRY_SECONDS = 1
 ALONE = "this controller is of no cluster: it was started without --sopa-cluster"
 
@@ -109,6 +112,12 @@ class FabricReader(Protocol):
     def switch_sessions(self) -> Mapping[Switch, tuple[str, int]]:
         """Return the address of each connected switch and the version of its rules."""
 
+    def aside(self, make: Callable[[], T]) -> T:
+        """Return what a pure function makes, in another thread: others go on meanwhile."""
+
+    def find_events(self, query: Query) -> Found:
+        """Return the events of a query; `StoreError` if they cannot be read."""
+
     def switch_rules(self, switch: Switch) -> dict[str, Any]:
         """Ask a switch for its rules and compare them with the intended ones, as `rule_audit.rules` does.
 
@@ -119,8 +128,8 @@ class FabricReader(Protocol):
 class FabricControl(FabricReader, Protocol):
     """The fabric with the operations that change it."""
 
-    def set_drained(self, name: str, drained: bool) -> None:
-        """Drain (True) or restore (False) a link or switch.
+    def set_drained(self, name: str, drain: Drain | None, actor: str, why: str = "") -> None:
+        """Drain a link or switch, or restore it (None); ``actor`` does it, and ``why`` it is restored.
 
         Raises:
             TopologyError, ValueError: If it cannot be drained.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import AddressValueError, IPv4Address
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,17 @@ from flowrules import label
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.events.event import told
+from sopa_ryu.events.store import MAX_PAGE, Query, StoreError
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state_directory import StateError
 from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.rest.reader import ALONE, ClusterControl, FabricControl, UndecidedError, in_short, undecided
 from sopa_ryu.rest.troubles import troubles
 from sopa_ryu.runtime import clock
-from topologies import Failures, Host, Link, Switch, TopologyError
+from topologies import Failures, Host, Link, Reason, Switch, TopologyError
+from topologies.impact import groups, left
 from topologies.way_out import away, gateways_from, is_outside
 from topologies.weights import sequence, weights_of
 
@@ -80,6 +86,18 @@ def packets_of(
     index = {tuple(path["up"]): at for at, path in enumerate(candidates) if path["gateway"] == gateway}
     labels = (table.choose(key, n) for n in range(packets))
     return [index[tuple(hop for hop in label if hop != 0xFF)] for label in labels if label is not None]
+
+
+def _left(failures: Failures) -> dict[str, Any]:
+    its = left(failures)
+    ratios = {level: (None if isinf(ratio) else round(ratio, 3), switch) for level, (ratio, switch) in its.oversubscription.items()}
+    return {
+        "pairs_without_path": its.pairs,
+        "cut_off": its.cut_off,
+        "fewest_paths": its.fewest,
+        "bisection": its.mbit,
+        "oversubscription": {level: {"ratio": ratio, "switch": switch} for level, (ratio, switch) in ratios.items()},
+    }
 
 
 class Resources:
@@ -165,11 +183,50 @@ class Resources:
 
     def failures(self) -> Listing:
         """List failed and drained elements, with the remaining hold-down of restored ones in seconds."""
-        return self._list("failures", self.state.failure_list(clock.now()))
+        found = [group._asdict() for group in groups(self.state.failures)]
+        return self._list("failures", self.state.failure_list(clock.now()), groups=found)
+
+    def impact(self, without: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Return what the fabric is left with now, and what if more were drained."""
+        state, agents = self.state, self._fabric.agents
+        version, now, more = state.version, state.failures, self._failures(without)
+        planned, *found = self._fabric.aside(lambda: [_left(failures) for failures in (Failures(self.tree), now, more)])
+        return {
+            "version": version,
+            "without": list(without),
+            "planned": planned,
+            "now": found[0],
+            "left": found[1],
+            "in_mbit": self.tree.in_mbit,
+            "hosts_without_agent": sum(not agents.has_agent(host) for host in self.tree.hosts()),
+        }
+
+    def _failures(self, without: tuple[str, ...]) -> Failures:
+        """Return what has failed, and these elements as if they were drained."""
+        failures = self.state.failures
+        try:
+            more = {name: Reason.DRAINED for name in without if self.tree.element(name) and name not in failures}
+        except TopologyError as error:
+            raise Problem(HTTPStatus.NOT_FOUND, f"without: {error}") from error
+        return Failures(self.tree, {**failures, **more}) if more else failures
 
     def changes(self) -> Listing:
         """List the last versions, the latest first."""
         return self._list("changes", self.state.change_list(), epoch=self.state.epoch)
+
+    def events(self, since: float = 0.0, element: str | None = None, after: int = 0, limit: int = MAX_PAGE) -> dict[str, Any]:
+        """List what has happened, the oldest first."""
+        try:
+            found = self._fabric.find_events(Query(since, element, after, limit))
+        except StoreError as error:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
+        return {
+            "version": self.state.version,
+            **({} if self._fabric.cluster is None else {"cluster": in_short(self._fabric.cluster)}),
+            "events": [told(number, event) for number, event in found.events],
+            "last": found.last,
+            "more": found.more,
+        }
 
     def wiring(self) -> Listing:
         """List the links whose cabling differs from the plan or is not confirmed."""
@@ -247,19 +304,23 @@ class Resources:
 
     def drains(self) -> Listing:
         """List the drained links and switches."""
-        return self._list("drains", sorted(self.state.drained))
+        known = {name: drain.report() for name, drain in sorted(self.state.drains.items())[:MAX_ITEMS]}
+        return self._list("drains", sorted(self.state.drained), details=known)
 
-    def put_drain(self, name: str) -> dict[str, Any]:
+    def put_drain(self, name: str, actor: str, reason: str = "", until: float | None = None) -> dict[str, Any]:
         """Drain a link or switch; return all drains."""
-        return self._change_drain(name, True)
+        now = time.time()
+        if until is not None and until <= now:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"until={until:.0f} is over by the controller's clock")
+        return self._change_drain(name, Drain(round(now, 3), actor, reason, until), actor)
 
-    def delete_drain(self, name: str) -> dict[str, Any]:
+    def delete_drain(self, name: str, actor: str) -> dict[str, Any]:
         """Restore a link or switch; return all drains."""
-        return self._change_drain(name, False)
+        return self._change_drain(name, None, actor)
 
-    def _change_drain(self, name: str, drained: bool) -> dict[str, Any]:
+    def _change_drain(self, name: str, drain: Drain | None, actor: str) -> dict[str, Any]:
         try:
-            self._fabric.set_drained(name, drained)
+            self._fabric.set_drained(name, drain, actor)
         except TopologyError as error:
             raise Problem(
                 HTTPStatus.NOT_FOUND, f"{name} is not a link or switch of this fabric, such as a0_0-c0_1 or c0_1: {error}"
@@ -283,13 +344,14 @@ class Resources:
         sport: int | None = None,
         dport: int | None = None,
         seed: int = 1,
+        without: tuple[str, ...] = (),
     ) -> dict[str, Any]:
         """Return the candidate paths between two hosts, and the excluded ones."""
         leaving = self._outside(dst)
         if leaving is not None:
-            return self._paths_outside(self.host("src", src), leaving, packets, protocol, sport, dport, seed)
+            return self._paths_outside(self.host("src", src), leaving, packets, protocol, sport, dport, seed, without)
         source, destination = self.host("src", src), self.host("dst", dst)
-        failures = self.state.failures
+        failures = self._failures(without) if without else self.state.failures
         usable, excluded = failures.split(source, destination)
         choices = tuple(path.up for path in usable)
         weights = weights_of(failures, source, destination, choices)
@@ -334,12 +396,14 @@ class Resources:
         sport: int | None,
         dport: int | None,
         seed: int,
+        without: tuple[str, ...],
     ) -> dict[str, Any]:
         if source in self.tree.gateways:
             problem = f"src: {self.tree.name(source)} is a gateway: what it sends to the outside does not enter the fabric"
             raise Problem(HTTPStatus.NOT_FOUND, problem)
-        failures, own = self.state.failures, self.tree.name(source)
-        body = paths_outside(failures, source, destination, lambda gateway: self.paths(own, self.tree.name(gateway)))
+        failures, own = self._failures(without), self.tree.name(source)
+        paths_to = lambda gateway: self.paths(own, self.tree.name(gateway), without=without)  # noqa: E731
+        body = paths_outside(failures, source, destination, paths_to)
         if packets is not None:
             key = FlowKey.of(self.tree.ip(source), destination, protocol, sport or 0, dport or 0)
             body["packets"] = packets_of(failures, source, key, seed, packets, body["candidates"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sopa_ryu.channel.messages import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MIN_INTERVAL_MS, REPORTED
+from sopa_ryu.events.event import EventKind
 
 Schema = dict[str, Any]
 
@@ -59,14 +60,38 @@ _FLOW: Schema = {"protocol": {"type": "integer", "minimum": 0, "maximum": 255}, 
 
 _GATEWAY: Schema = {"type": "string", "description": "of a path to the outside: the host that leads out of the fabric"}
 
+_SINCE: Schema = {**_maybe(_NUMBER), "description": "seconds since 1970"}
+_DRAIN: Schema = _object(
+    {"since": _SINCE, "actor": _STRING, "reason": _STRING, "until": _maybe(_NUMBER)},
+    description="who drained it, since when and why, and when that ends by itself, or null; what is not known is null or empty",
+)
+_EVENT: Schema = _object(
+    {
+        "id": _INTEGER,
+        "at": _NUMBER,
+        "kind": {"type": "string", "examples": [str(kind) for kind in EventKind]},
+        "element": _maybe(_STRING),
+        "cause": _maybe(_STRING),
+        "actor": _maybe(_STRING),
+        "version": _maybe(_INTEGER),
+    }
+)
+
 SCHEMAS: dict[str, Schema] = {
     "Problem": _object(
         {"type": _STRING, "title": _STRING, "status": {"type": "integer"}, "detail": _STRING},
         description="RFC 9457: `detail` says what is wrong with the request and how to correct it.",
     ),
     "Failure": _object(
-        {"name": _STRING, "kind": {"enum": ["link", "switch"]}, "reason": _STRING, "held_seconds": _maybe(_NUMBER)},
-        optional=("held_seconds",),
+        {
+            "name": _STRING,
+            "kind": {"enum": ["link", "switch"]},
+            "reason": _STRING,
+            "since": {**_maybe(_NUMBER), "description": "when it was excluded, as far as the controller knows: seconds since 1970"},
+            "drain": _DRAIN,
+            "held_seconds": _maybe(_NUMBER),
+        },
+        optional=("since", "drain", "held_seconds"),
     ),
     "Fabric": _object(
         {
@@ -219,7 +244,39 @@ SCHEMAS: dict[str, Schema] = {
             optional=("gateway",),
         ),
     ),
-    "Failures": _page("failures", _ref("Failure")),
+    "Failures": _page(
+        "failures",
+        _ref("Failure"),
+        ("groups",),
+        groups=_list(
+            _object({"switch": _STRING, "links": _list(_STRING)}),
+            description="switches all of whose links to others have failed: the likely cause of these failures",
+        ),
+    ),
+    "Left": _object(
+        {
+            "pairs_without_path": {**_maybe(_INTEGER), "description": "of racks; null if that is too irregular to count"},
+            "cut_off": _list(_STRING, description="racks that reach no other: the first 20"),
+            "fewest_paths": {**_maybe(_INTEGER), "description": "between two racks that have any"},
+            "bisection": {**_maybe(_NUMBER), "description": "at most so much fits between two halves of the fabric"},
+            "oversubscription": {
+                "type": "object",
+                "additionalProperties": _object({"ratio": _maybe(_NUMBER), "switch": _STRING}),
+                "description": "by level the largest ratio of the capacity below a switch to that above; null: nothing is above",
+            },
+        }
+    ),
+    "Impact": _object(
+        {
+            "version": _INTEGER,
+            "without": _list(_STRING),
+            "planned": _ref("Left"),
+            "now": _ref("Left"),
+            "left": {**_ref("Left"), "description": "if those of `without` were drained, or failed, as well"},
+            "in_mbit": {**_BOOLEAN, "description": "whether capacities are in Mbit/s; otherwise they are in links"},
+            "hosts_without_agent": {**_INTEGER, "description": "they learn of nothing: switches lead their packets around"},
+        }
+    ),
     "Changes": _page(
         "changes",
         _object(
@@ -235,7 +292,17 @@ SCHEMAS: dict[str, Schema] = {
         ),
         epoch=_INTEGER,
     ),
-    "Drains": _page("drains", _STRING),
+    "Drains": _page("drains", _STRING, details={"type": "object", "additionalProperties": _DRAIN}),
+    "Events": _object(
+        {
+            "version": _INTEGER,
+            "cluster": _object({"role": {"enum": ["leader", "standby"]}, "term": _INTEGER, "leader": _maybe(_STRING)}),
+            "events": _list(_EVENT),
+            "last": {**_INTEGER, "description": "the next request's `after`"},
+            "more": {**_BOOLEAN, "description": "whether there are more by now"},
+        },
+        optional=("cluster",),
+    ),
     "Wiring": _page(
         "problems",
         _object({"link": _STRING, "kind": {"enum": ["swapped", "foreign", "missing"]}, "detail": _STRING}),
@@ -252,6 +319,7 @@ SCHEMAS: dict[str, Schema] = {
                 "host": _STRING,
                 "address": _STRING,
                 "peer": _STRING,
+                "since": _SINCE,
                 "carrier": _maybe(_STRING),
                 "policy": _maybe(_STRING),
                 "spray": _maybe(_STRING),

@@ -21,6 +21,25 @@ class _Bucket(NamedTuple):
     missed: int
 
 
+class Pace:
+    """Counts what is said of each thing, to let pass what `LogPace` does."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
+
+    def missed(self, kind: str, thing: str) -> int | None:
+        """Return how many did not pass since the last one that did, as this one may; None if it may not, either."""
+        now = self._clock()
+        left, at, missed = self._buckets.pop((kind, thing), _Bucket(BURST, now, 0))
+        left = min(BURST, left + (now - at) / EVERY_SECONDS)
+        passes = left >= 1
+        self._buckets[kind, thing] = _Bucket(left - 1, now, 0) if passes else _Bucket(left, now, missed + 1)
+        if len(self._buckets) > KINDS:
+            self._buckets.popitem(last=False)
+        return missed if passes else None
+
+
 class LogPace(logging.Filter):
     """Lets at most `BURST` lines pass at once that have one text and one first value, an address or a name.
 
@@ -37,19 +56,12 @@ class LogPace(logging.Filter):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._clock = clock
-        self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
+        self._pace = Pace(clock)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a line is to be written; add to it how many before it were not."""
-        now, values = self._clock(), record.args if isinstance(record.args, tuple) else ()
-        key = str(record.msg), str(values[0]) if values else ""
-        left, at, missed = self._buckets.pop(key, _Bucket(BURST, now, 0))
-        left = min(BURST, left + (now - at) / EVERY_SECONDS)
-        passes = left >= 1
-        self._buckets[key] = _Bucket(left - 1, now, 0) if passes else _Bucket(left, now, missed + 1)
-        if len(self._buckets) > KINDS:
-            self._buckets.popitem(last=False)
-        if passes and missed:
+        values = record.args if isinstance(record.args, tuple) else ()
+        missed = self._pace.missed(str(record.msg), str(values[0]) if values else "")
+        if missed:
             record.msg = f"{record.msg} ({missed} more such lines were left out)"
-        return passes
+        return missed is not None

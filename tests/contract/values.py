@@ -15,7 +15,7 @@ WIDTH = 240
 """A row of a list, such as a link or a flow entry, is one line of a file."""
 SHOWN = 120
 
-NUMBERS = {"at", "bytes", "epoch", "greenlets", "held_seconds", "lag_seconds", "last_contact_seconds", "packets", "pid"}
+NUMBERS = {"at", "bytes", "epoch", "greenlets", "held_seconds", "lag_seconds", "last_contact_seconds", "packets", "pid", "since"}
 NUMBERS |= {"acknowledged_ms", "installed_ms", "down_bits_per_second", "up_bits_per_second"}
 NUMBERS |= {"memory_mib", "open_files", "pauses_faults"}
 """Fields whose numbers differ from run to run; that one is null is recorded."""

@@ -1,5 +1,6 @@
 """A fabric that is only a state: what REST interface and page read, without switches."""
 
+from collections.abc import Callable
 from typing import Any
 
 from flowrules.label import Carrier
@@ -7,6 +8,8 @@ from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.connected import ConnectedAgent, ConnectedAgents, Hand
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.trace_desk import Asked, Trace
+from sopa_ryu.events.store import Found, Query
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.suspects import Caretaker, SuspectPolicy
 from sopa_ryu.fabric.wiring import Wiring
@@ -68,8 +71,14 @@ class StubFabric:
         pass
 
     def drain(self, name: str) -> None:
-        self.set_drained(name, True)
+        self.set_drained(name, Drain())
 
-    def set_drained(self, name: str, drained: bool) -> None:
-        names = self.state.drained | {name} if drained else self.state.drained - {name}
-        self.state.drain(names, 1)
+    def set_drained(self, name: str, drain: Drain | None, actor: str = "", why: str = "") -> None:
+        others = {other: its for other, its in self.state.drains.items() if other != name}
+        self.state.drain(others if drain is None else others | {name: drain}, 1, actor, why)
+
+    def aside(self, make: Callable[[], Any]) -> Any:
+        return make()
+
+    def find_events(self, query: Query) -> Found:
+        return Found([], query.after, False)

@@ -11,6 +11,7 @@ LAYERS = [
     {"topologies"},
     {"flowrules"},
     {"sopa_ryu.runtime"},
+    {"sopa_ryu.events"},
     {"sopa_ryu.fabric", "sopa_ryu.agent.paths"},
     {"sopa_ryu.channel", "sopa_ryu.southbound", "sopa_ryu.agent.kernel", "sopa_ryu.options"},
     {f"sopa_ryu.agent.{room}" for room in ("host", "label", "probing", "scatter", "slots")} | {"sopa_ryu.health"},

@@ -9,6 +9,7 @@ from typing import Any
 
 import eventlet
 
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.health import wire
 from tests.helpers.stub_fabric import StubFabric
@@ -45,8 +46,8 @@ class LoadedFabric(StubFabric):
         tree = self.state.tree
         return tree.capacity(link) * 1e6 if tree.mbit else CAPACITY
 
-    def set_drained(self, name: str, drained: bool) -> None:
-        super().set_drained(name, drained)
+    def set_drained(self, name: str, drain: Drain | None, actor: str = "", why: str = "") -> None:
+        super().set_drained(name, drain)
         self.changed()
 
     def cut(self, name: str) -> None:

@@ -14,6 +14,7 @@ from sopa_ryu.cluster.leadership import DeposedError, Member
 from sopa_ryu.cluster.records import Charter, CommittedView, Leader
 from sopa_ryu.cluster.view import Identity
 from sopa_ryu.fabric.commitment import Proposal
+from sopa_ryu.fabric.drain import Drain
 from tests.helpers.golden import Script, Step, each_script
 from topologies import Failures, FatTree
 
@@ -62,7 +63,7 @@ class Hands:
     def __init__(self) -> None:
         self.told: list[str] = []
         self.version = 1
-        self.standing, self.highest_generation, self.drained = (lambda: (self.version, 20)), (lambda: 0), frozenset
+        self.standing, self.highest_generation, self.drained = (lambda: (self.version, 20)), (lambda: 0), dict
 
     def lead(self, term: int) -> None:
         self.told.append(f"m1 leads in term {term}")
@@ -135,7 +136,7 @@ class World:
         return self._tried(lambda: self.its._commits.commit(Proposal(5, int(version), Failures(TREE), 0.0)))
 
     def do_drain(self, *names: str) -> str:
-        return self._tried(lambda: self.its._commits.write_drains(names))
+        return self._tried(lambda: self.its._commits.write_drains(dict.fromkeys(names, Drain())))
 
     def _tried(self, write: Callable[[], bool | None]) -> str:
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric
 from sopa_ryu.runtime.atomic_file import make_atomically
@@ -39,9 +40,9 @@ class Directory:
     def do_end(self, name: str) -> None:
         self.controllers.pop(name).close()
 
-    def do_drain(self, name: str, *elements: str) -> str:
+    def do_drain(self, name: str, *elements: str, **options: str) -> str:
         for element in elements:
-            self.controllers[name].add(element)
+            self.controllers[name].add(element, Drain(**options))
         return self.do_drained(name)
 
     def do_restore(self, name: str, element: str) -> str:
@@ -49,7 +50,9 @@ class Directory:
         return self.do_drained(name)
 
     def do_drained(self, name: str) -> str:
-        return "drained: " + (" ".join(sorted(self.controllers[name].names)) or "nothing")
+        drains = self.controllers[name].drains.items()
+        told = (f"{name} ({drain.actor}: {drain.reason})" if drain.actor else name for name, drain in sorted(drains))
+        return "drained: " + (" ".join(told) or "nothing")
 
     def do_fabric(self, document: str, at: str = "state") -> None:
         note_fabric(self.path / at, Clos(**json.loads(document)))

@@ -19,6 +19,7 @@ from sopa_ryu.channel.host_tokens import arbiter_token, host_token, relay_token
 from sopa_ryu.channel.messages import Outcome, TraceRequest
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.channel.relayed import Relayed
+from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state_directory import Drains
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_session import SwitchError
@@ -47,8 +48,8 @@ class Fabric(StubFabric):
 
     drains: Drains
 
-    def set_drained(self, name: str, drained: bool) -> None:
-        self.state.drain(self.drains.add(name) if drained else self.drains.remove(name), 1)
+    def set_drained(self, name: str, drain: Drain | None, actor: str = "", why: str = "") -> None:
+        self.state.drain(self.drains.remove(name) if drain is None else self.drains.add(name, drain), 1, actor, why)
 
     def switch_rules(self, switch: Switch) -> dict[str, Any]:
         if switch.level is Level.CORE:
