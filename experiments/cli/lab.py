@@ -62,6 +62,7 @@ QUEUE_PACKETS = 100
     metavar="FILE",
     help="Run the Mininet commands in FILE instead of opening a prompt.",
 )
+@click.option("--tutorial", is_flag=True, help="Tell step by step what an operator does: fifteen minutes of failures and drains.")
 def lab(
     k: int,
     fabric: Clos | None,
@@ -78,6 +79,7 @@ def lab(
     controllers: int,
     publish: int | None,
     script: Path | None,
+    tutorial: bool,
 ) -> None:
     """Start a fabric with controller and agents on this machine, and open a Mininet prompt.
 
@@ -116,6 +118,7 @@ def lab(
     """
     from experiments.cli.lab_isolation import given_rate, measured_rate
     from experiments.cli.lab_prompt import Prompt
+    from experiments.cli.lab_tutorial import Tutorial
     from experiments.emulation.bad_links import BadLinks
     from experiments.emulation.host_agents import McsMetrics, patience_ms
     from experiments.emulation.phantom_queues import PhantomQueues, port_rates
@@ -128,6 +131,8 @@ def lab(
     need_root("sopa lab")
     if no_limit and ecn is not None:
         raise click.UsageError("--no-limit and --ecn exclude each other: without a rate no queue gets long")
+    if tutorial and (k < 4 or fabric is not None or no_agents or controllers > 1):
+        raise click.UsageError("--tutorial needs a fat-tree of k=4 or more, agents and one controller: leave out the other options")
     tree, forwarding = chosen_fabric(k, fabric), chosen_datapath(datapath)
     console = Console(stderr=True, highlight=False)
     options = [f"--policy={policy}", f"--seed={seed}"]
@@ -190,7 +195,8 @@ def lab(
             bad = marking.enter_context(BadLinks(sopa_lab.lab))
             given = str(script.resolve()) if script else None
             if sopa_lab.cluster is None:
-                Prompt(sopa_lab.lab, bad, seed, given)
+                told = Tutorial(sopa_lab.rest.answer, partial(print, flush=True)) if tutorial else None
+                Prompt(sopa_lab.lab, bad, seed, given, told)
             else:
                 # here, so that without a cluster nothing of it is loaded
                 from experiments.cli.cluster_prompt import ClusterPrompt

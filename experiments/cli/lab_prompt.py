@@ -7,6 +7,7 @@ from collections.abc import Callable
 from mininet.cli import CLI
 from mininet.log import error, output
 
+from experiments.cli.lab_tutorial import Tutorial
 from experiments.emulation.bad_links import BadLinks
 from topologies.lab.faults import set_silent
 from topologies.lab.network import Lab
@@ -16,9 +17,18 @@ from topologies.structure import TopologyError
 class Prompt(CLI):
     """Mininet's prompt, with ``loss``, ``corrupt``, ``slow``, ``silent`` and ``bad``; the seed decides which packets they hit."""
 
-    def __init__(self, lab: Lab, bad: BadLinks, seed: int, script: str | None = None) -> None:
-        self._lab, self._bad, self._seed = lab, bad, seed
+    def __init__(self, lab: Lab, bad: BadLinks, seed: int, script: str | None = None, tutorial: Tutorial | None = None) -> None:
+        self._lab, self._bad, self._seed, self._tutorial = lab, bad, seed, tutorial
+        if tutorial is not None:
+            tutorial.begin()
         super().__init__(lab.net, script=script)
+
+    def onecmd(self, line: str) -> bool:
+        """Carry out a command; a tutorial looks at what came of it."""
+        ends = bool(super().onecmd(line))
+        if self._tutorial is not None:
+            self._tutorial.after(line)
+        return ends
 
     def do_loss(self, line: str) -> None:
         """Lose a share of what one switch sends to another, in percent; 0 for none any more.
