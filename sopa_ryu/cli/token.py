@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 from pathlib import Path
 
 import click
@@ -9,6 +12,7 @@ import click
 from sopa_ryu.arbiter.arbiter_options import SECRET_FILE
 from sopa_ryu.channel.host_tokens import arbiter_token, token_line
 from sopa_ryu.cli.common import fail
+from sopa_ryu.rest.operators import FILE, NAME, digest
 from topologies import Clos, TopologyError
 from topologies.identity import LARGEST
 
@@ -16,6 +20,9 @@ from topologies.identity import LARGEST
 @click.command()
 @click.argument("hosts", nargs=-1, metavar="[HOST]...")
 @click.option("--arbiter", is_flag=True, help="Print the token of sopa arbiter for the controller's channel instead.")
+@click.option("--operator", metavar="NAME", help="Make a token of a person or program, by whose name what it changes is logged.")
+@click.option("--role", type=click.Choice(["read", "operate", "admin"]), default="operate", show_default=True,
+              help="What it allows: read, to ask without bounds; operate, drains and traces, too; admin, all.")  # fmt: skip
 @click.option(
     "--secret-file",
     envvar="SOPA_AGENT_SECRET_FILE",
@@ -24,7 +31,7 @@ from topologies.identity import LARGEST
     show_default=True,
     help="The fabric's secret: agent-secret in the controller's --sopa-state-dir.",
 )
-def token(hosts: tuple[str, ...], arbiter: bool, secret_file: Path) -> None:
+def token(hosts: tuple[str, ...], arbiter: bool, operator: str | None, role: str, secret_file: Path) -> None:
     """Print the agent tokens of hosts, a line each: the file that sopa agent --token-file reads.
 
     A host's token opens the channel of that host only. It is derived from the fabric's secret, which stays on the controller's
@@ -35,9 +42,16 @@ def token(hosts: tuple[str, ...], arbiter: bool, secret_file: Path) -> None:
       sopa token h0_0_2 > agent-token
       sopa token 10.0.0.2 10.0.0.3
       sopa token --arbiter > arbiter-token
+      sopa token --operator ann --role operate > ann.token
+
+    A token of --operator is new each time, and shown this once: the file operators, beside the secret, has its digest. It is used
+    by --token-file, or SOPA_TOKEN_FILE. It ends when its line is taken out of that file, without a restart.
     """
-    if arbiter is bool(hosts):
-        raise click.UsageError("name hosts, or give --arbiter without any")
+    if [arbiter, bool(hosts), operator is not None].count(True) != 1:
+        raise click.UsageError("name hosts, or give --arbiter or --operator without any")
+    if operator is not None:
+        _make_operator(operator, role, secret_file.with_name(FILE))
+        return
     tree = Clos(**LARGEST._asdict())  # names and addresses are the same in every smaller one
     try:
         addresses = [tree.ip(tree.host_by_ip(host) if "." in host else tree.host(host)) for host in hosts]
@@ -53,3 +67,16 @@ def token(hosts: tuple[str, ...], arbiter: bool, secret_file: Path) -> None:
         click.echo(arbiter_token(secret))
     for address in addresses:
         click.echo(token_line(secret, address))
+
+
+def _make_operator(name: str, role: str, file: Path) -> None:
+    """Print a new token, and keep its digest."""
+    if not re.fullmatch(NAME, name):
+        raise click.UsageError(f"{name!r} is no name: letters, digits and . _ @ -, 64 at most")
+    made = secrets.token_urlsafe(32)
+    try:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644), "w") as opened:
+            opened.write(f"{name} {role} {digest(made)}\n")
+    except OSError as error:
+        fail(f"{file} cannot be written: {error.strerror}; run this on the controller's machine, with sudo")
+    click.echo(made)

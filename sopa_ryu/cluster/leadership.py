@@ -11,6 +11,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.options import ClusterSettings, OptionError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
+from sopa_ryu.rest.operators import FILE as NAMED
 from sopa_ryu.rest.reader import UndecidedError
 from sopa_ryu.runtime.clients import is_loopback
 from sopa_ryu.runtime.listeners import SparingLog
@@ -611,4 +613,6 @@ def secrets_digest(directory: Path) -> str:
             digest.update((directory / name).read_bytes().strip() + b"\n")
         except OSError:
             digest.update(b"\n")
+    with suppress(OSError):  # as without the file, members of before it agree
+        digest.update((directory / NAMED).read_bytes().strip() + b"\n")
     return digest.hexdigest()[:32]

@@ -24,6 +24,7 @@ from webob import Request
 
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token, relay_token
 from sopa_ryu.rest.operations import Problem
+from sopa_ryu.rest.operators import Operators, Role
 from sopa_ryu.runtime.atomic_file import make_atomically
 from sopa_ryu.runtime.clients import is_address, normal_origin
 
@@ -110,11 +111,19 @@ class Tokens:
         self._operators = load(directory / OPERATORS)
         self._agents = load(directory / AGENTS)
         self.secret = load(directory / SECRET)
+        self._named = Operators(directory)
 
-    def check_operator(self, request: Request) -> str:
-        """Return whose token the request has; raise `Problem` (401) unless it is the operators'."""
-        self._check(request, [self._operators], OPERATORS, "write requests need")
-        return OPERATOR
+    def check_operator(self, request: Request, role: Role = Role.OPERATE) -> str:
+        """Return whose token the request has; raise `Problem` for none (401), or a named one without the role (403)."""
+        named = self._named.find(_given(request))
+        if named is None:
+            self._check(request, [self._operators], OPERATORS, "write requests need")
+            return OPERATOR
+        name, its = named
+        if its < role:
+            text = f"the token of {name} allows to {its.name.lower()} only: this needs a token with the role {role.name.lower()}"
+            raise Problem(HTTPStatus.FORBIDDEN, text)
+        return name
 
     def check_agent(self, request: Request, address: IPv4Address) -> None:
         """Raise `Problem` (401) unless the request has the host's own token, a valid agent token or the operator token."""
@@ -142,9 +151,9 @@ class Tokens:
         return relay_token(self.secret) if self.secret else None
 
     def is_operator(self, request: Request) -> bool:
-        """Return whether the request has the operator token."""
+        """Return whether the request has the operator token, or a named one."""
         try:
-            self.check_operator(request)
+            self.check_operator(request, Role.READ)
         except Problem:
             return False
         return True
@@ -157,15 +166,20 @@ class Tokens:
                 HTTPStatus.SERVICE_UNAVAILABLE,
                 f"{what} a bearer token, but {where} could not be written or is missing: see the log of this server",
             )
-        kind, _, given = request.headers.get("Authorization", "").partition(" ")
         # latin-1, as WSGI prescribes: it maps every byte
-        sent = given.strip().encode("latin-1", "replace")
-        if kind.lower() != "bearer" or not any(hmac.compare_digest(sent, token) for token in known):
+        sent = _given(request).encode("latin-1", "replace")
+        if not any(hmac.compare_digest(sent, token) for token in known):
             raise Problem(
                 HTTPStatus.UNAUTHORIZED,
                 f"{what} the header Authorization: Bearer TOKEN; {found} {where} on the controller's host",
                 _REALM,
             )
+
+
+def _given(request: Request) -> str:
+    """Return the bearer token of a request; nothing without one."""
+    kind, _, given = request.headers.get("Authorization", "").partition(" ")
+    return given.strip() if kind.lower() == "bearer" else ""
 
 
 def _read_or_make(file: Path) -> str | None:

@@ -28,6 +28,7 @@ from sopa_ryu.rest.answers import answer, not_allowed, problem_answer
 from sopa_ryu.rest.interface import operations
 from sopa_ryu.rest.openapi import document
 from sopa_ryu.rest.operations import MAX_ITEMS, ROOT, Operation, Problem
+from sopa_ryu.rest.operators import Role
 from sopa_ryu.rest.reader import FabricControl, check_leads
 from sopa_ryu.rest.resources import Resources
 from sopa_ryu.rest.traces import TraceResources
@@ -197,7 +198,7 @@ class RestApplication:
     def _operate(self, request: Request, operation: Operation, route: Mapping[str, str]) -> Response:
         actor = ""
         if operation.token:
-            actor = self._actor(request)
+            actor = self._actor(request, operation.role)
             check_leads(self._fabric.cluster, request.path_qs)  # every operation that changes something has a token
             self._check_unchanged(request)
 
@@ -221,11 +222,11 @@ class RestApplication:
             return self._fairness.costly(f"{request.path_info} {sorted(values.items())}", make)
         return make()
 
-    def _actor(self, request: Request) -> str:
+    def _actor(self, request: Request, role: Role) -> str:
         """Return who asks for a change; `Problem` without a token for it."""
         client = client_of(request.environ["REMOTE_ADDR"])
         try:
-            return f"{self._tokens.check_operator(request)} from {client}"
+            return f"{self._tokens.check_operator(request, role)} from {client}"
         except Problem as problem:
             what = f"{request.method} {request.path_info}: {problem.status.phrase}"
             self._state.note((Event(time.time(), EventKind.REFUSED, cause=what, actor=client),))

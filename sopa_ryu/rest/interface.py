@@ -10,6 +10,7 @@ from typing import Any
 from sopa_ryu.events.store import MAX_PAGE
 from sopa_ryu.fabric.drain import MAX_REASON
 from sopa_ryu.rest.operations import ROOT, Operation, Param, number, seconds
+from sopa_ryu.rest.operators import Role
 from sopa_ryu.rest.resources import Resources
 from sopa_ryu.rest.schemas import HOST_PATTERN
 from sopa_ryu.rest.traces import TraceResources
@@ -230,6 +231,8 @@ def _cluster(resources: Resources) -> Iterator[Operation]:
         problems=alone,
         status=HTTPStatus.ACCEPTED,
         token=True,
+        role=Role.ADMIN,
+        actor=True,
     )
 
 

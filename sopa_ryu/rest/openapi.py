@@ -43,7 +43,8 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "The operator token: the file `token` in the controller's --sopa-state-dir.",
+                    "description": "The operator token: the file `token` in the controller's --sopa-state-dir; or a named one "
+                    "(sopa token --operator).",
                 }
             },
         },
@@ -96,6 +97,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
         problems.setdefault(HTTPStatus.BAD_REQUEST, "a parameter is missing, malformed, or unknown")
     if operation.token:
         problems[HTTPStatus.UNAUTHORIZED] = "the operator token is missing or wrong"
+        problems[HTTPStatus.FORBIDDEN] = f"it is a named token without the role {operation.role.name.lower()}"
         no_token = "the controller has no token: it could not write the file; or no member of its cluster leads"
         problems[HTTPStatus.TEMPORARY_REDIRECT] = "another member of the cluster leads: the same request there, at Location"
         problems.setdefault(HTTPStatus.SERVICE_UNAVAILABLE, no_token)

@@ -9,6 +9,8 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Any, NamedTuple
 
+from sopa_ryu.rest.operators import Role
+
 ROOT = "/sopa/v1"
 PROBLEM = "application/problem+json"
 MAX_ITEMS = 1000
@@ -86,6 +88,8 @@ class Operation(NamedTuple):
     by default."""
     status: HTTPStatus = HTTPStatus.OK
     token: bool = False
+    role: Role = Role.OPERATE
+    """The least one of a named token."""
     actor: bool = False
     """Whether ``answer`` gets as its argument ``actor`` whose token the request has, and from where."""
     listed: bool = False

@@ -19,7 +19,7 @@ from flowrules import label
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.events.event import told
+from sopa_ryu.events.event import Event, EventKind, told
 from sopa_ryu.events.store import MAX_PAGE, Query, StoreError
 from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state_directory import StateError
@@ -286,13 +286,14 @@ class Resources:
         """Return the members of the cluster, its relays, and whether the engine answers."""
         return self._cluster().report()
 
-    def step_down(self) -> dict[str, Any]:
+    def step_down(self, actor: str) -> dict[str, Any]:
         """Give up the leadership; return the cluster."""
         cluster_control = self._cluster()
         try:
             cluster_control.step_down()
         except UndecidedError as error:
             raise undecided(str(error)) from error
+        self.state.note((Event(time.time(), EventKind.LEADER, cause=f"asked to step down by {actor}", actor=actor),))
         return cluster_control.report()
 
     def _cluster(self) -> ClusterControl:

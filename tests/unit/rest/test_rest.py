@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from webob import Request, Response, dec
 
 from flowrules.switch_rules import switch_rules
@@ -19,6 +20,7 @@ from sopa_ryu.channel.host_tokens import arbiter_token, host_token, relay_token
 from sopa_ryu.channel.messages import Outcome, TraceRequest
 from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.channel.relayed import Relayed
+from sopa_ryu.cli import main
 from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state_directory import Drains
 from sopa_ryu.fabric.switch_manager import SwitchManager
@@ -114,6 +116,19 @@ class Talk:
 
     def do_fabric(self, text: str) -> None:
         self.begin(FatTree(int(text)) if text.isdigit() else parse(text).fabric)
+
+    def do_operator(self, name: str, role: str) -> None:
+        """Make a named token, or take it out."""
+        file = self.directory / "operators"
+        if role == "open":
+            return file.chmod(0o666)
+        if role == "gone":
+            file.write_text("".join(line for line in file.read_text().splitlines(True) if not line.startswith(f"{name} ")))
+            return
+        made = CliRunner().invoke(
+            main, ["token", "--operator", name, "--role", role, f"--secret-file={self.directory}/agent-secret"]
+        )
+        (self.directory / name).write_text(made.stdout)
 
     def do_port(self, switch: str, number: str, reason: str) -> None:
         assert self.state.port_changed(self.state.tree.switch(switch), int(number), Reason(reason), 1)
