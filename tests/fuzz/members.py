@@ -35,17 +35,33 @@ MAX_MEDIAN_SECONDS, MAX_SECONDS = 0.25, 15.0
 """Of the answers to others while a sequence is played: this machine is busy, which has single answers wait."""
 MAX_GROWTH_MIB, MAX_LOG_BYTES, LOG_SECONDS = 50.0, 100_000, 60.0
 HEAL_SECONDS = 120.0
-ASK_SECONDS, ANSWER_SECONDS = 0.05, 30.0
+ASK_SECONDS, ANSWER_SECONDS, TIMER_SECONDS = 0.05, 30.0, 0.02
 
 silent = suppress(OSError, EOFError, KeyError, ValueError, AssertionError, HTTPException, WebSocketException)
 """What a liar meets when the other side has closed its channel; websockets asserts that it has not."""
 
 
+class Machine:
+    """How long, in seconds, this machine has stood still so far, as a thread with a timer sees it."""
+
+    def __init__(self) -> None:
+        self.late = 0.0
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            began = time.monotonic()
+            time.sleep(TIMER_SECONDS)  # a control
+            self.late += max(0.0, time.monotonic() - began - 2 * TIMER_SECONDS)
+
+
 class Asked:
     """Something that processes are asked again and again in a thread, and how long the answers take.
 
-    The time in which a process, or this thread, waited for a processor does not count: other programs of this machine had it.
+    What does not count: the time in which a process, or this thread, waited for a processor, or the machine stood still.
     """
+
+    machine = Machine()
 
     def __init__(self, name: str, ask: Callable[[], object], pids: Callable[[], list[int]]) -> None:
         self.name, self._ask, self._pids = name, ask, pids
@@ -65,8 +81,8 @@ class Asked:
 
     def _waited(self) -> float:
         with suppress(OSError, ProcessError):  # a process has ended, which `Members.check` notices
-            return sum(map(waited, ("thread-self", *self._pids())))
-        return 0.0
+            return self.machine.late + sum(map(waited, ("thread-self", *self._pids())))
+        return self.machine.late
 
     def take(self) -> list[float]:
         """Return the seconds of the answers since the last call."""

@@ -61,6 +61,14 @@ def its(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
         yield Cluster(tmp_path, stack)
 
 
+def test_status_goes_on_to_a_leader_that_is_given_without_a_token(its: Cluster) -> None:
+    given, leads = ("--controller", its.standby.url), ("--controller", its.leader.url)
+    assert "a standby answers" in its.sopa("status", *given).stdout
+    assert its.leader.asked == []
+    assert "a leader answers" in its.sopa("status", *given, *leads).stdout
+    assert {token for _, _, token in its.leader.asked} == {""}
+
+
 def test_a_change_asked_of_a_standby_is_done_by_the_leader_it_names(its: Cluster) -> None:
     controller = its.controller()
     assert controller.change("PUT", "/drains", "c0_0")["drains"] == ["c0_0"]

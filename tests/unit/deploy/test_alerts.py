@@ -13,18 +13,27 @@ from webob import Request, dec
 
 from sopa_ryu.fabric.suspects import Suspected
 from sopa_ryu.fabric.switch_manager import SwitchManager
-from sopa_ryu.rest.controller_metrics import ControllerMetrics
+from sopa_ryu.rest.controller_metrics import MAX_NAMED, ControllerMetrics
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.prometheus_names import panels
 from tests.helpers.rest import Rest
 from tests.helpers.stub_cluster import StubCluster
+from topologies import FatTree, Switch
 from topologies.failures import Reason
 
 RULES = Path(__file__).parents[3] / "deploy/prometheus/sopa.rules.yml"
 VARIABLES = {"$job": "sopa", "$agent_job": "sopa-agent", "$__rate_interval": "2m", "$__range": "10m", "$top": "5"}
 LENGTHS = {"10m": ("15s", 60), "4d": ("5m", 1200)}
 """How often, and how many times, what is asked for at a time is scraped before."""
+
+
+def scraped(rest: Rest) -> list[Any]:
+    """Return the samples of a controller's answer."""
+    its, poller, fleet = rest.fabric, PortStatsPoller(rest.state, {}, 0), SwitchManager(rest.state)
+    metrics = ControllerMetrics(rest.state, fleet, its.agents, poller, "mac", None, its.arbiter, its.health, its.cluster)
+    text = Request.blank("/metrics").get_response(dec.wsgify(metrics.page)).text
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
 class Scraped:
@@ -86,11 +95,7 @@ class Scraped:
             found[f'up{{job="sopa",instance="{name}"}}'] = f"{int(name not in self.dead)}"
             if name in self.dead:
                 continue
-            its, poller = rest.fabric, PortStatsPoller(rest.state, {}, 0)
-            fleet = SwitchManager(rest.state)
-            metrics = ControllerMetrics(rest.state, fleet, its.agents, poller, "mac", None, its.arbiter, its.health, its.cluster)
-            text = Request.blank("/metrics").get_response(dec.wsgify(metrics.page)).text
-            for sample in (sample for family in text_string_to_metric_families(text) for sample in family.samples):
+            for sample in scraped(rest):
                 if sample.name.startswith("sopa_") and not sample.name.endswith("_mods_total"):
                     labels = {**sample.labels, "job": "sopa", "instance": name}
                     series = f"{sample.name}{{{','.join(f'{key}={json.dumps(value)}' for key, value in labels.items())}}}"
@@ -134,3 +139,12 @@ class Scraped:
 @each_script(__file__, "alerts")
 def test_rules_and_panels_fit_one_controller_and_several(script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script.play(Scraped(tmp_path, monkeypatch).handle)
+
+
+def test_what_has_failed_is_named_up_to_a_bound_and_no_drain_hides_a_failure(tmp_path: Path) -> None:
+    rest = Rest(tmp_path, FatTree(12))
+    rest.state.drain([rest.state.tree.name(link) for link in rest.state.tree.links() if isinstance(link.lower, Switch)][:300], 1)
+    rest.state.port_changed(rest.state.tree.switch("e9_5"), 12, Reason.DOWN, 2)
+    named = [sample.labels for sample in scraped(rest) if sample.name == "sopa_element_failed"]
+    assert len(named) == MAX_NAMED
+    assert {"kind": "link", "element": "e9_5-a9_5", "reason": "down"} in named
