@@ -293,7 +293,7 @@ def _is_said_by_several(elements: Elements, fit: _Fit, lost: Losses, element: in
     share = counts.sum() / fit.crossings[element]
     for _ in range(FITTING_STEPS):
         share = float((counts * share / (base + share)).sum()) / fit.crossings[element]
-    return float((counts * np.log1p(share / base)).sum()) - share * float(fit.crossings[element]) >= least
+    return bool((counts * np.log1p(share / base)).sum() - share * fit.crossings[element] >= least)
 
 
 def _suspect(fit: _Fit, lost: Losses, element: int) -> Suspect | None:
