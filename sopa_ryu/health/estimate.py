@@ -181,14 +181,21 @@ class _Fit:
         self.shares[element] = self.floor[element]
 
     def prune(self, least: float) -> None:
-        """Drop what is not needed beside the others, one at a time."""
-        while self.active:
-            worth = {element: self.losing(element) for element in self.active}
-            worst = min(worth, key=worth.__getitem__)
-            if worth[worst] >= least:
-                return
-            self.drop(worst)
-            self.fit(FITTING_STEPS // 2)
+        """Drop what is not needed beside the others, one at a time; beside a background that explains what those did."""
+        dropped = -1
+        while dropped:
+            dropped = 0
+            while self.active:
+                worth = {element: self.losing(element) for element in self.active}
+                worst = min(worth, key=worth.__getitem__)
+                if worth[worst] >= least:
+                    break
+                self.drop(worst)
+                self.fit(FITTING_STEPS // 2)
+                dropped += 1
+            if dropped:
+                self.raise_background()
+                self.fit(FITTING_STEPS // 2)
 
     def raise_background(self) -> None:
         """Take for background what no active element explains."""
@@ -238,10 +245,11 @@ def estimate(elements: Elements, lost: Losses, crossings: Floats, least: float) 
     fit.fit()
     fit.simplify(least)
     certain = fit.choose_sides(_sides(elements, fit))
+    links = [element for element in fit.active if element < fit.directed]
     suspects = [
         found._replace(confidence=min(found.confidence, certain.get(element, 1.0)))
-        for element in fit.active
-        if element < fit.directed and (found := _suspect(fit, lost, element))
+        for element in links
+        if _is_said_by_several(elements, fit, lost, element, least) and (found := _suspect(fit, lost, element))
     ]
     per_row = np.repeat(fit.counts / fit.rates(), COLUMNS)
     losing = np.bincount(fit.flat, per_row * fit.shares[fit.flat], elements.total + 1) / fit.crossings
@@ -268,6 +276,24 @@ def _sides(elements: Elements, fit: _Fit) -> list[tuple[list[int], list[int]]]:
         if min(map(len, sides)) <= MAX_SIDE:
             found.append((sides[0], sides[1]))
     return found
+
+
+def _is_said_by_several(elements: Elements, fit: _Fit, lost: Losses, element: int, least: float) -> bool:
+    """Tell whether losses name an element, too, if who reports most of them had reported no more than the next.
+
+    That is a host at a link to a rack, and a rack above: what one alone says decides nothing.
+    """
+    rows = np.flatnonzero((fit.ways == element).any(axis=1))
+    size = 1 if element % elements.links < elements.lower else elements.tree.hosts_per_edge
+    counts, who = fit.counts[rows], lost.hosts[rows] // size
+    by_who = np.bincount(who, counts)
+    second, first = np.sort(by_who)[-2:] if len(by_who) > 1 else (0.0, 1.0)
+    counts = np.where(who == by_who.argmax(), counts * second / first, counts)
+    base = fit.shares[fit.ways[rows]].sum(axis=1) - (fit.shares[element] - fit.floor[element])
+    share = counts.sum() / fit.crossings[element]
+    for _ in range(FITTING_STEPS):
+        share = float((counts * share / (base + share)).sum()) / fit.crossings[element]
+    return bool((counts * np.log1p(share / base)).sum() - share * fit.crossings[element] >= least)
 
 
 def _suspect(fit: _Fit, lost: Losses, element: int) -> Suspect | None:

@@ -76,7 +76,7 @@ class HostileSwitch(Startable):
                     threading.Thread(target=self._run, args=(work, channel), daemon=True).start()
 
     def _run(self, work: Callable[[], None], channel: _Channel) -> None:
-        with contextlib.suppress(OSError, struct.error, ValueError):  # an end is closed, in the middle of a message
+        with contextlib.suppress(OSError, struct.error):  # an end is closed, in the middle of a message
             work()
         for each in (channel.switch, channel.above):
             with contextlib.suppress(OSError):
@@ -128,26 +128,15 @@ def _message(kind: int, xid: int, body: bytes) -> bytes:
     return HEADER.pack(4, kind, HEADER.size + len(body), xid) + body
 
 
-def _error(number: int, _xid: int, _body: bytes) -> bytes:
-    """Return "bad request, is slave", or "role request failed, stale"."""
-    return _message(ERROR, number, struct.pack("!HH8x", *((1, 10), (11, 0))[number % 2]))
-
-
-def _endless(_number: int, xid: int, body: bytes) -> bytes:
-    return _message(MULTIPART_REPLY, xid, body[:2] + b"\0\1" + body[4:])  # OFPMPF_REPLY_MORE
-
-
-def _new_port(number: int, _xid: int, _body: bytes) -> bytes:
-    return _message(PORT_STATUS, 0, bytes(8) + port(1000 + number))
-
-
-def _packet(_number: int, _xid: int, _body: bytes) -> bytes:
-    return _message(PACKET_IN, 0, struct.pack("!IHBBQHH4x2x60x", 2**32 - 1, 60, 0, 0, 0, 1, 4))
-
-
 CHANGED: dict[str, Callable[[int, int, int], tuple[int, int]]] = {
     "generation": lambda asked, role, known: (role, known if asked else (known + 2**63 - 1) % 2**64),
     "slave": lambda _asked, _role, known: (SLAVE, known),
 }
-ADDED = {"errors": _error, "answer": _endless, "ports": _new_port, "packets": _packet}
+ADDED: dict[str, Callable[[int, int, bytes], bytes]] = {
+    # bad request, is slave; role request failed, stale
+    "errors": lambda number, _xid, _body: _message(ERROR, number, struct.pack("!HH8x", *((1, 10), (11, 0))[number % 2])),
+    "answer": lambda _number, xid, body: _message(MULTIPART_REPLY, xid, body[:2] + b"\0\1" + body[4:]),  # OFPMPF_REPLY_MORE
+    "ports": lambda number, _xid, _body: _message(PORT_STATUS, 0, bytes(8) + port(1000 + number)),
+    "packets": lambda *_: _message(PACKET_IN, 0, struct.pack("!IHBBQHH4x2x60x", 2**32 - 1, 60, 0, 0, 0, 1, 4)),
+}
 WAYS = (*CHANGED, *ADDED)

@@ -142,7 +142,7 @@ def messages(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
 
 def port(number: int, down: bool = False) -> bytes:
     """Return an ``ofp_port`` (OpenFlow 1.3.5, section 7.2.1)."""
-    head = struct.pack("!I4x6s2x16sII", number, bytes([2, 0, 0, 0, 0, number]), b"port", 0, 1 if down else 4)
+    head = struct.pack("!I4x6s2x16sII", number, bytes([2, 0, 0, 0, 0, number & 255]), b"port", 0, 1 if down else 4)
     return head + struct.pack("!IIIIII", 0, 0, 0, 0, 0, 0)
 
 

@@ -1,5 +1,6 @@
 """Which links are named, against truth that is drawn at random: no packets, the reports of a whole fabric."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -134,3 +135,19 @@ def test_delays_of_links_are_told_apart(world: World) -> None:
     delays = watched(world, 30, change=slow).conclude().delay_us
     assert delays[LINK] == pytest.approx(512, abs=60)
     assert np.delete(delays, LINK).max() < 60
+
+
+@pytest.mark.parametrize(("noise", "made_up"), [(1e-4, 0), (3e-4, 2)])
+def test_ordinary_noise_names_no_link_nor_does_one_host_beside_it(world: World, noise: float, made_up: int) -> None:
+    its, liar, reports = Observer(world.elements), 5, itertools.count()
+    world.shares[: world.elements.directed] = noise
+
+    def blame(host: int, record: Any) -> Any:
+        if host == liar and next(reports) % 3 == 0:
+            record["out"][np.flatnonzero(crossing(world, host))[:1]] += made_up
+        return record
+
+    for second in range(1, 300 - 90 * made_up, 4):
+        watched(world, 4, its, second, blame)
+        assert named(its, world) == []
+    assert its.conclude().background > 0.4 * noise  # hosts may lose the rest: nothing tells
