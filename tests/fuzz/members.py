@@ -189,8 +189,11 @@ class Members:
 
     def _scatter(self) -> list[bool]:
         """Return of each honest agent whether its host scatters to all that are honest."""
-        for its in self._agents:
-            its.follow_all()
+        try:
+            for its in self._agents:
+                its.follow_all()
+        except WebSocketException as error:
+            raise Broken(f"the channel of an honest agent was closed: {error!r}") from error
         return [its.scatters >= {*AGENTS} for its in self._agents]
 
     # -- what has to stay true ------------------------------------------------------------------------------------------
