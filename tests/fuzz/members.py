@@ -77,12 +77,16 @@ class Asked:
                 self._ask()
             except (OSError, LookupError, HTTPException, WebSocketException, Broken) as error:
                 self.problem = f"{self.name}: {error!r}"
-            self._took.append(max(0.0, time.monotonic() - since - (self._waited() - before)))
+            now = time.monotonic()
+            # several may wait at the same time: the longest is certain
+            delays = [after - start for start, after in zip(before, self._waited(), strict=False)]
+            self._took.append(max(0.0, now - since - max(delays)))
 
-    def _waited(self) -> float:
+    def _waited(self) -> list[float]:
+        found = [self.machine.late]
         with suppress(OSError, ProcessError):  # a process has ended, which `Members.check` notices
-            return self.machine.late + sum(map(waited, ("thread-self", *self._pids())))
-        return self.machine.late
+            found += map(waited, ("thread-self", *self._pids()))
+        return found
 
     def take(self) -> list[float]:
         """Return the seconds of the answers since the last call."""

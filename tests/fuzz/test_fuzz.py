@@ -15,7 +15,7 @@ pytestmark = pytest.mark.switch
 
 STEPS = {"agents": 40, "rest": 1000, "lldp": 500}
 ON_ITS_OWN = {"prober", "ovsdb"}
-SEQUENCES = {"prober": 3, "switch": 3}
+SEQUENCES = {"prober": 3, "switch": 3, "ovsdb": 1}
 
 
 @pytest.fixture(scope="module")
