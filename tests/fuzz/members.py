@@ -103,8 +103,8 @@ class Members:
 
     leads_on = True
 
-    def __init__(self, cluster: Cluster, stack: ExitStack) -> None:
-        self.cluster, self._stack = cluster, stack
+    def __init__(self, cluster: Cluster, stack: ExitStack, *, timed: bool) -> None:
+        self.cluster, self._stack, self._timed = cluster, stack, timed
         if self.leads_on:  # another leader would install their rules anew, which they do not keep
             self._honest, self.liar = self._switch(HONEST), self._switch(LIAR)
         self.begun()
@@ -252,7 +252,7 @@ class Members:
             if took := its.take():
                 median, worst = statistics.median(took), max(took)
                 self._slowest = max(self._slowest, median)
-                if median > MAX_MEDIAN_SECONDS or worst > MAX_SECONDS:
+                if self._timed and (median > MAX_MEDIAN_SECONDS or worst > MAX_SECONDS):
                     raise Broken(f"{its.name}: {len(took)} answers, the median after {median:.3f} s, one after {worst:.3f} s")
         self.behave()
         try:
@@ -280,8 +280,9 @@ class Members:
     @classmethod
     @contextmanager
     def start(cls, directory: Path, cluster: Cluster | None = None) -> Iterator[Self]:
+        """Begin; on members that run, as in `make test`, nothing is judged by how fast it is."""
         with ExitStack() as stack:
-            yield cls(cluster or stack.enter_context(members(directory)), stack)
+            yield cls(cluster or stack.enter_context(members(directory)), stack, timed=cluster is None)
 
 
 def members(directory: Path) -> AbstractContextManager[Cluster]:
