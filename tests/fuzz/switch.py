@@ -20,13 +20,15 @@ HOWS = ("late", "twice", "never", "endless", "cut", "longer", "garbled")
 def plan(draw: random.Random) -> Iterator[str]:
     """Yield steps: lies of fields, how answers are given, messages that nobody asked for, and connections in some name."""
     while True:
-        match draw.choices(("lie", "how", "rows", "send", "connect", "wait"), (5, 3, 1, 4, 3, 1))[0]:
+        verb = draw.choices(("lie", "how", "rows", "send", "connect", "wait"), (5, 4, 1, 4, 2, 1))[0]
+        match verb:
             case "lie":
                 kind = draw.choice(("features", "role", *ROWS))
                 place = draw.randrange(len(codes(kind)))
                 yield f"lie {kind} {place} {_value(draw, codes(kind)[place])}"
             case "how":
-                yield f"how {draw.choice(('hello', 'echo', 'features', 'barrier', 'role', *ROWS))} {draw.choice(HOWS)}"
+                kind = draw.choice(("hello", "echo", "features", "barrier", "role", *ROWS, *ROWS))
+                yield f"how {kind} {draw.choice(HOWS if kind not in ROWS else (*HOWS, 'endless', 'endless'))}"
             case "rows":
                 yield f"rows {draw.choice([*ROWS])} {draw.choice((0, 1, 2, 300, 20000))}"
             case "send":
@@ -34,9 +36,11 @@ def plan(draw: random.Random) -> Iterator[str]:
                 lies = (f"{place}={_value(draw, code)}" for place, code in enumerate(codes(kind)) if draw.random() < 0.3)
                 yield " ".join((f"send {draw.choice((1, 1, 3, 100, 3000))} {kind}", *lies))
             case "connect":
-                yield f"connect {draw.choice((LIAR, LIAR, LIAR, *NAMES, '30583'))}"
-            case _:
-                yield f"wait {draw.choice((0.2, 1.0))}"
+                yield f"connect {draw.choice((LIAR, *NAMES, '30583'))}"
+        if verb in ("lie", "how", "rows") and draw.random() < 0.6:
+            yield f"connect {LIAR}"  # most questions are asked of a switch that has connected
+        if verb == "wait" or draw.random() < 0.3:
+            yield f"wait {draw.choice((0.5, 2.0))}"
 
 
 def _value(draw: random.Random, code: str) -> str:
