@@ -22,14 +22,14 @@ def troubles(fabric: FabricReader, now: float) -> list[dict[str, Any]]:
     missing = state.tree.switch_count - len(state.reached)
     found = [
         ("leader", cluster is not None and cluster.report()["leader"] is None, "no member of the cluster leads"),
-        ("failed", len(failed) - drained, "failed: sopa failures"),
-        ("drained", drained, "drained: sopa failures"),
-        ("missing", missing, "switches not connected"),
-        ("rejected", len(state.rejected), "switches ignored"),
-        ("setup", len(state.setup["problems"]), "mistakes in switches' set-up"),
-        ("suspects", len({one.name for one in fabric.health.suspects}), "links lose packets: sopa health --suspects"),
-        ("gateways", sum(each["away"] is not None for each in state.gateways()), "gateways away"),
-        ("arbiter", arbiter is not None and not arbiter["connected"], "arbiter gone"),
+        ("failed", len(failed) - drained, "{} failed: sopa failures"),
+        ("drained", drained, "{} drained: sopa failures"),
+        ("missing", missing, "{} switches not connected"),
+        ("rejected", len(state.rejected), "{} switches ignored"),
+        ("setup", len(state.setup["problems"]), "{} mistakes in switches' set-up"),
+        ("suspects", len({one.name for one in fabric.health.suspects}), "{} links lose packets: sopa health --suspects"),
+        ("gateways", sum(each["away"] is not None for each in state.gateways()), "{} gateways away"),
+        ("arbiter", arbiter is not None and not arbiter["connected"], "the arbiter is gone"),
     ]
     if cluster is None or cluster.is_leader:
         relays = [] if cluster is None else cluster.report()["relays"]
@@ -37,6 +37,6 @@ def troubles(fabric: FabricReader, now: float) -> list[dict[str, Any]]:
         have = len(fabric.agents.sessions) + sum(relay["agents"] for relay in relays)
         late = [agent for agent in fabric.agents.behind(state.version) if now - (agent.behind_since or now) > LAG_SECONDS]
         if fabric.agents.seen or relays:
-            found.append(("agents", max(0, needed - have), "hosts without an agent: sopa agents --missing"))
-        found.append(("behind", len(late) + sum(relay["waiting"] for relay in relays), "agents behind: sopa agents"))
-    return [{"kind": kind, "count": int(count), "text": f"{int(count)} {text}"} for kind, count, text in found if count]
+            found.append(("agents", max(0, needed - have), "{} hosts without an agent: sopa agents --missing"))
+        found.append(("behind", len(late) + sum(relay["waiting"] for relay in relays), "{} agents behind: sopa agents"))
+    return [{"kind": kind, "count": int(count), "text": text.format(count)} for kind, count, text in found if count]

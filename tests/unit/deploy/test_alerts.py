@@ -109,8 +109,10 @@ class Scraped:
         tests = [{"interval": interval, "input_series": self.series(times), name: [{"eval_time": at, **each} for each in wanted]}]
         file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": interval, "tests": tests}))
         done = subprocess.run(["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False)
-        assert "SUCCESS" in done.stdout or "FAILED:" in done.stderr + done.stdout, done.stderr
-        return done.stdout + done.stderr
+        told = done.stdout + done.stderr
+        assert "parse error" not in told, told
+        assert "SUCCESS" in told or "FAILED:" in told, told
+        return told
 
     def do_alerts(self, at: str = "10m") -> str:
         """Say which alerts fire, and how severe they are."""

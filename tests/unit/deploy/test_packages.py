@@ -111,33 +111,27 @@ def test_an_upgrade_does_not_stop_the_controller() -> None:
 
 
 def test_each_build_of_other_files_has_a_higher_version_and_a_checkout_says_its_commit(tmp_path: Path) -> None:
-    def git(*words: str) -> str:
-        command = ["git", "-c", "user.name=x", "-c", "user.email=x", "-C", str(tmp_path), *words]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-    def version() -> str:
-        return subprocess.run([tmp_path / "scripts/version.sh"], check=True, capture_output=True, text=True).stdout.strip()
+    def run(*words: str) -> str:
+        return subprocess.run(words, check=True, capture_output=True, text=True, cwd=tmp_path).stdout.strip()
 
     for name in ("scripts/version.sh", "sopa_ryu/__init__.py"):
         (tmp_path / name).parent.mkdir()
         shutil.copy(ROOT / name, tmp_path / name)
     assert sopa_ryu.commit_of(tmp_path) == ""
-    git("init", "-q")
+    run("git", "init", "-q")
     made = ["0.1.0"]
     for message in ("first", "second"):
-        git("add", ".")
-        git("commit", "-qm", message)
-        made.append(version())
+        run("git", "add", ".")
+        run("git", "-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", message)
+        made.append(run("scripts/version.sh"))
         assert made[-1].endswith(sopa_ryu.commit_of(tmp_path))
         (tmp_path / "file").write_text(message)
-        made.append(version())
-    git("clean", "-fdxq")
-    git("checkout", "-q", ".")
-    git("pack-refs", "--all")
-    git("worktree", "add", "-q", str(tmp_path / "other"))
-    assert sopa_ryu.commit_of(tmp_path) == sopa_ryu.commit_of(tmp_path / "other") == made[3][-10:]
-    git("worktree", "remove", "other")
-    git("tag", f"v{made[1].partition('~')[0]}")
-    made.append(version())
+        made.append(run("scripts/version.sh"))
+    run("git", "-c", "user.name=x", "-c", "user.email=x", "stash", "-uq")
+    run("git", "pack-refs", "--all")
+    run("git", "worktree", "add", "-q", f"../{tmp_path.name}-other")
+    assert sopa_ryu.commit_of(tmp_path) == sopa_ryu.commit_of(tmp_path.with_name(f"{tmp_path.name}-other")) == made[3][-10:]
+    run("git", "tag", f"v{made[1].partition('~')[0]}")
+    made.append(run("scripts/version.sh"))
     for before, after in pairwise(made):
-        subprocess.run(["dpkg", "--compare-versions", before, "lt", after], check=True)
+        run("dpkg", "--compare-versions", before, "lt", after)

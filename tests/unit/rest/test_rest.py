@@ -23,12 +23,14 @@ from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.cli import main
 from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state_directory import Drains
+from sopa_ryu.fabric.suspects import Suspected
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.rest.controller_metrics import ControllerMetrics
 from sopa_ryu.rest.reader import UndecidedError
 from sopa_ryu.rest.schemas import SCHEMAS
+from sopa_ryu.rest.troubles import troubles
 from sopa_ryu.runtime import clock
 from sopa_ryu.southbound import rule_audit
 from sopa_ryu.southbound.port_stats import PortStatsPoller
@@ -132,6 +134,14 @@ class Talk:
 
     def do_port(self, switch: str, number: str, reason: str) -> None:
         assert self.state.port_changed(self.state.tree.switch(switch), int(number), Reason(reason), 1)
+
+    def do_switches(self, what: str, *names: str) -> None:
+        for switch in map(self.state.tree.switch, names or map(self.state.tree.name, self.state.tree.switches())):
+            getattr(self.state, f"switch_{what}")(switch, 1)
+
+    def do_suspect(self, *links: str) -> None:
+        found = [Suspected(link, down, 0.05, 1.0, 3) for link in links for down in (True, False)]
+        self.fabric.health.caretaker.confirmed = lambda: found  # type: ignore[method-assign]
 
     def do_arbiter(self, event: str) -> None:
         if event == "enters":
@@ -397,3 +407,10 @@ def test_every_answer_is_as_the_openapi_document_says(rest: Rest) -> None:
         assert response.status_int == 200, path
         schema = methods["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         rest.check(response.json, schema["$ref"].rpartition("/")[2])
+
+
+def test_an_agent_is_in_trouble_after_a_second(tmp_path: Path) -> None:
+    rest = Rest(tmp_path)
+    rest.fabric.connect(host := rest.state.tree.host("h0_0_2"))
+    rest.fabric.agents.sessions[host].behind_since = 10.0
+    assert ["behind" in {each["kind"] for each in troubles(rest.fabric, now)} for now in (10.5, 11.5)] == [False, True]
