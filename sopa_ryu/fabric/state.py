@@ -244,7 +244,10 @@ class FabricState:
         self.version = version
         failed, healed = changes(before, self.failures)
         at = time.time()
-        self.since = {name: self.since.get(name, at) for name in failures}
+        for name in healed:
+            self.since.pop(name, None)
+        for name in failed:
+            self.since.setdefault(name, at)
         self.changes.append(Change(self.version, at, observed, failed, healed))
         self.note(of_version(at, version, before, failures))
         return True

@@ -97,10 +97,18 @@ def test_a_leader_that_is_ended_gives_its_lease_back_and_drains_outlive_it(clust
     done = sopa(cluster, cluster.standbys()[0], "drain", "c0_0")
     assert done.exit_code == 0, done.output
     cluster.wait_in_force({"c0_0": "drained"})
+    assert sopa(cluster, leader, "drain", "c1_1", "--reason", "fan", "--until", "5s", "--wait", "0").exit_code == 0
     cluster.members[leader].stop()
     assert (cluster.key("leader") or {}).get("name") != leader
     successor = cluster.next_leader(leader)
-    cluster.wait_in_force({"c0_0": "drained"})
+    cluster.wait_in_force({"c0_0": "drained"})  # the successor has ended the other one
+    events = [json.loads(line) for line in sopa(cluster, successor, "events", "--element", "c1_1", "--json").stdout.splitlines()]
+    told = [
+        (event["kind"], event["actor"], event["cause"].partition(" (")[0])
+        for event in events
+        if event["kind"] != "switch connected"
+    ]
+    assert told[-2:] == [("drained", "operator from 127.0.0.1", "fan"), ("restored", "sopa", "its time is over")]
     assert sopa(cluster, successor, "restore", "c0_0").exit_code == 0
     cluster.restart(leader)
 

@@ -39,7 +39,7 @@ def test_a_cut_link_shows_at_once_with_the_paths_that_it_excludes_and_its_healin
         assert page.names(".links [data-state=failed]", "link") == ["a0_0-c0_0"]
         assert page.names(".marks text", "key") == ["a0_0-c0_0"]
         assert page.text("#problem-lists h3") == "Failed (1)"
-        eventually(lambda: page.text("#problem-lists li"), "a0_0-c0_0down")  # it may be silent before
+        eventually(lambda: page.text("#problem-lists li"), Containing("a0_0-c0_0down since "))  # it may be silent before
         assert not page.one("#healthy").is_displayed()
         eventually(lambda: page.text("#paths-summary"), Containing("3 candidate paths of 4"))
         assert "9e040000" not in page.text(".paths-list code")
@@ -141,6 +141,7 @@ def test_hosts_are_picked_in_the_drawing_and_refused_names_are_explained(page: P
 def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
     page.give_token(fabric.controller.token_file.read_text().strip())
     page.look_up("a1_1-c1_0")
+    eventually(lambda: page.text("#chosen .hint"), Containing("Without it: no pair of racks would lose its last path; "))
     page.press("Drain a1_1-c1_0")
     eventually(lambda: page.state("a1_1-c1_0"), "drained")
     eventually(lambda: page.text("#outcome"), "a1_1-c1_0 is drained.")
@@ -154,7 +155,7 @@ def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
     end = fabric.tree.switch("a1_1"), 3  # of the drained link itself, which is a problem now
     fabric.dummy.set_port(*end, False)
     try:
-        eventually(lambda: page.text("#problem-lists li"), "a1_1-c1_0down")
+        eventually(lambda: page.text("#problem-lists li"), Containing("a1_1-c1_0down since "))
         assert page.text("#drain-lists li").startswith("a1_1-c1_0and down")
         assert page.text("#fact-health").startswith("1 problem, 1 drained")
     finally:

@@ -2,7 +2,7 @@
 
 import { EDGE, HOST } from "./clos.js";
 import { byId, count, follow, html, say, sentence, setText } from "./elements.js";
-import { drain } from "./operator.js";
+import { drain, forecast } from "./operator.js";
 import { STATES } from "./state.js";
 
 export class Details {
@@ -20,9 +20,11 @@ export class Details {
     this.change = html("button", { type: "button", onclick: () => drain(this.name, !this.state.drained.has(this.name)) });
     this.from = html("button", { type: "button", onclick: () => pick(this.name, "source") }, "Paths from here");
     this.to = html("button", { type: "button", onclick: () => pick(this.name, "destination") }, "Paths to here");
+    this.forecast = html("p", { class: "hint" });
+    this.foretold = "";
     this.links = html("ul", { class: "list links-list", "aria-label": "Its links" });
     byId("chosen").append(html("div", { hidden: true }, this.title, this.words,
-      html("span", { class: "buttons" }, this.change, this.from, this.to), this.links));
+      html("span", { class: "buttons" }, this.change, this.from, this.to), this.forecast, this.links));
     byId("find").addEventListener("submit", (event) => {
       event.preventDefault();
       const name = byId("name").value.trim();
@@ -47,6 +49,16 @@ export class Details {
     this.render();
   }
 
+  /** Say what would be left if the element were drained, once for each version; nothing for the empty text. */
+  async foretell(what) {
+    if (what === this.foretold) return;
+    this.foretold = what;
+    setText(this.forecast, "");
+    if (!what) return;
+    const text = await forecast(this.name);
+    if (what === this.foretold) setText(this.forecast, text);
+  }
+
   update(tree, state, numbers) {
     [this.tree, this.state, this.numbers] = [tree, state, numbers];
     this.render();
@@ -65,6 +77,7 @@ export class Details {
     this.change.hidden = !drainable;
     setText(this.change, state.drained.has(name) ? `Restore ${name}` : `Drain ${name}`);
     this.from.hidden = this.to.hidden = !host;
+    this.foretell(drainable && !state.drained.has(name) ? `${name} ${state.message.version}` : "");
     if (link) {
       setText(this.title, `Link ${name}`);
       const { reason } = state.ofLink(link);

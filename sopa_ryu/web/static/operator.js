@@ -1,6 +1,6 @@
 // Drain and restore. The operator types in the token, which is stored for this tab until it is closed.
 
-import { byId, say, setText } from "./elements.js";
+import { byId, count, say, setText } from "./elements.js";
 
 const KEPT = "sopa-operator-token";
 
@@ -35,6 +35,26 @@ function showToken() {
   const kept = sessionStorage.getItem(KEPT) !== null;
   setText(byId("token-state"), kept ? "stored until this tab is closed" : "required to drain and restore; see the file token in the controller’s state directory");
   byId("forget").disabled = !kept;
+}
+
+/** Return in words what the fabric would be left with if a link or switch were drained; nothing if that is not known. */
+export async function forecast(name) {
+  let its;
+  try {
+    const answer = await fetch(`/sopa/v1/impact?without=${encodeURIComponent(name)}`);
+    if (!answer.ok) return "";
+    its = await answer.json();
+  } catch {
+    return "";
+  }
+  const { now, left } = its;
+  const lost = left.pairs_without_path - now.pairs_without_path;
+  const parts = [lost > 0 ? `${count(lost, "pair")} of racks would lose the last path` : "no pair of racks would lose its last path"];
+  if (left.bisection !== null) parts.push(`${left.bisection} of ${now.bisection} ${its.in_mbit ? "Mbit/s" : "links"} at most between two halves`);
+  for (const [level, { ratio, switch: where }] of Object.entries(left.oversubscription)) {
+    if (ratio !== now.oversubscription[level]?.ratio) parts.push(`${level} oversubscription ${ratio ?? "without bound"} at ${where}`);
+  }
+  return `Without it: ${parts.join("; ")}.`;
 }
 
 /** Drain or restore a link or switch, and show the result. */

@@ -20,7 +20,7 @@ export class Problems {
     const lists = [
       list("failed", "Failed", message.failures_total - state.reasons.size + failures.length, failures, (each) => ({
         name: each.name,
-        text: each.reason + (each.held_seconds ? `; healed, held down for ${Math.ceil(each.held_seconds)} s` : ""),
+        text: each.reason + since(each.since) + (each.held_seconds ? `; healed, held down for ${Math.ceil(each.held_seconds)} s` : ""),
       })),
       list("lossy", "Losing packets", message.health?.suspects_total || 0, message.health?.suspects || [], (each) => each),
       list("miswired", "Wiring", message.wiring.problems_total, wiring, (each) => ({ name: each.link, text: each.detail })),
@@ -79,5 +79,18 @@ function makeList(each) {
 
 function otherReason(state, name) {
   const failure = state.reasons.get(name);
-  return failure && failure.reason !== "drained" ? `and ${failure.reason}` : "for maintenance";
+  const { actor = "", reason = "", until = null } = failure?.drain ?? {};
+  const whose = [reason || "for maintenance", actor && `by ${actor}${since(failure.drain.since)}`, until && `until ${clock(until)}`];
+  return [failure && failure.reason !== "drained" ? `and ${failure.reason}` : "", ...whose].filter(Boolean).join("; ");
+}
+
+function since(at) {
+  return at ? ` since ${clock(at)}` : "";
+}
+
+/** Return a time of the browser's clock, with its date unless it is today's. */
+function clock(at) {
+  const moment = new Date(1000 * at);
+  const today = moment.toDateString() === new Date().toDateString();
+  return today ? moment.toLocaleTimeString() : moment.toLocaleString();
 }

@@ -13,6 +13,7 @@ from sopa_ryu.cluster.address import Access, AddressError, check_access
 from sopa_ryu.cluster.gateway import Contents, Kept
 from sopa_ryu.cluster.records import RecordError
 from sopa_ryu.cluster.view import Mirror
+from sopa_ryu.fabric.drain import Drain
 from topologies import FatTree
 
 TREE = FatTree(4)
@@ -21,7 +22,7 @@ RECORDS: dict[str, records.Record] = {
     "term": records.Term(1_790_000_000_000),
     "leader": records.Leader("m1", 7, "http://192.0.2.1:8080"),
     "view": records.CommittedView(7, 12, {"a0_0-c0_1": "down"}),
-    "drains": records.DrainsRecord(7, ("a0_0", "e0_0-a0_1")),
+    "drains": records.DrainsRecord(7, ("a0_0", "e0_0-a0_1"), {"a0_0": Drain(1.0, "ann", "fan", 9.0).report()}),
     "members/m1": records.MemberRecord("m1", "http://192.0.2.1:8080", "3.0", 1, "leader", 7, 12, 20, 1_790_000_000, "ab"),
     "relays/r 1": records.RelayRecord("r 1", "http://192.0.2.4:8080", "3.0", 6912, 7, 11, 3),
 }
