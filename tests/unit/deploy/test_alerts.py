@@ -74,7 +74,7 @@ class Scraped:
         """Let something happen to the view, which all members have."""
         for rest in self.rests.values():
             if what == "drain":
-                rest.fabric.set_drained(words[0], True)
+                rest.fabric.drain(words[0])
             elif what == "port":
                 rest.state.port_changed(rest.state.tree.switch(words[0]), int(words[1]), Reason(words[2]), 1)
 

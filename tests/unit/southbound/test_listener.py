@@ -67,7 +67,7 @@ def test_who_has_most_makes_room_and_a_switch_keeps_its_place(listener: Listener
 
 
 def test_a_handshake_that_is_cut_off_for_a_newer_connection_counts_once() -> None:
-    its, before = Listener(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)), turned_away.copy()
+    its, before = Listener(lambda: ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)), turned_away.copy()
     held = [green.create_connection(its.server.server.getsockname()) for _ in range(SHARE + 2)]
     assert [end.recv(1) for end in held[:2]] == [b"", b""]
     assert turned_away - before == {("openflow", "share"): 2}
