@@ -2,6 +2,7 @@
 
 import { EDGE, HOST } from "./clos.js";
 import { byId, count, follow, html, say, sentence, setText } from "./elements.js";
+import { Confirm } from "./confirm.js";
 import { drain } from "./operator.js";
 import { STATES } from "./state.js";
 
@@ -17,19 +18,31 @@ export class Details {
     this.name = "";
     this.title = html("h3", { "aria-live": "polite" });
     this.words = html("p");
-    this.change = html("button", { type: "button", onclick: () => drain(this.name, !this.state.drained.has(this.name)) });
+    this.change = html("button", { type: "button", onclick: () => this.changed() });
+    this.confirm = new Confirm(this.change);
     this.from = html("button", { type: "button", onclick: () => pick(this.name, "source") }, "Paths from here");
     this.to = html("button", { type: "button", onclick: () => pick(this.name, "destination") }, "Paths to here");
     this.links = html("ul", { class: "list links-list", "aria-label": "Its links" });
     byId("chosen").append(html("div", { hidden: true }, this.title, this.words,
-      html("span", { class: "buttons" }, this.change, this.from, this.to), this.links));
+      html("span", { class: "buttons" }, this.change, this.from, this.to), this.confirm.form, this.links));
     byId("find").addEventListener("submit", (event) => {
       event.preventDefault();
-      const name = byId("name").value.trim();
-      const found = this.tree && (this.tree.parse(name) || this.tree.link(name));
-      say(byId("find-error"), found ? "" : this.unknown(name));
-      if (found) select(name);
+      this.find(byId("name").value.trim());
     });
+  }
+
+  /** Restore what is drained; ask first before a drain. */
+  changed() {
+    if (this.state.drained.has(this.name)) drain(this.name, false);
+    else this.confirm.open(this.name);
+  }
+
+  /** Select what a name names; return whether there is such a thing. */
+  find(name) {
+    const found = Boolean(this.tree && (this.tree.parse(name) || this.tree.link(name)));
+    say(byId("find-error"), found ? "" : this.unknown(name));
+    if (found) this.select(name);
+    return found;
   }
 
   /** Explain that a name is none of a switch, link or host. */
@@ -41,6 +54,7 @@ export class Details {
 
   /** Show the switch, link or host of that name. */
   show(name) {
+    if (this.confirm.name !== name) this.confirm.close();
     this.name = name;
     byId("name").value = name;
     say(byId("find-error"), "");

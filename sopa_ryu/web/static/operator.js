@@ -37,8 +37,8 @@ function showToken() {
   byId("forget").disabled = !kept;
 }
 
-/** Drain or restore a link or switch, and show the result. */
-export async function drain(name, drained) {
+/** Drain or restore a link or switch, and show the result; `reason` is why it is drained, if that is said. */
+export async function drain(name, drained, reason = "") {
   succeed("");
   refuse("");
   if (byId("token").value) keep(); // typed, but not stored yet
@@ -50,7 +50,7 @@ export async function drain(name, drained) {
   }
   let answer;
   try {
-    answer = await fetch(`/sopa/v1/drains/${encodeURIComponent(name)}`, {
+    answer = await fetch(`/sopa/v1/drains/${encodeURIComponent(name)}${reason && `?${new URLSearchParams({ reason })}`}`, {
       method: drained ? "PUT" : "DELETE",
       headers: { Authorization: `Bearer ${token}` },
       redirect: "manual", // a browser takes the token to no other origin
