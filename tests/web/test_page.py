@@ -172,6 +172,14 @@ def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
     page.one("#drain-lists [aria-label='Restore a1_1-c1_0']").click()
     eventually(lambda: page.state("a1_1-c1_0"), "ok")
     assert drained(fabric) == []
+    events = (
+        "return [...document.querySelectorAll('#events-list tr')].map(e => [...e.cells].slice(1).map(c => c.textContent).join('|'))"
+    )
+    by = "operator from 127.0.0.1"
+    wanted = [f"restored|a1_1-c1_0||{by}", f"drained|a1_1-c1_0|fan, ticket 4711|{by}"]
+    eventually(lambda: [each for each in page.run(events) if by in each][:2], wanted)
+    page.one("#events-list a[href='#a1_1-c1_0']").click()
+    assert page.text("#chosen h3") == "Link a1_1-c1_0"
     assert page.one("#token").get_attribute("value") == ""
     kept = page.run("return [sessionStorage.length, localStorage.length, document.cookie]")
     assert kept == [1, 0, ""]

@@ -5,6 +5,7 @@ import { Clos, HOST } from "./clos.js";
 import { Details } from "./details.js";
 import { Drawing } from "./drawing.js";
 import { byId, clock, say, setAttribute, setText } from "./elements.js";
+import { Events } from "./events.js";
 import { listen } from "./feed.js";
 import { choice, legend } from "./legend.js";
 import { start } from "./operator.js";
@@ -26,6 +27,7 @@ let lastHeard = null;
 const details = new Details(select, (name, end) => paths.set(name, end));
 const paths = new Paths(() => drawing);
 const problems = new Problems(select);
+const events = new Events();
 
 /** Select a switch, link or host in all parts of the page, and in its address. */
 function select(name) {
@@ -90,7 +92,9 @@ function received(message) {
   showStatus(message);
   facts(message);
   showArbiter(message.arbiter, tree.hostCount);
-  paths.update(tree, state, drawing.numbers, `${message.epoch} ${message.version}`);
+  const version = `${message.epoch} ${message.version}`;
+  paths.update(tree, state, drawing.numbers, version);
+  events.update(tree, version);
   lastHeard = new Date();
   say(byId("banner"), "");
   byId("starting").hidden = message.settled;
