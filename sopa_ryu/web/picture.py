@@ -13,9 +13,10 @@ from sopa_ryu.fabric.wiring import MISSING
 from sopa_ryu.rest.reader import FabricReader, for_page
 from sopa_ryu.rest.troubles import LAG_SECONDS, troubles
 from sopa_ryu.runtime import clock
-from topologies import Host, Level, Link, Reason, Switch
+from topologies import Failures, Host, Level, Link, Reason, Switch
 from topologies.cabling import ABSENT
 from topologies.identity import Node
+from topologies.impact import groups
 
 MAX_DRAWN_LINKS = 3072  # of a fat-tree with k=16
 """A larger fabric is summarized and drawn by pods."""
@@ -36,6 +37,7 @@ class Picture:
         self._tree = fabric.state.tree
         self._wiring: dict[str, Any] = {}
         self._wiring_of: tuple[int, float] | None = None
+        self._groups: tuple[Failures, list[str]] = Failures(self._tree), []
 
     @property
     def drawn(self) -> bool:
@@ -80,6 +82,7 @@ class Picture:
             "management": state.management.report(),
             "failures": failures[:most],
             "failures_total": len(failures),
+            "groups": self._common(state.failures),
             "drains": drains[:MAX_LISTED],
             "drains_total": len(drains),
             "rejected": [{"dpid": f"{dpid:016x}", "reason": why} for dpid, why in sorted(state.rejected.items())[:MAX_LISTED]],
@@ -141,6 +144,12 @@ class Picture:
         if self._state.failures.get(name) in (Reason.DOWN, Reason.SILENT):
             return True
         return any(end not in self._state.reached for end in self._tree.link_by_name(name))
+
+    def _common(self, failures: Failures) -> list[str]:
+        """Return the switches that failed links have in common, as ``GET /sopa/v1/failures`` does; made once for a version."""
+        if self._groups[0] is not failures:
+            self._groups = failures, [group.switch for group in groups(failures)[:MAX_LISTED]]
+        return self._groups[1]
 
     def _health(self) -> dict[str, Any]:
         """Return suspect links in words, and in a fabric that is drawn loss upwards, loss downwards and delay of each link."""

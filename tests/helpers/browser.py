@@ -116,6 +116,12 @@ class Page:
         [button] = [each for each in self.driver.find_elements("css selector", "#chosen button") if each.text == text]
         button.click()
 
+    def drain(self, name: str, reason: str = "") -> None:
+        """Drain what is looked up, by its button and the second one that this asks for."""
+        self.press(f"Drain {name}")
+        self.one("#confirm input").send_keys(reason)
+        self.press(f"Yes, drain {name}")
+
     def leave(self) -> None:
         """Check that the console has no messages, and open an empty page."""
         assert self.errors() == []

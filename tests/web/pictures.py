@@ -74,7 +74,7 @@ def drained(lab: SopaLab, page: Page) -> None:
     page.one("#operator [type=submit]").click()
     page.one("#name").send_keys("c1_0", Keys.ENTER)
     eventually(lambda: page.text("#chosen button"), Containing("Drain c1_0"))
-    page.one("#chosen button").click()
+    page.drain("c1_0", "fan, ticket 4711")
     eventually(lambda: page.text("#outcome"), "c1_0 is drained.")
     eventually(lambda: page.state("c1_0"), "drained")
     eventually(lambda: page.text("#fact-agents"), f"{lab.tree.host_count} of {lab.tree.host_count}")

@@ -188,7 +188,7 @@ def test_an_irregular_fabric_is_used_as_any_other(shown: Shown, stub: Stub, tmp_
         assert page.one("#healthy").is_displayed()
         its.ask("cut", "e0_0-a0_0")
         eventually(lambda: page.state("e0_0-a0_0"), "failed")
-        assert page.text("#problem-lists li") == "e0_0-a0_0down"
+        assert page.text("#problem-lists li").startswith("e0_0-a0_0down; since ")
         for absent in sorted(IRREGULAR.name(each) for each in IRREGULAR.absent):
             page.look_up(absent)
             assert page.text("#find-error") == f"{absent} is absent: the fabric has no cable there."

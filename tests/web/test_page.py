@@ -39,7 +39,7 @@ def test_a_cut_link_shows_at_once_with_the_paths_that_it_excludes_and_its_healin
         assert page.names(".links [data-state=failed]", "link") == ["a0_0-c0_0"]
         assert page.names(".marks text", "key") == ["a0_0-c0_0"]
         assert page.text("#problem-lists h3") == "Failed (1)"
-        eventually(lambda: page.text("#problem-lists li"), Containing("a0_0-c0_0down since "))  # it may be silent before
+        eventually(lambda: page.text("#problem-lists li"), Containing("a0_0-c0_0down; since "))  # it may be silent before
         assert not page.one("#healthy").is_displayed()
         eventually(lambda: page.text("#paths-summary"), Containing("3 candidate paths of 4"))
         assert "9e040000" not in page.text(".paths-list code")
@@ -141,29 +141,45 @@ def test_hosts_are_picked_in_the_drawing_and_refused_names_are_explained(page: P
 def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
     page.give_token(fabric.controller.token_file.read_text().strip())
     page.look_up("a1_1-c1_0")
-    eventually(lambda: page.text("#chosen .hint"), Containing("Without it: no pair of racks would lose its last path; "))
     page.press("Drain a1_1-c1_0")
+    left = (
+        "Without a1_1-c1_0: No pair of racks would lose its last path; capacity left between two halves: 7 links of 8 links (88 %)."
+    )
+    eventually(lambda: page.text("#confirm [role=status]"), left)
+    assert drained(fabric) == []
+    page.type("fan, ticket 4711", Keys.ESCAPE)
+    assert not page.one("#confirm").is_displayed()
+    page.drain("a1_1-c1_0", "fan, ticket 4711")
     eventually(lambda: page.state("a1_1-c1_0"), "drained")
     eventually(lambda: page.text("#outcome"), "a1_1-c1_0 is drained.")
     assert drained(fabric) == ["a1_1-c1_0"]
     # a drain is intended: listed, and no problem
     assert page.text("#drain-lists h3") == "Drained (1)"
-    assert page.text("#drain-lists li").startswith("a1_1-c1_0for maintenance")
+    assert page.text("#drain-lists li").startswith("a1_1-c1_0fan, ticket 4711; drained since ")
+    assert "; by operator from 127.0.0.1" in page.text("#drain-lists li")
     assert page.text("#problem-lists") == ""
     assert page.one("#healthy").is_displayed()
-    assert page.text("#fact-health").startswith("no problems, 1 drained")
+    assert page.text("#status") == "! Notice 1: 1 drained"
     end = fabric.tree.switch("a1_1"), 3  # of the drained link itself, which is a problem now
     fabric.dummy.set_port(*end, False)
     try:
-        eventually(lambda: page.text("#problem-lists li"), Containing("a1_1-c1_0down since "))
-        assert page.text("#drain-lists li").startswith("a1_1-c1_0and down")
-        assert page.text("#fact-health").startswith("1 problem, 1 drained")
+        eventually(lambda: page.text("#problem-lists li"), Containing("a1_1-c1_0down; since "))
+        assert "4711; and down; since " in page.text("#drain-lists li")
+        assert page.text("#status") == "\u00d7 Trouble 1: 1 failed"
     finally:
         fabric.dummy.set_port(*end, True)
     eventually(lambda: page.one("#healthy").is_displayed())
     page.one("#drain-lists [aria-label='Restore a1_1-c1_0']").click()
     eventually(lambda: page.state("a1_1-c1_0"), "ok")
     assert drained(fabric) == []
+    events = (
+        "return [...document.querySelectorAll('#events-list tr')].map(e => [...e.cells].slice(1).map(c => c.textContent).join('|'))"
+    )
+    by = "operator from 127.0.0.1"
+    wanted = [f"restored|a1_1-c1_0||{by}", f"drained|a1_1-c1_0|fan, ticket 4711|{by}"]
+    eventually(lambda: [each for each in page.run(events) if by in each][:2], wanted)
+    page.one("#events-list a[href='#a1_1-c1_0']").click()
+    assert page.text("#chosen h3") == "Link a1_1-c1_0"
     assert page.one("#token").get_attribute("value") == ""
     kept = page.run("return [sessionStorage.length, localStorage.length, document.cookie]")
     assert kept == [1, 0, ""]
@@ -173,10 +189,10 @@ def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
 
 def test_a_wrong_token_and_what_cannot_be_drained_are_explained(page: Page, fabric: Fabric) -> None:
     page.look_up("c0_0")
-    page.press("Drain c0_0")
+    page.drain("c0_0")
     assert page.text("#refusal") == "Type in the operator token first."
     page.give_token("wrong")
-    page.press("Drain c0_0")
+    page.drain("c0_0")
     eventually(lambda: page.text("#refusal"), Containing("Unauthorized"))
     assert f"the token is in {fabric.controller.token_file}" in page.text("#refusal")
     assert drained(fabric) == []
@@ -202,6 +218,8 @@ def test_everything_can_be_done_by_keyboard(page: Page, fabric: Fabric) -> None:
     page.type(fabric.controller.token_file.read_text().strip(), Keys.ENTER)
     page.look_up("c0_1")
     page.tab_to("Drain c0_1")
+    page.type(Keys.ENTER)
+    assert page.focused() == ""
     page.type(Keys.ENTER)
     eventually(lambda: page.state("c0_1"), "drained")
     eventually(lambda: page.focused(), "Restore c0_1")

@@ -18,11 +18,54 @@ def test_a_standbys_page_names_the_leader_and_its_page(shown: Shown, stub: Stub,
         assert page.one("#in-cluster").is_displayed()
         page.give_token(standby.token)
         page.look_up("a1_1-c1_0")
-        page.press("Drain a1_1-c1_0")
+        page.drain("a1_1-c1_0")
         said = "Another controller leads the cluster: drain and restore on its page, http://192.0.2.2:8080."
         eventually(lambda: page.text("#refusal"), said)
         assert page.state("a1_1-c1_0") != "drained"
         page.errors()  # the browser itself notes the rejected request
+
+
+def test_what_is_not_well_is_counted_in_the_status_bar_and_in_the_tabs_title(shown: Shown, stubbed: Stubbed) -> None:
+    steps = {
+        "": ("", "✓ Well", ""),
+        "drain": ("c1_0", "! Notice 1: 1 drained", "(1) "),
+        "cut": (OTHER, "\u00d7 Trouble 2: 1 failed, 1 drained", "(2) "),
+    }
+    colours = set()
+    with shown(stubbed) as page:
+        for what, (name, said, count) in steps.items():
+            if what:
+                stubbed.ask(what, name)
+            eventually(lambda: page.text("#status"), said)
+            assert page.driver.title == f"{count}SOPA k=4"
+            colours.add(page.run("return getComputedStyle(document.getElementById('status')).backgroundColor"))
+        assert len(colours) == len(steps)
+
+
+def test_an_address_names_what_is_selected(shown: Shown, stubbed: Stubbed) -> None:
+    with shown(stubbed) as page:
+        for change in (f"location.hash = '{OTHER}'", "location.reload()"):
+            page.run(change)
+            eventually(lambda: page.text("#chosen h3"), f"Link {OTHER}")
+            assert page.names(".links .selected", "link") == [OTHER]
+        page.look_up("c1_0")
+        assert page.run("return location.hash") == "#c1_0"
+        for others in ("problems", "c9_9"):
+            page.run("location.hash = arguments[0]", others)
+            eventually(lambda others=others: page.text("#find-error").startswith(f"There is no {others} here"), others == "c9_9")
+            assert page.text("#chosen h3") == "Core switch c1_0"
+
+
+def test_links_that_have_a_switch_in_common_are_told_as_that_switch(shown: Shown, stubbed: Stubbed) -> None:
+    with shown(stubbed) as page:
+        for pod in range(4):
+            stubbed.ask("cut", f"a{pod}_0-c0_1")
+        stubbed.ask("cut", OTHER)
+        eventually(lambda: page.text("#problem-lists h3"), "Failed (5)")
+        assert page.names("#problem-lists li", "key") == ["c0_1", OTHER]
+        its = "all its links have failed: a0_0-c0_1 down, a1_0-c0_1 down, a2_0-c0_1 down, a3_0-c0_1 down; since "
+        assert page.text("#problem-lists li span").startswith(its)
+        assert page.text("#problem-lists .hint") == ""
 
 
 def facts(page: Page) -> dict[str, str]:

@@ -96,6 +96,9 @@ class Told:
         assert len(text) < (64_000 if isinstance(self.fabric, LoadedFabric) else 4000)
         told = json.loads(text)
         assert told.pop("at") > 0
+        for each in told["failures"]:
+            assert each.pop("since") > 0
+            each.pop("drain", None)
         return shown(told, [*parts])
 
 

@@ -2,7 +2,8 @@
 
 import { EDGE, HOST } from "./clos.js";
 import { byId, count, follow, html, say, sentence, setText } from "./elements.js";
-import { drain, forecast } from "./operator.js";
+import { Confirm } from "./confirm.js";
+import { drain } from "./operator.js";
 import { STATES } from "./state.js";
 
 export class Details {
@@ -17,21 +18,31 @@ export class Details {
     this.name = "";
     this.title = html("h3", { "aria-live": "polite" });
     this.words = html("p");
-    this.change = html("button", { type: "button", onclick: () => drain(this.name, !this.state.drained.has(this.name)) });
+    this.change = html("button", { type: "button", onclick: () => this.changed() });
+    this.confirm = new Confirm(this.change);
     this.from = html("button", { type: "button", onclick: () => pick(this.name, "source") }, "Paths from here");
     this.to = html("button", { type: "button", onclick: () => pick(this.name, "destination") }, "Paths to here");
-    this.forecast = html("p", { class: "hint" });
-    this.foretold = "";
     this.links = html("ul", { class: "list links-list", "aria-label": "Its links" });
     byId("chosen").append(html("div", { hidden: true }, this.title, this.words,
-      html("span", { class: "buttons" }, this.change, this.from, this.to), this.forecast, this.links));
+      html("span", { class: "buttons" }, this.change, this.from, this.to), this.confirm.form, this.links));
     byId("find").addEventListener("submit", (event) => {
       event.preventDefault();
-      const name = byId("name").value.trim();
-      const found = this.tree && (this.tree.parse(name) || this.tree.link(name));
-      say(byId("find-error"), found ? "" : this.unknown(name));
-      if (found) select(name);
+      this.find(byId("name").value.trim());
     });
+  }
+
+  /** Restore what is drained; ask first before a drain. */
+  changed() {
+    if (this.state.drained.has(this.name)) drain(this.name, false);
+    else this.confirm.open(this.name);
+  }
+
+  /** Select what a name names; return whether there is such a thing. */
+  find(name) {
+    const found = Boolean(this.tree && (this.tree.parse(name) || this.tree.link(name)));
+    say(byId("find-error"), found ? "" : this.unknown(name));
+    if (found) this.select(name);
+    return found;
   }
 
   /** Explain that a name is none of a switch, link or host. */
@@ -43,20 +54,11 @@ export class Details {
 
   /** Show the switch, link or host of that name. */
   show(name) {
+    if (this.confirm.name !== name) this.confirm.close();
     this.name = name;
     byId("name").value = name;
     say(byId("find-error"), "");
     this.render();
-  }
-
-  /** Say what would be left if the element were drained, once for each version; nothing for the empty text. */
-  async foretell(what) {
-    if (what === this.foretold) return;
-    this.foretold = what;
-    setText(this.forecast, "");
-    if (!what) return;
-    const text = await forecast(this.name);
-    if (what === this.foretold) setText(this.forecast, text);
   }
 
   update(tree, state, numbers) {
@@ -77,7 +79,6 @@ export class Details {
     this.change.hidden = !drainable;
     setText(this.change, state.drained.has(name) ? `Restore ${name}` : `Drain ${name}`);
     this.from.hidden = this.to.hidden = !host;
-    this.foretell(drainable && !state.drained.has(name) ? `${name} ${state.message.version}` : "");
     if (link) {
       setText(this.title, `Link ${name}`);
       const { reason } = state.ofLink(link);

@@ -89,6 +89,13 @@ export function clock(date) {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
 
+/** Format a time in seconds since 1970; one of today has no date. */
+export function when(seconds) {
+  const date = new Date(1000 * seconds);
+  const day = [date.getFullYear(), date.getMonth() + 1, date.getDate()].map((part) => String(part).padStart(2, "0")).join("-");
+  return date.toDateString() === new Date().toDateString() ? clock(date) : `${day} ${clock(date)}`;
+}
+
 /** Begin a text with a capital letter. */
 export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 

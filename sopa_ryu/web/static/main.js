@@ -4,7 +4,8 @@ import { showArbiter } from "./arbiter.js";
 import { Clos, HOST } from "./clos.js";
 import { Details } from "./details.js";
 import { Drawing } from "./drawing.js";
-import { byId, clock, count, say, setAttribute, setText } from "./elements.js";
+import { byId, clock, say, setAttribute, setText } from "./elements.js";
+import { Events } from "./events.js";
 import { listen } from "./feed.js";
 import { choice, legend } from "./legend.js";
 import { start } from "./operator.js";
@@ -12,6 +13,7 @@ import { Paths } from "./paths.js";
 import { Pods } from "./pods.js";
 import { Problems } from "./problems.js";
 import { FabricState } from "./state.js";
+import { name as nameFabric, showLost, showStatus } from "./status.js";
 
 const HINT = byId("hint").textContent;
 
@@ -25,12 +27,21 @@ let lastHeard = null;
 const details = new Details(select, (name, end) => paths.set(name, end));
 const paths = new Paths(() => drawing);
 const problems = new Problems(select);
+const events = new Events();
 
-/** Select a switch, link or host in all parts of the page. */
+/** Select a switch, link or host in all parts of the page, and in its address. */
 function select(name) {
   selected = name;
   drawing.select(name);
   details.show(name);
+  if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);
+}
+
+/** Select what the address names, such as #a0_0-c0_0, unless that is a part of the page. */
+function follow() {
+  const name = location.hash.slice(1);
+  if (!tree || !name || byId(name)) return;
+  if (details.find(name)) byId("details").scrollIntoView({ block: "nearest" });
 }
 
 /** Select in the drawing, where a host also becomes an end of the paths. */
@@ -54,7 +65,7 @@ function draw(message, drawn) {
   byId("hint").hidden = byId("legend").hidden = byId("colouring").hidden = !drawn;
   colour(colouring);
   setText(byId("size"), tree.numbers);
-  document.title = `SOPA ${tree.title}`;
+  nameFabric(tree.title);
   const examples = tree.examples();
   for (const [id, example] of [["source", examples.source], ["destination", examples.destination], ["name", examples.link]]) {
     setAttribute(byId(id), "placeholder", example);
@@ -71,25 +82,30 @@ function received(message) {
   const state = new FabricState(message);
   const drawn = !message.pods;
   const wanted = JSON.stringify([message.k, message.fabric]);
+  const first = !plan;
   if (wanted !== plan) draw(message, drawn); // another one may come after a restart of the controller
   plan = wanted;
   drawing.update(state);
   drawing.select(selected);
   details.update(tree, state, drawing.numbers);
-  const wrong = problems.update(state);
-  facts(message, wrong);
+  problems.update(state);
+  showStatus(message);
+  facts(message);
   showArbiter(message.arbiter, tree.hostCount);
-  paths.update(tree, state, drawing.numbers, `${message.epoch} ${message.version}`);
+  const version = `${message.epoch} ${message.version}`;
+  paths.update(tree, state, drawing.numbers, version);
+  events.update(tree, version);
   lastHeard = new Date();
   say(byId("banner"), "");
   byId("starting").hidden = message.settled;
   setAttribute(byId("connection"), "data-state", "live");
   setText(byId("connection"), `live, ${clock(lastHeard)}`);
   document.body.classList.remove("stale");
+  if (first) follow();
   if (!performance.getEntriesByName("drawn").length) performance.mark("drawn");
 }
 
-function facts(message, wrong) {
+function facts(message) {
   setText(byId("fact-switches"), `${message.connected} of ${message.switches}`);
   const relayed = message.agents.relayed ?? 0;
   setText(byId("fact-agents"), `${message.agents.connected + relayed} of ${tree.hostCount}${relayed ? `, ${relayed} at relays` : ""}${message.agents.behind ? `, ${message.agents.behind} behind` : ""}`);
@@ -97,12 +113,15 @@ function facts(message, wrong) {
   setText(byId("fact-carrier"), message.carrier);
   byId("in-cluster").hidden = !message.cluster;
   if (message.cluster) setText(byId("fact-cluster"), leadership(message.cluster));
-  const silent = message.bfd.enabled ? "" : ", silent loss is not detected (BFD is off)";
-  const badly = message.setup.problems.length;
-  const setup = badly ? `, switches are set up wrong: ${message.setup.problems[0].switch}: ${message.setup.problems[0].problem} (${badly} in all: sopa status)` : "";
-  const management = message.management.fault ? `, management network: ${message.management.detail}; no path is withdrawn` : "";
-  const drained = message.drains_total ? `, ${message.drains_total} drained` : "";
-  setText(byId("fact-health"), (wrong ? count(wrong, "problem") : message.settled ? "no problems" : "not known yet") + management + drained + silent + setup);
+  const { management, setup, bfd } = message;
+  const badly = setup.problems.length;
+  const notes = [
+    management.fault ? `management network: ${management.detail}; no path is withdrawn` : "",
+    bfd.enabled ? "" : "silent loss is not detected (BFD is off)",
+    badly ? `switches are set up wrong: ${setup.problems[0].switch}: ${setup.problems[0].problem} (${badly} in all: sopa status)` : "",
+  ].filter(Boolean);
+  byId("has-notes").hidden = !notes.length;
+  setText(byId("fact-notes"), notes.join("; "));
 }
 
 function leadership({ role, term, leader, away = [], engine = true }) {
@@ -118,9 +137,11 @@ function lost(reason) {
   setAttribute(byId("connection"), "data-state", "lost");
   setText(byId("connection"), "connection lost");
   document.body.classList.add("stale");
+  showLost();
 }
 
 start();
 choice(byId("colouring"), colouring, colour);
 new ResizeObserver(fit).observe(byId("fabric"));
+addEventListener("hashchange", follow);
 listen(received, lost);

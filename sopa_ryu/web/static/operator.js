@@ -1,6 +1,6 @@
 // Drain and restore. The operator types in the token, which is stored for this tab until it is closed.
 
-import { byId, count, say, setText } from "./elements.js";
+import { byId, say, setText } from "./elements.js";
 
 const KEPT = "sopa-operator-token";
 
@@ -37,28 +37,8 @@ function showToken() {
   byId("forget").disabled = !kept;
 }
 
-/** Return in words what the fabric would be left with if a link or switch were drained; nothing if that is not known. */
-export async function forecast(name) {
-  let its;
-  try {
-    const answer = await fetch(`/sopa/v1/impact?without=${encodeURIComponent(name)}`);
-    if (!answer.ok) return "";
-    its = await answer.json();
-  } catch {
-    return "";
-  }
-  const { now, left } = its;
-  const lost = left.pairs_without_path - now.pairs_without_path;
-  const parts = [lost > 0 ? `${count(lost, "pair")} of racks would lose the last path` : "no pair of racks would lose its last path"];
-  if (left.bisection !== null) parts.push(`${left.bisection} of ${now.bisection} ${its.in_mbit ? "Mbit/s" : "links"} at most between two halves`);
-  for (const [level, { ratio, switch: where }] of Object.entries(left.oversubscription)) {
-    if (ratio !== now.oversubscription[level]?.ratio) parts.push(`${level} oversubscription ${ratio ?? "without bound"} at ${where}`);
-  }
-  return `Without it: ${parts.join("; ")}.`;
-}
-
-/** Drain or restore a link or switch, and show the result. */
-export async function drain(name, drained) {
+/** Drain or restore a link or switch, and show the result; `reason` is why it is drained, if that is said. */
+export async function drain(name, drained, reason = "") {
   succeed("");
   refuse("");
   if (byId("token").value) keep(); // typed, but not stored yet
@@ -70,7 +50,7 @@ export async function drain(name, drained) {
   }
   let answer;
   try {
-    answer = await fetch(`/sopa/v1/drains/${encodeURIComponent(name)}`, {
+    answer = await fetch(`/sopa/v1/drains/${encodeURIComponent(name)}${reason && `?${new URLSearchParams({ reason })}`}`, {
       method: drained ? "PUT" : "DELETE",
       headers: { Authorization: `Bearer ${token}` },
       redirect: "manual", // a browser takes the token to no other origin

@@ -1,9 +1,10 @@
 // The lists of problems, and of drains, which are an operator's intention and no problem; each is hidden while it is empty.
 
-import { byId, count, follow, html, setAttribute, setText } from "./elements.js";
+import { byId, count, follow, html, setAttribute, setText, when } from "./elements.js";
 import { drain } from "./operator.js";
 
 const MAX_LINES = 100; // of one list
+const MAX_NAMES = 8; // of links that have a switch in common
 
 export class Problems {
   /** @param {(name: string) => void} select selects a switch or link */
@@ -11,17 +12,22 @@ export class Problems {
     this.select = select;
   }
 
-  /** Show the lists; return the number of problems. */
+  /** Show the lists. */
   update(state) {
     const { message } = state;
     const wiring = message.wiring.problems;
     const miswired = new Set(wiring.map((problem) => problem.link));
     const failures = [...state.reasons.values()].filter(({ name, reason }) => reason !== "drained" && !miswired.has(name));
+    // links with a switch in common are told as that switch
+    const common = new Set(message.groups);
+    const causes = [...common].map((name) => ({ name, links: failures.filter((each) => each.name.split("-").includes(name)) }));
+    const explained = new Set(causes.flatMap(({ links }) => links.map((each) => each.name)));
+    const apart = failures.filter((each) => !explained.has(each.name));
     const lists = [
-      list("failed", "Failed", message.failures_total - state.reasons.size + failures.length, failures, (each) => ({
+      list("failed", "Failed", message.failures_total - state.reasons.size + failures.length, [...causes, ...apart], (each) => ({
         name: each.name,
-        text: each.reason + since(each.since) + (each.held_seconds ? `; healed, held down for ${Math.ceil(each.held_seconds)} s` : ""),
-      })),
+        text: each.links ? `all its links have failed: ${namesOf(each.links)}${since(oldest(each.links))}` : each.reason + held(each) + since(each.since),
+      }), explained.size - causes.length),
       list("lossy", "Losing packets", message.health?.suspects_total || 0, message.health?.suspects || [], (each) => each),
       list("miswired", "Wiring", message.wiring.problems_total, wiring, (each) => ({ name: each.link, text: each.detail })),
       list("missing", "Not connected", message.missing_total, message.missing.filter((name) => !state.reasons.has(name)), (name) => ({
@@ -38,12 +44,10 @@ export class Problems {
     const others = (message.troubles || []).filter((each) => ["leader", "gateways", "arbiter"].includes(each.kind));
     lists.push(list("others", "Other", others.reduce((sum, each) => sum + each.count, 0), others, (each) => ({ key: each.kind, text: each.text })));
     const shown = lists.filter((each) => each.items.length);
-    const wrong = shown.reduce((sum, each) => sum + each.total, 0) + message.setup.problems.length;
-    byId("healthy").hidden = wrong > 0 || !message.settled;
+    byId("healthy").hidden = shown.length > 0 || message.setup.problems.length > 0 || !message.settled;
     this.show(byId("problem-lists"), shown);
     const drains = list("drained", "Drained", message.drains_total, message.drains, (name) => ({ name, text: otherReason(state, name), restore: true }));
     this.show(byId("drain-lists"), drains.items.length ? [drains] : []);
-    return wrong;
   }
 
   show(container, lists) {
@@ -54,7 +58,7 @@ export class Problems {
         setAttribute(line, "data-state", each.id);
         setText(line.children[1], item.text);
       });
-      const more = each.total - items.length;
+      const more = each.total - each.explained - items.length;
       setText(section.lastElementChild, more > 0 ? `and ${count(more, "more", "more")}` : "");
     });
   }
@@ -67,9 +71,19 @@ export class Problems {
   }
 }
 
-function list(id, title, total, members, describe) {
+/** Return a list for `show`; `explained` is by how many its items are fewer than what they tell of. */
+function list(id, title, total, members, describe, explained = 0) {
   const items = members.map(describe);
-  return { id, title, total: id === "missing" ? items.length : total, items };
+  return { id, title, total: id === "missing" ? items.length : total, items, explained };
+}
+
+const held = ({ held_seconds: seconds }) => (seconds ? `; healed, held down for ${Math.ceil(seconds)} s` : "");
+const since = (at) => (at && at < Infinity ? `; since ${when(at)}` : "");
+const oldest = (links) => Math.min(...links.map((each) => each.since ?? Infinity));
+
+function namesOf(links) {
+  const names = links.slice(0, MAX_NAMES).map((each) => `${each.name} ${each.reason}`);
+  return names.join(", ") + (links.length > names.length ? ` and ${links.length - names.length} more` : "");
 }
 
 function makeList(each) {
@@ -79,18 +93,12 @@ function makeList(each) {
 
 function otherReason(state, name) {
   const failure = state.reasons.get(name);
-  const { actor = "", reason = "", until = null } = failure?.drain ?? {};
-  const whose = [reason || "for maintenance", actor && `by ${actor}${since(failure.drain.since)}`, until && `until ${clock(until)}`];
-  return [failure && failure.reason !== "drained" ? `and ${failure.reason}` : "", ...whose].filter(Boolean).join("; ");
-}
-
-function since(at) {
-  return at ? ` since ${clock(at)}` : "";
-}
-
-/** Return a time of the browser's clock, with its date unless it is today's. */
-function clock(at) {
-  const moment = new Date(1000 * at);
-  const today = moment.toDateString() === new Date().toDateString();
-  return today ? moment.toLocaleTimeString() : moment.toLocaleString();
+  const { reason, actor, since: at, until } = failure?.drain ?? {};
+  return [
+    reason || "for maintenance",
+    failure && failure.reason !== "drained" ? `and ${failure.reason}${since(failure.since)}` : "",
+    at ? `drained since ${when(at)}` : "",
+    actor ? `by ${actor}` : "",
+    until ? `until ${when(until)}` : "",
+  ].filter(Boolean).join("; ");
 }
