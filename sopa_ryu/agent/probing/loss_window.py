@@ -131,7 +131,7 @@ class LossWindow:
         """Return the section that certainly loses more than the other paths of its racks, if there is any.
 
         Among several it is the least probable one; paths of sections that are avoided already count neither for nor against.
-        Where one host alone says so, ``is_only_witness`` tells of its address whether it is believed; it is empty for retransmissions.
+        Where one host alone says so, ``is_only_witness`` tells of its address, empty for retransmissions, whether it is believed.
 
         References:
             Hoeffding: Probability Inequalities for Sums of Bounded Random Variables. JASA 58 (1963), theorem 1.
