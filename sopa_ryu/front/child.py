@@ -23,11 +23,12 @@ from typing import Any
 
 import uvloop
 from webob import Request, Response
+from websockets.frames import CloseCode
 
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.frames import AGENT_PACE, Pace, text_frame
-from sopa_ryu.channel.relayed import MAX_UP_BYTES
+from sopa_ryu.channel.relayed import MAX_UP_BYTES, MAX_UP_TEXT
 from sopa_ryu.fabric.view import View
 from sopa_ryu.front import wire
 from sopa_ryu.front.agents import AgentsChannel
@@ -160,7 +161,10 @@ class _Passed:
                 self.writable(channel)
 
     def received(self, socket: WebSocket, message: str | bytes) -> None:
-        """Pass a message on: its first byte tells text from bytes."""
+        """Pass a message on: its first byte tells text from bytes. A text is shorter than a report's bytes may be."""
+        if isinstance(message, str) and len(message) > MAX_UP_TEXT:
+            socket.close(CloseCode.MESSAGE_TOO_BIG, f"a text of more than {MAX_UP_TEXT} characters")
+            return
         payload = b"t" + message.encode() if isinstance(message, str) else b"b" + message
         self._send(wire.numbered(MessageKind.MESSAGE, socket.session, payload))
 
