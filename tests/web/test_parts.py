@@ -119,10 +119,12 @@ def test_links_are_coloured_by_loss_and_delay(shown: Shown, stubbed: Stubbed) ->
         lossy, slow = (", ".join(f'.links [data-{what}="{step}"]' for step in (1, 2)) for what in ("loss", "delay"))
         eventually(lambda: page.names(lossy, "link"), [LOSSY])
         assert page.names(slow, "link") == [SLOW]
+        assert len(page.driver.find_elements("css selector", "#legend > ul > li")) == 7
         colours = {}
         for what, legend in (("loss", "% lost or more"), ("delay", "times the median or more")):
             page.one(f"#colouring input[value={what}]").click()
             assert legend in page.text("#legend")
+            assert len(page.driver.find_elements("css selector", "#legend > ul > li")) == 5
             colours[what] = {name: colour(page, name) for name in (LOSSY, SLOW, OTHER)}
         assert colours["loss"][LOSSY] != colours["loss"][SLOW] == colours["loss"][OTHER]
         assert colours["delay"][SLOW] != colours["delay"][LOSSY] == colours["delay"][OTHER]
