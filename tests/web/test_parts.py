@@ -68,6 +68,34 @@ def test_links_that_have_a_switch_in_common_are_told_as_that_switch(shown: Shown
         assert page.text("#problem-lists .hint") == ""
 
 
+COLUMN = "return [...document.querySelectorAll('#table-body tr')].map(e => e.cells[arguments[0]].textContent)"
+
+
+def test_tables_are_sorted_by_a_column_and_filtered(shown: Shown, stubbed: Stubbed) -> None:
+    with shown(stubbed) as page:
+        assert page.text("#table-count") == "48 rows of 48"
+        assert page.names("#table-body tr", "key")[:2] == ["h0_0_2-e0_0", "h0_0_3-e0_0"]
+        use = page.one("#table-head th:nth-child(5) button")
+        for order, said in (("descending", ["95 %"] * 16 + ["45 %"] * 16), ("ascending", ["45 %"] * 16 + ["95 %"] * 16)):
+            use.click()
+            assert page.run(COLUMN, 4) == said + [""] * 16  # what is not known is last
+            assert page.one("#table-head th:nth-child(5)").get_attribute("aria-sort") == order
+        page.one("#table-filter").send_keys("A2_0-C")
+        assert page.names("#table-body tr", "key") == ["a2_0-c0_0", LOSSY]
+        page.one("#table-filter").clear()
+        stubbed.ask("links_measured", {LOSSY: 0.2}, {})
+        stubbed.ask("cut", OTHER)
+        page.one("#table-wrong").click()
+        eventually(lambda: page.names("#table-body tr", "key"), [OTHER, LOSSY])
+        assert page.run(COLUMN, 1) == ["down", "in use"]
+        page.one("#table-body [data-key=a2_0-c0_1] button").click()
+        assert page.text("#chosen h3") == f"Link {LOSSY}"
+        for what, wrong in (("switches", ["c0_0", "a0_0"]), ("agents", [])):  # no agent has connected: hosts need none
+            page.one(f"#table-kinds [value={what}]").click()
+            assert page.names("#table-body tr", "key") == wrong
+        assert page.text("#table-count") == "0 rows of 16"
+
+
 def facts(page: Page) -> dict[str, str]:
     terms = page.run("return [...document.querySelectorAll('#arbiter-facts dt')].map(each => each.textContent)")
     return {term: page.text(f"#arbiter-facts > div:nth-child({n}) dd") for n, term in enumerate(terms, 1)}
