@@ -16,6 +16,7 @@ def test_a_standbys_page_names_the_leader_and_its_page(shown: Shown, stub: Stub,
     with shown(standby) as page:
         eventually(lambda: page.text("#fact-cluster"), "c2 leads, this one stands by; term 1790000000000")
         assert page.one("#in-cluster").is_displayed()
+        assert page.text("#status") == "✓ Well"
         page.give_token(standby.token)
         page.look_up("a1_1-c1_0")
         page.drain("a1_1-c1_0")
