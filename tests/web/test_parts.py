@@ -16,6 +16,7 @@ def test_a_standbys_page_names_the_leader_and_its_page(shown: Shown, stub: Stub,
     with shown(standby) as page:
         eventually(lambda: page.text("#fact-cluster"), "c2 leads, this one stands by; term 1790000000000")
         assert page.one("#in-cluster").is_displayed()
+        assert page.text("#status") == "✓ Well"
         page.give_token(standby.token)
         page.look_up("a1_1-c1_0")
         page.drain("a1_1-c1_0")
@@ -66,6 +67,34 @@ def test_links_that_have_a_switch_in_common_are_told_as_that_switch(shown: Shown
         its = "all its links have failed: a0_0-c0_1 down, a1_0-c0_1 down, a2_0-c0_1 down, a3_0-c0_1 down; since "
         assert page.text("#problem-lists li span").startswith(its)
         assert page.text("#problem-lists .hint") == ""
+
+
+COLUMN = "return [...document.querySelectorAll('#table-body tr')].map(e => e.cells[arguments[0]].textContent)"
+
+
+def test_tables_are_sorted_by_a_column_and_filtered(shown: Shown, stubbed: Stubbed) -> None:
+    with shown(stubbed) as page:
+        assert page.text("#table-count") == "48 rows of 48"
+        assert page.names("#table-body tr", "key")[:2] == ["h0_0_2-e0_0", "h0_0_3-e0_0"]
+        use = page.one("#table-head th:nth-child(5) button")
+        for order, said in (("descending", ["95 %"] * 16 + ["45 %"] * 16), ("ascending", ["45 %"] * 16 + ["95 %"] * 16)):
+            use.click()
+            assert page.run(COLUMN, 4) == said + [""] * 16  # what is not known is last
+            assert page.one("#table-head th:nth-child(5)").get_attribute("aria-sort") == order
+        page.one("#table-filter").send_keys("A2_0-C")
+        assert page.names("#table-body tr", "key") == ["a2_0-c0_0", LOSSY]
+        page.one("#table-filter").clear()
+        stubbed.ask("links_measured", {LOSSY: 0.2}, {})
+        stubbed.ask("cut", OTHER)
+        page.one("#table-wrong").click()
+        eventually(lambda: page.names("#table-body tr", "key"), [OTHER, LOSSY])
+        assert page.run(COLUMN, 1) == ["down", "in use"]
+        page.one("#table-body [data-key=a2_0-c0_1] button").click()
+        assert page.text("#chosen h3") == f"Link {LOSSY}"
+        for what, wrong in (("switches", ["c0_0", "a0_0"]), ("agents", [])):  # no agent has connected: hosts need none
+            page.one(f"#table-kinds [value={what}]").click()
+            assert page.names("#table-body tr", "key") == wrong
+        assert page.text("#table-count") == "0 rows of 16"
 
 
 def facts(page: Page) -> dict[str, str]:
@@ -119,10 +148,12 @@ def test_links_are_coloured_by_loss_and_delay(shown: Shown, stubbed: Stubbed) ->
         lossy, slow = (", ".join(f'.links [data-{what}="{step}"]' for step in (1, 2)) for what in ("loss", "delay"))
         eventually(lambda: page.names(lossy, "link"), [LOSSY])
         assert page.names(slow, "link") == [SLOW]
+        assert len(page.driver.find_elements("css selector", "#legend > ul > li")) == 7
         colours = {}
         for what, legend in (("loss", "% lost or more"), ("delay", "times the median or more")):
             page.one(f"#colouring input[value={what}]").click()
             assert legend in page.text("#legend")
+            assert len(page.driver.find_elements("css selector", "#legend > ul > li")) == 5
             colours[what] = {name: colour(page, name) for name in (LOSSY, SLOW, OTHER)}
         assert colours["loss"][LOSSY] != colours["loss"][SLOW] == colours["loss"][OTHER]
         assert colours["delay"][SLOW] != colours["delay"][LOSSY] == colours["delay"][OTHER]

@@ -64,7 +64,7 @@ function inWords(name, { now, left, in_mbit: inMbit }) {
   const known = now.pairs_without_path !== null && left.pairs_without_path !== null;
   const cut = left.cut_off.filter((rack) => !now.cut_off.includes(rack));
   const words = [
-    !known ? "" : lost ? `${count(lost, "pair")} of racks would lose the last path` : "No pair of racks would lose its last path",
+    !known ? "" : lost ? `${count(lost, "pair")} of racks would lose the last path` : "no pair of racks would lose its last path",
     cut.length ? `cut off: ${cut.join(", ")}` : "",
     left.fewest_paths === now.fewest_paths || left.fewest_paths === null ? "" : `fewest paths of a pair: ${left.fewest_paths} instead of ${now.fewest_paths}`,
     before === null || after === null ? "" : `capacity left between two halves: ${capacity(after)} of ${capacity(before)}${before ? ` (${percent(after / before)})` : ""}`,

@@ -12,7 +12,7 @@ export function choice(container, colouring, chosen) {
   container.replaceChildren(html("legend", {}, "Colour links by"), ...COLOURINGS.map(option));
 }
 
-/** Create the legend of dashes, colours, widths, marks and hosts; what the fabric has none of is left out. */
+/** Create the legend: seven keys at most of what links are coloured by, and folded the marks; what the fabric has none of is left out. */
 export function legend(container, tree, colouring) {
   const sample = (attributes, share = null) => {
     const line = svg("line", { x1: 2, y1: 6, x2: 32, y2: 6, "data-step": "-1", ...attributes });
@@ -23,21 +23,25 @@ export function legend(container, tree, colouring) {
     svg("g", { class: `sign ${kind}`, transform: "translate(7 7)", "data-agent": agent }, shape));
   const circle = () => svg("circle", { r: 4.5 });
   const entry = (line, text) => html("li", {}, line, text);
+  const link = (attributes, text) => entry(sample({ "data-state": "ok", ...attributes }), text);
   const list = (label, ...entries) => (entries.length ? html("ul", { "aria-label": label }, ...entries) : null);
-  const parts = [
-    list("Links by state", ...["failed", "drained", "miswired"].map((state) =>
-      entry(sample({ "data-state": state }), `${MARKS[state]} ${STATES[state]}`))),
-    colouring !== "load" ? null : list("Links by utilisation",
-      entry(sample({ "data-state": "ok" }), "load unknown"),
-      ...STEPS.map(([, text], step) => entry(sample({ "data-state": "ok", "data-step": step }), text))),
-    colouring === "delay" ? null : list("Links by lost probes",
-      colouring === "loss" ? entry(sample({ "data-state": "ok", "data-loss": -2 }), "loss unknown") : null,
-      colouring === "loss" ? entry(sample({ "data-state": "ok", "data-loss": -1 }), `below ${100 * LOSSES[0]} % lost`) : null,
-      ...LOSSES.map((least, step) => entry(sample({ "data-state": "ok", "data-loss": step }), `${100 * least} % lost or more`))),
-    colouring !== "delay" ? null : list("Links by delay",
-      entry(sample({ "data-state": "ok", "data-delay": -2 }), "delay unknown"),
-      entry(sample({ "data-state": "ok", "data-delay": -1 }), "usual"),
-      ...DELAYS.map((least, step) => entry(sample({ "data-state": "ok", "data-delay": step }), `${least} times the median or more`))),
+  const keys = {
+    load: () => list("Links by utilisation",
+      link({}, "load unknown"),
+      ...STEPS.map(([, text], step) => link({ "data-step": step }, text)),
+      link({ "data-loss": 0 }, `${100 * LOSSES[0]} % lost or more`)),
+    loss: () => list("Links by lost probes",
+      link({ "data-loss": -2 }, "loss unknown"),
+      link({ "data-loss": -1 }, `below ${100 * LOSSES[0]} % lost`),
+      ...LOSSES.map((least, step) => link({ "data-loss": step }, `${100 * least} % lost or more`))),
+    delay: () => list("Links by delay",
+      link({ "data-delay": -2 }, "delay unknown"),
+      link({ "data-delay": -1 }, "usual"),
+      ...DELAYS.map((least, step) => link({ "data-delay": step }, `${least} times the median or more`))),
+  };
+  const isOpen = container.querySelector("details")?.open;
+  const marks = [
+    list("Links by state", ...["failed", "drained", "miswired"].map((state) => entry(sample({ "data-state": state }), `${MARKS[state]} ${STATES[state]}`))),
     list("Links by rate", ...tree.shares().map((share) =>
       entry(sample({ "data-band": "" }, share), share === 1 ? "full rate" : `${percent(share)} of it`))),
     list("Hosts",
@@ -45,6 +49,6 @@ export function legend(container, tree, colouring) {
       entry(host(circle(), "no"), "without"),
       tree.gateways.size ? entry(host(svg("path", { d: diamond(6) }), "no", "gateway"), "gateway") : null,
       tree.noLabel.size ? entry(host(circle(), "no", "no-label"), "may not choose paths") : null),
-  ];
-  container.replaceChildren(...parts.filter(Boolean));
+  ].filter(Boolean);
+  container.replaceChildren(keys[colouring](), html("details", { open: isOpen }, html("summary", {}, "Marks of states, rates and hosts"), ...marks));
 }

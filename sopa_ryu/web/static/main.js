@@ -14,6 +14,7 @@ import { Pods } from "./pods.js";
 import { Problems } from "./problems.js";
 import { FabricState } from "./state.js";
 import { name as nameFabric, showLost, showStatus } from "./status.js";
+import { Tables } from "./tables.js";
 
 const HINT = byId("hint").textContent;
 
@@ -28,6 +29,7 @@ const details = new Details(select, (name, end) => paths.set(name, end));
 const paths = new Paths(() => drawing);
 const problems = new Problems(select);
 const events = new Events();
+const tables = new Tables(select);
 
 /** Select a switch, link or host in all parts of the page, and in its address. */
 function select(name) {
@@ -95,6 +97,7 @@ function received(message) {
   const version = `${message.epoch} ${message.version}`;
   paths.update(tree, state, drawing.numbers, version);
   events.update(tree, version);
+  tables.update(tree, state, drawn);
   lastHeard = new Date();
   say(byId("banner"), "");
   byId("starting").hidden = message.settled;

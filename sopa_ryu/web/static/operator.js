@@ -33,7 +33,7 @@ function keep() {
 
 function showToken() {
   const kept = sessionStorage.getItem(KEPT) !== null;
-  setText(byId("token-state"), kept ? "stored until this tab is closed" : "required to drain and restore; see the file token in the controller’s state directory");
+  setText(byId("token-state"), kept ? "stored until this tab is closed" : "required to drain and restore; it is in /var/lib/sopa/token on the controller’s machine");
   byId("forget").disabled = !kept;
 }
 
