@@ -125,7 +125,9 @@ def test_an_agent_follows_a_controller_of_the_packages(
     before = changes(pair)
     assert before["threshold"] == "3"
     environment = host.path / "etc/sopa/agent.env"
-    environment.write_text(environment.read_text().replace("https://192.0.2.1:8080", URL))
+    environment.write_text(
+        environment.read_text().replace("https://192.0.2.1:8080", URL).replace("OPTIONS=", "OPTIONS=--spray all")
+    )
 
     certify(upper, host)
     asked = ("--controller", URL, "--ca-file", "/etc/sopa/tls/ca.pem")

@@ -54,7 +54,8 @@ def test_a_package_alone_works_and_leaves_nothing(package: str, new_root: Callab
     root.run(python, "-c", IMPORT_ALL)
     names = {path.name for path in (root.path / f"usr/lib/{package}/lib/python3.11/site-packages").iterdir()}
     assert ("ryu" in names) == (package != "sopa-agent")
-    assert ({"numpy", "scipy", "matplotlib", "experiments", "networkx"} & names != set()) == (package == "sopa-tools")
+    assert ("numpy" in names) == (package != "sopa-agent")
+    assert ({"scipy", "matplotlib", "experiments", "networkx"} & names != set()) == (package == "sopa-tools")
 
     inside = (root.path / f"usr/lib/{package}").rglob("*")
     size = sum(file.stat().st_size for file in inside if file.is_file() and not file.is_symlink())
@@ -63,8 +64,8 @@ def test_a_package_alone_works_and_leaves_nothing(package: str, new_root: Callab
     assert list((root.path / f"usr/lib/{package}").rglob("sopa_egress.o"))
 
     # the documented commands of its part
-    assert root.run("sopa", "status", check=False).returncode == 1
-    assert "no answer from http://127.0.0.1:8080" in root.run("sopa", "status", check=False).stderr
+    asked = root.run("sopa", "status", "--controller", "127.0.0.1:1", check=False)  # a lab may be published at 8080
+    assert (asked.returncode, "no answer from http://127.0.0.1:1" in asked.stderr) == (1, True)
     assert "Usage: sopa agent" in root.run("sopa", "agent", "--help").stdout
     shown = root.run("sopa", "--help").stdout
     page = root.run("zcat", "/usr/share/man/man1/sopa.1.gz").stdout
