@@ -44,14 +44,15 @@ def _cluster(body: Body) -> None:
     since = "" if engine["reachable"] else ", as of when etcd answered last"
     click.echo(f"cluster       {body['name']}, {leader}, term {body['term']}{since}")
     click.echo(f"etcd          {'answers' if engine['reachable'] else engine['problem'] or 'does not answer'}")
-    table = new_table("member", "role", "behind by", "switches", "version", "at", right=("behind by", "switches"))
+    numbers = "behind by", "switches"
+    table = new_table("member", "role", *numbers, "version", "at", right=numbers, wrap=("behind by", "version", "at"))
     for member in body["members"]:
         style = BAD if member["role"] == "away" else PENDING if member["lag"] else None
         add(table, *(member[name] for name in ("name", "role", "lag", "switches", "program", "url")), style=style)
     show(table)
     if body["relays"]:
-        numbers = ("agents", "fabric version", "waiting")
-        table = new_table("relay", *numbers, "at", right=numbers)
+        counts = "agents", "fabric version", "waiting"
+        table = new_table("relay", *counts, "at", right=counts, wrap=(*counts, "at"))
         for relay in body["relays"]:
             style = PENDING if relay["waiting"] else None
             add(table, *(relay[name] for name in ("name", "agents", "version", "waiting", "url")), style=style)

@@ -9,7 +9,7 @@ from typing import Any
 
 from sopa_ryu.events.store import MAX_PAGE
 from sopa_ryu.fabric.drain import MAX_REASON
-from sopa_ryu.rest.operations import ROOT, Operation, Param, number, seconds
+from sopa_ryu.rest.operations import MAX_TIME, ROOT, Operation, Param, number, seconds
 from sopa_ryu.rest.operators import Role
 from sopa_ryu.rest.resources import Resources
 from sopa_ryu.rest.schemas import HOST_PATTERN
@@ -19,6 +19,7 @@ from sopa_ryu.runtime.foreign_text import printable
 _ELEMENT = "^[aceh][0-9_]{3,11}(-[ace][0-9_]{3,7})?$"
 MAX_PACKETS = 10_000
 MAX_WITHOUT = 64
+_ELEMENTS = rf"^{_ELEMENT[1:-1]}(,{_ELEMENT[1:-1]}){{0,{MAX_WITHOUT - 1}}}$"
 _ELSEWHERE = "it is not part of this fabric"
 
 
@@ -48,7 +49,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _time(name: str, description: str) -> Param:
-    return Param(name, "query", {"type": "number", "minimum": 0}, description, seconds)
+    return Param(name, "query", {"type": "number", "minimum": 0, "maximum": MAX_TIME}, description, seconds)
 
 
 _DRAIN = (
@@ -58,7 +59,7 @@ _DRAIN = (
 _WITHOUT = Param(
     "without",
     "query",
-    {"type": "string", "examples": ["c0_0", "c0_0,a0_1-c1_0"]},
+    {"type": "string", "pattern": _ELEMENTS, "examples": ["c0_0", "c0_0,a0_1-c1_0"]},
     f"Links and switches, separated by commas, {MAX_WITHOUT} at most: what if they were drained, too?",
     _names,
 )
@@ -127,7 +128,7 @@ def operations(resources: Resources, traces: TraceResources) -> tuple[Operation,
     element = _element("a link or a switch, as in a0_0-c0_1 or c0_1")
     drains = {
         HTTPStatus.NOT_FOUND: _ELSEWHERE,
-        HTTPStatus.CONFLICT: "it is the only link of a host",
+        HTTPStatus.CONFLICT: "it is the only link of a host, or `until` is over",
         HTTPStatus.PRECONDITION_FAILED: "If-Match is given, and the drains have changed since",
         HTTPStatus.INSUFFICIENT_STORAGE: "the drain cannot be stored; nothing has changed",
     }

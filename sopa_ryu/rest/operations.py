@@ -107,9 +107,13 @@ def _number(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
+MAX_TIME = 9_999_999_999
+"""Seconds since 1970, in the year 2286."""
+
+
 def seconds(text: str) -> float:
-    """Return a time in seconds since 1970, to the millisecond; raises `ValueError`."""
-    if not re.fullmatch(r"[0-9]{1,10}(\.[0-9]{1,9})?", text):
+    """Return a time in seconds since 1970; raises `ValueError`."""
+    if not re.fullmatch(r"[0-9]{1,10}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?", text) or not 0 <= float(text) <= MAX_TIME:
         raise ValueError("write seconds since 1970, as in 1764160000.5")
     return float(text)
 

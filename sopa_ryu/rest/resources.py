@@ -312,7 +312,7 @@ class Resources:
         """Drain a link or switch; return all drains."""
         now = time.time()
         if until is not None and until <= now:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"until={until:.0f} is over by the controller's clock")
+            raise Problem(HTTPStatus.CONFLICT, f"until={until:.0f} is over by the controller's clock")
         return self._change_drain(name, Drain(round(now, 3), actor, reason, until), actor)
 
     def delete_drain(self, name: str, actor: str) -> dict[str, Any]:

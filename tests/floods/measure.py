@@ -90,11 +90,11 @@ def measure(fabric: Fabric, kind: str, seconds: float) -> Measured:
         with _flooding(kind, port, seconds + SPARE_SECONDS):
             took, until = [], time.monotonic() + seconds
             while time.monotonic() < until or (len(took) < MIN_ANSWERS and max(took, default=0.0) < MAX_ANSWER_SECONDS):
-                asked, waited = time.monotonic(), [waited(which) for which in (pid, "thread-self")]
+                asked, before_it = time.monotonic(), [waited(which) for which in (pid, "thread-self")]
                 assert client.get("/fabric").json()["connected"] == fabric.tree.switch_count
                 now, waits = time.monotonic(), [waited(which) for which in (pid, "thread-self")]
                 # both may wait at the same time: the longer one is certain
-                took.append(now - asked - max(end - start for start, end in zip(waited, waits, strict=True)))
+                took.append(now - asked - max(end - start for start, end in zip(before_it, waits, strict=True)))
                 most = max(most, resident_mib(pid))
                 time.sleep(REQUEST_INTERVAL_SECONDS)  # the other client's rate: nothing is waited for
     return Measured(kind, len(took), max(took), before, most)

@@ -101,6 +101,7 @@ class Members:
         self._honest, self.liar = self._switch(HONEST), self._switch(LIAR)
         self.begun()
         cluster.wait_whole()
+        cluster.wait_in_force({})  # of the switches whose channels it has taken
         self.leader = str(cluster.leader())
         its, self._term = cluster.members[self.leader], cluster.fabric(self.leader)["epoch"]
         enter = stack.enter_context

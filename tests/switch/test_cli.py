@@ -113,7 +113,7 @@ def test_events_say_who_drained_what_why_and_until_when_over_a_kill_of_the_contr
     its, begin = shared.controller, time.time()
 
     def events(element: str) -> list[dict[str, Any]]:
-        said = ask(its, "events", "--since", f"{begin:.0f}", "--element", element, "--json").stdout
+        said = ask(its, "events", "--since", f"{int(begin)}", "--element", element, "--json").stdout
         return [json.loads(line) for line in said.splitlines()]
 
     ask(its, "drain", "c1_1", "--reason", "fan", "--until", f"{begin + 4:.0f}")
