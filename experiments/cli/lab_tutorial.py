@@ -13,7 +13,7 @@ WIDTH = 100
 
 
 class Step(NamedTuple):
-    """What is told, what to type, and what shows that it was done.
+    """A step: its explanation, the commands to type, and the check that it is complete.
 
     Attributes:
         commands: As they are typed; the last one, or another of the same beginning, is looked for.

@@ -268,16 +268,17 @@ def _body(response: httpx.Response) -> Body:
     return body
 
 
-def _completed(url: str) -> str:
+def _completed(url: str, tls: bool) -> str:
     """Return the URL of what may be an address alone, such as ``192.0.2.1``: without authorities to trust it is no https URL."""
     if not re.fullmatch(r"(?!/)(\[[\w:.%]+\]|[\w.-]+)(:\d+)?", url):
         return url
-    scheme, port = "https" if os.environ.get("SOPA_CA_FILE") else "http", urlsplit(DEFAULT_URL).port
+    scheme, port = "https" if tls else "http", urlsplit(DEFAULT_URL).port
     return f"{scheme}://{url}" if re.search(r":\d+$", url) else f"{scheme}://{url}:{port}"
 
 
 def _urls(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    given = tuple(map(_completed, urls(ctx, param, values)))
+    tls = ctx.params.get("ca_file") is not None
+    given = tuple(_completed(url, tls) for url in urls(ctx, param, values))
     for value in given:
         try:
             parts = urlsplit(value)
@@ -296,7 +297,7 @@ _URL_OPTION = click.option("--controller", "url", multiple=True, default=[DEFAUL
 _TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=FILE, metavar="FILE",
                              help="The operator token, which drain, restore and trace require: a copy of the file token in the "
                              f"controller's --sopa-state-dir. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
-_CA_OPTION = click.option("--ca-file", envvar="SOPA_CA_FILE", show_envvar=True, type=FILE, metavar="FILE",
+_CA_OPTION = click.option("--ca-file", is_eager=True, envvar="SOPA_CA_FILE", show_envvar=True, type=FILE, metavar="FILE",
                           help="The authorities, in PEM, that are trusted to sign the certificate of an https URL. "
                           "The system's by default.")  # fmt: skip
 

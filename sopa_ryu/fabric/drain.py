@@ -28,9 +28,11 @@ class Drain(NamedTuple):
         """Return what `report` has made; what is not of its form, or missing, is not known."""
         if not isinstance(value, Mapping):
             return cls()
-        times = {name: float(at) for name in ("since", "until") if isinstance(at := value.get(name), int | float)}
-        texts = {name: printable(text, MAX_REASON) for name in ("actor", "reason") if isinstance(text := value.get(name), str)}
-        return cls(**times, **texts)  # type: ignore[arg-type]
+        since, until = (float(at) if isinstance(at := value.get(name), int | float) else None for name in ("since", "until"))
+        actor, reason = (
+            printable(text, MAX_REASON) if isinstance(text := value.get(name), str) else "" for name in ("actor", "reason")
+        )
+        return cls(since, actor, reason, until)
 
 
 def over(drains: Mapping[str, Drain], now: float) -> list[str]:

@@ -403,7 +403,10 @@ class Resources:
             problem = f"src: {self.tree.name(source)} is a gateway: what it sends to the outside does not enter the fabric"
             raise Problem(HTTPStatus.NOT_FOUND, problem)
         failures, own = self._failures(without), self.tree.name(source)
-        paths_to = lambda gateway: self.paths(own, self.tree.name(gateway), without=without)  # noqa: E731
+
+        def paths_to(gateway: Host) -> dict[str, Any]:
+            return self.paths(own, self.tree.name(gateway), without=without)
+
         body = paths_outside(failures, source, destination, paths_to)
         if packets is not None:
             key = FlowKey.of(self.tree.ip(source), destination, protocol, sport or 0, dport or 0)
