@@ -79,6 +79,7 @@ def test_cut_and_silent_links(timing: Timing) -> None:
             what="a cut link, from PORT_STATUS until the last of 16 agents has it in force, s",
             control=control,
             tolerated=0.03,
+            reaction=True,
         )
         timing.at_most(
             0.5,
@@ -86,6 +87,7 @@ def test_cut_and_silent_links(timing: Timing) -> None:
             what="one-way silent loss until the controller has a version without the link, s",
             control=control,
             tolerated=0.05,
+            reaction=True,
         )
         timing.at_most(
             15,
@@ -93,6 +95,7 @@ def test_cut_and_silent_links(timing: Timing) -> None:
             what="datagrams of 1,000 a second lost by a cut uplink, the controller stopped",
             control=VethPing(),
             tolerated=0.03,
+            reaction=True,
         )
 
     in_lab(body, TREE, bfd_ms=100, controller_options=QUICK)
@@ -129,6 +132,7 @@ def test_hosts_leave_silent_paths_without_a_controller(timing: Timing) -> None:
                 what="a silent link, until the last packet whose label leads over it, s",
                 control=Timer(),
                 tolerated=0.03,
+                reaction=True,
             )
 
     in_lab(body, PODS, probes=True)

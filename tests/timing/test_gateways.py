@@ -32,6 +32,7 @@ def test_a_gateway_that_dies(timing: Timing) -> None:
                 restore(lab, dying)
                 return max(counts)
 
-            timing.at_most(25, lost, what="datagrams lost when a gateway dies", control=VethPing(), tolerated=0.03)
+            what = "datagrams lost when a gateway dies"
+            timing.at_most(25, lost, what=what, control=VethPing(), tolerated=0.03, reaction=True)
 
     in_lab(body, LEAVES, controller_options=QUICK)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.helpers import report
 from tests.helpers.golden import Step, play
+from tests.timing import controls
 from tests.timing.controls import Control
 from tests.timing.judge import MAX_VOID, Timing
 
@@ -34,12 +35,12 @@ def _no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(report.VARIABLE, raising=False)
 
 
-def judged(values: list[float], late: dict[int, float] | None = None, relation: str = "at_most") -> str:
+def judged(values: list[float], late: dict[int, float] | None = None, relation: str = "at_most", **more: bool) -> str:
     """Return why a series of values misses its bound of 2, or nothing; it must be as long as the verdict needs."""
     given = iter(values)
     control = Told((late or {}).get(number, 0.0) for number in range(100))
     try:
-        getattr(Timing(), relation)(2.0, lambda: next(given), what="steps", control=control, tolerated=0.1)
+        getattr(Timing(), relation)(2.0, lambda: next(given), what="steps", control=control, tolerated=0.1, **more)
     except AssertionError as error:
         return str(error)
     finally:
@@ -80,6 +81,13 @@ def test_a_sample_that_cannot_be_taken_fails_only_a_machine_that_is_on_time() ->
 
 def test_a_machine_that_is_always_late_is_no_verdict_on_the_product() -> None:
     assert "15 more samples say nothing" in judged([GOOD] * MAX_VOID, dict.fromkeys(range(MAX_VOID), 0.5))
+
+
+@pytest.mark.parametrize(("times", "kept"), [(1.0, False), (2.0, True), (0.1, False)])
+def test_a_reaction_may_take_longer_on_a_slower_processor_only(times: float, kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controls, "work_seconds", lambda: times * controls.WORK_SECONDS)
+    assert (judged([BAD] * 3, reaction=True) == "") == kept
+    assert judged([BAD] * 3)
 
 
 SCRIPT = "# What it shows.\nadd 2 to=3\n----\n{}\n\nnothing\n----\nok\n"
