@@ -5,8 +5,8 @@ taken again, up to `MAX_VOID` times, also if it could not be taken. A bound is k
 samples that count keep it, which is to say that their median does: a product that keeps it in 95% of the cases fails one run of 860
 (binomial, 3 of 5), one that keeps it in 10% passes one of 117.
 
-A shared processor may be on time and slow: the same work took 2.3 times as long in one hour as in the next. What a *reaction* takes is
-therefore divided by how much longer `work_seconds` is, before and after the sample, than where the bounds were set.
+A shared processor may be on time and slow: the same work took 2.3 times as long in one hour as in the next. What a *reaction* takes
+is therefore divided by how much longer `work_seconds` is, before and after the sample, than where the bounds were set.
 """
 
 from collections.abc import Callable
@@ -23,14 +23,7 @@ class Timing:
     """Takes samples, judges them and records both (`tests.helpers.report`)."""
 
     def at_most(
-        self,
-        bound: float,
-        sample: Callable[[], float],
-        *,
-        what: str,
-        control: Control,
-        tolerated: float,
-        reaction: bool = False,
+        self, bound: float, sample: Callable[[], float], *, what: str, control: Control, tolerated: float, reaction: bool = False
     ) -> None:
         """Check that a value is at most ``bound``, as a rule.
 
