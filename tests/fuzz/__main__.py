@@ -14,7 +14,7 @@ from typing import TextIO
 
 import click
 
-from tests.fuzz import prober, switch
+from tests.fuzz import database, engine, prober, switch
 from tests.fuzz.agents import Agents
 from tests.fuzz.channels import LyingAgent, LyingArbiter, LyingRelay
 from tests.fuzz.lldp import Lldp
@@ -28,6 +28,8 @@ SAY_EVERY_SECONDS = 10.0
 KINDS: dict[str, type[Kind]] = {"agents": Agents, "rest": Rest, "lldp": Lldp}
 PEERS = {
     "switch": PeerKind(switch.plan, switch.LyingSwitch.start),
+    "ovsdb": PeerKind(database.plan, database.LyingDatabase.start),
+    "etcd": PeerKind(engine.plan, engine.LyingEtcd.start),
     "agent": PeerKind(LyingAgent.plan, LyingAgent.start),
     "relay": PeerKind(LyingRelay.plan, LyingRelay.start),
     "arbiter-channel": PeerKind(LyingArbiter.plan, LyingArbiter.start),
@@ -73,6 +75,8 @@ def main(kinds: tuple[str, ...], seconds: float, seed: int | None, packets: int,
     agents     messages and frames of agents
     rest       requests                   lldp      frames at switch ports
     switch     a switch that lies to three controllers in OpenFlow
+    ovsdb      a switch's database that lies to the set-up checker and the keeper of BFD
+    etcd       an etcd that loses, repeats, reorders and delays, and has foreign values, of three controllers
     agent, relay, arbiter-channel         peers of the leader that lie, each with its own token
     prober     a host that lies in its answers to probes, in simulated time
     programs   packets through the eBPF programs, each compared with a reference

@@ -16,6 +16,7 @@ from websockets.exceptions import WebSocketException
 
 from experiments.emulation.processes import ProcessError
 from tests.floods.measure import waited
+from tests.fuzz.lying_engine import LyingEngine
 from tests.fuzz.target import Broken
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
 from tests.helpers.memory import children, resident_mib
@@ -94,24 +95,33 @@ class Asked:
 
 
 class Members:
-    """A peer beside three controllers; implements `tests.fuzz.peers.Peer`. Subclasses play steps, and end their lies."""
+    """A peer beside three controllers; implements `tests.fuzz.peers.Peer`. Subclasses play steps, and end their lies.
+
+    Attributes:
+        leads_on: Whether the leader stays the same whatever the peer does.
+    """
+
+    leads_on = True
 
     def __init__(self, cluster: Cluster, stack: ExitStack, *, timed: bool) -> None:
         self.cluster, self._stack, self._timed = cluster, stack, timed
-        self._honest, self.liar = self._switch(HONEST), self._switch(LIAR)
+        if self.leads_on:  # another leader would install their rules anew, which they do not keep
+            self._honest, self.liar = self._switch(HONEST), self._switch(LIAR)
         self.begun()
         cluster.wait_whole()
         cluster.wait_in_force({})  # of the switches whose channels it has taken
         self.leader = str(cluster.leader())
         its, self._term = cluster.members[self.leader], cluster.fabric(self.leader)["epoch"]
         enter = stack.enter_context
-        self._agents = [enter(agent(its.url, str(host), TOKEN, MCS, {"probes": None})) for host in AGENTS]
+        self._agents = [enter(agent(its.url, str(host), TOKEN, MCS, {"probes": None})) for host in AGENTS if self.leads_on]
         self._agents_are_well()
-        eventually(lambda: len(children(its.pid)), 2)  # its front, and the estimator
+        if self.leads_on:
+            eventually(lambda: len(children(its.pid)), 2)  # its front, and the estimator
         self._processes = self._children()
         self._asked = [Asked("GET /fabric", self._fabric, self._pids)]
         self._asked += [Asked(f"a ping of {its.address}", partial(self._ping, its), self._pids) for its in self._agents]
-        self._asked.append(Asked("an echo of another switch", self._echo, self._pids))
+        if self.leads_on:
+            self._asked.append(Asked("an echo of another switch", self._echo, self._pids))
         for asked in self._asked:
             stack.callback(asked.ended.set)
         self._memory: dict[str, float] = {}
@@ -154,7 +164,7 @@ class Members:
             connection.request("GET", "/sopa/v1/fabric")
             body = json.loads(connection.getresponse().read())
         wrong = {each["name"] for each in body["failures"] if not self.may_fail(each["name"])}
-        if wrong or {*body["missing"]} - {LIAR}:
+        if wrong or (self.leads_on and {*body["missing"]} - {LIAR}):
             raise Broken(f"these have not failed: {wrong}; missing: {body['missing']}")
 
     def _echo(self) -> None:
@@ -209,7 +219,7 @@ class Members:
 
     def check(self) -> None:
         for name, member in self.cluster.members.items():
-            if not member.running or self._children() != self._processes:
+            if not member.running or (self.leads_on and self._children() != self._processes):
                 raise Broken(f"{name}, or a process of it, has ended:\n{member.log_tail(20)}")
             self._most = max(self._most, growth := self._resident()[name] - self._memory[name])
             if growth > MAX_GROWTH_MIB:
@@ -219,7 +229,7 @@ class Members:
             problem, its.problem = its.problem, ""
             if problem:
                 raise Broken(problem)
-        if (now := self.cluster.fabric(self.leader).get("epoch")) != self._term:
+        if self.leads_on and (now := self.cluster.fabric(self.leader).get("epoch")) != self._term:
             raise Broken(f"{self.leader} led with term {self._term}, and now the term is {now}")
         if not all(self._scatter()):
             raise Broken("honest hosts do not scatter to each other any more")
@@ -252,6 +262,7 @@ class Members:
         except AssertionError as error:
             logs = "\n".join(member.log_tail(12) for member in self.cluster.members.values())
             raise Broken(f"not as at the start: {error}\n{logs}") from error
+        self.leader = str(self.cluster.leader())
         for its in self._asked:
             its.take()
 
@@ -276,8 +287,8 @@ class Members:
 
 
 def members(directory: Path) -> AbstractContextManager[Cluster]:
-    """Start the three controllers."""
-    return running_cluster(directory, size=3, tree=TREE)
+    """Start the three controllers, whose etcd may lie."""
+    return running_cluster(directory, size=3, tree=TREE, proxy=LyingEngine)
 
 
 def wait(seconds: str) -> None:

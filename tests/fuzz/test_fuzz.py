@@ -14,8 +14,8 @@ from tests.helpers.cluster import Cluster
 pytestmark = pytest.mark.switch
 
 STEPS = {"agents": 40, "rest": 1000, "lldp": 500}
-ON_ITS_OWN = {"prober"}
-SEQUENCES = {"prober": 3, "switch": 3}
+ON_ITS_OWN = {"prober", "ovsdb"}
+SEQUENCES = {"prober": 3, "switch": 3, "ovsdb": 1}
 
 
 @pytest.fixture(scope="module")

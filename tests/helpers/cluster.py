@@ -5,7 +5,7 @@ import os
 import re
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
 from tests.helpers.slow_writes import SlowWrites
 from tests.helpers.waiting import eventually
 from topologies import Clos, FatTree
-from topologies.lab.etcd import PrivateEtcd
+from topologies.lab.etcd import EtcdPlace, PrivateEtcd
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 LEASE_SECONDS = 12
@@ -132,14 +132,15 @@ class Cluster:
 
 @contextmanager
 def running_cluster(
-    directory: Path, *options: str, size: int = 3, tree: Clos | None = None, lease: int = LEASE_SECONDS, healthy: bool = True
-) -> Iterator[Cluster]:
+    directory: Path, *options: str, size: int = 3, tree: Clos | None = None, lease: int = LEASE_SECONDS, healthy: bool = True,
+    proxy: Callable[[Sequence[EtcdPlace]], SlowWrites] = SlowWrites,
+) -> Iterator[Cluster]:  # fmt: skip
     """A cluster whose first leader has every switch connected and at its rules; what is healthy has no failures."""
     tree = tree or FatTree(4)
     ports = free_ports(2 * size)
     with ExitStack() as stack:
         etcd = stack.enter_context(PrivateEtcd(directory / "etcd"))
-        slow = stack.enter_context(SlowWrites(etcd.places))
+        slow = stack.enter_context(proxy(etcd.places))
         members = {}
         for number in range(size):
             name = f"m{number}"
