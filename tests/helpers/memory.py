@@ -1,12 +1,17 @@
 """The memory of other processes."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process has started (proc(5)): of a controller its front, and the estimator."""
-    return [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def front_of(pid: int) -> int:
