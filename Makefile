@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-runs test-all test-kernel deb test-deb soak soak-cluster fuzz flood mutants mutants-timing lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test test-runs test-all test-kernel deb test-deb soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench clean
 
 VENV := .venv/bin
 
@@ -56,6 +56,9 @@ fuzz: ready ## garbled input for a controller, peers that lie (switch, ovsdb, et
 
 flood: ready ## what clients without a token can send, as much as goes, while another client measures (root): ARGS='openflow --seconds 60'
 	@$(VENV)/python -m tests.floods $(ARGS)
+
+alerts: ready ## a lab scraped by Prometheus: no alert while all is well, and of each fault the one that names it (root): ARGS='one --only link'
+	@$(VENV)/python -m tests.alerts $(ARGS)
 
 mutants: ready ## change the product in small ways that are wrong, and say which no test finds (root): ARGS='--only keepalive schedule'
 	@$(VENV)/python -m tests.mutants $(ARGS)

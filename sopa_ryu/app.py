@@ -163,6 +163,7 @@ class SopaController(app_manager.RyuApp):
             self.arbiter,
             self.health,
             self.cluster,
+            settings.state_dir,
         )
         if self.cluster is not None and self.metrics.committed is not None:
             self.cluster.on_commit(self.metrics.committed.observe)

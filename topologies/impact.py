@@ -132,3 +132,15 @@ def groups(failures: Failures) -> list[Group]:
             explained.update(rest)
             chosen.append(Group(tree.name(switch), [tree.name(link) for link in links]))
     return chosen
+
+
+def causes_of(failures: Failures) -> dict[str, str]:
+    """Return the switch by which the failure of a link is explained, by the link's name: one that has failed, or that of a group.
+
+    >>> from topologies import FatTree
+    >>> causes_of(Failures(FatTree(4), {"e0_0": "not connected", "e0_0-a0_0": "down", "a0_1-c1_0": "down"}))
+    {'e0_0-a0_0': 'e0_0'}
+    """
+    tree, hard = failures.tree, failures.hard
+    failed = [(tree.name(its), [*map(tree.name, links_of(tree, its))]) for its in hard.elements if isinstance(its, Switch)]
+    return {link: switch for switch, links in (*groups(failures), *failed) for link in links if link in hard}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
@@ -28,6 +30,8 @@ from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, add_process, fam
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from topologies import Level, Reason, Switch
+from topologies.failures import Failures
+from topologies.impact import causes_of
 
 PATH = "/metrics"
 SLICE_SECONDS = 0.005
@@ -68,6 +72,7 @@ class ControllerMetrics:
     """The metrics of the controller, collected for each scrape.
 
     Attributes:
+        directory: Of drains, events and tokens.
         acknowledged, installed: Seconds until the last agent acknowledged a version, and until the last switch confirmed its
             rules.
         committed: In a cluster: the seconds that commits to the engine take.
@@ -84,6 +89,7 @@ class ControllerMetrics:
         arbiter: ArbiterNotifier | None = None,
         health: Monitor | None = None,
         cluster: ClusterControl | None = None,
+        directory: Path = Path(),
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a restart shows in process_start_time_seconds
         self.registry = CollectorRegistry()
@@ -91,11 +97,12 @@ class ControllerMetrics:
         self.tree = state.tree
         self.carrier = carrier
         self._arbiter = arbiter
-        self._health, self._cluster = health, cluster
+        self._health, self._cluster, self.directory = health, cluster, directory
         self.unreachable = unreachable or Unreachable(state.tree)
         self._names = {switch: (self.tree.name(switch), switch.level.name.lower()) for switch in self.tree.switches()}
         self._until = time.monotonic() + SLICE_SECONDS
         self._turn = hub.Semaphore()
+        self._causes: tuple[Failures | None, dict[str, str]] = None, {}
         self._made: tuple[float, str, bytes] = (0.0, "", b"")
         begun = "From the message that made a new version of the fabric until"
         self.acknowledged = self._histogram("change_acknowledged", f"{begun} the last agent connected had it in force.")
@@ -168,6 +175,12 @@ class ControllerMetrics:
         """Return the agents that have not acknowledged the current version."""
         return self.agents.behind(self.state.version)
 
+    def causes(self) -> dict[str, str]:
+        """Return the switches that explain failures of links; made once for a version."""
+        if self._causes[0] is not self.state.failures:
+            self._causes = self.state.failures, causes_of(self.state.failures)
+        return self._causes[1]
+
     def _ports(self, openmetrics: bool) -> Iterator[str]:
         """Yield the families that have a line for each port: 17,280 lines each at k=24.
 
@@ -228,10 +241,16 @@ def _failures(metrics: ControllerMetrics) -> Counter[tuple[str, str]]:
     return counts
 
 
-def _elements_failed(metrics: ControllerMetrics) -> dict[tuple[str, str, str], int]:
-    """Return 1 for each failed element by kind, name and reason: what was drained last, that it hides nothing."""
+def _elements_failed(metrics: ControllerMetrics) -> dict[tuple[str, str, str, str], int]:
+    """Return 1 for each failed element by kind, name, reason and cause: what was drained last, that it hides nothing."""
+    causes = metrics.causes()
     listed = sorted(metrics.state.failure_list(), key=lambda each: each["reason"] == Reason.DRAINED)
-    return {(each["kind"], each["name"], str(each["reason"])): 1 for each in listed[:MAX_NAMED]}
+    return {(each["kind"], each["name"], str(each["reason"]), causes.get(each["name"], "")): 1 for each in listed[:MAX_NAMED]}
+
+
+def _state_bytes(metrics: ControllerMetrics) -> float:
+    its = os.statvfs(metrics.directory)
+    return 0 if its.f_flag & os.ST_RDONLY else its.f_bavail * its.f_frsize
 
 
 def _turned_away(_metrics: ControllerMetrics) -> Counter[tuple[str, str]]:
@@ -303,11 +322,14 @@ _SWITCHES: list[Row[ControllerMetrics]] = [
     Row("sopa_switch_openflow_errors", COUNTER, "OpenFlow error messages of a switch.",
         lambda m: m.by_switch(lambda switch: sum(m.sent(switch).errors.values())), _SWITCH),
     Row("sopa_failures", GAUGE, "Failed and drained links and switches, by reason.", _failures, ("kind", "reason")),
-    Row("sopa_element_failed", GAUGE, f"1 for each failed or drained link or switch, by name; at most {MAX_NAMED}.",
-        _elements_failed, ("kind", "element", "reason")),
+    Row("sopa_element_failed", GAUGE,
+        f"1 for each failed or drained link or switch, by name, with the switch that explains it; at most {MAX_NAMED}.",
+        _elements_failed, ("kind", "element", "reason", "cause")),
     Row("sopa_rejected_connections", COUNTER,
         "What was rejected before it was a request or a switch, by listener and reason or HTTP status.", _turned_away,
         ("listener", "reason")),
+    Row("sopa_state_free_bytes", GAUGE,
+        "Room of the file system that drains and events are written to; 0 if it is read-only.", _state_bytes),
     Row("sopa_hosts", GAUGE, "Hosts of the plan.", lambda m: m.tree.host_count),
     Row("sopa_agents_connected", GAUGE, "Connected agents.", lambda m: len(m.agents.sessions)),
     Row("sopa_agents_behind", GAUGE, "Connected agents that have not acknowledged the current version.", lambda m: len(m.behind())),

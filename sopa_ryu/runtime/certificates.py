@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import logging
 import ssl
+import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 LOG = logging.getLogger("sopa.tls")
 LOOK_SECONDS = 1.0
 """The least time between two looks at the files, which connections pay for."""
+
+
+_used: dict[Path, tuple[tuple[int, ...], float | None]] = {}
+"""By file of this process what it looked like last, and when its certificate ends."""
 
 
 class CertificateError(RuntimeError):
@@ -31,6 +36,7 @@ class Certificates:
     def __init__(self, make: Callable[[], ssl.SSLContext], *files: str | Path | None) -> None:
         self._make = make
         self._files = [Path(file) for file in files if file is not None]
+        _used.update(dict.fromkeys(self._files, ((), None)))
         self._seen = self._look()
         self._next = time.monotonic() + LOOK_SECONDS
         try:
@@ -62,16 +68,31 @@ class Certificates:
             LOG.info("%s have changed: new connections use them", self)
 
     def _look(self) -> list[tuple[int, ...]]:
-        return list(self._signatures())
+        return [*map(_signature, self._files)]
 
-    def _signatures(self) -> Iterator[tuple[int, ...]]:
-        for file in self._files:
-            try:
-                found = file.stat()
-            except OSError:
-                yield ()  # a file that is away is one that has changed
-            else:
-                yield found.st_ino, found.st_size, found.st_mtime_ns
+
+def _signature(file: Path) -> tuple[int, ...]:
+    try:
+        found = file.stat()
+    except OSError:
+        return ()  # a file that is away is one that has changed
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def ends() -> dict[str, float]:
+    """Return when the first certificate of each file that this process uses for TLS ends, as Unix time."""
+    for file, (seen, _end) in _used.items():
+        if (now := _signature(file)) != seen:
+            _used[file] = now, _end_of(file)
+    return {str(file): end for file, (_seen, end) in _used.items() if end is not None}
+
+
+def _end_of(file: Path) -> float | None:
+    command = ["openssl", "x509", "-noout", "-enddate", "-in", str(file)]
+    try:
+        return ssl.cert_time_to_seconds(subprocess.run(command, capture_output=True, text=True, check=True).stdout[9:].strip())
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None  # a key, or a file that is away
 
 
 def server(certificate: str | Path, key: str | Path, authorities: str | Path | None = None) -> Certificates:

@@ -15,7 +15,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_wsgi_app
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
 
+from sopa_ryu.runtime import certificates
 from sopa_ryu.runtime.clients import Clients, ExcessClient, client_of, is_address, normal_origin, plain
 
 COUNTER, GAUGE, INFO = CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -56,10 +58,22 @@ def families(
     return made
 
 
+_CERTIFICATES: list[Row[None]] = [
+    Row("sopa_certificate_end_seconds", GAUGE, "When a certificate that this process uses ends, as Unix time.",
+        lambda _: certificates.ends(), ("file",))
+]  # fmt: skip
+
+
+class _Certificates(Collector):
+    def collect(self) -> Iterable[Metric]:
+        return families(_CERTIFICATES, [((), None)])
+
+
 def add_process(registry: CollectorRegistry) -> None:
-    """Add the metrics of the process and of Python."""
+    """Add the metrics of the process, of its certificates and of Python."""
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
+    registry.register(_Certificates())
 
 
 @contextmanager

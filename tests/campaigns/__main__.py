@@ -16,6 +16,8 @@ CAMPAIGNS = {
     "mutants": "make mutants",
     "fuzz": "make fuzz",
     "flood": "make flood",
+    "alerts": "make alerts ARGS=one",
+    "alerts-cluster": "make alerts ARGS=three",
     "soak": "make soak ARGS='--faults 200 --seed 1'",
     "soak-irregular": "make soak ARGS='--faults 100 --seed 1 --fabric tests/faults/fabrics/irregular.yaml'",
     "soak-cluster": "make soak-cluster ARGS='--faults 50 --seed 1'",

@@ -149,4 +149,4 @@ def test_what_has_failed_is_named_up_to_a_bound_and_no_drain_hides_a_failure(tmp
     rest.state.port_changed(rest.state.tree.switch("e9_5"), 12, Reason.DOWN, 2)
     named = [sample.labels for sample in scraped(rest) if sample.name == "sopa_element_failed"]
     assert len(named) == MAX_NAMED
-    assert {"kind": "link", "element": "e9_5-a9_5", "reason": "down"} in named
+    assert {"kind": "link", "element": "e9_5-a9_5", "reason": "down", "cause": ""} in named

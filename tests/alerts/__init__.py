@@ -1,0 +1,1 @@
+"""Alerts of the shipped rules, as Prometheus gives them for a lab."""
