@@ -86,8 +86,11 @@ class LyingEtcd(Members):
     def behave(self) -> None:
         self._engine.faults.clear()
         self._engine.events.clear()
-        for key in self._put:
+        for key in self._put - {records.DRAINS}:
             self._ask("kv/deleterange", key=_encoded(f"/sopa/{key}"))
+        if records.DRAINS in self._put:  # what is deleted the leader writes again
+            nothing = records.write(records.DrainsRecord(1, (), {}))
+            self._ask("kv/put", key=_encoded(f"/sopa/{records.DRAINS}"), value=_encoded(nothing))
         for name in {*self._down, *(LINKS[:1] if self._put & {*SINGLE} else ())}:  # a deleted view is written with the next version
             self.cluster.set_link(name, up=False)
             self.cluster.set_link(name, up=True)
