@@ -54,6 +54,8 @@ class Connection:
         self._kinds: dict[int, str] = {}
         self._waiting: dict[int, hub.Queue] = {}
         datapath.take_statistics = self._statistics
+        # now: a connection that is closed tells no more, and what it has reported may still be looked at
+        self._names = _names_of(datapath.socket)
 
     @property
     def dpid(self) -> int:
@@ -72,10 +74,7 @@ class Connection:
 
     def certified_names(self) -> Collection[str] | None:
         """Return the common names and subjectAltNames of the certificate that the switch has shown; None if it has shown none."""
-        certificate: dict[str, Any] = getattr(self.datapath.socket, "getpeercert", dict)()
-        if not certificate:
-            return None
-        return certified_names(certificate)
+        return self._names
 
     def close(self) -> None:
         """Break the connection; Ryu then reports it as closed."""
@@ -263,3 +262,11 @@ class Writer:
                 self._send_due(session)
         finally:
             del self._again[session]
+
+
+def _names_of(channel: Any) -> Collection[str] | None:
+    try:
+        certificate: dict[str, Any] = getattr(channel, "getpeercert", dict)()
+    except (OSError, ValueError, AttributeError):  # it is closed already, for which `ssl` has all three
+        return None
+    return certified_names(certificate) if certificate else None

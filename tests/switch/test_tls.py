@@ -1,15 +1,20 @@
 """TLS, end to end: REST and the agents' channel, OpenFlow by Ryu's own options, and OVSDB, with real switches."""
 
+import socket
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ProcessError, free_ports
 from sopa_ryu.pki import Directory, Machine
+from sopa_ryu.runtime import certificates
+from sopa_ryu.southbound.connection import Connection
 from tests.helpers.arbiter import ArbiterProcess
 from tests.helpers.certificates import Authority, Certificate
 from tests.helpers.commands import ask
@@ -170,3 +175,20 @@ def test_a_certificate_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, 
         options = [f"--sopa-tls-cert={certificate}", f"--sopa-tls-key={key}"]
         with pytest.raises(ProcessError, match=problem):
             ControllerProcess(TREE.k, tmp_path / "log", openflow, rest, options=options).start()
+
+
+def test_the_names_of_a_switch_are_known_after_its_connection_has_ended(authority: Authority) -> None:
+    """What it has reported before may be looked at afterwards, together with what others have."""
+    its = authority.sign("e0_0")
+    accepting = certificates.server(its.certificate, its.key, authority.certificate)()
+    calling = ssl.create_default_context(cafile=authority.certificate)
+    calling.load_cert_chain(its.certificate, its.key)
+    one, other = socket.socketpair()
+    with ThreadPoolExecutor() as pool:
+        switch = pool.submit(calling.wrap_socket, other, server_hostname="e0_0")
+        channel = accepting.wrap_socket(one, server_side=True)
+        with switch.result(), channel:
+            connection = Connection(SimpleNamespace(socket=channel))
+            channel.shutdown(socket.SHUT_RDWR)
+            assert connection.certified_names() == {"e0_0"}
+            assert Connection(SimpleNamespace(socket=channel)).certified_names() is None
