@@ -74,6 +74,7 @@ class Datapath(controller.Datapath):
         self.take_statistics: Callable[[openflow.PortStatistics], object] | None = None
         self._echoes: set[int] = set()
         self._unfinished: dict[int, int] = {}
+        self._parts: dict[int, bytearray] = {}
         self._unsent: deque[tuple[bytes | bytearray, bool]] = deque()
         self._room = hub.Semaphore(ROOM)
         self._sender: Any = None
@@ -139,15 +140,15 @@ class Datapath(controller.Datapath):
             self._echoes.add(self.set_xid(request))
             self.send_msg(request)
 
-    def take(self, kind: int, xid: int, message: bytes | bytearray) -> bool:
-        """Note that a message has arrived; return whether nothing else has to be done with it.
+    def take(self, kind: int, xid: int, message: bytes | bytearray) -> bytes | bytearray | None:
+        """Note that a message has arrived; return what is to be parsed: None, or a multipart reply of several messages as one.
 
         `ValueError` if it is malformed, or one too many of those that the controller has to keep something of.
         """
         if kind == _OPENFLOW.OFPT_PORT_STATUS:
             self._bound_ports(message)
         if kind not in _ANSWERS:
-            return False
+            return message
         if kind == _OPENFLOW.OFPT_MULTIPART_REPLY:
             self._bound_answers(xid, message)
         self.answered_at = time.monotonic()
@@ -156,13 +157,13 @@ class Datapath(controller.Datapath):
             self._unanswered = 0
             self._echoes.clear()
         if kind == _OPENFLOW.OFPT_ECHO_REPLY:
-            return own
-        if kind == _OPENFLOW.OFPT_MULTIPART_REPLY and self.take_statistics is not None:
-            statistics = openflow.port_statistics(xid, message)
-            if statistics is not None:
+            return None if own else message
+        if kind == _OPENFLOW.OFPT_MULTIPART_REPLY:
+            if self.take_statistics is not None and (statistics := openflow.port_statistics(xid, message)) is not None:
                 self.take_statistics(statistics)
-                return True
-        return False
+                return None
+            return self._joined(xid, message)
+        return message
 
     def _bound_ports(self, message: bytes | bytearray) -> None:
         port = openflow.port_of_status(message)
@@ -176,6 +177,15 @@ class Datapath(controller.Datapath):
         self._unfinished[xid] = self._unfinished.get(xid, 0) + len(message) + MESSAGE_OVERHEAD
         if sum(self._unfinished.values()) > MAX_UNFINISHED_BYTES:
             raise ValueError(f"it sends more than {MAX_UNFINISHED_BYTES} bytes of answers that do not end")
+
+    def _joined(self, xid: int, message: bytes | bytearray) -> bytes | bytearray | None:
+        """Keep what is not whole as it came: as objects it would take fifty times as much."""
+        last = not openflow.has_more(message)
+        if last and xid not in self._parts:
+            return message
+        joined = self._parts.setdefault(xid, bytearray())
+        openflow.join(joined, message)
+        return self._parts.pop(xid) if last else None
 
     # -- writing ------------------------------------------------------------------------------------------------------
 

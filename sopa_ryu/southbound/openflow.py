@@ -125,6 +125,17 @@ def has_more(message: bytes | bytearray) -> bool:
     return bool(_MULTIPART.unpack_from(message)[1] & OPENFLOW.OFPMPF_REPLY_MORE)
 
 
+def join(joined: bytearray, message: bytes | bytearray) -> None:
+    """Add a message of a multipart reply to those before it, as one message; `ValueError` if it is of another kind.
+
+    Its length in the header stays that of the last: it may be more than a header can say.
+    """
+    if joined and _MULTIPART.unpack_from(joined)[0] != _MULTIPART.unpack_from(message)[0]:
+        raise ValueError("multipart reply: its messages are of several kinds")
+    joined[: _MULTIPART.size] = message[: _MULTIPART.size]
+    joined += message[_MULTIPART.size :]
+
+
 def port_of_status(message: bytes | bytearray) -> int:
     """Return the port number in a port status (OpenFlow 1.3, section 7.4.3), from its bytes; `ValueError` if it is too short."""
     if len(message) < 20:

@@ -51,11 +51,13 @@ def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: b
     parser = ofproto_parser._MSG_PARSERS.get(version)
     if parser is None:
         raise OFPUnknownVersion(version=version)
-    _reads.left = SPARE_READS + len(data)
     try:
         take = getattr(datapath, "take", None)  # of sopa_ryu.southbound.datapath
-        if version == OFP_VERSION and take is not None and take(kind, xid, data):
-            return None
+        if version == OFP_VERSION and take is not None and (taken := take(kind, xid, data)) is not data:
+            if taken is None:
+                return None
+            data, length = taken, len(taken)
+        _reads.left = SPARE_READS + len(data)
         message = parser(datapath, version, kind, length, xid, data)
         if kind == OFPT_PACKET_IN and version == OFP_VERSION and "in_port" not in message.match:
             raise MalformedError("a packet-in without in_port (OpenFlow 1.3, section 7.4.1)")

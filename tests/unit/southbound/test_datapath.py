@@ -115,7 +115,7 @@ def test_an_answer_to_an_echo_request_is_taken_and_any_answer_counts(pair: Pair)
     datapath = pair.datapath
 
     def take(kind: int, xid: int, body: bytes = b"") -> bool:
-        return bool(datapath.take(kind, xid, message(kind, xid, body)))
+        return datapath.take(kind, xid, message(kind, xid, body)) is None
 
     def ask_twice() -> None:
         datapath.ask()
@@ -202,6 +202,23 @@ def test_what_a_switch_can_make_grow_has_a_bound(pair: Pair, what: str) -> None:
             data = (GROWING | HARMLESS)[what](number)
             pair.datapath.take(data[1], int.from_bytes(data[4:8], "big"), data)
             pair.datapath.ports[number % 1000 if what in HARMLESS else number] = described
+
+
+def test_an_answer_of_several_messages_is_parsed_as_one_when_it_is_whole(pair: Pair) -> None:
+    pair.datapath.set_version(of.OFP_VERSION)
+    group = struct.pack("!HBxI", 8, of.OFPGT_FF, 5)
+
+    def parse(data: bytes) -> Any:
+        return parsing.parse(pair.datapath, 4, data[1], len(data), int.from_bytes(data[4:8], "big"), bytearray(data))
+
+    kind = of.OFPMP_GROUP_DESC
+    assert [parse(endless(kind, xid, 1, count * group)) for xid, count in ((7, 2), (8, 1), (7, 8000))] == [None] * 3
+    whole = parse(endless(kind, 7, 0, group))
+    assert (whole.xid, len(whole.body), openflow.is_last(whole)) == (7, 8003, True)
+    assert len(parse(endless(kind, 8, 0)).body) == 1
+    parse(endless(kind, 9, 1, group))
+    with pytest.raises(parsing.MalformedError, match="several kinds"):
+        parse(endless(of.OFPMP_FLOW, 9, 0))
 
 
 def test_a_packet_in_says_where_the_packet_came_in(pair: Pair) -> None:
