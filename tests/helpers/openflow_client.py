@@ -26,14 +26,14 @@ class OpenFlowClient:
         self.id = 0
         self.ports: dict[int, Any] = {}
         self._xids = itertools.count(1)
-        self._socket: socket.socket | None = None
+        self.socket: socket.socket | None = None
 
     def accept(self) -> None:
         """Wait for the switch and finish the handshake."""
-        if self._socket is not None:
-            self._socket.close()
-        self._socket, _ = self._listener.accept()
-        self._socket.settimeout(ANSWER_SECONDS)
+        if self.socket is not None:
+            self.socket.close()
+        self.socket, _ = self._listener.accept()
+        self.socket.settimeout(ANSWER_SECONDS)
         self._send_new(self.ofproto_parser.OFPHello(self))
         self._send_new(self.ofproto_parser.OFPFeaturesRequest(self))
         self.id = self._await(self.ofproto_parser.OFPSwitchFeatures).datapath_id
@@ -42,7 +42,7 @@ class OpenFlowClient:
         self.ports = {port.port_no: port for port in described.body}
 
     def close(self) -> None:
-        for opened in (self._socket, self._listener):
+        for opened in (self.socket, self._listener):
             if opened is not None:
                 opened.close()
 
@@ -55,7 +55,7 @@ class OpenFlowClient:
         if message.xid is None:
             self.set_xid(message)
         message.serialize()
-        self._socket.sendall(message.buf)
+        self.socket.sendall(message.buf)
         return True
 
     def receive(self) -> Any:
@@ -77,7 +77,7 @@ class OpenFlowClient:
     def _read(self, count: int) -> bytes:
         data = b""
         while len(data) < count:
-            more = self._socket.recv(count - len(data))
+            more = self.socket.recv(count - len(data))
             if not more:
                 raise ConnectionError("the switch has closed the connection")
             data += more
