@@ -52,6 +52,7 @@ class Watched:
     """A lab that Prometheus scrapes."""
 
     def __init__(self, controllers: int, stack: ExitStack) -> None:
+        # probes take 1% of a link: without a limit they find loss within a minute; slots need one
         self.stack, self.cluster = stack, controllers > 1
         directory = Path("/run/sopa")
         directory.mkdir(parents=True, exist_ok=True)
@@ -66,7 +67,15 @@ class Watched:
             options = [f"--ca-certs={self.authority}"]
         agent_options = ["--policy=cfr"] if self.cluster else []
         self.lab = stack.enter_context(
-            SopaLab(TREE, MBIT, agents=False, agent_options=agent_options, controller_options=options, say=say, **more)
+            SopaLab(
+                TREE,
+                MBIT if self.cluster else None,
+                agents=False,
+                agent_options=agent_options,
+                controller_options=options,
+                say=say,
+                **more,
+            )
         )
         *most, last = self.lab.labelling
         self.agents = self._agents(most, "agents", AGENTS_PORT)
