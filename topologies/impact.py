@@ -135,12 +135,13 @@ def groups(failures: Failures) -> list[Group]:
 
 
 def causes_of(failures: Failures) -> dict[str, str]:
-    """Return the switch by which the failure of a link is explained, by the link's name: one that has failed, or that of a group.
+    """Return what explains the failure of a link, by the link's name: a switch that has failed, that of a group, or a gateway.
 
     >>> from topologies import FatTree
     >>> causes_of(Failures(FatTree(4), {"e0_0": "not connected", "e0_0-a0_0": "down", "a0_1-c1_0": "down"}))
     {'e0_0-a0_0': 'e0_0'}
     """
     tree, hard = failures.tree, failures.hard
+    away = {tree.name(its): tree.name(its.lower) for its in hard.elements if isinstance(its, Link) and its.lower in tree.gateways}
     failed = [(tree.name(its), [*map(tree.name, links_of(tree, its))]) for its in hard.elements if isinstance(its, Switch)]
-    return {link: switch for switch, links in (*groups(failures), *failed) for link in links if link in hard}
+    return away | {link: switch for switch, links in (*groups(failures), *failed) for link in links if link in hard}

@@ -176,7 +176,7 @@ class ControllerMetrics:
         return self.agents.behind(self.state.version)
 
     def causes(self) -> dict[str, str]:
-        """Return the switches that explain failures of links; made once for a version."""
+        """Return `causes_of` what has failed; made once for a version."""
         if self._causes[0] is not self.state.failures:
             self._causes = self.state.failures, causes_of(self.state.failures)
         return self._causes[1]
@@ -323,7 +323,7 @@ _SWITCHES: list[Row[ControllerMetrics]] = [
         lambda m: m.by_switch(lambda switch: sum(m.sent(switch).errors.values())), _SWITCH),
     Row("sopa_failures", GAUGE, "Failed and drained links and switches, by reason.", _failures, ("kind", "reason")),
     Row("sopa_element_failed", GAUGE,
-        f"1 for each failed or drained link or switch, by name, with the switch that explains it; at most {MAX_NAMED}.",
+        f"1 for each failed or drained link or switch, by name, with what explains it; at most {MAX_NAMED}.",
         _elements_failed, ("kind", "element", "reason", "cause")),
     Row("sopa_rejected_connections", COUNTER,
         "What was rejected before it was a request or a switch, by listener and reason or HTTP status.", _turned_away,
