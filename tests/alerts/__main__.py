@@ -123,13 +123,14 @@ class Watched:
             finally:
                 prometheus.terminate()
 
-    def firing(self) -> set[str]:
-        """Return the alerts that fire, with what they say."""
+    def firing(self) -> dict[str, str]:
+        """Return what the alerts say that fire, by their labels: a value in it may be another one each time."""
         try:
             alerts = httpx.get(f"{PROMETHEUS}/alerts").json()["data"]["alerts"]
         except (httpx.TransportError, ValueError):
-            return set()  # it begins
-        return {f"{its['labels']['alertname']}: {its['annotations']['summary']}" for its in alerts if its["state"] == "firing"}
+            return {}  # it begins
+        firing = [its for its in alerts if its["state"] == "firing"]
+        return {json.dumps(its["labels"]): f"{its['labels']['alertname']}: {its['annotations']['summary']}" for its in firing}
 
     # -- faults ---------------------------------------------------------------------------------------------------------
 
@@ -199,19 +200,19 @@ def watch(its: Watched, minutes: float, only: list[str]) -> int:
             continue
         begin = time.monotonic()
         fault.set(True)
-        seen: dict[str, float] = {}
+        seen: dict[str, tuple[str, float]] = {}
         while time.monotonic() < begin + FAULT_SECONDS:
-            for alert in its.firing():
-                seen.setdefault(alert, time.monotonic() - begin)
+            for labels, alert in its.firing().items():
+                seen.setdefault(labels, (alert, time.monotonic() - begin))
             time.sleep(1.0)
-        right = len(seen) == 1 and all(one.startswith(f"{fault.alert}: ") and fault.names in one for one in seen)
-        for alert, after in seen.items():
+        right = len(seen) == 1 and all(one.startswith(f"{fault.alert}: ") and fault.names in one for one, _ in seen.values())
+        for alert, after in seen.values():
             say(f"{fault.kind}: {alert} after {after:.0f} s")
         begin = time.monotonic()
         fault.set(False)
         while its.firing() and time.monotonic() < begin + FAULT_SECONDS:
             time.sleep(1.0)
-        left = its.firing()
+        left = its.firing().values()
         say(f"{fault.kind}: {'right' if right and not left else 'WRONG'}, gone after {time.monotonic() - begin:.0f} s", *left)
         wrong += not right or bool(left)
         wrong += _quiet(its, 30.0)
@@ -222,7 +223,7 @@ def _quiet(its: Watched, seconds: float) -> int:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := its.firing():
-            say(f"WRONG, while all is well: {', '.join(found)}")
+            say(f"WRONG, while all is well: {', '.join(found.values())}")
             return 1
         time.sleep(5.0)
     say(f"no alert in {seconds:.0f} s while all is well")
