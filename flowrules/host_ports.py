@@ -162,13 +162,7 @@ def _neighbours(gateway: str) -> tuple[Flow, ...]:
         Flow(Table.INGRESS, DENIED + 2, (*ask, ("ipv6_src", "::")), "address in use: no answer"),
         Flow(Table.INGRESS, DENIED + 1, ask, "answer a neighbour solicitation", apply=to_answer),
         *(Flow(Table.INGRESS, DENIED, (*icmp, ("icmpv6_type", kind)), "neighbour discovery: drop") for kind in ND_TYPES),
-        Flow(
-            Table.ADVERTISE,
-            0,
-            (*icmp, ("icmpv6_type", ADVERTISEMENT), ("icmpv6_code", 0)),
-            "answer",
-            apply=(AnswerSolicitation(GATEWAY_MAC),),
-        ),
+        Flow(Table.ADVERTISE, 0, advertised, "answer a neighbour solicitation", apply=(AnswerSolicitation(GATEWAY_MAC),)),
     )
 
 

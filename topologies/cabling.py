@@ -48,7 +48,7 @@ class Cabling(Identities):
         prefix6: str | None = None,
     ) -> None:
         super().__init__(shape)
-        self.families = (IPV4,) if prefix6 is None else (IPV4, Family(_prefix6(prefix6)))
+        self.families = (IPV4,) if prefix6 is None else (IPV4, Family(network6(prefix6)))
         self.absent: frozenset[Link] = frozenset()  # while the exceptions are read, which name absent links, too
         self.mbit = dict(mbit or {})
         self._rates: dict[Link, float] = {}
@@ -364,11 +364,12 @@ class Cabling(Identities):
         return not self.absent and not any(isinstance(link.lower, Switch) for link in self._rates)
 
 
-def _prefix6(text: str) -> IPv6Network:
+def network6(text: str) -> IPv6Network:
+    """Return the prefix of a fabric's IPv6 addresses; `TopologyError` if it is none."""
     try:
         network = IPv6Network(text)
     except ValueError as error:
-        raise TopologyError(f"prefix6 {text!r:.60}: {error}") from None
+        raise TopologyError(f"prefix6 {text!r:.60} is none: {error}") from None
     if network.prefixlen != 48 or network.is_multicast or network.is_link_local or network.is_loopback:
         raise TopologyError(f"prefix6 {text} is no /48 of unicast addresses, as {PREFIX6} is")
     return network
