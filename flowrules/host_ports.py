@@ -154,7 +154,7 @@ def _neighbours(gateway: str) -> tuple[Flow, ...]:
     from the unspecified address wants to know whether an address is in use (RFC 4862, section 5.4), and is not answered.
     """
     icmp: tuple[Field, ...] = (IP[6], ICMPV6)
-    asked: Field = ("nd_target", gateway)
+    asked: Field = ("ipv6_nd_target", gateway)
     advertised = (*icmp, ("icmpv6_type", ADVERTISEMENT), ("icmpv6_code", 0))
     to_answer = (SetField("icmpv6_type", ADVERTISEMENT), LookUp(Table.ADVERTISE))
     ask = (*icmp, ("nw_ttl", ND_HOPS), ("icmpv6_type", SOLICITATION), ("icmpv6_code", 0), asked)

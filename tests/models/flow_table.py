@@ -81,6 +81,11 @@ class TableSwitch:
                 answer |= {"eth_dst": state["eth_src"], "eth_src": mac, "arp_op": 2, "arp_sha": mac}
                 answer |= {"arp_tha": state["arp_sha"], "arp_tpa": state["arp_spa"], "arp_spa": state["arp_tpa"]}
                 departures.append(Departure(state["in_port"], answer))
+            case to.AnswerSolicitation(mac):
+                answer = {name: value for name, value in state.items() if name not in _OWN}
+                answer |= {"eth_dst": state["eth_src"], "eth_src": mac, "ipv6_nd_tll": mac}
+                answer |= {"ipv6_dst": state["ipv6_src"], "ipv6_src": state["ipv6_nd_target"]}
+                departures.append(Departure(state["in_port"], answer))
             case to.LookUp(table):
                 self._process(table, state, departures, written)
             case to.SendStart():
