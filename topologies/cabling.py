@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from ipaddress import IPv6Network
+from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Any, Union
 
 from topologies.identity import FIRST_HOST, IPV4, PREFIX6, Family, Host, Identities, Level, Link, Node, Shape, Switch, TopologyError
@@ -101,6 +101,10 @@ class Cabling(Identities):
         for family in self.families[1:]:
             document["prefix6"] = str(family.network)
         return document
+
+    def ip6(self, host: Host) -> IPv6Address | None:
+        """Return a host's IPv6 address; None in a fabric of IPv4 only."""
+        return self.families[1].address(host) if len(self.families) > 1 else None
 
     # -- members ------------------------------------------------------------------------------------------------------
 

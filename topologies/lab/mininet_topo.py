@@ -22,7 +22,7 @@ OFFLOADS_OFF = "tx off rx off tso off gso off gro off"
 
 
 class FabricHost(Host):
-    """A Mininet host whose interface sends real packets: with checksums, not larger than the MTU, and with IPv6 if the fabric has."""
+    """A Mininet host whose interface sends real packets: with checksums, not larger than the MTU, and IPv6 if the fabric has."""
 
     def config(self, **params: Any) -> dict[str, Any]:
         """Configure the host as Mininet does, then its IPv6, and disable its interface's offloads."""
