@@ -15,13 +15,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from ipaddress import IPv4Network
+from itertools import product
 from math import ceil, log
 
 from flowrules import label
-from flowrules.model import DESCENDING, IPV4, Choose, Field, Flow, LookUp, Output, SendNoMore, SendStart, SetField, Table, destined
+from flowrules.model import (
+    DESCENDING,
+    IP,
+    IPV4,
+    Choose,
+    Field,
+    Flow,
+    LookUp,
+    Output,
+    SendNoMore,
+    SendStart,
+    SetField,
+    Table,
+    destined,
+)
 from topologies.failures import Failures
-from topologies.structure import FABRIC_NETWORK, Clos, Host, Level, Switch
+from topologies.identity import Family
+from topologies.structure import Clos, Host, Level, Switch
 from topologies.way_out import gateways_from
 
 BASIS = 0x100
@@ -48,20 +63,21 @@ UNREACHABLE = Flow(
 """The last entry of an edge switch: the controller answers, and a rack gets so few answers that nobody can flood it by them."""
 
 
-def ingress(tree: Clos, gateway: Host, port: Field, no_label: bool) -> Iterator[Flow]:
-    """Yield the entries for IPv4 from a gateway: its own address and all that are outside, to the fabric only.
+def ingress(family: Family, gateway: Host, port: Field, no_label: bool) -> Iterator[Flow]:
+    """Yield the entries for IP from a gateway: its own address and all that are outside, to the fabric only.
 
     Packets from outside to outside would circle between gateways that take each other for the way out.
     """
-    inside = (port, *destined(FABRIC_NETWORK))
-    own: Field = ("ipv4_src", str(tree.ip(gateway)))
-    fabric: Field = ("ipv4_src", (str(FABRIC_NETWORK.network_address), str(FABRIC_NETWORK.netmask)))
+    network, source = family.network, f"ipv{family.number}_src"
+    inside = (port, *destined(network))
+    own: Field = (source, str(family.address(gateway)))
+    fabric: Field = (source, (str(network.network_address), str(network.netmask)))
     yield Flow(Table.INGRESS, 30, (*inside, own), "gateway's own address", goto=Table.DOWN)
-    yield Flow(Table.INGRESS, 28, (port, IPV4, fabric), "another's address: drop")
+    yield Flow(Table.INGRESS, 28, (port, IP[family.number], fabric), "another's address: drop")
     yield Flow(Table.INGRESS, 25, inside, "from outside by a gateway", goto=Table.DOWN)
     if no_label:
         labelled: Field = ("eth_src", label.LABELLED)
-        plain = SetField("eth_src", tree.mac(gateway))
+        plain = SetField("eth_src", Clos.mac(gateway))
         purpose = "has no right to a label: as unlabelled"
         yield Flow(Table.INGRESS, 35, (*inside, own, labelled), purpose, apply=(plain,), goto=Table.DOWN)
         yield Flow(Table.INGRESS, 26, (*inside, labelled), purpose, apply=(plain,), goto=Table.DOWN)
@@ -77,18 +93,20 @@ def down(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Flow
     if switch.level is Level.CORE:
         absent = tree.absent_pods(switch)
         for pod in sorted({gateway.pod for gateway in tree.gateways} - absent):
-            yield _below(_pod(pod), tree.downlink_port(pod))
+            yield from _below(tree, _pod(pod), tree.downlink_port(pod))
     else:
         racks = {tree.edge_of(gateway) for gateway in tree.gateways}
         for edge in tree.below(switch):
             if edge in racks:
-                yield _below(_rack(edge), tree.port(switch, edge))
+                yield from _below(tree, _rack(edge), tree.port(switch, edge))
     if tree.uplinks(switch):
-        yield Flow(Table.DOWN, 8, (IPV4, ("eth_dst", _pod(switch.pod))), "no such gateway below: drop")
+        for ip in _protocols(tree):
+            yield Flow(Table.DOWN, 8, (ip, ("eth_dst", _pod(switch.pod))), "no such gateway below: drop")
+            yield Flow(Table.DOWN, 6, (ip,), "leaves by a gateway elsewhere: up", goto=Table.UP)
         yield _CAME_DOWN
-        yield Flow(Table.DOWN, 6, (IPV4,), "leaves by a gateway elsewhere: up", goto=Table.UP)
     else:
-        yield Flow(Table.DOWN, 10, destined(FABRIC_NETWORK), "no such host: drop")
+        for family in tree.families:
+            yield Flow(Table.DOWN, 10, destined(family.network), "no such host: drop")
 
 
 def upward(tree: Clos, flows: Iterable[Flow]) -> Iterator[Flow]:
@@ -99,19 +117,16 @@ def upward(tree: Clos, flows: Iterable[Flow]) -> Iterator[Flow]:
     if not tree.gateways:
         return
     macs = {}
-    for gateway in tree.gateways:
-        edge = tree.edge_of(gateway)
-        macs[tree.prefix(edge)] = _rack(edge)
-        macs[tree.prefix(Switch(Level.AGGREGATION, gateway.pod, 0))] = _pod(gateway.pod)
+    for gateway, family in product(tree.gateways, tree.families):
+        edge, pod = tree.edge_of(gateway), Switch(Level.AGGREGATION, gateway.pod, 0)
+        macs[destined(family.prefix(edge))[1]] = _rack(edge), 12
+        macs[destined(family.prefix(pod))[1]] = _pod(gateway.pod), 8
     for flow in flows:
-        match = dict(flow.match)
-        destination = match.pop("ipv4_dst", None)
-        if not isinstance(destination, tuple):
-            continue
-        prefix = IPv4Network("/".join(map(str, destination)))
-        if prefix in macs:
-            twin = (*match.items(), ("eth_dst", macs[prefix]))
-            yield flow._replace(priority=flow.priority - prefix.prefixlen // 2, match=twin)
+        prefix = next((field for field in flow.match if field in macs), None)
+        if prefix is not None:
+            mac, less = macs[prefix]
+            twin = (*(field for field in flow.match if field != prefix), ("eth_dst", mac))
+            yield flow._replace(priority=flow.priority - less, match=twin)
 
 
 def _edge(tree: Clos, edge: Switch, failures: Failures) -> Iterator[Flow]:
@@ -123,24 +138,26 @@ def _edge(tree: Clos, edge: Switch, failures: Failures) -> Iterator[Flow]:
             # of a gateway that is not in use, only what other switches have sent to it before they heard of it
             came_down: tuple[Field, ...] = () if gateway in in_use else (("metadata", DESCENDING),)
             write = (Output(port),)
-            match = (*came_down, IPV4, named)
-            yield Flow(Table.DOWN, 9, match, "to a gateway", write=write, metadata=port, goto=Table.DELIVER)
+            for ip in _protocols(tree):
+                match = (*came_down, ip, named)
+                yield Flow(Table.DOWN, 9, match, "to a gateway", write=write, metadata=port, goto=Table.DELIVER)
         elif gateway in in_use:
-            yield Flow(Table.DOWN, 7, (IPV4, named), "leaves by a gateway elsewhere: up", goto=Table.UP)
+            for ip in _protocols(tree):
+                yield Flow(Table.DOWN, 7, (ip, named), "leaves by a gateway elsewhere: up", goto=Table.UP)
     yield _CAME_DOWN
     if not in_use:
         return
     count = len(tree.gateways)
     # later fragments have no ports: all between two addresses go to one gateway, so that none is lost to a translator of addresses
-    for priority, fragments in ((6, True), (5, False)):
-        match = (IPV4, *((ANY_FRAGMENT,) if fragments else ()))
+    for ip, (priority, fragments) in product(_protocols(tree), ((6, True), (5, False))):
+        match = (ip, *((ANY_FRAGMENT,) if fragments else ()))
         chosen = Choose(count, BASIS, fragments)
         yield Flow(Table.DOWN, priority, match, "choose a gateway per flow", apply=(chosen, LookUp(Table.OUTSIDE)))
-    yield from _choice(tree.gateways, in_use)
+    yield from _choice(_protocols(tree), tree.gateways, in_use)
 
 
 @lru_cache(maxsize=1 << 8)
-def _choice(gateways: tuple[Host, ...], in_use: tuple[Host, ...]) -> tuple[Flow, ...]:
+def _choice(protocols: tuple[Field, ...], gateways: tuple[Host, ...], in_use: tuple[Host, ...]) -> tuple[Flow, ...]:
     """Return the entries of `Table.OUTSIDE`, which write the chosen gateway into a packet."""
 
     def towards(priority: int, match: tuple[Field, ...], gateway: Host) -> Flow:
@@ -153,15 +170,21 @@ def _choice(gateways: tuple[Host, ...], in_use: tuple[Host, ...]) -> tuple[Flow,
     missed = 1 - len(in_use) / len(gateways)
     rounds = min(MAX_ROUNDS, ceil(log(UNLUCKY) / log(missed))) if len(in_use) > 1 else 0
     for at in range(rounds):
-        for priority, fragments in ((6, True), (5, False)):
-            match = ((ROUND, at), IPV4, *((ANY_FRAGMENT,) if fragments else ()))
+        for ip, (priority, fragments) in product(protocols, ((6, True), (5, False))):
+            match = ((ROUND, at), ip, *((ANY_FRAGMENT,) if fragments else ()))
             again = (Choose(len(gateways), BASIS + at + 1, fragments), SetField(ROUND, at + 1), LookUp(Table.OUTSIDE))
             flows.append(Flow(Table.OUTSIDE, priority, match, "its gateway is away: choose again", apply=again))
     return (*flows, towards(0, (), in_use[0]))
 
 
-def _below(mac: tuple[str, str], port: int) -> Flow:
-    return Flow(Table.DOWN, 9, (IPV4, ("eth_dst", mac)), "towards a gateway", apply=(Output(port),))
+def _below(tree: Clos, mac: tuple[str, str], port: int) -> Iterator[Flow]:
+    for ip in _protocols(tree):
+        yield Flow(Table.DOWN, 9, (ip, ("eth_dst", mac)), "towards a gateway", apply=(Output(port),))
+
+
+def _protocols(tree: Clos) -> tuple[Field, ...]:
+    """Return the Ethernet types of a fabric's packets."""
+    return tuple(IP[family.number] for family in tree.families)
 
 
 def _pod(pod: int) -> tuple[str, str]:

@@ -20,14 +20,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import lru_cache
+from itertools import product
 
 from flowrules import gateways, label
 from flowrules.model import (
     ARP,
     DESCENDING,
-    IPV4,
+    IP,
     LLDP,
     AnswerArp,
+    AnswerSolicitation,
     Field,
     Flow,
     LearnNoMore,
@@ -38,11 +40,16 @@ from flowrules.model import (
     ToController,
     destined,
 )
-from topologies.identity import FIRST_HOST
-from topologies.structure import BFD_MAC, FABRIC_NETWORK, GATEWAY_MAC, Clos, Host, Switch
+from topologies.identity import FIRST_HOST, Family
+from topologies.structure import BFD_MAC, GATEWAY_MAC, Clos, Host, Level, Switch
 
 ARP_REQUEST = 1
 UDP: Field = ("ip_proto", 17)
+ICMPV6: Field = ("ip_proto", 58)
+SOLICITATION, ADVERTISEMENT = 135, 136
+ND_TYPES = range(133, 138)
+"""Router and neighbour solicitations and advertisements, and redirects (RFC 4861, section 4)."""
+ND_HOPS = 255
 BFD_PORTS = ((3784, 0xFFFE), (4784, 0xFFFF), (6784, 0xFFFF), (7784, 0xFFFE))
 """UDP ports and masks: single-hop and echo (RFC 5881), multihop (RFC 5883), of LAG members (RFC 7130), seamless (RFC 7881)."""
 BFD_TTL = 255
@@ -54,8 +61,12 @@ DENIED = 65  # above ARP and everything that passes
 
 def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterator[Flow]:
     """Yield the entries of an edge switch's ingress table, except that for packets from other switches."""
-    yield from (_from_above(tree.uplink_port(edge.level, index)) for index in tree.uplinks(edge))
-    yield from _denied(tree.pods)
+    for index, family in product(tree.uplinks(edge), tree.families):
+        yield _from_above(tree.uplink_port(edge.level, index), family.number)
+    for family in tree.families:
+        yield from _denied(family, tree.pods)
+        if family.number == 6:
+            yield from _neighbours(str(family.gateway(next(tree.hosts_of(edge)))))
     yield from _arp(f"02:00:0a:{edge.pod:02x}:{edge.index:02x}:00")
     for host in tree.hosts_of(edge):
         port: Field = ("in_port", tree.port(edge, host))
@@ -64,64 +75,94 @@ def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterat
         announced: tuple[Field, ...] = (ARP, ("arp_op", ARP_REQUEST), ("arp_spa", address), ("arp_tpa", address))
         purpose = "announcement of the host's own address: learn sender, no answer"
         yield Flow(Table.INGRESS, 55, (port, *announced), purpose, apply=(LookUp(Table.LEARN),))
-        if host in tree.gateways:
-            yield from gateways.ingress(tree, host, port, host in no_label)
-        else:
-            yield from _own_address(tree, host, port, host in no_label)
+        for family in tree.families:
+            if host in tree.gateways:
+                yield from gateways.ingress(family, host, port, host in no_label)
+            else:
+                yield from _own_address(family, host, port, host in no_label)
         yield Flow(Table.INGRESS, 20, (port,), "foreign source or protocol: drop")
     yield from lldp(15)  # below the hosts' ports: only switches take part in link discovery
 
 
-def _own_address(tree: Clos, host: Host, port: Field, no_label: bool) -> Iterator[Flow]:
-    source: Field = ("ipv4_src", str(tree.ip(host)))
+def _own_address(family: Family, host: Host, port: Field, no_label: bool) -> Iterator[Flow]:
+    ip, source = IP[family.number], (f"ipv{family.number}_src", str(family.address(host)))
     if no_label:
-        plain = SetField("eth_src", tree.mac(host))
+        plain = SetField("eth_src", Clos.mac(host))
         labelled: Field = ("eth_src", label.LABELLED)
         purpose = "has no right to a label: as unlabelled"
-        yield Flow(Table.INGRESS, 35, (port, IPV4, source, labelled), purpose, apply=(plain,), goto=Table.DOWN)
-    yield Flow(Table.INGRESS, 30, (port, IPV4, source), "host's own address", goto=Table.DOWN)
+        yield Flow(Table.INGRESS, 35, (port, ip, source, labelled), purpose, apply=(plain,), goto=Table.DOWN)
+    yield Flow(Table.INGRESS, 30, (port, ip, source), "host's own address", goto=Table.DOWN)
 
 
 @lru_cache(maxsize=1 << 14)
-def _from_above(port: int) -> Flow:
-    """Return the entry for IPv4 from an uplink of an edge switch: it stands before the denials, which are for packets of hosts.
+def _from_above(port: int, version: int) -> Flow:
+    """Return the entry for IP from an uplink of an edge switch: it stands before the denials, which are for packets of hosts.
 
     So the decisions that Open vSwitch caches for such packets do not depend on what those read (protocol, port, TTL).
     """
-    match: tuple[Field, ...] = (("in_port", port), IPV4)
+    match: tuple[Field, ...] = (("in_port", port), IP[version])
     return Flow(Table.INGRESS, DENIED + 1, match, "from another switch", metadata=DESCENDING, goto=Table.DOWN)
 
 
 @lru_cache
-def not_below(hosts: int) -> tuple[Flow, ...]:
+def not_below(family: Family, hosts: int) -> tuple[Flow, ...]:
     """Return an edge switch's entries for destinations that are not below it: hosts' go up, and .0 and .1 nowhere.
 
     The address of a host ends in 2 or more: one of the bits from the second on is set. One entry for each of these bits reads some
     bits of the address' end. One entry for .1 would read all of them, and Open vSwitch would cache a decision for each end.
     """
     bits = [1 << bit for bit in range(1, (FIRST_HOST + hosts - 1).bit_length())]
+    every, mask = family.network.network_address, family.network.netmask
+    field = f"ipv{family.number}_dst"
     return (
         *(
-            Flow(Table.DOWN, 10 + rank, (IPV4, ("ipv4_dst", (f"10.0.0.{bit}", f"255.0.0.{bit}"))), "not below: up", goto=Table.UP)
+            Flow(
+                Table.DOWN,
+                10 + rank,
+                (IP[family.number], (field, (str(every + bit), str(mask + bit)))),
+                "not below: up",
+                goto=Table.UP,
+            )
             for rank, bit in enumerate(bits, start=1)
         ),
-        Flow(Table.DOWN, 10, destined(FABRIC_NETWORK), "a switch's address: drop"),
+        Flow(Table.DOWN, 10, destined(family.network), "a switch's address: drop"),
     )
 
 
 @lru_cache
-def _denied(pods: int) -> tuple[Flow, ...]:
+def _denied(family: Family, pods: int) -> tuple[Flow, ...]:
     """Return the drops of what would be taken for a switch's own; from other switches none of it arrives here either."""
 
     def drop(purpose: str, *match: Field) -> Flow:
         return Flow(Table.INGRESS, DENIED, match, purpose)
 
+    ip = IP[family.number]
     return (
-        drop("Ethernet address of the switches' BFD: drop", ("eth_dst", BFD_MAC)),
-        *(drop("BFD: drop", IPV4, UDP, ("udp_dst", port if port[1] != 0xFFFF else port[0])) for port in BFD_PORTS),
-        drop("first fragment that may be BFD: drop", IPV4, UDP, ("nw_ttl", BFD_TTL), ("ip_frag", FIRST_FRAGMENT)),
-        drop("IPv4 to a group's Ethernet address: drop", IPV4, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
-        drop("a switch's address: drop", IPV4, ("ipv4_dst", (f"10.{pods}.0.0", "255.255.0.0"))),
+        *([drop("Ethernet address of the switches' BFD: drop", ("eth_dst", BFD_MAC))] if family.number == 4 else []),
+        *(drop("BFD: drop", ip, UDP, ("udp_dst", port if port[1] != 0xFFFF else port[0])) for port in BFD_PORTS),
+        drop("first fragment that may be BFD: drop", ip, UDP, ("nw_ttl", BFD_TTL), ("ip_frag", FIRST_FRAGMENT)),
+        drop(f"IPv{family.number} to a group's Ethernet address: drop", ip, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
+        drop("a switch's address: drop", *destined(family.prefix(Switch(Level.AGGREGATION, pods, 0)))),
+    )
+
+
+@lru_cache(maxsize=1 << 14)
+def _neighbours(gateway: str) -> tuple[Flow, ...]:
+    """Return the entries for neighbour discovery (RFC 4861): the gateway is answered for, and nothing of it enters the fabric.
+
+    Its messages have a hop limit of 255, which switches do not count down: one for another rack would be believed there. Who asks
+    from the unspecified address wants to know whether an address is in use (RFC 4862, section 5.4), and is not answered.
+    """
+    icmp: tuple[Field, ...] = (IP[6], ICMPV6)
+    asked: Field = ("ipv6_nd_target", gateway)
+    advertised = (*icmp, ("icmpv6_type", ADVERTISEMENT), ("icmpv6_code", 0))
+    to_answer = (SetField("icmpv6_type", ADVERTISEMENT), LookUp(Table.ADVERTISE))
+    ask = (*icmp, ("nw_ttl", ND_HOPS), ("icmpv6_type", SOLICITATION), ("icmpv6_code", 0), asked)
+    return (
+        Flow(Table.INGRESS, DENIED + 2, (*ask, ("ipv6_src", "::")), "address in use: no answer"),
+        Flow(Table.INGRESS, DENIED + 1, ask, "answer a neighbour solicitation", apply=to_answer),
+        *(Flow(Table.INGRESS, DENIED, (*icmp, ("icmpv6_type", kind)), "neighbour discovery: drop") for kind in ND_TYPES),
+        Flow(Table.ADVERTISE, 0, advertised, "answer a neighbour solicitation", apply=(AnswerSolicitation(GATEWAY_MAC),)),
     )
 
 

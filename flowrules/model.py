@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 from typing import NamedTuple, Union
 
 
@@ -19,6 +19,7 @@ class Table(IntEnum):
     DELIVER = 4
     LEARN = 5
     OUTSIDE = 6
+    ADVERTISE = 7
 
 
 class Output(NamedTuple):
@@ -82,6 +83,15 @@ class AnswerArp(NamedTuple):
     mac: str
 
 
+class AnswerSolicitation(NamedTuple):
+    """Action: turn a neighbour advertisement that was a solicitation (RFC 4861, section 4.4) into its answer, and send it back.
+
+    It says that this Ethernet address is that of the target, a router.
+    """
+
+    mac: str
+
+
 class LearnSender(NamedTuple):
     """Action: learn the ARP sender's Ethernet address as that of the host at the packet's input port.
 
@@ -125,6 +135,7 @@ Action = Union[  # noqa: UP007
     Choose,
     ConsumeHop,
     AnswerArp,
+    AnswerSolicitation,
     LearnSender,
     LearnNoMore,
     LookUp,
@@ -135,14 +146,16 @@ Field = tuple[str, Union[int, str, tuple[str, str], tuple[int, int]]]  # noqa: U
 DESCENDING = 1
 """The metadata of a packet that came from above."""
 
-IPV4: Field = ("eth_type", 0x0800)
+IP: dict[int, Field] = {4: ("eth_type", 0x0800), 6: ("eth_type", 0x86DD)}
+"""By the version of IP."""
+IPV4 = IP[4]
 ARP: Field = ("eth_type", 0x0806)
 LLDP: Field = ("eth_type", 0x88CC)
 
 
-def destined(prefix: IPv4Network) -> tuple[Field, ...]:
-    """Return the match of IPv4 packets whose destination is within a prefix."""
-    return (IPV4, ("ipv4_dst", (str(prefix.network_address), str(prefix.netmask))))
+def destined(prefix: IPv4Network | IPv6Network) -> tuple[Field, ...]:
+    """Return the match of packets whose destination is within a prefix."""
+    return (IP[prefix.version], (f"ipv{prefix.version}_dst", (str(prefix.network_address), str(prefix.netmask))))
 
 
 class Flow(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from ipaddress import IPv4Network
 from itertools import groupby
 from typing import NamedTuple
 
@@ -15,14 +14,14 @@ from topologies.weights import balance_of
 
 
 class Steering(NamedTuple):
-    """The uplinks that packets for a prefix may take; None is every rack that no other prefix matches.
+    """The uplinks that packets to what is below a switch may take: a rack, a pod, or None for every rack that is in no other.
 
     ``slots`` are the uplinks over which flows without a label are hashed: those of ``uplinks``, each as often as its weight says.
-    ``inherited`` and ``inherited_slots`` are those of the next shorter prefix, which would apply without this one: the switch's for
+    ``inherited`` and ``inherited_slots`` are those of the pod, or of None, which would apply without this one: the switch's for
     None.
     """
 
-    prefix: IPv4Network | None
+    below: Switch | None
     uplinks: tuple[int, ...]
     inherited: tuple[int, ...]
     slots: tuple[int, ...]
@@ -32,7 +31,7 @@ class Steering(NamedTuple):
 def steering(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Steering]:
     """Compress `allowed_uplinks` and `hash_slots` of a switch by longest prefix: one answer for None, then those that differ.
 
-    The differing prefixes are those of pods and racks, a pod before its racks.
+    A pod comes before its racks.
     """
     everyone = tree.uplinks(switch)
     if not failures and tree.even:
@@ -50,11 +49,10 @@ def steering(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[
         common = _commonest((uplinks for uplinks, _ in inside.values()), default)
         common_slots = common if slots is allowed else _commonest((its for _, its in inside.values()), default_slots)
         if (common, common_slots) != (default, default_slots):
-            prefix = tree.prefix(Switch(Level.AGGREGATION, pod, 0))
-            yield Steering(prefix, common, default, common_slots, default_slots)
+            yield Steering(Switch(Level.AGGREGATION, pod, 0), common, default, common_slots, default_slots)
         for rack, both in inside.items():
             if both != (common, common_slots):
-                yield Steering(tree.prefix(rack), both[0], common, both[1], common_slots)
+                yield Steering(rack, both[0], common, both[1], common_slots)
 
 
 def _commonest(uplinks: Iterable[tuple[int, ...]], inherited: tuple[int, ...]) -> tuple[int, ...]:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
-from ipaddress import IPv4Network
+from itertools import product
 
 from flowrules import gateways
 from flowrules.host_ports import edge_ingress, lldp, not_below
-from flowrules.model import DESCENDING, IPV4, Field, Flow, Output, SetField, SwitchRules, Table, destined, digest
+from flowrules.model import DESCENDING, IP, Field, Flow, Output, SetField, SwitchRules, Table, destined, digest
 from flowrules.upward import groups, upward
 from topologies.failures import Failures
-from topologies.structure import FABRIC_NETWORK, Clos, Host, Level, Switch
+from topologies.identity import Family
+from topologies.structure import Clos, Host, Level, Switch
 
 
 def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, no_label: Collection[Host] = ()) -> SwitchRules:
@@ -54,8 +55,8 @@ def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, n
         *(edge_ingress(tree, switch, no_label) if edge else _aggregation_ingress(tree, switch)),
         *_from_above(True),
         *(_edge_down(tree, switch) if edge else _racks_below(tree, switch)),
-        *_down_misses(tree.prefix(switch), bool(tree.gateways)),
-        *(not_below(tree.hosts_per_edge) if edge else _NOT_BELOW),
+        *_down_misses(tree.families, switch, bool(tree.gateways)),
+        *(flow for family in tree.families for flow in (not_below(family, tree.hosts_per_edge) if edge else _not_below(family))),
         *gateways.down(tree, switch, failures),
         gateways.UNREACHABLE if edge else _NOWHERE,
         *up,
@@ -110,12 +111,12 @@ def _from_above(marked: bool) -> tuple[Flow, ...]:
 
 
 def _edge_down(tree: Clos, edge: Switch) -> Iterator[Flow]:
-    for host in tree.hosts_of(edge):
+    for host, family in product(tree.hosts_of(edge), tree.families):
         port = tree.port(edge, host)
         yield Flow(
             Table.DOWN,
             40,
-            (IPV4, ("ipv4_dst", str(tree.ip(host)))),
+            (IP[family.number], (f"ipv{family.number}_dst", str(family.address(host)))),
             "to a host",
             apply=(SetField("eth_dst", tree.mac(host)),),
             write=(Output(port),),
@@ -125,8 +126,8 @@ def _edge_down(tree: Clos, edge: Switch) -> Iterator[Flow]:
 
 
 def _racks_below(tree: Clos, switch: Switch) -> Iterator[Flow]:
-    for edge in tree.below(switch):
-        yield Flow(Table.DOWN, 40, destined(tree.prefix(edge)), "to a rack", apply=(Output(tree.port(switch, edge)),))
+    for edge, family in product(tree.below(switch), tree.families):
+        yield Flow(Table.DOWN, 40, destined(family.prefix(edge)), "to a rack", apply=(Output(tree.port(switch, edge)),))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -134,20 +135,25 @@ def _pods_below(tree: Clos, absent: frozenset[int]) -> tuple[Flow, ...]:
     """Return a core switch's entries for the pods below it, without those to which it has no cable."""
     pods = (Switch(Level.AGGREGATION, pod, 0) for pod in range(tree.pods) if pod not in absent)
     return tuple(
-        Flow(Table.DOWN, 40, destined(tree.prefix(below)), "to a pod", apply=(Output(tree.downlink_port(below.pod)),))
-        for below in pods
+        Flow(Table.DOWN, 40, destined(family.prefix(below)), "to a pod", apply=(Output(tree.downlink_port(below.pod)),))
+        for below, family in product(pods, tree.families)
     )
 
 
 @lru_cache(maxsize=1 << 14)
-def _down_misses(below: IPv4Network, gateways: bool) -> tuple[Flow, ...]:
-    within = destined(FABRIC_NETWORK) if gateways else ()  # what leaves by a gateway comes down, too
+def _down_misses(families: tuple[Family, ...], below: Switch, gateways: bool) -> tuple[Flow, ...]:
+    # what leaves by a gateway comes down, too
+    within = [destined(family.network) for family in families] if gateways else [()]
     return (
-        Flow(Table.DOWN, 30, (("metadata", DESCENDING), *within), "came down, never goes up again: drop"),
-        Flow(Table.DOWN, 20, destined(below), "no such host below: drop"),
+        *(Flow(Table.DOWN, 30, (("metadata", DESCENDING), *its), "came down, never goes up again: drop") for its in within),
+        *(Flow(Table.DOWN, 20, destined(family.prefix(below)), "no such host below: drop") for family in families),
     )
 
 
-_NOT_BELOW = (Flow(Table.DOWN, 10, destined(FABRIC_NETWORK), "not below: up", goto=Table.UP),)
+@lru_cache
+def _not_below(family: Family) -> tuple[Flow, ...]:
+    return (Flow(Table.DOWN, 10, destined(family.network), "not below: up", goto=Table.UP),)
+
+
 _NOWHERE = Flow(Table.DOWN, 0, (), "outside the fabric: drop")
 _DELIVER = (Flow(Table.DELIVER, 0, (), "as planned"),)

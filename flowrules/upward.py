@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
 
 from flowrules import label
 from flowrules.model import Bucket, ConsumeHop, Field, Flow, Group, HashOver, Table, ToGroup, destined
@@ -23,19 +23,22 @@ from flowrules.steering import steering
 from topologies.failures import Failures
 from topologies.structure import Clos, Level, Switch
 
-STEERED = 30  # above the entries for labels to all destinations; a longer prefix adds its length
+STEERED = 30  # above the entries for labels to all destinations; a longer prefix adds its rank
+RANK = {16: 16, 24: 24, 56: 16, 64: 24}
+"""By the length of a pod's and a rack's prefix: entries of all families have the priorities of IPv4's."""
 
 
 def upward(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Flow]:
     """Yield the entries of `Table.UP` and `Table.UNLABELLED` of an edge or aggregation switch."""
     everyone = tree.uplinks(switch)
     yield from _labels(switch.level, everyone)
-    for prefix, uplinks, inherited, slots, inherited_slots in steering(tree, switch, failures):
-        if prefix is None or slots != inherited_slots:
-            ports = tuple(tree.uplink_port(switch.level, index) for index in slots)
-            yield _hash(switch.level, prefix, ports, uplinks == everyone)
-        if uplinks != inherited:
-            yield from _steered_labels(switch.level, prefix, uplinks, inherited)
+    for below, uplinks, inherited, slots, inherited_slots in steering(tree, switch, failures):
+        for prefix in (None,) if below is None else (family.prefix(below) for family in tree.families):
+            if prefix is None or slots != inherited_slots:
+                ports = tuple(tree.uplink_port(switch.level, index) for index in slots)
+                yield _hash(switch.level, prefix, ports, uplinks == everyone)
+            if uplinks != inherited:
+                yield from _steered_labels(switch.level, prefix, uplinks, inherited)
 
 
 def groups(tree: Clos, switch: Switch) -> tuple[Group, ...]:
@@ -64,10 +67,10 @@ def _labels(level: Level, uplinks: tuple[int, ...]) -> tuple[Flow, ...]:
 
 @lru_cache(maxsize=1 << 14)
 def _steered_labels(
-    level: Level, prefix: IPv4Network | None, uplinks: tuple[int, ...], inherited: tuple[int, ...]
+    level: Level, prefix: IPv4Network | IPv6Network | None, uplinks: tuple[int, ...], inherited: tuple[int, ...]
 ) -> tuple[Flow, ...]:
     """Return the fewest entries after which exactly the labels that name one of ``uplinks`` are followed for ``prefix``."""
-    priority = STEERED + (prefix.prefixlen if prefix else 0)
+    priority = STEERED + (RANK[prefix.prefixlen] if prefix else 0)
     different = sorted(set(uplinks) ^ set(inherited))
     if len(different) <= 1 + len(uplinks):
         return tuple((_follow if index in uplinks else _ignore)(level, index, priority + 1, prefix) for index in different)
@@ -78,13 +81,13 @@ def _steered_labels(
     )
 
 
-def _follow(level: Level, index: int, priority: int, prefix: IPv4Network | None) -> Flow:
+def _follow(level: Level, index: int, priority: int, prefix: IPv4Network | IPv6Network | None) -> Flow:
     hop, match = _naming(level, index, prefix)
     actions = (ConsumeHop(hop), ToGroup(_group_id(index)))
     return Flow(Table.UP, priority, match, f"up{hop + 1} names this uplink", apply=actions)
 
 
-def _ignore(level: Level, index: int, priority: int, prefix: IPv4Network | None) -> Flow:
+def _ignore(level: Level, index: int, priority: int, prefix: IPv4Network | IPv6Network | None) -> Flow:
     hop, match = _naming(level, index, prefix)
     purpose = f"no way by the uplink that up{hop + 1} names: as unlabelled"
     return _unfollowed(level, priority, match, purpose)
@@ -100,17 +103,17 @@ def _hop(level: Level) -> int:
     return 0 if level is Level.EDGE else 1
 
 
-def _naming(level: Level, index: int, prefix: IPv4Network | None) -> tuple[int, tuple[Field, ...]]:
+def _naming(level: Level, index: int, prefix: IPv4Network | IPv6Network | None) -> tuple[int, tuple[Field, ...]]:
     """Return the label's hop of this level, and the match of packets for ``prefix`` whose label names that uplink."""
     hop = _hop(level)
     return hop, (*(destined(prefix) if prefix else ()), ("eth_src", label.match_hop(hop, index)))
 
 
 @lru_cache(maxsize=1 << 14)
-def _hash(level: Level, prefix: IPv4Network | None, ports: tuple[int, ...], every: bool) -> Flow:
+def _hash(level: Level, prefix: IPv4Network | IPv6Network | None, ports: tuple[int, ...], every: bool) -> Flow:
     """Return the entry that hashes unlabelled packets for ``prefix`` over the ports of those uplinks, or of every one."""
     match = destined(prefix) if prefix else ()
-    priority = prefix.prefixlen if prefix else 0
+    priority = RANK[prefix.prefixlen] if prefix else 0
     if not ports:
         return Flow(Table.UNLABELLED, priority, match, "no way left: drop")
     purpose = "hash per flow" if every else "hash per flow, around a failure"

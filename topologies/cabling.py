@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
+from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Any, Union
 
-from topologies.identity import FIRST_HOST, Host, Identities, Level, Link, Node, Shape, Switch, TopologyError
+from topologies.identity import FIRST_HOST, IPV4, PREFIX6, Family, Host, Identities, Level, Link, Node, Shape, Switch, TopologyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,10 @@ class Cabling(Identities):
             much.
         links: Exceptions: Mbit/s of single links by name, or ``absent`` for a cable between switches that is not there.
         gateways, no_label: The names of hosts that lead out of the fabric, and of hosts that may not choose paths.
+        prefix6: The /48 of the hosts' IPv6 addresses; None for IPv4 only.
+
+    Attributes:
+        families: Of the hosts' addresses.
 
     Raises:
         TopologyError: For a number out of range, an unknown name, or a host's link that is absent.
@@ -40,8 +45,10 @@ class Cabling(Identities):
         links: Mapping[str, Rate] | None = None,
         gateways: Iterable[str] = (),
         no_label: Iterable[str] = (),
+        prefix6: str | None = None,
     ) -> None:
         super().__init__(shape)
+        self.families = (IPV4,) if prefix6 is None else (IPV4, Family(network6(prefix6)))
         self.absent: frozenset[Link] = frozenset()  # while the exceptions are read, which name absent links, too
         self.mbit = dict(mbit or {})
         self._rates: dict[Link, float] = {}
@@ -65,6 +72,7 @@ class Cabling(Identities):
             shape,
             *(frozenset(part) for part in (self.mbit.items(), self._rates.items(), absent, self.gateways)),
             self.no_label,
+            self.families,
         )
         self._hash = hash(self._key)
 
@@ -90,7 +98,13 @@ class Cabling(Identities):
             document["gateways"] = [self.name(host) for host in self.gateways]
         if self.no_label:
             document["no_label"] = [self.name(host) for host in sorted(self.no_label)]
+        for family in self.families[1:]:
+            document["prefix6"] = str(family.network)
         return document
+
+    def ip6(self, host: Host) -> IPv6Address | None:
+        """Return a host's IPv6 address; None in a fabric of IPv4 only."""
+        return self.families[1].address(host) if len(self.families) > 1 else None
 
     # -- members ------------------------------------------------------------------------------------------------------
 
@@ -352,6 +366,17 @@ class Cabling(Identities):
     def even(self) -> bool:
         """Whether no link between switches is absent or has another rate than those of its level."""
         return not self.absent and not any(isinstance(link.lower, Switch) for link in self._rates)
+
+
+def network6(text: str) -> IPv6Network:
+    """Return the prefix of a fabric's IPv6 addresses; `TopologyError` if it is none."""
+    try:
+        network = IPv6Network(text)
+    except ValueError as error:
+        raise TopologyError(f"prefix6 {text!r:.60} is none: {error}") from None
+    if network.prefixlen != 48 or network.is_multicast or network.is_link_local or network.is_loopback:
+        raise TopologyError(f"prefix6 {text} is no /48 of unicast addresses, as {PREFIX6} is")
+    return network
 
 
 def _rate(value: Any, what: str) -> float:

@@ -12,8 +12,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topologies.cabling import ABSENT, LINK_LEVELS, Rate
-from topologies.identity import RANGES, Host, Level, Shape, Switch, TopologyError
+from topologies.cabling import ABSENT, LINK_LEVELS, Rate, network6
+from topologies.identity import PREFIX6, RANGES, Host, Level, Shape, Switch, TopologyError
 from topologies.located_yaml import Entries, Items, Text, Tree, YamlProblem, read
 from topologies.structure import Clos
 
@@ -26,7 +26,7 @@ MIN_MBIT, MAX_MBIT = 1e-3, 1e9
 SHOWN = 20
 """Problems of a file that its error message lists."""
 
-KEYS = (*Shape._fields, "mbit", "links", "gateways", "no_label")
+KEYS = (*Shape._fields, "mbit", "links", "gateways", "no_label", "prefix6")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _RATE = re.compile(r"[0-9]{1,17}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,3})?")
 _NOTHING = {"", "~", "null"}
@@ -135,9 +135,10 @@ class _Checker:
         mbit = self._mbit(found.get("mbit"))
         links = self._links(found.get("links"), base)
         gateways, no_label = (self._hosts(key, found.get(key), base) for key in ("gateways", "no_label"))
+        prefix6 = self._prefix6(found.get("prefix6"))
         if shape is None or self._problems:
             return None
-        return Clos(*shape, mbit=mbit, links=links, gateways=gateways, no_label=no_label)
+        return Clos(*shape, mbit=mbit, links=links, gateways=gateways, no_label=no_label, prefix6=prefix6)
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
@@ -238,6 +239,20 @@ class _Checker:
                 found.append(name)
             self.lines.setdefault(where, item.line)
         return found
+
+    def _prefix6(self, value: Tree | None) -> str | None:
+        if value is None or (isinstance(value, Text) and value.plain and value.value in {*_NOTHING, "none"}):
+            return None
+        try:
+            return str(network6(value.value if isinstance(value, Text) else _shown(value)))
+        except TopologyError as error:
+            self._add(
+                value.line,
+                "prefix6",
+                str(error).removeprefix("prefix6 "),
+                f"the hosts' IPv6 addresses need one, as {PREFIX6}; none for IPv4 only",
+            )
+        return None
 
 
 _RATES = f"a number of Mbit/s from {MIN_MBIT:g} to {MAX_MBIT:,.0f}"

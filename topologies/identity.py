@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from ipaddress import IPv4Address, IPv4Network
-from typing import TYPE_CHECKING, NamedTuple, Union
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 MIN_K = 2
 MAX_K = 128
 FABRIC_NETWORK = IPv4Network("10.0.0.0/8")
+PREFIX6 = IPv6Network("fd53:4f50:4100::/48")
+"""The usual prefix of IPv6: unique local addresses (RFC 4193)."""
 GATEWAY_MAC = "02:00:00:00:00:01"
 BFD_INTERVAL_MS = 100
 """Of BFD where the controller enables it. Three lost packets are a failure: silent loss is found within 0.3 s."""
@@ -124,6 +126,61 @@ RANGES = {
 
 LARGEST = Shape(**{name: most for name, (_, most) in RANGES.items()})
 """The largest fabric: all others have some of its names and addresses."""
+
+
+RACK_SHIFT = {4: 8, 6: 64}
+"""The bits of an address below those of its rack: pod and edge switch have eight each."""
+
+
+class Family:
+    """The addresses of a fabric in one version of IP: ``number`` of 4 or 6. A rack's addresses begin at its pod and edge switch.
+
+    >>> rack = Switch(Level.EDGE, 2, 1)
+    >>> [str(each.prefix(rack)) for each in (IPV4, Family(PREFIX6))]
+    ['10.2.1.0/24', 'fd53:4f50:4100:201::/64']
+    >>> str(Family(PREFIX6).address(Host(2, 1, 10)))
+    'fd53:4f50:4100:201::a'
+    """
+
+    def __init__(self, network: IPv4Network | IPv6Network) -> None:
+        self.network = network
+        self.number = network.version
+        self._base, self._shift = int(network.network_address), RACK_SHIFT[self.number]
+        self._rack_bits = network.max_prefixlen - self._shift
+        self._address: Any = type(network.network_address)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Family) and other.network == self.network
+
+    def __hash__(self) -> int:
+        return hash(self.network)
+
+    def address(self, host: Host) -> Any:
+        """Return a host's address."""
+        return self._address(self._base + ((host.pod << 8 | host.edge) << self._shift) + host.number)
+
+    def gateway(self, host: Host) -> Any:
+        """Return the address of a host's gateway, which its edge switch answers for."""
+        return self._address(self._base + ((host.pod << 8 | host.edge) << self._shift) + 1)
+
+    def host(self, address: Any) -> Host:
+        """Return the position that an address is of, whether or not a fabric has it; `ValueError` outside of all racks."""
+        rest = int(address) - self._base
+        rack, number = rest >> self._shift, rest & (1 << self._shift) - 1
+        if address not in self.network or number > 0xFF:
+            raise ValueError(f"{address} is no host's address")
+        return Host(rack >> 8, rack & 0xFF, number)
+
+    def prefix(self, switch: Switch) -> Any:
+        """Return the prefix of the hosts below a switch: a rack's, a pod's, or of a core switch the whole fabric's."""
+        if switch.level is Level.CORE:
+            return self.network
+        if switch.level is Level.AGGREGATION:
+            return type(self.network)((self._base + (switch.pod << 8 + self._shift), self._rack_bits - 8))
+        return type(self.network)((self._base + ((switch.pod << 8 | switch.index) << self._shift), self._rack_bits))
+
+
+IPV4 = Family(FABRIC_NETWORK)
 
 
 class Identities:

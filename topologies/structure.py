@@ -58,8 +58,9 @@ class Clos(Cabling):
         links: Mapping[str, Rate] | None = None,
         gateways: Iterable[str] = (),
         no_label: Iterable[str] = (),
+        prefix6: str | None = None,
     ) -> None:
-        super().__init__(Shape(pods, edges, aggregations, cores, hosts), mbit, links, gateways, no_label)
+        super().__init__(Shape(pods, edges, aggregations, cores, hosts), mbit, links, gateways, no_label, prefix6)
 
     @classmethod
     def from_document(cls, document: object) -> Clos:
@@ -224,13 +225,14 @@ class FatTree(Clos):
         Al-Fares, Loukissas, Vahdat: A Scalable, Commodity Data Center Network Architecture. SIGCOMM 2008, sections 3.1 and 3.2.
     """
 
-    def __init__(self, k: int) -> None:
+    def __init__(self, k: int, prefix6: str | None = None) -> None:
         if isinstance(k, bool) or not isinstance(k, int) or k % 2 or not MIN_K <= k <= MAX_K:
             raise TopologyError(f"k must be an even number from {MIN_K} to {MAX_K}, not {k}")
-        super().__init__(*_fat_tree_shape(k))
+        super().__init__(*_fat_tree_shape(k), prefix6=prefix6)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.k})"
+        more = "".join(f", {str(family.network)!r}" for family in self.families[1:])
+        return f"{type(self).__name__}({self.k}{more})"
 
     @property
     def title(self) -> str:
@@ -246,8 +248,15 @@ class FatTree(Clos):
         return self.pods // 2
 
 
-_DOCUMENT: dict[str, type] = {**dict.fromkeys(Shape._fields, int), "mbit": dict, "links": dict, "gateways": list, "no_label": list}
-_KINDS: dict[type, str] = {int: "a number", dict: "an object", list: "a list"}
+_DOCUMENT: dict[str, type] = {
+    **dict.fromkeys(Shape._fields, int),
+    "mbit": dict,
+    "links": dict,
+    "gateways": list,
+    "no_label": list,
+    "prefix6": str,
+}
+_KINDS: dict[type, str] = {int: "a number", dict: "an object", list: "a list", str: "a text"}
 
 
 def _fat_tree_shape(k: int) -> Shape:
@@ -282,5 +291,5 @@ def fabric_of(document: Mapping[str, Any]) -> Clos:
     FatTree(4)
     """
     tree = Clos.from_document(dict(document))
-    plain = FatTree(tree.k) if tree.k is not None else None
+    plain = FatTree(tree.k, document.get("prefix6")) if tree.k is not None else None
     return plain if plain == tree else tree

@@ -170,6 +170,7 @@ class Resources:
             return {
                 "name": self.tree.name(host),
                 "address": str(self.tree.ip(host)),
+                **({"address6": str(self.tree.ip6(host))} if self.tree.ip6(host) else {}),
                 "mac": self.tree.mac(host),
                 "switch": self.tree.name(edge),
                 "port": self.tree.port(edge, host),

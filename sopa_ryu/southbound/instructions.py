@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -12,6 +13,7 @@ from flowrules import label
 from flowrules.model import (
     Action,
     AnswerArp,
+    AnswerSolicitation,
     Choose,
     ConsumeHop,
     Does,
@@ -44,6 +46,10 @@ ETH_TYPE_ARP = 0x0806
 CHOICE_REGISTER = "reg1"
 CHOICE_BITS = 31  # the whole register: first bit << 6 | number of bits - 1
 WHOLE_METADATA = 0xFFFFFFFFFFFFFFFF
+# Open vSwitch's fields nd_options_type and nd_reserved (ovs-fields(7)), of which Ryu knows the numbers only, and their values in
+# base64: a target link-layer address (RFC 4861, section 4.6.1); router, solicited and override (section 4.4)
+ND_OPTIONS_TYPE, ND_RESERVED = (f"field_{0x1000 << 7 | number}" for number in (2, 1))
+_ND_TARGET_ADDRESS, _ND_FLAGS = (base64.b64encode(value).decode() for value in (b"\2", b"\xe0\0\0\0"))
 HOP_BITS = (0x0207, 0x0007)  # of up1 and up2 in eth_src, as the action has them: first bit << 6 | number of bits - 1
 
 
@@ -104,6 +110,20 @@ def _answer_arp(action: AnswerArp) -> list[Any]:
         move(src_field="arp_spa_nxm", dst_field="reg0", n_bits=32),
         move(src_field="arp_tpa_nxm", dst_field="arp_spa_nxm", n_bits=32),
         move(src_field="reg0", dst_field="arp_tpa_nxm", n_bits=32),
+        PARSER.OFPActionOutput(OPENFLOW.OFPP_IN_PORT),
+    ]
+
+
+def _answer_solicitation(action: AnswerSolicitation) -> list[Any]:
+    move = PARSER.NXActionRegMove
+    return [
+        move(src_field="ipv6_src_nxm", dst_field="ipv6_dst_nxm", n_bits=128),
+        move(src_field="nd_target", dst_field="ipv6_src_nxm", n_bits=128),
+        PARSER.OFPActionSetField(**{ND_OPTIONS_TYPE: _ND_TARGET_ADDRESS}),
+        PARSER.OFPActionSetField(**{ND_RESERVED: _ND_FLAGS}),
+        PARSER.OFPActionSetField(ipv6_nd_tll=action.mac),
+        move(src_field="eth_src_nxm", dst_field="eth_dst_nxm", n_bits=48),
+        PARSER.OFPActionSetField(eth_src=action.mac),
         PARSER.OFPActionOutput(OPENFLOW.OFPP_IN_PORT),
     ]
 
@@ -181,6 +201,7 @@ _ENCODE: dict[type, Callable[[Any], list[Any]]] = {
     Choose: _choose,
     ConsumeHop: lambda action: [PARSER.NXActionRegLoad(ofs_nbits=HOP_BITS[action.hop], dst="eth_src_nxm", value=label.UNUSED)],
     AnswerArp: _answer_arp,
+    AnswerSolicitation: _answer_solicitation,
     LearnSender: _learn_sender,
     LearnNoMore: _learn_no_more,
     LookUp: lambda action: [PARSER.NXActionResubmitTable(in_port=NX_IN_PORT, table_id=action.table)],
@@ -229,6 +250,8 @@ def _guess(actions: Sequence[Any], start: int) -> Action | None:
         return LearnSender(first.hard_timeout)
     if isinstance(first, PARSER.NXActionResubmitTable) and first.table_id in iter(Table):
         return LookUp(Table(first.table_id))
+    if isinstance(first, PARSER.NXActionRegMove) and first.src_field == "ipv6_src_nxm":
+        return next((AnswerSolicitation(its.value) for its in actions[start:] if getattr(its, "key", "") == "eth_src"), None)
     following = actions[start + 1 : start + 2]
     if isinstance(first, PARSER.NXActionRegMove) and following and isinstance(following[0], PARSER.OFPActionSetField):
         return AnswerArp(str(following[0].value))

@@ -42,7 +42,14 @@ OPENFLOW = ofproto_v1_3
 PARSER = ofproto_v1_3_parser
 
 _NX_FIELDS = {"nw_ttl", "ip_frag"}
-_NX_NAMES = {"eth_type": "eth_type_nxm", "ip_proto": "ip_proto_nxm"}
+_NX_NAMES = {
+    "eth_type": "eth_type_nxm",
+    "ip_proto": "ip_proto_nxm",
+    "ipv6_src": "ipv6_src_nxm",
+    "icmpv6_type": "icmpv6_type_nxm",
+    "icmpv6_code": "icmpv6_code_nxm",
+    "ipv6_nd_target": "nd_target",
+}
 
 
 def encode(datapath: Any, message: Message) -> Any:

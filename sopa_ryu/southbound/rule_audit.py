@@ -10,6 +10,7 @@ from ryu.lib import hub
 from flowrules.model import (
     Action,
     AnswerArp,
+    AnswerSolicitation,
     Choose,
     ConsumeHop,
     Does,
@@ -46,6 +47,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     Choose: lambda action: f"choose one of {action.number} by a hash of the {'addresses' if action.addresses else 'flow'}",
     ConsumeHop: lambda action: f"write 'not taken' over up{action.hop + 1}",
     AnswerArp: lambda action: f"answer ARP with {action.mac}",
+    AnswerSolicitation: lambda action: f"answer the neighbour solicitation with {action.mac}",
     LearnSender: lambda action: "learn the sender's Ethernet address" + (f" for {action.seconds} s" if action.seconds else ""),
     LearnNoMore: lambda action: f"learn no more for a second, up to {1 << action.bits} senders",
     LookUp: lambda action: f"look up table {int(action.table)}",

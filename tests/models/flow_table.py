@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
-from ipaddress import IPv4Address
+from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from flowrules import model as to
@@ -81,6 +81,11 @@ class TableSwitch:
                 answer |= {"eth_dst": state["eth_src"], "eth_src": mac, "arp_op": 2, "arp_sha": mac}
                 answer |= {"arp_tha": state["arp_sha"], "arp_tpa": state["arp_spa"], "arp_spa": state["arp_tpa"]}
                 departures.append(Departure(state["in_port"], answer))
+            case to.AnswerSolicitation(mac):
+                answer = {name: value for name, value in state.items() if name not in _OWN}
+                answer |= {"eth_dst": state["eth_src"], "eth_src": mac, "ipv6_nd_tll": mac}
+                answer |= {"ipv6_dst": state["ipv6_src"], "ipv6_src": state["ipv6_nd_target"]}
+                departures.append(Departure(state["in_port"], answer))
             case to.LookUp(table):
                 self._process(table, state, departures, written)
             case to.SendStart():
@@ -147,13 +152,24 @@ def ipv4_packet(tree: Clos, src: Host, dst: Host, eth_src: str | None = None, **
     return {"eth_type": 0x0800, **mac, "ipv4_src": str(tree.ip(src)), "ipv4_dst": str(tree.ip(dst)), "ip_proto": 6, **fields}
 
 
+def ipv6_packet(tree: Clos, src: Host, dst: Host, eth_src: str | None = None, **fields: Any) -> dict[str, Any]:
+    """As `ipv4_packet`, by the fabric's second family."""
+    family = tree.families[1]
+    its = {"eth_type": 0x86DD, "ipv6_src": str(family.address(src)), "ipv6_dst": str(family.address(dst))}
+    return (
+        {name: its.get(name, value) for name, value in ipv4_packet(tree, src, dst, eth_src).items() if "ipv4" not in name}
+        | its
+        | fields
+    )
+
+
 @lru_cache(maxsize=1 << 14)
 def _number(value: int | str) -> int:
     if isinstance(value, int):
         return value
-    if ":" in value:
+    if value.count(":") == 5 and "::" not in value:
         return int(value.replace(":", ""), 16)
-    return int(IPv4Address(value))
+    return int(ip_address(value))
 
 
 def _matches(flow: Flow, state: dict[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from mininet.node import OVSSwitch, RemoteController, Switch
 from mininet.util import errRun
 
 from topologies.lab.datapath import DatapathKind
-from topologies.lab.mininet_topo import OFFLOADS_OFF, ClosTopo, FabricHost
+from topologies.lab.mininet_topo import OFFLOADS_OFF, ClosTopo, FabricHost, ipv6_commands
 
 GROUP = "83"  # interface group of the lab's root namespace: one command deletes all its interfaces
 CONGESTION_CONTROL = "cubic"
@@ -224,6 +224,7 @@ class BatchNet(Mininet):
                 f"link set {interface} up",
                 *routes(host),
                 "END",
+                *ipv6_commands(host),
                 self._more_script(host.name),
             ],
         )

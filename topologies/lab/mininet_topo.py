@@ -22,17 +22,38 @@ OFFLOADS_OFF = "tx off rx off tso off gso off gro off"
 
 
 class FabricHost(Host):
-    """A Mininet host whose interface sends real packets: with checksums, not larger than the MTU, and without IPv6."""
+    """A Mininet host whose interface sends real packets: with checksums, not larger than the MTU, and IPv6 if the fabric has."""
 
     def config(self, **params: Any) -> dict[str, Any]:
-        """Configure the host as Mininet does, then disable its interface's offloads and IPv6."""
+        """Configure the host as Mininet does, then its IPv6, and disable its interface's offloads."""
         results: dict[str, Any] = super().config(**params)
         # one command, because each costs a round trip to the host's shell; it prints only errors
         results["offloads"] = self.cmd(
             "for f in all default; do echo 1 > /proc/sys/net/ipv6/conf/$f/disable_ipv6; done;"
             f" ethtool -K {self.defaultIntf()} {OFFLOADS_OFF} > /dev/null"
         )
+        for command in ipv6_commands(self):
+            self.cmd(command)
         return results
+
+
+def ipv6_commands(host: Host) -> list[str]:
+    """Return the shell commands that give a host its IPv6 address, if it has one: only its gateway is on the link.
+
+    Addresses are those of the plan, so that the kernel does not look for duplicates, and neither router nor prefix is announced.
+    """
+    interface = host.defaultIntf()
+    return [
+        command
+        for address, gateway in host.params.get("ipv6", ())
+        for command in (
+            f"echo 0 > /proc/sys/net/ipv6/conf/{interface}/accept_ra",
+            f"echo 0 > /proc/sys/net/ipv6/conf/{interface}/disable_ipv6",
+            f"ip address add {address}/128 dev {interface} nodad",
+            f"ip route add {gateway} dev {interface}",
+            f"ip -6 route add default via {gateway} dev {interface}",
+        )
+    ]
 
 
 class ClosTopo(Topo):
@@ -48,6 +69,7 @@ class ClosTopo(Topo):
                 ip=f"{tree.ip(host)}/{tree.prefix(tree.edge_of(host)).prefixlen}",
                 mac=tree.mac(host),
                 defaultRoute=f"via {tree.gateway(host)}",
+                ipv6=[(str(family.address(host)), str(family.gateway(host))) for family in tree.families[1:]],
             )
         for switch in tree.switches():
             self.addSwitch(tree.name(switch), dpid=f"{tree.dpid(switch):016x}")
