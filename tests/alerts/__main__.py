@@ -142,7 +142,7 @@ class Watched:
             yield Fault(
                 "switch", "SopaSwitchesMissing", "a1_0 ", lambda bad: (kill_switch if bad else restore_switch)(lab.lab, "a1_0")
             )
-            yield Fault("lossy link", "SopaSuspectLink", "a0_1-c1_0 ", lambda bad: self._loss("a0_1-c1_0", bad))
+            yield Fault("lossy link", "SopaSuspectLink", "e0_0-a0_1 ", lambda bad: self._loss("e0_0-a0_1", bad))
             yield Fault("agent", "SopaAgentDown", f":{AGENT_PORT}", partial(_killed, self.agent))
             yield Fault("certificate", "SopaCertificateEnds", str(self.authority), lambda bad: self.set_days(10 if bad else 365))
             yield Fault("full disk", "SopaStateDirectoryFull", f":{REST_PORT}", self._full)
