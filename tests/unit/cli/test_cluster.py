@@ -164,6 +164,10 @@ def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) ->
                 state.switch_heard(switch, {}, 0)
                 state.switch_ready(switch, 0)
             state.port_changed(tree.switch(step.words[0]), int(step.words[1]), Reason.DOWN, 1)
+        elif step.command == "loads":  # NAME=UP,DOWN in Mbit/s, of 10
+            loads = {name: [1e6 * float(way) for way in ways.split(",")] for name, ways in step.options.items()}
+            its.leader.fabric.link_rates = lambda link: loads.get(its.leader.state.tree.name(link))
+            its.leader.fabric.link_capacity = lambda _link: 1e7
         elif step.command == "away":
             cluster.away = set(step.words)
         elif step.command == "etcd":
