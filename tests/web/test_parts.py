@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from selenium.webdriver import Chrome
+
 from sopa_ryu.channel.messages import REPORTED
 from tests.helpers.browser import Page
 from tests.helpers.waiting import Containing, eventually
@@ -24,6 +26,22 @@ def test_a_standbys_page_names_the_leader_and_its_page(shown: Shown, stub: Stub,
         eventually(lambda: page.text("#refusal"), said)
         assert page.state("a1_1-c1_0") != "drained"
         page.errors()  # the browser itself notes the rejected request
+
+
+def test_a_controller_that_answers_by_a_token_only_is_read_once_it_is_stored(driver: Chrome, stub: Stub, tmp_path: Path) -> None:
+    its = stub.serve(4, tmp_path, read_token=True)
+    page = Page(driver, its.url)
+    driver.get(its.url)
+    eventually(lambda: page.text("#banner"), Containing("answers only with a token: store it below"))
+    page.give_token(its.token)
+    eventually(lambda: page.text("#fact-switches"), "20 of 20")
+    page.errors()
+    page.look_up("a1_1-c1_0")
+    page.drain("a1_1-c1_0")
+    eventually(lambda: page.text("#outcome"), "a1_1-c1_0 is drained.")
+    assert page.show_paths("h0_0_2", "h1_0_2")
+    assert page.errors() == []
+    driver.get("about:blank")
 
 
 def test_what_is_not_well_is_counted_in_the_status_bar_and_in_the_tabs_title(shown: Shown, stubbed: Stubbed) -> None:
