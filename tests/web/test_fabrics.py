@@ -203,6 +203,13 @@ def test_an_irregular_fabric_is_used_as_any_other(shown: Shown, stub: Stub, tmp_
 def test_large_fabrics_are_shown_too(shown: Shown, k: int, selector: str, count: int) -> None:
     with shown(k) as page:
         assert len(page.driver.find_elements("css selector", selector)) == count
+        folded = k == 16  # cards of pods are as short as a table
+        assert page.run("return document.querySelector('main').firstElementChild.id === 'tables'") is folded
+        assert page.one("#fabric").is_displayed() is not folded
+        if folded:
+            assert page.names("#table-body tr", "key")[0] == "e0_0-a0_7"  # the busiest
+            page.one("#drawing summary").click()
+            assert page.one("#fabric svg").is_displayed()
         page.one("#source").send_keys("h0_0_2")
         page.enter("#destination", f"10.{k - 1}.0.3")
         eventually(lambda: page.text("#paths-summary"), Containing(f"h0_0_2 to h{k - 1}_0_3"))

@@ -34,7 +34,7 @@ function keep() {
 
 function showToken() {
   const kept = sessionStorage.getItem(KEPT) !== null;
-  setText(byId("token-state"), kept ? "stored until this tab is closed" : "required to drain and restore, where the controller wants that to read as well; it is in /var/lib/sopa/token on the controller’s machine");
+  setText(byId("token-state"), kept ? "stored until this tab is closed" : "required to drain and restore, and to read if the controller wants that; it is in /var/lib/sopa/token on the controller’s machine");
   byId("forget").disabled = !kept;
 }
 
