@@ -10,14 +10,14 @@ const number = (value, inWords) => ({ value: value ?? null, text: value === null
 const words = (text) => ({ value: text, text });
 
 /** The columns about a link, after its name. */
-export const OF_LINK = ["State", "Use", "Up", "Down", "Lost", "Delay"];
+export const OF_LINK = ["State", "Use", "Lost", "Up", "Down", "Delay"];
 
 /** Return the cells of these columns, of a link by its index; what is not known is empty. */
 export function cellsOfLink(state, link, at) {
   const traffic = state.traffic(at);
   const health = state.health(at);
-  return [words(state.ofLink(link).reason || WELL), number(traffic?.share, percent), number(traffic?.up, rate), number(traffic?.down, rate),
-    number(health && Math.max(health.up, health.down), lossInWords), number(health?.delay, (us) => `${Math.round(us)} us`)];
+  return [words(state.ofLink(link).reason || WELL), number(traffic?.share, percent), number(health && Math.max(health.up, health.down), lossInWords),
+    number(traffic?.up, rate), number(traffic?.down, rate), number(health?.delay, (us) => `${Math.round(us)} us`)];
 }
 
 /** By table: the columns, and the rows, {name, cells, wrong}, of a fabric's state. A cell has a value to sort by, and a text. */
