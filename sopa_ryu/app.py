@@ -206,6 +206,7 @@ class SopaController(app_manager.RyuApp):
             (f"http://{bracketed(cfg.CONF.wsapi_host)}", (settings.cluster and settings.cluster.url) or ""),
             str(settings.state_dir),
             settings.host_tokens_only,
+            settings.read_token,
             live_feed.MAX_CLIENTS,
             logging.getLogger().getEffectiveLevel(),
         )

@@ -16,6 +16,9 @@ _GROUPS = {
         "status": "query",
         "failures": "query",
         "health": "health",
+        "switches": "query",
+        "links": "query",
+        "hosts": "query",
         "agents": "query",
         "wiring": "query",
         "rules": "rules",
@@ -25,6 +28,7 @@ _GROUPS = {
         "events": "watch",
         "drain": "maintenance",
         "restore": "maintenance",
+        "drains": "query",
         "cluster": "cluster",
     },
     "Set up": {

@@ -52,7 +52,8 @@ class Controller:
     """A controller's answers; errors end the command with a message.
 
     Of several URLs the first that answers is asked from then on, and after a change in a cluster the leader's: ``url``. The token
-    is sent with write requests only. The timeout, in seconds, is that of a connection and of each part of an answer.
+    is sent with write requests, and with reads once one was answered 401. The timeout, in seconds, is that of a connection and of
+    each part of an answer.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Controller:
         self._urls = [each.rstrip("/") for each in ([url] if isinstance(url, str) else url)]
         self.url = self._urls[0]
         self._token_file, self._ca_file = token_file, ca_file
+        self._reads: dict[str, str] = {}
         # a proxy in the environment is for other networks, not for a controller
         self._client = httpx.Client(timeout=timeout, trust_env=False, verify=_authorities(self._urls, ca_file))
 
@@ -108,15 +110,14 @@ class Controller:
 
     def send(self, method: str, path: str, body: Body | None = None) -> Body:
         """Return the answer to a POST with a body, or a DELETE, with the token."""
-        token = self._token()
-        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return _body(self._request(method, f"{ROOT}{path}", headers=headers, json=body))
+        return _body(self._request(method, f"{ROOT}{path}", headers=self._authorization(), json=body))
 
     def _pages(self, path: str, key: str) -> tuple[Body, bool]:
         response = self._request("GET", f"{ROOT}{path}")
         whole, same = _body(response), True
         while "next" in response.links:
-            response = self._checked(self._ask("GET", str(response.url.join(response.links["next"]["url"]))))
+            following = response.url.join(response.links["next"]["url"])
+            response = self._checked(self._ask("GET", str(response.url.copy_with(raw_path=following.raw_path))))
             page = _body(response)
             same = same and all(page.get(what) == whole.get(what) for what in ("version", "epoch", "total"))
             whole[key] += page[key]
@@ -176,6 +177,17 @@ class Controller:
         return is_here or leader in map(_origin, self._urls) or (parts.scheme == "https" and self._ca_file is not None)
 
     def _ask(self, method: str, url: str, **more: Any) -> httpx.Response:
+        """Ask one controller, and if it gives nobody an answer without a token, once more with it."""
+        if method != "GET":
+            return self._send(method, url, **more)
+        headers = more.pop("headers", {})
+        response = self._send(method, url, headers=headers | self._reads, **more)
+        if response.status_code == httpx.codes.UNAUTHORIZED and not self._reads and (authorization := self._authorization()):
+            self._reads = authorization
+            response = self._send(method, url, headers=headers | authorization, **more)
+        return response
+
+    def _send(self, method: str, url: str, **more: Any) -> httpx.Response:
         base = url.partition(ROOT)[0]
         try:
             return self._client.request(method, url, **more)
@@ -199,6 +211,10 @@ class Controller:
         if response.status_code == httpx.codes.UNAUTHORIZED:
             detail = self._unauthorized(detail)
         raise Refused(detail, response.status_code)
+
+    def _authorization(self) -> dict[str, str]:
+        token = self._token()
+        return {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def _token(self) -> str | None:
         """Return the token; None if no file is given and the default one cannot be read."""
@@ -295,8 +311,9 @@ _URL_OPTION = click.option("--controller", "url", multiple=True, default=[DEFAUL
                            help="The controller's URL, or its address alone. May be repeated for a cluster's controllers or "
                            "relays: the first that answers is asked, and for changes the leader, if it is one.")  # fmt: skip
 _TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=FILE, metavar="FILE",
-                             help="The operator token, which drain, restore and trace require: a copy of the file token in the "
-                             f"controller's --sopa-state-dir. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
+                             help="The operator token, which drain, restore and trace require, and with --sopa-read-token every "
+                             "command: a copy of the file token in the controller's --sopa-state-dir, or one of sopa token "
+                             f"--operator. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
 _CA_OPTION = click.option("--ca-file", is_eager=True, envvar="SOPA_CA_FILE", show_envvar=True, type=FILE, metavar="FILE",
                           help="The authorities, in PEM, that are trusted to sign the certificate of an https URL. "
                           "The system's by default.")  # fmt: skip

@@ -261,7 +261,9 @@ def _check_agent(controller: Controller, interface: str, address: str | None, of
         fabric = controller.get("/fabric")
         agents = {agent["address"]: agent for agent in controller.listing("/agents", "agents")["agents"]}
     except (NoAnswer, Refused) as error:
-        yield Finding(False, f"no controller: {error}", "its address, the network, the certificate")
+        known = isinstance(error, Refused)  # with --sopa-read-token
+        mend = "SOPA_TOKEN_FILE, with a token of the role read" if known else "its address, the network, the certificate"
+        yield Finding(False, f"no controller: {error}", mend)
         return
     tree = fabric_of(fabric)
     what = tree.title if fabric["k"] is None else f"k={fabric['k']}"

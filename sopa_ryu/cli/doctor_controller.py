@@ -72,7 +72,10 @@ def _check_options(file: Path, running: bool) -> Iterator[Finding]:
     for exposure in () if settings.insecure else opened:
         yield Finding(True, f"{exposure.what}; {exposure.mend} in {file} closes it", label="open")
     if not opened:
-        yield Finding(True, "nothing is open: who has neither certificate nor token can only read")
+        only = "read nothing" if settings.read_token else f"only read; read_token in {file} closes that, too"
+        yield Finding(True, f"nothing is open: who has neither certificate nor token can {only}")
+    elif not (settings.read_token or settings.insecure):
+        yield Finding(True, f"reads need no token: who reaches REST sees the fabric; read_token in {file} closes it", label="open")
     certificate, key = settings.tls or (None, None)
     keys = {str(name) for name in (tls["ctl_privkey"], key) if name}
     for name in sorted({str(name) for name in (*tls.values(), certificate, key) if name}):

@@ -71,9 +71,9 @@ def _tree(ctx: click.Context) -> Clos:
 
 
 def _ask(ctx: click.Context, path: str) -> Body | None:
-    ca_file = ctx.params.get("ca_file")
+    token_file, ca_file = (Path(file) if (file := ctx.params.get(name)) else None for name in ("token_file", "ca_file"))
     try:
-        controller = Controller(ctx.params.get("url") or DEFAULT_URL, ca_file=ca_file and Path(ca_file), timeout=ANSWER_SECONDS)
+        controller = Controller(ctx.params.get("url") or DEFAULT_URL, token_file, ca_file, ANSWER_SECONDS)
         return controller.get(path)
     except (click.ClickException, ValueError):
         return None

@@ -1,4 +1,4 @@
-"""``sopa status``, ``paths``, ``failures``, ``wiring`` and ``agents``: queries of a controller over REST."""
+"""``sopa status``, ``paths``, ``failures``, ``wiring``, ``agents`` and the lists of the plan: queries of a controller over REST."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import NoReturn
 import click
 
 from sopa_ryu.cli.client import Body, Controller, Refused, with_controller
-from sopa_ryu.cli.common import at_clock, fabric_of
+from sopa_ryu.cli.common import at_clock, fabric_of, fail
 from sopa_ryu.cli.health import in_short
-from sopa_ryu.cli.names import elements, hosts
+from sopa_ryu.cli.names import elements
+from sopa_ryu.cli.names import hosts as host_names
 from sopa_ryu.cli.output import BAD, PENDING, add, json_option, new_table, present, show
 
 SHOWN = 8  # failures, or switches that are not connected, in one line
@@ -124,8 +125,8 @@ def protocol_of(_ctx: click.Context, _param: click.Parameter, value: str | None)
 
 
 @click.command()
-@click.argument("src", required=False, shell_complete=hosts)
-@click.argument("dst", required=False, shell_complete=hosts)
+@click.argument("src", required=False, shell_complete=host_names)
+@click.argument("dst", required=False, shell_complete=host_names)
 @click.option("--without", multiple=True, metavar="NAME", shell_complete=elements,
               help="What if this link or switch were drained, too? May be repeated. Without SRC and DST: the whole "
               "fabric.")  # fmt: skip
@@ -353,7 +354,7 @@ def agents(controller: Controller, missing: bool, as_json: bool) -> None:
     if missing:
         body = controller.listing("/hosts", "hosts")
         without = [host for host in body["hosts"] if not host["agent"]]
-        present({**body, "total": len(without), "hosts": without}, as_json, without, _hosts)
+        present({**body, "total": len(without), "hosts": without}, as_json, without, _without_agent)
     body = controller.listing("/agents", "agents")
     fabric = controller.get("/fabric")
     others = [agent for agent in body["agents"] if agent["carrier"] not in (None, fabric["carrier"])]
@@ -393,13 +394,183 @@ def _agents(fabric: Body, body: Body) -> None:
     show(table)
 
 
-def _hosts(body: Body) -> None:
+def _without_agent(body: Body) -> None:
     if not body["hosts"]:
         click.echo("every host has an agent")
         return
     table = new_table("host", "address", "at", "port", right=("port",))
     for host in body["hosts"]:
         add(table, host["name"], host["address"], host["switch"], host["port"])
+    show(table)
+
+
+@click.command()
+@with_controller
+@json_option
+def switches(controller: Controller, as_json: bool) -> None:
+    """List the switches of the plan, those that are not well first.
+
+    \b
+    Examples:
+      sopa switches
+      sopa switches --json | jq -r '.switches[] | select(.connected | not).name'
+
+    \b
+    Exit status:
+      0   every switch is connected, and none has failed or is drained
+      1   no answer
+      2   wrong usage
+      3   otherwise
+    """
+    body = controller.listing("/switches", "switches")
+    present(body, as_json, any(map(_is_unwell, body["switches"])), _switches)
+
+
+def _is_unwell(switch: Body) -> bool:
+    return bool(switch["failure"] or not switch["connected"])
+
+
+def _switches(body: Body) -> None:
+    table = new_table("switch", "level", "datapath id", "address", "rules of version", "", right=("rules of version",))
+    for switch in sorted(body["switches"], key=lambda switch: not _is_unwell(switch)):
+        note = switch["failure"] or ("" if switch["connected"] else "not connected")
+        add(table, switch["name"], switch["level"], switch["dpid"], switch["address"], switch["rules_version"], note,
+            style=_style(note))  # fmt: skip
+    show(table)
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=elements)
+@with_controller
+@json_option
+def links(controller: Controller, names: tuple[str, ...], as_json: bool) -> None:
+    """List links with their traffic: failed and drained ones first, then by load.
+
+    NAME is a link, or a switch or host: its links. Without a name all are listed. "up" is what leaves the lower end; a load is
+    the larger direction's share of the capacity, if that is known. Ports are those of the lower and of the upper end.
+
+    \b
+    Examples:
+      sopa links | head
+      sopa links e0_0
+      sopa links --json | jq -r '.links[] | select(.failure).name'
+
+    \b
+    Exit status:
+      0   none of these links has failed or is drained
+      1   no answer, or no such link, switch or host
+      2   wrong usage
+      3   otherwise
+    """
+    body = controller.listing("/links", "links")
+    if names:
+        of = {name: [link for link in body["links"] if name in (link["name"], *_ends(link))] for name in names}
+        if absent := [name for name, its in of.items() if not its]:
+            fail(f"no link is {absent[0]}, and none leads to it: give a link, switch or host, such as e0_0-a0_0, e0_0 or h0_0_2")
+        body["links"] = list({link["name"]: link for its in of.values() for link in its}.values())
+        body["total"] = len(body["links"])
+    present(body, as_json, any(link["failure"] for link in body["links"]), _links)
+
+
+def _ends(link: Body) -> tuple[str, str]:
+    return link["lower"]["name"], link["upper"]["name"]
+
+
+def _load(link: Body) -> float | None:
+    """Return the share of the capacity that the larger direction takes."""
+    rates, capacity = (link["up_bits_per_second"], link["down_bits_per_second"]), link["capacity_bits_per_second"]
+    return max(rates) / capacity if capacity and None not in rates else None
+
+
+def _turn(link: Body) -> tuple[bool, float, float]:
+    return not link["failure"], -(_load(link) or 0), -(link["up_bits_per_second"] or 0)
+
+
+def _links(body: Body) -> None:
+    numbers = ("up", "down", "capacity", "load")
+    table = new_table("link", "ports", *numbers, "", right=numbers)
+    for link in sorted(body["links"], key=_turn):
+        ports = ", ".join(str(link[end]["port"] or "-") for end in ("lower", "upper"))
+        bits = (link[f"{what}_bits_per_second"] for what in ("up", "down", "capacity"))
+        rates = (each if each is None else _rate(each) for each in bits)
+        load = _load(link)
+        add(table, link["name"], ports, *rates, load if load is None else f"{load:.0%}", link["failure"] or "",
+            style=_style(link["failure"]))  # fmt: skip
+    show(table)
+
+
+def _rate(bits: float) -> str:
+    for size, unit in ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")):
+        if bits >= size:
+            return f"{bits / size:.4g} {unit}"
+    return f"{bits:.0f} bit/s"
+
+
+def _style(failure: str | None) -> str | None:
+    return (PENDING if failure == "drained" else BAD) if failure else None
+
+
+@click.command()
+@with_controller
+@json_option
+def hosts(controller: Controller, as_json: bool) -> None:
+    """List the hosts of the plan: addresses, where each is attached, and whether it has an agent.
+
+    \b
+    Examples:
+      sopa hosts
+      sopa hosts | grep 10.2.1.3
+
+    \b
+    Exit status:
+      0   every host has an agent
+      1   no answer
+      2   wrong usage
+      3   a host has none: sopa agents --missing lists only those
+    """
+    body = controller.listing("/hosts", "hosts")
+    present(body, as_json, any(not host["agent"] for host in body["hosts"]), _hosts)
+
+
+def _hosts(body: Body) -> None:
+    table = new_table("host", "address", "MAC address", "at", "port", "agent", "", right=("port",))
+    for host in body["hosts"]:
+        add(table, host["name"], host["address"], host["mac"], host["switch"], host["port"], "yes" if host["agent"] else "no",
+            "gateway" if host.get("gateway") else "", style=None if host["agent"] else BAD)  # fmt: skip
+    show(table)
+
+
+@click.command()
+@with_controller
+@json_option
+def drains(controller: Controller, as_json: bool) -> None:
+    """List what is drained: since when, by whom, why, and until when.
+
+    \b
+    Examples:
+      sopa drains
+      sopa drains --json | jq -r '.drains[]' | xargs sopa restore
+
+    \b
+    Exit status:
+      0   nothing is drained
+      1   no answer
+      2   wrong usage
+      3   something is drained
+    """
+    body = controller.listing("/drains", "drains")
+    present(body, as_json, body["drains"], _drains)
+
+
+def _drains(body: Body) -> None:
+    if not body["drains"]:
+        click.echo("nothing is drained")
+        return
+    table = new_table("name", "since", "by", "until", "reason", wrap=("reason",))
+    for name in body["drains"]:
+        its = body.get("details", {}).get(name, {})  # a controller of before has none
+        since, until = its.get("since"), its.get("until")
+        add(table, name, since and at_clock(since), its.get("actor") or None, until and at_clock(until), its.get("reason", ""))
     show(table)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +14,7 @@ from websockets.datastructures import Headers
 from websockets.exceptions import InvalidHeader
 from websockets.http11 import Request as Upgrade
 from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
 
 from sopa_ryu.channel.claims import ClaimError
 from sopa_ryu.fabric.view import View
@@ -23,16 +24,19 @@ from sopa_ryu.front.http_connection import Answer, HttpConnection
 from sopa_ryu.front.live import PageFeed
 from sopa_ryu.front.turns import Turns
 from sopa_ryu.front.view_resources import ViewResources
-from sopa_ryu.rest.access import Origins, Tokens
+from sopa_ryu.rest.access import PROTOCOL, Origins, Tokens
 from sopa_ryu.rest.answers import HEADERS, not_allowed, problem_answer
 from sopa_ryu.rest.operations import ROOT, Problem
 from sopa_ryu.runtime.clients import client_of
+from sopa_ryu.web.pages import PREFIX
 from topologies import Clos, Host, TopologyError
 
 _LOG = logging.getLogger("sopa.websocket")
 
 ARBITER = ROOT + "/arbiter"
 _CHANNEL = re.compile(re.escape(ROOT) + "/agents/([^/]+)")
+_NO_READ = re.compile(rf"/|{PREFIX}.*|{re.escape(ROOT)}/(agents/[^/]+|arbiter|relays/[^/]+)")
+"""The page's files, which tell nothing of the fabric, and channels, which have tokens of their own."""
 
 Page = Callable[[Request], Response]
 
@@ -69,6 +73,8 @@ class Application(ABC):
             _ = request.GET
         except UnicodeDecodeError as error:
             raise Problem(HTTPStatus.BAD_REQUEST, "the URL is not UTF-8") from error
+        if request.method in ("GET", "HEAD") and not _NO_READ.fullmatch(path):
+            self._tokens.check_reader(request)
         if path in self._pages:
             check_method(request, ("GET", "HEAD"))
             return self._pages[path](request)
@@ -164,6 +170,10 @@ def check_upgrade(request: Request, what: str) -> None:
         raise Problem(HTTPStatus.UPGRADE_REQUIRED, f"this is {what}: use WebSocket", {"Upgrade": "websocket"})
 
 
+def _select(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    return Subprotocol(PROTOCOL) if PROTOCOL in offered else None
+
+
 def handshake(request: Request) -> bytes:
     """Return the answer that accepts a WebSocket; `Problem` if the request is none of version 13."""
     more = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
@@ -173,7 +183,7 @@ def handshake(request: Request) -> bytes:
         raise Problem(HTTPStatus.BAD_REQUEST, str(error), more) from error
     # Compression would need memory and processor time for each connection; without it all agents share one frame.
     asked = Upgrade(request.path_info, headers, request.method, request.environ["SERVER_PROTOCOL"])
-    response = ServerProtocol(extensions=None, logger=_LOG).accept(asked)
+    response = ServerProtocol(extensions=None, select_subprotocol=_select, logger=_LOG).accept(asked)
     if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
         detail = bytes(response.body).decode(errors="replace").partition("\n")[0]
         raise Problem(HTTPStatus(response.status_code), detail, more)

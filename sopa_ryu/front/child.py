@@ -303,7 +303,8 @@ class Front:
         self.tree = fabric_of(config.fabric)
         self._places = {host: place for place, host in enumerate(self.tree.hosts())}
         self.feed = PageFeed(config.pages, lambda watched: self.send(wire.message(MessageKind.PAGES, b"\1" if watched else b"\0")))
-        tokens = Tokens(Path(config.state_dir), host_tokens_only=config.host_tokens_only, make=False)
+        only, read = config.host_tokens_only, config.read_token
+        tokens = Tokens(Path(config.state_dir), host_tokens_only=only, read_token=read, make=False)
         self.application = FrontApplication(self, config, tokens)
         self.agents = AgentsChannel(self.tree, config.carrier, lambda: self.view, self._note, clustered=config.clustered)
         self.agents.completed = self._completed

@@ -76,6 +76,7 @@ class Config(Struct):
     urls: tuple[str, ...]
     state_dir: str
     host_tokens_only: bool
+    read_token: bool
     pages: int
     log_level: int
 

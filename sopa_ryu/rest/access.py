@@ -1,10 +1,11 @@
 """Who may use REST and channels: TLS, the pages that may open the feed, and bearer tokens (RFC 6750).
 
-Tokens are for write requests and for the agents' channel, in files that only their owner can read. Pages are judged by the
-exact origin (RFC 6454), and every request by the name under which the controller was asked: a foreign page in an operator's
-browser has another origin; one whose name was rebound to the controller's address (DNS rebinding) has a ``Host`` that is not the
-controller's. An address cannot be rebound, so that every address is accepted as ``Host``; of names only ``localhost``, this
-machine's, and those that the operator's options name. Over TLS the browser has found the name in the certificate.
+Tokens are for write requests and for the agents' channel, where it is wanted for reads as well, in files that only their owner
+can read. Pages are judged by the exact origin (RFC 6454), and every request by the name under which the controller was asked: a
+foreign page in an operator's browser has another origin; one whose name was rebound to the controller's address (DNS rebinding)
+has a ``Host`` that is not the controller's. An address cannot be rebound, so that every address is accepted as ``Host``; of names
+only ``localhost``, this machine's, and those that the operator's options name. Over TLS the browser has found the name in the
+certificate.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from ipaddress import IPv4Address
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from webob import Request
 
@@ -98,14 +99,16 @@ class Tokens:
     Args:
         directory: It has the files ``token``, ``agent-token`` and ``agent-secret``, which the first start creates.
         host_tokens_only: The agent token opens nothing.
+        read_token: Reads need a token, too.
         make: False for a process that only checks the tokens of another: what is missing is not created, and opens nothing.
 
     Attributes:
         secret: The fabric's, from which tokens are derived; None if it is missing.
     """
 
-    def __init__(self, directory: Path, *, host_tokens_only: bool = False, make: bool = True) -> None:
+    def __init__(self, directory: Path, *, host_tokens_only: bool = False, read_token: bool = False, make: bool = True) -> None:
         self.directory = directory
+        self._read_token = read_token
         self._host_tokens_only = host_tokens_only
         load = _read_or_make if make else _read_if_there
         self._operators = load(directory / OPERATORS)
@@ -124,6 +127,12 @@ class Tokens:
             text = f"the token of {name} allows to {its.name.lower()} only: this needs a token with the role {role.name.lower()}"
             raise Problem(HTTPStatus.FORBIDDEN, text)
         return name
+
+    def check_reader(self, request: Request) -> None:
+        """Raise `Problem` (401) where reads need a token, and the request has neither an operator's nor a relay's."""
+        if self._read_token and self._named.find(_given(request)) is None:
+            found = "sopa token --operator NAME --role read makes one, or it is in"
+            self._check(request, [self._operators, self.relay_token], OPERATORS, "reads need", found)
 
     def check_agent(self, request: Request, address: IPv4Address) -> None:
         """Raise `Problem` (401) unless the request has the host's own token, a valid agent token or the operator token."""
@@ -176,8 +185,16 @@ class Tokens:
             )
 
 
+PROTOCOL = "sopa"
+"""The subprotocol of a page's feed. A browser sends no other header with a WebSocket: the token is a second subprotocol,
+``bearer.TOKEN``, encoded as in a URL."""
+
+
 def _given(request: Request) -> str:
     """Return the bearer token of a request; nothing without one."""
+    own, _, offered = request.headers.get("Sec-WebSocket-Protocol", "").partition(", bearer.")
+    if own == PROTOCOL:
+        return unquote(offered)
     kind, _, given = request.headers.get("Authorization", "").partition(" ")
     return given.strip() if kind.lower() == "bearer" else ""
 

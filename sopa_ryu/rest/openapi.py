@@ -101,6 +101,8 @@ def _responses(operation: Operation) -> dict[str, Any]:
         no_token = "the controller has no token: it could not write the file; or no member of its cluster leads"
         problems[HTTPStatus.TEMPORARY_REDIRECT] = "another member of the cluster leads: the same request there, at Location"
         problems.setdefault(HTTPStatus.SERVICE_UNAVAILABLE, no_token)
+    else:
+        problems[HTTPStatus.UNAUTHORIZED] = "with --sopa-read-token: the token is missing or wrong"
     problems[HTTPStatus.REQUEST_ENTITY_TOO_LARGE] = "the request's body is too large"
     for status, when in sorted(problems.items()):
         responses[str(status.value)] = {

@@ -33,6 +33,7 @@ class Rest:
         fabric: type[StubFabric] = StubFabric,
         *,
         host_tokens_only: bool = False,
+        read_token: bool = False,
         heard: bool = True,
     ) -> None:
         self.directory = directory
@@ -41,7 +42,7 @@ class Rest:
             self.state.switch_heard(switch, {}, 0)
         self.state.settle(0)
         self.fabric = fabric(self.state)
-        tokens = Tokens(directory, host_tokens_only=host_tokens_only)
+        tokens = Tokens(directory, host_tokens_only=host_tokens_only, read_token=read_token)
         self.application = RestApplication(self.fabric, tokens)
         self.front = FrontInMemory(self.fabric, tokens, self.application)
 

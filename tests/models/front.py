@@ -32,7 +32,7 @@ class FrontInMemory:
         tree = self.tree = fabric.state.tree
         self.feed, self.passed = None, self
         names = ("https://fabric.example",), ("http://C1.example:1",)
-        self.config = wire.Config({}, "mac", False, (), 1, (), *names, "", False, 1, 0)
+        self.config = wire.Config({}, "mac", False, (), 1, (), *names, "", False, False, 1, 0)
         front: Any = self
         self.application = FrontApplication(front, self.config, tokens)
         self.channel = self.application.channel = AgentsChannel(

@@ -35,10 +35,11 @@ class LoadedFabric(StubFabric):
     def __init__(self, fabric: Clos | int, absent: Callable[[Switch], bool] = lambda switch: False) -> None:
         super().__init__(healthy_state(fabric, absent))
         self.changed: Callable[[], None] = lambda: None
+        self.sent: float | None = None
 
     def link_rates(self, link: Link) -> tuple[float, float] | None:
         if isinstance(link.lower, Host):
-            return None
+            return None if self.sent is None else (self.sent, 0.0)
         uplinks = self.state.tree.uplink_count(link.lower.level)
         return (link.upper.index + 0.9) / uplinks * self.link_capacity(link), 1000.0
 
@@ -48,6 +49,11 @@ class LoadedFabric(StubFabric):
 
     def set_drained(self, name: str, drain: Drain | None, actor: str = "", why: str = "") -> None:
         super().set_drained(name, drain)
+        self.changed()
+
+    def send(self, rate: float) -> None:
+        """Let each host send so much."""
+        self.sent = rate
         self.changed()
 
     def cut(self, name: str) -> None:

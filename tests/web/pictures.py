@@ -93,7 +93,7 @@ def uneven(lab: SopaLab, page: Page) -> None:
 
 def lossy(lab: SopaLab, page: Page) -> None:
     link = "a2_0-c0_1"
-    page.size(WIDTH, 800)
+    page.size(WIDTH, 860)
     page.open()
     eventually(lambda: failures(lab), set(), seconds=PATIENCE)
     with BadLinks(lab.lab) as bad:

@@ -58,10 +58,17 @@ class Stub(ChildProcess):
         print(json.dumps([fabric, method, arguments]), file=self._channel, flush=True)
         return json.loads(self._channel.readline())
 
-    def serve(self, fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIENTS, leader: str | None = None) -> "Stubbed":
+    def serve(
+        self,
+        fabric: Clos | int,
+        directory: Path,
+        most: int = live_feed.MAX_CLIENTS,
+        leader: str | None = None,
+        read_token: bool = False,
+    ) -> "Stubbed":
         """Begin a fabric, or a fat-tree of k, with its tokens in a directory; with ``leader`` it is member c1 of a cluster."""
         its = fabric if isinstance(fabric, int) else fabric.document()
-        number, port = self.ask(-1, "serve", its, str(directory), most, leader)
+        number, port = self.ask(-1, "serve", its, str(directory), most, leader, read_token)
         return Stubbed(f"127.0.0.1:{port}", directory, partial(self.ask, number))
 
 
@@ -81,7 +88,9 @@ class Stubbed(NamedTuple):
         return (self.directory / "token").read_text().strip()
 
 
-def _serve(fabrics: list[LoadedFabric], its: Any, directory: str, most: int, leader: str | None) -> tuple[int, int]:
+def _serve(
+    fabrics: list[LoadedFabric], its: Any, directory: str, most: int, leader: str | None, read_token: bool
+) -> tuple[int, int]:
     fabric = LoadedFabric(its if isinstance(its, int) else parse(json.dumps(its)).fabric)  # JSON is YAML, too
     cluster = fabric.cluster = None if leader is None else StubCluster(leader)
     standing = wire.Standing(False, None, cluster is None or cluster.is_leader, cluster and cluster.leader_url())
@@ -89,7 +98,8 @@ def _serve(fabrics: list[LoadedFabric], its: Any, directory: str, most: int, lea
     feed = live_feed.Live(Picture(fabric), lambda text: front.show(text))
     answer, ignore = RestApplication(fabric, Tokens(Path(directory))).respond, lambda *numbers: None
     hands: Any = SimpleNamespace(answer=answer, standing=lambda: standing, sent=ignore, completed=ignore, watched=feed.watched)
-    config = wire.Config(tree.document(), "mac", leader is not None, (), 128, (), (), (), directory, False, most, logging.INFO)
+    of_tokens = directory, False, read_token
+    config = wire.Config(tree.document(), "mac", leader is not None, (), 128, (), (), (), *of_tokens, most, logging.INFO)
     door, desk = listening("127.0.0.1", 0, 128), RelayDesk(tree, agents.probe_lists)
     owners = ArbiterChannel(fabric.arbiter), RelayChannel(desk)
     front = FrontProcess(tree, config, door, agents, desk, lambda: fabric.state.view, hands, owners)

@@ -229,4 +229,5 @@ def test_load_shows_in_the_drawing_and_in_words(shown: Shown, stubbed: Stubbed) 
         assert [page.run(step, name) for name in ("h0_0_2-e0_0", "e0_0-a0_0", "e0_0-a0_1")] == ["-1", "2", "4"]
         width = "return getComputedStyle(document.querySelector(arguments[0])).strokeWidth"
         assert [page.run(width, f'.links [data-step="{each}"]') for each in (2, 4)] == ["3px", "5.2px"]
-        assert page.look_up("e0_0-a0_1") == "In use; 9.5 Mbit/s up, 1.0 kbit/s down: 95 % of 10 Mbit/s"
+        assert page.look_up("e0_0-a0_1") == "In use"
+        assert page.text(".links-list td").split("\n")[1:5] == ["in use", "95 %", "", "9.5 Mbit/s"]

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from selenium.webdriver import Chrome
+
 from sopa_ryu.channel.messages import REPORTED
 from tests.helpers.browser import Page
 from tests.helpers.waiting import Containing, eventually
@@ -24,6 +26,22 @@ def test_a_standbys_page_names_the_leader_and_its_page(shown: Shown, stub: Stub,
         eventually(lambda: page.text("#refusal"), said)
         assert page.state("a1_1-c1_0") != "drained"
         page.errors()  # the browser itself notes the rejected request
+
+
+def test_a_controller_that_answers_by_a_token_only_is_read_once_it_is_stored(driver: Chrome, stub: Stub, tmp_path: Path) -> None:
+    its = stub.serve(4, tmp_path, read_token=True)
+    page = Page(driver, its.url)
+    driver.get(its.url)
+    eventually(lambda: page.text("#banner"), Containing("answers only with a token: store it below"))
+    page.give_token(its.token)
+    eventually(lambda: page.text("#fact-switches"), "20 of 20")
+    page.errors()
+    page.look_up("a1_1-c1_0")
+    page.drain("a1_1-c1_0")
+    eventually(lambda: page.text("#outcome"), "a1_1-c1_0 is drained.")
+    assert page.show_paths("h0_0_2", "h1_0_2")
+    assert page.errors() == []
+    driver.get("about:blank")
 
 
 def test_what_is_not_well_is_counted_in_the_status_bar_and_in_the_tabs_title(shown: Shown, stubbed: Stubbed) -> None:
@@ -76,11 +94,11 @@ def test_tables_are_sorted_by_a_column_and_filtered(shown: Shown, stubbed: Stubb
     with shown(stubbed) as page:
         assert page.text("#table-count") == "48 rows of 48"
         assert page.names("#table-body tr", "key")[:2] == ["h0_0_2-e0_0", "h0_0_3-e0_0"]
-        use = page.one("#table-head th:nth-child(5) button")
+        use = page.one("#table-head th:nth-child(3) button")
         for order, said in (("descending", ["95 %"] * 16 + ["45 %"] * 16), ("ascending", ["45 %"] * 16 + ["95 %"] * 16)):
             use.click()
-            assert page.run(COLUMN, 4) == said + [""] * 16  # what is not known is last
-            assert page.one("#table-head th:nth-child(5)").get_attribute("aria-sort") == order
+            assert page.run(COLUMN, 2) == said + [""] * 16  # what is not known is last
+            assert page.one("#table-head th:nth-child(3)").get_attribute("aria-sort") == order
         page.one("#table-filter").send_keys("A2_0-C")
         assert page.names("#table-body tr", "key") == ["a2_0-c0_0", LOSSY]
         page.one("#table-filter").clear()
@@ -95,6 +113,20 @@ def test_tables_are_sorted_by_a_column_and_filtered(shown: Shown, stubbed: Stubb
             page.one(f"#table-kinds [value={what}]").click()
             assert page.names("#table-body tr", "key") == wrong
         assert page.text("#table-count") == "0 rows of 16"
+
+
+def test_what_hosts_send_and_what_has_failed_is_drawn_as_it_changes(shown: Shown, stubbed: Stubbed) -> None:
+    with shown(stubbed) as page:
+        assert not page.one("#has-sent").is_displayed()
+        for rate, sent in ((2e6, "32 Mbit/s"), (1e6, "16 Mbit/s")):
+            stubbed.ask("send", rate)
+            eventually(lambda: page.text("#fact-sent"), sent)
+        stubbed.ask("cut", OTHER)
+        eventually(lambda: page.text("#fact-failed"), "1")
+        assert page.text("#trend-sent title").startswith("at most 32 Mbit/s since ")
+        steps = "return document.querySelector(`#trend-${arguments[0]} path`).getAttribute('d')"
+        assert page.run(steps, "failed").endswith("V1.0h0.1")
+        assert page.run(steps, "sent").endswith("V10.0h0.1")
 
 
 def facts(page: Page) -> dict[str, str]:

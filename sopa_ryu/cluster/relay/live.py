@@ -22,11 +22,16 @@ OPEN_SECONDS = 5.0
 
 
 class RelayFeed(PageFeed):
-    """The feed of all pages of a relay; ``controllers`` returns the URLs of the controllers, the leader's first."""
+    """The feed of all pages of a relay; ``controllers`` returns the URLs of the controllers, the leader's first.
 
-    def __init__(self, controllers: Callable[[], list[str]], ca_file: Path | None, most: int = MAX_PAGES) -> None:
+    ``token`` is sent to all of them.
+    """
+
+    def __init__(
+        self, controllers: Callable[[], list[str]], ca_file: Path | None, token: str | None = None, most: int = MAX_PAGES
+    ) -> None:
         super().__init__(most, self._watch)
-        self._controllers, self._ca_file = controllers, ca_file
+        self._controllers, self._ca_file, self._token = controllers, ca_file, token
         self._heard = 0.0
         self._wanted = asyncio.Event()
         self._moved = asyncio.Event()
@@ -68,7 +73,7 @@ class RelayFeed(PageFeed):
     async def _follow_any(self) -> bool:
         """Follow the first controller that answers; return whether to go on at once: not with one that closes at once."""
         for url in self._controllers():
-            loss = await ControllerAddress(url, lambda: None, self._ca_file).attend(PATH, self._follow, OPEN_SECONDS)
+            loss = await ControllerAddress(url, lambda: self._token, self._ca_file).attend(PATH, self._follow, OPEN_SECONDS)
             if loss.seconds is not None:
                 return self._moved.is_set() or loss.seconds >= RETRY_SECONDS
             LOG.debug("the feed of %s is not there: %s", url, loss.problem)

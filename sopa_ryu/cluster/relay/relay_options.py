@@ -71,6 +71,8 @@ class RelayOptions:
         "them, by which agents' tokens are checked. Nothing is written there.", type=DIRECTORY, envvar="SOPA_STATE_DIR")
     host_tokens_only: bool = option(False, "Accept agents by the tokens of their hosts only, as the controllers' "
         "--sopa-host-tokens-only.", envvar="SOPA_HOST_TOKENS_ONLY")
+    read_token: bool = option(False, "Answer reads only with a token, as the controllers' --sopa-read-token. The file operators, "
+        "or token, is needed in --state-dir.", envvar="SOPA_READ_TOKEN")
     tls_cert: Path | None = option(None, "Certificate (PEM) of the relay's own listener; with it everything is served by TLS.",
         type=FILE, envvar="SOPA_RELAY_TLS_CERT")
     tls_key: Path | None = option(None, "Its key.", type=FILE, envvar="SOPA_RELAY_TLS_KEY")

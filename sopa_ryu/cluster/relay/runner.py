@@ -31,7 +31,8 @@ from sopa_ryu.cluster.relay.uplink import Uplink
 from sopa_ryu.cluster.relay.upstream import Upstream
 from sopa_ryu.front.agents import AgentsChannel
 from sopa_ryu.front.door import FrontDoor
-from sopa_ryu.rest.access import AGENTS, SECRET, Origins, Tokens
+from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET, Origins, Tokens
+from sopa_ryu.rest.operators import FILE as OPERATORS_FILE
 from sopa_ryu.runtime import certificates, clock
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.metrics import COUNTER, GAUGE, Row, add_process, families
@@ -57,8 +58,10 @@ class Relay:
         engine = options.engine
         self.following = Following(engine.name, tokens.secret)
         self.metrics = RelayMetrics(self)
-        self.upstream = Upstream(self._controllers, options.name, cache(lambda: authorities(options.ca_file)))
-        self.feed = RelayFeed(self._controllers, options.ca_file)
+        # only the leader's URL has a seal, so that no other one gets a token
+        token = tokens.relay_token if options.read_token else None
+        self.upstream = Upstream(self._controllers, options.name, cache(lambda: authorities(options.ca_file)), token)
+        self.feed = RelayFeed(self._controllers, options.ca_file, token)
         served = {**pages(), METRICS: self.metrics.page}
         origins = Origins(options.origin, (options.url, f"http://{bracketed(options.listen[0])}"), "--origin")
         self.application = RelayApplication(self.following, tokens, self.upstream, served, self.feed, origins)
@@ -79,7 +82,9 @@ class Relay:
         return self._options.url or f"{self.door.scheme}://{bracketed(self._options.listen[0])}:{self.door.port}"
 
     def _controllers(self) -> list[str]:
-        return self.following.controllers
+        if not self._options.read_token:
+            return self.following.controllers
+        return [self.following.leader] if self.following.leader else []
 
     @property
     def notifier(self) -> Notifier | None:
@@ -317,13 +322,19 @@ def run_relay(options: RelayOptions) -> int:
     `RelayError`, `AddressError`, `EngineError`, `TokenError` or `CertificateError` say why it cannot work with its options here.
     """
     allow_files()
-    tokens = Tokens(options.state_dir, host_tokens_only=options.host_tokens_only, make=False)
+    only, read = options.host_tokens_only, options.read_token
+    tokens = Tokens(options.state_dir, host_tokens_only=only, read_token=read, make=False)
     wanted = (SECRET,) if options.host_tokens_only else (SECRET, AGENTS)
     found = [name for name in wanted if (options.state_dir / name).exists()]
     if not found:
         raise RelayError(
             f"{options.state_dir} has no {' and no '.join(wanted)}, by which agents' tokens are checked: copy the controllers' "
             "files there, readable by this relay's user alone"
+        )
+    if read and not any((options.state_dir / name).exists() for name in (OPERATORS_FILE, OPERATORS)):
+        raise RelayError(
+            f"{options.state_dir} has no {OPERATORS_FILE} and no {OPERATORS}, by which readers' tokens are checked: copy the "
+            f"controllers' file {OPERATORS_FILE} there, which has no token in it"
         )
     LOG.info("agents' tokens are checked by %s in %s", " and ".join(found), options.state_dir)
 

@@ -60,14 +60,19 @@ class NoControllerError(Problem):
 class Upstream:
     """The controllers, as their readers' relay asks them; ``controllers`` returns their URLs, the leader's first.
 
+    ``token`` is sent to all of them.
+
     ``counted`` are requests of readers by how they were answered: ``shared``, ``unchanged``, ``fetched``, ``failed``.
     """
 
-    def __init__(self, controllers: Callable[[], list[str]], name: str, context: Callable[[], ssl.SSLContext]) -> None:
+    def __init__(
+        self, controllers: Callable[[], list[str]], name: str, context: Callable[[], ssl.SSLContext], token: str | None = None
+    ) -> None:
         self.counted: Counter[str] = Counter(shared=0, unchanged=0, fetched=0, failed=0)
         self.via = f"sopa-relay-{name}"
         self._controllers = controllers
         self._context = context
+        self._own = {"Authorization": f"Bearer {token}"} if token else {}
         self._clients: dict[str, httpx.AsyncClient] = {}
         self._kept: dict[str, Shared] = {}
         self._kept_bytes = 0
@@ -129,7 +134,7 @@ class Upstream:
 
     async def _ask(self, url: str, target: str, kept: Shared | None) -> Shared | None:
         """Ask one controller; return None if what is kept is still right."""
-        headers = {"Via": f"1.1 {self.via}", "Accept-Encoding": "identity"}
+        headers = {"Via": f"1.1 {self.via}", "Accept-Encoding": "identity", **self._own}
         if kept is not None and kept.etag is not None:
             headers["If-None-Match"] = kept.etag
         began, body = time.monotonic(), bytearray()

@@ -1,7 +1,7 @@
 // The question before a drain: what the fabric would be left with, and why it is drained.
 
 import { count, html, percent, rate, setText } from "./elements.js";
-import { detail, drain } from "./operator.js";
+import { detail, drain, read } from "./operator.js";
 
 const MAX_REASON = 200; // characters, as the controller has it
 
@@ -50,7 +50,7 @@ export class Confirm {
 
 async function impact(name) {
   try {
-    const answer = await fetch(`/sopa/v1/impact?${new URLSearchParams({ without: name })}`);
+    const answer = await read(`/sopa/v1/impact?${new URLSearchParams({ without: name })}`);
     return answer.ok ? inWords(name, await answer.json()) : `What it would leave is not known. ${await detail(answer)}`;
   } catch {
     return "What it would leave is not known: the controller does not answer.";

@@ -5,6 +5,7 @@ import { byId, count, follow, html, say, sentence, setText } from "./elements.js
 import { Confirm } from "./confirm.js";
 import { drain } from "./operator.js";
 import { STATES } from "./state.js";
+import { OF_LINK, cellsOfLink } from "./tables.js";
 
 export class Details {
   /**
@@ -22,9 +23,11 @@ export class Details {
     this.confirm = new Confirm(this.change);
     this.from = html("button", { type: "button", onclick: () => pick(this.name, "source") }, "Paths from here");
     this.to = html("button", { type: "button", onclick: () => pick(this.name, "destination") }, "Paths to here");
-    this.links = html("ul", { class: "list links-list", "aria-label": "Its links" });
+    this.links = html("tbody");
+    const head = ["Link", ...OF_LINK].map((title) => html("th", { scope: "col" }, title));
+    const table = html("table", { class: "links-list", "aria-label": "Its links" }, html("thead", {}, html("tr", {}, ...head)), this.links);
     byId("chosen").append(html("div", { hidden: true }, this.title, this.words,
-      html("span", { class: "buttons" }, this.change, this.from, this.to), this.confirm.form, this.links));
+      html("span", { class: "buttons" }, this.change, this.from, this.to), this.confirm.form, html("div", { class: "rows", tabindex: 0, role: "region", "aria-label": "Its links" }, table)));
     byId("find").addEventListener("submit", (event) => {
       event.preventDefault();
       this.find(byId("name").value.trim());
@@ -82,7 +85,7 @@ export class Details {
     if (link) {
       setText(this.title, `Link ${name}`);
       const { reason } = state.ofLink(link);
-      setText(this.words, sentence([reason || STATES.ok, this.tree.rateInWords(link), this.traffic(name)].filter(Boolean).join("; ")));
+      setText(this.words, sentence([reason || STATES.ok, tree.rateInWords(link)].filter(Boolean).join("; ")));
     } else if (host) {
       setText(this.title, `Host ${name}`);
       setText(this.words, `${node.address}, gateway 10.${node.pod}.${node.index}.1.${this.role(name)}`);
@@ -93,12 +96,11 @@ export class Details {
       const without = absent.length ? `${count(absent.length, "link")} absent: ${absent.join(", ")}` : "";
       setText(this.words, sentence([state.ofSwitch(name).reason || STATES.ok, place, without].filter(Boolean).join("; ")));
     }
-    const links = link ? [] : [...tree.linksOf(node)];
-    follow(this.links, links, (each) => each.name, (each) => this.item(each), (item, each) => {
-      const how = state.ofLink(each);
-      item.dataset.state = how.state;
-      const slower = tree.rateOf(each).share < 1 && !this.capacity(each.name) ? tree.rateInWords(each, true) : "";
-      setText(item.lastElementChild, [how.reason || STATES.ok, slower, this.traffic(each.name)].filter(Boolean).join("; "));
+    const links = link ? [link] : [...tree.linksOf(node)];
+    follow(this.links, links, (each) => each.name, (each) => this.item(each), (line, each) => {
+      line.classList.toggle("wrong", state.ofLink(each).state !== "ok");
+      const slower = !link && tree.rateOf(each).share < 1 ? `; ${tree.rateInWords(each, true)}` : "";
+      cellsOfLink(state, each, this.numbers?.get(each.name)).forEach(({ text }, at) => setText(line.cells[at + 1], at ? text : text + slower));
     });
   }
 
@@ -110,20 +112,7 @@ export class Details {
   }
 
   item(link) {
-    return html("li", {},
-      html("button", { type: "button", class: "name", onclick: () => this.select(link.name) }, link.name),
-      html("span"));
-  }
-
-  /** Return the capacity that the words for a link's traffic name; null if they name none. */
-  capacity(name) {
-    const number = this.numbers && this.numbers.get(name);
-    return (number !== undefined && number !== null && this.state.traffic(number)?.capacity) || null;
-  }
-
-  traffic(name) {
-    const number = this.numbers && this.numbers.get(name);
-    return number === undefined || number === null ? "load unknown"
-      : [this.state.trafficInWords(number), this.state.healthInWords(number)].filter(Boolean).join("; ");
+    return html("tr", {}, html("td", {}, html("button", { type: "button", class: "name", onclick: () => this.select(link.name) }, link.name)),
+      ...OF_LINK.map(() => html("td")));
   }
 }

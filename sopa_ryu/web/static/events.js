@@ -1,7 +1,7 @@
 // The last events, the newest first: what has happened, when, to what, why and by whom, as this controller has kept it.
 
 import { byId, follow, html, say, when } from "./elements.js";
-import { detail } from "./operator.js";
+import { detail, read } from "./operator.js";
 
 const SHOWN = 50;
 const WRITTEN_MS = 500; // after a version its events are on the controller's disk
@@ -55,7 +55,7 @@ export class Events {
 }
 
 async function get(query) {
-  const answer = await fetch(`/sopa/v1/events?${new URLSearchParams(query)}`);
+  const answer = await read(`/sopa/v1/events?${new URLSearchParams(query)}`);
   if (!answer.ok) throw new Error(await detail(answer));
   return answer.json();
 }

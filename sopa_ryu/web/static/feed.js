@@ -1,5 +1,7 @@
 // The live feed: one WebSocket, reopened whenever it closes.
 
+import { offered, refusal } from "./operator.js";
+
 const PATH = "/sopa/v1/live";
 const SILENT_MS = 7000; // messages arrive every 2 s: three are missing
 const FIRST_WAIT_MS = 500;
@@ -15,8 +17,9 @@ export function listen(received, lost) {
 
   function open() {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const socket = new WebSocket(`${scheme}://${location.host}${PATH}`);
+    const socket = new WebSocket(`${scheme}://${location.host}${PATH}`, offered());
     let watch = setTimeout(giveUp, SILENT_MS);
+    let opened = false;
     let over = false;
 
     function end(reason) {
@@ -42,7 +45,9 @@ export function listen(received, lost) {
       wait = FIRST_WAIT_MS;
       received(JSON.parse(event.data));
     });
-    socket.addEventListener("close", (event) => end(event.reason));
+    socket.addEventListener("open", () => { opened = true; });
+    // a browser does not say with which status a WebSocket was rejected
+    socket.addEventListener("close", async (event) => end(event.reason || (opened ? "" : await refusal())));
   }
 
   open();

@@ -15,7 +15,9 @@ import { Problems } from "./problems.js";
 import { FabricState } from "./state.js";
 import { name as nameFabric, showLost, showStatus } from "./status.js";
 import { Tables } from "./tables.js";
+import { Trends } from "./trends.js";
 
+const FOLDED_LINKS = 2500; // of a fat-tree from k=16 on: a drawing of so many says little, so it is folded, and the tables come first
 const HINT = byId("hint").textContent;
 
 let tree = null;
@@ -30,6 +32,7 @@ const paths = new Paths(() => drawing);
 const problems = new Problems(select);
 const events = new Events();
 const tables = new Tables(select);
+const trends = new Trends();
 
 /** Select a switch, link or host in all parts of the page, and in its address. */
 function select(name) {
@@ -72,12 +75,22 @@ function draw(message, drawn) {
   for (const [id, example] of [["source", examples.source], ["destination", examples.destination], ["name", examples.link]]) {
     setAttribute(byId(id), "placeholder", example);
   }
+  fold(drawn && drawing.numbers.size >= FOLDED_LINKS);
   fit();
   paths.redraw();
 }
 
+function fold(folded) {
+  byId("drawing").open = !folded;
+  byId("drawing").firstElementChild.hidden = !folded;
+  if (folded) {
+    document.querySelector("main").prepend(byId("tables"));
+    tables.busiest();
+  } else byId("events").before(byId("tables"));
+}
+
 function fit() {
-  if (drawing) drawing.layout(byId("fabric").clientWidth);
+  if (drawing) drawing.layout(byId("fabric").clientWidth || byId("tables").clientWidth);
 }
 
 function received(message) {
@@ -91,6 +104,7 @@ function received(message) {
   drawing.select(selected);
   details.update(tree, state, drawing.numbers);
   problems.update(state);
+  trends.update(state);
   showStatus(message);
   facts(message);
   showArbiter(message.arbiter, tree.hostCount);

@@ -1,4 +1,4 @@
-// Drain and restore. The operator types in the token, which is stored for this tab until it is closed.
+// Drain and restore, and reads. The operator types in the token, which is stored for this tab until it is closed.
 
 import { byId, say, setText } from "./elements.js";
 
@@ -25,16 +25,38 @@ export function start() {
 function keep() {
   const typed = byId("token").value.trim();
   byId("token").value = "";
-  const sendable = /^[\x21-\x7e]*$/.test(typed); // the characters that a header allows
+  const sendable = /^[\x21-\x27\x2a-\x7e]*$/.test(typed); // what a header allows, and the feed's subprotocol when encoded
   refuse(sendable ? "" : "This is not a token: a token has only letters, digits, - and _.");
   if (typed && sendable) sessionStorage.setItem(KEPT, typed);
+  if (document.body.classList.contains("stale")) location.reload(); // the feed may have waited for it
   showToken();
 }
 
 function showToken() {
   const kept = sessionStorage.getItem(KEPT) !== null;
-  setText(byId("token-state"), kept ? "stored until this tab is closed" : "required to drain and restore; it is in /var/lib/sopa/token on the controller’s machine");
+  setText(byId("token-state"), kept ? "stored until this tab is closed" : "required to drain and restore, and to read if the controller wants that; it is in /var/lib/sopa/token on the controller’s machine");
   byId("forget").disabled = !kept;
+}
+
+const authorization = () => (sessionStorage.getItem(KEPT) === null ? {} : { Authorization: `Bearer ${sessionStorage.getItem(KEPT)}` });
+
+/** Ask the controller, with the token if there is one. */
+export const read = (path, more = {}) => fetch(path, { ...more, headers: authorization() });
+
+/** Return the subprotocols of the feed: a browser sends no header of a page's with a WebSocket, so the token is one of them. */
+export function offered() {
+  const token = sessionStorage.getItem(KEPT);
+  return token === null ? [] : ["sopa", `bearer.${encodeURIComponent(token)}`];
+}
+
+/** Return why the controller does not let the page read, if that is so. */
+export async function refusal() {
+  try {
+    const known = (await read("/openapi.json", { method: "HEAD" })).status !== 401;
+    return known ? "" : "this controller answers only with a token: store it below, as Operator token";
+  } catch {
+    return "";
+  }
 }
 
 /** Drain or restore a link or switch, and show the result; `reason` is why it is drained, if that is said. */
@@ -42,8 +64,7 @@ export async function drain(name, drained, reason = "") {
   succeed("");
   refuse("");
   if (byId("token").value) keep(); // typed, but not stored yet
-  const token = sessionStorage.getItem(KEPT);
-  if (!token) {
+  if (sessionStorage.getItem(KEPT) === null) {
     refuse("Type in the operator token first.");
     byId("token").focus();
     return;
@@ -52,7 +73,7 @@ export async function drain(name, drained, reason = "") {
   try {
     answer = await fetch(`/sopa/v1/drains/${encodeURIComponent(name)}${reason && `?${new URLSearchParams({ reason })}`}`, {
       method: drained ? "PUT" : "DELETE",
-      headers: { Authorization: `Bearer ${token}` },
+      headers: authorization(),
       redirect: "manual", // a browser takes the token to no other origin
     });
   } catch {
@@ -69,7 +90,7 @@ export async function drain(name, drained, reason = "") {
 async function elsewhere() {
   let leader = null;
   try {
-    const cluster = await (await fetch("/sopa/v1/cluster")).json();
+    const cluster = await (await read("/sopa/v1/cluster")).json();
     leader = cluster.members.find((member) => member.name === cluster.leader) ?? null;
   } catch {
     // the text without it is right, too

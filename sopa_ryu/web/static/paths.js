@@ -2,7 +2,7 @@
 
 import { linksOn } from "./clos.js";
 import { byId, count, follow, html, percent, say, setAttribute, setText } from "./elements.js";
-import { detail } from "./operator.js";
+import { detail, read } from "./operator.js";
 
 const SAME = 1e-6; // by which equal weights may differ
 
@@ -85,7 +85,7 @@ export class Paths {
     const number = ++this.asked;
     let answer;
     try {
-      answer = await fetch(`/sopa/v1/paths?${new URLSearchParams({ src: source, dst: destination })}`);
+      answer = await read(`/sopa/v1/paths?${new URLSearchParams({ src: source, dst: destination })}`);
       if (number !== this.asked) return;
       if (!answer.ok) {
         const words = await detail(answer);

@@ -4,22 +4,28 @@ import { byId, count, follow, html, percent, rate, setAttribute, setText } from 
 import { STATES, lossInWords } from "./state.js";
 
 const MAX_ROWS = 200; // more are said by their number
+const USE = 2; // the column of links
 const WELL = STATES.ok;
 const number = (value, inWords) => ({ value: value ?? null, text: value === null || value === undefined ? "" : inWords(value) });
 const words = (text) => ({ value: text, text });
 
+/** The columns about a link, after its name. */
+export const OF_LINK = ["State", "Use", "Lost", "Up", "Down", "Delay"];
+
+/** Return the cells of these columns, of a link by its index; what is not known is empty. */
+export function cellsOfLink(state, link, at) {
+  const traffic = state.traffic(at);
+  const health = state.health(at);
+  return [words(state.ofLink(link).reason || WELL), number(traffic?.share, percent), number(health && Math.max(health.up, health.down), lossInWords),
+    number(traffic?.up, rate), number(traffic?.down, rate), number(health?.delay, (us) => `${Math.round(us)} us`)];
+}
+
 /** By table: the columns, and the rows, {name, cells, wrong}, of a fabric's state. A cell has a value to sort by, and a text. */
 const TABLES = {
   links: {
-    columns: ["Link", "State", "Up", "Down", "Use", "Lost", "Delay"],
-    rows: (tree, state, drawn) => [...(drawn ? tree.links() : [])].map((link, at) => {
-      const how = state.ofLink(link);
-      const traffic = state.traffic(at);
-      const health = state.health(at);
-      const lost = health && Math.max(health.up, health.down);
-      return row(link.name, how.state !== "ok" || state.lossStep(at) >= 0, [words(how.reason || WELL), number(traffic?.up, rate), number(traffic?.down, rate),
-        number(traffic?.share, percent), number(lost, lossInWords), number(health?.delay, (us) => `${Math.round(us)} us`)]);
-    }),
+    columns: ["Link", ...OF_LINK],
+    rows: (tree, state, drawn) => [...(drawn ? tree.links() : [])].map((link, at) =>
+      row(link.name, state.ofLink(link).state !== "ok" || state.lossStep(at) >= 0, cellsOfLink(state, link, at))),
   },
   switches: {
     columns: ["Switch", "Level", "State", "Links not in use"],
@@ -69,6 +75,12 @@ export class Tables {
     byId("table-head").replaceChildren(...TABLES[what].columns.map(head));
     byId("table-body").replaceChildren();
     this.render();
+  }
+
+  /** Begin with the busiest links. */
+  busiest() {
+    this.choose("links");
+    [this.column, this.falls] = [USE, true];
   }
 
   /** Sort by a column; again by the same one turns the order. Numbers begin with the largest. */

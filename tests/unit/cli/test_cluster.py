@@ -10,10 +10,13 @@ from typing import Any
 import httpx
 import pytest
 from click.testing import CliRunner, Result
-from webob import Request
+from webob import Request, Response
 
 from sopa_ryu.cli import client, main
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused
+from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.answers import problem_answer
+from sopa_ryu.rest.operations import Problem
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.rest import Rest
 from tests.helpers.stub_cluster import StubCluster
@@ -67,6 +70,25 @@ def test_status_goes_on_to_a_leader_that_is_given_without_a_token(its: Cluster) 
     assert its.leader.asked == []
     assert "a leader answers" in its.sopa("status", *given, *leads).stdout
     assert {token for _, _, token in its.leader.asked} == {""}
+
+
+def test_reads_have_the_token_once_they_need_one(its: Cluster) -> None:
+    tokens, respond = Tokens(its.token_file.parent, read_token=True), its.leader.application.respond
+
+    def guarded(request: Request) -> Response:
+        try:
+            tokens.check_reader(request)
+        except Problem as problem:
+            return problem_answer(problem)
+        return respond(request)
+
+    its.leader.application.respond = guarded  # type: ignore[method-assign]
+    controller = its.controller(its.leader.url)
+    for _ in range(2):
+        assert controller.listing("/links", "links")["total"] == 48
+    assert [bool(token) for _, _, token in its.leader.asked] == [False, True, True]
+    with pytest.raises(Refused, match="no token was sent"):
+        Controller(its.leader.url).get("/fabric")
 
 
 def test_a_change_asked_of_a_standby_is_done_by_the_leader_it_names(its: Cluster) -> None:
@@ -164,6 +186,10 @@ def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) ->
                 state.switch_heard(switch, {}, 0)
                 state.switch_ready(switch, 0)
             state.port_changed(tree.switch(step.words[0]), int(step.words[1]), Reason.DOWN, 1)
+        elif step.command == "loads":  # NAME=UP,DOWN in Mbit/s, of 10
+            loads = {name: [1e6 * float(way) for way in ways.split(",")] for name, ways in step.options.items()}
+            its.leader.fabric.link_rates = lambda link: loads.get(its.leader.state.tree.name(link))
+            its.leader.fabric.link_capacity = lambda _link: 1e7
         elif step.command == "away":
             cluster.away = set(step.words)
         elif step.command == "etcd":

@@ -28,6 +28,7 @@ from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.rest.controller_metrics import ControllerMetrics
+from sopa_ryu.rest.operators import digest
 from sopa_ryu.rest.reader import UndecidedError
 from sopa_ryu.rest.schemas import SCHEMAS
 from sopa_ryu.rest.troubles import troubles
@@ -320,10 +321,11 @@ HOST, OTHER = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.3")
     ("given", "opens"),
     [
         ("Bearer {host}", {"host"}),
-        ("Bearer {token}", {"host", "arbiter", "relay", "change"}),
+        ("Bearer {token}", {"host", "arbiter", "relay", "change", "read"}),
         ("Bearer {agents}", {"host"}),
         ("Bearer {arbiter}", {"arbiter"}),
-        ("Bearer {relay}", {"relay"}),
+        ("Bearer {relay}", {"relay", "read"}),
+        ("Bearer {reader}", {"read"}),
         ("Bearer {another}", set()),
         ("Bearer {under_another_secret}", set()),
         ("Bearer {cut_short}", set()),
@@ -332,7 +334,8 @@ HOST, OTHER = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.3")
     ],
 )
 def test_what_each_token_opens(tmp_path: Path, given: str | None, opens: set[str], only_host_tokens: bool) -> None:
-    rest = Rest(tmp_path, host_tokens_only=only_host_tokens)
+    rest = Rest(tmp_path, host_tokens_only=only_host_tokens, read_token=True)
+    (tmp_path / "operators").write_text(f"ann read {digest('r')}\n")
     rest.fabric.cluster = StubCluster()
     rest.fabric.arbiter.depose(True)  # so that who is let in is refused with 409, as is an agent of another host
     secret = rest.secret("agent-secret")
@@ -346,6 +349,7 @@ def test_what_each_token_opens(tmp_path: Path, given: str | None, opens: set[str
         "under_another_secret": host_token(secret + "x", HOST),
         "cut_short": host_token(secret, HOST)[:-1],
         "secret": secret,
+        "reader": "r",
     }
     if only_host_tokens and given == "Bearer {agents}":
         opens = set()
@@ -360,7 +364,10 @@ def test_what_each_token_opens(tmp_path: Path, given: str | None, opens: set[str
         assert status("GET", f"agents/{name}") == (409 if "host" in opens else 401)
     for name, path in (("arbiter", "arbiter"), ("relay", "relays/r1")):
         assert status("GET", path) == (409 if name in opens else 401)
-    assert (status("PUT", "drains/c0_0") == 401) is ("change" not in opens)
+    assert (status("PUT", "drains/c0_0") in (401, 403)) is ("change" not in opens)
+    for path in ("fabric", "paths?src=h0_0_2&dst=h1_0_2", "agents", "agents/", "arbiter/", "/openapi.json", "/metrics", "/webs"):
+        assert (status("GET", path) == 401) is ("read" not in opens), path
+    assert (status("GET", "/"), status("GET", "/web/main.js")) == (200, 200)
 
 
 def test_a_number_of_very_many_digits_and_a_deep_body_are_refused(rest: Rest) -> None:

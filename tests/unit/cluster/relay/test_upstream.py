@@ -21,12 +21,14 @@ class Server:
     def __init__(self) -> None:
         self.body, self.etag, self.url = b"{}", '"1"', ""
         self.asked: list[tuple[str, str | None, str | None]] = []
+        self.tokens: set[str | None] = set()
         self.may_answer = threading.Event()
         self.may_answer.set()
 
     @dec.wsgify
     def __call__(self, request: Request) -> Response:
         self.asked.append((request.path_qs, request.headers.get("If-None-Match"), request.headers.get("Via")))
+        self.tokens.add(request.headers.get("Authorization"))
         self.may_answer.wait(20)
         headers = [("Content-Type", "application/json"), ("ETag", self.etag), ("Set-Cookie", "not for readers")]
         return Response(self.body, headerlist=headers, conditional_response=True)
@@ -39,9 +41,9 @@ def server() -> Iterator[Server]:
         yield controller
 
 
-def asking(urls: list[str], ask: Callable[[Upstream], Awaitable[None]]) -> Upstream:
+def asking(urls: list[str], ask: Callable[[Upstream], Awaitable[None]], token: str | None = None) -> Upstream:
     async def run() -> Upstream:
-        its = Upstream(lambda: urls, "r1", ssl.create_default_context)
+        its = Upstream(lambda: urls, "r1", ssl.create_default_context, token)
         await ask(its)
         await its.close()
         return its
@@ -71,7 +73,8 @@ def test_readers_share_an_answer_and_then_ask_for_changes(server: Server, monkey
         assert [known for _, known, _ in server.asked] == [None, '"1"', '"1"']
 
     monkeypatch.setattr(upstream, "SHARE_SECONDS", 60.0)
-    assert asking([server.url], ask).counted == {"shared": 5, "unchanged": 1, "fetched": 2, "failed": 0}
+    assert asking([server.url], ask, "T").counted == {"shared": 5, "unchanged": 1, "fetched": 2, "failed": 0}
+    assert server.tokens == {"Bearer T"}
 
 
 def test_another_controller_is_asked_if_the_leader_does_not_answer_and_readers_are_told_if_none_does(server: Server) -> None:
