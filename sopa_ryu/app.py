@@ -56,6 +56,7 @@ from sopa_ryu.runtime import certificates, clock, green_threads
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.green_threads import Moment, Workers
 from sopa_ryu.runtime.listeners import SparingLog, listening
+from sopa_ryu.runtime.log_names import LogNames
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
@@ -106,7 +107,9 @@ class SopaController(app_manager.RyuApp):
             settled=settings.no_switches,
             commitment=commitment,
         )
-        self.journal = Journal(settings.state_dir)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(LogNames(lambda: self.state.aliases))
+        self.journal = Journal(settings.state_dir, lambda: self.state.aliases)
         stored = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.drains: Drains | ClusterDrains = stored
         self._state_dir = stored

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Union
 
+from topologies.aliases import NONE, Aliases
 from topologies.identity import FIRST_HOST, Host, Identities, Level, Link, Node, Shape, Switch, TopologyError
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ _NONE: frozenset[int] = frozenset()
 class Cabling(Identities):
     """The switches, hosts, ports and links of a Clos fabric. Nothing is stored but the exceptions.
 
+    Attributes:
+        aliases: What operators call its elements, by the fabric file: no part of what equals another fabric, or of `document`.
+
     Args:
         mbit: Mbit/s of the links above hosts, edge and aggregation switches, by `LINK_LEVELS`; without it every link carries as
             much.
@@ -32,6 +36,8 @@ class Cabling(Identities):
     Raises:
         TopologyError: For a number out of range, an unknown name, or a host's link that is absent.
     """
+
+    aliases: Aliases = NONE
 
     def __init__(
         self,

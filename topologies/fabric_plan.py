@@ -46,9 +46,8 @@ def commands(
     )
     for port, neighbour in tree.ports(switch).items():
         name = shlex.quote(interface.format(port=port))
-        yield (
-            f"ovs-vsctl --may-exist add-port {its} {name} -- set interface {name} ofport_request={port}  # {tree.name(neighbour)}"
-        )
+        leads = tree.aliases.within(tree.name(neighbour))
+        yield f"ovs-vsctl --may-exist add-port {its} {name} -- set interface {name} ofport_request={port}  # {leads}"
     if any(controller.startswith("ssl:") for controller in controllers):
         files = " ".join(f"{TLS_DIRECTORY}/{name}" for name in ("switch.key", "switch.pem", "controllers.pem"))
         yield f"ovs-vsctl set-ssl {files}"

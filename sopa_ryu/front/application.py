@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -26,6 +26,7 @@ from sopa_ryu.front.view_resources import ViewResources
 from sopa_ryu.rest.access import Origins, Tokens
 from sopa_ryu.rest.answers import HEADERS, not_allowed, problem_answer
 from sopa_ryu.rest.operations import ROOT, Problem
+from sopa_ryu.rest.schemas import NAME_PATTERN
 from sopa_ryu.runtime.clients import client_of
 from topologies import Clos, Host, TopologyError
 
@@ -34,7 +35,10 @@ _LOG = logging.getLogger("sopa.websocket")
 ARBITER = ROOT + "/arbiter"
 _CHANNEL = re.compile(re.escape(ROOT) + "/agents/([^/]+)")
 
+_NAME = re.compile(NAME_PATTERN)
+
 Page = Callable[[Request], Response]
+Others = Callable[[Request], Awaitable[Response]]
 
 
 class Application(ABC):
@@ -97,12 +101,21 @@ class Application(ABC):
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
-    async def from_view(self, request: Request, path: str, view: View, carrier: str) -> Response:
-        """Answer from a view, in the client's turn."""
+    async def from_view(self, request: Request, path: str, view: View, carrier: str, others: Others | None = None) -> Response:
+        """Answer from a view, in the client's turn; ``others`` answer what may have aliases, which only a controller knows."""
         if self._of_view is None or self._of_view[0] is not view:
             self._of_view = view, ViewResources(view, carrier)
         resources, client = self._of_view[1], client_of(request.environ["REMOTE_ADDR"])
-        return await self._turns.make(client, lambda: resources.answer(request, path))
+        try:
+            return await self._turns.make(client, lambda: resources.answer(request, path))
+        except Problem as problem:
+            if (
+                others is None
+                or problem.status is not HTTPStatus.BAD_REQUEST
+                or not any(map(_NAME.fullmatch, request.GET.values()))
+            ):
+                raise
+        return await others(request)
 
     # -- WebSockets ---------------------------------------------------------------------------------------------------
 

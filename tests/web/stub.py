@@ -60,7 +60,7 @@ class Stub(ChildProcess):
 
     def serve(self, fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIENTS, leader: str | None = None) -> "Stubbed":
         """Begin a fabric, or a fat-tree of k, with its tokens in a directory; with ``leader`` it is member c1 of a cluster."""
-        its = fabric if isinstance(fabric, int) else fabric.document()
+        its = fabric if isinstance(fabric, int) else {**fabric.document(), **fabric.aliases.document()}
         number, port = self.ask(-1, "serve", its, str(directory), most, leader)
         return Stubbed(f"127.0.0.1:{port}", directory, partial(self.ask, number))
 

@@ -131,7 +131,7 @@ def plan(
     except TopologyError as error:
         fail(str(error))
     for switch in switches:
-        click.echo(f"# {tree.name(switch)}")
+        click.echo(f"# {tree.aliases.within(tree.name(switch))}")
         for line in fabric_plan.commands(tree, switch, bridge, interface, controllers, manager):
             click.echo(line)
 
