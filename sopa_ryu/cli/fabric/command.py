@@ -111,7 +111,8 @@ def plan(
     """Print the Open vSwitch commands of switches, or the cables, of a fabric.
 
     The commands make a bridge the switch of the plan, with its datapath id and port numbers; they may be repeated. Afterwards sopa
-    doctor switch finds nothing wrong. With ssl: targets, the files of sopa pki are in /etc/openvswitch/tls.
+    doctor switch finds nothing wrong. With ssl: targets, the files of sopa pki are in /etc/openvswitch/tls. Where the switch's key
+    is not among them, it makes one, which never leaves it, and a request, which sopa pki --sign signs.
     """
     if (file is None) is (k is None):
         raise click.UsageError("give a fabric file, or --k")
