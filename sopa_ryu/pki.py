@@ -183,12 +183,12 @@ class Directory:
         """
         for role in ROLES:
             self._authority(role, now)
-        for name, request in requests.items():
-            self._take(Machine("switches", name), request)
-        machines = [*machines, *(Machine("switches", name) for name in requests)]
+        asking = {Machine("switches", name): request for name, request in requests.items()}
+        for machine, request in asking.items():
+            self._take(machine, request)
         present = {(its.machine.role, its.machine.name): its for its in self.certificates()}
         wanted = {name: its.machine for name, its in present.items()}
-        wanted |= {(machine.role, machine.name): machine for machine in machines}
+        wanted |= {(machine.role, machine.name): machine for machine in (*machines, *asking)}
         for name, machine in wanted.items():
             done = self._why(machine, present.get(name), again, now)
             if done:

@@ -149,7 +149,8 @@ def diff(old: Clos, new: Clos) -> None:
       2   wrong usage, or a file that is wrong
       3   the fabrics differ
     """
-    found = [*differences(old.document(), new.document()), *fabric_plan.changes(old, new)]
+    documents = ({**fabric.document(), **fabric.aliases.document()} for fabric in (old, new))
+    found = [*differences(*documents), *fabric_plan.changes(old, new)]
     for line in found:
         click.echo(line)
     sys.exit(NOT_RIGHT if found else 0)
