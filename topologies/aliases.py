@@ -45,8 +45,8 @@ class Aliases:
 
     @cached_property
     def tag(self) -> str:
-        """Tells these aliases, racks and labels from others."""
-        return f"{zlib.crc32(repr(self.listed()).encode()):08x}"
+        """Tells these aliases, racks and labels from others; empty if there are none."""
+        return f"{zlib.crc32(repr(self.listed()).encode()):08x}" if self else ""
 
     def own(self, text: str) -> str:
         """Return the own name of what an alias names, a switch, host or link; any other text as it is.

@@ -128,8 +128,8 @@ def plan(
         rows.writerows(fabric_plan.cables(tree))
         return
     try:
-        switches = list(tree.switches()) if every else [tree.switch(name) for name in names]
-    except TopologyError as error:
+        switches = list(tree.switches()) if every else [tree.switch(tree.aliases.own(name)) for name in names]
+    except ValueError as error:
         fail(str(error))
     for switch in switches:
         click.echo(f"# {tree.aliases.within(tree.name(switch))}")
