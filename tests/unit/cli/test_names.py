@@ -1,5 +1,6 @@
 """Names of elements at the command line: completed by Tab, and shown with their aliases."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,22 +28,9 @@ def test_tab_offers_aliases_beside_own_names(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_text_has_aliases_and_json_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Answers:
-        aliases = ALIASES
-
-        def __init__(self, *_its: object) -> None:
-            pass
-
-        def listing(self, *_its: str) -> dict[str, Any]:
-            return {"failures": [FAILED], "groups": [{"switch": "c1_0", "links": ["a0_1-c1_0"]}]}
-
-        def get(self, *_its: str) -> None:
-            return None
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(client, "Controller", Answers)
+    body = {"failures": [FAILED], "groups": [{"switch": "c1_0", "links": ["a0_1-c1_0"]}]}
+    answers = SimpleNamespace(aliases=ALIASES, listing=lambda *_: body, get=lambda *_: None, close=lambda: None)
+    monkeypatch.setattr(client, "Controller", lambda *_: answers)
     text, as_json = (CliRunner().invoke(main, ["failures", *option]).output for option in ([], ["--json"]))
     assert "a0_1-c1_0 (leaf-12-spine-3)" in text
     assert "of c1_0 (spine-3); rack B12" in text
