@@ -76,20 +76,20 @@ def test_switches_that_fit_are_used_and_others_told_the_file_until_it_changes(tm
 
 
 def test_a_file_is_read_anew_for_names_and_refused_as_a_whole_for_anything_else(tmp_path: Path) -> None:
-    log, names = tmp_path / "controller.log", "names: {a0_0: leaf-12}\n"
+    log, names = tmp_path / "controller.log", "names: {a0_0: leaf-12, h0_0_2: web-1}\n"
     file = log.with_suffix(".fabric.yaml")
     refused, other = "is not taken, the fabric stays as it is: ", names.replace("12", "13") + "ports: {a0_0: {1: Eth1}}"
     with ControllerProcess(parse(TEXT + names).fabric, log, *free_ports(2), options=["--sopa-no-switches"]) as controller:
         for text, said in (
             (other, "names.a0_0 leaf-13 instead of leaf-12; ports.a0_0 {1: 'Eth1'} instead of nothing"),
             (f"{other} # so", "was read anew: nothing has changed"),
-            (names + "gateways: [h0_0_2]", f"{refused}gateways with h0_0_2: only names, racks and ports may change"),
+            (names + "gateways: [h0_0_2]", f"{refused}gateways with h0_0_2 (web-1): only names, racks and ports may change"),
             (names + "racks: {e9_9: B}", f"{refused}{file}:9: racks.e9_9: 'e9_9' is no switch or host"),
         ):
             file.write_text(f"{TEXT}{text}\n")
             os.kill(controller.pid, signal.SIGUSR1)
             eventually(log.read_text, Containing(said))
-            assert controller.get("/names").json()["names"] == [{"name": "a0_0", "alias": "leaf-13", "ports": {"1": "Eth1"}}]
+            assert controller.get("/names").json()["names"][0] == {"name": "a0_0", "alias": "leaf-13", "ports": {"1": "Eth1"}}
         assert controller.change("PUT", "/drains/leaf-13").json()["drains"] == ["a0_0"]
     with ControllerProcess(2, log, *free_ports(2)) as controller:
         os.kill(controller.pid, signal.SIGUSR1)
