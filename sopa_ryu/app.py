@@ -6,6 +6,7 @@ It turns events into observations for `sopa_ryu.fabric.coordinator`, and carries
 from __future__ import annotations
 
 import logging
+import signal
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -38,7 +39,7 @@ from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import InstalledState
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric
+from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric, read_anew
 from sopa_ryu.fabric.suspects import Caretaker
 from sopa_ryu.fabric.switch_session import SwitchError, SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
@@ -56,6 +57,7 @@ from sopa_ryu.runtime import certificates, clock, green_threads
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.green_threads import Moment, Workers
 from sopa_ryu.runtime.listeners import SparingLog, listening
+from sopa_ryu.runtime.log_names import LogNames
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
@@ -66,7 +68,7 @@ from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from sopa_ryu.southbound.undeliverable import UndeliverableAnswers
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import Picture
-from topologies import Host, Link, Reason, Switch
+from topologies import Host, Link, Reason, Switch, TopologyError
 from topologies.ovsdb import Tls
 
 if TYPE_CHECKING:
@@ -106,7 +108,9 @@ class SopaController(app_manager.RyuApp):
             settled=settings.no_switches,
             commitment=commitment,
         )
-        self.journal = Journal(settings.state_dir)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(LogNames(lambda: self.state.aliases))
+        self.journal = Journal(settings.state_dir, lambda: self.state.aliases)
         stored = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.drains: Drains | ClusterDrains = stored
         self._state_dir = stored
@@ -178,7 +182,8 @@ class SopaController(app_manager.RyuApp):
         self._moment = Moment(self._observed)
         self._wake = hub.Event()
         self._wakes_at = float("inf")
-        self._malformed = False
+        self._malformed = self._rereads = False
+        signal.signal(signal.SIGUSR1, self._reread)
         self._warn = SparingLog(LOG).warning
 
     def _join(self, cluster: options.ClusterSettings, directory: Path, secret: str | None) -> None:
@@ -552,10 +557,31 @@ class SopaController(app_manager.RyuApp):
         while True:
             self._hand(self.agents.tick(clock.now()))
             self._end_drains()
+            if self._rereads:
+                self._rereads = False
+                hub.spawn(self._read_anew)
             for relay in self.desk.bring():
                 self._wake_front(relay)
             self.front.look()
             hub.sleep(TEND_SECONDS)
+
+    def _reread(self, _number: int, _frame: object) -> None:
+        """Have the fabric file read anew; called between two instructions of any green thread."""
+        self._rereads = True
+
+    def _read_anew(self) -> None:
+        """Take what the fabric file says of names now, and log it, or what else has changed and is not taken."""
+        file = self.switches.rejections.fabric_file
+        if file is None:
+            LOG.error("SIGUSR1: there is no fabric file to read anew, the fabric is that of --sopa-k: restart with --sopa-fabric")
+            return
+        try:
+            self.state.aliases, found = self.aside(partial(read_anew, file, self.tree, self.state.aliases))
+        except TopologyError as error:
+            LOG.error("SIGUSR1: %s is not taken, the fabric stays as it is: %s", file, error)
+            return
+        LOG.info("SIGUSR1: %s was read anew: %s", file, "; ".join(found) or "nothing has changed")
+        self.live.changed()
 
     def _hand(self, hands: Iterable[Hand]) -> None:
         for front, host, text in hands:

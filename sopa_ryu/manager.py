@@ -1,7 +1,8 @@
 """The `ryu-manager` command: Ryu's own, adapted to current Python and eventlet.
 
 It accepts all of Ryu's options, and adds: the options of group `sopa`; a REST API that listens on loopback by default; messages
-instead of tracebacks for a wrong option or a port in use; and a clean stop on Ctrl-C, SIGTERM and SIGHUP.
+instead of tracebacks for a wrong option or a port in use; and a clean stop on Ctrl-C, SIGTERM and SIGHUP. SIGUSR1 has the fabric
+file read anew: SIGHUP is also what a terminal sends when it is closed.
 
 The order of the steps matters. eventlet patches the standard library before Ryu is imported, so that no earlier lock remains
 blocking; eventlet.wsgi gets the attribute that Ryu 4.34 expects before ryu.cmd.manager imports ryu.app.wsgi; and options are
@@ -178,6 +179,7 @@ class _Stop:
             # Signals that the parent ignores stay ignored: nohup, or `command &` in a script.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # until the application can read its fabric file anew
         # A signal does not interrupt the hub's epoll_wait, but a byte in the pipe does.
         signal.set_wakeup_fd(self._wake)
         eventlet.spawn_n(self._wait)
@@ -197,7 +199,9 @@ class _Stop:
         os._exit(self.status())
 
     def _wait(self) -> None:
-        eventlet.hubs.trampoline(self._awake, read=True)
+        while self.signal is None:  # a signal that does not end the process has a byte, too
+            eventlet.hubs.trampoline(self._awake, read=True)
+            _blocking_os.read(self._awake, 1)
         eventlet.hubs.get_hub().schedule_call_global(0, self._main.throw, KeyboardInterrupt)
 
 

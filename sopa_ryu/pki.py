@@ -3,6 +3,7 @@
 A certificate of one role opens nothing that another role is trusted with: Open vSwitch looks at who signed a controller's
 certificate but not at the name in it, as etcd's nodes do among each other, so that with one authority for all the root of a switch
 could speak as a controller, or as a node of etcd. Each machine's directory has what it shows, and the authorities that it trusts.
+A switch may have made its key itself: a request then takes the key's place there, also when the certificate is renewed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -80,6 +81,14 @@ class Machine:
             raise PkiError(f"{text!r} is not NAME=ADDRESS, such as c1=192.0.2.1 or c1=192.0.2.1,controller.example")
         return machine
 
+    @staticmethod
+    def parse_request(text: str) -> tuple[str, Path]:
+        """Return name and file of a switch's ``NAME=REQUEST``; `PkiError` if it is none."""
+        name, _, file = text.partition("=")
+        if not (_NAME.fullmatch(name) and file):
+            raise PkiError(f"{text!r} is not NAME=REQUEST, such as e0_0=e0_0.csr")
+        return name, Path(file)
+
     @property
     def alternatives(self) -> list[str]:
         """Return its names as openssl writes them into a configuration."""
@@ -112,7 +121,7 @@ def openssl(*words: object, read: str = "") -> str:
         done = subprocess.run(["openssl", *map(str, words)], input=read, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         raise PkiError("the command openssl is missing: apt-get install openssl") from None
-    if done.returncode:
+    if done.returncode or "verify failure" in done.stderr:  # OpenSSL 3.0 ends a request's -verify with status 0
         raise PkiError(f"openssl {words[0]}: {(done.stderr.strip() or 'failed').splitlines()[-1]}")
     return done.stdout
 
@@ -164,16 +173,22 @@ class Directory:
         finally:
             os.close(descriptor)
 
-    def make(self, machines: Iterable[Machine], days: int, *, again: bool, now: datetime) -> Iterator[tuple[Machine, str]]:
+    def make(
+        self, machines: Iterable[Machine], days: int, *, again: bool, now: datetime, requests: Mapping[str, Path] = {}
+    ) -> Iterator[tuple[Machine, str]]:
         """Make what is missing or due, of the machines and of all that have a certificate; yield each with what was done.
 
-        Authorities come first. All is made with ``again``, but for the authorities. `PkiError` if something cannot be made.
+        Authorities come first, then ``requests`` of switches are taken, by names. All is made with ``again``, but for the
+        authorities. `PkiError` if something cannot be made.
         """
         for role in ROLES:
             self._authority(role, now)
+        asking = {Machine("switches", name): request for name, request in requests.items()}
+        for machine, request in asking.items():
+            self._take(machine, request)
         present = {(its.machine.role, its.machine.name): its for its in self.certificates()}
         wanted = {name: its.machine for name, its in present.items()}
-        wanted |= {(machine.role, machine.name): machine for machine in machines}
+        wanted |= {(machine.role, machine.name): machine for machine in (*machines, *asking)}
         for name, machine in wanted.items():
             done = self._why(machine, present.get(name), again, now)
             if done:
@@ -181,6 +196,22 @@ class Directory:
             self._trust(machine)
             yield machine, done
         _write(self.path / CLIENTS, self._authorities(_OWN), 0o644)
+
+    def _take(self, machine: Machine, request: Path) -> None:
+        """Keep a machine's request; `PkiError` if it is none for its name."""
+        try:
+            text = openssl("req", "-verify", "-noout", "-subject", "-nameopt", "multiline", "-in", request)
+        except PkiError:
+            raise PkiError(f"{request} is no request, or is damaged: make one on the switch, as sopa fabric plan says") from None
+        named = re.search(r"commonName *= (.*)", text)
+        if named is None or named[1] != machine.name:
+            raise PkiError(
+                f"{request} is a request of {named[1] if named else 'nobody'}, not of {machine.name}: look who has sent it"
+            )
+        own = self.own_file(machine)
+        own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(own.with_suffix(".csr"), request.read_bytes(), 0o644)
+        own.with_suffix(".key").unlink(missing_ok=True)
 
     def _why(self, machine: Machine, its: Certificate | None, again: bool, now: datetime) -> str:
         if its is None:
@@ -190,11 +221,17 @@ class Directory:
         return "renewed" if again or its.is_due(now) or not self._fits(its) else ""
 
     def _fits(self, its: Certificate) -> bool:
-        """Tell whether a machine's key is its certificate's, and the certificate of the role's authority."""
-        file = self._of(its.machine) / f"{ROLES[its.machine.role].file}.pem"
+        """Tell whether a machine's key, or request, is its certificate's, and the certificate of the role's authority."""
+        file = self.own_file(its.machine)
+        request = file.with_suffix(".csr")
+        key = (
+            ("req", "-noout", "-pubkey", "-in", request)
+            if request.exists()
+            else ("pkey", "-pubout", "-in", file.with_suffix(".key"))
+        )
         try:
             openssl("verify", "-no_check_time", "-CAfile", self._authority_file(its.machine.role), file)
-            return openssl("pkey", "-pubout", "-in", file.with_suffix(".key")).strip() == its.public.strip()
+            return openssl(*key).strip() == its.public.strip()
         except PkiError:
             return False
 
@@ -221,23 +258,30 @@ class Directory:
         )
         authority = self._authority_file(machine.role)
         words = ["-CA", authority, "-CAkey", authority.with_suffix(".key")]
-        self._sign(self._of(machine) / f"{ROLES[machine.role].file}.pem", machine.name, extensions, days, words)
+        self._sign(self.own_file(machine), machine.name, extensions, days, words)
 
     def _sign(self, file: Path, name: str, extensions: str, days: int, words: Sequence[object], mode: int = 0o640) -> None:
-        """Make a key and a certificate; the certificate, by which others know that both are there, comes last."""
+        """Make a certificate, of a request or of a new key; it comes last: by it others know that both are there."""
         text = f"[req]\nprompt = no\ndistinguished_name = dn\nx509_extensions = ext\n[dn]\nCN = {name}\n[ext]\n"
         with tempfile.TemporaryDirectory(dir=self.path, prefix=".new-") as made:
             key, signed, config = (Path(made) / each for each in ("key", "pem", "cnf"))
             config.write_text(f"{text}subjectKeyIdentifier = hash\n{extensions}")
-            words = ["-config", config, "-days", days, "-keyout", key, "-out", signed, *words]
-            openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", *words)
+            request = file.with_suffix(".csr")
+            of_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key)
+            whose = ("-in", request, "-subj", f"/CN={name}") if request.exists() else of_key
+            openssl("req", "-x509", *whose, "-config", config, "-days", days, "-out", signed, *words)
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _write(file.with_suffix(".key"), key.read_bytes(), mode)
+            if key.exists():
+                _write(file.with_suffix(".key"), key.read_bytes(), mode)
             _write(file, signed.read_bytes(), 0o644)
 
     def _trust(self, machine: Machine) -> None:
         for name, roles in ROLES[machine.role].trusts.items():
             _write(self._of(machine) / name, self._authorities(roles), 0o644)
+
+    def own_file(self, machine: Machine) -> Path:
+        """Return the file of a machine's certificate."""
+        return self._of(machine) / f"{ROLES[machine.role].file}.pem"
 
     def _of(self, machine: Machine) -> Path:
         return self.path / machine.role / machine.name

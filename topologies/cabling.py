@@ -6,6 +6,7 @@ from functools import cached_property
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Any, Union
 
+from topologies.aliases import NONE, Aliases
 from topologies.identity import FIRST_HOST, IPV4, PREFIX6, Family, Host, Identities, Level, Link, Node, Shape, Switch, TopologyError
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ _NONE: frozenset[int] = frozenset()
 class Cabling(Identities):
     """The switches, hosts, ports and links of a Clos fabric. Nothing is stored but the exceptions.
 
+    Attributes:
+        aliases: What operators call its elements, by the fabric file: no part of what equals another fabric, or of `document`.
+
     Args:
         mbit: Mbit/s of the links above hosts, edge and aggregation switches, by `LINK_LEVELS`; without it every link carries as
             much.
@@ -37,6 +41,8 @@ class Cabling(Identities):
     Raises:
         TopologyError: For a number out of range, an unknown name, or a host's link that is absent.
     """
+
+    aliases: Aliases = NONE
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from topologies.aliases import ALIAS, MAX_TEXT, OWN_NAME, Aliases
 from topologies.cabling import ABSENT, LINK_LEVELS, Rate, network6
 from topologies.identity import PREFIX6, RANGES, Host, Level, Shape, Switch, TopologyError
 from topologies.located_yaml import Entries, Items, Text, Tree, YamlProblem, read
@@ -26,9 +27,11 @@ MIN_MBIT, MAX_MBIT = 1e-3, 1e9
 SHOWN = 20
 """Problems of a file that its error message lists."""
 
-KEYS = (*Shape._fields, "mbit", "links", "gateways", "no_label", "prefix6")
+KEYS = (*Shape._fields, "mbit", "links", "gateways", "no_label", "prefix6", "names", "racks", "ports")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _RATE = re.compile(r"[0-9]{1,17}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,3})?")
+_ALIAS = re.compile(ALIAS)
+_PRINTABLE = re.compile(rf"[!-~](?:[ -~]{{0,{MAX_TEXT - 2}}}[!-~])?")
 _NOTHING = {"", "~", "null"}
 _ALL_FABRIC = f"a fabric has {', '.join(KEYS)}"
 _MENDS = {
@@ -107,7 +110,7 @@ def dump(fabric: Clos) -> str:
     """Return the text of a file that describes a fabric."""
     import yaml
 
-    text: str = yaml.safe_dump(fabric.document(), sort_keys=False)
+    text: str = yaml.safe_dump({**fabric.document(), **fabric.aliases.document()}, sort_keys=False)
     return text
 
 
@@ -135,10 +138,15 @@ class _Checker:
         mbit = self._mbit(found.get("mbit"))
         links = self._links(found.get("links"), base)
         gateways, no_label = (self._hosts(key, found.get(key), base) for key in ("gateways", "no_label"))
+        names = self._aliases(found.get("names"), base)
+        racks = self._texts("racks", self._nodes("racks", found.get("racks"), base, "{e0_0: B12}"))
+        ports = self._ports(found.get("ports"), base)
         prefix6 = self._prefix6(found.get("prefix6"))
         if shape is None or self._problems:
             return None
-        return Clos(*shape, mbit=mbit, links=links, gateways=gateways, no_label=no_label, prefix6=prefix6)
+        fabric = Clos(*shape, mbit=mbit, links=links, gateways=gateways, no_label=no_label, prefix6=prefix6)
+        fabric.aliases = Aliases(names, racks, ports)
+        return fabric
 
     # -- numbers ------------------------------------------------------------------------------------------------------
 
@@ -253,6 +261,57 @@ class _Checker:
                 f"the hosts' IPv6 addresses need one, as {PREFIX6}; none for IPv4 only",
             )
         return None
+
+    # -- aliases, racks and labels of ports ---------------------------------------------------------------------------
+
+    def _nodes(self, key: str, value: Tree | None, base: Clos | None, example: str) -> Iterator[tuple[Text, Tree]]:
+        """Yield the entries of switches and hosts."""
+        for name, its in self._entries(key, value, f"own names of switches and hosts, as {example}"):
+            if base is not None and not _is(base.node, name.value):
+                text = f"{name.value!r:.40} is no switch or host of a {base.title}"
+                self._add(name.line, f"{key}.{name.value:.80}", text, _names_like(base, name.value))
+            else:
+                yield name, its
+
+    def _texts(self, key: str, entries: Iterator[tuple[Text, Tree]]) -> dict[str, str]:
+        found = {}
+        for name, text in entries:
+            if isinstance(text, Text) and _PRINTABLE.fullmatch(text.value):
+                found[name.value] = text.value
+            else:
+                what = f"must be printable ASCII of 1 to {MAX_TEXT} characters, not {_shown(text)}"
+                self._add(text.line, f"{key}.{name.value:.80}", what, "write the text that is at the place")
+        return found
+
+    def _aliases(self, value: Tree | None, base: Clos | None) -> dict[str, str]:
+        found: dict[str, str] = {}
+        taken: dict[str, str] = {}
+        for name, alias in self._nodes("names", value, base, "{a0_1: leaf-12}"):
+            key, text = f"names.{name.value}", alias.value if isinstance(alias, Text) else ""
+            if not _ALIAS.fullmatch(text):
+                what = f"must be letters, digits, dots, dashes and underscores, {MAX_TEXT} at most, not {_shown(alias)}"
+                self._add(alias.line, key, what, "begin it with a letter, and end it with a letter or digit, as leaf-12")
+            elif OWN_NAME.fullmatch(text):
+                self._add(alias.line, key, f"{text} is an own name, of this or another element", "choose another alias")
+            elif text in taken:
+                self._add(alias.line, key, f"{text} is the alias of {taken[text]} already", "give each element its own")
+            else:
+                found[name.value] = text
+                taken[text] = name.value
+        return found
+
+    def _ports(self, value: Tree | None, base: Clos | None) -> dict[str, dict[int, str]]:
+        found: dict[str, dict[int, str]] = {}
+        for name, labels in self._nodes("ports", value, base, "{a0_1: {3: Ethernet1/3}}"):
+            key, switch = f"ports.{name.value}", base and base.node(name.value)
+            entries = list(self._entries(key, labels, "labels by port, as {3: Ethernet1/3}"))
+            most = base.port_count(switch.level) if base is not None and isinstance(switch, Switch) else 0
+            for port, _ in entries if base is not None else ():
+                if not (_NUMBER.fullmatch(port.value) and 1 <= int(port.value) <= most):
+                    mend = f"{name.value} has ports 1 to {most}" if most else "a host's port has no number"
+                    self._add(port.line, key, f"{port.value:.40} is no port", mend)
+            found[name.value] = {int(port): text for port, text in self._texts(key, iter(entries)).items() if port.isdecimal()}
+        return found
 
 
 _RATES = f"a number of Mbit/s from {MIN_MBIT:g} to {MAX_MBIT:,.0f}"

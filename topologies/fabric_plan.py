@@ -36,7 +36,8 @@ def commands(
     """Yield the commands that make a bridge this switch of the plan, as sopa doctor switch checks them.
 
     ``interface`` names the interface of a port, with ``{port}`` in it. The controllers come last: before, everything is there that
-    they check. With ``ssl:`` the files are those of ``sopa pki`` in `TLS_DIRECTORY`.
+    they check. With ``ssl:`` the files are those of ``sopa pki`` in `TLS_DIRECTORY`; the switch makes a key that is not there yet,
+    and a request, and Open vSwitch takes the certificate when it comes.
     """
     its = shlex.quote(bridge)
     yield f"ovs-vsctl --may-exist add-br {its}"
@@ -46,12 +47,22 @@ def commands(
     )
     for port, neighbour in tree.ports(switch).items():
         name = shlex.quote(interface.format(port=port))
-        yield (
-            f"ovs-vsctl --may-exist add-port {its} {name} -- set interface {name} ofport_request={port}  # {tree.name(neighbour)}"
-        )
+        leads = tree.aliases.within(tree.name(neighbour))
+        yield f"ovs-vsctl --may-exist add-port {its} {name} -- set interface {name} ofport_request={port}  # {leads}"
     if any(controller.startswith("ssl:") for controller in controllers):
-        files = " ".join(f"{TLS_DIRECTORY}/{name}" for name in ("switch.key", "switch.pem", "controllers.pem"))
-        yield f"ovs-vsctl set-ssl {files}"
+        key, request, *trusted = (
+            f"{TLS_DIRECTORY}/{name}" for name in ("switch.key", "switch.csr", "switch.pem", "controllers.pem")
+        )
+        name = tree.name(switch)
+        yield (
+            f"[ -e {key} ] || (umask 077; mkdir -p {TLS_DIRECTORY}; openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 "
+            f"-nodes -subj /CN={name} -addext subjectAltName=DNS:{name} -keyout {key} -out {request})"
+        )
+        yield (
+            f"# {request}: sopa pki DIRECTORY --sign {name}=switch.csr; copy DIRECTORY/switches/{name}/*.pem to here, "
+            "then touch switch.key: Open vSwitch reads a new certificate when both files have changed"
+        )
+        yield f"ovs-vsctl set-ssl {key} {' '.join(trusted)}"
     if manager:
         yield f"ovs-vsctl set-manager {shlex.quote(manager)}"
     if controllers:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MAX_DEPTH = 2
-"""Mappings and lists inside one another; a fabric file has those of its keys."""
+MAX_DEPTH = 3
+"""Mappings and lists inside one another; a fabric file has labels by port by switch."""
 _HOPELESS = 20
 """Depth at which reading ends: PyYAML looks at every open bracket for each token."""
 

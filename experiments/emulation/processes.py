@@ -361,9 +361,9 @@ class SpreaderProcess(ChildProcess):
 def _fabric_option(fabric: Clos | int, log: Path, prefix: str = "--sopa-") -> str:
     """Return the option for a fabric, or for a fat-tree of k; a fabric's file is written beside the log."""
     tree = FatTree(fabric) if isinstance(fabric, int) else fabric
-    if tree.k is not None and tree == FatTree(tree.k):
+    if tree.k is not None and tree == FatTree(tree.k) and not tree.aliases:
         return f"{prefix}k={tree.k}"
     file = log.with_suffix(".fabric.yaml")
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(tree.document(), indent=2) + "\n")  # JSON is YAML
+    file.write_text(json.dumps({**tree.document(), **tree.aliases.document()}, indent=2) + "\n")  # JSON is YAML
     return f"{prefix}fabric={file}"

@@ -26,6 +26,7 @@ from sopa_ryu.rest.operations import ROOT
 from sopa_ryu.runtime.clients import is_loopback, normal_origin
 from sopa_ryu.runtime.foreign_text import printable
 from sopa_ryu.runtime.option_fields import FILE, Command, urls
+from topologies.aliases import NONE, Aliases
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TOKEN_FILE = Path("/var/lib/sopa/token")
@@ -77,6 +78,14 @@ class Controller:
         """Return the answer to a GET below ``/sopa/v1``; of a list, the first page."""
         given = {name: str(value) for name, value in params.items() if value is not None}
         return _body(self._request("GET", f"{ROOT}{path}", params=given))
+
+    @functools.cached_property
+    def aliases(self) -> Aliases:
+        """What operators call the elements of the fabric; nothing of a controller of before, or that does not answer now."""
+        try:
+            return Aliases.of_listed(self.listing("/names", "names")["names"])
+        except (NoAnswer, Refused, KeyError):
+            return NONE
 
     def text(self, path: str) -> bytes:
         """Return the answer to a GET of what is no JSON."""
@@ -319,12 +328,24 @@ _CA_OPTION = click.option("--ca-file", is_eager=True, envvar="SOPA_CA_FILE", sho
                           "The system's by default.")  # fmt: skip
 
 
+def shown(value: Any) -> Any:
+    """Return what is to be printed, a text or an answer, with its alias behind each own name, by the command's controller."""
+    controller = click.get_current_context().meta.get(__name__)
+    return value if controller is None else controller.aliases.shown(value)
+
+
+def between(src: str, dst: str) -> str:
+    """Return the ends of a path for a title: own names, and their aliases."""
+    aliases = click.get_current_context().meta[__name__].aliases
+    return str(aliases.within(f"{aliases.own(src)} to {aliases.own(dst)}"))
+
+
 def with_controller(command: Command) -> Command:
     """Add the options that locate the controller to a command, and pass the `Controller` as its first argument."""
 
     @functools.wraps(command)
     def connected(url: tuple[str, ...], token_file: Path | None, ca_file: Path | None, **rest: Any) -> Any:
-        controller = Controller(url, token_file, ca_file)
+        controller = click.get_current_context().meta[__name__] = Controller(url, token_file, ca_file)
         try:
             return command(controller, **rest)
         finally:

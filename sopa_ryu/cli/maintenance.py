@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import click
 
-from sopa_ryu.cli.client import Body, Controller, Refused, with_controller
+from sopa_ryu.cli.client import Body, Controller, Refused, shown, with_controller
 from sopa_ryu.cli.common import Time, fail
 from sopa_ryu.cli.names import drained, elements
 from sopa_ryu.cli.output import NOT_RIGHT, json_option, print_json
@@ -108,7 +108,7 @@ def _change(
             problems.append(error.message)
         else:
             if not as_json:
-                click.echo(f"{name}: {done}")
+                click.echo(shown(f"{controller.aliases.own(name)}: {done}"))
     confirmed = True
     if body is not None:
         confirmed = not wait or _in_force(controller, body["version"], wait, as_json)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import click
@@ -12,7 +14,8 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from sopa_ryu.cli.client import DEFAULT_URL, Body, Controller
 from sopa_ryu.cli.common import fabric_of
-from topologies import Clos, FatTree, TopologyError
+from topologies import Aliases, Clos, FatTree, TopologyError
+from topologies.aliases import NONE
 
 SHELLS = ("bash", "zsh", "fish")
 ANSWER_SECONDS = 0.5  # the Tab key must not block if the controller does not answer
@@ -21,14 +24,13 @@ K_VARIABLE = "SOPA_K"
 
 
 def switches(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    tree = _tree(ctx)
-    return _items((tree.name(switch) for switch in tree.switches()), incomplete)
+    tree, aliases = _fabric(ctx)
+    return _items(_switches(tree, aliases), incomplete)
 
 
 def elements(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the name of a switch or of a link between switches; links are offered after a complete switch name."""
-    tree = _tree(ctx)
-    return _items(_elements(tree, incomplete), incomplete, _given(ctx))
+    return _items(_elements(*_fabric(ctx), incomplete), incomplete, _given(ctx))
 
 
 def drained(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -38,18 +40,26 @@ def drained(ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
 
 def hosts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete a host's name, or its address if the text begins with a digit."""
-    tree = _tree(ctx)
+    tree, aliases = _fabric(ctx)
     by_address = incomplete[:1].isdigit()
-    return _items((str(tree.ip(host)) if by_address else tree.name(host) for host in tree.hosts()), incomplete)
+    names = (str(tree.ip(host)) if by_address else tree.name(host) for host in tree.hosts())
+    return _items(chain(names, (alias for name, alias in aliases.names.items() if name.startswith("h"))), incomplete)
 
 
-def _elements(tree: Clos, incomplete: str) -> Iterator[str]:
+def _switches(tree: Clos, aliases: Aliases) -> Iterator[str]:
+    """Yield own names, and then aliases."""
     yield from (tree.name(switch) for switch in tree.switches())
-    try:
-        lower = tree.switch(incomplete.partition("-")[0])
-    except TopologyError:
-        return
-    yield from (tree.name(link) for link in tree.links_above(lower))
+    yield from (alias for name, alias in aliases.names.items() if not name.startswith("h"))
+
+
+def _elements(tree: Clos, aliases: Aliases, incomplete: str) -> Iterator[str]:
+    yield from _switches(tree, aliases)
+    for end in re.finditer("-|$", incomplete):
+        with contextlib.suppress(ValueError):
+            lower = incomplete[: end.start()]
+            for link in tree.links_above(tree.switch(aliases.own(lower))):
+                upper = tree.name(link.upper)
+                yield from (f"{lower}-{name}" for name in (upper, aliases.names.get(upper)) if name is not None)
 
 
 def _items(names: Iterable[str], incomplete: str, without: Iterable[str] = ()) -> list[CompletionItem]:
@@ -62,12 +72,14 @@ def _given(ctx: click.Context) -> tuple[str, ...]:
     return tuple(ctx.params.get("names") or ())
 
 
-def _tree(ctx: click.Context) -> Clos:
+def _fabric(ctx: click.Context) -> tuple[Clos, Aliases]:
     body = _ask(ctx, "/fabric")
     try:
-        return fabric_of(body) if body else FatTree(int(os.environ.get(K_VARIABLE, "4")))
+        if body:
+            return fabric_of(body), Aliases.of_listed((_ask(ctx, "/names") or {"names": ()})["names"])
+        return FatTree(int(os.environ.get(K_VARIABLE, "4"))), NONE
     except (KeyError, TypeError, ValueError, TopologyError):
-        return FatTree(4)
+        return FatTree(4), NONE
 
 
 def _ask(ctx: click.Context, path: str) -> Body | None:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sopa_ryu.cli.client import Body
+from sopa_ryu.cli.client import Body, shown
 
 NOT_RIGHT = 3
 """Exit status: the controller has answered, and something has failed or differs from the plan."""
@@ -58,5 +58,8 @@ def print_json(body: Body) -> None:
 
 def present(body: Body, as_json: bool, wrong: object, show_text: Callable[[Body], object]) -> NoReturn:
     """Print an answer, as JSON or by ``show_text``, and end: with status `NOT_RIGHT` if ``wrong`` is true or not empty."""
-    (print_json if as_json else show_text)(body)
+    if as_json:
+        print_json(body)
+    else:
+        show_text(shown(body))
     sys.exit(NOT_RIGHT if wrong else 0)

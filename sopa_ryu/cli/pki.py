@@ -34,6 +34,8 @@ def _machines(name: str, text: str) -> Callable[[F], F]:
 )
 @click.option("--k", type=FatTreeSize(), help="Each switch of a fat-tree of switches with so many ports.")
 @click.option("--fabric", type=FabricFile(), metavar="FILE", help="Each switch of a fabric file, instead of --k.")
+@click.option("--sign", "requests", multiple=True, metavar="NAME=REQUEST",
+              help="Sign the request of a switch that has made its key itself (sopa fabric plan); may be repeated.")  # fmt: skip
 @click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="Validity of certificates made now.")
 @click.option("--renew", is_flag=True, help="Renew every certificate, also those that are not due.")
 @click.option("--check", is_flag=True, help="Make nothing: list the certificates; the status is 3 if one is due.")
@@ -44,6 +46,7 @@ def pki(
     etcd: tuple[str, ...],
     k: int | None,
     fabric: Clos | None,
+    requests: tuple[str, ...],
     days: int,
     renew: bool,
     check: bool,
@@ -60,6 +63,7 @@ def pki(
     Examples:
       sopa pki /root/sopa-pki --k 4 --controller c1=192.0.2.1
       sopa pki /root/sopa-pki --relay r1=192.0.2.31 --etcd etcd1=192.0.2.1 --etcd etcd2=192.0.2.2
+      sopa pki /root/sopa-pki --sign e0_0=e0_0.csr
       sopa pki /root/sopa-pki
       sopa pki /root/sopa-pki --check
     """
@@ -70,14 +74,15 @@ def pki(
     try:
         named = [Machine.parse(role, text) for role, texts in zip(ROLES, (controller, relay, etcd), strict=False) for text in texts]
         named += [Machine("switches", tree.name(switch)) for switch in tree.switches()] if tree is not None else []
-        if not named and not (its.path / CLIENTS).exists():
+        asked = dict(map(Machine.parse_request, requests))
+        if not named and not asked and not (its.path / CLIENTS).exists():
             raise click.UsageError("name the fabric (--k or --fabric), and each --controller, --relay and --etcd node")
         if check:
             _check(its, now)
         else:
             os.umask(0o022)
             with its.opened():
-                _say(its, its.make(named, days, again=renew, now=now))
+                _say(its, its.make(named, days, again=renew, now=now, requests=asked))
     except PkiError as error:
         fail(str(error))
 
@@ -98,6 +103,8 @@ def _say(its: Directory, made: Iterator[tuple[Machine, str]]) -> None:
         role = ROLES[machine.role]
         where = bracketed(machine.addresses[0]) if machine.addresses else machine.name
         command = f"scp {its.path}/{role.name}/{machine.name}/* root@{where}:{role.place}/"
+        if its.own_file(machine).with_suffix(".csr").exists():  # Open vSwitch reads both files when both have changed
+            command += f" && ssh root@{where} touch {role.place}/{role.file}.key"
         click.echo(f"To each of {role.name} what is new of it: {command}")
 
 

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from sopa_ryu.cli.client import Body, Controller, Refused, with_controller
+from sopa_ryu.cli.client import Body, Controller, Refused, between, shown, with_controller
 from sopa_ryu.cli.common import at_clock, fabric_of, fail
 from sopa_ryu.cli.health import in_short
 from sopa_ryu.cli.names import elements
@@ -44,7 +44,7 @@ def status(controller: Controller, as_json: bool) -> None:
     if body.get("cluster", {}).get("role") == "standby" and controller.ask_leader():
         body = controller.get("/fabric")
     wrong = body.get("troubles", body["failures"] or body["missing"])  # a controller of before has no such field
-    present(body, as_json, wrong, partial(_fabric, None if as_json else _health(controller)))
+    present(body, as_json, wrong, partial(_fabric, None if as_json else shown(_health(controller))))
 
 
 def _health(controller: Controller) -> Body | None:
@@ -109,8 +109,8 @@ def _arbiter(arbiter: Body) -> str:
 
 
 def _some(names: list[str], total: int, rest: str) -> str:
-    shown = names[:SHOWN]
-    return ", ".join(shown) + (f" and {total - len(shown)} more: {rest}" if total > len(shown) else "")
+    first = names[:SHOWN]
+    return ", ".join(first) + (f" and {total - len(first)} more: {rest}" if total > len(first) else "")
 
 
 def protocol_of(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
@@ -182,7 +182,7 @@ def paths(
     if packets is None and any(value is not None for value in flow.values()):
         raise click.UsageError("--protocol, --sport, --dport and --seed describe the flow of --packets: give --packets too")
     body = controller.get("/paths", src=src, dst=dst, packets=packets, without=",".join(without) or None, **flow)
-    title = f"{src} to {dst}: {body['kind']}, {len(body['candidates'])} of {body['total']} paths, version {body['version']}"
+    title = f"{between(src, dst)}: {body['kind']}, {len(body['candidates'])} of {body['total']} paths, version {body['version']}"
     present(body, as_json, body["excluded"], partial(_packets if packets else _candidates, title))
 
 
@@ -288,10 +288,11 @@ def _failures(body: Body) -> None:
     for failure in body["failures"]:
         held = failure.get("held_seconds")
         style = PENDING if held is not None or failure["reason"] == "drained" else BAD
-        since, drain = failure.get("since"), failure.get("drain")
+        since, drain, rack = failure.get("since"), failure.get("drain"), failure.get("rack")
+        common_to = f"of {common[failure['name']]}" if failure["name"] in common else ""
+        notes = (drain_text(drain) if drain else common_to, rack and f"rack {rack}")
         add(table, failure["name"], failure["kind"], failure["reason"], since and at_clock(since), _seconds(held),
-            drain_text(drain) if drain else f"of {common[failure['name']]}" if failure["name"] in common else "",
-            style=style)  # fmt: skip
+            "; ".join(filter(None, notes)), style=style)  # fmt: skip
     show(table)
     if body["impact"] is not None:
         impact(body["impact"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from ipaddress import IPv4Network
 from typing import Any
@@ -11,6 +12,7 @@ import click
 from sopa_ryu.cli.client import Body, Controller, with_controller
 from sopa_ryu.cli.names import switches
 from sopa_ryu.cli.output import BAD, GOOD, add, json_option, new_table, present, show
+from topologies.aliases import ALIAS
 
 ETHERTYPES = {0x0800: "ip", 0x0806: "arp", 0x88CC: "lldp"}
 # by the state of an entry or group: is it intended, is it installed
@@ -48,7 +50,7 @@ def rules(controller: Controller, switch: str, differences: bool, as_json: bool)
       2   wrong usage
       3   a rule is missing, stale or different
     """
-    if not switch.isidentifier():  # a name with slashes or dots must not become another path
+    if not re.fullmatch(ALIAS, switch):  # a name with slashes or dots alone must not become another path
         raise click.BadParameter(f"{switch!r} is not a switch name, such as e0_0", param_hint="SWITCH")
     body = controller.get(f"/switches/{switch}/rules")
     present(body, as_json, not body["right"], partial(_show, differences=differences))

@@ -29,7 +29,7 @@ SETTINGS = ("*.conf", "*.env", "*.yaml", "*.yml")
 """Configuration names secrets by their files, which are not read."""
 ANSWERS = (
     *("fabric", "failures", "drains", "changes", "events", "wiring", "health"),
-    *("agents", "cluster", "process", "switches", "links", "hosts"),
+    *("agents", "cluster", "process", "switches", "links", "hosts", "names"),
 )
 UNITS = "sopa-*"
 COMMANDS = {

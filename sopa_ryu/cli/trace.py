@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from sopa_ryu.channel.messages import MAX_COUNT, MIN_INTERVAL_MS
-from sopa_ryu.cli.client import Body, Controller, with_controller
+from sopa_ryu.cli.client import Body, Controller, between, shown, with_controller
 from sopa_ryu.cli.common import fabric_of
 from sopa_ryu.cli.names import hosts
 from sopa_ryu.cli.output import BAD, NOT_RIGHT, add, json_option, new_table, print_json, show
@@ -105,7 +105,7 @@ def trace(
     if as_json:
         print_json(body)
     else:
-        _show(src, dst, body)
+        _show(between(src, dst), shown(body))
     if body["problem"]:
         click.echo(f"Error: the trace has ended early: {body['problem']}", err=True)
     if body["problem"] or any(path["sent"] and path["lost"] == path["sent"] for path in body["paths"]):
@@ -140,9 +140,9 @@ def _progress(body: Body) -> None:
     click.echo(f"\r\033[K{text}", err=True, nl=False)
 
 
-def _show(src: str, dst: str, body: Body) -> None:
+def _show(ends: str, body: Body) -> None:
     what = f"{body['decided']} of {body['probes']} probes on {len(body['paths'])} paths, version {body['version']}"
-    click.echo(f"{src} to {dst}: {body['kind']}, {what}; delays in microseconds, there and back")
+    click.echo(f"{ends}: {body['kind']}, {what}; delays in microseconds, there and back")
     numbers = ("sent", "lost", "out", "back", "min", "median", "p99")
     weighted = len({path["weight"] for path in body["paths"]}) > 1
     columns = ("up", *(("weight",) if weighted else ()), *numbers)
@@ -164,9 +164,9 @@ def _show(src: str, dst: str, body: Body) -> None:
         click.echo(f"{body['undecided']} lost probes are too few to say which links lost them: raise --count")
     for path in body["excluded"]:
         click.echo(f"Not traced: {_text(path['up'])}, excluded: {path['reason']}")
-    shown = body["order"]["paths"][:SHOWN_PACKETS]
-    order = " ".join(_text(up) for up in shown)
-    rest = body["order"]["length"] - len(shown)
+    first = body["order"]["paths"][:SHOWN_PACKETS]
+    order = " ".join(_text(up) for up in first)
+    rest = body["order"]["length"] - len(first)
     click.echo(
         f"A flow's packets take the paths in turn, each flow from a start of its own: {order}{f' and {rest} more' if rest else ''}"
     )
@@ -200,7 +200,7 @@ def _flow(controller: Controller, src: str, dst: str, protocol: int | None, as_j
     if as_json:
         print_json(body if real is None else body | {"switches": real})
     else:
-        _show_flow(f"{src} to {dst}", body, real)
+        _show_flow(between(src, dst), shown(body), shown(real))
     way = [*flow_answer["ways"][0]["hops"]] if flow_answer["ways"] else []
     sys.exit(0 if flow_answer["exact"] and way and real in (None, way) else NOT_RIGHT)
 

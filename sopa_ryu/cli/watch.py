@@ -9,7 +9,7 @@ from datetime import datetime
 
 import click
 
-from sopa_ryu.cli.client import Body, Controller, NoAnswer, Refused, with_controller
+from sopa_ryu.cli.client import Body, Controller, NoAnswer, Refused, shown, with_controller
 from sopa_ryu.cli.common import Time, fabric_of
 from sopa_ryu.cli.names import elements
 from sopa_ryu.cli.output import BAD, GOOD, PENDING
@@ -103,7 +103,7 @@ def events(controller: Controller, since: float, element: str | None, follow: bo
                 continue
             for event in page["events"]:
                 since = event["at"]
-                click.echo(json.dumps(event) if as_json else event_line(event))
+                click.echo(json.dumps(event) if as_json else event_line(shown(event)))
     except KeyboardInterrupt:
         if not as_json:
             click.echo()
@@ -192,7 +192,8 @@ def _print_json(event: str, body: Body) -> None:
 
 def _print_line(event: str, body: Body) -> None:
     if event == "change":
-        click.echo(change_line(body))
+        failed = {shown(name): reason for name, reason in body["failed"].items()}
+        click.echo(change_line({**shown(body), "failed": failed}))
     elif event == "fabric":
         click.echo(f"{_clock(time.time())}  {fabric_text(body)}")
     else:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sopa_ryu.runtime.foreign_text import printable
 from topologies import Failures, Reason
+from topologies.aliases import NONE, Aliases
 
 MAX_TEXT = 240
 """Characters of a cause or an actor."""
@@ -53,9 +54,10 @@ class Event(NamedTuple):
         return self._replace(cause=cause, actor=actor)
 
 
-def told(number: int, event: Event) -> dict[str, Any]:
+def told(number: int, event: Event, aliases: Aliases = NONE) -> dict[str, Any]:
     """Return an event as REST and the journal have it."""
-    return {"id": number, **event._asdict(), "at": round(event.at, 3), "kind": str(event.kind)}
+    body = {"id": number, **event._asdict(), "at": round(event.at, 3), "kind": str(event.kind)}
+    return body | aliases.beside(event.element or "")
 
 
 Note = Callable[[Iterable[Event]], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from eventlet import sleep, tpool
@@ -14,6 +14,7 @@ from eventlet.event import Event as Signal
 from sopa_ryu.events.event import OF_PEERS, Event, EventKind, told
 from sopa_ryu.events.store import EventStore, Found, Query, StoreError
 from sopa_ryu.runtime.log_pace import Pace
+from topologies.aliases import NONE, Aliases
 
 LOG = logging.getLogger("sopa.events")
 
@@ -31,8 +32,9 @@ tpool.set_num_threads(2)  # one that writes, and one that reads
 class Journal:
     """The events of a controller whose state directory is ``directory``; `take` and `keep` are to be run as green threads."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, aliases: Callable[[], Aliases] = lambda: NONE) -> None:
         self.store = EventStore(directory)
+        self._aliases = aliases
         self._noted: deque[Iterable[Event]] = deque()
         self._unwritten: deque[Event] = deque()
         self._left_out = 0
@@ -81,9 +83,8 @@ class Journal:
                     self._left_out += 1
                 yield its
 
-    @staticmethod
-    def _say(event: Event) -> None:
-        body = told(0, event)
+    def _say(self, event: Event) -> None:
+        body = told(0, event, self._aliases())
         element = json.dumps(body.pop("element"))
         del body["id"]
         # the element apart, as log lines are paced by their first value

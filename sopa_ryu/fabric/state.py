@@ -22,6 +22,7 @@ from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.known_rules import KnownRules
 from sopa_ryu.fabric.view import View, changes
 from topologies import Clos, Failures, Host, Level, Link, Switch
+from topologies.aliases import Aliases
 from topologies.failures import Reason
 from topologies.way_out import away
 
@@ -63,6 +64,8 @@ class FabricState:
     """Tells this controller's versions from those of one that ran before it: milliseconds since 1970 at its start."""
     damping: HoldDown[Element] = field(default_factory=lambda: HoldDown(0.0, 0.0))
     """How long an element that has come back stays excluded."""
+    aliases: Aliases = field(init=False)
+    """What operators call its elements. Nothing here uses them; they are replaced when the fabric file is read anew."""
     version: int = 1
     settled: bool = False
     """Whether enough switches have connected to tell what has failed. A controller that has just started knows nothing yet: until
@@ -95,7 +98,7 @@ class FabricState:
     _together: bool = False
 
     def __post_init__(self) -> None:
-        self.failures = Failures(self.tree)
+        self.failures, self.aliases = Failures(self.tree), self.tree.aliases
         self.management = Management(self.tree)
         self.evidence = Evidence(self.tree, self.management)
         self.known_rules = KnownRules(self.tree)

@@ -13,7 +13,7 @@ from typing import Any
 
 from sopa_ryu.fabric.drain import Drain, with_drain
 from sopa_ryu.runtime.atomic_file import write_atomically
-from topologies import Clos
+from topologies import Aliases, Clos, TopologyError, fabric_file
 from topologies.identity import Shape
 
 LOG = logging.getLogger("sopa")
@@ -180,8 +180,24 @@ def note_fabric(directory: Path, tree: Clos) -> None:
         LOG.error("%s cannot be written: %s; the next start cannot say what has changed", file, error.strerror)
 
 
+def read_anew(file: Path, tree: Clos, aliases: Aliases) -> tuple[Aliases, list[str]]:
+    """Return the aliases of a fabric file, and what has changed of them; `TopologyError`, with what to do, if more has changed.
+
+    Everything else of a fabric is in what switches, agents and etcd have: only a start takes it.
+    """
+    new = fabric_file.load(file)
+    found = list(differences(tree.document(), new.document()))
+    if found:
+        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        raise TopologyError(
+            f"{'; '.join(found[:SHOWN])}{more}: only names, racks and ports may change while the controller runs; undo that, or "
+            "restart the controller, in a cluster the standbys first"
+        )
+    return new.aliases, list(differences(aliases.document(), new.aliases.document()))
+
+
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what differs between two fabrics as plain data (`Clos.document`), in words.
+    """Yield what differs between two fabrics, or their aliases, as plain data (`Clos.document`), in words.
 
     >>> before = {"pods": 1, "edges": 3, "links": {"e0_0-a0_0": 10}, "gateways": ["h0_0_2"]}
     >>> list(differences(before, {"pods": 1, "edges": 4, "links": {"e0_0-a0_0": "absent"}}))
@@ -195,6 +211,11 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name):
                 yield f"{key}.{name} {new.get(name, 'as usual')} instead of {old.get(name, 'as usual')}"
+    for key in ("names", "racks", "ports"):
+        old, new = before.get(key, {}), now.get(key, {})
+        for name in sorted(old.keys() | new.keys()):
+            if old.get(name) != new.get(name):
+                yield f"{key}.{name} {new.get(name, 'nothing')} instead of {old.get(name, 'nothing')}"
     for key in ("gateways", "no_label"):
         old, new = set(before.get(key, ())), set(now.get(key, ()))
         yield from (f"{key} with {name}" for name in sorted(new - old))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -27,6 +27,7 @@ from sopa_ryu.front.view_resources import ViewResources
 from sopa_ryu.rest.access import PROTOCOL, Origins, Tokens
 from sopa_ryu.rest.answers import HEADERS, not_allowed, problem_answer
 from sopa_ryu.rest.operations import ROOT, Problem
+from sopa_ryu.rest.schemas import NAME_PATTERN
 from sopa_ryu.runtime.clients import client_of
 from sopa_ryu.web.pages import PREFIX
 from topologies import Clos, Host, TopologyError
@@ -38,7 +39,10 @@ _CHANNEL = re.compile(re.escape(ROOT) + "/agents/([^/]+)")
 _NO_READ = re.compile(rf"/|{PREFIX}.*|{re.escape(ROOT)}/(agents/[^/]+|arbiter|relays/[^/]+)")
 """The page's files, which tell nothing of the fabric, and channels, which have tokens of their own."""
 
+_NAME = re.compile(NAME_PATTERN)
+
 Page = Callable[[Request], Response]
+Others = Callable[[Request], Awaitable[Response]]
 
 
 class Application(ABC):
@@ -103,12 +107,21 @@ class Application(ABC):
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
-    async def from_view(self, request: Request, path: str, view: View, carrier: str) -> Response:
-        """Answer from a view, in the client's turn."""
+    async def from_view(self, request: Request, path: str, view: View, carrier: str, others: Others | None = None) -> Response:
+        """Answer from a view, in the client's turn; ``others`` answer what may have aliases, which only a controller knows."""
         if self._of_view is None or self._of_view[0] is not view:
             self._of_view = view, ViewResources(view, carrier)
         resources, client = self._of_view[1], client_of(request.environ["REMOTE_ADDR"])
-        return await self._turns.make(client, lambda: resources.answer(request, path))
+        try:
+            return await self._turns.make(client, lambda: resources.answer(request, path))
+        except Problem as problem:
+            if (
+                others is None
+                or problem.status is not HTTPStatus.BAD_REQUEST
+                or not any(map(_NAME.fullmatch, request.GET.values()))
+            ):
+                raise
+        return await others(request)
 
     # -- WebSockets ---------------------------------------------------------------------------------------------------
 

@@ -199,7 +199,7 @@ class FrontApplication(Application):
         """Answer paths from the view, begin a passed channel, or have the controller answer."""
         view = self._front.view
         if path == _PATHS and view is not None and request.method in ("GET", "HEAD"):
-            return self.from_view(request, path, view, self._config.carrier)
+            return self.from_view(request, path, view, self._config.carrier, self._front.call)
         relay = _RELAY.fullmatch(path)
         if path == ARBITER or relay is not None:
             self._pass(request, connection, None if relay is None else relay[1])

@@ -206,7 +206,7 @@ class RestApplication:
             return self._make(request, operation, values | ({"actor": actor} if operation.actor else {}))
 
         def respond() -> Response:
-            return answer(request, operation, route, make, self._etag)
+            return answer(request, operation, route, make, self._etag, self._state.aliases.own)
 
         if operation.token or operation.costly:
             return respond()

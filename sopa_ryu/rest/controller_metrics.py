@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +31,7 @@ from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, add_process, fam
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from topologies import Level, Reason, Switch
+from topologies.aliases import OWN_NAME
 from topologies.failures import Failures
 from topologies.impact import causes_of
 
@@ -62,6 +64,7 @@ MAX_NAMED = 256
 ROLES = ("leader", "standby", "away")
 END = b"# EOF\n"  # of OpenMetrics
 _SWITCH = ("dp_name", "level")
+_ELEMENT = re.compile(rf'(?:dp_name|element|link|gateway)="({OWN_NAME.pattern})"')
 
 
 def _place(at: int) -> Callable[[Switch, int, PortCounters], float | None]:
@@ -131,11 +134,21 @@ class ControllerMetrics:
         return Response(body, headerlist=[("Content-Type", content_type), ("Cache-Control", "no-store")])
 
     def _render(self, encode: Callable[[CollectorRegistry], bytes], openmetrics: bool) -> bytes:
-        parts = [encode(self.registry).removesuffix(END)]
-        parts.extend(lines.encode() for lines in self._ports(openmetrics))
+        parts = [self._with_aliases(encode(self.registry).removesuffix(END).decode())]
+        parts.extend(map(self._with_aliases, self._ports(openmetrics)))
         if openmetrics:
             parts.append(END)
         return b"".join(parts)
+
+    def _with_aliases(self, lines: str) -> bytes:
+        """Return lines with a label ``alias`` behind the label of each element that has one, without which they are as ever."""
+        aliases = self.state.aliases
+
+        def labels(found: re.Match[str]) -> str:
+            alias = aliases.alias(found[1])
+            return found[0] if alias is None else f'{found[0]},alias="{alias}"'
+
+        return (_ELEMENT.sub(labels, lines) if aliases.names else lines).encode()
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric family except the ports'."""

@@ -12,14 +12,14 @@ from sopa_ryu.fabric.drain import MAX_REASON
 from sopa_ryu.rest.operations import MAX_TIME, ROOT, Operation, Param, number, seconds
 from sopa_ryu.rest.operators import Role
 from sopa_ryu.rest.resources import Resources
-from sopa_ryu.rest.schemas import HOST_PATTERN
+from sopa_ryu.rest.schemas import END, HOST_PATTERN, NAME_PATTERN
 from sopa_ryu.rest.traces import TraceResources
 from sopa_ryu.runtime.foreign_text import printable
 
 _ELEMENT = "^[aceh][0-9_]{3,11}(-[ace][0-9_]{3,7})?$"
 MAX_PACKETS = 10_000
 MAX_WITHOUT = 64
-_ELEMENTS = rf"^{_ELEMENT[1:-1]}(,{_ELEMENT[1:-1]}){{0,{MAX_WITHOUT - 1}}}$"
+_ELEMENTS = rf"^{NAME_PATTERN[1:-1]}(,{NAME_PATTERN[1:-1]}){{0,{MAX_WITHOUT - 1}}}$"
 _ELSEWHERE = "it is not part of this fabric"
 
 
@@ -62,10 +62,18 @@ _WITHOUT = Param(
     {"type": "string", "pattern": _ELEMENTS, "examples": ["c0_0", "c0_0,a0_1-c1_0"]},
     f"Links and switches, separated by commas, {MAX_WITHOUT} at most: what if they were drained, too?",
     _names,
+    names=True,
 )
 _EVENTS = (
     _time("since", "Only events from then on, in seconds since 1970."),
-    Param("element", "query", {"type": "string", "pattern": _ELEMENT}, "Only events of this link, switch or host.", _name),
+    Param(
+        "element",
+        "query",
+        {"type": "string", "pattern": NAME_PATTERN},
+        "Only events of this link, switch or host.",
+        _name,
+        names=True,
+    ),
     number("after", "Only events with a higher id: the `last` of the answer before.", 0, 10**12 - 1),
     number("limit", f"Maximum number of events; {MAX_PAGE} by default.", 1, MAX_PAGE),
 )
@@ -73,12 +81,12 @@ _EVENTS = (
 
 def _endpoint(name: str) -> Param:
     description = "a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2"
-    schema = {"type": "string", "pattern": HOST_PATTERN, "examples": ["10.0.0.2", "h1_0_2"]}
-    return Param(name, "query", schema, description, _host, required=True)
+    schema = {**END, "examples": ["10.0.0.2", "h1_0_2"]}
+    return Param(name, "query", schema, description, _host, required=True, names=True)
 
 
 def _element(description: str) -> Param:
-    return Param("name", "path", {"type": "string", "pattern": _ELEMENT}, description, str)
+    return Param("name", "path", {"type": "string", "pattern": NAME_PATTERN}, description, str, names=True)
 
 
 _PATHS = (
@@ -119,6 +127,7 @@ def operations(resources: Resources, traces: TraceResources) -> tuple[Operation,
         (resources.switches, "All switches of the plan"),
         (resources.links, "All links of the plan, with their traffic"),
         (resources.hosts, "All hosts of the plan"),
+        (resources.names, "What operators call switches and hosts, their racks, and the labels of ports, by the fabric file"),
         (resources.failures, "Failed and drained elements, with the remaining hold-down of restored ones"),
         (resources.changes, "The last versions, the latest first: what failed or healed, and when it took effect"),
         (resources.drains, "Links and switches that operators have drained"),

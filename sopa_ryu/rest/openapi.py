@@ -93,7 +93,7 @@ def _responses(operation: Operation) -> dict[str, Any]:
         responses["304"] = {"description": "nothing has changed", "headers": {"ETag": _ETAG}}
     if operation.body:
         problems.setdefault(HTTPStatus.BAD_REQUEST, "the body is no JSON object, or malformed")
-    if any(param.where == "query" for param in operation.params) or operation.listed:
+    if any(param.where == "query" or param.names for param in operation.params) or operation.listed:
         problems.setdefault(HTTPStatus.BAD_REQUEST, "a parameter is missing, malformed, or unknown")
     if operation.token:
         problems[HTTPStatus.UNAUTHORIZED] = "the operator token is missing or wrong"

@@ -48,6 +48,8 @@ class Param(NamedTuple):
     read: Callable[[str], Any]
     """Parses the text; raises `ValueError` with the expected form."""
     required: bool = False
+    names: bool = False
+    """Whether it has names of elements, separated by commas: ``read`` gets own names for aliases."""
 
 
 class Listing(NamedTuple):

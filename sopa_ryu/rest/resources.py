@@ -139,6 +139,7 @@ class Resources:
                 "rules_version": version,
                 "failure": self.state.failures.get(name),
                 "address": address,
+                **self.state.aliases.beside(name),
             }
 
         return self._listing("switches", self.tree.switch_count, self.tree.switches(), describe)
@@ -158,6 +159,7 @@ class Resources:
                 "up_bits_per_second": rates and rates[0],
                 "down_bits_per_second": rates and rates[1],
                 "capacity_bits_per_second": self._fabric.link_capacity(link),
+                **self.state.aliases.beside(name),
             }
 
         return self._listing("links", self.tree.host_count + self.tree.switch_link_count, self.tree.links(), describe)
@@ -166,9 +168,9 @@ class Resources:
         """List all hosts of the plan."""
 
         def describe(host: Host) -> dict[str, Any]:
-            edge = self.tree.edge_of(host)
+            edge, name = self.tree.edge_of(host), self.tree.name(host)
             return {
-                "name": self.tree.name(host),
+                "name": name,
                 "address": str(self.tree.ip(host)),
                 **({"address6": str(self.tree.ip6(host))} if self.tree.ip6(host) else {}),
                 "mac": self.tree.mac(host),
@@ -176,16 +178,22 @@ class Resources:
                 "port": self.tree.port(edge, host),
                 "agent": self._fabric.agents.has_agent(host),
                 **({"gateway": True} if host in self.tree.gateways else {}),
+                **self.state.aliases.beside(name),
             }
 
         return self._listing("hosts", self.tree.host_count, self.tree.hosts(), describe)
+
+    def names(self) -> Listing:
+        """List what operators call switches and hosts, their racks, and the labels of ports."""
+        return self._list("names", self.state.aliases.listed())
 
     # -- what has happened --------------------------------------------------------------------------------------------
 
     def failures(self) -> Listing:
         """List failed and drained elements, with the remaining hold-down of restored ones in seconds."""
-        found = [group._asdict() for group in groups(self.state.failures)]
-        return self._list("failures", self.state.failure_list(clock.now()), groups=found)
+        found, beside = [group._asdict() for group in groups(self.state.failures)], self.state.aliases.beside
+        failed = [each | beside(each["name"]) for each in self.state.failure_list(clock.now())]
+        return self._list("failures", failed, groups=found)
 
     def impact(self, without: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return what the fabric is left with now, and what if more were drained."""
@@ -224,7 +232,7 @@ class Resources:
         return {
             "version": self.state.version,
             **({} if self._fabric.cluster is None else {"cluster": in_short(self._fabric.cluster)}),
-            "events": [told(number, event) for number, event in found.events],
+            "events": [told(number, event, self.state.aliases) for number, event in found.events],
             "last": found.last,
             "more": found.more,
         }
@@ -244,8 +252,10 @@ class Resources:
             "refused": dict(agents.refused),
             **({} if cluster is None else {"relays": cluster.report()["relays"]}),
         }
-        now, hosts = clock.now(), sorted(agents.sessions)
-        return Listing(body, "agents", len(hosts), hosts, lambda host: agents.tell(host, version, now))
+        now, hosts, beside = clock.now(), sorted(agents.sessions), self.state.aliases.beside
+        return Listing(
+            body, "agents", len(hosts), hosts, lambda host: agents.tell(host, version, now) | beside(self.tree.name(host))
+        )
 
     def health(self, suspects: int = 0) -> Listing:
         """List the links between switches with what probes say of them: loss, delay, and whether they are suspect."""

@@ -41,7 +41,9 @@ def _page(key: str, items: Schema, optional: tuple[str, ...] = (), **more: Schem
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 HOST_PATTERN = rf"^(({_OCTET}\.){{3}}{_OCTET}|h[0-9]{{1,3}}_[0-9]{{1,3}}_[0-9]{{1,3}})$"
 """A host's IPv4 address or name."""
-_END = {"type": "string", "pattern": HOST_PATTERN}
+NAME_PATTERN = "^[A-Za-z][A-Za-z0-9._-]{0,126}$"
+"""An own name or alias of a switch, link or host."""
+END: Schema = {"type": "string", "pattern": rf"^(({_OCTET}\.){{3}}{_OCTET}|{NAME_PATTERN[1:-1]})$"}
 _UP = _list({"type": "integer", "minimum": 0, "maximum": 254}, maxItems=2)
 
 _RELAYS: Schema = _list(
@@ -60,6 +62,9 @@ _FLOW: Schema = {"protocol": {"type": "integer", "minimum": 0, "maximum": 255}, 
 
 _GATEWAY: Schema = {"type": "string", "description": "of a path to the outside: the host that leads out of the fabric"}
 
+_ALIAS: Schema = {"type": "string", "description": "what operators call it; absent without a name of theirs"}
+_RACK: Schema = {"type": "string", "description": "where it is; absent if the fabric file does not say it"}
+
 _SINCE: Schema = {**_maybe(_NUMBER), "description": "seconds since 1970"}
 _DRAIN: Schema = _object(
     {"since": _SINCE, "actor": _STRING, "reason": _STRING, "until": _maybe(_NUMBER)},
@@ -74,7 +79,10 @@ _EVENT: Schema = _object(
         "cause": _maybe(_STRING),
         "actor": _maybe(_STRING),
         "version": _maybe(_INTEGER),
-    }
+        "alias": _ALIAS,
+        "rack": _RACK,
+    },
+    optional=("alias", "rack"),
 )
 
 SCHEMAS: dict[str, Schema] = {
@@ -90,8 +98,10 @@ SCHEMAS: dict[str, Schema] = {
             "since": {**_maybe(_NUMBER), "description": "when it was excluded, as far as the controller knows: seconds since 1970"},
             "drain": _DRAIN,
             "held_seconds": _maybe(_NUMBER),
+            "alias": _ALIAS,
+            "rack": _RACK,
         },
-        optional=("since", "drain", "held_seconds"),
+        optional=("since", "drain", "held_seconds", "alias", "rack"),
     ),
     "Fabric": _object(
         {
@@ -212,7 +222,10 @@ SCHEMAS: dict[str, Schema] = {
                 "rules_version": _maybe(_INTEGER),
                 "failure": _maybe(_STRING),
                 "address": _maybe(_STRING),
-            }
+                "alias": _ALIAS,
+                "rack": _RACK,
+            },
+            optional=("alias", "rack"),
         ),
     ),
     "Links": _page(
@@ -226,7 +239,10 @@ SCHEMAS: dict[str, Schema] = {
                 "up_bits_per_second": _maybe(_NUMBER),
                 "down_bits_per_second": _maybe(_NUMBER),
                 "capacity_bits_per_second": _maybe(_NUMBER),
-            }
+                "alias": _ALIAS,
+                "rack": _RACK,
+            },
+            optional=("alias", "rack"),
         ),
     ),
     "Hosts": _page(
@@ -241,8 +257,22 @@ SCHEMAS: dict[str, Schema] = {
                 "port": _INTEGER,
                 "agent": _BOOLEAN,
                 "gateway": {**_BOOLEAN, "description": "it leads out of the fabric; without gateways nothing has this field"},
+                "alias": _ALIAS,
+                "rack": _RACK,
             },
-            optional=("address6", "gateway"),
+            optional=("address6", "gateway", "alias", "rack"),
+        ),
+    ),
+    "Names": _page(
+        "names",
+        _object(
+            {
+                "name": _STRING,
+                "alias": _ALIAS,
+                "rack": _RACK,
+                "ports": {"type": "object", "additionalProperties": _STRING, "description": "the labels of its ports, by port"},
+            },
+            optional=("alias", "rack", "ports"),
         ),
     ),
     "Failures": _page(
@@ -331,7 +361,10 @@ SCHEMAS: dict[str, Schema] = {
                 "last_contact_seconds": _NUMBER,
                 "refused": _INTEGER,
                 "refuses": _INTEGER,
-            }
+                "alias": _ALIAS,
+                "rack": _RACK,
+            },
+            optional=("alias", "rack"),
         ),
         optional=("relays",),
         epoch=_INTEGER,
@@ -341,8 +374,8 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "TraceRequest": _object(
         {
-            "src": _END,
-            "dst": _END,
+            "src": END,
+            "dst": END,
             "up": _list(
                 _UP, description="the paths; all candidate paths by default, if they are 64 at most", minItems=1, maxItems=MAX_PATHS
             ),

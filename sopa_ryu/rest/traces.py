@@ -147,7 +147,11 @@ class TraceResources:
 
     def _end(self, body: dict[str, Any], name: str) -> Any:
         text = body.get(name)
-        if not isinstance(text, str) or not re.fullmatch(HOST_PATTERN[1:-1], text):
+        try:
+            text = self._fabric.state.aliases.own(text) if isinstance(text, str) else None
+        except ValueError as error:
+            raise _bad(f"{name}: {error}") from error
+        if text is None or not re.fullmatch(HOST_PATTERN[1:-1], text):
             raise Problem(HTTPStatus.BAD_REQUEST, f"{name}: write a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2")
         return self._resources.host(name, text)
 

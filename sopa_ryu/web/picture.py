@@ -52,7 +52,7 @@ class Picture:
         ``pods`` has a summary of each pod, and ``switch_summaries`` one of each switch if there are few pods. ``cluster`` says who
         leads, in a cluster, who is away and whether etcd answers; ``agents.relayed`` are those at relays. ``arbiter`` is that of
         ``GET /sopa/v1/fabric``, if there has been one. ``fabric`` has the numbers of the fabric and what its fabric file says of
-        single links and hosts.
+        single links and hosts. ``names`` tells one content of ``GET /names`` from another.
         """
         state, tree, arbiter = self._state, self._tree, self._fabric.arbiter.report()
         # first what takes long and yields to other green threads: the rest of the message is then of one moment
@@ -71,6 +71,7 @@ class Picture:
             "settled": state.settled,
             "k": tree.k,
             "fabric": self._plan,
+            "names": state.aliases.tag,
             "carrier": str(self._fabric.carrier),
             "bfd": state.bfd,
             "setup": state.setup,

@@ -1,5 +1,7 @@
 """A controller with a fabric file: what fits it, what does not, and what a changed or broken file does."""
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from tests.helpers.commands import ask
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import Containing, eventually
 from topologies.fabric_file import dump, parse
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
@@ -71,3 +73,24 @@ def test_switches_that_fit_are_used_and_others_told_the_file_until_it_changes(tm
         assert "Traceback" not in done.stderr
         assert {file.name: file.read_bytes() for file in controller.state_dir.iterdir()} == kept
         assert ovs.ofctl("dump-flows", "e0_0", "--no-stats") == flows
+
+
+def test_a_file_is_read_anew_for_names_and_refused_as_a_whole_for_anything_else(tmp_path: Path) -> None:
+    log, names = tmp_path / "controller.log", "names: {a0_0: leaf-12, h0_0_2: web-1}\n"
+    file = log.with_suffix(".fabric.yaml")
+    refused, other = "is not taken, the fabric stays as it is: ", names.replace("12", "13") + "ports: {a0_0: {1: Eth1}}"
+    with ControllerProcess(parse(TEXT + names).fabric, log, *free_ports(2), options=["--sopa-no-switches"]) as controller:
+        for text, said in (
+            (other, "names.a0_0 leaf-13 instead of leaf-12; ports.a0_0 {1: 'Eth1'} instead of nothing"),
+            (f"{other} # so", "was read anew: nothing has changed"),
+            (names + "gateways: [h0_0_2]", f"{refused}gateways with h0_0_2 (web-1): only names, racks and ports may change"),
+            (names + "racks: {e9_9: B}", f"{refused}{file}:9: racks.e9_9: 'e9_9' is no switch or host"),
+        ):
+            file.write_text(f"{TEXT}{text}\n")
+            os.kill(controller.pid, signal.SIGUSR1)
+            eventually(log.read_text, Containing(said))
+            assert controller.get("/names").json()["names"][0] == {"name": "a0_0", "alias": "leaf-13", "ports": {"1": "Eth1"}}
+        assert controller.change("PUT", "/drains/leaf-13").json()["drains"] == ["a0_0"]
+    with ControllerProcess(2, log, *free_ports(2)) as controller:
+        os.kill(controller.pid, signal.SIGUSR1)
+        eventually(log.read_text, Containing("there is no fabric file to read anew"))

@@ -1,7 +1,9 @@
 """TLS, end to end: REST and the agents' channel, OpenFlow by Ryu's own options, and OVSDB, with real switches."""
 
+import shutil
 import socket
 import ssl
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -10,8 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ProcessError, free_ports
+from sopa_ryu.cli import main
 from sopa_ryu.pki import Directory, Machine
 from sopa_ryu.runtime import certificates
 from sopa_ryu.southbound.connection import Connection
@@ -20,7 +24,7 @@ from tests.helpers.certificates import Authority, Certificate
 from tests.helpers.commands import ask
 from tests.helpers.veth import veth_pair
 from tests.helpers.waiting import Containing, eventually
-from topologies import FatTree
+from topologies import FatTree, fabric_plan
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 from topologies.ovsdb import OvsdbError, Tls, transact
 
@@ -98,6 +102,40 @@ def test_a_certificate_admits_the_switch_it_names(tmp_path: Path, authority: Aut
         reason = "e0_0 has shown a certificate for c1_1: it needs one for e0_0 or 0000000000010000"
         assert {"dpid": "0000000000010000", "reason": reason} in its.fabric()["rejected"]
         assert "Traceback" not in log.read_text()
+
+
+def test_a_switch_that_makes_its_key_as_planned_is_admitted_once_its_request_is_signed(tmp_path: Path) -> None:
+    pki, here = Directory(tmp_path / "pki"), tmp_path / "tls"
+    with pki.opened():
+        assert [*pki.make([Machine("controllers", "c1", ("127.0.0.1",))], 1, again=False, now=datetime.now(UTC))]
+    openflow, rest, secure = free_ports(3)
+    own = pki.path / "controllers/c1"
+    options = [f"--ctl-privkey={own}/controller.key", f"--ctl-cert={own}/controller.pem", f"--ca-certs={own}/switches.pem"]
+    options += [f"--ofp-ssl-listen-port={secure}", "--sopa-bind-certificates"]
+    log, target = tmp_path / "controller.log", f"ssl:127.0.0.1:{secure}"
+    with ControllerProcess(TREE.k, log, openflow, rest, options=options) as its, PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
+        planned = [
+            line.replace(fabric_plan.TLS_DIRECTORY, str(here))
+            for line in fabric_plan.commands(TREE, TREE.switch("c1_1"), "c1_1", "eth{port}", [target], None)
+        ]
+        for _ in range(2):  # the second time it leaves the key
+            for line in planned:
+                if " req " in line:
+                    subprocess.run(line, shell=True, check=True, capture_output=True)
+                elif "set-ssl" in line:
+                    ovs.vsctl(*line.split()[1:])
+        assert sorted(file.name for file in here.iterdir()) == ["switch.csr", "switch.key"]
+        DummyFabric(TREE, ovs, target)
+        eventually(log.read_text, Containing("TLS"))
+        assert its.fabric()["connected"] == 0
+        done = CliRunner().invoke(main, ["pki", str(pki.path), f"--sign=c1_1={here}/switch.csr"])
+        assert "switches/c1_1: new" in done.stdout
+        for name in ("switch.pem", "controllers.pem"):
+            shutil.copy(pki.path / "switches/c1_1" / name, here)
+        (here / "switch.key").touch()
+        eventually(lambda: its.fabric()["connected"], 1)
+        assert "c1_1" not in its.fabric()["missing"]
+        assert not [*pki.path.rglob("switch.key")]
 
 
 def test_bfd_is_enabled_over_tls_at_each_switchs_address(tmp_path: Path, authority: Authority, own: Certificate) -> None:

@@ -260,6 +260,7 @@ def test_start_and_stop(app: str, tmp_path: Path) -> None:
         log = tmp_path / f"log{number}"
         with running(log, OWN.format(rest), app, *where(openflow, rest), "--sopa-k=6", "--sopa-carrier=mac") as process:
             assert get(OWN.format(rest)) == "6 mac"
+            os.kill(process.pid, signal.SIGUSR1)  # that of a fabric file ends nothing
             listening = subprocess.run(["ss", "-Hlntp"], capture_output=True, text=True, check=True).stdout
             own = [line.split()[3] for line in listening.splitlines() if f"pid={process.pid}," in line]
             assert sorted(own) == sorted([f"127.0.0.1:{openflow}", f"127.0.0.1:{rest}"])

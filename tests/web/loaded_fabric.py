@@ -13,7 +13,7 @@ from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.health import wire
 from tests.helpers.stub_fabric import StubFabric
-from topologies import Clos, FatTree, Host, Link, Reason, Switch
+from topologies import Aliases, Clos, FatTree, Host, Link, Reason, Switch
 
 CAPACITY = 10e6
 
@@ -54,6 +54,11 @@ class LoadedFabric(StubFabric):
     def send(self, rate: float) -> None:
         """Let each host send so much."""
         self.sent = rate
+        self.changed()
+
+    def call(self, names: dict[str, str]) -> None:
+        """Give elements other aliases."""
+        self.state.aliases = Aliases(names)
         self.changed()
 
     def cut(self, name: str) -> None:

@@ -67,7 +67,7 @@ class Stub(ChildProcess):
         read_token: bool = False,
     ) -> "Stubbed":
         """Begin a fabric, or a fat-tree of k, with its tokens in a directory; with ``leader`` it is member c1 of a cluster."""
-        its = fabric if isinstance(fabric, int) else fabric.document()
+        its = fabric if isinstance(fabric, int) else {**fabric.document(), **fabric.aliases.document()}
         number, port = self.ask(-1, "serve", its, str(directory), most, leader, read_token)
         return Stubbed(f"127.0.0.1:{port}", directory, partial(self.ask, number))
 

@@ -9,6 +9,7 @@ from tests.helpers.browser import Page
 from tests.helpers.waiting import Containing, eventually
 from tests.web.conftest import Shown
 from tests.web.stub import Stub, Stubbed
+from topologies import Aliases, FatTree
 
 LOSSY, SLOW, OTHER = "a2_0-c0_1", "e1_0-a1_1", "a0_0-c0_0"
 
@@ -189,3 +190,24 @@ def test_links_are_coloured_by_loss_and_delay(shown: Shown, stubbed: Stubbed) ->
             colours[what] = {name: colour(page, name) for name in (LOSSY, SLOW, OTHER)}
         assert colours["loss"][LOSSY] != colours["loss"][SLOW] == colours["loss"][OTHER]
         assert colours["delay"][SLOW] != colours["delay"][LOSSY] == colours["delay"][OTHER]
+
+
+def test_an_element_is_shown_and_found_by_its_own_name_and_its_alias(shown: Shown, stub: Stub, tmp_path: Path) -> None:
+    tree, names = FatTree(4), {"a0_0": "leaf-12", "c0_0": "spine-3", "h0_0_2": "web-1"}
+    tree.aliases = Aliases(names, {"a0_0": "B12"}, {"a0_0": {3: "Eth1/3"}})
+    its = stub.serve(tree, tmp_path)
+    with shown(its) as page:
+        its.ask("cut", OTHER)
+        eventually(lambda: page.text("#problem-lists li .name"), f"{OTHER} (leaf-12-spine-3)")
+        assert page.look_up("leaf-12") == "In use; rack: B12"
+        assert page.text("#chosen h3") == "Aggregation switch a0_0 (leaf-12)"
+        page.run("location.hash = 'leaf-12-spine-3'")
+        eventually(lambda: page.text("#chosen h3"), f"Link {OTHER} (leaf-12-spine-3)")
+        page.one("#source").send_keys("web-1")
+        page.enter("#destination", "h0_0_3")
+        eventually(lambda: page.text("#paths-summary"), Containing("h0_0_2 (web-1) to h0_0_3"))
+        page.enter("#table-filter", "spine")
+        assert page.run("return document.querySelectorAll('#table-body tr').length") == 4
+        its.ask("call", {"c1_0": "spine-9"})
+        label = "return document.querySelector('[data-node=c1_0]')?.getAttribute('aria-label')"
+        eventually(lambda: page.run(label), "core switch c1_0 (spine-9): in use")

@@ -67,7 +67,9 @@ def at_rate(tree: Clos, rate_mbit: float) -> Clos:
     rates: dict[str, Rate] = document.get("links", {})
     document["links"] = {name: ABSENT if rate == ABSENT else factor * float(rate) for name, rate in rates.items()}
     document["mbit"] = {level: factor * tree.level_rate(level) for level in tree.link_levels}
-    return Clos(**document)
+    lab = Clos(**document)
+    lab.aliases = tree.aliases
+    return lab
 
 
 def calibrated_rate(tree: Clos, seconds_per_packet: float, kernel: bool = False, processors: int = 2) -> float:

@@ -111,7 +111,8 @@ def plan(
     """Print the Open vSwitch commands of switches, or the cables, of a fabric.
 
     The commands make a bridge the switch of the plan, with its datapath id and port numbers; they may be repeated. Afterwards sopa
-    doctor switch finds nothing wrong. With ssl: targets, the files of sopa pki are in /etc/openvswitch/tls.
+    doctor switch finds nothing wrong. With ssl: targets, the files of sopa pki are in /etc/openvswitch/tls. Where the switch's key
+    is not among them, it makes one, which never leaves it, and a request, which sopa pki --sign signs.
     """
     if (file is None) is (k is None):
         raise click.UsageError("give a fabric file, or --k")
@@ -127,11 +128,11 @@ def plan(
         rows.writerows(fabric_plan.cables(tree))
         return
     try:
-        switches = list(tree.switches()) if every else [tree.switch(name) for name in names]
-    except TopologyError as error:
+        switches = list(tree.switches()) if every else [tree.switch(tree.aliases.own(name)) for name in names]
+    except ValueError as error:
         fail(str(error))
     for switch in switches:
-        click.echo(f"# {tree.name(switch)}")
+        click.echo(f"# {tree.aliases.within(tree.name(switch))}")
         for line in fabric_plan.commands(tree, switch, bridge, interface, controllers, manager):
             click.echo(line)
 
@@ -148,7 +149,8 @@ def diff(old: Clos, new: Clos) -> None:
       2   wrong usage, or a file that is wrong
       3   the fabrics differ
     """
-    found = [*differences(old.document(), new.document()), *fabric_plan.changes(old, new)]
+    documents = ({**fabric.document(), **fabric.aliases.document()} for fabric in (old, new))
+    found = [*differences(*documents), *fabric_plan.changes(old, new)]
     for line in found:
         click.echo(line)
     sys.exit(NOT_RIGHT if found else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from http import HTTPStatus
 
 from webob import Request, Response
@@ -11,7 +12,7 @@ from sopa_ryu.cluster.relay.following import Following
 from sopa_ryu.cluster.relay.live import RelayFeed
 from sopa_ryu.cluster.relay.upstream import NoControllerError, Upstream
 from sopa_ryu.fabric.view import View
-from sopa_ryu.front.application import ARBITER, Application, Page
+from sopa_ryu.front.application import ARBITER, Application, Others, Page
 from sopa_ryu.front.http_connection import Answer, HttpConnection
 from sopa_ryu.rest.access import Origins, Tokens
 from sopa_ryu.rest.answers import TARGET, not_allowed, problem_answer
@@ -46,7 +47,7 @@ class RelayApplication(Application):
         if path == ARBITER:
             raise Problem(HTTPStatus.NOT_FOUND, "an arbiter needs the leader's own channel: give it a controller's URL")
         if path in _OF_VIEW:
-            return self._own(request, path)
+            return self._own(request, path, partial(self._asked, path=path))
         if path == OPENAPI or path.startswith(ROOT + "/"):
             return self._asked(request, path)
         raise Problem(HTTPStatus.NOT_FOUND, f"there is no resource {path:.100}; {OPENAPI} lists all")
@@ -68,8 +69,8 @@ class RelayApplication(Application):
         text = f"a relay changes nothing: send this to the cluster's leader, {location:.300}"
         return problem_answer(Problem(HTTPStatus.TEMPORARY_REDIRECT, text, {"Location": location}))
 
-    async def _own(self, request: Request, path: str) -> Response:
-        return await self.from_view(request, path, self._view(), self._following.carrier)
+    async def _own(self, request: Request, path: str, others: Others | None = None) -> Response:
+        return await self.from_view(request, path, self._view(), self._following.carrier, others)
 
     async def _asked(self, request: Request, path: str) -> Response:
         """Answer what a controller knows."""

@@ -3,6 +3,7 @@
 import { EDGE, HOST } from "./clos.js";
 import { byId, count, follow, html, say, sentence, setText } from "./elements.js";
 import { Confirm } from "./confirm.js";
+import { own, rackOf } from "./names.js";
 import { drain } from "./operator.js";
 import { STATES } from "./state.js";
 import { OF_LINK, cellsOfLink } from "./tables.js";
@@ -41,7 +42,8 @@ export class Details {
   }
 
   /** Select what a name names; return whether there is such a thing. */
-  find(name) {
+  find(text) {
+    const name = own(text);
     const found = Boolean(this.tree && (this.tree.parse(name) || this.tree.link(name)));
     say(byId("find-error"), found ? "" : this.unknown(name));
     if (found) this.select(name);
@@ -88,13 +90,13 @@ export class Details {
       setText(this.words, sentence([reason || STATES.ok, tree.rateInWords(link)].filter(Boolean).join("; ")));
     } else if (host) {
       setText(this.title, `Host ${name}`);
-      setText(this.words, `${node.address}, gateway 10.${node.pod}.${node.index}.1.${this.role(name)}`);
+      setText(this.words, `${node.address}, gateway 10.${node.pod}.${node.index}.1.${this.role(name)}${rackOf(name) ? ` Rack: ${rackOf(name)}.` : ""}`);
     } else {
       setText(this.title, `${sentence(tree.levelOf(node))} ${name}`);
       const place = node.level === EDGE ? `rack 10.${node.pod}.${node.index}.0/24` : "";
       const absent = tree.absentOf(node).map((each) => each.name);
       const without = absent.length ? `${count(absent.length, "link")} absent: ${absent.join(", ")}` : "";
-      setText(this.words, sentence([state.ofSwitch(name).reason || STATES.ok, place, without].filter(Boolean).join("; ")));
+      setText(this.words, sentence([state.ofSwitch(name).reason || STATES.ok, place, without, rackOf(name) && `rack: ${rackOf(name)}`].filter(Boolean).join("; ")));
     }
     const links = link ? [link] : [...tree.linksOf(node)];
     follow(this.links, links, (each) => each.name, (each) => this.item(each), (line, each) => {

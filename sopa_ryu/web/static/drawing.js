@@ -96,7 +96,7 @@ export class Drawing {
         }
         node.label.setAttribute("y", 3.5);
       }
-      setText(node.label, at.caption);
+      node.label.textContent = at.caption; // an alias does not fit
     }
     for (const link of [...this.links, ...this.bands]) this.span(link.line, link);
     for (const [pod, text] of this.pods.entries()) {

@@ -1,4 +1,6 @@
-// Creates and updates elements. Text is only inserted as text: no code of the page parses HTML.
+// Creates and updates elements. Text is only inserted as text: no code of the page parses HTML. Names in it have their aliases.
+
+import { within } from "./names.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -20,7 +22,7 @@ function furnish(element, attributes, children) {
     if (typeof value === "function") element.addEventListener(name.slice(2), value);
     else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.filter((child) => child !== null));
+  element.append(...children.filter((child) => child !== null).map((child) => (typeof child === "string" ? within(child) : child)));
   return element;
 }
 
@@ -29,12 +31,14 @@ export const diamond = (r) => `M0 ${-r}L${r} 0L0 ${r}L${-r} 0Z`;
 
 /** Set a text if it differs, so that unchanged text is neither redrawn nor announced again. */
 export function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = within(text);
+  if (element.textContent !== shown) element.textContent = shown;
 }
 
-/** Set an attribute if it differs. */
+/** Set an attribute if it differs; a label is a text. */
 export function setAttribute(element, name, value) {
-  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+  const its = name === "aria-label" ? within(value) : value;
+  if (element.getAttribute(name) !== its) element.setAttribute(name, its);
 }
 
 /** Show a text, or hide its element if the text is empty. */

@@ -8,6 +8,7 @@ import { byId, clock, say, setAttribute, setText } from "./elements.js";
 import { Events } from "./events.js";
 import { listen } from "./feed.js";
 import { choice, legend } from "./legend.js";
+import { load } from "./names.js";
 import { start } from "./operator.js";
 import { Paths } from "./paths.js";
 import { Pods } from "./pods.js";
@@ -26,6 +27,7 @@ let drawing = null;
 let selected = "";
 let colouring = "load";
 let lastHeard = null;
+let named; // which names are shown; undefined before the first message, null while they are read
 
 const details = new Details(select, (name, end) => paths.set(name, end));
 const paths = new Paths(() => drawing);
@@ -44,7 +46,7 @@ function select(name) {
 
 /** Select what the address names, such as #a0_0-c0_0, unless that is a part of the page. */
 function follow() {
-  const name = location.hash.slice(1);
+  const name = decodeURIComponent(location.hash.slice(1));
   if (!tree || !name || byId(name)) return;
   if (details.find(name)) byId("details").scrollIntoView({ block: "nearest" });
 }
@@ -94,6 +96,16 @@ function fit() {
 }
 
 function received(message) {
+  if (named === null) return;
+  if (named === undefined) {
+    named = null;
+    load().then(() => {
+      named = message.names ?? "";
+      received(message);
+    });
+    return;
+  }
+  if (named !== (message.names ?? "")) location.reload(); // every text is made anew
   const state = new FabricState(message);
   const drawn = !message.pods;
   const wanted = JSON.stringify([message.k, message.fabric]);

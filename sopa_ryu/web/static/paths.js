@@ -2,6 +2,7 @@
 
 import { linksOn } from "./clos.js";
 import { byId, count, follow, html, percent, say, setAttribute, setText } from "./elements.js";
+import { aliasOf, own } from "./names.js";
 import { detail, read } from "./operator.js";
 
 const SAME = 1e-6; // by which equal weights may differ
@@ -33,7 +34,7 @@ export class Paths {
     const changed = this.version !== version;
     if (this.tree !== tree) {
       const hosts = numbers ? [...tree.hosts()] : [];
-      byId("host-names").replaceChildren(...hosts.map((host) => html("option", { value: host.name })));
+      byId("host-names").replaceChildren(...hosts.map((host) => html("option", { value: host.name }, aliasOf(host.name) ?? null)));
     }
     [this.tree, this.state, this.numbers, this.version] = [tree, state, numbers, version];
     this.describe();
@@ -217,11 +218,11 @@ export class Paths {
     }
   }
 
-  /** Return the name of a host given by name or address. */
+  /** Return the name of a host given by name, alias or address. */
   nameOf(text) {
     const parts = text.split(".");
     const name = `h${parts[1]}_${parts[2]}_${parts[3]}`;
-    return parts.length === 4 && parts[0] === "10" && this.tree?.parse(name) ? name : text;
+    return parts.length === 4 && parts[0] === "10" && this.tree?.parse(name) ? name : own(text);
   }
 }
 

@@ -1,6 +1,7 @@
 // Links, switches and agents as tables: sorted by a column, filtered by a text, or only what is not well.
 
 import { byId, count, follow, html, percent, rate, setAttribute, setText } from "./elements.js";
+import { within } from "./names.js";
 import { STATES, lossInWords } from "./state.js";
 
 const MAX_ROWS = 200; // more are said by their number
@@ -102,7 +103,7 @@ export class Tables {
     this.rows = TABLES[this.what].rows(this.tree, this.state, this.drawn);
     const wanted = this.filter.value.trim().toLowerCase();
     const found = this.rows.filter(({ wrong, cells }) =>
-      (wrong || !this.wrong.checked) && (!wanted || cells.some(({ text }) => text.toLowerCase().includes(wanted))));
+      (wrong || !this.wrong.checked) && (!wanted || cells.some(({ text }) => within(text).toLowerCase().includes(wanted))));
     // as planned is the order of names
     if (column || falls) found.sort((a, b) => compare(a.cells[column].value, b.cells[column].value, falls));
     const shown = found.slice(0, MAX_ROWS);

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from sopa_ryu.cli import main
-from sopa_ryu.pki import Directory, Machine
+from sopa_ryu.pki import Directory, Machine, openssl
 from sopa_ryu.runtime import certificates
 from sopa_ryu.runtime.certificates import CertificateError
 from tests.helpers.golden import Script, Step, each_script
@@ -23,7 +23,7 @@ class Keeper:
 
     def handle(self, step: Step) -> str:
         words = [*step.words, *(f"{name}={value}" for name, value in step.options.items())]
-        return getattr(self, f"do_{step.command}")(*words)
+        return getattr(self, f"do_{step.command}")(*(word.replace("DIR", str(self.directory)) for word in words))
 
     def do_sopa(self, *words: str) -> str:
         done = CliRunner().invoke(main, ["pki", f"{self.directory}/its", *words])
@@ -42,6 +42,20 @@ class Keeper:
     def do_remove(self, file: str) -> str:
         (self.directory / file).unlink()
         return ""
+
+    def do_request(self, file: str, name: str) -> str:
+        """Make a switch's key and request, with an authority's rights and another's name in what is asked for."""
+        words = ["-subj", f"/O=x/CN={name}", "-addext", "basicConstraints=CA:TRUE", "-addext", "subjectAltName=DNS:c9_9"]
+        openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", *words,
+                "-keyout", self.directory / "its.key", "-out", self.directory / file)  # fmt: skip
+        return ""
+
+    def do_shows(self, file: str) -> str:
+        text = openssl("x509", "-noout", "-subject", "-ext", "subjectAltName,basicConstraints", "-in", self.directory / file)
+        own = openssl("x509", "-noout", "-pubkey", "-in", self.directory / file) == openssl(
+            "pkey", "-pubout", "-in", self.directory / "its.key"
+        )
+        return f"{text}{'of the key' if own else 'of another key'}"
 
     def do_modes(self) -> str:
         files = sorted((self.directory / "its").rglob("*"))

@@ -13,6 +13,7 @@ from sopa_ryu.rest.trace_answer import tell
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.rest import flow_labels
 from topologies import Failures, FatTree, Host
+from topologies.aliases import NONE
 
 TREE = FatTree(4)
 HEALTHY = Failures(TREE)
@@ -43,6 +44,8 @@ def flow_body(labels: FlowLabels | None) -> dict[str, Any]:
 
 
 class Answers:
+    aliases = NONE
+
     def __init__(self, *bodies: Any) -> None:
         self.bodies = iter(bodies)
         self.asked: list[tuple[str, str, Any]] = []

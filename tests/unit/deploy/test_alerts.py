@@ -19,7 +19,7 @@ from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.prometheus_names import panels
 from tests.helpers.rest import Rest
 from tests.helpers.stub_cluster import StubCluster
-from topologies import FatTree, Switch
+from topologies import Aliases, FatTree, Switch
 from topologies.failures import Reason
 
 RULES = Path(__file__).parents[3] / "deploy/prometheus/sopa.rules.yml"
@@ -75,6 +75,8 @@ class Scraped:
         for rest in self.rests.values():
             if what == "drain":
                 rest.fabric.drain(words[0])
+            elif what == "name":
+                rest.state.aliases = Aliases({words[0]: words[1]})
             elif what == "port":
                 rest.state.port_changed(rest.state.tree.switch(words[0]), int(words[1]), Reason(words[2]), 1)
 

@@ -1,0 +1,37 @@
+"""Names of elements at the command line: completed by Tab, and shown with their aliases."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click import Context
+from click.testing import CliRunner
+
+from sopa_ryu.cli import client, main, names
+from topologies import Aliases
+
+ALIASES = Aliases({"a0_1": "leaf-12", "c1_0": "spine-3", "h0_0_2": "web-1"}, {"a0_1": "B12"})
+FAILED = {"name": "a0_1-c1_0", "kind": "link", "reason": "down", "rack": "B12"}
+
+
+def test_tab_offers_aliases_beside_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: dict[str, Any] = {"/fabric": {"k": 4}, "/names": {"names": ALIASES.listed()}}
+    monkeypatch.setattr(names, "_ask", lambda _ctx, path: answers[path])
+    context = Context(main)
+    for complete, begun, offered in (
+        (names.switches, "l", ["leaf-12"]),
+        (names.hosts, "web", ["web-1"]),
+        (names.elements, "leaf-12-", ["leaf-12-c1_0", "leaf-12-spine-3", "leaf-12-c1_1"]),
+        (names.elements, "a0_1-s", ["a0_1-spine-3"]),
+    ):
+        assert [item.value for item in complete(context, None, begun)] == offered  # type: ignore[arg-type]
+
+
+def test_text_has_aliases_and_json_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"failures": [FAILED], "groups": [{"switch": "c1_0", "links": ["a0_1-c1_0"]}]}
+    answers = SimpleNamespace(aliases=ALIASES, listing=lambda *_: body, get=lambda *_: None, close=lambda: None)
+    monkeypatch.setattr(client, "Controller", lambda *_: answers)
+    text, as_json = (CliRunner().invoke(main, ["failures", *option]).output for option in ([], ["--json"]))
+    assert "a0_1-c1_0 (leaf-12-spine-3)" in text
+    assert "of c1_0 (spine-3); rack B12" in text
+    assert "spine-3" not in as_json
