@@ -102,7 +102,7 @@ class Aliases:
             return self.within(value)
         if isinstance(value, list):
             return [self.shown(each) for each in value]
-        return {key: self.shown(each) for key, each in value.items()} if isinstance(value, dict) else value
+        return {self.within(key): self.shown(each) for key, each in value.items()} if isinstance(value, dict) else value
 
     def listed(self) -> list[dict[str, Any]]:
         """Return an object for each element that has anything, as ``GET /names`` lists them."""

@@ -465,7 +465,11 @@ def links(controller: Controller, names: tuple[str, ...], as_json: bool) -> None
     """
     body = controller.listing("/links", "links")
     if names:
-        of = {name: [link for link in body["links"] if name in (link["name"], *_ends(link))] for name in names}
+        try:
+            own = {name: controller.aliases.own(name) for name in names}
+        except ValueError as error:
+            fail(str(error))
+        of = {name: [link for link in body["links"] if its in (link["name"], *_ends(link))] for name, its in own.items()}
         if absent := [name for name, its in of.items() if not its]:
             fail(f"no link is {absent[0]}, and none leads to it: give a link, switch or host, such as e0_0-a0_0, e0_0 or h0_0_2")
         body["links"] = list({link["name"]: link for its in of.values() for link in its}.values())

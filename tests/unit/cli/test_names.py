@@ -1,5 +1,6 @@
 """Names of elements at the command line: completed by Tab, and shown with their aliases."""
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,3 +36,20 @@ def test_text_has_aliases_and_json_is_the_answer(monkeypatch: pytest.MonkeyPatch
     assert "a0_1-c1_0 (leaf-12-spine-3)" in text
     assert "of c1_0 (spine-3); rack B12" in text
     assert "spine-3" not in as_json
+
+
+def test_what_is_looked_up_by_name_is_found_with_aliases(monkeypatch: pytest.MonkeyPatch) -> None:
+    link = {"name": "a0_1-c1_0", "lower": {"name": "a0_1", "port": 3}, "upper": {"name": "c1_0", "port": 1}, "failure": None}
+    numbers = dict.fromkeys(("up_bits_per_second", "down_bits_per_second", "capacity_bits_per_second"))
+    bodies = {
+        "/drains": {
+            "drains": ["a0_1-c1_0"],
+            "details": {"a0_1-c1_0": {"since": 0.0, "actor": "ann", "reason": "fan", "until": None}},
+        },
+        "/links": {"links": [{**link, **numbers}], "total": 1},
+    }
+    answers = SimpleNamespace(aliases=ALIASES, listing=lambda path, *_: dict(bodies[path]), get=lambda *_: None, close=lambda: None)
+    monkeypatch.setattr(client, "Controller", lambda *_: answers)
+    drains, *links = (CliRunner().invoke(main, words).output for words in (["drains"], ["links", "leaf-12"], ["links", "web-1"]))
+    assert re.search(r"a0_1-c1_0 \(leaf-12-spine-3\) .* ann .* fan", drains)
+    assert ["a0_1-c1_0 (leaf-12-spine-3)" in said for said in links] == [True, False]
