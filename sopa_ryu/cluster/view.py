@@ -48,6 +48,8 @@ class Mirror:
         changed = {key for key, value in news.items() if value != self._keys.get(key)}
         for key in changed:
             self._take(key, news[key])
+        if changed & {records.VIEW, records.TERM}:
+            self._judge_view()
         return frozenset(changed)
 
     def refresh(self, contents: Contents) -> frozenset[str]:
@@ -65,6 +67,18 @@ class Mirror:
             self._records[key] = records.read(key, value.value)
         except records.RecordError as error:
             self.problems[key] = str(error)
+
+    def _judge_view(self) -> None:
+        """A view of a later term than the last leader's is of no leader: who followed it would take no leader's view any more."""
+        view, term = self._one(records.VIEW, records.CommittedView), self.term
+        if view is None:
+            return
+        self.problems.pop(records.VIEW, None)
+        if term is not None and view.term > term.term:
+            self.problems[records.VIEW] = (
+                f"the key {records.VIEW} has term {view.term}, but the last leader's is {term.term}: it is not followed, until a "
+                "leader writes the next version; who else can write to etcd?"
+            )
 
     def kept(self, key: str) -> Kept | None:
         """Return a key's value and revisions, also if its value is malformed; None if it does not exist."""
@@ -96,7 +110,7 @@ class Mirror:
     @property
     def view(self) -> records.CommittedView | None:
         """The committed view. Who follows it keeps the one before where this is None."""
-        return self._one(records.VIEW, records.CommittedView)
+        return None if records.VIEW in self.problems else self._one(records.VIEW, records.CommittedView)
 
     @property
     def drains(self) -> records.DrainsRecord | None:

@@ -45,3 +45,15 @@ def test_a_mirror_has_what_it_was_told_last_and_says_what_has_changed(steps: lis
         assert (its.term, its.leader) == (right.get("term"), right.get("leader"))
         assert list(its.relays.values()) == [right[key] for key in right if key == "relays/r1"]
         assert all(its.kept(key) == known.get(key) for key in VALUES)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["term", "view"]), st.integers(5, 8)), max_size=8))
+def test_a_view_of_a_later_term_than_any_leaders_is_not_followed(writes: list[tuple[str, int]]) -> None:
+    its, now = Mirror(), dict[str, int]()
+    for revision, (key, term) in enumerate(writes, start=1):
+        record = records.Term(term) if key == "term" else records.CommittedView(term, 3, {})
+        its.apply(Contents(revision, {key: Kept(records.write(record), revision, revision, 0)}, False))
+        now[key] = term
+        foreign = now.get("view", 0) > now.get("term", 9)
+        assert (its.view is not None) == ("view" in now and not foreign)
+        assert list(its.problems) == ["view"] * foreign
