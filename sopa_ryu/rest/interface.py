@@ -12,14 +12,15 @@ from sopa_ryu.fabric.drain import MAX_REASON
 from sopa_ryu.rest.operations import MAX_TIME, ROOT, Operation, Param, number, seconds
 from sopa_ryu.rest.operators import Role
 from sopa_ryu.rest.resources import Resources
-from sopa_ryu.rest.schemas import END, HOST_PATTERN, NAME_PATTERN
+from sopa_ryu.rest.schemas import END, HOST_PATTERN
 from sopa_ryu.rest.traces import TraceResources
 from sopa_ryu.runtime.foreign_text import printable
 
 _ELEMENT = "^[aceh][0-9_]{3,11}(-[ace][0-9_]{3,7})?$"
 MAX_PACKETS = 10_000
 MAX_WITHOUT = 64
-_ELEMENTS = rf"^{NAME_PATTERN[1:-1]}(,{NAME_PATTERN[1:-1]}){{0,{MAX_WITHOUT - 1}}}$"
+# the document has own names only: an alias is taken, too, but which there are is the fabric file's
+_ELEMENTS = rf"^{_ELEMENT[1:-1]}(,{_ELEMENT[1:-1]}){{0,{MAX_WITHOUT - 1}}}$"
 _ELSEWHERE = "it is not part of this fabric"
 
 
@@ -53,7 +54,13 @@ def _time(name: str, description: str) -> Param:
 
 
 _DRAIN = (
-    Param("reason", "query", {"type": "string", "maxLength": MAX_REASON}, "Why; it is listed with the drain.", _reason),
+    Param(
+        "reason",
+        "query",
+        {"type": "string", "minLength": 1, "maxLength": MAX_REASON, "pattern": "^[ -~]*$"},
+        "Why; it is listed with the drain.",
+        _reason,
+    ),
     _time("until", "When the drain ends by itself, in seconds since 1970; without it, it stays until it is restored."),
 )
 _WITHOUT = Param(
@@ -67,12 +74,7 @@ _WITHOUT = Param(
 _EVENTS = (
     _time("since", "Only events from then on, in seconds since 1970."),
     Param(
-        "element",
-        "query",
-        {"type": "string", "pattern": NAME_PATTERN},
-        "Only events of this link, switch or host.",
-        _name,
-        names=True,
+        "element", "query", {"type": "string", "pattern": _ELEMENT}, "Only events of this link, switch or host.", _name, names=True
     ),
     number("after", "Only events with a higher id: the `last` of the answer before.", 0, 10**12 - 1),
     number("limit", f"Maximum number of events; {MAX_PAGE} by default.", 1, MAX_PAGE),
@@ -86,7 +88,7 @@ def _endpoint(name: str) -> Param:
 
 
 def _element(description: str) -> Param:
-    return Param("name", "path", {"type": "string", "pattern": NAME_PATTERN}, description, str, names=True)
+    return Param("name", "path", {"type": "string", "pattern": _ELEMENT}, description, str, names=True)
 
 
 _PATHS = (

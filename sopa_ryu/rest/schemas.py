@@ -43,7 +43,7 @@ HOST_PATTERN = rf"^(({_OCTET}\.){{3}}{_OCTET}|h[0-9]{{1,3}}_[0-9]{{1,3}}_[0-9]{{
 """A host's IPv4 address or name."""
 NAME_PATTERN = "^[A-Za-z][A-Za-z0-9._-]{0,126}$"
 """An own name or alias of a switch, link or host."""
-END: Schema = {"type": "string", "pattern": rf"^(({_OCTET}\.){{3}}{_OCTET}|{NAME_PATTERN[1:-1]})$"}
+END: Schema = {"type": "string", "pattern": HOST_PATTERN}
 _UP = _list({"type": "integer", "minimum": 0, "maximum": 254}, maxItems=2)
 
 _RELAYS: Schema = _list(

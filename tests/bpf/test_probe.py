@@ -87,11 +87,16 @@ def test_whose_counter_a_source_shares_is_nobodys_choice() -> None:
 
     assert random_key() != random_key()
     mate = next(each for n in range(2**16) if place(each := IPv4Address("10.1.0.1") + n, KEY) == place(HERE, KEY) and each != HERE)
-    for key, verdict in ((KEY, SHOT), (0xD1B54A32D192ED03, REDIRECT)):
+    for key, shared in ((KEY, True), (0xD1B54A32D192ED03, False)):
         with closing(ProbeProgram(ends(THERE), key=key)) as program:
-            for number in range(2 * BURST):
+            for number in range(BURST):
                 program.run(probe(number=number, source=mate))
-            assert program.run(probe()).retval == verdict
+            # a counter allows one more now and then, how often depends on how fast this machine is
+            verdicts = []
+            for number in range(BURST, 2 * BURST):
+                program.run(probe(number=number, source=mate))
+                verdicts.append(program.run(probe(number=number)).retval)
+            assert (SHOT in verdicts) == shared
 
 
 def test_answers_say_how_many_probes_the_host_has_answered_in_the_second_before() -> None:

@@ -46,7 +46,8 @@ def polled(shared: Fabric) -> Fabric:
 
 @pytest.fixture
 def exported(polled: Fabric) -> set[str]:
-    names = {family.name for family in plain(polled.metrics())} | {"sopa_cluster_commit_seconds"}  # of a member's own
+    names = {family.name for family in plain(polled.metrics())}
+    names |= {"sopa_cluster_commit_seconds", "sopa_gateway_up"}  # of a member's own, and of a fabric with gateways
     return names | {family.name for family in (*AgentMetrics([]).collect(), *of_cluster(StubCluster()))}
 
 
@@ -60,7 +61,7 @@ def test_openmetrics_is_spoken_to_who_asks_for_it_and_has_the_same_names(polled:
 
 def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(exported: set[str]) -> None:
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-    assert len({rule["alert"] for rule in rules}) == len(rules) == 23
+    assert len({rule["alert"] for rule in rules}) == len(rules) == 29
     for rule in rules:
         named = set(re.findall(r"\bsopa_\w+", rule["expr"]))
         assert {SUFFIXES.sub("", name) for name in named} <= {SUFFIXES.sub("", name) for name in exported}, rule
