@@ -48,7 +48,8 @@ def test_a_probe_comes_back_on_its_own_path_with_either_carrier_at_either_end(ne
             [record] = here.program.records()
             assert record[1:4] == (THERE, number, number)
             assert record.arrived_ns > record.received_ns == record.sent_ns == answer.times[0]
-            assert record[6:] == (77, 0, 1, 0)
+            assert record[6:9] == (77, 0, 1)
+            assert 0 <= record[9] <= number  # those of the second before: a second may have begun meanwhile
 
 
 def play_step(host: Host, step: Step) -> str:
