@@ -63,13 +63,13 @@ def answer(
     route: Mapping[str, str],
     make: Callable[[dict[str, Any]], Any],
     etag_of: Callable[[bytes], str],
-    own: Callable[[str], str] = str,
+    own: Callable[[str], str] | None = None,
 ) -> Response:
     """Return the answer to a request.
 
     ``make`` is called with all parameters by name, ``route`` has those in the path; it returns the body or a `Listing`. ``own``
-    returns the own name of what an alias names. `Problem` if a parameter is missing, unknown or malformed; and what ``make``
-    raises.
+    returns the own name of what an alias names; without it there are own names only. `Problem` if a parameter is missing, unknown
+    or malformed; and what ``make`` raises.
     """
     values = values_of(request, operation, route, own)
     if operation.body:
@@ -101,7 +101,9 @@ def problem_answer(problem: Problem) -> Response:
     )
 
 
-def values_of(request: Request, operation: Operation, route: Mapping[str, str], own: Callable[[str], str] = str) -> dict[str, Any]:
+def values_of(
+    request: Request, operation: Operation, route: Mapping[str, str], own: Callable[[str], str] | None = None
+) -> dict[str, Any]:
     """Return the request's parameters by name, parsed and checked."""
     known = {param.name: param for param in (*operation.params, *(PAGE if operation.listed else ()))}
     values: dict[str, Any] = {}
@@ -119,7 +121,7 @@ def values_of(request: Request, operation: Operation, route: Mapping[str, str], 
                 raise Problem(HTTPStatus.BAD_REQUEST, f"{param.name} is missing: {param.description}")
             continue
         try:
-            values[param.name] = param.read(",".join(map(own, text.split(","))) if param.names else text)
+            values[param.name] = param.read(",".join(map(own, text.split(","))) if own and param.names else text)
         except ValueError as error:
             raise Problem(HTTPStatus.BAD_REQUEST, f"{param.name}={text:.60}: {error}") from error
     return values
