@@ -34,6 +34,7 @@ from flowrules.model import (
     Table,
     destined,
 )
+from flowrules.upward import RANK
 from topologies.failures import Failures
 from topologies.identity import Family
 from topologies.structure import Clos, Host, Level, Switch
@@ -119,13 +120,14 @@ def upward(tree: Clos, flows: Iterable[Flow]) -> Iterator[Flow]:
     macs = {}
     for gateway, family in product(tree.gateways, tree.families):
         edge, pod = tree.edge_of(gateway), Switch(Level.AGGREGATION, gateway.pod, 0)
-        macs[destined(family.prefix(edge))[1]] = _rack(edge), 12
-        macs[destined(family.prefix(pod))[1]] = _pod(gateway.pod), 8
+        for below, mac in ((edge, _rack(edge)), (pod, _pod(gateway.pod))):
+            prefix = family.prefix(below)
+            macs[destined(prefix)[1]] = mac, RANK[prefix.prefixlen] // 2
     for flow in flows:
-        prefix = next((field for field in flow.match if field in macs), None)
-        if prefix is not None:
-            mac, less = macs[prefix]
-            twin = (*(field for field in flow.match if field != prefix), ("eth_dst", mac))
+        destination = next((field for field in flow.match if field in macs), None)
+        if destination is not None:
+            mac, less = macs[destination]
+            twin = (*(field for field in flow.match if field != destination), ("eth_dst", mac))
             yield flow._replace(priority=flow.priority - less, match=twin)
 
 

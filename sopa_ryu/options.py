@@ -114,8 +114,8 @@ class Settings:
     host_tokens_only: bool = option(False, "accept an agent only with the token of its host, which sopa token derives from "
         "agent-secret in the state directory; agent-token, which opens the channel of every host, is rejected then (default: both "
         "are accepted)")
-    read_token: bool = option(False, "answer reads, too, only with a token: REST, the page's data and /metrics; that of sopa token "
-        "--operator NAME --role read is enough (default: whoever reaches REST may read)")
+    read_token: bool = option(False, "require a token for reads, too: REST, the page's data and /metrics; a token of role read is "
+        "sufficient, as from sopa token --operator NAME --role read (default: reads need no token)")
     bind_certificates: bool = option(False, "accept a switch only with a certificate whose common name or subjectAltName is its "
         "name (e0_0) or datapath id (16 hexadecimal digits); requires OpenFlow over TLS with ca_certs (default: any certificate of "
         "the authority)")

@@ -284,13 +284,13 @@ class Identities:
     @staticmethod
     def ip(host: Host) -> IPv4Address:
         """Return the address, 10.pod.edge.number (Al-Fares et al., section 3.1)."""
-        return IPv4Address(10 << 24 | host.pod << 16 | host.edge << 8 | host.number)
+        address: IPv4Address = IPV4.address(host)
+        return address
 
     def host_by_ip(self, address: str | IPv4Address) -> Host:
         """Return the host with an address; raise `TopologyError` if none has it, `AddressValueError` if it is none of IPv4."""
-        octets = IPv4Address(address).packed
-        host = Host(octets[1], octets[2], octets[3])
-        if octets[0] != 10 or not self.has(host):
+        given = IPv4Address(address)
+        if given not in IPV4.network or not self.has(host := IPV4.host(given)):
             raise TopologyError(f"{address} is no host of a {self.title}")
         return host
 
@@ -314,13 +314,11 @@ class Identities:
     @staticmethod
     def prefix(switch: Switch) -> IPv4Network:
         """Return the prefix of the hosts below a switch: /24 for an edge switch, /16 for an aggregation switch, else all."""
-        if switch.level is Level.CORE:
-            return FABRIC_NETWORK
-        if switch.level is Level.AGGREGATION:
-            return IPv4Network((10 << 24 | switch.pod << 16, 16))
-        return IPv4Network((10 << 24 | switch.pod << 16 | switch.index << 8, 24))
+        prefix: IPv4Network = IPV4.prefix(switch)
+        return prefix
 
     @staticmethod
     def gateway(host: Host) -> IPv4Address:
         """Return the address of a host's gateway: the rack's .1, for which the edge switch answers ARP."""
-        return IPv4Address(10 << 24 | host.pod << 16 | host.edge << 8 | 1)
+        address: IPv4Address = IPV4.gateway(host)
+        return address

@@ -49,7 +49,7 @@ def test_what_leaves_the_fabric_leaves_by_a_gateway_in_use_or_not_at_all(number:
     fabric = TableFabric(tree, fabric_rules(tree, failures), failures)
     for src in {*tree.hosts()} - {*tree.gateways}:
         (_, seen), (way, its_seen) = (
-            fabric.send(src, made(tree, src, src, None, **{field: outside}))  # type: ignore[arg-type]
+            fabric.send(src, {**made(tree, src, src), field: outside})
             for made, field, outside in ((ipv4_packet, "ipv4_dst", "198.51.100.7"), (ipv6_packet, "ipv6_dst", "2001:db8::7"))
         )
         assert (seen is None) == (its_seen is None)
