@@ -8,8 +8,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from socketserver import BaseRequestHandler, TCPServer, UDPServer
+from contextlib import ExitStack, contextmanager, suppress
+from socketserver import BaseRequestHandler, TCPServer
 
 from experiments.emulation.routers.frr_daemons import Daemons
 from experiments.emulation.sopa_lab import SopaLab
@@ -23,6 +23,7 @@ gateways = shared(lambda: whole(LEAVES, controller_options=QUICK), of_fabric)
 
 OUTSIDE = "198.51.100.7"
 UDP_PORT, TCP_PORT = 9800, 9801
+TAKE_SECONDS = 0.1
 FLOWS = 20
 LEAVES = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2, gateways=["h0_1_2", "h0_2_2"], no_label=["h0_0_3"])
 SENDERS = ("h0_0_2", "h0_0_3")
@@ -37,30 +38,37 @@ class Echo(BaseRequestHandler):
 
 
 class Outside:
-    """The address outside at each gateway: it takes datagrams, and sends back what it gets by TCP."""
+    """The address outside at each gateway: it takes datagrams, and sends back what it gets by TCP.
+
+    Datagrams wait for each other in the socket: to take each when it comes costs a processor what the product may need of it.
+    """
 
     def __init__(self, lab: SopaLab, stack: ExitStack) -> None:
+        self._ended = threading.Event()
         self.got: dict[str, dict[tuple[str, int], int]] = {name: {} for name in GATEWAYS}
         """By gateway, the flow, which is the source port, of each datagram: its sender's address and its number."""
         for name, got in self.got.items():
-
-            class Take(BaseRequestHandler):
-                taken = got
-
-                def handle(self) -> None:
-                    sender, port = self.client_address
-                    self.taken[sender, int(self.request[0])] = port
-
             run(lab, name, "ip", "address", "add", f"{OUTSIDE}/32", "dev", "lo")
             stack.callback(run, lab, name, "ip", "address", "del", f"{OUTSIDE}/32", "dev", "lo")
-            servers: list[tuple[type[TCPServer], int, type[BaseRequestHandler]]]
-            servers = [(UDPServer, UDP_PORT, Take), (TCPServer, TCP_PORT, Echo)]
-            for kind, port, handler in servers:
-                with inside(lab.lab.netns(lab.tree.host(name))):
-                    its = stack.enter_context(kind((OUTSIDE, port), handler))
-                its.socket.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
-                threading.Thread(target=its.serve_forever, daemon=True).start()
-                stack.callback(its.shutdown)
+            with inside(lab.lab.netns(lab.tree.host(name))):
+                echo = stack.enter_context(TCPServer((OUTSIDE, TCP_PORT), Echo))
+                datagrams = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+            datagrams.bind((OUTSIDE, UDP_PORT))
+            datagrams.setblocking(False)
+            datagrams.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
+            taking = threading.Thread(target=self._take, args=(datagrams, got))
+            for thread in (threading.Thread(target=echo.serve_forever), taking):
+                thread.start()
+                stack.callback(thread.join)
+            stack.callback(self._ended.set)
+            stack.callback(echo.shutdown)
+
+    def _take(self, datagrams: socket.socket, got: dict[tuple[str, int], int]) -> None:
+        while not self._ended.wait(TAKE_SECONDS):
+            with suppress(BlockingIOError):
+                while True:
+                    number, (sender, port) = datagrams.recvfrom(64)
+                    got[sender, int(number)] = port
 
     def arrived(self, sender: str) -> set[int]:
         """Return the numbers of a sender's datagrams that have arrived."""
