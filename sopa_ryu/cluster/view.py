@@ -48,7 +48,7 @@ class Mirror:
         changed = {key for key, value in news.items() if value != self._keys.get(key)}
         for key in changed:
             self._take(key, news[key])
-        if changed & {records.VIEW, records.TERM}:
+        if changed & {records.VIEW, records.TERM, records.LEADER}:
             self._judge_view()
         return frozenset(changed)
 
@@ -69,14 +69,18 @@ class Mirror:
             self.problems[key] = str(error)
 
     def _judge_view(self) -> None:
-        """A view of a later term than the last leader's is of no leader: who followed it would take no leader's view any more."""
-        view, term = self._one(records.VIEW, records.CommittedView), self.term
+        """A view of a later term than the last leader's is of no leader: who followed it would take no leader's view any more.
+
+        The key ``term`` alone does not tell that term: it may have been changed by hand while another leads.
+        """
+        view = self._one(records.VIEW, records.CommittedView)
         if view is None:
             return
         self.problems.pop(records.VIEW, None)
-        if term is not None and view.term > term.term:
+        last = min((record.term for record in (self.term, self.leader) if record is not None), default=view.term)
+        if view.term > last:
             self.problems[records.VIEW] = (
-                f"the key {records.VIEW} has term {view.term}, but the last leader's is {term.term}: it is not followed, until a "
+                f"the key {records.VIEW} has term {view.term}, but the last leader's is {last}: it is not followed, until a "
                 "leader writes the next version; who else can write to etcd?"
             )
 

@@ -47,13 +47,17 @@ def test_a_mirror_has_what_it_was_told_last_and_says_what_has_changed(steps: lis
         assert all(its.kept(key) == known.get(key) for key in VALUES)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["term", "view"]), st.integers(5, 8)), max_size=8))
+@given(st.lists(st.tuples(st.sampled_from(["term", "leader", "view"]), st.integers(5, 8)), max_size=8))
 def test_a_view_of_a_later_term_than_any_leaders_is_not_followed(writes: list[tuple[str, int]]) -> None:
     its, now = Mirror(), dict[str, int]()
     for revision, (key, term) in enumerate(writes, start=1):
-        record = records.Term(term) if key == "term" else records.CommittedView(term, 3, {})
-        its.apply(Contents(revision, {key: Kept(records.write(record), revision, revision, 0)}, False))
+        record = {
+            "term": records.Term(term),
+            "leader": records.Leader("m0", term, "http://m0:1"),
+            "view": records.CommittedView(term, 3, {}),
+        }
+        its.apply(Contents(revision, {key: Kept(records.write(record[key]), revision, revision, 0)}, False))
         now[key] = term
-        foreign = now.get("view", 0) > now.get("term", 9)
+        foreign = now.get("view", 0) > min(now.get("term", 9), now.get("leader", 9))
         assert (its.view is not None) == ("view" in now and not foreign)
         assert list(its.problems) == ["view"] * foreign
