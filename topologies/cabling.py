@@ -54,7 +54,8 @@ class Cabling(Identities):
         prefix6: str | None = None,
     ) -> None:
         super().__init__(shape)
-        self.families = (IPV4,) if prefix6 is None else (IPV4, Family(network6(prefix6)))
+        self.prefix6 = None if prefix6 is None else network6(prefix6)
+        self.families = (IPV4,) if self.prefix6 is None else (IPV4, Family(self.prefix6))
         self.absent: frozenset[Link] = frozenset()  # while the exceptions are read, which name absent links, too
         self.mbit = dict(mbit or {})
         self._rates: dict[Link, float] = {}
@@ -104,8 +105,8 @@ class Cabling(Identities):
             document["gateways"] = [self.name(host) for host in self.gateways]
         if self.no_label:
             document["no_label"] = [self.name(host) for host in sorted(self.no_label)]
-        for family in self.families[1:]:
-            document["prefix6"] = str(family.network)
+        if self.prefix6 is not None:
+            document["prefix6"] = str(self.prefix6)
         return document
 
     def ip6(self, host: Host) -> IPv6Address | None:

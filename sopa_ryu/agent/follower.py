@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from flowrules.label import UNUSED
+from flowrules.label import UNUSED, Carrier
 from sopa_ryu.agent.label.flow_labels import flow_labels
 from sopa_ryu.agent.label.spray import EVERYTHING, Spray
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided
@@ -95,7 +95,7 @@ class Follower:
         policy_name: The policy as on the command line, if that is not the name of `policy`.
         spray: The flows each of whose packets takes the next path.
         probes: Whether the agent probes paths.
-        spreads: Whether edge switches' ports spread bursts, as long as the host avoids no path by itself.
+        carrier: Where the label is written.
 
     Attributes:
         controllers: Which URL is in use, or asked next.
@@ -119,11 +119,11 @@ class Follower:
         policy_name: str | None = None,
         spray: Spray = EVERYTHING,
         probes: bool = False,
-        spreads: bool = False,
+        carrier: Carrier = Carrier.MAC,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.address, self.peers = address, peers
-        self._probes, self._spreads = probes, spreads
+        self._probes, self._carrier = probes, carrier
         self.seed, self.policy, self.parameter, self.weighted = seed, policy, parameter, weighted
         self._spray = spray
         self.policy_name = policy_name or (policy.option_name if peers is None else POLICY)
@@ -339,7 +339,7 @@ class Follower:
     def _follow(self, view: View) -> PathTable | None:
         tree = view.failures.tree
         if self._sets is None or self._sets.tree != tree:
-            choice = self.seed, self.policy, self.parameter, self.weighted, self._spreads
+            choice = self.seed, self.policy, self.parameter, self.weighted, self._carrier
             self._sets = PathSets(tree, tree.host_by_ip(self.address), *choice)
         return self._sets.follow(view.failures, self.avoided)
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NoReturn
 
-from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentError, AgentOptions
 from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.follower import Follower
@@ -321,7 +320,7 @@ class Supervisor:
             policy_name=agent_options.policy,
             spray=agent_options.sprayed,
             probes=prober is not None,
-            spreads=agent_options.carrier is Carrier.ID,
+            carrier=agent_options.carrier,
         )
         timed = self._timed(place, labeller, keeper, follower)
         agent = HostAgent(self.interface, agent_options, follower, labeller, keeper, timed, prober, drops)

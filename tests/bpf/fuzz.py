@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from ipaddress import IPv6Address
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel.build import build
@@ -19,7 +20,7 @@ from sopa_ryu.agent.label.edge_parser import Parser
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
 from tests.bpf import reference
-from tests.helpers.frames import INTER_POD, INTRA_RACK, checksum, table
+from tests.helpers.frames import HERE6, INTER_POD, INTRA_RACK, PREFIX, checksum, table
 from topologies import FatTree
 
 PASSED = {"label": 0xFFFFFFFF, "write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
@@ -43,8 +44,8 @@ class Programs(ExitStack):
         self.swap(labels)
 
     def swap(self, labels: PathTable) -> None:
-        for its in (self.mac, self.labeller):
-            its.swap(labels)
+        self.mac.swap(labels)
+        self.labeller.swap(labels._replace(prefix=None))
 
     def run(self, program: str, frame: bytes) -> RunOutcome:
         runs = {"label": self.mac.run, "write": self.labeller.run, "strip": self.labeller.strip, "parse": self.parser.run}
@@ -75,8 +76,9 @@ class Packets:
         draw = self.draw
         source = draw.choice((b"\x02\x00\x0a\x00\x00\x02", b"\x02\x53\x9e\x04\x00\x01", draw.randbytes(6)))
         tag = draw.choice((b"", b"", b"", b"\x81\x00" + draw.randbytes(2), b"\x81\x00\0\x05\x81\x00\0\x06"))
-        kind = draw.choice((b"\x08\x00",) * 12 + (b"\x08\x06", b"\x86\xdd", draw.randbytes(2)))
-        packet = self._packet() if kind == b"\x08\x00" else draw.randbytes(draw.randrange(80))
+        kind = draw.choice((b"\x08\x00",) * 8 + (b"\x86\xdd",) * 6 + (b"\x08\x06", draw.randbytes(2)))
+        whole = {b"\x08\x00": self._packet, b"\x86\xdd": self._packet6}.get(kind, lambda: draw.randbytes(draw.randrange(80)))
+        packet = whole()
         padding = bytes(draw.choice((0, 0, 0, 6, 18)))
         return draw.randbytes(6) + source + tag + kind + packet + padding
 
@@ -99,6 +101,35 @@ class Packets:
         if draw.random() < 0.9:
             head = head[:10] + struct.pack("!H", checksum(head)) + head[12:]
         return head + payload
+
+    def _packet6(self) -> bytes:
+        draw = self.draw
+        headers = [draw.choice((0, 43, 44, 51, 60)) for _ in range(draw.choice((0, 0, 0, 1, 2, 3, 7, 8, 9, 40)))]
+        protocol = draw.choice((6, 17, 58, 58, 132, 33, 136, 50, 59, draw.randrange(256)))
+        packet = b""
+        for header, following in zip(headers, [*headers[1:], protocol], strict=False):
+            if header == 44:  # a fragment, more often an atomic one (RFC 6946)
+                packet += struct.pack("!BBHI", following, 0, draw.choice((0, 0, 0, 6, 1, 8)), draw.randrange(1 << 32))
+            else:
+                units = draw.choice((0, 0, 0, 1, 2))
+                length = 8 + 8 * units if header != 51 else 8 + 4 * units
+                packet += bytes([following, units]).ljust(length, b"\x01")
+        payload = draw.randbytes(draw.choice((0, 4, 7, 8, 20, 40, draw.randrange(MTU))))
+        if protocol == 58 and payload:
+            payload = bytes([draw.choice((1, 2, 128, 129, 132, 133, 135, 137, 138))]) + payload[1:]
+        inside = PREFIX.network_address.packed[:6] + bytes([draw.randrange(5), draw.randrange(3)])
+        address = draw.choice(
+            (
+                inside.ljust(15, b"\0") + b"\x02",
+                inside + draw.randbytes(8),
+                b"\x20\x01\x0d\xb8" + draw.randbytes(12),
+                bytes([draw.choice((0xFF, 0xFE)), draw.randrange(256)]) + draw.randbytes(14),
+            )
+        )
+        source = draw.choice((IPv6Address(HERE6).packed, draw.randbytes(16)))
+        first = 6 << 28 | draw.randrange(1 << 20)
+        head = struct.pack("!IHBB", first, min(len(packet + payload), 0xFFFF), (headers or [protocol])[0], 64)
+        return head + source + address + packet + payload
 
     def _options(self) -> bytes:
         draw = self.draw
@@ -133,7 +164,7 @@ class Packets:
 def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
     """Give packets to all programs; return what the reference says that they count."""
     done, carried, stream = Counter[str](), Counter[Label](), Packets(seed)
-    inside = table(seed=seed, policy=Policy.HASH)._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2))
+    inside = table(seed=seed, policy=Policy.HASH)._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2), prefix=PREFIX)
     with Programs(inside, MTU) as programs:
         for number in numbered(packets, say):
             if number % PACKETS_ALIKE == 0:
@@ -143,7 +174,7 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
             expected = {"parse": reference.parse(frame)}
             if len(frame) >= MIN_OF_IP.get(frame[12:14], 0):
                 expected |= {"label": reference.label(frame, labels)}
-                expected |= {"write": reference.write(frame, labels, MTU), "strip": reference.strip(frame)}
+                expected |= {"write": reference.write(frame, labels._replace(prefix=None), MTU), "strip": reference.strip(frame)}
             for program, (wanted, counted) in expected.items():
                 outcome = programs.run(program, frame)
                 if (outcome.data, outcome.retval) != (wanted, PASSED[program]):

@@ -4,15 +4,19 @@ Each function takes a frame and returns the frame that comes out, with the name 
 """
 
 import struct
+from ipaddress import IPv6Address, IPv6Network
 from typing import NamedTuple
 
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
 from sopa_ryu.agent.paths.path_table import Label, PathTable
 from tests.helpers.frames import checksum, summed
 
-IPV4, VLAN = b"\x08\x00", b"\x81\x00"
+IPV4, IPV6, VLAN = b"\x08\x00", b"\x86\xdd", b"\x81\x00"
 WITH_PORTS = (6, 17, 33, 132, 136)  # TCP, UDP, DCCP, SCTP, UDP-Lite
 ICMP, ECHOES = 1, (0, 8)
+ICMPV6, ECHOES6, NEIGHBOURS = 58, (128, 129), range(133, 138)
+HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, OPTIONS = 0, 43, 44, 51, 60
+MOST_HEADERS = 8
 LINK, BASE, OPTION = 14, 20, b"\x9e\x04"
 LABEL = b"\x02\x53\x9e\x04"
 
@@ -61,26 +65,66 @@ def flow(packet: bytes, its: Header) -> FlowKey | None:
     return FlowKey(its.src, its.dst, 0, its.protocol)
 
 
+def flow6(packet: bytes, prefix: IPv6Network) -> FlowKey | str:
+    """The flow of an IPv6 packet; or why it gets no label."""
+    if len(packet) < 40 or packet[0] >> 4 != 6:
+        return "malformed"
+    src, dst = (IPv6Address(packet[at : at + 16]) for at in (8, 24))
+    if dst.is_multicast or dst.is_link_local:
+        return "outside"
+    kind, rest = packet[6], packet[40:]
+    label = int.from_bytes(packet[1:4], "big") & 0xFFFFF
+
+    def key(protocol: int, ports: int) -> FlowKey:
+        return FlowKey.of(src, dst, protocol, ports >> 16, ports & 0xFFFF, prefix)
+
+    for _ in range(MOST_HEADERS):
+        if kind not in (HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, OPTIONS):
+            break
+        if len(rest) < 8:
+            return "malformed"
+        if kind == FRAGMENT and int.from_bytes(rest[2:4], "big") & 0xFFF9:
+            return key(rest[0] | FRAGMENT_KEY, int.from_bytes(rest[4:8], "big"))
+        length = {FRAGMENT: 8, AUTHENTICATION: 4 * (rest[1] + 2)}.get(kind, 8 * (rest[1] + 1))
+        kind, rest = rest[0], rest[length:]
+    if kind not in (*WITH_PORTS, ICMPV6):
+        return key(kind, label)
+    if len(rest) < 8:
+        return "malformed"
+    if kind != ICMPV6:
+        return key(kind, int.from_bytes(rest[:4], "big"))
+    if rest[0] in NEIGHBOURS:
+        return "not_ipv4"
+    return key(kind, int.from_bytes(rest[4:6], "big") if rest[0] in ECHOES6 else 0)
+
+
 def _chosen(frame: bytes, table: PathTable) -> tuple[Label, bytes] | str:
     """The label and the Ethernet destination of a packet that gets one, by a table that chooses by hash; or why it gets none."""
     at = _network(frame)
     if len(frame) < at:
         return "malformed"
-    if frame[at - 2 : at] != IPV4:
+    kind, packet = frame[at - 2 : at], frame[at:]
+    if kind == IPV6 and table.prefix is not None:
+        key6 = flow6(packet, table.prefix)
+        if isinstance(key6, str):
+            return key6
+        return _path(frame, key6, table)
+    if kind != IPV4:
         return "not_ipv4"
-    packet = frame[at:]
     if len(packet) < BASE:
         return "malformed"
     its = ipv4(packet)
     if its.version != 4 or its.header < BASE or its.header > len(packet):
         return "malformed"
     key = flow(packet, its)
-    if key is None:
-        return "malformed"
+    return "malformed" if key is None else _path(frame, key, table)
+
+
+def _path(frame: bytes, key: FlowKey, table: PathTable) -> tuple[Label, bytes] | str:
     way = table.way_out(key)
     chosen = table.choose(key, 0)
     if chosen is None:
-        return "no_path" if table.candidates(its.dst) == () else "outside"
+        return "outside" if key.leaves or table.candidates(key.daddr) is None else "no_path"
     return chosen, frame[:6] if way is None else way.mac
 
 

@@ -1,6 +1,7 @@
 """The labelling program, packet by packet (BPF_PROG_TEST_RUN), against its Python twin, and the tables that it is given."""
 
 import random
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.counters import OTHERS
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
+from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, IPV6_KEY, FlowKey
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
 from tests.bpf.labelling import label_of
 from tests.helpers.frames import (
@@ -22,11 +23,13 @@ from tests.helpers.frames import (
     INTER_POD,
     INTER_RACK,
     INTRA_RACK,
+    PREFIX,
     SAME_RACK,
     SCTP,
     TCP,
     UDP,
     ip,
+    ip6,
     ports,
     table,
     tcp,
@@ -74,10 +77,25 @@ def random_flows(rng: random.Random, count: int) -> list[tuple[bytes, FlowKey]]:
         proto, sport, dport = rng.choice((TCP, UDP, SCTP)), rng.randrange(65536), rng.randrange(65536)
         shape = rng.choice(({}, {"options": bytes(8)}, {"vlan": 9}, {"options": bytes(32), "vlan": 9}))  # the same flow
         key = FlowKey.of(src, dst, proto, sport, dport)
+        if rng.random() < 0.5:
+            flows.append(random_flow6(rng, proto, sport, dport))
+            continue
         if rng.random() < 0.2:
             shape, key = {"fragment": 0x2000, "ident": sport}, FlowKey.of(src, dst, proto | FRAGMENT_KEY, 0, sport)
         flows.append((ip(ports(sport, dport), src=src, dst=dst, proto=proto, **shape), key))
     return flows
+
+
+def random_flow6(rng: random.Random, proto: int, sport: int, dport: int) -> tuple[bytes, FlowKey]:
+    src, dst = (f"fd53:4f50:4100:{rng.randrange(4) << 8 | rng.randrange(2):x}::{rng.randrange(2, 255):x}" for _ in range(2))
+    dst = rng.choice((dst, f"2001:db8::{rng.randrange(1 << 16):x}"))
+    following = struct.pack("!BB6x", proto, 0)
+    headers, first = rng.choice(((b"", proto), (following, 0), (following, 60), (following, 44)))  # one, or an atomic fragment
+    key = FlowKey.of(src, dst, proto, sport, dport, PREFIX)
+    if rng.random() < 0.2:
+        headers, first = struct.pack("!BBHI", proto, 0, 1, sport), 44
+        key = FlowKey.of(src, dst, proto | FRAGMENT_KEY, 0, sport, PREFIX)
+    return ip6(ports(sport, dport), src=src, dst=dst, proto=first, headers=headers, vlan=rng.choice((None, 9))), key
 
 
 @pytest.mark.parametrize("carrier", Carrier)
@@ -88,11 +106,12 @@ def test_program_and_twin_choose_alike(
 ) -> None:
     """Also after a swap, when a flow goes on over other candidates; out of the fabric its packets go to one gateway."""
     rng, labeller = random.Random(len(inter_pod)), make_labeller(carrier=carrier)
-    flows = random_flows(rng, 100)
+    prefix = None if carrier is Carrier.OPTION else PREFIX
+    flows = [(frame, key) for frame, key in random_flows(rng, 150) if prefix or not key.proto & IPV6_KEY]
     sent: Counter[FlowKey] = Counter()
     for candidates in (inter_pod, inter_pod[1:], inter_pod[::2], inter_pod):
         chosen_from = table(seed=len(inter_pod), policy=policy, inter_pod=candidates)
-        chosen_from = chosen_from._replace(ways_out=WAYS, parameter=LONGER_THAN_A_TEST)
+        chosen_from = chosen_from._replace(ways_out=WAYS, parameter=LONGER_THAN_A_TEST, prefix=prefix)
         labeller.swap(chosen_from)
         for _ in range(500):
             frame, key = rng.choice(flows)
@@ -130,7 +149,7 @@ def test_the_kernel_holds_what_was_swapped_in(labeller: Labeller) -> None:
     many = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
     destinations = tuple(2 - (at % 4 == 3) * 3 if at > 1 else at for at in range(1152))
     big = PathTable(IPv4Network("10.0.0.0/8"), 24, (INTRA_RACK, INTER_RACK, many), destinations, 99, Policy.RANDOM)
-    ways = [table()._replace(ways_out=ways, leads_out=not ways) for ways in (WAYS, (), WAYS[:1])]
+    ways = [table()._replace(ways_out=ways, leads_out=not ways, prefix=PREFIX) for ways in (WAYS, (), WAYS[:1])]
     for swapped in (table(), big, *ways, *(table(seed=3, policy=policy) for policy in Policy)):
         labeller.swap(swapped)
         assert read_table(labeller) == swapped

@@ -1,11 +1,13 @@
 """Frames, byte by byte, and small path tables."""
 
 import struct
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy
 
 ETHERNET = bytes.fromhex("02000000000102000a000002")
+PREFIX = IPv6Network("fd53:4f50:4100::/48")
+HERE6, FAR6 = "fd53:4f50:4100::2", "fd53:4f50:4100:201::3"
 HERE, FAR, NEAR, SAME_RACK = "10.0.0.2", "10.2.1.3", "10.0.1.2", "10.0.0.3"
 TCP, UDP, ICMP, SCTP = 6, 17, 1, 132
 
@@ -39,6 +41,22 @@ def ip(
     tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
     addresses = IPv4Address(src).packed + IPv4Address(dst).packed
     return ETHERNET + tag + b"\x08\x00" + header + addresses + options + payload
+
+
+def ip6(
+    payload: bytes,
+    *,
+    src: str = HERE6,
+    dst: str = FAR6,
+    proto: int = TCP,
+    headers: bytes = b"",
+    flow_label: int = 0,
+    vlan: int | None = None,
+) -> bytes:
+    """An IPv6 packet in an Ethernet frame; ``headers`` are its extension headers, whose first one's number is ``proto``."""
+    tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
+    head = struct.pack("!IHBB", 6 << 28 | flow_label, len(headers + payload), proto, 64)
+    return ETHERNET + tag + b"\x86\xdd" + head + IPv6Address(src).packed + IPv6Address(dst).packed + headers + payload
 
 
 def ports(sport: int, dport: int, size: int = 40) -> bytes:

@@ -5,7 +5,7 @@ import socket
 import struct
 from array import array
 from contextlib import ExitStack
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 
 from sopa_ryu.agent.host.filters import HANDLE, PRIORITY
 from sopa_ryu.agent.kernel import libbpf, tc
@@ -15,7 +15,7 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_table import GATEWAY_SLOTS, WORD_BYTES, PathTable, Policy, WayOut
 
 PROGRAMS = ("sopa_egress", "sopa_option")
-HEADER_WORDS = 4
+HEADER_WORDS = 5
 INDEX, FLOW_KEY, FLOW_STATE = struct.Struct("=I"), struct.Struct("=IIII"), struct.Struct("=QQQII")
 
 
@@ -39,8 +39,9 @@ def decode(data: bytes) -> PathTable:
     for first, size in exits:
         words = [data[at * WORD_BYTES : (at + 1) * WORD_BYTES] for at in range(first, first + size)]
         ways_out.append(WayOut(words[0][2:], tuple((word[0], word[1]) for word in words)))
-    policy = Policy(policy)
-    return PathTable(network, stride, sets, destinations, seed, policy, parameter, tuple(ways_out), bool(leads_out))
+    (prefix,) = struct.unpack_from("=Q", data, 4 * WORD_BYTES)
+    its = seed, Policy(policy), parameter, tuple(ways_out), bool(leads_out), False
+    return PathTable(network, stride, sets, destinations, *its, IPv6Network((prefix << 64, 48)) if prefix else None)
 
 
 def read_table(labeller: Labeller) -> PathTable | None:

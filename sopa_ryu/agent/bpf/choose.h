@@ -39,7 +39,7 @@ static __always_inline int is_sprayed(const struct flow_key *key)
 
 	if (!rules || !(rules->kept[proto >> 6] >> (proto & 63) & 1))
 		return 1;
-	if (key->proto != IPPROTO_UDP)
+	if (protocol_of(key) != IPPROTO_UDP)
 		return 0;
 	for (int i = 0; i < SPRAY_RANGES; i++) {
 		__u32 first = rules->udp[i].first, last = rules->udp[i].last;
@@ -221,7 +221,9 @@ static __always_inline enum reason find_way_out(const struct flow_key *key, stru
 	struct destination_word *slot;
 	struct flow_key flow = *key;
 
-	if (!outside || !outside->has_slots || key->daddr >> 28 >= 0xe) /* multicast, and what is nobody's address */
+	if (!outside || !outside->has_slots)
+		return OUTSIDE;
+	if (!(key->proto & IPV6_KEY) && key->daddr >> 28 >= 0xe) /* multicast, and what is nobody's address */
 		return OUTSIDE;
 	if (flow.proto & FRAGMENT_KEY) {
 		flow.ports = 0;
@@ -244,7 +246,9 @@ static __always_inline int comes_in(const struct flow_key *key, void *table)
 	struct outside_word *outside = word(table, OUTSIDE_WORD);
 	struct fabric_word *fabric = word(table, FABRIC_WORD);
 
-	return outside && fabric && outside->leads_out && (key->saddr & fabric->netmask) != fabric->network;
+	if (!outside || !fabric || !outside->leads_out)
+		return 0;
+	return key->proto & IPV6_KEY ? key->proto & FROM_OUTSIDE : (key->saddr & fabric->netmask) != fabric->network;
 }
 
 /* Finds the candidate paths to an address of the fabric; returns LABELLED, or the reason why there are none. */
@@ -274,7 +278,7 @@ static __always_inline enum reason find_candidates(const struct flow_key *key, s
 	if (!fabric || !choice)
 		return NO_TABLE;
 	found->hash = flow_hash(key, choice->seed);
-	if ((key->daddr & fabric->netmask) != fabric->network)
+	if (key->proto & IPV6_KEY ? key->proto & TO_OUTSIDE : (key->daddr & fabric->netmask) != fabric->network)
 		return find_way_out(key, found);
 	return find_rack(key->daddr, choice, found);
 }
@@ -347,7 +351,7 @@ static __always_inline __u32 cutting_device(struct __sk_buff *skb, const struct 
 {
 	__u32 *device;
 
-	if (skb->gso_segs <= 1 || !from->sprayed || (key->proto != IPPROTO_TCP && key->proto != IPPROTO_UDP))
+	if (skb->gso_segs <= 1 || !from->sprayed || (protocol_of(key) != IPPROTO_TCP && protocol_of(key) != IPPROTO_UDP))
 		return 0;
 	device = word(&cut_by, 0);
 	return device ? *device : 0;

@@ -4,15 +4,21 @@
 
 #include <linux/types.h>
 
-/* Also the key of the `flows` map. All in host order, so that the hash is the same number on every machine. */
+/*
+ * Also the key of the `flows` map. All in host order, so that the hash is the same number on every machine. An IPv6 address is that of the
+ * same host's IPv4 (`inside_address`): so a flow's key is no larger, and racks are found alike.
+ */
 struct flow_key {
 	__u32 saddr;
 	__u32 daddr;
-	__u32 ports; /* source << 16 | destination; an ICMP echo's identifier; a fragment's IPv4 identification */
-	__u32 proto; /* the IPv4 protocol number, with FRAGMENT_KEY added for a fragment */
+	__u32 ports; /* source << 16 | destination; an ICMP echo's identifier; a fragment's identification; IPv6's flow label without any */
+	__u32 proto; /* the protocol number, and flags below */
 };
 
 #define FRAGMENT_KEY 0x100
+#define IPV6_KEY 0x200
+#define FROM_OUTSIDE 0x400 /* IPv6: the source is no address of the fabric */
+#define TO_OUTSIDE 0x800 /* IPv6: nor is the destination */
 
 /* Multipliers: 2^64 / golden ratio, and the two of splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014). */
 #define MIX_0 0x9e3779b97f4a7c15ULL
@@ -24,6 +30,29 @@ static __always_inline __u64 mix64(__u64 x)
 	x = (x ^ (x >> 30)) * MIX_1;
 	x = (x ^ (x >> 27)) * MIX_2;
 	return x ^ (x >> 31);
+}
+
+/* The protocol of a flow of either family, with FRAGMENT_KEY for a fragment. */
+static __always_inline __u32 protocol_of(const struct flow_key *key)
+{
+	return key->proto & (FRAGMENT_KEY | 0xff);
+}
+
+/*
+ * An IPv6 address in 32 bits, by its two halves: a host's of the fabric is that of its IPv4, as its rack and number are in both
+ * (topologies/identity.py); any other is a hash.
+ */
+static __always_inline __u32 inside_address(__u64 high, __u64 low, __u32 network)
+{
+	low ^= low >> 32;
+	low ^= low >> 16;
+	low ^= low >> 8;
+	return network | (high & 0xffff) << 8 | (low & 0xff);
+}
+
+static __always_inline __u32 outside_address(__u64 high, __u64 low)
+{
+	return mix64(high + low * MIX_0) >> 32;
 }
 
 static __always_inline __u32 flow_hash(const struct flow_key *key, __u32 seed)

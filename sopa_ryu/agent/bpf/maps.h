@@ -34,7 +34,11 @@ struct outside_word { /* word 3 */
 	__u16 unused;
 };
 
-struct destination_word { /* words 4 .. 4 + destinations - 1, by pod * stride + edge */
+struct prefix_word { /* word 4 */
+	__u64 prefix; /* of the fabric's IPv6 addresses: the upper 48 bits; 0: it has none */
+};
+
+struct destination_word { /* words 5 .. 5 + destinations - 1, by pod * stride + edge */
 	__u32 first; /* word of the set's first path */
 	__u32 count; /* 0: no path is left */
 };
@@ -45,7 +49,7 @@ struct path_word { /* all words after that but the slots, set by set */
 	__u8 gateway[6]; /* Ethernet destination of packets that leave the fabric; 0 of all others */
 };
 
-enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, OUTSIDE_WORD, FIRST_DESTINATION };
+enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, OUTSIDE_WORD, PREFIX_WORD, FIRST_DESTINATION };
 
 #define GATEWAY_SLOTS 256
 #define GATEWAY_SEED 0x6f757473 /* of all hosts and for ever: a flow stays with its gateway when its agent restarts */

@@ -5,26 +5,36 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
+#include <linux/icmpv6.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "choose.h"
 #include "maps.h"
 
 #define IP_FRAGMENT_BITS 0x3fff /* more fragments, and the offset */
+#define IPV6_FRAGMENT_BITS 0xfff9
 #define ICMP_ECHO_REPLY 0
 #define ICMP_ECHO_REQUEST 8
 #define USUAL_HEADERS (ETH_HLEN + sizeof(struct iphdr) + 8)
 #define MAX_HEADERS (ETH_HLEN + 4 + 60 + 8)
+#define MAX_L4 511 /* a mask; behind more headers nothing is told of losses */
+#define MAX_EXTENSIONS 8 /* of an IPv6 packet; behind more of them its flow is told by its label */
+#define FIRST_NEIGHBOUR_TYPE 133 /* router and neighbour discovery, RFC 4861 */
+#define LAST_NEIGHBOUR_TYPE 137
+#define AUTHENTICATION 51
 
 struct vlan_tag {
 	__be16 tci;
 	__be16 protocol;
 };
 
-/* The offset of a packet's IPv4 header, and the VLAN tag that is in the frame before it if there is one. */
+/* The offset of a packet's IP header, and of what follows it unless this is a fragment; and the VLAN tag that is in the frame before it if there is one. */
 struct place {
 	__u32 l3;
+	__u32 l4;
 	__be16 tci;
 	__u8 tagged;
 };
@@ -39,23 +49,186 @@ static __always_inline int is_forwarded(struct __sk_buff *skb)
 	return skb->ingress_ifindex || !skb->sk;
 }
 
-/* Reads the flow's ports from byte `offset` of the frame on; 0 for a protocol without any. Returns negative if cut short. */
-static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struct flow_key *key)
+/* Returns a header at byte `offset` of the frame; null if it is not whole, or not in the linear part. */
+static __always_inline void *header_at(struct __sk_buff *skb, __u32 offset, __u32 bytes)
 {
-	void *end = (void *)(long)skb->data_end;
-	void *l4 = (void *)(long)skb->data + offset;
-	__u8 copy[8];
+	void *its;
 
-	if (l4 + sizeof(copy) > end) {
+	if (offset > MAX_L4)
+		return (void *)0;
+	asm volatile("" : "+r"(offset)); /* so that the verifier sees the bound where the offset is added */
+	its = (void *)(long)skb->data + (offset & MAX_L4);
+	return its + bytes > (void *)(long)skb->data_end ? (void *)0 : its;
+}
+
+/*
+ * Reads the flow's ports from byte `offset` of the frame on, of a protocol that has any. The switches answer neighbour discovery by the
+ * Ethernet source address, so that it gets no label.
+ */
+static __always_inline enum reason read_ports(struct __sk_buff *skb, __u32 offset, struct flow_key *key)
+{
+	__u8 copy[8], type, *l4;
+	__u32 is_echo = 0;
+
+	switch (key->proto & (IPV6_KEY | 0xff)) {
+	case IPPROTO_ICMP:
+	case IPV6_KEY | IPPROTO_ICMPV6:
+		is_echo = 1;
+		break;
+	case IPPROTO_TCP:
+	case IPPROTO_UDP:
+	case IPPROTO_SCTP:
+	case IPPROTO_DCCP:
+	case IPPROTO_UDPLITE:
+	case IPV6_KEY | IPPROTO_TCP:
+	case IPV6_KEY | IPPROTO_UDP:
+	case IPV6_KEY | IPPROTO_SCTP:
+	case IPV6_KEY | IPPROTO_DCCP:
+	case IPV6_KEY | IPPROTO_UDPLITE:
+		break;
+	default:
+		return LABELLED;
+	}
+	l4 = header_at(skb, offset, sizeof(copy));
+	if (!l4) {
 		if (bpf_skb_load_bytes(skb, offset, copy, sizeof(copy)))
-			return -1;
+			return MALFORMED;
 		l4 = copy;
 	}
-	if (key->proto != IPPROTO_ICMP)
+	if (!is_echo) {
 		key->ports = bpf_ntohl(*(__be32 *)l4);
-	else if (*(__u8 *)l4 == ICMP_ECHO_REQUEST || *(__u8 *)l4 == ICMP_ECHO_REPLY)
-		key->ports = bpf_ntohs(*(__be16 *)(l4 + 4));
-	return 0;
+		return LABELLED;
+	}
+	type = *l4;
+	is_echo = key->proto & IPV6_KEY ? type == ICMPV6_ECHO_REQUEST || type == ICMPV6_ECHO_REPLY :
+					  type == ICMP_ECHO_REQUEST || type == ICMP_ECHO_REPLY;
+	key->ports = is_echo ? bpf_ntohs(*(__be16 *)(l4 + 4)) : 0;
+	if (key->proto & IPV6_KEY && type >= FIRST_NEIGHBOUR_TYPE && type <= LAST_NEIGHBOUR_TYPE)
+		return NOT_IPV4;
+	return LABELLED;
+}
+
+static __always_inline void *table_in_force(void)
+{
+	__u32 *in_force = word(&turn, 0);
+
+	return in_force ? word(&path_tables, *(volatile __u32 *)in_force & 1) : (void *)0;
+}
+
+/*
+ * What follows is read by functions of their own, of whose results the verifier knows nothing: it would otherwise look at all of a program
+ * behind each combination of headers and addresses.
+ */
+#define ADDRESS_OUTSIDE (1ULL << 32) /* the address is no host's of the fabric */
+#define ADDRESS_UNUSED (1ULL << 33) /* it is multicast or link-local */
+#define ADDRESS_UNKNOWN (1ULL << 34) /* the fabric has no IPv6, or is not known */
+
+/* Returns the IPv6 address at byte `offset` of the frame as a flow's key has it, in 32 bits, with flags above. */
+__attribute__((noinline)) __u64 read_address6(struct __sk_buff *skb, __u32 offset)
+{
+	void *table = table_in_force();
+	struct prefix_word *inside = table ? word(table, PREFIX_WORD) : (void *)0;
+	struct fabric_word *fabric = table ? word(table, FABRIC_WORD) : (void *)0;
+	__u64 high, low;
+	__be32 its[4];
+
+	if (!inside || !fabric || !inside->prefix)
+		return ADDRESS_UNKNOWN;
+	if (bpf_skb_load_bytes(skb, offset, its, sizeof(its)))
+		return ADDRESS_OUTSIDE;
+	high = (__u64)bpf_ntohl(its[0]) << 32 | bpf_ntohl(its[1]);
+	low = (__u64)bpf_ntohl(its[2]) << 32 | bpf_ntohl(its[3]);
+	if ((high & ~0xffffULL) == inside->prefix)
+		return inside_address(high, low, fabric->network);
+	if (high >> 56 == 0xff || high >> 54 == 0xfe80 >> 6)
+		return ADDRESS_UNUSED | ADDRESS_OUTSIDE | outside_address(high, low);
+	return ADDRESS_OUTSIDE | outside_address(high, low);
+}
+
+#define HEADER_OFFSET 16 /* in bits: of the header that is next */
+#define HEADER_FRAGMENT (1 << 8) /* it is a fragment's, of more than one */
+#define HEADER_MALFORMED (1 << 9)
+
+/* Returns what follows the IPv6 extension header that a header says is next, in those bits; the number of a header that is none as it is. */
+__attribute__((noinline)) __u32 next_header(struct __sk_buff *skb, __u32 header)
+{
+	__u32 offset = header >> HEADER_OFFSET;
+	__u8 its[8]; /* the next one; 8 bytes, behind the first 8, of this one; a fragment's offset and identification */
+
+	if (bpf_skb_load_bytes(skb, offset, its, sizeof(its)))
+		return HEADER_MALFORMED;
+	switch (header & 0xff) {
+	case IPPROTO_FRAGMENT:
+		if ((its[2] << 8 | its[3]) & IPV6_FRAGMENT_BITS)
+			return offset << HEADER_OFFSET | HEADER_FRAGMENT | its[0];
+		return (offset + 8) << HEADER_OFFSET | its[0];
+	case AUTHENTICATION:
+		return (offset + (its[1] + 2) * 4) << HEADER_OFFSET | its[0];
+	default:
+		return (offset + (its[1] + 1) * 8) << HEADER_OFFSET | its[0];
+	}
+}
+
+static __always_inline int is_extension(__u32 header)
+{
+	__u8 next = header;
+
+	if (header & (HEADER_FRAGMENT | HEADER_MALFORMED))
+		return 0;
+	return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_FRAGMENT || next == IPPROTO_DSTOPTS ||
+	       next == AUTHENTICATION;
+}
+
+/* Returns what is behind the extension headers of the IPv6 packet at byte `l3`, in the bits of `next_header`. */
+__attribute__((noinline)) __u32 upper_header(struct __sk_buff *skb, __u32 l3)
+{
+	__u32 header;
+	__u8 next;
+
+	if (l3 > ETH_HLEN + sizeof(struct vlan_tag) || bpf_skb_load_bytes(skb, l3 + 6, &next, sizeof(next)))
+		return HEADER_MALFORMED;
+	header = (l3 + sizeof(struct ipv6hdr)) << HEADER_OFFSET | next;
+	for (int i = 0; i < MAX_EXTENSIONS; i++) {
+		if (!is_extension(header))
+			break;
+		header = next_header(skb, header);
+	}
+	return header;
+}
+
+/* Reads an IPv6 packet but for its ports. */
+static __always_inline enum reason read_flow6(struct __sk_buff *skb, struct flow_key *key, struct place *at)
+{
+	__u64 source, destination;
+	__u32 header;
+	__be32 first;
+
+	destination = read_address6(skb, at->l3 + 24);
+	if (destination & ADDRESS_UNKNOWN)
+		return NOT_IPV4;
+	if (bpf_skb_load_bytes(skb, at->l3, &first, sizeof(first)) || bpf_ntohl(first) >> 28 != 6 ||
+	    at->l3 + sizeof(struct ipv6hdr) > skb->len)
+		return MALFORMED;
+	if (destination & ADDRESS_UNUSED)
+		return OUTSIDE;
+	source = read_address6(skb, at->l3 + 8);
+	header = upper_header(skb, at->l3);
+	if (header & HEADER_MALFORMED)
+		return MALFORMED;
+	key->saddr = source;
+	key->daddr = destination;
+	key->proto = (header & 0xff) | IPV6_KEY | (source >> 32 & 1) * FROM_OUTSIDE | (destination >> 32 & 1) * TO_OUTSIDE;
+	key->ports = bpf_ntohl(first) & 0xfffff;
+	at->l4 = header >> HEADER_OFFSET;
+	if (header & HEADER_FRAGMENT) {
+		__be32 id;
+
+		if (bpf_skb_load_bytes(skb, at->l4 + 4, &id, sizeof(id)))
+			return MALFORMED;
+		key->ports = bpf_ntohl(id);
+		key->proto |= FRAGMENT_KEY;
+	}
+	return LABELLED;
 }
 
 /* Reads the key and the place; returns LABELLED, or the reason why this packet gets no label. */
@@ -90,6 +263,12 @@ static __always_inline enum reason read_flow(struct __sk_buff *skb, struct flow_
 		l3 += sizeof(*tag);
 	}
 	at->l3 = l3;
+	at->l4 = 0;
+	if (protocol == bpf_htons(ETH_P_IPV6)) {
+		enum reason reason = read_flow6(skb, key, at);
+
+		return reason != LABELLED || key->proto & FRAGMENT_KEY ? reason : read_ports(skb, at->l4, key);
+	}
 	if (protocol != bpf_htons(ETH_P_IP))
 		return NOT_IPV4;
 	ip = data + l3;
@@ -102,22 +281,13 @@ static __always_inline enum reason read_flow(struct __sk_buff *skb, struct flow_
 	key->daddr = bpf_ntohl(ip->daddr);
 	key->proto = ip->protocol;
 	key->ports = 0;
+	at->l4 = l3 + ihl;
 	if (ip->frag_off & bpf_htons(IP_FRAGMENT_BITS)) { /* only the first has ports, and all are to take one path */
 		key->ports = bpf_ntohs(ip->id);
 		key->proto |= FRAGMENT_KEY;
 		return LABELLED;
 	}
-	switch (key->proto) {
-	case IPPROTO_TCP:
-	case IPPROTO_UDP:
-	case IPPROTO_ICMP:
-	case IPPROTO_SCTP:
-	case IPPROTO_DCCP:
-	case IPPROTO_UDPLITE:
-		return read_ports(skb, l3 + ihl, key) ? MALFORMED : LABELLED;
-	default:
-		return LABELLED;
-	}
+	return read_ports(skb, at->l4, key);
 }
 
 #endif

@@ -8,7 +8,6 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
-#include <linux/ip.h>
 #include <linux/tcp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -89,23 +88,16 @@ static __always_inline void count_again(const struct sent_ring *ring, __u32 seq,
 }
 
 /* `mark` is the label, or of a burst that is spread its first identification. */
-static __always_inline void note_segment(struct __sk_buff *skb, __u32 l3, const struct choice *from, __u32 daddr, __u16 mark, int spread)
+static __always_inline void note_segment(struct __sk_buff *skb, __u32 l4, const struct choice *from, __u32 daddr, __u16 mark, int spread)
 {
 	__u32 hash = (from->hash & ~WAS_SPREAD) | spread;
-	void *data = (void *)(long)skb->data;
-	void *end = (void *)(long)skb->data_end;
-	struct iphdr *ip = data + l3;
-	struct sent_ring *ring;
+	struct tcphdr *tcp = header_at(skb, l4, sizeof(*tcp));
 	__u32 headers, bytes, seq, behind;
-	struct tcphdr *tcp;
+	struct sent_ring *ring;
 
-	if ((void *)(ip + 1) > end)
+	if (!tcp)
 		return;
-	headers = ip->ihl * 4;
-	tcp = data + l3 + headers;
-	if ((void *)(tcp + 1) > end)
-		return;
-	headers += l3 + tcp->doff * 4;
+	headers = l4 + tcp->doff * 4;
 	bytes = skb->len - headers; /* not the packet's own length, which is 0 of a burst beyond 64 KB */
 	if ((__s32)bytes <= 0 && !tcp->syn)
 		return;
@@ -133,7 +125,7 @@ static __always_inline void note_segment(struct __sk_buff *skb, __u32 l3, const 
 }
 
 /* Notes a packet that gets a label, before it is written. Where there was no choice of a path, there is none to leave. */
-static __always_inline void note_sent(struct __sk_buff *skb, __u32 l3, const struct flow_key *key, const struct choice *from,
+static __always_inline void note_sent(struct __sk_buff *skb, __u32 l4, const struct flow_key *key, const struct choice *from,
 				      const struct path_word *path)
 {
 	__u32 daddr = key->daddr;
@@ -143,15 +135,15 @@ static __always_inline void note_sent(struct __sk_buff *skb, __u32 l3, const str
 	if (leaves(path)) /* a gateway's Ethernet address ends with its own in the fabric */
 		daddr = path->gateway[2] << 24 | path->gateway[3] << 16 | path->gateway[4] << 8 | path->gateway[5];
 	note_busy(daddr);
-	if (key->proto == IPPROTO_TCP && from->sprayed) /* of a flow with one path all losses are on it, bad or not */
-		note_segment(skb, l3, from, daddr, path->up1 << 8 | path->up2, 0);
+	if (protocol_of(key) == IPPROTO_TCP && from->sprayed) /* of a flow with one path all losses are on it, bad or not */
+		note_segment(skb, l4, from, daddr, path->up1 << 8 | path->up2, 0);
 }
 
 /* Notes a packet or burst that is to be spread. */
-static __always_inline void note_spread(struct __sk_buff *skb, __u32 l3, const struct flow_key *key, const struct choice *from, __u16 id)
+static __always_inline void note_spread(struct __sk_buff *skb, __u32 l4, const struct flow_key *key, const struct choice *from, __u16 id)
 {
 	note_busy(key->daddr);
-	note_segment(skb, l3, from, key->daddr, id, WAS_SPREAD);
+	note_segment(skb, l4, from, key->daddr, id, WAS_SPREAD);
 }
 
 #endif

@@ -283,7 +283,7 @@ static __always_inline struct cfr_slot *grant_of(struct __sk_buff *skb, const st
 }
 
 /* Notes a packet on a granted path as `note_sent` does one on a path of the table. */
-static __always_inline void note_granted(struct __sk_buff *skb, __u32 l3, const struct flow_key *key, const struct cfr_slot *grant)
+static __always_inline void note_granted(struct __sk_buff *skb, const struct place *at, const struct flow_key *key, const struct cfr_slot *grant)
 {
 	struct path_word path = { .up1 = grant->up1, .up2 = grant->up2 };
 	__u32 *in_force = word(&turn, 0);
@@ -292,7 +292,7 @@ static __always_inline void note_granted(struct __sk_buff *skb, __u32 l3, const 
 	choice.sprayed = 1;
 	choice.table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
 	if (choice.table && find_candidates(key, &choice) == LABELLED)
-		note_sent(skb, l3, key, &choice, &path);
+		note_sent(skb, at->l4, key, &choice, &path);
 }
 
 static __always_inline enum reason label(struct __sk_buff *skb)
@@ -312,7 +312,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	choice.sprayed = 1;
 	grant = forwarded ? (void *)0 : grant_of(skb, &key, at.l3);
 	if (grant) {
-		note_granted(skb, at.l3, &key, grant);
+		note_granted(skb, &at, &key, grant);
 		source[4] = grant->up1;
 		source[5] = grant->up2;
 	} else {
@@ -322,7 +322,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 		path = next_path(&choice, skb->len);
 		if (!path)
 			return NO_PATH;
-		note_sent(skb, at.l3, &key, &choice, path);
+		note_sent(skb, at.l4, &key, &choice, path);
 		source[4] = path->up1;
 		source[5] = path->up2;
 		if (leaves(path) && bpf_skb_store_bytes(skb, 0, path->gateway, sizeof(path->gateway), 0))

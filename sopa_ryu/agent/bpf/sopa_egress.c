@@ -36,7 +36,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	if (base >= 0) {
 		__u8 spread[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH, UNUSED_HOP, base };
 
-		note_spread(skb, at.l3, &key, &choice, id);
+		note_spread(skb, at.l4, &key, &choice, id);
 		if (bpf_skb_store_bytes(skb, ETH_ALEN, spread, sizeof(spread), 0))
 			return NOT_WRITABLE;
 		count(SPREAD);
@@ -48,7 +48,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	path = next_path(&choice, skb->len);
 	if (!path)
 		return NO_PATH;
-	note_sent(skb, at.l3, &key, &choice, path);
+	note_sent(skb, at.l4, &key, &choice, path);
 
 	/* A store by helper: a direct one makes the kernel copy cloned packets first, and drop them if it cannot. */
 	__u8 source[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH, path->up1, path->up2 };

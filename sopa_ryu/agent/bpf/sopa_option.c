@@ -130,7 +130,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	path = next_path(&choice, skb->len);
 	if (!path)
 		return NO_PATH;
-	note_sent(skb, at.l3, &key, &choice, path);
+	note_sent(skb, at.l4, &key, &choice, path);
 	header.option.up1 = path->up1;
 	header.option.up2 = path->up2;
 	if (untag(skb, &at))

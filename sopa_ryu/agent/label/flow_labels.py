@@ -31,7 +31,7 @@ def flow_labels(table: PathTable, key: FlowKey, policy_name: str, spray: Spray =
     """
     if policy_name == table.policy.option_name and not spray.sprays(key):
         return flow_labels(table._replace(policy=Policy.HASH), key, Policy.HASH.option_name)
-    candidates = table.candidates(key.daddr) or ()
+    candidates = (not key.leaves and table.candidates(key.daddr)) or ()
     count = len(candidates)
     if not candidates or policy_name != table.policy.option_name or table.policy in _BY_LOAD:
         return FlowLabels(policy_name, count == 1, count == 1, tuple(dict.fromkeys(candidates)))

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
 
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "dccp": 33, "sctp": 132, "udplite": 136}
-"""IPv4 protocols by name; others by number."""
+"""Protocols by name; others by number. The rule of ICMP is ICMPv6's, too."""
+ICMP, ICMPV6 = PROTOCOLS["icmp"], 58
 UDP = PROTOCOLS["udp"]
 ALL = "all"
 MAX_RANGES = 8
@@ -21,7 +22,7 @@ class Spray(NamedTuple):
     """The flows each of whose packets takes the next path.
 
     Attributes:
-        protocols: IPv4 protocol numbers.
+        protocols: Protocol numbers.
         udp: Ranges of UDP ports, first and last; either port of a flow may be in one.
         forwarded: Whether packets that the host passes on for containers and virtual machines are sprayed by these rules, too.
 
@@ -58,7 +59,7 @@ class Spray(NamedTuple):
                 )
             if number in protocols:
                 raise ValueError(f"rule {rule!r} is there twice")
-            protocols.add(number)
+            protocols |= {number, ICMPV6} if number == ICMP else {number}
         if ranges and UDP in protocols:
             raise ValueError("udp names every UDP flow: leave it out, or the rules with ports")
         if len(ranges) > MAX_RANGES:
@@ -67,8 +68,9 @@ class Spray(NamedTuple):
 
     def __str__(self) -> str:
         """Return the rules as `of` takes them, with ``forwarded`` at the end if they are for such packets, too."""
+        told = self.protocols - {ICMPV6} if ICMP in self.protocols else self.protocols
         names = {number: name for name, number in PROTOCOLS.items()}
-        rules = [names.get(number, str(number)) for number in sorted(self.protocols)] if len(self.protocols) < 256 else [ALL]
+        rules = [names.get(number, str(number)) for number in sorted(told)] if len(self.protocols) < 256 else [ALL]
         rules += [f"udp:{first}" if first == last else f"udp:{first}-{last}" for first, last in self.udp]
         return ",".join(rules + ["forwarded"] * self.forwarded)
 
@@ -76,7 +78,7 @@ class Spray(NamedTuple):
         """Tell whether a flow is sprayed; fragments, whose ports are not known, are by their protocol alone."""
         if key.proto & 0xFF in self.protocols:
             return True
-        if key.proto != UDP:
+        if key.protocol != UDP:
             return False
         return any(first <= port <= last for port in (key.ports >> 16, key.ports & 0xFFFF) for first, last in self.udp)
 

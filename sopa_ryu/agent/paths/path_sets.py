@@ -6,6 +6,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address
 
 from flowrules import label
+from flowrules.label import Carrier
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy, WayOut
 from topologies import Clos, Failures, Host, Level, Switch
@@ -25,6 +26,8 @@ class PathSets:
         seed: 32 bits that decide every flow's start and every random choice.
         parameter: The policy's, if it has one; 0 for its default.
         weighted: Whether paths occur in proportion to their weights; if not, each once.
+        carrier: With `Carrier.OPTION` IPv6 is not labelled; with `Carrier.ID` edge switches' ports spread bursts, as long as the
+            host avoids no path by itself.
 
     >>> from topologies import Clos, Failures, FatTree
     >>> tree = FatTree(4)
@@ -52,7 +55,14 @@ class PathSets:
     """
 
     def __init__(
-        self, tree: Clos, host: Host, seed: int, policy: Policy, parameter: int = 0, weighted: bool = True, spreads: bool = False
+        self,
+        tree: Clos,
+        host: Host,
+        seed: int,
+        policy: Policy,
+        parameter: int = 0,
+        weighted: bool = True,
+        carrier: Carrier = Carrier.MAC,
     ) -> None:
         self.tree = tree
         self.host = host
@@ -60,7 +70,8 @@ class PathSets:
         self.policy = policy
         self.parameter = parameter or PARAMETERS.get(policy, 0)
         self.weighted = weighted
-        self._spreads = spreads
+        self._spreads = carrier is Carrier.ID
+        self._prefix = None if carrier is Carrier.OPTION else tree.prefix6
         self._failures = Failures(tree)
         self._choices: dict[Switch, Choices] = {}
         self._weights: dict[Switch, Weights] = {}
@@ -145,7 +156,7 @@ class PathSets:
             self.avoided_paths += left_out
         labels = tuple(_labels(order) for order in sets)
         choice = self.seed, self.policy, self.parameter
-        return PathTable(FABRIC_NETWORK, self.tree.edges, labels, tuple(destinations), *choice)
+        return PathTable(FABRIC_NETWORK, self.tree.edges, labels, tuple(destinations), *choice, prefix=self._prefix)
 
     def _kept(self, rack: Switch, choices: Choices, weights: Weights) -> tuple[Choices, Weights]:
         """Return the candidate paths that the host does not avoid, and their weights, in proportion as before."""

@@ -9,10 +9,10 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import NamedTuple
 
-from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash, mix64, random_choice, round_robin, scaled
+from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, IPV6_KEY, FlowKey, flow_hash, mix64, random_choice, round_robin, scaled
 
 _FIRST_GROUP = 0xE  # addresses from 224.0.0.0 on are no single host's
 
@@ -25,7 +25,8 @@ _CHOICE = struct.Struct("=IHBB")
 _DESTINATION = struct.Struct("=II")
 _PARAMETER = struct.Struct("=Q")
 _OUTSIDE = struct.Struct("=IBBxx")
-_HEADER_WORDS = 4
+_PREFIX = struct.Struct("=Q")
+_HEADER_WORDS = 5
 _MAX_CANDIDATES, _MAX_WORDS = (1 << 13) - 1, 1 << 24  # what a flow's state has room for (bpf/choose.h)
 
 
@@ -97,6 +98,7 @@ class PathTable(NamedTuple):
         ways_out: The gateways to which packets to other addresses go, each flow's to one of them; without any they are not
             labelled.
         leads_out: This host is a gateway: forwarded packets with a source outside the fabric are labelled, too.
+        prefix: Of the fabric's IPv6 addresses, a /48; None if IPv6 is not labelled.
         spreads: The edge switch's port has the same sets, and spreads the packets of a burst (`Carrier.ID`).
 
     A fabric with one pod of two racks: one path set for the own rack, one for the other.
@@ -122,6 +124,7 @@ class PathTable(NamedTuple):
     ways_out: tuple[WayOut, ...] = ()
     leads_out: bool = False
     spreads: bool = False
+    prefix: IPv6Network | None = None
 
     @property
     def cut_off(self) -> int:
@@ -178,6 +181,7 @@ class PathTable(NamedTuple):
             + choice
             + _PARAMETER.pack(self.parameter)
             + _OUTSIDE.pack(first_slot, bool(self.ways_out), self.leads_out)
+            + _PREFIX.pack(0 if self.prefix is None else int(self.prefix.network_address) >> 64)
             + b"".join([places[index] for index in self.destinations])
             + labels
         )
@@ -206,7 +210,7 @@ class PathTable(NamedTuple):
 
     def way_out(self, key: FlowKey) -> WayOut | None:
         """Return the gateway of a flow to the outside, whose Ethernet address its packets get; None for any other."""
-        if IPv4Address(key.daddr) in self.network or not self.ways_out or key.daddr >> 28 >= _FIRST_GROUP:
+        if not key.leaves or not self.ways_out or (not key.proto & IPV6_KEY and key.daddr >> 28 >= _FIRST_GROUP):
             return None
         if key.proto & FRAGMENT_KEY:  # later fragments have no ports
             key = key._replace(ports=0, proto=key.proto & ~FRAGMENT_KEY)
@@ -219,7 +223,7 @@ class PathTable(NamedTuple):
         depends on the bytes of all flows; here it is that of round-robin.
         """
         way = self.way_out(key)
-        candidates = self.candidates(key.daddr) if way is None else way.labels
+        candidates = way.labels if way else None if key.leaves else self.candidates(key.daddr)
         if not candidates:
             return None
         hash_, count = flow_hash(key, self.seed), len(candidates)
