@@ -47,10 +47,13 @@ from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.cli.common import chosen_fabric, fail, need_root
 from topologies import Clos, Failures, Host, Level
+from topologies.identity import IPV4, PREFIX6, Family
 from topologies.lab.datapath import DatapathKind
 
 # Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload at most; on the wire it is a frame of 1514.
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
+IPV6_BYTES = 20
+"""By which IPv6's header is longer than IPv4's."""
 TCP = 6
 MINIMUM_IDLE = 10.0
 
@@ -65,6 +68,7 @@ MINIMUM_IDLE = 10.0
 @spray_option
 @threshold_option
 @controllers_option
+@click.option("--ipv6", is_flag=True, help="Send the flows by IPv6. The same ones by IPv4 come first, to compare.")
 @click.option("--keep", is_flag=True, help="When all is measured, keep the fabric with its page until Ctrl-C.")
 @publish_option
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, writable=True, path_type=Path), metavar="FILE",
@@ -81,6 +85,7 @@ def demo(
     spray: str,
     fr_threshold: int,
     controllers: int,
+    ipv6: bool,
     keep: bool,
     publish: int | None,
     json_file: Path | None,
@@ -101,11 +106,14 @@ def demo(
       sopa demo --k 4 --policy random --fr-threshold 3
       sopa demo --k 4 --carrier option        the path in the IPv4 header, as in the paper
       sopa demo --fabric FILE                 a fabric that is no fat-tree, as leaf-spine
+      sopa demo --ipv6                        by IPv6, beside the same flows by IPv4
       sopa demo --controllers 3               three controllers, of which the leader is killed
       sopa demo --keep                        afterwards the page, at http://127.0.0.1:8080/
     """
     need_root("sopa demo")
-    tree = chosen_fabric(k, fabric)
+    tree = chosen_fabric(k, fabric, str(PREFIX6) if ipv6 else None)
+    if ipv6 and carrier == Carrier.OPTION.value:
+        raise click.UsageError("--carrier option is a header option of IPv4: choose another carrier for --ipv6")
     if json_file is not None and not json_file.resolve().parent.is_dir():
         raise click.BadParameter(f"folder {json_file.resolve().parent} does not exist", param_hint="--json")
     forwarding = chosen_datapath(datapath)
@@ -136,6 +144,8 @@ def demo(
         if fabric is not None:
             settings["fabric"] = fabric.document()
         settings["goodput_mbit"] = links.mbit * (PAYLOAD_BYTES - Carrier(carrier).overhead) / FRAME_BYTES
+        if ipv6:
+            settings["ipv6"] = True
 
         def kept(lab: SopaLab) -> None:
             with published(listener, lambda: lab.url, lab.rest.token_file, say), contextlib.suppress(KeyboardInterrupt):
@@ -170,6 +180,7 @@ class _Demo:
         self.out = out
         self.progress = progress
         self.plan = tuple(Transfer(src, dst) for src, dst in pairs)
+        self.family = tree.families[-1] if "ipv6" in settings else IPV4
         self.top = Level.CORE if tree.cores else Level.AGGREGATION
 
     def run(self, keep: Callable[[SopaLab], None] | None = None) -> dict[str, Any]:
@@ -187,32 +198,41 @@ class _Demo:
         )
         lab.lab.bfd_ms = self.links.bfd_ms
         with lab:
-            traffic, flows = self._traffic(lab)
-            self._show(traffic, flows)
-            if lab.cluster is not None:
-                failure = demo_cluster.play(lab, settings["seed"], self._say, self.progress.print)
-            else:
-                failure = play(
-                    self.settings,
-                    self.plan,
-                    lab,
-                    lambda seconds, tick: self._flows(lab, seconds, "sending during a failure", tick),
-                    self._say,
-                    self.progress.print,
-                )
+            before = {"ipv4": self._measured(lab, IPV4)} if self.family is not IPV4 and lab.cluster is None else {}
+            measured = self._measured(lab, self.family)
             if keep is not None:
                 keep(lab)
-        return {**settings, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
+        return {**settings, "machine": describe(), **before, **measured}
+
+    def _measured(self, lab: SopaLab, family: Family) -> dict[str, Any]:
+        """Run the flows by one family, without a failure and with failures, and show what came of them."""
+        if self.family is not IPV4:
+            self._say(f"\nIPv{family.number}:")
+        traffic, flows = self._traffic(lab, family)
+        self._show(traffic, flows, self._goodput(family))
+        if lab.cluster is not None:
+            failure = demo_cluster.play(lab, self.settings["seed"], self._say, self.progress.print)
+        else:
+            sending = partial(self._flows, lab, family, "sending during a failure")
+            failure = play(self.settings, self.plan, lab, sending, self._say, self.progress.print)
+        return {"traffic": traffic, "flows": flows, "failure": failure}
+
+    def _goodput(self, family: Family) -> float:
+        """Return the most payload that TCP of a family has in Mbit/s: of IPv6, what its longer header leaves."""
+        goodput: float = self.settings["goodput_mbit"]
+        if family is IPV4:
+            return goodput
+        return goodput - self.settings["rate_mbit"] * IPV6_BYTES / FRAME_BYTES
 
     def _say(self, text: str) -> None:
         self.out.print(text, soft_wrap=True, highlight=False)
 
     # -- traffic ---------------------------------------------------------------------------------------------------
 
-    def _traffic(self, lab: SopaLab) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    def _traffic(self, lab: SopaLab, family: Family) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         before = lab.lab.port_packets(self.top)
         idle = CpuIdle()
-        results = self._flows(lab, self.settings["duration"], "sending")
+        results = self._flows(lab, family, "sending", self.settings["duration"])
         percent = idle.percent()
         after = lab.lab.port_packets(self.top)
         core = {name: after[name] - before[name] for name in after}
@@ -224,7 +244,7 @@ class _Demo:
                 "bytes": result.received,
                 "seconds": round(result.seconds, 3),
                 "retransmits": result.sender.retransmits if result.sender else 0,
-                "first_path": self._first_path(result),
+                "first_path": self._first_path(result, family),
             }
             for result in results
         ]
@@ -234,7 +254,7 @@ class _Demo:
             "mean_mbit": round(statistics.mean(mbit), 3),
             "min_mbit": round(min(mbit), 3),
             "share_of_rate": round(statistics.mean(mbit) / rate, 4),
-            "share_of_goodput": round(statistics.mean(mbit) / self.settings["goodput_mbit"], 4),
+            "share_of_goodput": round(statistics.mean(mbit) / self._goodput(family), 4),
             "core_packets": core,
             "core_max_min": round(max(core.values()) / max(1, min(core.values())), 4),
             "retransmits": sum(result.sender.retransmits for result in results if result.sender),
@@ -242,24 +262,24 @@ class _Demo:
         }
         return traffic, flows
 
-    def _first_path(self, result: TransferResult) -> list[int]:
+    def _first_path(self, result: TransferResult, family: Family) -> list[int]:
         """Return the uplinks of the first packet of a flow, computed as the eBPF program of the host does; none without a label."""
         src, dst = result.transfer.src, result.transfer.dst
         if src in self.tree.no_label:
             return []
         policy = Policy.named(self.settings["policy"])
         table = path_table(self.tree, src, Failures(self.tree), self.settings["seed"], policy)
-        key = FlowKey.of(self.tree.ip(src), self.tree.ip(dst), TCP, result.source_port, PORT)
+        key = FlowKey.of(family.address(src), family.address(dst), TCP, result.source_port, PORT, self.tree.prefix6)
         chosen = table.choose(key, 0)
         assert chosen is not None
         return list(chosen)
 
     def _flows(
-        self, lab: SopaLab, seconds: int, what: str, each: Callable[[float], None] = lambda _elapsed: None
+        self, lab: SopaLab, family: Family, what: str, seconds: int, each: Callable[[float], None] = lambda _elapsed: None
     ) -> list[TransferResult]:
         """Run the permutation with a progress bar. ``each`` is called several times a second with the elapsed seconds."""
         columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-        transfers = Transfers(self.tree, Plan(self.plan, float(seconds)), lab.lab.netns, self.settings["seed"])
+        transfers = Transfers(self.tree, Plan(self.plan, float(seconds)), lab.lab.netns, self.settings["seed"], family=family)
         if not self.progress.is_terminal:
             self.progress.print(f"{what}: {len(self.plan)} flows, {seconds} s")
         with Progress(*columns, console=self.progress, transient=True, disable=not self.progress.is_terminal) as bar:
@@ -276,7 +296,7 @@ class _Demo:
                 raise TransferError(f"the flow from {src} to {dst} failed: {result.problem or 'no data arrived'}")
         return transfers.results
 
-    def _show(self, traffic: dict[str, Any], flows: list[dict[str, Any]]) -> None:
+    def _show(self, traffic: dict[str, Any], flows: list[dict[str, Any]], goodput: float) -> None:
         settings = self.settings
         name = self.tree.title if "fabric" in settings else f"k={settings['k']}"
         title = f"{name}, {settings['rate_mbit']:g} Mbit/s links, {settings['datapath']} datapath, {settings['policy']}, "
@@ -284,7 +304,6 @@ class _Demo:
         table = Table("from", "to", title=title, title_justify="left")
         for name in ("Mbit/s", "% of goodput", "retransmits"):
             table.add_column(name, justify="right")
-        goodput = settings["goodput_mbit"]
         for flow in flows:
             share = f"{100 * flow['mbit'] / goodput:.1f}"
             table.add_row(flow["src"], flow["dst"], f"{flow['mbit']:.2f}", share, str(flow["retransmits"]))

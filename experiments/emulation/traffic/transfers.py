@@ -22,6 +22,7 @@ from experiments.emulation.measurement.tcp_statistics import TcpInfo, tcp_info
 from experiments.workloads import Plan, Transfer
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import Clos, Host
+from topologies.identity import IPV4, Family
 
 _IDLE_SECONDS = 0.1
 
@@ -251,10 +252,13 @@ _BACKLOG = 512
 
 
 class Transfers:
-    """All transfers of a plan, by TCP or multipath TCP. The seed is that of the ports of the senders."""
+    """All transfers of a plan, by TCP or multipath TCP of a family. The seed is that of the ports of the senders."""
 
-    def __init__(self, tree: Clos, plan: Plan, netns: Callable[[Host], str], seed: int, *, multipath: bool = False) -> None:
-        self.tree, self.plan = tree, plan
+    def __init__(
+        self, tree: Clos, plan: Plan, netns: Callable[[Host], str], seed: int, *, multipath: bool = False, family: Family = IPV4
+    ) -> None:
+        self.tree, self.plan, self._family = tree, plan, family
+        self._sockets = socket.AF_INET if family.number == IPV4.number else socket.AF_INET6
         self._netns = netns
         self._protocol = socket.IPPROTO_MPTCP if multipath else socket.IPPROTO_TCP
         ports = random.Random(f"{seed} ports").sample(CLIENT_PORTS, len(plan.transfers))
@@ -327,12 +331,15 @@ class Transfers:
     def _listen(self, stack: ExitStack) -> None:
         for host in sorted({transfer.dst for transfer in self.plan.transfers}):
             with inside(self._netns(host)):
-                listener = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM, self._protocol))
+                listener = stack.enter_context(socket.socket(self._sockets, socket.SOCK_STREAM, self._protocol))
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((str(self.tree.ip(host)), PORT))
+            listener.bind((self._address(host), PORT))
             listener.listen(_BACKLOG)
             listener.setblocking(False)
             self._loop.when_readable(listener, partial(self._accept, listener))
+
+    def _address(self, host: Host) -> str:
+        return str(self._family.address(host))
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -352,9 +359,9 @@ class Transfers:
     def _start(self, number: int) -> None:
         self._due -= 1
         result = self.results[number]
-        src, dst = (str(self.tree.ip(host)) for host in (result.transfer.src, result.transfer.dst))
+        src, dst = self._address(result.transfer.src), self._address(result.transfer.dst)
         with inside(self._netns(result.transfer.src)):
-            sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM, self._protocol)
+            sender = socket.socket(self._sockets, socket.SOCK_STREAM, self._protocol)
         one = TransferConnection(result, sender, self._loop, self._buffer, self._ended)
         try:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -369,7 +376,7 @@ class Transfers:
 
     def _ended(self, one: TransferConnection) -> None:
         result = one.result
-        del self._open[str(self.tree.ip(result.transfer.src)), result.source_port]
+        del self._open[self._address(result.transfer.src), result.source_port]
         now = self._loop.now()
         if not result.completed if self.plan.collective else now >= self.plan.seconds:
             return
