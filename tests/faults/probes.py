@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.frames import checksum
+from topologies.identity import Family
 from topologies.lab.network import Lab
 from topologies.structure import GATEWAY_MAC, Clos
 
@@ -20,10 +21,10 @@ QUIET_SECONDS = 0.1
 LOST_SECONDS = 20.0
 DESTINATIONS_AT_ONCE = 4
 SOL_PACKET, PACKET_QDISC_BYPASS, SO_RCVBUFFORCE, PACKET_OUTGOING = 263, 20, 33, 4
-ETH_IPV4 = 0x0800
+ETHERTYPES = {4: 0x0800, 6: 0x86DD}
 
 Probe = tuple[int, str, str, str]
-"""Round, sender, receiver, and what kind of label it had."""
+"""Round, sender, receiver, and the family and what kind of label it had."""
 
 
 class Probes:
@@ -36,22 +37,23 @@ class Probes:
         self.sent = self._round = 0
         self._past: dict[str, socket.socket] = {}
         self._through: dict[str, socket.socket] = {}
-        self._ears: dict[str, socket.socket] = {}
+        self._ears: list[tuple[str, socket.socket]] = []
 
     def __enter__(self) -> Probes:
         for name in self.hosts:
             interface = self._lab.interface(self.tree.host(name), 0)
             with inside(self._lab.netns(name)):
-                for sockets, kind in ((self._past, 0), (self._through, 0), (self._ears, ETH_IPV4)):
-                    sockets[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(kind))
-                    sockets[name].bind((interface, kind))
+                self._past[name], self._through[name] = _at(interface, 0), _at(interface, 0)
+                ears = [_at(interface, ETHERTYPES[family.number]) for family in self.tree.families]
             self._past[name].setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
-            self._ears[name].setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
-            self._ears[name].setblocking(False)
+            for ear in ears:
+                ear.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
+                ear.setblocking(False)
+                self._ears.append((name, ear))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in (*self._past.values(), *self._through.values(), *self._ears.values()):
+        for each in (*self._past.values(), *self._through.values(), *(ear for _, ear in self._ears)):
             each.close()
 
     def lost_and_found(self, expected: set[tuple[str, str]]) -> tuple[Counter[Probe], Counter[Probe]]:
@@ -86,13 +88,14 @@ class Probes:
         beyond = (tree.aggregations, 0), (0, tree.cores_of_group), (255, 255)
 
         def send(sender: socket.socket, label: str, source: str, port: int) -> None:
-            probe = self._round, src, dst, label
-            try:
-                sender.send(_frame(tree, probe, source, port))
-            except OSError as error:
-                if error.errno != errno.ENETDOWN:  # the host's own link is down
-                    raise
-            sent[probe] += 1
+            for family in tree.families:
+                probe = self._round, src, dst, f"IPv{family.number}, {label}"
+                try:
+                    sender.send(_frame(tree, family, probe, source, port))
+                except OSError as error:
+                    if error.errno != errno.ENETDOWN:  # the host's own link is down
+                        raise
+                sent[probe] += 1
 
         for _ in words:  # one flow, so that each path has its turn
             send(self._through[src], "agent", mac, 7000)
@@ -113,7 +116,7 @@ class Probes:
         return True
 
     def _hear(self, waiting: Counter[Probe], found: Counter[Probe]) -> None:
-        for name, ear in self._ears.items():
+        for name, ear in self._ears:
             with contextlib.suppress(OSError):  # nothing more, or its interface went down
                 while True:
                     frame, address = ear.recvfrom(2000)
@@ -121,9 +124,13 @@ class Probes:
                         self._sort(name, frame, waiting, found)
 
     def _sort(self, name: str, frame: bytes, waiting: Counter[Probe], found: Counter[Probe]) -> None:
-        if frame[23:24] != b"\x11" or frame[36:38] != PORT.to_bytes(2, "big"):
+        if frame[12:14] == b"\x08\x00":
+            protocol, datagram = frame[23], frame[34:]
+        else:
+            protocol, datagram = frame[20], frame[54:]
+        if protocol != socket.IPPROTO_UDP or datagram[2:4] != PORT.to_bytes(2):
             return
-        number, src, dst, label = frame[42:].rstrip(b"\0").decode().split(" ", 3)
+        number, src, dst, label = datagram[8:].rstrip(b"\0").decode().split(" ", 3)
         probe = int(number), src, dst, label
         if dst == name and waiting[probe] > 0:
             waiting[probe] -= 1
@@ -137,16 +144,24 @@ def _word(up: tuple[int, ...]) -> tuple[int, int]:
     return (*up, 255) if len(up) == 1 else (up[0], up[1])  # a rack's neighbours in a leaf-spine fabric: no core switch
 
 
-def _frame(tree: Clos, probe: Probe, source: str, port: int) -> bytes:
+def _at(interface: str, ethertype: int) -> socket.socket:
+    its = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ethertype))
+    its.bind((interface, ethertype))
+    return its
+
+
+def _frame(tree: Clos, family: Family, probe: Probe, source: str, port: int) -> bytes:
     number, src, dst, label = probe
     payload = f"{number} {src} {dst} {label}".encode()
-    addresses = b"".join(tree.ip(tree.host(name)).packed for name in (src, dst))
-    total = 28 + len(payload)
-    header = struct.pack("!BBHHHBBH", 0x45, 0, total, 0, 0, 64, socket.IPPROTO_UDP, 0) + addresses
-    header = header[:10] + checksum(header).to_bytes(2) + header[12:]
+    addresses = b"".join(family.address(tree.host(name)).packed for name in (src, dst))
     datagram = struct.pack("!HHHH", port, PORT, 8 + len(payload), 0) + payload
-    frame = bytes.fromhex(GATEWAY_MAC.replace(":", "") + source.replace(":", "")) + b"\x08\x00" + header + datagram
-    return frame.ljust(60, b"\0")
+    if family.number == 4:
+        header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(datagram), 0, 0, 64, socket.IPPROTO_UDP, 0) + addresses
+        header = header[:10] + checksum(header).to_bytes(2) + header[12:]
+    else:
+        header = struct.pack("!IHBB", 6 << 28, len(datagram), socket.IPPROTO_UDP, 64) + addresses
+    ends = bytes.fromhex(GATEWAY_MAC.replace(":", "") + source.replace(":", ""))
+    return (ends + ETHERTYPES[family.number].to_bytes(2) + header + datagram).ljust(60, b"\0")
 
 
 def _carrier_mac(up: tuple[int, int]) -> str:

@@ -16,6 +16,7 @@ from tests.faults.cluster_harness import FaultyCluster
 from tests.faults.harness import FaultyLab
 from topologies import Clos, FatTree
 from topologies.fabric_file import load
+from topologies.identity import PREFIX6
 from topologies.lab.isolation import isolated
 
 HOLDINGS_EVERY = 50
@@ -108,7 +109,7 @@ def main(
     switches, agents follow it, and at no time did a switch or an agent take a lower term or version after a higher one, or one
     that no leader had committed. It ends at the first that is wrong, with the list of what was done.
     """
-    tree: Clos = FatTree(k) if fabric is None else load(fabric)
+    tree: Clos = FatTree(k, str(PREFIX6)) if fabric is None else load(fabric)
     parse = cluster_plan.Step.parse if cluster else plan.Step.parse
     steps: list[plan.Step | cluster_plan.Step] = []
     if replay is not None:

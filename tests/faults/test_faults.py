@@ -12,6 +12,7 @@ from tests.faults.shares import Shares
 from tests.faults.soak import run
 from topologies import Clos, Failures, FatTree
 from topologies.fabric_file import load
+from topologies.identity import PREFIX6
 from topologies.lab.isolation import isolated
 from topologies.weights import weights
 
@@ -54,7 +55,7 @@ def test_the_oracle_finds_wrong_weights() -> None:
 
 IRREGULAR = Clos(
     2, 2, 2, 4, 2, links={"e0_0-a0_1": "absent", "a1_0-c0_1": "absent", "a0_0-c0_0": 5000}, no_label=["h1_1_3"],
-    mbit={"host": 10_000, "edge": 10_000, "aggregation": 10_000},
+    mbit={"host": 10_000, "edge": 10_000, "aggregation": 10_000}, prefix6=str(PREFIX6),
 )  # fmt: skip
 
 
