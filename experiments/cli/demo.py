@@ -114,6 +114,8 @@ def demo(
     tree = chosen_fabric(k, fabric, str(PREFIX6) if ipv6 else None)
     if ipv6 and carrier == Carrier.OPTION.value:
         raise click.UsageError("--carrier option is a header option of IPv4: choose another carrier for --ipv6")
+    if ipv6 and tree.prefix6 is None:
+        raise click.UsageError(f"the fabric file has no IPv6: add a line, prefix6: {PREFIX6}")
     if json_file is not None and not json_file.resolve().parent.is_dir():
         raise click.BadParameter(f"folder {json_file.resolve().parent} does not exist", param_hint="--json")
     forwarding = chosen_datapath(datapath)

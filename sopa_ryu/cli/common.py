@@ -113,12 +113,10 @@ fabric_file_option = click.option(
 def chosen_fabric(k: int, fabric: Clos | None, prefix6: str | None = None) -> Clos:
     """Return the fabric of a command's ``--fabric``, or without it the fat-tree of ``--k``; a usage error if both are given.
 
-    ``prefix6`` is that of IPv6 where a fabric file has none.
+    ``prefix6`` is the fat-tree's: a fabric file says itself whether there is IPv6.
     """
     if fabric is None:
         return FatTree(k, prefix6)
-    if prefix6 is not None and fabric.prefix6 is None:
-        fabric = Clos.from_document({**fabric.document(), "prefix6": prefix6})
     if click.get_current_context().get_parameter_source("k") is not ParameterSource.DEFAULT:
         raise click.UsageError("--k and --fabric exclude each other: a fabric file has all numbers of the fabric")
     return fabric

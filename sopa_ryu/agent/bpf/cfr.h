@@ -107,7 +107,9 @@ typedef struct {
 
 struct sock_common {
 	__be32 skc_daddr;
+	unsigned short skc_family;
 	unsigned char skc_state;
+	struct in6_addr skc_v6_daddr;
 	possible_net_t skc_net;
 };
 

@@ -123,26 +123,25 @@ static __always_inline void *table_in_force(void)
 #define ADDRESS_UNUSED (1ULL << 33) /* it is multicast or link-local */
 #define ADDRESS_UNKNOWN (1ULL << 34) /* the fabric has no IPv6, or is not known */
 
-/* Returns the IPv6 address at byte `offset` of the frame as a flow's key has it, in 32 bits, with flags above. */
-__attribute__((noinline)) __u64 read_address6(struct __sk_buff *skb, __u32 offset)
+/* Returns an IPv6 address as a flow's key has it, in 32 bits, with flags above. */
+__attribute__((noinline)) __u64 short_address(__u64 high, __u64 low)
 {
 	void *table = table_in_force();
 	struct prefix_word *inside = table ? word(table, PREFIX_WORD) : (void *)0;
 	struct fabric_word *fabric = table ? word(table, FABRIC_WORD) : (void *)0;
-	__u64 high, low;
-	__be32 its[4];
 
 	if (!inside || !fabric || !inside->prefix)
 		return ADDRESS_UNKNOWN;
-	if (bpf_skb_load_bytes(skb, offset, its, sizeof(its)))
-		return ADDRESS_OUTSIDE;
-	high = (__u64)bpf_ntohl(its[0]) << 32 | bpf_ntohl(its[1]);
-	low = (__u64)bpf_ntohl(its[2]) << 32 | bpf_ntohl(its[3]);
 	if ((high & ~0xffffULL) == inside->prefix)
 		return inside_address(high, low, fabric->network);
 	if (high >> 56 == 0xff || high >> 54 == 0xfe80 >> 6)
 		return ADDRESS_UNUSED | ADDRESS_OUTSIDE | outside_address(high, low);
 	return ADDRESS_OUTSIDE | outside_address(high, low);
+}
+
+static __always_inline __u64 from_words(const __be32 *its)
+{
+	return short_address((__u64)bpf_ntohl(its[0]) << 32 | bpf_ntohl(its[1]), (__u64)bpf_ntohl(its[2]) << 32 | bpf_ntohl(its[3]));
 }
 
 #define HEADER_OFFSET 16 /* in bits: of the header that is next */
@@ -200,25 +199,26 @@ __attribute__((noinline)) __u32 upper_header(struct __sk_buff *skb, __u32 l3)
 static __always_inline enum reason read_flow6(struct __sk_buff *skb, struct flow_key *key, struct place *at)
 {
 	__u64 source, destination;
+	__be32 ip[10] = {};
 	__u32 header;
-	__be32 first;
+	int short_of;
 
-	destination = read_address6(skb, at->l3 + 24);
+	short_of = bpf_skb_load_bytes(skb, at->l3, ip, sizeof(ip));
+	destination = from_words(ip + 6);
 	if (destination & ADDRESS_UNKNOWN)
 		return NOT_IPV4;
-	if (bpf_skb_load_bytes(skb, at->l3, &first, sizeof(first)) || bpf_ntohl(first) >> 28 != 6 ||
-	    at->l3 + sizeof(struct ipv6hdr) > skb->len)
+	if (short_of || bpf_ntohl(ip[0]) >> 28 != 6)
 		return MALFORMED;
 	if (destination & ADDRESS_UNUSED)
 		return OUTSIDE;
-	source = read_address6(skb, at->l3 + 8);
+	source = from_words(ip + 2);
 	header = upper_header(skb, at->l3);
 	if (header & HEADER_MALFORMED)
 		return MALFORMED;
 	key->saddr = source;
 	key->daddr = destination;
 	key->proto = (header & 0xff) | IPV6_KEY | (source >> 32 & 1) * FROM_OUTSIDE | (destination >> 32 & 1) * TO_OUTSIDE;
-	key->ports = bpf_ntohl(first) & 0xfffff;
+	key->ports = bpf_ntohl(ip[0]) & 0xfffff;
 	at->l4 = header >> HEADER_OFFSET;
 	if (header & HEADER_FRAGMENT) {
 		__be32 id;

@@ -11,6 +11,7 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
+#include <linux/in6.h>
 #include <linux/ip.h>
 #include <linux/pkt_cls.h>
 #include <linux/tcp.h>
@@ -86,36 +87,55 @@ static __always_inline struct cfr_slot *granted(__u64 slot, __u32 destination)
 
 /* -- the gate ------------------------------------------------------------------------------------------------------------------- */
 
-/* Returns nonzero for a destination, in host order, whose data waits for slots: another host of the fabric. */
-static __always_inline int is_gated(const struct cfr_settings *its, __u32 destination)
+/*
+ * Returns nonzero for a destination, in host order, whose data waits for slots: another host of the fabric. One of IPv6 is in 32 bits
+ * (`short_address`), with flags above where it is none.
+ */
+static __always_inline int is_gated(const struct cfr_settings *its, __u64 destination)
 {
-	__u32 *in_force = word(&turn, 0);
-	void *table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
+	void *table = table_in_force();
 	struct fabric_word *fabric = table ? word(table, FABRIC_WORD) : (void *)0;
 
-	return fabric && (destination & fabric->netmask) == fabric->network && destination != its->host;
+	return fabric && !(destination >> 32) && (destination & fabric->netmask) == fabric->network && destination != its->host;
 }
 
-/* Reads a packet, which begins with its IPv4 header; returns 0 for one that is not gated. */
-static __always_inline int read_data(struct __sk_buff *skb, const struct cfr_settings *its, struct data *to)
+/* Reads the addresses of a TCP packet that begins with its IP header; returns its bytes, or 0 for another packet. */
+static __always_inline __u32 read_ip(struct __sk_buff *skb, __u64 *source, __u64 *destination)
 {
-	__u32 header, headers;
-	struct tcphdr tcp;
+	__be32 words[10];
 	struct iphdr ip;
 
+	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes(skb, 0, words, sizeof(words)) || ((__u8 *)words)[6] != IPPROTO_TCP)
+			return 0;
+		*source = from_words(words + 2);
+		*destination = from_words(words + 6);
+		return sizeof(words);
+	}
 	if (skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
 		return 0;
-	if (ip.protocol != IPPROTO_TCP || bpf_ntohl(ip.saddr) != its->host || ip.frag_off & bpf_htons(IP_FRAGMENT_BITS))
+	if (ip.protocol != IPPROTO_TCP || ip.frag_off & bpf_htons(IP_FRAGMENT_BITS) || ip.ihl < 5)
 		return 0;
-	header = ip.ihl * 4;
-	if (header < sizeof(ip) || bpf_skb_load_bytes(skb, header, &tcp, sizeof(tcp)))
+	*source = bpf_ntohl(ip.saddr);
+	*destination = bpf_ntohl(ip.daddr);
+	return ip.ihl * 4;
+}
+
+/* Reads a packet, which begins with its IP header; returns 0 for one that is not gated. */
+static __always_inline int read_data(struct __sk_buff *skb, const struct cfr_settings *its, struct data *to)
+{
+	__u64 source = 0, destination = 0;
+	__u32 header = read_ip(skb, &source, &destination), headers;
+	struct tcphdr tcp;
+
+	if (!header || source != its->host || bpf_skb_load_bytes(skb, header, &tcp, sizeof(tcp)))
 		return 0;
 	headers = header + tcp.doff * 4;
 	if (skb->len <= headers || tcp.syn || tcp.rst)
 		return 0;
-	to->destination = bpf_ntohl(ip.daddr);
-	if (!is_gated(its, to->destination))
+	if (!is_gated(its, destination))
 		return 0;
+	to->destination = destination;
 	to->seq = bpf_ntohl(tcp.seq);
 	to->packets = skb->gso_segs > 1 ? skb->gso_segs : 1;
 	to->bytes = skb->len + ETH_HLEN + (to->packets - 1) * (ETH_HLEN + headers);
@@ -245,18 +265,13 @@ int sopa_cfr_gate(struct __sk_buff *skb)
 /* -- labels --------------------------------------------------------------------------------------------------------------------- */
 
 /* Returns nonzero for a packet with TCP data. */
-static __always_inline int has_data(struct __sk_buff *skb, __u32 l3)
+static __always_inline int has_data(struct __sk_buff *skb, const struct place *at)
 {
-	__u8 ip[sizeof(struct iphdr)], doff;
-	__u32 header;
+	__u8 doff;
 
-	if (bpf_skb_load_bytes(skb, l3, ip, sizeof(ip)))
+	if (bpf_skb_load_bytes(skb, at->l4 + 12, &doff, 1))
 		return 0;
-	header = (ip[0] & 15) * 4;
-	if (bpf_skb_load_bytes(skb, l3 + header + 12, &doff, 1))
-		return 0;
-	header += (doff >> 4) * 4;
-	return skb->gso_segs > 1 || (__u32)(ip[2] << 8 | ip[3]) > header; /* a burst above 64 KB has no length */
+	return skb->gso_segs > 1 || skb->len > at->l4 + (doff >> 4) * 4;
 }
 
 /*
@@ -264,13 +279,15 @@ static __always_inline int has_data(struct __sk_buff *skb, __u32 l3)
  * have ended since. With a departure time it is the slot of that time; it may have got a little before the slot since the agent has
  * corrected its clock.
  */
-static __always_inline struct cfr_slot *grant_of(struct __sk_buff *skb, const struct flow_key *key, __u32 l3)
+static __always_inline struct cfr_slot *grant_of(struct __sk_buff *skb, const struct flow_key *key, const struct place *at)
 {
 	struct cfr_settings *its = settings();
 	__u64 now = bpf_ktime_get_ns(), slot, into;
 	struct cfr_slot *entry;
 
-	if (key->proto != IPPROTO_TCP || !its || key->saddr != its->host || !has_data(skb, l3))
+	if (protocol_of(key) != IPPROTO_TCP || key->proto & (FROM_OUTSIDE | TO_OUTSIDE) || !its || key->saddr != its->host)
+		return (void *)0;
+	if (!has_data(skb, at))
 		return (void *)0;
 	if (!slot_of(its, now, departure(skb, its, now), &slot, &into))
 		return (void *)0;
@@ -310,7 +327,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	if (reason != LABELLED)
 		return reason;
 	choice.sprayed = 1;
-	grant = forwarded ? (void *)0 : grant_of(skb, &key, at.l3);
+	grant = forwarded ? (void *)0 : grant_of(skb, &key, &at);
 	if (grant) {
 		note_granted(skb, &at, &key, grant);
 		source[4] = grant->up1;
@@ -348,6 +365,22 @@ int sopa_cfr(struct __sk_buff *skb)
 
 /* -- sockets -------------------------------------------------------------------------------------------------------------------- */
 
+#define INET6 10
+
+/* Returns the destination of a socket, as `short_address`. */
+static __always_inline __u64 destination_of(const struct sock_common *sk)
+{
+	__be32 words[4];
+
+	if (sk->skc_family != INET6)
+		return bpf_ntohl(sk->skc_daddr);
+	for (int i = 0; i < 4; i++)
+		words[i] = sk->skc_v6_daddr.in6_u.u6_addr32[i];
+	if (!words[0] && !words[1] && words[2] == bpf_htonl(0xffff)) /* IPv4 by a socket of IPv6 */
+		return bpf_ntohl(words[3]);
+	return from_words(words);
+}
+
 static __always_inline __u32 unsent(const struct tcp_sock *tcp)
 {
 	__u32 bytes = tcp->write_seq - tcp->snd_nxt;
@@ -363,6 +396,7 @@ int sopa_cfr_unsent(struct bpf_iter__tcp *each)
 	struct cfr_settings *its = settings();
 	struct cfr_unsent found = {};
 	__u32 payload, segment, headers;
+	__u64 destination;
 	struct tcp_sock *tcp;
 
 	if (!sk || !its)
@@ -372,10 +406,12 @@ int sopa_cfr_unsent(struct bpf_iter__tcp *each)
 		return 0;
 	payload = unsent(tcp);
 	segment = tcp->mss_cache; /* payload of a full packet */
-	found.destination = bpf_ntohl(sk->skc_daddr);
-	if (!segment || !payload || !is_gated(its, found.destination))
+	destination = destination_of(sk);
+	if (!segment || !payload || !is_gated(its, destination))
 		return 0;
-	headers = ETH_HLEN + sizeof(struct iphdr) + tcp->tcp_header_len;
+	found.destination = destination;
+	/* IPv6's header, which is the longer one, where a socket may have either */
+	headers = ETH_HLEN + (sk->skc_family == INET6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + tcp->tcp_header_len;
 	found.bytes = payload + (payload + segment - 1) / segment * headers;
 	bpf_seq_write(each->meta->seq, &found, sizeof(found));
 	return 0;
@@ -433,7 +469,7 @@ int sopa_cfr_send(struct bpf_iter__tcp *each)
 	struct cfr_turns *turns;
 	struct cfr_slot *entry;
 	struct tcp_sock *tcp;
-	__u64 now, slot, into;
+	__u64 now, slot, into, destination;
 	__s64 *credit;
 
 	if (sk && sk->skc_state == LISTENS) {
@@ -445,7 +481,8 @@ int sopa_cfr_send(struct bpf_iter__tcp *each)
 	now = bpf_ktime_get_ns();
 	if (!slot_of(its, now, now + its->ahead_ns, &slot, &into))
 		return 0;
-	entry = granted(slot, bpf_ntohl(sk->skc_daddr));
+	destination = destination_of(sk);
+	entry = destination >> 32 ? (void *)0 : granted(slot, destination);
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!entry || !tcp || !unsent(tcp))
 		return 0;
