@@ -28,7 +28,7 @@ from sopa_ryu.agent.slots.cfr_grants import Gate
 from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.slots import Grant, Granted, read_demand, write_grant
 from tests.helpers.cfr_fabric import Fabric, cfr_fabric, flows
-from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, ip, table, word_of
+from tests.helpers.frames import FAR, FAR6, HERE, HERE6, INTER_POD, NEAR, PREFIX, SAME_RACK, ip, table, word_of
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.rack import SENDERS
 from tests.helpers.slot_arbiter import SLOT_NS as GRANTED_NS
@@ -68,7 +68,7 @@ class Host(ExitStack):
         its = self.enter_context(libbpf.Object(CFR, {"flows": 64}))
         tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
         self.callback(tables.close)
-        tables.swap(table())
+        tables.swap(table()._replace(prefix=PREFIX))
         self.programs = CfrPrograms(its, netns, every_socket=every_socket)
         self.callback(self.programs.close)
         self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
@@ -234,17 +234,23 @@ def test_what_is_sent_again_counts_against_the_path_that_carried_it_granted_or_n
 class Gated(ExitStack):
     """A connection from a host whose gate is closed, over which nothing but its first packet has gone."""
 
-    def __init__(self, pair: Pair) -> None:
+    def __init__(self, pair: Pair, family: socket.AddressFamily = socket.AF_INET) -> None:
         super().__init__()
+        self._family, self._address = family, PEER_ADDRESS
+        if family is socket.AF_INET6:
+            self._address = FAR6
+            for run, interface, address in ((pair.on_host, "host0", HERE6), (pair.on_peer, "peer0", FAR6)):
+                run(f"sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=0")
+                run(f"ip address add {address}/48 dev {interface} nodad")
         self.host = self.enter_context(Host(every_socket=False, netns=pair.host))
         self.host.set(slot_ns=10**9, into=0.0)
         self.host.programs.attach()
         self.client, self.end = self.connect(pair)
 
     def connect(self, pair: Pair) -> tuple[socket.socket, socket.socket]:
-        with inside(pair.peer), socket.create_server((PEER_ADDRESS, 0)) as server:
+        with inside(pair.peer), socket.create_server((self._address, 0), family=self._family) as server:
             with inside(pair.host):
-                client = self.enter_context(socket.create_connection(server.getsockname(), 10))
+                client = self.enter_context(socket.create_connection(server.getsockname()[:2], 10))
             return client, self.enter_context(server.accept()[0])
 
     def arrived(self, end: socket.socket | None = None, flags: int = socket.MSG_PEEK) -> int:
@@ -264,12 +270,14 @@ class Gated(ExitStack):
 
 
 @pytest.fixture
-def gated(pair: Pair) -> Iterator[Gated]:
-    with Gated(pair) as its:
+def gated(pair: Pair, request: pytest.FixtureRequest) -> Iterator[Gated]:
+    with Gated(pair, getattr(request, "param", socket.AF_INET)) as its:
         yield its
 
 
-def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gated) -> None:
+@pytest.mark.parametrize("gated", [socket.AF_INET, socket.AF_INET6], indirect=True, ids=str)
+def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gated, request: pytest.FixtureRequest) -> None:
+    headers = HEADERS + 20 * (request.node.callspec.params["gated"] is socket.AF_INET6)
     host, client, programs = gated.host, gated.client, gated.host.programs
     client.sendall(b"first")
     eventually(gated.arrived, 5)  # a connection's first packet does not wait
@@ -278,7 +286,7 @@ def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gate
     [unsent] = programs.unsent()
     mss = gated.tcp_info(16)
     packets = -(-50_000 // mss)
-    assert unsent == (int(IPv4Address(PEER_ADDRESS)), 50_000 + packets * (ETHERNET + HEADERS + TIMESTAMPS))
+    assert unsent == (int(IPv4Address(PEER_ADDRESS)), 50_000 + packets * (ETHERNET + headers + TIMESTAMPS))
     assert gated.arrived() == 5
     window = gated.tcp_info(80)
     host.set()
