@@ -16,11 +16,12 @@ from experiments.cli.paper import paper
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import Results, ResultsError
 from experiments.emulation import lab_schemes
-from experiments.schemes import SchemeError, named, schemes
+from experiments.schemes import Fabric, Scheme, SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
 from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fail, k_option, need_root
 from topologies import Clos
+from topologies.identity import PREFIX6
 from topologies.lab.network import default_rate
 
 DEFAULT_SCHEMES = "sopa,rps,ecmp,hedera"
@@ -133,7 +134,8 @@ def run(
                 ns3.check(scheme)
             else:
                 lab_schemes.check(scheme, Carrier(carrier), queue)
-        tree = chosen_fabric(k, fabric)
+        tree = chosen_fabric(k, fabric, str(PREFIX6) if workload.family == 6 else None)
+        _check_family(workload, tree, wanted, simulated)
         share = ns3.SECONDS_SHARE if simulated else 1.0
         default_mbit = ns3.DEFAULT_MBIT if simulated else default_rate(tree)
         scale = Scale(rate or default_mbit, seconds or share * workload.seconds)
@@ -168,6 +170,17 @@ def run(
     if status == 0:
         _report(out)
     sys.exit(status)
+
+
+def _check_family(workload: workloads.Workload, tree: Clos, schemes: list[Scheme], simulated: bool) -> None:
+    if workload.family == 4:
+        return
+    if simulated:
+        raise WorkloadError("the simulator has IPv4 only: leave out +family=6, or use the lab")
+    if tree.prefix6 is None:
+        raise WorkloadError(f"the fabric file has no IPv6: add a line, prefix6: {PREFIX6}")
+    if routers := [scheme.name for scheme in schemes if scheme.fabric is Fabric.ROUTERS]:
+        raise SchemeError(f"{', '.join(routers)}: routers have IPv4 only: leave them out, or +family=6")
 
 
 def _in_lab(campaign: Campaign) -> int:

@@ -56,7 +56,8 @@ class _LabRun:
 
     def perform(self, tick: Callable[[float], None]) -> tuple[RunRecord, list[FlowRecord]]:
         fabric, lab, scheme = self.fabric, self.fabric.lab, self.run.scheme
-        transfers = Transfers(self.tree, self.plan, lab.netns, self.run.seed, multipath=scheme.subflows > 0)
+        family = self.tree.families[self.plan.family == 6]
+        transfers = Transfers(self.tree, self.plan, lab.netns, self.run.seed, multipath=scheme.subflows > 0, family=family)
         traced = [transfers.results[number] for number in self.plan.traced]
         capture = Capture(
             self.tree,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from experiments.suggestions import unknown
 from experiments.workloads import bad_links, collectives, failures, many_to_one, pairs, production, racks, small_examples
 from experiments.workloads.failures import with_failed_links
 from experiments.workloads.matrix import from_csv
 from experiments.workloads.pairs import inter_pod_permutation
-from experiments.workloads.plan import BadLink, Plan, Scale, Transfer, Workload, WorkloadError
+from experiments.workloads.plan import BadLink, Build, Plan, Scale, Transfer, Workload, WorkloadError
+from topologies import Clos
 
 __all__ = [
     "WORKLOADS",
@@ -33,8 +37,17 @@ WORKLOADS: dict[str, Workload] = {
 def named(name: str) -> Workload:
     """Return ``permutation``, or a workload with a number or a percentage: ``all-to-all+8``, ``grey-link+loss=0.1``.
 
+    With ``+family=6`` behind it is that workload by IPv6, without records of single packets.
+
     Raises `WorkloadError` if the name is unknown. The message lists the workloads.
     """
+    base, plus, family = name.rpartition("+family=")
+    if plus:
+        if family != "6":
+            raise WorkloadError(f"{name}: write +family=6; IPv4 is what workloads use without it")
+        its = named(base)
+        build = partial(_by_ipv6, its.build)
+        return replace(its, name=f"{its.name}{plus}6", build=build, family=6, parameters={**its.parameters, "family": 6})
     for module in (collectives, many_to_one, bad_links):
         found = module.named(name)
         if found is not None:
@@ -42,3 +55,7 @@ def named(name: str) -> Workload:
     if name not in WORKLOADS:
         raise WorkloadError(f"{unknown('workload', name, WORKLOADS)}, or FILE.csv")
     return WORKLOADS[name]
+
+
+def _by_ipv6(build: Build, tree: Clos, seed: int, scale: Scale) -> Plan:
+    return replace(build(tree, seed, scale), family=6, traced=())

@@ -85,6 +85,7 @@ class Plan:
         traced: Indices of the transfers whose packets are recorded one by one, for the figures.
         collective: The transfers are the steps of one collective operation, whose completion time is recorded: the end of its last
             transfer. So transfers that follow others start after `seconds`, too, up to the end of those with a size.
+        family: 4 or 6, of IP.
     """
 
     transfers: tuple[Transfer, ...]
@@ -95,6 +96,7 @@ class Plan:
     traced: tuple[int, ...] = ()
     collective: bool = False
     bad: tuple[BadLink, ...] = ()
+    family: int = 4
 
 
 # The simulator reads a plan as lines (`experiments.ns3.simulate.lines`). Of each transfer in order, with times in ns:
@@ -133,6 +135,7 @@ class Workload:
         build: Raises `WorkloadError` if a plan is impossible in the fabric.
         seconds: Default duration of a run.
         parameters: Constants of ``build`` that are written to results.
+        family: Of IP, of all its plans.
     """
 
     name: str
@@ -140,3 +143,4 @@ class Workload:
     build: Build
     seconds: float = 10.0
     parameters: Mapping[str, float | str] = field(default_factory=dict)
+    family: int = 4
