@@ -1,10 +1,12 @@
 """What all reports say of the links, second by second: losses by windows, delays by least squares. Pure.
 
-Two windows: half a minute shows what loses half a percent or more, five minutes what loses a tenth of a percent.
+Two windows: half a minute shows what loses half a percent or more, five minutes what loses a tenth of a percent. What half a minute
+contradicts has healed, and five minutes are not waited for.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -29,6 +31,8 @@ MUTED_SECONDS = 5
 MAX_RATE, MAX_AT_ONCE = 220.0, 1200.0
 """Probes a second of a host, with what clocks differ, and as many as it may report after some seconds without a connection."""
 DEFAULT_LEAST_LOSS = 0.0005
+HEALED_BY_CHANCE = 1e-4
+"""A link has healed if half a minute with as few losses is less likely than this."""
 
 
 class LinkDelays:
@@ -196,7 +200,14 @@ class Observer:
         if self._last:
             self._delays.take(_joined(self._last))
             self._last = []
-        short, long = (estimate(self.elements, w.lost(), w.crossings, self._threshold) for w in self._windows)
+        short, long = map(self._estimate, self._windows)
+        gone = [one for one in self._named(long) if self._has_healed(one, short)]
+        if gone:
+            healed = np.zeros(self.elements.total + 1, bool)
+            for one in gone:
+                healed[self._ways(one)] = True
+            self._windows[1].forget(healed)
+            long = self._estimate(self._windows[1])
         suspects = {(one.link, one.down): one for one in self._named(long)}
         for one in self._named(short):  # the newer says more of how much
             known = suspects.get((one.link, one.down))
@@ -206,10 +217,26 @@ class Observer:
         loss = np.where(crossed > 0, long.shares[: 2 * size], np.nan)
         found = sorted(suspects.values(), key=lambda one: (-one.confidence, -one.loss, one.link))
         for one in found:
-            for down in (False, True) if one.down is None else (one.down,):
-                loss[one.link + down * size] = one.loss
+            loss[self._ways(one)] = one.loss
         delay = np.where(self._delays.known & (crossed[:size] > 0), self._delays.microseconds, np.nan)
         return Health(loss, delay, found, max(short.background, long.background))
+
+    def _estimate(self, window: Window) -> Estimate:
+        return estimate(self.elements, window.lost(), window.crossings, self._threshold)
+
+    def _ways(self, one: Suspect) -> list[int]:
+        """Return a suspect's elements: the direction, or both if the losses do not tell."""
+        return [one.link + down * self.elements.links for down in ((False, True) if one.down is None else (one.down,))]
+
+    def _has_healed(self, one: Suspect, now: Estimate) -> bool:
+        """Tell whether the last half minute has had far fewer losses than the link's share says (Poisson)."""
+        ways = self._ways(one)
+        crossed = self._windows[0].crossings[ways]
+        had = int(np.ceil((now.shares[ways] * crossed).sum()))
+        mean = float(crossed.sum()) * one.loss
+        return (
+            sum(math.exp(number * math.log(mean) - mean - math.lgamma(number + 1)) for number in range(had + 1)) < HEALED_BY_CHANCE
+        )
 
     def _named(self, estimate: Estimate) -> list[Suspect]:
         return [one for one in named(estimate.suspects, self.least_loss) if not self._failed[one.link]]

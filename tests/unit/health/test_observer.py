@@ -108,6 +108,16 @@ def test_a_link_that_fails_or_comes_back_begins_anew(world: World) -> None:
     assert named(watched(world, 20, its, 40), world) == []
 
 
+def test_a_link_that_loses_no_more_is_named_no_more(world: World) -> None:
+    world.shares[LINK] = 0.05
+    its = watched(world, 60)
+    assert [link for link, _ in named(its, world)] == [name_of(world, LINK)]
+    world.shares[LINK] = 0.0
+    watched(world, 35, its, 61)
+    assert named(its, world) == []
+    assert its.conclude().loss[LINK] < 0.001
+
+
 def test_a_burst_of_losses_in_one_second_is_no_grey_link(world: World) -> None:
     its = watched(world, 10)
     world.shares[LINK] = 0.8
