@@ -214,7 +214,8 @@ class Observer:
             if known is None or one.confidence >= known.confidence:
                 suspects[one.link, one.down] = one
         crossed = self._windows[1].crossings[: 2 * size]
-        loss = np.where(crossed > 0, long.shares[: 2 * size], np.nan)
+        newest = np.where(self._windows[0].crossings[: 2 * size] > 0, short.shares[: 2 * size], np.nan)
+        loss = np.where(crossed > 0, long.shares[: 2 * size], newest)
         found = sorted(suspects.values(), key=lambda one: (-one.confidence, -one.loss, one.link))
         for one in found:
             loss[self._ways(one)] = one.loss
@@ -232,11 +233,11 @@ class Observer:
         """Tell whether the last half minute has had far fewer losses than the link's share says (Poisson)."""
         ways = self._ways(one)
         crossed = self._windows[0].crossings[ways]
-        had = int(np.ceil((now.shares[ways] * crossed).sum()))
         mean = float(crossed.sum()) * one.loss
-        return (
-            sum(math.exp(number * math.log(mean) - mean - math.lgamma(number + 1)) for number in range(had + 1)) < HEALED_BY_CHANCE
-        )
+        if not mean:
+            return False
+        had = range(int(np.ceil((now.shares[ways] * crossed).sum())) + 1)
+        return sum(math.exp(number * math.log(mean) - mean - math.lgamma(number + 1)) for number in had) < HEALED_BY_CHANCE
 
     def _named(self, estimate: Estimate) -> list[Suspect]:
         return [one for one in named(estimate.suspects, self.least_loss) if not self._failed[one.link]]
