@@ -204,7 +204,7 @@ class Talk:
 
     def _named(self, asked: TraceRequest) -> str:
         if asked.flow:
-            return f"{asked.number}: how it labels {'/'.join(map(str, asked.flow))} to {asked.destination}"
+            return f"{asked.number}: how it labels {'/'.join(map(str, asked.flow))} to {asked.destination or asked.destination6}"
         ups = [(stream.up1, stream.up2) for stream in asked.streams]
         return f"{asked.number}: {asked.count} probes each {asked.interval_ms} ms on {ups}"
 
