@@ -122,7 +122,7 @@ class Cabling(Identities):
         if ":" not in text:
             return self.host_by_ip(text) if "." in text else self.host(text)
         address = IPv6Address(text)
-        if self.prefix6 is None:
+        if len(self.families) == 1:
             raise TopologyError(f"{address}: {NO_PREFIX6}")
         with suppress(ValueError):
             if self.has(host := self.families[1].host(address)):

@@ -412,7 +412,7 @@ class Resources:
             raise Problem(HTTPStatus.BAD_REQUEST, "src and dst are of two families: write two addresses of IPv4, or two of IPv6")
         if 6 not in version.values():
             return IPV4
-        if self.tree.prefix6 is None:
+        if len(self.tree.families) == 1:
             raise Problem(HTTPStatus.NOT_FOUND, f"{next(iter(version))}: {NO_PREFIX6}")
         return self.tree.families[1]
 
