@@ -323,7 +323,7 @@ class Follower:
         labels, problem, table = None, "", self._table
         if table is None:
             problem = "it has no paths yet"
-        elif destination.version == 6 and (table.prefix is None or self.policy_name != self.policy.option_name):
+        elif destination.version == 6 and (table.prefix is None or self.peers is not None):
             problem = f"with its carrier and policy {self.policy_name} it labels IPv4 only: switches hash the flow"
         else:
             family = IPV4 if destination.version == 4 or table.prefix is None else Family(table.prefix)
