@@ -8,7 +8,8 @@ CRC32 mixes with the processor's own instruction and chooses other ports. Little
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
+from struct import iter_unpack
 from typing import NamedTuple
 
 from flowrules.steering import allowed_uplinks, hash_slots
@@ -24,8 +25,8 @@ _MASK = 0xFFFFFFFF
 class FiveTuple(NamedTuple):
     """A flow: the ports are 0 where its protocol has none."""
 
-    src: IPv4Address
-    dst: IPv4Address
+    src: IPv4Address | IPv6Address
+    dst: IPv4Address | IPv6Address
     protocol: int = TCP
     sport: int = 0
     dport: int = 0
@@ -51,18 +52,14 @@ def chosen(flow: FiveTuple, ports: Sequence[int], basis: int) -> int | None:
 
 def _symmetric(flow: FiveTuple, basis: int) -> int:
     """Return the hash of a flow, which is that of its opposite direction, too."""
-    words = [_swapped(int(flow.src) ^ int(flow.dst), 4), flow.protocol]
+    ends = (int(flow.src) ^ int(flow.dst)).to_bytes(flow.src.max_prefixlen // 8, "big")
+    words = [*(word for (word,) in iter_unpack("<I", ends)), flow.protocol]
     if flow.protocol in WITH_PORTS:
-        words.append(_swapped(flow.sport ^ flow.dport, 2))
+        words.append(int.from_bytes((flow.sport ^ flow.dport).to_bytes(2, "big"), "little"))
     hashed = basis
     for word in words:
         hashed = _add(hashed, word)
     return _finish(hashed ^ basis)
-
-
-def _swapped(number: int, size: int) -> int:
-    """Return a number of the packet as a little-endian machine reads it."""
-    return int.from_bytes(number.to_bytes(size, "big"), "little")
 
 
 def _two_words(one: int, other: int) -> int:

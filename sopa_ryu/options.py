@@ -167,7 +167,7 @@ class Settings:
         """The hosts that may not choose paths, by `no_label` and by the fabric file."""
         tree = self.tree
         try:
-            return tree.no_label | {tree.host_by_ip(text) if "." in text else tree.host(text) for text in self.no_label}
+            return tree.no_label | set(map(tree.host_called, self.no_label))
         except (TopologyError, ValueError) as error:
             raise OptionError(f"no-label: {error}") from None
 

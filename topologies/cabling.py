@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cached_property
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Any, Union
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 ABSENT = "absent"
+NO_PREFIX6 = "the fabric has IPv4 only; set prefix6 in its fabric file, or --sopa-prefix6, for IPv6"
 LINK_LEVELS = ("host", "edge", "aggregation")
 """The links above hosts, above edge switches and above aggregation switches."""
 # Union, not |: evaluated when the module is loaded, by whichever Python Mininet runs on.
@@ -105,9 +107,27 @@ class Cabling(Identities):
             document["gateways"] = [self.name(host) for host in self.gateways]
         if self.no_label:
             document["no_label"] = [self.name(host) for host in sorted(self.no_label)]
-        if self.prefix6 is not None:
-            document["prefix6"] = str(self.prefix6)
-        return document
+        return document | self.described6
+
+    @property
+    def described6(self) -> dict[str, str]:
+        """What the description of a fabric has of IPv6: ``prefix6``, or nothing."""
+        return {} if self.prefix6 is None else {"prefix6": str(self.prefix6)}
+
+    def host_called(self, text: str) -> Host:
+        """Return the host with that name, or address of either family.
+
+        Raises `TopologyError` if there is none, `AddressValueError` for a malformed address.
+        """
+        if ":" not in text:
+            return self.host_by_ip(text) if "." in text else self.host(text)
+        address = IPv6Address(text)
+        if len(self.families) == 1:
+            raise TopologyError(f"{address}: {NO_PREFIX6}")
+        with suppress(ValueError):
+            if self.has(host := self.families[1].host(address)):
+                return host
+        raise TopologyError(f"{address} is no host of a {self.title}")
 
     def ip6(self, host: Host) -> IPv6Address | None:
         """Return a host's IPv6 address; None in a fabric of IPv4 only."""

@@ -26,6 +26,7 @@ from sopa_ryu.channel.addresses import Addresses, Loss
 from sopa_ryu.channel.mcs import POLICY
 from sopa_ryu.channel.messages import Assignment, Delta, HostChange, ProtocolError, Snapshot, TraceRequest
 from sopa_ryu.fabric.view import View
+from topologies.identity import IPV4, Family
 from topologies.structure import FABRIC_NETWORK
 from topologies.weights import Choices
 
@@ -316,14 +317,19 @@ class Follower:
         return Reply(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
 
     def _trace(self, asked: TraceRequest) -> Reply | Trace:
-        if asked.cancel or asked.flow is None or asked.destination is None:
+        destination = asked.destination or asked.destination6
+        if asked.cancel or asked.flow is None or destination is None:
             return Trace(asked, self._ack())
-        if self._table is None:
-            [answer] = messages.trace_answers(asked.number, (), done=True, problem="it has no paths yet")
+        labels, problem, table = None, "", self._table
+        if table is None:
+            problem = "it has no paths yet"
+        elif destination.version == 6 and (table.prefix is None or self.peers is not None):
+            problem = f"with its carrier and policy {self.policy_name} it labels IPv4 only: switches hash the flow"
         else:
-            key = FlowKey.of(self.address, asked.destination, *asked.flow)
-            labels = flow_labels(self._table, key, self.policy_name, self._spray)
-            [answer] = messages.trace_answers(asked.number, (), done=True, flow=labels)
+            family = IPV4 if destination.version == 4 or table.prefix is None else Family(table.prefix)
+            key = FlowKey.of(family.address(IPV4.host(self.address)), destination, *asked.flow, table.prefix)
+            labels = flow_labels(table, key, self.policy_name, self._spray)
+        [answer] = messages.trace_answers(asked.number, (), done=True, problem=problem, flow=labels)
         return Reply(messages.encode(answer))
 
     def _ack(self) -> Reply:

@@ -11,7 +11,7 @@ import json
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -119,10 +119,10 @@ def _rejected(problem: str) -> ProtocolError:
     return ProtocolError(printable(f"{path}: {bound[:1].lower()}{bound[1:]}", _SHOWN), re.split(r"[.\[]", path)[0])
 
 
-def _address(kind: type, value: object) -> IPv4Address:
+def _address(kind: type, value: object) -> object:
     if not isinstance(value, str):
-        raise ValueError("expected an IPv4 address")
-    return IPv4Address(value)
+        raise ValueError(f"expected an {kind.__name__.removesuffix('Address')} address")
+    return kind(value)
 
 
 # -- of the controller --------------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class TraceRequest(Struct, tag="trace", frozen=True, omit_defaults=True):
 
     Attributes:
         number: Of the trace.
-        destination: Of the flow.
+        destination, destination6: Of the flow: its address of either family.
         count: Probes of each stream.
         interval_ms: From one probe to the next, of all streams in turn.
         cancel: The trace of that number is not wanted any more.
@@ -244,13 +244,15 @@ class TraceRequest(Struct, tag="trace", frozen=True, omit_defaults=True):
     interval_ms: Annotated[float, Meta(ge=MIN_INTERVAL_MS, le=MAX_INTERVAL_MS)] = 0.0
     streams: Annotated[tuple[Stream, ...], Meta(min_length=1, max_length=MAX_PATHS)] = ()
     cancel: bool = False
+    destination6: IPv6Address | None = None
 
     def __post_init__(self) -> None:
         """Check that it is one of the three, and how many probes it asks for."""
         probes = len(self.streams) * self.count
         if probes > MAX_PROBES:
             raise ValueError(f"{len(self.streams)} streams with {self.count} probes each are more than {MAX_PROBES}")
-        if not self.cancel and (self.destination is None if self.flow else not probes or not self.interval_ms):
+        destined = self.destination is not None or self.destination6 is not None
+        if not self.cancel and (not destined if self.flow else not probes or not self.interval_ms):
             raise ValueError("it has neither streams, count and interval_ms, nor destination and flow, nor cancel")
 
 

@@ -17,6 +17,7 @@ from flowrules.label import hop_bytes
 from sopa_ryu.channel.messages import BACK, MAX_PROBLEM, FlowLabels, FlowOf, Stream, TraceAnswer, TraceRequest, encode
 from sopa_ryu.runtime.foreign_text import printable
 from topologies import Host
+from topologies.identity import IPV4, Family
 
 MAX_RUNNING = 32
 MAX_KEPT = 32
@@ -62,12 +63,14 @@ class Asked(NamedTuple):
         probes: Of each path.
         interval_ms: From one probe to the next.
         flow: The flow, if that is what is asked for.
+        family: Of the addresses that the ends are told by, and of the flow; probes are of IPv4.
     """
 
     ups: tuple[tuple[int, ...], ...] = ()
     probes: int = 0
     interval_ms: float = 0.0
     flow: FlowOf | None = None
+    family: Family = IPV4
 
 
 @dataclass(eq=False)
@@ -158,17 +161,18 @@ class TraceDesk:
         trace.found = [Found() for _ in asked.ups]
         self._running[src] = self._by_number[trace.number] = trace
         if asked.flow is not None:
-            request = TraceRequest(trace.number, destination=address, flow=asked.flow)
+            field = "destination" if asked.family.number == 4 else "destination6"
+            request = TraceRequest(trace.number, flow=asked.flow, **{field: asked.family.address(dst)})
         else:
             streams = tuple(Stream(address, *hop_bytes(up)) for up in asked.ups)
             request = TraceRequest(trace.number, count=asked.probes, interval_ms=asked.interval_ms, streams=streams)
         self._due.setdefault(src, []).append(request)
         return trace
 
-    def answered_here(self, ends: tuple[Host, Host], flow: FlowOf, version: int, now: float) -> Trace:
+    def answered_here(self, ends: tuple[Host, Host], asked: Asked, version: int, now: float) -> Trace:
         """Return a trace of a flow about which no agent is asked, ended."""
         self._numbers += 1
-        trace = Trace(self._numbers, *ends, Asked(flow=flow), version, now, now)
+        trace = Trace(self._numbers, *ends, asked, version, now, now)
         trace.asked_agent = False
         self._by_number[trace.number] = trace
         self._end(trace, State.DONE, "", now)

@@ -124,10 +124,11 @@ def chosen_fabric(k: int, fabric: Clos | None, prefix6: str | None = None) -> Cl
 
 def fabric_of(body: dict[str, Any]) -> Clos:
     """Return the fabric of ``GET /sopa/v1/fabric``, without rates, gateways and absent links; `TopologyError` if it is none."""
+    prefix6 = {name: body[name] for name in ("prefix6",) if name in body}
     if body.get("k") is not None:
-        return FatTree(body["k"])
+        return FatTree(body["k"], **prefix6)
     numbers = {name: body.get("hosts_per_edge" if name == "hosts" else name) for name in Shape._fields}
-    return Clos.from_document(numbers)
+    return Clos.from_document(numbers | prefix6)
 
 
 def need_root(command: str) -> None:

@@ -24,6 +24,7 @@ from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, pro
 from sopa_ryu.runtime.option_fields import FILE, option_of
 from sopa_ryu.southbound import switch_database
 from topologies import Clos, Host, TopologyError, ovsdb
+from topologies.identity import Family
 from topologies.ovsdb import OvsdbError
 from topologies.structure import FABRIC_NETWORK
 
@@ -31,6 +32,8 @@ DATABASE = "unix:/var/run/openvswitch/db.sock"
 CONFIGURATION = Path("/etc/sopa/sopa.conf")
 ENVIRONMENT = Path("/etc/sopa/agent.env")
 UNIT = unit("sopa-agent@.service")
+HOST_PREFIX6 = 128
+"""No other host is on the link: edge switches answer neighbour solicitations for gateways only."""
 _BY_PLAN = {"ports", "cfm", "bfd"}
 
 
@@ -196,7 +199,7 @@ def host_command(controller: Controller, interface: str, token: Path, environmen
 
 
 def check_host(controller: Controller, interface: str, environment: Path, token: Path) -> Iterator[Finding]:
-    address = None
+    address = shown = None
     try:
         shown = _addresses(interface)
     except OSError as error:
@@ -206,7 +209,7 @@ def check_host(controller: Controller, interface: str, environment: Path, token:
         yield from _check_interface(interface, shown, address)
     yield from _check_environment(environment, controller, token)
     yield from _check_token(token, address)
-    yield from _check_agent(controller, interface, address, _probes_are_off(environment))
+    yield from _check_agent(controller, interface, address, _probes_are_off(environment), shown)
 
 
 def _check_interface(interface: str, shown: dict[str, Any] | None, address: str | None) -> Iterator[Finding]:
@@ -256,7 +259,9 @@ def _check_token(file: Path, address: str | None) -> Iterator[Finding]:
         yield Finding(False, f"{file}: {error}", renew)
 
 
-def _check_agent(controller: Controller, interface: str, address: str | None, off: bool) -> Iterator[Finding]:
+def _check_agent(
+    controller: Controller, interface: str, address: str | None, off: bool, shown: dict[str, Any] | None
+) -> Iterator[Finding]:
     try:
         fabric = controller.get("/fabric")
         agents = {agent["address"]: agent for agent in controller.listing("/agents", "agents")["agents"]}
@@ -271,11 +276,13 @@ def _check_agent(controller: Controller, interface: str, address: str | None, of
     if address is None:
         return
     try:
-        tree.host_by_ip(address)
+        host = tree.host_by_ip(address)
     except TopologyError as error:
         mend = f"ip address add 10.POD.EDGE.HOST/8 dev {interface}, and delete {address}"
         yield Finding(False, f"{address} is no host's: {error}", mend)
         return
+    if shown is not None:
+        yield from (each for family in tree.families[1:] for each in check_ipv6(family, host, interface, shown))
     agent = agents.get(address)
     start = f"systemctl enable --now sopa-agent@{interface}"
     if agent is None:
@@ -300,6 +307,55 @@ def _check_agent(controller: Controller, interface: str, address: str | None, of
     if not off:
         racks = {other.rpartition(".")[0] for other in agents}
         yield check_probes(interface, others=len(racks) > 1)
+
+
+def check_ipv6(family: Family, host: Host, interface: str, shown: dict[str, Any]) -> Iterator[Finding]:
+    """Yield whether a host has its planned IPv6 address, and the way to all others; ``shown`` is the interface as of ``ip``."""
+    if _setting6(interface, "disable_ipv6") != 0:
+        command = f"sysctl -w net/ipv6/conf/{interface}/disable_ipv6=0, and in /etc/sysctl.d"
+        yield Finding(
+            False, f"{interface}: IPv6 is disabled", f"{command}; without the file, ipv6.disable of the kernel's command line"
+        )
+        return
+    address, gateway, length = str(family.address(host)), family.gateway(host), HOST_PREFIX6
+    add = f"ip address add {address}/{length} dev {interface}"
+    its = next((each for each in shown["addr_info"] if each["family"] == "inet6" and each.get("local") == address), None)
+    if its is None:
+        yield Finding(False, f"{interface}: no address {address}", add)
+    elif its["prefixlen"] != length:
+        mend = f"ip address del {address}/{its['prefixlen']} dev {interface}; {add}"
+        yield Finding(
+            False, f"{interface}: {address}/{its['prefixlen']}, so that it asks the link for hosts behind the gateway", mend
+        )
+    elif its.get("dadfailed"):
+        mend = f"take it from the other one; ip address del {address}/{length} dev {interface}; {add}"
+        yield Finding(False, f"{interface}: {address} is a duplicate: another one at this port answers for it", mend)
+    else:
+        yield Finding(True, f"{interface}: {address}/{length}")
+    by = _route6(str(family.network[-1]))
+    text = f"other hosts by {by.get('gateway', 'no gateway')} at {by.get('dev', 'no interface')}"
+    mend = (
+        f"ip -6 route replace default via {gateway} dev {interface} onlink; {family.network} where another network has the default"
+    )
+    yield Finding(by == {"gateway": str(gateway), "dev": interface}, text, mend)
+    advertised = _setting6(interface, "accept_ra")
+    mend = f"sysctl -w net/ipv6/conf/{interface}/accept_ra=0, and in /etc/sysctl.d"
+    yield Finding(advertised == 0, f"{interface}: accept_ra is {advertised}", mend)
+
+
+def _setting6(interface: str, name: str) -> int | None:
+    """Return a setting of IPv6 of an interface; None from a kernel without IPv6."""
+    try:
+        return int((Path("/proc/sys/net/ipv6/conf") / interface / name).read_text())
+    except FileNotFoundError:
+        return None
+
+
+def _route6(address: str) -> dict[str, str]:
+    """Return the gateway and the interface by which packets to an address leave; without a route nothing."""
+    done = subprocess.run(["ip", "-json", "-6", "route", "get", address], capture_output=True, text=True, check=False)
+    found: list[dict[str, Any]] = json.loads(done.stdout or "[]") if done.returncode == 0 else []
+    return {key: route[key] for route in found[:1] for key in ("gateway", "dev") if key in route}
 
 
 def _probes_are_off(environment: Path) -> bool:

@@ -16,7 +16,7 @@ from sopa_ryu.cli.names import hosts as host_names
 from sopa_ryu.cli.output import BAD, PENDING, add, json_option, new_table, present, show
 
 SHOWN = 8  # failures, or switches that are not connected, in one line
-PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
+PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17, "icmp6": 58}
 
 
 @click.command()
@@ -58,7 +58,8 @@ def _health(controller: Controller) -> Body | None:
 def _fabric(health: Body | None, body: Body) -> None:
     total, missing = sum(body["switches"].values()), body["missing"]
     what = f"fat-tree      k={body['k']}" if body["k"] is not None else f"fabric        {fabric_of(body).title}"
-    click.echo(f"{what}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}")
+    ipv6 = f", IPv6 {body['prefix6']}" if "prefix6" in body else ""
+    click.echo(f"{what}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}{ipv6}")
     click.echo(f"connected     {body['connected']} of {total} switches")
     if (cluster := body.get("cluster")) is not None:
         who = f"{cluster['leader']} leads" if cluster["leader"] is not None else "no member leads: nothing new is decided"
@@ -134,7 +135,7 @@ def protocol_of(_ctx: click.Context, _param: click.Parameter, value: str | None)
     "--packets", type=click.IntRange(1, 10_000), metavar="N", help="Show the path of each of the first N packets of a flow."
 )
 @click.option("--protocol", metavar="P", callback=protocol_of,
-              help="The flow's protocol: tcp, udp, icmp, or a number. TCP by default.")  # fmt: skip
+              help="The flow's protocol: tcp, udp, icmp, icmp6, or a number. TCP by default.")  # fmt: skip
 @click.option("--sport", type=click.IntRange(0, 65535), metavar="PORT",
               help="The flow's source port. Without ports, the first packet takes the first path.")  # fmt: skip
 @click.option("--dport", type=click.IntRange(0, 65535), metavar="PORT", help="The flow's destination port.")
@@ -154,7 +155,7 @@ def paths(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Show the candidate paths between two hosts, given by name or address, in round-robin order.
+    """Show the candidate paths between two hosts, given by name or by addresses of one family, in round-robin order.
 
     Where links have different rates, or some are absent, failed or drained, paths may have different shares of a flow's packets.
     Then the column "weight" says which.
@@ -538,9 +539,12 @@ def hosts(controller: Controller, as_json: bool) -> None:
 
 
 def _hosts(body: Body) -> None:
-    table = new_table("host", "address", "MAC address", "at", "port", "agent", "", right=("port",))
+    ipv6 = any("address6" in host for host in body["hosts"])
+    addresses = ("address", *(("IPv6 address",) if ipv6 else ()))
+    table = new_table("host", *addresses, "MAC address", "at", "port", "agent", "", right=("port",))
     for host in body["hosts"]:
-        add(table, host["name"], host["address"], host["mac"], host["switch"], host["port"], "yes" if host["agent"] else "no",
+        its = [host[key] for key in ("address", "address6") if key in host]
+        add(table, host["name"], *its, host["mac"], host["switch"], host["port"], "yes" if host["agent"] else "no",
             "gateway" if host.get("gateway") else "", style=None if host["agent"] else BAD)  # fmt: skip
     show(table)
 

@@ -6,10 +6,12 @@ import re
 import subprocess
 import sys
 import time
+from ipaddress import ip_address
 from typing import Any, NoReturn
 
 import click
 
+from flowrules.hashed_way import FiveTuple
 from sopa_ryu.channel.messages import MAX_COUNT, MIN_INTERVAL_MS
 from sopa_ryu.cli.client import Body, Controller, between, shown, with_controller
 from sopa_ryu.cli.common import fabric_of
@@ -23,8 +25,9 @@ LOOK_SECONDS = 0.25
 SHOWN_PACKETS = 16
 OVS_SECONDS = 10.0
 _MOST_HOPS = 8
-_NAMED = {1: "icmp", 6: "tcp", 17: "udp", 132: "sctp"}
-_WITH_PORTS = ("tcp", "udp", "sctp")
+_WITH_PORTS = {6: "tcp", 17: "udp", 132: "sctp"}
+_BY_FAMILY = {4: ("", "ip", "nw"), 6: ("6", "ipv6", "ipv6")}
+"""What Open vSwitch appends to a protocol's name, and how it calls the family and its addresses, by the version of IP."""
 NO_ANSWER = 1
 """Exit status: all probes on a path were lost."""
 
@@ -52,9 +55,9 @@ class Up(click.ParamType[Any]):
               help="Probes of each path.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(MIN_INTERVAL_MS, 1000), default=10.0, show_default=True, metavar="MS",
               help="Milliseconds from one probe to the next, of all paths together; more where links are slow.")  # fmt: skip
-@click.option("--flow", is_flag=True, help="Show which way a flow takes, instead: SRC and DST are HOST:PORT.")
+@click.option("--flow", is_flag=True, help="Show which way a flow takes, instead: SRC and DST are HOST:PORT, or [IPV6]:PORT.")
 @click.option("--protocol", metavar="P", callback=protocol_of,
-              help="With --flow: tcp, udp, icmp, or a number. TCP by default.")  # fmt: skip
+              help="With --flow: tcp, udp, icmp, icmp6, or a number. TCP by default.")  # fmt: skip
 @with_controller
 @json_option
 def trace(
@@ -83,6 +86,7 @@ def trace(
       sopa trace h0_0_2 h2_1_3
       sopa trace 10.0.0.2 10.2.1.3 --up 0,1 --up 1,1 --count 100
       sopa trace --flow h0_0_2:40000 h2_1_3:5201
+      sopa trace --flow '[fd53:4f50:4100::2]:40000' '[fd53:4f50:4100:201::3]:5201'
       sopa trace --all h0_0_2 h2_1_3 --json | jq '.links[] | select(.loss > 0)'
 
     \b
@@ -206,7 +210,10 @@ def _flow(controller: Controller, src: str, dst: str, protocol: int | None, as_j
 
 
 def _ended(text: str) -> tuple[str, int]:
-    host, _, port = text.partition(":")
+    bracketed = re.fullmatch(r"\[(.*)\]:?(.*)", text)
+    # without brackets the last group of an IPv6 address is no port
+    host, _, port = text.partition(":") if text.count(":") < 2 else (text, "", "")
+    host, port = bracketed.groups() if bracketed else (host, port)
     if port and (not port.isdigit() or not port.isascii() or int(port) > 65535):
         raise click.UsageError(f"{text!r} is no HOST:PORT, such as h0_0_2:40000")
     return host, int(port or 0)
@@ -215,9 +222,10 @@ def _ended(text: str) -> tuple[str, int]:
 def _asked_here(controller: Controller, body: Body) -> list[str] | None:
     """Return the switches of the flow's way by Open vSwitch's own answer; None where it does not run here."""
     tree, flow = fabric_of(controller.get("/fabric")), body["flow"]
-    ends = tree.host_by_ip(body["src"]), tree.host_by_ip(body["dst"])
+    ends = tree.host_called(body["src"]), tree.host_called(body["dst"])
+    given = FiveTuple(ip_address(body["src"]), ip_address(body["dst"]), flow["protocol"], flow["sport"], flow["dport"])
     try:
-        way = way_of(tree, *ends, flow["protocol"], flow["sport"], flow["dport"])
+        way = way_of(tree, ends[0], given)
     except NotHereError:
         return None
     return way[:-1] if way[-1] == tree.name(ends[1]) else way
@@ -254,19 +262,18 @@ class NotHereError(Exception):
     """Open vSwitch on this machine has no such switch, or does not answer."""
 
 
-def way_of(tree: Clos, src: Host, dst: Host, protocol: int, sport: int, dport: int) -> list[str]:
+def way_of(tree: Clos, src: Host, flow: FiveTuple) -> list[str]:
     """Return the names of the switches that an unlabelled packet crosses, and of the host last.
 
     The environment's OVS_RUNDIR says which Open vSwitch is asked; `NotHereError` if it lacks one of the switches.
     """
-    flow = _ovs_flow(tree, src, dst, protocol, sport, dport)
-    ports = _ports()
+    packet, ports = _packet(tree, src, flow), _ports()
     came_from: Switch | Host = src
     here: Switch | Host = tree.edge_of(src)
     names: list[str] = []
     while isinstance(here, Switch) and len(names) < _MOST_HOPS:
         names.append(tree.name(here))
-        said = _appctl("ofproto/trace", tree.name(here), f"in_port={tree.port(here, came_from)},{flow}")
+        said = _appctl("ofproto/trace", tree.name(here), f"in_port={tree.port(here, came_from)},{packet}")
         port = _leaves_by(said, ports.get(tree.name(here), {}))
         if port is None:
             return names
@@ -274,11 +281,12 @@ def way_of(tree: Clos, src: Host, dst: Host, protocol: int, sport: int, dport: i
     return [*names, tree.name(here)]
 
 
-def _ovs_flow(tree: Clos, src: Host, dst: Host, protocol: int, sport: int, dport: int) -> str:
-    name = _NAMED.get(protocol, f"ip,nw_proto={protocol}")
-    ports = f",{name}_src={sport},{name}_dst={dport}" if name in _WITH_PORTS else ""
-    ends = f"nw_src={tree.ip(src)},nw_dst={tree.ip(dst)},nw_ttl=64"
-    return f"{name},dl_src={tree.mac(src)},dl_dst=02:00:00:00:00:01,{ends}{ports}"
+def _packet(tree: Clos, src: Host, flow: FiveTuple) -> str:
+    suffix, family, of = _BY_FAMILY[flow.src.version]
+    name = _WITH_PORTS.get(flow.protocol)
+    ports = f",{name}_src={flow.sport},{name}_dst={flow.dport}" if name else ""
+    kind = f"{name}{suffix}" if name else f"{family},nw_proto={flow.protocol}"
+    return f"{kind},dl_src={tree.mac(src)},dl_dst=02:00:00:00:00:01,{of}_src={flow.src},{of}_dst={flow.dst},nw_ttl=64{ports}"
 
 
 def _ports() -> dict[str, dict[int, int]]:

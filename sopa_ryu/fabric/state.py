@@ -367,6 +367,7 @@ class FabricState:
             "cores": self.tree.cores,
             "hosts_per_edge": self.tree.hosts_per_edge,
             "hosts": self.tree.host_count,
+            **self.tree.described6,
             "switches": {level.name.lower(): sum(1 for _ in self.tree.switches(level)) for level in Level},
             "connected": len(connected),
             "version": self.version,

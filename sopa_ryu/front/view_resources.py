@@ -86,6 +86,7 @@ class ViewResources:
             "cores": tree.cores,
             "hosts_per_edge": tree.hosts_per_edge,
             "hosts": tree.host_count,
+            **tree.described6,
             "switches": {level.name.lower(): sum(1 for _ in tree.switches(level)) for level in Level},
             "connected": 0,
             "version": self._view.version,

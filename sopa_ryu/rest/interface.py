@@ -11,8 +11,8 @@ from sopa_ryu.events.store import MAX_PAGE
 from sopa_ryu.fabric.drain import MAX_REASON
 from sopa_ryu.rest.operations import MAX_TIME, ROOT, Operation, Param, number, seconds
 from sopa_ryu.rest.operators import Role
-from sopa_ryu.rest.resources import Resources
-from sopa_ryu.rest.schemas import END, HOST_PATTERN
+from sopa_ryu.rest.resources import Resources, a_host
+from sopa_ryu.rest.schemas import END
 from sopa_ryu.rest.traces import TraceResources
 from sopa_ryu.runtime.foreign_text import printable
 
@@ -22,12 +22,6 @@ MAX_WITHOUT = 64
 # the document has own names only: an alias is taken, too, but which there are is the fabric file's
 _ELEMENTS = rf"^{_ELEMENT[1:-1]}(,{_ELEMENT[1:-1]}){{0,{MAX_WITHOUT - 1}}}$"
 _ELSEWHERE = "it is not part of this fabric"
-
-
-def _host(text: str) -> str:
-    if not re.fullmatch(HOST_PATTERN[1:-1], text):
-        raise ValueError("write a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2")
-    return text
 
 
 def _reason(text: str) -> str:
@@ -83,8 +77,9 @@ _EVENTS = (
 
 def _endpoint(name: str) -> Param:
     description = "a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2"
-    schema = {**END, "examples": ["10.0.0.2", "h1_0_2"]}
-    return Param(name, "query", schema, description, _host, required=True, names=True)
+    families = "or its IPv6 address, in a fabric with prefix6; of two addresses, both are of one family"
+    schema = {**END, "description": families, "examples": ["10.0.0.2", "h1_0_2", "fd53:4f50:4100::2"]}
+    return Param(name, "query", schema, description, a_host, required=True, names=True)
 
 
 def _element(description: str) -> Param:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import time
 from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
-from ipaddress import AddressValueError, IPv4Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from math import isinf
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,12 @@ from sopa_ryu.fabric.state_directory import StateError
 from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.rest.reader import ALONE, ClusterControl, FabricControl, UndecidedError, in_short, undecided
+from sopa_ryu.rest.schemas import HOST_PATTERN
 from sopa_ryu.rest.troubles import troubles
 from sopa_ryu.runtime import clock
 from topologies import Failures, Host, Link, Reason, Switch, TopologyError
+from topologies.cabling import NO_PREFIX6
+from topologies.identity import IPV4, Family
 from topologies.impact import groups, left
 from topologies.way_out import away, gateways_from, is_outside
 from topologies.weights import sequence, weights_of
@@ -38,13 +42,21 @@ WEIGHT_DIGITS = 9
 _option = lru_cache(maxsize=1 << 16)(label.option)
 
 
+def a_host(text: str) -> str:
+    """Return a text that names a host, by address or own name; `ValueError` for any other."""
+    if not re.fullmatch(HOST_PATTERN[1:-1], text):
+        example = "IPv6 address or name, as in fd53:4f50:4100::2" if ":" in text else "IPv4 address or name, as in 10.0.0.2"
+        raise ValueError(f"write a host's {example} or h0_0_2")
+    return text
+
+
 def paths_outside(
-    failures: Failures, source: Host, destination: IPv4Address, paths_to: Callable[[Host], dict[str, Any]]
+    failures: Failures, source: Host, destination: IPv4Address | IPv6Address, paths_to: Callable[[Host], dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the candidate paths from a host that is no gateway to an address outside.
 
-    ``paths_to`` returns the answer for a gateway as the destination. The answer is as for a host, with the name of the gateway in
-    each path. Paths to gateways that are away are excluded for that.
+    ``paths_to`` returns the answer for a gateway as the destination, of the same family. The answer is as for a host, with the name
+    of the gateway in each path. Paths to gateways that are away are excluded for that.
     """
     tree = failures.tree
     in_use = gateways_from(failures, tree.edge_of(source))
@@ -359,9 +371,11 @@ class Resources:
         without: tuple[str, ...] = (),
     ) -> dict[str, Any]:
         """Return the candidate paths between two hosts, and the excluded ones."""
-        leaving = self._outside(dst)
+        family = self.family(src, dst)
+        leaving = self._outside(dst, family)
         if leaving is not None:
-            return self._paths_outside(self.host("src", src), leaving, packets, protocol, sport, dport, seed, without)
+            flow = family, packets, protocol, sport, dport, seed
+            return self._paths_outside(self.host("src", src), leaving, *flow, without)
         source, destination = self.host("src", src), self.host("dst", dst)
         failures = self._failures(without) if without else self.state.failures
         usable, excluded = failures.split(source, destination)
@@ -369,8 +383,8 @@ class Resources:
         weights = weights_of(failures, source, destination, choices)
         rounded = {weight: round(weight, WEIGHT_DIGITS) for weight in set(weights)}
         body = {
-            "src": str(self.tree.ip(source)),
-            "dst": str(self.tree.ip(destination)),
+            "src": str(family.address(source)),
+            "dst": str(family.address(destination)),
             "kind": self.tree.kind(source, destination),
             "version": self.state.version,
             "total": len(usable) + len(excluded),
@@ -383,26 +397,38 @@ class Resources:
         if packets is not None:
             start = 0
             if sport is not None or dport is not None:
-                ends = self.tree.ip(source), self.tree.ip(destination)
-                key = FlowKey.of(*ends, protocol, sport or 0, dport or 0)
+                ends = family.address(source), family.address(destination)
+                key = FlowKey.of(*ends, protocol, sport or 0, dport or 0, self.tree.prefix6)
                 start = flow_hash(key, seed)
             places = {up: place for place, up in enumerate(choices)}
             order = [places[up] for up in sequence(choices, weights)]
             body["packets"] = [order[round_robin(start, n, len(order))] for n in range(packets)] if order else []
         return body
 
-    def _outside(self, text: str) -> IPv4Address | None:
+    def family(self, src: str, dst: str) -> Family:
+        """Return the family of two ends: that of the addresses among them, IPv4 of names; `Problem` (400, 404) without one."""
+        version = {name: 6 if ":" in text else 4 for name, text in (("src", src), ("dst", dst)) if not text.startswith("h")}
+        if len({*version.values()}) > 1:
+            raise Problem(HTTPStatus.BAD_REQUEST, "src and dst are of two families: write two addresses of IPv4, or two of IPv6")
+        if 6 not in version.values():
+            return IPV4
+        if len(self.tree.families) == 1:
+            raise Problem(HTTPStatus.NOT_FOUND, f"{next(iter(version))}: {NO_PREFIX6}")
+        return self.tree.families[1]
+
+    def _outside(self, text: str, family: Family) -> IPv4Address | IPv6Address | None:
         """Return the address outside the fabric that packets leave it for by a gateway; None for any other text."""
         try:
-            address = IPv4Address(text)
-        except AddressValueError:
+            address = ip_address(text)
+        except ValueError:
             return None
-        return address if self.tree.gateways and is_outside(address) else None
+        return address if self.tree.gateways and is_outside(address, family) else None
 
     def _paths_outside(
         self,
         source: Host,
-        destination: IPv4Address,
+        destination: IPv4Address | IPv6Address,
+        family: Family,
         packets: int | None,
         protocol: int,
         sport: int | None,
@@ -413,23 +439,23 @@ class Resources:
         if source in self.tree.gateways:
             problem = f"src: {self.tree.name(source)} is a gateway: what it sends to the outside does not enter the fabric"
             raise Problem(HTTPStatus.NOT_FOUND, problem)
-        failures, own = self._failures(without), self.tree.name(source)
+        failures, own = self._failures(without), str(family.address(source))
 
         def paths_to(gateway: Host) -> dict[str, Any]:
-            return self.paths(own, self.tree.name(gateway), without=without)
+            return self.paths(own, str(family.address(gateway)), without=without)
 
         body = paths_outside(failures, source, destination, paths_to)
         if packets is not None:
-            key = FlowKey.of(self.tree.ip(source), destination, protocol, sport or 0, dport or 0)
+            key = FlowKey.of(family.address(source), destination, protocol, sport or 0, dport or 0, self.tree.prefix6)
             body["packets"] = packets_of(failures, source, key, seed, packets, body["candidates"])
         return body
 
     def host(self, name: str, text: str) -> Host:
         """Return the host that ``text``, the value of parameter ``name``, names by address or by name."""
         try:
-            return self.tree.host(text) if text.startswith("h") else self.tree.host_by_ip(text)
+            return self.tree.host_called(text)
         except AddressValueError as error:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"{name}={text} is not an IPv4 address: {error}") from error
+            raise Problem(HTTPStatus.BAD_REQUEST, f"{name}={text} is no address: {error}") from error
         except TopologyError as error:
             raise Problem(HTTPStatus.NOT_FOUND, f"{name}: {error}") from error
 

@@ -39,8 +39,18 @@ def _page(key: str, items: Schema, optional: tuple[str, ...] = (), **more: Schem
 
 
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-HOST_PATTERN = rf"^(({_OCTET}\.){{3}}{_OCTET}|h[0-9]{{1,3}}_[0-9]{{1,3}}_[0-9]{{1,3}})$"
-"""A host's IPv4 address or name."""
+_HEX = "[0-9A-Fa-f]{1,4}"
+_IPV6 = "|".join(
+    (
+        f"({_HEX}:){{7}}{_HEX}",
+        f"({_HEX}:){{1,7}}:",
+        *(f"({_HEX}:){{1,{7 - after}}}(:{_HEX}){{1,{after}}}" for after in range(1, 7)),
+        f":(:{_HEX}){{1,7}}",
+        "::",
+    )
+)
+HOST_PATTERN = rf"^(({_OCTET}\.){{3}}{_OCTET}|{_IPV6}|h[0-9]{{1,3}}_[0-9]{{1,3}}_[0-9]{{1,3}})$"
+"""A host's address or name."""
 NAME_PATTERN = "^[A-Za-z][A-Za-z0-9._-]{0,126}$"
 """An own name or alias of a switch, link or host."""
 END: Schema = {"type": "string", "pattern": HOST_PATTERN}
@@ -108,6 +118,7 @@ SCHEMAS: dict[str, Schema] = {
             "k": _maybe({"type": "integer", "minimum": 2}),
             **dict.fromkeys(("pods", "edges", "aggregations", "cores", "hosts_per_edge"), _INTEGER),
             "hosts": _INTEGER,
+            "prefix6": {**_STRING, "description": "of the hosts' IPv6 addresses; absent with IPv4 only"},
             "switches": _object({"edge": _INTEGER, "aggregation": _INTEGER, "core": _INTEGER}),
             "connected": _INTEGER,
             "version": _INTEGER,
@@ -157,7 +168,7 @@ SCHEMAS: dict[str, Schema] = {
                 "1970), the version that it has in force, and what it says of itself; absent until there has been one",
             ),
         },
-        optional=("gateways", "cluster", "arbiter"),
+        optional=("prefix6", "gateways", "cluster", "arbiter"),
     ),
     "Cluster": _object(
         {

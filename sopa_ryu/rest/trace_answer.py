@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 
 from flowrules import label
 from flowrules.hashed_way import FiveTuple, hashed_way
-from flowrules.label import hop_bytes
+from flowrules.label import Carrier, hop_bytes
 from sopa_ryu.channel.messages import LOST, LOST_BACK, LOST_OUT, FlowLabels
 from sopa_ryu.channel.trace_desk import Found, Trace
 from topologies import Clos, Failures, Host
+from topologies.identity import Family
 from topologies.structure import Link, Node
 from topologies.weights import sequence, weights_of
 
@@ -190,7 +191,7 @@ def _likelihood(lost: int, sent: int) -> float:
     return sum(count * log(count / sent) for count in (lost, sent - lost) if count)
 
 
-def tell(trace: Trace, failures: Failures, no_label: Collection[Host]) -> Body:
+def tell(trace: Trace, failures: Failures, no_label: Collection[Host], carrier: Carrier = Carrier.MAC) -> Body:
     """Return a trace as REST has it.
 
     ``failures`` are those of now: a trace of which the version is another one may name paths that are excluded meanwhile.
@@ -198,15 +199,15 @@ def tell(trace: Trace, failures: Failures, no_label: Collection[Host]) -> Body:
     tree, asked = failures.tree, trace.asked
     body: Body = {
         "id": trace.number,
-        "src": str(tree.ip(trace.src)),
-        "dst": str(tree.ip(trace.dst)),
+        "src": str(asked.family.address(trace.src)),
+        "dst": str(asked.family.address(trace.dst)),
         "kind": tree.kind(trace.src, trace.dst),
         "version": trace.version,
         "state": str(trace.state),
         "problem": trace.problem or None,
     }
     if asked.flow is not None:
-        return {**body, "flow": tell_flow(trace, failures, no_label)}
+        return {**body, "flow": tell_flow(trace, failures, no_label, carrier)}
     usable, excluded = failures.split(trace.src, trace.dst)
     choices = tuple(path.up for path in usable)
     weights = weights_of(failures, trace.src, trace.dst, choices)
@@ -274,26 +275,29 @@ def _path(tree: Clos, trace: Trace, up: Up) -> Body:
 # -- a flow ---------------------------------------------------------------------------------------------------------------
 
 
-def is_hashed(src: Host, no_label: Collection[Host], agent: bool) -> str:
+def is_hashed(src: Host, no_label: Collection[Host], agent: bool, family: Family, carrier: Carrier) -> str:
     """Return why the switches hash a host's flows; nothing if its agent labels their packets."""
     if src in no_label:
         return "The host may not choose paths (no_label): switches hash its flows, labelled or not"
+    if family.number == 6 and carrier is Carrier.OPTION:
+        return f"Carrier {carrier} labels IPv4 only: switches hash IPv6"
     if not agent:
         return "No agent of the host is connected: switches hash its flows, unless the programs of a killed agent go on labelling"
     return ""
 
 
-def tell_flow(trace: Trace, failures: Failures, no_label: Collection[Host]) -> Body | None:
+def tell_flow(trace: Trace, failures: Failures, no_label: Collection[Host], carrier: Carrier = Carrier.MAC) -> Body | None:
     """Return which way a flow takes; None while its agent has not said how it labels it."""
-    tree, flow = failures.tree, trace.asked.flow
+    flow, family = trace.asked.flow, trace.asked.family
     assert flow is not None
     body = flow._asdict()
     if trace.labels is not None:
-        return {**body, "labelled": True, **_labelled(tree, trace, failures, trace.labels)}
-    why = is_hashed(trace.src, no_label, agent=trace.asked_agent)
+        return {**body, "labelled": True, **_labelled(failures.tree, trace, failures, trace.labels)}
+    why = is_hashed(trace.src, no_label, trace.asked_agent, family, carrier)
     if not why:
         return None
-    way = hashed_way(failures, trace.src, trace.dst, FiveTuple(tree.ip(trace.src), tree.ip(trace.dst), *flow))
+    tree = failures.tree
+    way = hashed_way(failures, trace.src, trace.dst, FiveTuple(family.address(trace.src), family.address(trace.dst), *flow))
     taken = [way.up] if way.up is not None else []
     return {
         **body,

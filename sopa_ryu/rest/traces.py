@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 from typing import Any
 
@@ -10,8 +9,7 @@ from sopa_ryu.channel.messages import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MAX
 from sopa_ryu.channel.trace_desk import Asked, BusyError, Trace, TraceError
 from sopa_ryu.rest.operations import Problem
 from sopa_ryu.rest.reader import FabricControl
-from sopa_ryu.rest.resources import Resources
-from sopa_ryu.rest.schemas import HOST_PATTERN
+from sopa_ryu.rest.resources import Resources, a_host
 from sopa_ryu.rest.trace_answer import Up, is_hashed, tell
 from sopa_ryu.runtime import clock
 from topologies import Failures, Host
@@ -129,15 +127,16 @@ class TraceResources:
 
     def begin(self, body: dict[str, Any]) -> dict[str, Any]:
         """Begin a trace."""
-        ends = self._end(body, "src"), self._end(body, "dst")
-        failures = self._fabric.state.failures
-        asked = planned(body, failures, *ends)
+        texts = self._end(body, "src"), self._end(body, "dst")
+        family = self._resources.family(*texts)
+        ends = self._resources.host("src", texts[0]), self._resources.host("dst", texts[1])
+        asked = planned(body, self._fabric.state.failures, *ends)._replace(family=family)
         return self._tell(self._begin(ends, asked))
 
     def _begin(self, ends: tuple[Any, Any], asked: Asked) -> Trace:
-        flow = asked.flow
-        if flow is not None and is_hashed(ends[0], self._fabric.no_label, self._fabric.agents.has_agent(ends[0])):
-            return self._desk.answered_here(ends, flow, self._fabric.state.version, clock.now())
+        fabric, agent = self._fabric, self._fabric.agents.has_agent(ends[0])
+        if asked.flow is not None and is_hashed(ends[0], fabric.no_label, agent, asked.family, fabric.carrier):
+            return self._desk.answered_here(ends, asked, fabric.state.version, clock.now())
         try:
             return self._fabric.begin_trace(ends, asked)
         except BusyError as error:
@@ -145,15 +144,12 @@ class TraceResources:
         except TraceError as error:
             raise Problem(HTTPStatus.CONFLICT, str(error)) from error
 
-    def _end(self, body: dict[str, Any], name: str) -> Any:
+    def _end(self, body: dict[str, Any], name: str) -> str:
         text = body.get(name)
         try:
-            text = self._fabric.state.aliases.own(text) if isinstance(text, str) else None
+            return a_host(self._fabric.state.aliases.own(text) if isinstance(text, str) else "")
         except ValueError as error:
             raise _bad(f"{name}: {error}") from error
-        if text is None or not re.fullmatch(HOST_PATTERN[1:-1], text):
-            raise Problem(HTTPStatus.BAD_REQUEST, f"{name}: write a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2")
-        return self._resources.host(name, text)
 
     def read(self, trace: int) -> dict[str, Any]:
         """Return what a trace has found so far."""
@@ -175,5 +171,5 @@ class TraceResources:
         """Return a trace's answer: made anew only if something has changed, since that of many paths takes tens of milliseconds."""
         state = trace.number, trace.state, self._fabric.state.version, sum(found.sent for found in trace.found)
         if self._last[0] != state:
-            self._last = state, tell(trace, self._fabric.state.failures, self._fabric.no_label)
+            self._last = state, tell(trace, self._fabric.state.failures, self._fabric.no_label, self._fabric.carrier)
         return self._last[1]

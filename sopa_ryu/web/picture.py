@@ -112,6 +112,7 @@ class Picture:
             "aggregations": tree.aggregations,
             "cores": tree.cores,
             "hosts_per_edge": tree.hosts_per_edge,
+            **tree.described6,
             "mbit": document.get("mbit", {}),
             "absent": absent[:most],
             "absent_total": len(absent),

@@ -22,13 +22,14 @@ from sopa_ryu.agent.kernel.counters import Handling
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.label.spray import Spray
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.cli.doctor import check_bursts
+from sopa_ryu.cli.doctor import _addresses, check_bursts, check_ipv6
 from tests.bpf.labelling import kill_agent, label_of, labelling
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
 from tests.helpers.path_tables import flow_positions
 from tests.helpers.veth import IPV4, Pair, frames, raw_socket, run, transfer
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
-from topologies import FatTree
+from topologies import FatTree, Host
+from topologies.identity import PREFIX6, Family
 
 ROOT = Path(__file__).parents[2]
 DATA = os.urandom(3_000_000)
@@ -257,6 +258,45 @@ def test_the_doctor_says_what_is_done_about_bursts(
         with inside(pair.host):
             finding = check_bursts("host0")
     assert (finding.right, finding.text) == (is_right, text.format(ifindex(pair)))
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ("true", []),
+        ("ip address del {address}/128 dev host0", ["no address {address}"]),
+        ("ip address del {address}/128 dev host0; ip address add {address}/64 dev host0", ["{address}/64"]),
+        ("ip -6 route del default", ["other hosts by no gateway"]),
+        ("sysctl -w net.ipv6.conf.host0.accept_ra=1", ["accept_ra is 1"]),
+        ("sysctl -w net.ipv6.conf.host0.disable_ipv6=1", ["IPv6 is disabled"]),
+    ],
+)
+def test_the_doctor_says_what_a_host_lacks_for_ipv6(pair: Pair, change: str, wrong: list[str]) -> None:
+    family, host = Family(PREFIX6), Host(0, 0, 2)
+    address, gateway = family.address(host), family.gateway(host)
+    pair.on_host("sysctl -w net.ipv6.conf.host0.disable_ipv6=0 net.ipv6.conf.host0.accept_ra=0")
+    pair.on_host(f"ip address add {address}/128 dev host0 nodad")
+    pair.on_host(f"ip -6 route replace default via {gateway} dev host0 onlink")
+    for command in change.format(address=address).split("; "):
+        pair.on_host(command)
+    with inside(pair.host):
+        shown = _addresses("host0")
+        assert shown is not None
+        said = [finding.text for finding in check_ipv6(family, host, "host0", shown) if not finding.right]
+    assert len(said) == len(wrong)
+    assert all(text.format(address=address) in its for text, its in zip(wrong, said, strict=True))
+
+
+def test_the_doctor_says_that_another_host_has_the_address(pair: Pair) -> None:
+    address = Family(PREFIX6).address(host := Host(0, 0, 2))
+    for on, end in ((pair.on_peer, "peer0 nodad"), (pair.on_host, "host0")):
+        on(f"sysctl -w net.ipv6.conf.{end[:5]}.disable_ipv6=0")
+        on(f"ip address add {address}/128 dev {end}")
+    eventually(lambda: "dadfailed" in pair.on_host("ip -6 address show dev host0"))
+    with inside(pair.host):
+        shown = _addresses("host0")
+        assert shown is not None
+        assert "duplicate" in next(check_ipv6(Family(PREFIX6), host, "host0", shown)).text
 
 
 def ifindex(pair: Pair) -> int:

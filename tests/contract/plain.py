@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +244,7 @@ def messages() -> Any:
     asked = {
         "trace": wire.TraceRequest(3, count=20, interval_ms=10.0, streams=(stream,)),
         "trace of a flow": wire.TraceRequest(3, destination=IPv4Address("10.0.0.2"), flow=flow),
+        "trace of an IPv6 flow": wire.TraceRequest(3, destination6=IPv6Address("fd53:4f50:4100::2"), flow=flow),
         "end of a trace": wire.TraceRequest(3, cancel=True),
     }
     texts = {name: wire.encode(request) for name, request in asked.items()} | {

@@ -14,6 +14,7 @@ from experiments.emulation.processes import ControllerProcess, free_ports
 from flowrules import label
 from tests.helpers.waiting import eventually
 from topologies import Clos, FatTree, Host, Switch
+from topologies.identity import IPV4, Family
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 
@@ -190,8 +191,11 @@ def running(fabric: Clos | int, directory: Path, *options: str) -> Iterator[Fabr
         yield Fabric(tree, controller, ovs, dummy)
 
 
-def packet(fabric: Fabric, src: Host, dst: Host, up: tuple[int, ...] | None = None, rest: str = "tcp") -> str:
+def packet(
+    fabric: Fabric, src: Host, dst: Host, up: tuple[int, ...] | None = None, rest: str = "tcp", family: Family = IPV4
+) -> str:
     """Return a packet for `Fabric.trace`: without a label, or with one for the candidate path ``up``."""
     mac = fabric.tree.mac(src) if up is None else label.carrier_mac(up)
-    ends = f"nw_src={fabric.tree.ip(src)},nw_dst={fabric.tree.ip(dst)},nw_ttl=64"
-    return f"{rest},dl_src={mac},dl_dst=02:00:00:00:00:01,{ends}"
+    more, of = ("", "nw") if family.number == 4 else ("6", "ipv6")
+    ends = f"{of}_src={family.address(src)},{of}_dst={family.address(dst)},nw_ttl=64"
+    return f"{rest}{more},dl_src={mac},dl_dst=02:00:00:00:00:01,{ends}"

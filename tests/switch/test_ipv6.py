@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from flowrules import label
+from tests.helpers.commands import ask
 from tests.helpers.fabrics import Fabric, running
-from tests.helpers.random_fabrics import some_pairs
 from topologies import FatTree, Host
 from topologies.identity import PREFIX6
 
@@ -19,15 +18,6 @@ SRC = Host(0, 0, 2)
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     with running(FatTree(4, str(PREFIX6)), tmp_path_factory.mktemp("fabric")) as its:
         yield its
-
-
-def test_a_labelled_packet_passes_exactly_the_hops_of_its_candidate_path(fabric: Fabric) -> None:
-    tree = fabric.tree
-    for src, dst in some_pairs(tree, 6):
-        for path in tree.candidate_paths(src, dst):
-            ends = f"ipv6_src={tree.ip6(src)},ipv6_dst={tree.ip6(dst)},nw_ttl=64"
-            flow = f"tcp6,dl_src={label.carrier_mac(path.up)},dl_dst=02:00:00:00:00:01,{ends}"
-            assert fabric.walk(tree.name(src), flow) == [*path.hops, tree.name(dst)]
 
 
 def test_the_edge_switch_answers_solicitations_for_the_gateway_by_itself(fabric: Fabric) -> None:
@@ -51,3 +41,5 @@ def test_what_is_installed_is_as_planned_and_hosts_have_both_addresses(fabric: F
         assert [entry for entry in rules["entries"] if entry["state"] not in ("installed", "learned")] == []
     hosts = fabric.controller.get("/hosts").json()["hosts"]
     assert hosts[-1]["address6"] == "fd53:4f50:4100:301::3"
+    shown = [ask(fabric.controller, what).stdout for what in ("hosts", "status")]
+    assert [text in said for text, said in zip((hosts[-1]["address6"], f"IPv6 {PREFIX6}"), shown, strict=True)] == [True, True]

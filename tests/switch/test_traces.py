@@ -21,14 +21,19 @@ from tests.helpers.random_fabrics import some_pairs
 from tests.helpers.waiting import eventually
 from topologies import Clos, Failures, FatTree, Host, Level, Switch
 from topologies.fabric_file import load
+from topologies.identity import PREFIX6, Family
 from topologies.structure import BFD_MAC
 
 pytestmark = pytest.mark.switch
 
 OUTSIDE = "198.51.100.7"
-FABRICS = {"k=6": FatTree(6), **{file.stem: load(file) for file in sorted(Path(__file__).parent.glob("fabrics/*.yaml"))}}
+FILES = {file.stem: load(file) for file in sorted(Path(__file__).parent.glob("fabrics/*.yaml"))}
+FABRICS = {name: Clos.from_document(its.document() | {"prefix6": str(PREFIX6)}) for name, its in FILES.items()}
+FABRICS["k=6"] = FatTree(6, str(PREFIX6))
+"""All with both families; that of k=4 has IPv4 only."""
+ICMP = {4: 1, 6: 58}
 FLOWS = 25
-"""Of each fabric and each state of it, whose way is compared with the computed one."""
+"""Of each fabric, each family and each state, whose way is compared with the computed one."""
 SRC, DST = Host(0, 0, 2), Host(1, 0, 2)
 
 
@@ -68,11 +73,14 @@ def test_a_labelled_packet_passes_exactly_the_hops_of_its_candidate_path(every: 
     tree = every.tree
     hosts = list(tree.hosts())
     for src, dst in [(hosts[0], hosts[-1]), (hosts[0], hosts[1]), *some_pairs(tree, 4)]:
-        body = every.controller.get("/paths", src=str(tree.ip(src)), dst=str(tree.ip(dst))).json()
-        assert [tuple(one["up"]) for one in body["candidates"]] == list(tree.choices_between(src, dst))
-        for candidate in body["candidates"]:
-            way = every.walk(tree.name(src), packet(every, src, dst, tuple(candidate["up"])))
-            assert way == [*candidate["hops"], tree.name(dst)]
+        for family in tree.families:
+            ends = {"src": str(family.address(src)), "dst": str(family.address(dst))}
+            body = every.controller.get("/paths", **ends).json()
+            assert body.items() >= ends.items()
+            assert [tuple(one["up"]) for one in body["candidates"]] == list(tree.choices_between(src, dst))
+            for candidate in body["candidates"]:
+                way = every.walk(tree.name(src), packet(every, src, dst, tuple(candidate["up"]), family=family))
+                assert way == [*candidate["hops"], tree.name(dst)]
 
 
 @fattrees
@@ -255,36 +263,36 @@ def without(fabric: Fabric, names: list[str]) -> Iterator[None]:
     fabric.fails({})
 
 
-def random_flows(tree: Clos, count: int, seed: int) -> list[tuple[Host, Host, FiveTuple]]:
+def random_flows(tree: Clos, family: Family, count: int, seed: int) -> list[tuple[Host, Host, FiveTuple]]:
     choose = random.Random(seed)
     drawn = []
     for src, dst in some_pairs(tree, count, seed):
-        protocol = choose.choice((6, 6, 17, 17, 132, 1))
-        ports = (0, 0) if protocol == 1 else (choose.randrange(65536), choose.randrange(65536))
-        drawn.append((src, dst, FiveTuple(tree.ip(src), tree.ip(dst), protocol, *ports)))
+        protocol = choose.choice((6, 6, 17, 17, 132, ICMP[family.number]))
+        ports = (0, 0) if protocol in ICMP.values() else (choose.randrange(65536), choose.randrange(65536))
+        drawn.append((src, dst, FiveTuple(family.address(src), family.address(dst), protocol, *ports)))
     return drawn
 
 
-def asked(fabric: Fabric, src: Host, dst: Host, flow: FiveTuple) -> list[str]:
+def asked(fabric: Fabric, src: Host, dst: Host, flow: FiveTuple, family: Family) -> list[str]:
     """The way that Open vSwitch itself gives for the flow."""
-    name = {1: "icmp", 6: "tcp", 17: "udp", 132: "sctp"}[flow.protocol]
-    ports = "" if flow.protocol == 1 else f",{name}_src={flow.sport},{name}_dst={flow.dport}"
-    return fabric.walk(fabric.tree.name(src), packet(fabric, src, dst, rest=name) + ports)
+    name = {6: "tcp", 17: "udp", 132: "sctp"}.get(flow.protocol, "icmp")
+    ports = "" if name == "icmp" else f",{name}_src={flow.sport},{name}_dst={flow.dport}"
+    return fabric.walk(fabric.tree.name(src), packet(fabric, src, dst, rest=name, family=family) + ports)
 
 
-def compare(fabric: Fabric, failures: Failures, seed: int) -> None:
+def compare(fabric: Fabric, failures: Failures, family: Family, seed: int) -> None:
     tree, ways = fabric.tree, set()
-    for number, (src, dst, flow) in enumerate(random_flows(tree, FLOWS, seed)):
+    for number, (src, dst, flow) in enumerate(random_flows(tree, family, FLOWS, seed)):
         way = hashed_way(failures, src, dst, flow)
         if way.up is None:  # no path is left between these racks
             assert not way.reachable
-            assert asked(fabric, src, dst, flow)[-1] != tree.name(dst)
+            assert asked(fabric, src, dst, flow, family)[-1] != tree.name(dst)
             continue
         assert way.up in way.reachable
         hops = [tree.name(switch) for switch in tree.hops(src, dst, way.up)]
-        assert asked(fabric, src, dst, flow) == [*hops, tree.name(dst)], (flow, dict(failures))
+        assert asked(fabric, src, dst, flow, family) == [*hops, tree.name(dst)], (flow, dict(failures))
         if number < 5:  # as the command asks
-            assert way_of(tree, src, dst, *flow[2:]) == [*hops, tree.name(dst)]
+            assert way_of(tree, src, flow) == [*hops, tree.name(dst)]
         ways.add(way.up)
     assert len(ways) > 2
 
@@ -292,7 +300,8 @@ def compare(fabric: Fabric, failures: Failures, seed: int) -> None:
 def test_a_computed_way_is_that_of_open_vswitch(every: Fabric, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = every.tree
     monkeypatch.setenv("OVS_RUNDIR", str(every.ovs.directory))
-    compare(every, Failures(tree), seed=1)
+    for family in tree.families:
+        compare(every, Failures(tree), family, seed=1)
     # all ways are taken: polarised hashing would leave most core switches without any (docs/platform.md, section 1)
     src, *_, dst = tree.hosts()
     choices = tree.choices_between(src, dst)
@@ -303,7 +312,8 @@ def test_a_computed_way_is_that_of_open_vswitch(every: Fabric, monkeypatch: pyte
     failed = random.Random(2).sample([tree.name(link) for link in tree.switch_links()], 2)
     failures = Failures(tree, dict.fromkeys(failed, "down"))
     with without(every, failed):
-        compare(every, failures, seed=3)
+        for family in tree.families:
+            compare(every, failures, family, seed=3)
         for src, dst in some_pairs(tree, 4, seed=4):  # labelled packets keep off the links, too
             usable, _ = failures.split(src, dst)
             for path in tree.candidate_paths(src, dst):

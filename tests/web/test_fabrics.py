@@ -13,10 +13,11 @@ from tests.helpers.waiting import Containing, eventually
 from tests.web.conftest import Shown
 from tests.web.stub import Stub, Stubbed
 from topologies import Clos
+from topologies.identity import PREFIX6
 
 HALF = {f"e0_{leaf}-a0_1": 20000 for leaf in range(4)}
 RATES = {"host": 10000, "edge": 40000}
-SLOW_SPINE = Clos(1, 4, 2, 0, 4, mbit=RATES, links=HALF, gateways=["h0_3_5"], no_label=["h0_0_3"])
+SLOW_SPINE = Clos(1, 4, 2, 0, 4, mbit=RATES, links=HALF, gateways=["h0_3_5"], no_label=["h0_0_3"], prefix6=str(PREFIX6))
 UNEVEN = {"e1_0-a1_1": "absent", "a2_0-c0_1": "absent", "a0_0-c0_1": 10000}
 RISING = {"host": 10000, "edge": 20000, "aggregation": 40000}
 IRREGULAR = Clos(3, 2, 2, 4, 3, mbit=RISING, links=UNEVEN, gateways=["h2_0_2", "h2_1_2"], no_label=["h0_0_3"])
@@ -133,13 +134,18 @@ def test_gateways_and_hosts_that_may_not_choose_are_marked(slow_spine: Page) -> 
     assert page.names(".node.no-label", "node") == ["h0_0_3"]
     hosts = page.text(".legend [aria-label=Hosts] li")
     assert hosts == "host with an agent\nwithout\ngateway\nmay not choose paths"
-    assert page.look_up("h0_3_5") == "10.0.3.5, gateway 10.0.3.1. It leads out of the fabric."
+    ends = "10.0.3.5 and fd53:4f50:4100:3::5, gateways 10.0.3.1 and fd53:4f50:4100:3::1"
+    assert page.look_up("h0_3_5") == f"{ends}. It leads out of the fabric."
     assert "It may not choose paths" in page.look_up("h0_0_3")
     label = "return document.querySelector(`[data-node='${arguments[0]}']`).getAttribute('aria-label')"
-    assert page.run(label, "h0_3_5") == "gateway h0_3_5, 10.0.3.5, without an agent"
-    assert page.run(label, "h0_0_3") == "host h0_0_3, 10.0.0.3, without an agent, may not choose paths"
+    assert page.run(label, "h0_3_5") == "gateway h0_3_5, 10.0.3.5, fd53:4f50:4100:3::5, without an agent"
+    assert page.run(label, "h0_0_3") == "host h0_0_3, 10.0.0.3, fd53:4f50:4100::3, without an agent, may not choose paths"
     assert page.run(label, "a0_1") == "aggregation switch (spine) a0_1: in use"
     assert "h0_0_3 may not choose paths" in page.show_paths("h0_0_3", "h0_2_2")
+    page.one("#source").clear()
+    page.one("#source").send_keys("fd53:4f50:4100:1::2")
+    page.enter("#destination", "FD53:4F50:4100:2:0:0:0:3")
+    eventually(lambda: page.text("#paths-summary"), Containing("h0_1_2 to h0_2_3"))
 
 
 def test_weights_are_in_the_list_and_in_the_width_of_lines(slow_spine: Page) -> None:
@@ -165,12 +171,13 @@ def candidates(its: Stubbed, src: str, dst: str) -> list[str]:
 
 
 def test_paths_to_an_address_outside_end_at_gateways(shown: Shown, stub: Stub, tmp_path: Path) -> None:
-    its = stub.serve(Clos(1, 4, 2, 0, 4, gateways=["h0_3_4", "h0_3_5"]), tmp_path)  # whose paths have the same uplinks
+    fabric = Clos(1, 4, 2, 0, 4, gateways=["h0_3_4", "h0_3_5"], prefix6=str(PREFIX6))
+    its = stub.serve(fabric, tmp_path)  # whose paths have the same uplinks
     with shown(its) as page:
-        for left, excluded in ((4, 0), (2, 2)):
-            page.show_paths("h0_0_2", "192.0.2.1")
+        for left, excluded, outside in ((4, 0, "192.0.2.1"), (2, 2, "2001:db8::1")):
+            page.show_paths("h0_0_2", outside)
             eventually(lambda left=left: page.text("#paths-summary"), Containing(f"outside: {left} candidate paths of 4"))
-            words = candidates(its, "h0_0_2", "192.0.2.1")
+            words = candidates(its, "h0_0_2", outside)
             assert {each.rpartition(" → ")[2] for each in words} == {"h0_3_4", "h0_3_5"}
             eventually(lambda: page.text("[aria-label='Candidate paths'] .path span").split("\n"), words)
             assert len(page.names("[aria-label='Excluded paths'] li", "key")) == excluded

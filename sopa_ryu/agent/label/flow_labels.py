@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from sopa_ryu.agent.label.spray import EVERYTHING, Spray
-from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, scaled
+from sopa_ryu.agent.label.spray import EVERYTHING, ICMP, ICMPV6, PROTOCOLS, Spray
+from sopa_ryu.agent.paths.flow_hash import IPV6_KEY, FlowKey, flow_hash, scaled
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel.messages import MAX_LABELS, FlowLabels
 
 _BY_LOAD = (Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL)
 """Policies whose choices depend on the packets' sizes and times, or on other flows."""
+_WITH_PORTS6 = frozenset(PROTOCOLS.values()) - {ICMP} | {ICMPV6}
+"""Protocols whose ports or identifiers are hashed with IPv6; of others the flow label is, which who asks does not know."""
 
 
 def flow_labels(table: PathTable, key: FlowKey, policy_name: str, spray: Spray = EVERYTHING) -> FlowLabels:
@@ -31,10 +33,11 @@ def flow_labels(table: PathTable, key: FlowKey, policy_name: str, spray: Spray =
     """
     if policy_name == table.policy.option_name and not spray.sprays(key):
         return flow_labels(table._replace(policy=Policy.HASH), key, Policy.HASH.option_name)
+    hidden = bool(key.proto & IPV6_KEY) and key.protocol not in _WITH_PORTS6
     candidates = (not key.leaves and table.candidates(key.daddr)) or ()
     count = len(candidates)
-    if not candidates or policy_name != table.policy.option_name or table.policy in _BY_LOAD:
-        return FlowLabels(policy_name, count == 1, count == 1, tuple(dict.fromkeys(candidates)))
+    if not candidates or hidden or policy_name != table.policy.option_name or table.policy in _BY_LOAD:
+        return FlowLabels(policy_name, count == 1, int(count == 1), tuple(dict.fromkeys(candidates)))
     if table.policy is Policy.HASH or count == 1:
         return FlowLabels(policy_name, True, 1, (candidates[scaled(flow_hash(key, table.seed), count)],))
     at_random = table.policy is Policy.RANDOM

@@ -12,6 +12,13 @@ const MAX_SHARES = 6; // in the legend
 
 const LEVELS = { h: HOST, e: EDGE, a: AGGREGATION, c: CORE };
 
+/** Return the groups of an IPv6 address; not 8 numbers if it is none. */
+function groupsOf(text) {
+  const [head, tail] = text.split("::").map((part) => (part ? part.split(":") : []));
+  const zeros = tail ? Array(Math.max(0, 8 - head.length - tail.length)).fill("0") : [];
+  return [...head, ...zeros, ...(tail ?? [])].map((group) => Number(`0x${group}`));
+}
+
 /** A Clos fabric: pods of edge and aggregation switches below core switches, or one pod without these, which is leaf-spine. */
 export class Clos {
   /**
@@ -19,9 +26,10 @@ export class Clos {
    * @param {object} fabric the numbers and exceptions, as the feed's message has them
    */
   constructor(k, fabric) {
-    const { pods, edges, aggregations, cores, hosts_per_edge: hosts, absent, mbit, rates, gateways, no_label: noLabel } = fabric;
+    const { pods, edges, aggregations, cores, hosts_per_edge: hosts, prefix6, absent, mbit, rates, gateways, no_label: noLabel } = fabric;
     Object.assign(this, { k, pods, edges, aggregations, cores, mbit, rates });
     this.hostsPerEdge = hosts;
+    this.prefix6 = prefix6 && groupsOf(prefix6.split("/")[0]).slice(0, 3);
     this.coresOfGroup = cores / aggregations;
     this.absent = new Set(absent);
     this.gateways = new Set(gateways);
@@ -137,7 +145,7 @@ export class Clos {
     return (lower && [...this.above(lower)].find((each) => each.name === name)) || null;
   }
 
-  /** Return the node of that name, {name, level, pod, index}, for a host with {edge, host, address}; null if there is none. */
+  /** Return the node of that name, {name, level, pod, index}, for a host with {edge, host}; null if there is none. */
   parse(name) {
     const found = /^([heac])(\d{1,3})_(\d{1,3})(?:_(\d{1,3}))?$/.exec(name);
     if (!found || (found[1] === "h") !== (found[4] !== undefined)) return null;
@@ -146,7 +154,29 @@ export class Clos {
     if (pod >= this.groups(level) || index >= this.groupSize(level)) return null;
     if (level !== HOST) return { name, level, pod, index };
     if (host < FIRST_HOST || host >= FIRST_HOST + this.hostsPerEdge) return null;
-    return { name, level, pod, index, host, edge: `e${pod}_${index}`, address: `10.${pod}.${index}.${host}` };
+    return { name, level, pod, index, host, edge: `e${pod}_${index}` };
+  }
+
+  /** Return the addresses, of either family, of a host, or of number 1 of its rack, which is its gateway. */
+  addressesOf({ pod, index, host }) {
+    const addresses = [`10.${pod}.${index}.${host}`];
+    if (this.prefix6) {
+      const groups = [...this.prefix6, (pod << 8) | index, 0, 0, 0, host].map((group) => group.toString(16));
+      addresses.push(groups.join(":").replace(/(:0)+:(?=[^:]*$)/, "::"));
+    }
+    return addresses;
+  }
+
+  /** Return the name of the host with an address of either family; undefined if there is none. */
+  hostAt(text) {
+    const octets = text.split(".");
+    let [pod, index, host] = octets.length === 4 && octets[0] === "10" ? octets.slice(1) : [];
+    if (this.prefix6 && text.includes(":")) {
+      const groups = groupsOf(text);
+      [pod, index, host] = [groups[3] >> 8, groups[3] & 0xff, groups[7]];
+      if (groups.length !== 8 || [...this.prefix6, groups[3], 0, 0, 0].some((group, at) => group !== groups[at])) return undefined;
+    }
+    return this.parse(`h${pod}_${index}_${host}`)?.name;
   }
 
   /** Return names that the fabric has, as examples: {source, destination, link, switches}. */

@@ -90,7 +90,9 @@ export class Details {
       setText(this.words, sentence([reason || STATES.ok, tree.rateInWords(link)].filter(Boolean).join("; ")));
     } else if (host) {
       setText(this.title, `Host ${name}`);
-      setText(this.words, `${node.address}, gateway 10.${node.pod}.${node.index}.1.${this.role(name)}${rackOf(name) ? ` Rack: ${rackOf(name)}.` : ""}`);
+      const gateways = tree.addressesOf({ ...node, host: 1 });
+      const words = `${tree.addressesOf(node).join(" and ")}, ${gateways.length > 1 ? "gateways" : "gateway"} ${gateways.join(" and ")}`;
+      setText(this.words, `${words}.${this.role(name)}${rackOf(name) ? ` Rack: ${rackOf(name)}.` : ""}`);
     } else {
       setText(this.title, `${sentence(tree.levelOf(node))} ${name}`);
       const place = node.level === EDGE ? `rack 10.${node.pod}.${node.index}.0/24` : "";

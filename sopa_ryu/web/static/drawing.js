@@ -219,7 +219,7 @@ export class Drawing {
     if (node.level === HOST) {
       const agent = state.hasAgent(node.number);
       const mute = this.tree.noLabel.has(name) ? ", may not choose paths" : "";
-      return `${this.tree.levelOf(node)} ${name}, ${node.address}${agent === null ? "" : agent ? ", with an agent" : ", without an agent"}${mute}`;
+      return `${this.tree.levelOf(node)} ${name}, ${this.tree.addressesOf(node).join(", ")}${agent === null ? "" : agent ? ", with an agent" : ", without an agent"}${mute}`;
     }
     return `${this.tree.levelOf(node)} ${name}: ${state.ofSwitch(name).reason || "in use"}`;
   }

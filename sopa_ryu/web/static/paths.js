@@ -220,9 +220,7 @@ export class Paths {
 
   /** Return the name of a host given by name, alias or address. */
   nameOf(text) {
-    const parts = text.split(".");
-    const name = `h${parts[1]}_${parts[2]}_${parts[3]}`;
-    return parts.length === 4 && parts[0] === "10" && this.tree?.parse(name) ? name : own(text);
+    return this.tree?.hostAt(text) ?? own(text);
   }
 }
 

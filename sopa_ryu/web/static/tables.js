@@ -46,7 +46,7 @@ const TABLES = {
         const has = state.hasAgent(at);
         const needs = missed && !tree.noLabel.has(host.name) && !tree.gateways.has(host.name);
         const text = behind ? `version ${behind.version}, behind for ${Math.round(behind.lag_seconds)} s` : has ? "connected" : needs ? "none" : "none, not needed";
-        return row(host.name, Boolean(behind) || (!has && needs), [number(10000 * host.pod + 100 * host.index + host.host, () => host.address), words(text)]);
+        return row(host.name, Boolean(behind) || (!has && needs), [number(10000 * host.pod + 100 * host.index + host.host, () => tree.addressesOf(host).join(", ")), words(text)]);
       });
     },
   },

@@ -36,10 +36,10 @@ URLS = ("http://192.0.2.31:8080", "http://192.0.2.32:8080")
 LIMITS = (0.0, 0.5, 1.0, 2.0, 4.0, 5.0)
 
 
-def view(number: str, names: list[str], cluster: str = "") -> View:
+def view(number: str, names: list[str], cluster: str = "", tree: FatTree = TREE) -> View:
     """Return a view by its epoch and version, ``7.3``."""
     epoch, version = number.split(".")
-    return View(int(epoch), int(version), Failures(TREE, dict.fromkeys(names, "down")), cluster)
+    return View(int(epoch), int(version), Failures(tree, dict.fromkeys(names, "down")), cluster)
 
 
 def hosts(text: str) -> HostList:
@@ -73,8 +73,8 @@ class Messages:
         its = self.its = Follower(ADDRESS, URLS[: int(urls)], seed=1, peers=peers, probes=probes == "yes", now=lambda: self.now)
         return "attaches its program" if its.start(inherited=inherited == "yes") else "leaves the program that is there"
 
-    def do_snapshot(self, number: str, *names: str, cluster: str = "", mcs: str = "") -> str:
-        self.views[number] = view(number, list(names), cluster)
+    def do_snapshot(self, number: str, *names: str, cluster: str = "", mcs: str = "", prefix6: str | None = None) -> str:
+        self.views[number] = view(number, list(names), cluster, FatTree(4, prefix6))
         return self._receive(protocol.snapshot(self.views[number], ADDRESS, hosts(mcs) if mcs else None))
 
     def do_delta(self, base: str, number: str, *names: str) -> str:
@@ -93,7 +93,7 @@ class Messages:
     def do_loaded(self) -> str:
         assert self.todo is not None
         failures = self.todo.view.failures
-        assert self.todo.table == path_table(TREE, TREE.host_by_ip(ADDRESS), failures, 1, Policy.ROUND_ROBIN)
+        assert self.todo.table == path_table(failures.tree, TREE.host_by_ip(ADDRESS), failures, 1, Policy.ROUND_ROBIN)
         return self._answer(self.its.loaded(self.todo)) + f"; {self.its.swaps} swaps, {self.its.cut_off} racks cut off"
 
     def do_refused(self, what: str) -> str:
@@ -144,7 +144,8 @@ class Messages:
             said = f"acknowledges {its['epoch']}.{its['version']}, {its['refused']} refused{number}"
         elif its["type"] == "traced":
             traced = from_agent(answer.text)
-            said = f"of the flow: {traced.flow.labels if traced.flow is not None else traced.problem}"
+            guess = "" if traced.flow is None or traced.flow.exact else ", not exact"
+            said = f"of the flow: {traced.flow.labels if traced.flow is not None else traced.problem}{guess}"
         else:
             said = f"asks for a snapshot after {answer.delay:g} s"
         return said + ("; makes room for the next table" if answer.settle else "")

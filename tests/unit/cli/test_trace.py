@@ -14,8 +14,9 @@ from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.rest import flow_labels
 from topologies import Failures, FatTree, Host
 from topologies.aliases import NONE
+from topologies.identity import PREFIX6, Family
 
-TREE = FatTree(4)
+TREE = FatTree(4, str(PREFIX6))
 HEALTHY = Failures(TREE)
 SRC, DST = Host(0, 0, 2), Host(2, 1, 3)
 FATES = {"back": BACK, "lost": LOST, "lost back": LOST_BACK}
@@ -37,8 +38,9 @@ def body(state: State, problem: str = "", fates: dict[int, dict[str, int]] | Non
     return tell(made, HEALTHY, ())
 
 
-def flow_body(labels: FlowLabels | None) -> dict[str, Any]:
-    made = Trace(7, SRC, DST, Asked(flow=FlowOf(6, 40000, 5201)), 3, 0.0, 0.0, labels=labels, asked_agent=labels is not None)
+def flow_body(labels: FlowLabels | None, family: Family) -> dict[str, Any]:
+    asked = Asked(flow=FlowOf(6, 40000, 5201), family=family)
+    made = Trace(7, SRC, DST, asked, 3, 0.0, 0.0, labels=labels, asked_agent=labels is not None)
     made.end(State.DONE)
     return tell(made, HEALTHY, ())
 
@@ -59,7 +61,7 @@ class Answers:
 
     def get(self, path: str, **_params: object) -> Any:
         self.asked.append(("GET", path, None))
-        return {"k": 4} if path == "/fabric" else self._next()
+        return {"k": 4, **TREE.described6} if path == "/fabric" else self._next()
 
     def close(self) -> None:
         """Nothing is open."""
@@ -90,7 +92,8 @@ def test_trace(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
         bodies.append(body(State(states[-1]), step.options.get("problem", ""), fates))
         if "labels" in step.options:
             labels = step.options["labels"]
-            bodies = [flow_body(None if labels == "hashed" else flow_labels(labels))]
+            family = TREE.families["[" in " ".join(step.words)]
+            bodies = [flow_body(None if labels == "hashed" else flow_labels(labels), family)]
         controller = Answers(*bodies)
         monkeypatch.setattr(client, "Controller", controller)
         with monkeypatch.context() as patched:

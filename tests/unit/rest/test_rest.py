@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from webob import Request, Response, dec
 
+from flowrules.label import Carrier
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
@@ -43,6 +44,7 @@ from tests.helpers.stub_fabric import StubFabric
 from topologies import FatTree, Level, Switch
 from topologies.fabric_file import parse
 from topologies.failures import Reason
+from topologies.identity import PREFIX6
 
 FATES = {"back": messages.BACK, "lost": messages.LOST, "lost-out": messages.LOST_OUT, "lost-back": messages.LOST_BACK}
 HEADERS = ("Location", "Retry-After", LEADER_HEADER)
@@ -150,6 +152,9 @@ class Talk:
         else:
             self.fabric.arbiter.closed(self.session)
 
+    def do_carrier(self, name: str) -> None:
+        self.fabric.carrier = Carrier(name)
+
     def do_no_label(self, host: str) -> None:
         self.fabric.no_label = frozenset({self.state.tree.host(host)})
 
@@ -204,7 +209,7 @@ class Talk:
 
     def _named(self, asked: TraceRequest) -> str:
         if asked.flow:
-            return f"{asked.number}: how it labels {'/'.join(map(str, asked.flow))} to {asked.destination}"
+            return f"{asked.number}: how it labels {'/'.join(map(str, asked.flow))} to {asked.destination or asked.destination6}"
         ups = [(stream.up1, stream.up2) for stream in asked.streams]
         return f"{asked.number}: {asked.count} probes each {asked.interval_ms} ms on {ups}"
 
@@ -256,7 +261,9 @@ def test_rest(tmp_path: Path, script: Path, request: pytest.FixtureRequest, monk
 
 @pytest.fixture
 def rest(tmp_path: Path) -> Rest:
-    return Talk(tmp_path).rest
+    talk = Talk(tmp_path)
+    talk.begin(FatTree(4, str(PREFIX6)))
+    return talk.rest
 
 
 def fail(rest: Rest, switch: str = "a0_0", port: int = 4) -> None:
@@ -393,11 +400,11 @@ def test_packets_are_told_the_paths_that_the_agents_program_gives_them(rest: Res
     if failed:  # weights are uneven then
         fail(rest, "a2_0")
     table = path_table(rest.state.tree, rest.state.tree.host("h0_0_2"), rest.state.failures, 7, Policy.ROUND_ROBIN)
-    key = FlowKey.of("10.0.0.2", "10.2.0.3", 17, 7001, 9000)
-    named = "paths?src=h0_0_2&dst=h2_0_3"
-    body = rest.get(f"{named}&packets=100&protocol=17&sport=7001&dport=9000&seed=7").json
-    assert [tuple(body["candidates"][at]["up"]) for at in body["packets"]] == [table.choose(key, n) for n in range(100)]
-    assert len({path["weight"] for path in body["candidates"]}) == 1 + failed
+    for dst in ("10.2.0.3", "fd53:4f50:4100:200::3"):
+        body = rest.get(f"paths?src=h0_0_2&dst={dst}&packets=100&protocol=17&sport=7001&dport=9000&seed=7").json
+        key = FlowKey.of(body["src"], dst, 17, 7001, 9000, PREFIX6)
+        assert [tuple(body["candidates"][at]["up"]) for at in body["packets"]] == [table.choose(key, n) for n in range(100)]
+        assert len({path["weight"] for path in body["candidates"]}) == 1 + failed
 
 
 def test_every_answer_is_as_the_openapi_document_says(rest: Rest) -> None:

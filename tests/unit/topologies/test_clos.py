@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.random_fabrics import random_fabric, some_pairs
 from topologies import Clos, FatTree, Host, Level, Switch, TopologyError
-from topologies.identity import LARGEST
+from topologies.identity import LARGEST, PREFIX6
 
 FABRICS = [*map(random_fabric, range(16)), *map(FatTree, (2, 4, 6, 16))]
 SHAPE = {"pods": 4, "edges": 2, "aggregations": 2, "cores": 4, "hosts": 2}
@@ -26,7 +26,9 @@ def test_every_identity_converts_there_and_back(tree: Clos) -> None:
     for switch in tree.switches():
         assert tree.switch(tree.name(switch)) == tree.switch_by_dpid(tree.dpid(switch)) == switch
         assert told[tree.name(switch)]["dpid"] == tree.dpid(switch)
+    both = Clos.from_document(tree.document() | {"prefix6": str(PREFIX6)})
     for host in tree.hosts():
+        assert {both.host_called(text) for text in (tree.name(host), *(str(its.address(host)) for its in both.families))} == {host}
         assert told[tree.name(host)].items() >= {"level": "host", "ip": str(tree.ip(host)), "mac": tree.mac(host)}.items()
         assert tree.host(tree.name(host)) == tree.host_by_ip(tree.ip(host)) == tree.host_by_mac(tree.mac(host)) == host
     for link in tree.links():
