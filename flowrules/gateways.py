@@ -71,7 +71,7 @@ def ingress(family: Family, gateway: Host, port: Field, no_label: bool) -> Itera
     """
     network, source = family.network, f"ipv{family.number}_src"
     inside = (port, *destined(network))
-    own: Field = (source, str(family.address(gateway)))
+    own: Field = (source, family.text(gateway))
     fabric: Field = (source, (str(network.network_address), str(network.netmask)))
     yield Flow(Table.INGRESS, 30, (*inside, own), "gateway's own address", goto=Table.DOWN)
     yield Flow(Table.INGRESS, 28, (port, IP[family.number], fabric), "another's address: drop")

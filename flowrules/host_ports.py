@@ -40,7 +40,7 @@ from flowrules.model import (
     ToController,
     destined,
 )
-from topologies.identity import FIRST_HOST, Family
+from topologies.identity import FIRST_HOST, IPV4, Family
 from topologies.structure import BFD_MAC, GATEWAY_MAC, Clos, Host, Level, Switch
 
 ARP_REQUEST = 1
@@ -70,7 +70,7 @@ def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterat
     yield from _arp(f"02:00:0a:{edge.pod:02x}:{edge.index:02x}:00")
     for host in tree.hosts_of(edge):
         port: Field = ("in_port", tree.port(edge, host))
-        address = str(tree.ip(host))
+        address = IPV4.text(host)
         # RFC 5227, section 2.4: an answer would be a conflict, and the host would give up its own address.
         announced: tuple[Field, ...] = (ARP, ("arp_op", ARP_REQUEST), ("arp_spa", address), ("arp_tpa", address))
         purpose = "announcement of the host's own address: learn sender, no answer"
@@ -85,7 +85,7 @@ def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterat
 
 
 def _own_address(family: Family, host: Host, port: Field, no_label: bool) -> Iterator[Flow]:
-    ip, source = IP[family.number], (f"ipv{family.number}_src", str(family.address(host)))
+    ip, source = IP[family.number], (f"ipv{family.number}_src", family.text(host))
     if no_label:
         plain = SetField("eth_src", Clos.mac(host))
         labelled: Field = ("eth_src", label.LABELLED)

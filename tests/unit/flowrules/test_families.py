@@ -72,7 +72,7 @@ def test_a_position_and_its_addresses_say_the_same() -> None:
     for family in tree.families:
         for host in tree.hosts():
             edge, address = tree.edge_of(host), family.address(host)
-            assert family.host(address) == host
+            assert (family.host(address), family.text(host)) == (host, str(address))
             assert all(address in family.prefix(its) for its in (edge, tree.uplink(edge, 0), tree.switch("c0_0")))
             assert family.gateway(host) == family.prefix(edge).network_address + 1
     assert all((IPV4.address(host), IPV4.gateway(host)) == (tree.ip(host), tree.gateway(host)) for host in tree.hosts())
