@@ -58,7 +58,7 @@ def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, n
         *_down_misses(tree.families, switch, bool(tree.gateways)),
         *(flow for family in tree.families for flow in (not_below(family, tree.hosts_per_edge) if edge else _not_below(family))),
         *gateways.down(tree, switch, failures),
-        gateways.UNREACHABLE if edge else _NOWHERE,
+        *((gateways.unreachable(family.number) for family in tree.families) if edge else (_NOWHERE,)),
         *up,
         *(_DELIVER if edge else ()),
     )

@@ -5,16 +5,24 @@ Controller, agents and rules share it.
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 
 from topologies.failures import Failures
-from topologies.structure import FABRIC_NETWORK, Host, Switch
+from topologies.identity import IPV4, Family
+from topologies.structure import Host, Switch
 
 
-def is_outside(address: IPv4Address) -> bool:
-    """Return whether an address is one that packets leave the fabric for: of one host, and not within `FABRIC_NETWORK`."""
-    never = address.is_multicast or address.is_reserved or address.is_loopback or address.is_unspecified
-    return not never and address not in FABRIC_NETWORK
+def is_outside(address: IPv4Address | IPv6Address, family: Family = IPV4) -> bool:
+    """Return whether an address of a family is one that packets leave the fabric for: of one host, and not within its network.
+
+    >>> from topologies.identity import PREFIX6
+    >>> [is_outside(IPv6Address(each), Family(PREFIX6)) for each in ("64:ff9b::1", "2001:db8::1", "ff0e::1", "fe80::1")]
+    [True, True, False, False]
+    """
+    never = address.is_multicast or address.is_loopback or address.is_unspecified
+    # "reserved" has the translators' prefix in IPv6 (RFC 6052); link-local addresses are of one link (RFC 4007)
+    never = never or (address.is_reserved if family.number == 4 else address.is_link_local)
+    return not never and address not in family.network
 
 
 def away(failures: Failures, gateway: Host) -> str | None:

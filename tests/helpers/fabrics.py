@@ -191,7 +191,14 @@ def running(fabric: Clos | int, directory: Path, *options: str) -> Iterator[Fabr
 
 
 def packet(fabric: Fabric, src: Host, dst: Host, up: tuple[int, ...] | None = None, rest: str = "tcp") -> str:
-    """Return a packet for `Fabric.trace`: without a label, or with one for the candidate path ``up``."""
+    """Return a packet for `Fabric.trace`: without a label, or with one for the candidate path ``up``; ``tcp6`` is of IPv6."""
     mac = fabric.tree.mac(src) if up is None else label.carrier_mac(up)
-    ends = f"nw_src={fabric.tree.ip(src)},nw_dst={fabric.tree.ip(dst)},nw_ttl=64"
+    is_ipv6 = rest.endswith("6")
+    family, kind = fabric.tree.families[is_ipv6], "ipv6" if is_ipv6 else "nw"
+    ends = f"{kind}_src={family.address(src)},{kind}_dst={family.address(dst)},nw_ttl=64"
     return f"{rest},dl_src={mac},dl_dst=02:00:00:00:00:01,{ends}"
+
+
+def of_each_family(tree: Clos, protocol: str = "tcp") -> list[str]:
+    """Return a protocol's names in the families of a fabric, as `packet` takes them."""
+    return [protocol, f"{protocol}6"][: len(tree.families)]
