@@ -171,6 +171,7 @@ DESCENDING = 1
 
 IP: dict[int, Field] = {4: ("eth_type", 0x0800), 6: ("eth_type", 0x86DD)}
 """By the version of IP."""
+IPV4 = IP[4]
 ARP: Field = ("eth_type", 0x0806)
 LLDP: Field = ("eth_type", 0x88CC)
 

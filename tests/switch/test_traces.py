@@ -189,12 +189,13 @@ def test_no_decision_of_one_version_covers_that_of_another(fabric: Fabric) -> No
 
 
 OWN, GATEWAY = PREFIX6[2], PREFIX6[1]
+ND = "eth_type(0x86dd),ipv6(src={own},dst={to},label=0,proto=58,tclass=0,hlimit=255,frag=no),icmpv6(type={kind},code=0)"
 SENDS = {
     "arp": "dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),arp(sip=10.0.0.2,tip=10.0.0.3,op=1,sha={0},tha=00:00:00:00:00:00)",
-    "solicitation": f"dst=33:33:ff:00:00:01),eth_type(0x86dd),ipv6(src={OWN},dst=ff02::1:ff00:1,label=0,proto=58,tclass=0,hlimit=255,"
-    f"frag=no),icmpv6(type=135,code=0),nd(target={GATEWAY},sll={{0}},tll=00:00:00:00:00:00)",
-    "advertisement": f"dst=33:33:00:00:00:01),eth_type(0x86dd),ipv6(src={OWN},dst=ff02::1,label=0,proto=58,tclass=0,hlimit=255,"
-    f"frag=no),icmpv6(type=136,code=0),nd(target={OWN},sll=00:00:00:00:00:00,tll={{0}})",
+    "solicitation": f"dst=33:33:ff:00:00:01),{ND.format(own=OWN, to='ff02::1:ff00:1', kind=135)},"
+    f"nd(target={GATEWAY},sll={{0}},tll=00:00:00:00:00:00)",
+    "advertisement": f"dst=33:33:00:00:00:01),{ND.format(own=OWN, to='ff02::1', kind=136)},"
+    f"nd(target={OWN},sll=00:00:00:00:00:00,tll={{0}})",
 }
 
 
