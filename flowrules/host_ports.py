@@ -150,6 +150,9 @@ def _denied(family: Family, pods: int) -> tuple[Flow, ...]:
     ip = IP[family.number]
     return (
         *([drop("Ethernet address of the switches' BFD: drop", ("eth_dst", BFD_MAC))] if family.number == 4 else []),
+        # Open vSwitch shows no protocol where headers end early, or the length is 0: Linux reads on (`ipv6_rcv`), and finds an
+        # advertisement
+        *([drop("extension headers that cannot be read: drop", ip, ("ip_proto", 0))] if family.number == 6 else []),
         *(drop("BFD: drop", ip, UDP, ("udp_dst", port if port[1] != 0xFFFF else port[0])) for port in BFD_PORTS),
         drop("first fragment that may be BFD: drop", ip, UDP, ("nw_ttl", BFD_TTL), ("ip_frag", FIRST_FRAGMENT)),
         drop(f"IPv{family.number} to a group's Ethernet address: drop", ip, ("eth_dst", (GROUP_BIT, GROUP_BIT))),

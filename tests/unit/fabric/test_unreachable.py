@@ -1,14 +1,13 @@
 """What the controller answers to a packet that nothing leads out of the fabric for, and what it must not answer."""
 
 import struct
-from ipaddress import IPv6Address
 from typing import Any
 
 import pytest
 from ryu.lib.packet import icmp, icmpv6, ipv4, ipv6, packet
 
 from sopa_ryu.fabric.unreachable import MAX_ANSWERS_PER_SECOND, Unreachable
-from tests.helpers.frames import ETHERNET, ICMP, TCP, UDP, ip, ports, summed, tcp
+from tests.helpers.frames import ICMP, ICMPV6, LATER, SKIPPED, TCP, UDP, chained6, ip, ports, summed, tcp
 from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree
 from topologies.identity import PREFIX6
@@ -17,19 +16,8 @@ TREE = FatTree(4, str(PREFIX6))
 EDGE = TREE.switch("e0_0")
 PORT = 1  # of 10.0.0.2
 OUTSIDE = "198.51.100.7"
-ICMPV6, NO_NEXT, ENCRYPTED = 58, 59, 50
-SKIPPED = {"hop-by-hop": (0, bytes(8)), "routing": (43, b"\0\2" + bytes(22)), "options": (60, b"\0\1" + bytes(14)),
-           "authentication": (51, b"\0\4" + bytes(22)), "first fragment": (44, b"\0\0\0\1\0\0\0\7")}  # fmt: skip
-LATER = (44, b"\0\0\0\x09\0\0\0\7")
+NO_NEXT, ENCRYPTED = 59, 50
 ECHO, TOO_BIG, REDIRECT = (struct.pack("!BBHI", kind, 0, 0, 0) for kind in (128, 2, 137))
-
-
-def ip6(payload: bytes, proto: int = UDP, *headers: tuple[int, bytes], src: object = PREFIX6[2], dst: str = "2001:db8::7") -> bytes:
-    """An IPv6 packet in an Ethernet frame, with extension headers: the kind and the bytes of each."""
-    kinds = [kind for kind, _ in headers] + [proto]
-    rest = b"".join(bytes([following]) + data[1:] for following, (_, data) in zip(kinds[1:], headers, strict=True)) + payload
-    addresses = IPv6Address(str(src)).packed + IPv6Address(dst).packed
-    return ETHERNET + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, len(rest), kinds[0], 64) + addresses + rest
 
 
 def answer(frame: bytes, port: int = PORT) -> bytes | None:
@@ -58,7 +46,7 @@ def test_the_answer_is_well_formed_and_in_the_name_of_the_racks_gateway(size: in
 @pytest.mark.parametrize("size", [8, 9, 1192, 1193, 1400])
 @pytest.mark.parametrize("header", ["", *SKIPPED])
 def test_an_answer_of_ipv6_quotes_as_much_as_fits_in_1280_bytes(size: int, header: str) -> None:
-    frame = ip6(bytes(size), UDP, *([SKIPPED[header]] if header else []))
+    frame = chained6(bytes(size), UDP, *([SKIPPED[header]] if header else []))
     made = answer(frame[:1246])
     assert made is not None
     assert made[:14].hex(":") == "02:00:0a:00:00:02:02:00:00:00:00:01:86:dd"
@@ -74,11 +62,11 @@ def test_what_of_ipv6_is_answered() -> None:
     """RFC 4443, section 2.4 (e): no error, no redirect, none to or from many or nobody; nor what may be an error."""
     every = list(SKIPPED.values())
     for frame in (
-        ip6(ECHO, ICMPV6),
-        ip6(ECHO, ICMPV6, *every),
-        ip6(bytes(8), ENCRYPTED),
-        ip6(bytes(8), 132),
-        ip6(bytes(8), dst="64:ff9b::1"),
+        chained6(ECHO, ICMPV6),
+        chained6(ECHO, ICMPV6, *every),
+        chained6(bytes(8), ENCRYPTED),
+        chained6(bytes(8), 132),
+        chained6(bytes(8), dst="64:ff9b::1"),
     ):
         assert answer(frame) is not None
         for port in (0, 2, 3, 99):
@@ -87,11 +75,11 @@ def test_what_of_ipv6_is_answered() -> None:
             assert answer(frame[:cut]) is None
         assert answer(frame[:14] + b"\x45" + frame[15:]) is None
         assert Unreachable(FatTree(4)).answer(EDGE, PORT, frame, 1.0) is None  # a fabric without IPv6
-    wrong = [ip6(said, ICMPV6, *headers) for said in (TOO_BIG, REDIRECT) for headers in ([], every, every[:1] * 40)]
-    wrong += [ip6(bytes(8), NO_NEXT), ip6(bytes(8), UDP, LATER), ip6(bytes(7)), ip6(bytes(8), UDP, (0, b"\0\xff" + bytes(6)))]
+    wrong = [chained6(said, ICMPV6, *headers) for said in (TOO_BIG, REDIRECT) for headers in ([], every, every[:1] * 40)]
+    wrong += [chained6(bytes(8), NO_NEXT), chained6(bytes(8), UDP, LATER), chained6(bytes(7)), chained6(bytes(8), UDP, (0, b"\0\xff" + bytes(6)))]
     for dst in ("ff0e::1", "::", "::1", "fe80::1", str(PREFIX6[2]), "fd53:4f50:4100:ffff::2"):
-        wrong.append(ip6(bytes(8), dst=dst))
-    wrong += [ip6(bytes(8), src=src) for src in ("::", "fe80::2", "ff02::1", "2001:db8::9", PREFIX6[3])]
+        wrong.append(chained6(bytes(8), dst=dst))
+    wrong += [chained6(bytes(8), src=src) for src in ("::", "fe80::2", "ff02::1", "2001:db8::9", PREFIX6[3])]
     for frame in wrong:
         assert answer(frame) is None, frame.hex()
 
@@ -118,7 +106,7 @@ def test_what_is_answered(script: Script) -> None:
 
 def test_all_racks_together_get_a_bounded_number_a_second() -> None:
     its = Unreachable(TREE)
-    both = tcp(dst=OUTSIDE), ip6(bytes(8))
+    both = tcp(dst=OUTSIDE), chained6(bytes(8))
     made = [its.answer(EDGE, PORT, both[n % 2], 5.0 + n / 1000) for n in range(900)]
     assert sum(each is not None for each in made) == MAX_ANSWERS_PER_SECOND
     assert its.outcomes["too_many"] == 900 - MAX_ANSWERS_PER_SECOND
