@@ -49,7 +49,7 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
 
 def test_the_edge_switch_answers_solicitations_for_the_gateway_by_itself(fabric: Fabric) -> None:
     tree, gateway = fabric.tree, fabric.tree.families[1].gateway(SRC)
-    for source, target, answered in ((tree.chained6(SRC), gateway, True), ("::", gateway, False), (tree.chained6(SRC), gateway + 2, False)):
+    for source, target, answered in ((tree.ip6(SRC), gateway, True), ("::", gateway, False), (tree.ip6(SRC), gateway + 2, False)):
         asked = f"icmp6,icmpv6_type=135,icmpv6_code=0,nw_ttl=255,ipv6_src={source},ipv6_dst=ff02::1:ff00:1,nd_target={target}"
         traced = fabric.trace(tree.edge_of(SRC), f"in_port=1,{asked},dl_src={tree.mac(SRC)},dl_dst=33:33:ff:00:00:01")
         assert traced.ports == [1] * answered

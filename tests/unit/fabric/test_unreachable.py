@@ -76,7 +76,12 @@ def test_what_of_ipv6_is_answered() -> None:
         assert answer(frame[:14] + b"\x45" + frame[15:]) is None
         assert Unreachable(FatTree(4)).answer(EDGE, PORT, frame, 1.0) is None  # a fabric without IPv6
     wrong = [chained6(said, ICMPV6, *headers) for said in (TOO_BIG, REDIRECT) for headers in ([], every, every[:1] * 40)]
-    wrong += [chained6(bytes(8), NO_NEXT), chained6(bytes(8), UDP, LATER), chained6(bytes(7)), chained6(bytes(8), UDP, (0, b"\0\xff" + bytes(6)))]
+    wrong += [
+        chained6(bytes(8), NO_NEXT),
+        chained6(bytes(8), UDP, LATER),
+        chained6(bytes(7)),
+        chained6(bytes(8), UDP, (0, b"\0\xff" + bytes(6))),
+    ]
     for dst in ("ff0e::1", "::", "::1", "fe80::1", str(PREFIX6[2]), "fd53:4f50:4100:ffff::2"):
         wrong.append(chained6(bytes(8), dst=dst))
     wrong += [chained6(bytes(8), src=src) for src in ("::", "fe80::2", "ff02::1", "2001:db8::9", PREFIX6[3])]
