@@ -22,13 +22,13 @@ from flowrules import label
 from flowrules.model import (
     DESCENDING,
     IP,
-    IPV4,
     Choose,
     Field,
     Flow,
     LookUp,
     Output,
     SendNoMore,
+    SendNoMore6,
     SendStart,
     SetField,
     Table,
@@ -45,8 +45,9 @@ BASIS = 0x100
 MAX_ROUNDS = 16  # Open vSwitch processes a packet by 64 tables at most
 UNLUCKY = 0.01
 """The share of flows, at most, that find no gateway in use in all rounds while some are away: they go to the first."""
-ANSWER_BYTES = 128
-"""Of a packet that cannot be delivered: its Ethernet and IPv4 headers with all options, and more than 8 bytes after them."""
+ANSWER_BYTES = {4: 128, 6: 14 + 1280 - 40 - 8}
+"""Of a packet that cannot be delivered, by the version of IP: its Ethernet and IPv4 headers with all options, and more than 8 bytes
+after them; of IPv6 what an answer of 1,280 bytes has room for (RFC 4443, section 3.1)."""
 ANSWER_BITS = 2
 PLANNED = "02:00:0a"
 
@@ -54,14 +55,13 @@ ANY_FRAGMENT: Field = ("ip_frag", (1, 1))
 CHOICE, ROUND = "reg1", "reg2"
 """The registers with the number of the chosen gateway, and of the choices before it that led to none in use."""
 
-UNREACHABLE = Flow(
-    Table.DOWN,
-    0,
-    (IPV4,),
-    f"outside the fabric: ICMP unreachable, {1 << ANSWER_BITS} a second",
-    apply=(SendNoMore(ANSWER_BITS), SendStart(ANSWER_BYTES)),
-)
-"""The last entry of an edge switch: the controller answers, and a rack gets so few answers that nobody can flood it by them."""
+
+@lru_cache
+def unreachable(version: int) -> Flow:
+    """Return the last entry of an edge switch: the controller answers, a rack so seldom that nobody can flood it by that."""
+    no_more = SendNoMore(ANSWER_BITS) if version == 4 else SendNoMore6(ANSWER_BITS)
+    purpose = f"outside the fabric: ICMP{'v6' * (version == 6)} unreachable, {1 << ANSWER_BITS} a second"
+    return Flow(Table.DOWN, 0, (IP[version],), purpose, apply=(no_more, SendStart(ANSWER_BYTES[version])))
 
 
 def ingress(family: Family, gateway: Host, port: Field, no_label: bool) -> Iterator[Flow]:
@@ -71,7 +71,7 @@ def ingress(family: Family, gateway: Host, port: Field, no_label: bool) -> Itera
     """
     network, source = family.network, f"ipv{family.number}_src"
     inside = (port, *destined(network))
-    own: Field = (source, str(family.address(gateway)))
+    own: Field = (source, family.text(gateway))
     fabric: Field = (source, (str(network.network_address), str(network.netmask)))
     yield Flow(Table.INGRESS, 30, (*inside, own), "gateway's own address", goto=Table.DOWN)
     yield Flow(Table.INGRESS, 28, (port, IP[family.number], fabric), "another's address: drop")

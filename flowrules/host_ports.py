@@ -1,8 +1,8 @@
 """The ingress table of an edge switch: what a host may send, and the answers to its ARP requests.
 
 The rule: nothing that a switch or the controller would take for its own enters the fabric at a host's port, and nothing of it is
-processed by a switch. Only ARP requests and IPv4 from the port's own address pass; LLDP, CFM, LACP, spanning tree, IPv6 and all
-else are dropped with them. Of IPv4 these are denied before:
+processed by a switch. Only ARP requests, IPv4 and, in a fabric with it, IPv6 from the port's own address pass; LLDP, CFM, LACP,
+spanning tree and all else are dropped with them. Of IP these are denied before:
 
 - BFD. Open vSwitch takes BFD packets out *before* its tables, at every port with BFD, so a forged one has to end where it enters.
   BFD between switches uses an Ethernet address of its own (`BFD_MAC`), and a packet for it is dropped, whatever it contains.
@@ -13,7 +13,8 @@ else are dropped with them. Of IPv4 these are denied before:
 - Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.k.0.0/16 above k pods, and 10.*.*.1 in them, which
   is dropped on its way up (`not_below`). So no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
 
-What a port makes the switch learn by ARP is bounded, too: one entry a port, changed at most eight times a second.
+What a port makes the switch learn by ARP and by neighbour discovery is bounded, too: one entry a port, changed by each of them at
+most eight times a second.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ from flowrules.model import (
     AnswerSolicitation,
     Field,
     Flow,
+    LearnNeighbour,
     LearnNoMore,
+    LearnNoNeighbour,
     LearnSender,
     LookUp,
     SetField,
@@ -40,7 +43,7 @@ from flowrules.model import (
     ToController,
     destined,
 )
-from topologies.identity import FIRST_HOST, Family
+from topologies.identity import FIRST_HOST, IPV4, Family
 from topologies.structure import BFD_MAC, GATEWAY_MAC, Clos, Host, Level, Switch
 
 ARP_REQUEST = 1
@@ -50,32 +53,39 @@ SOLICITATION, ADVERTISEMENT = 135, 136
 ND_TYPES = range(133, 138)
 """Router and neighbour solicitations and advertisements, and redirects (RFC 4861, section 4)."""
 ND_HOPS = 255
+ND_ADDRESS = {SOLICITATION: "nd_sll", ADVERTISEMENT: "nd_tll"}
+"""The link-layer address in a message (RFC 4861, section 4.6.1): of its sender, of its target."""
 BFD_PORTS = ((3784, 0xFFFE), (4784, 0xFFFF), (6784, 0xFFFF), (7784, 0xFFFE))
 """UDP ports and masks: single-hop and echo (RFC 5881), multihop (RFC 5883), of LAG members (RFC 7130), seamless (RFC 7881)."""
 BFD_TTL = 255
 FIRST_FRAGMENT = 1  # NXM_NX_IP_FRAG of Open vSwitch: bit 0 for any fragment, bit 1 for a later one
 GROUP_BIT = "01:00:00:00:00:00"
+NO_MAC, RACK_BITS = "00:00:00:00:00:00", "ff:ff:ff:ff:ff:00"
 LEARN_BITS = 3
 DENIED = 65  # above ARP and everything that passes
 
 
 def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterator[Flow]:
     """Yield the entries of an edge switch's ingress table, except that for packets from other switches."""
+    planned = f"02:00:0a:{edge.pod:02x}:{edge.index:02x}:00"
     for index, family in product(tree.uplinks(edge), tree.families):
         yield _from_above(tree.uplink_port(edge.level, index), family.number)
     for family in tree.families:
         yield from _denied(family, tree.pods)
         if family.number == 6:
-            yield from _neighbours(str(family.gateway(next(tree.hosts_of(edge)))))
-    yield from _arp(f"02:00:0a:{edge.pod:02x}:{edge.index:02x}:00")
+            yield from _neighbours(str(family.gateway(next(tree.hosts_of(edge)))), planned)
+    yield from _arp(planned)
     for host in tree.hosts_of(edge):
         port: Field = ("in_port", tree.port(edge, host))
-        address = str(tree.ip(host))
+        address = IPV4.text(host)
         # RFC 5227, section 2.4: an answer would be a conflict, and the host would give up its own address.
         announced: tuple[Field, ...] = (ARP, ("arp_op", ARP_REQUEST), ("arp_spa", address), ("arp_tpa", address))
         purpose = "announcement of the host's own address: learn sender, no answer"
         yield Flow(Table.INGRESS, 55, (port, *announced), purpose, apply=(LookUp(Table.LEARN),))
         for family in tree.families:
+            if family.number == 6:
+                advertised = (port, *_discovery(ADVERTISEMENT), ("ipv6_nd_target", family.text(host)))
+                yield Flow(Table.INGRESS, DENIED + 1, advertised, purpose, apply=(LookUp(Table.LEARN),))
             if host in tree.gateways:
                 yield from gateways.ingress(family, host, port, host in no_label)
             else:
@@ -85,7 +95,7 @@ def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterat
 
 
 def _own_address(family: Family, host: Host, port: Field, no_label: bool) -> Iterator[Flow]:
-    ip, source = IP[family.number], (f"ipv{family.number}_src", str(family.address(host)))
+    ip, source = IP[family.number], (f"ipv{family.number}_src", family.text(host))
     if no_label:
         plain = SetField("eth_src", Clos.mac(host))
         labelled: Field = ("eth_src", label.LABELLED)
@@ -101,7 +111,8 @@ def _from_above(port: int, version: int) -> Flow:
     So the decisions that Open vSwitch caches for such packets do not depend on what those read (protocol, port, TTL).
     """
     match: tuple[Field, ...] = (("in_port", port), IP[version])
-    return Flow(Table.INGRESS, DENIED + 1, match, "from another switch", metadata=DESCENDING, goto=Table.DOWN)
+    first = DENIED + (1 if version == 4 else 3)  # what neighbour discovery reads is more than what is denied
+    return Flow(Table.INGRESS, first, match, "from another switch", metadata=DESCENDING, goto=Table.DOWN)
 
 
 @lru_cache
@@ -139,6 +150,9 @@ def _denied(family: Family, pods: int) -> tuple[Flow, ...]:
     ip = IP[family.number]
     return (
         *([drop("Ethernet address of the switches' BFD: drop", ("eth_dst", BFD_MAC))] if family.number == 4 else []),
+        # Open vSwitch shows no protocol where headers end early, or the length is 0: Linux reads on (`ipv6_rcv`), and finds an
+        # advertisement
+        *([drop("extension headers that cannot be read: drop", ip, ("ip_proto", 0))] if family.number == 6 else []),
         *(drop("BFD: drop", ip, UDP, ("udp_dst", port if port[1] != 0xFFFF else port[0])) for port in BFD_PORTS),
         drop("first fragment that may be BFD: drop", ip, UDP, ("nw_ttl", BFD_TTL), ("ip_frag", FIRST_FRAGMENT)),
         drop(f"IPv{family.number} to a group's Ethernet address: drop", ip, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
@@ -146,24 +160,42 @@ def _denied(family: Family, pods: int) -> tuple[Flow, ...]:
     )
 
 
+def _discovery(kind: int) -> tuple[Field, ...]:
+    """Return the match of messages of neighbour discovery that a host takes for such (RFC 4861, sections 7.1.1 and 7.1.2)."""
+    return (IP[6], ICMPV6, ("nw_ttl", ND_HOPS), ("icmpv6_type", kind), ("icmpv6_code", 0))
+
+
 @lru_cache(maxsize=1 << 14)
-def _neighbours(gateway: str) -> tuple[Flow, ...]:
+def _neighbours(gateway: str, planned: str) -> tuple[Flow, ...]:
     """Return the entries for neighbour discovery (RFC 4861): the gateway is answered for, and nothing of it enters the fabric.
 
     Its messages have a hop limit of 255, which switches do not count down: one for another rack would be believed there. Who asks
     from the unspecified address wants to know whether an address is in use (RFC 4862, section 5.4), and is not answered.
     """
     icmp: tuple[Field, ...] = (IP[6], ICMPV6)
-    asked: Field = ("ipv6_nd_target", gateway)
-    advertised = (*icmp, ("icmpv6_type", ADVERTISEMENT), ("icmpv6_code", 0))
-    to_answer = (SetField("icmpv6_type", ADVERTISEMENT), LookUp(Table.ADVERTISE))
-    ask = (*icmp, ("nw_ttl", ND_HOPS), ("icmpv6_type", SOLICITATION), ("icmpv6_code", 0), asked)
+    ask = (*_discovery(SOLICITATION), ("ipv6_nd_target", gateway))
+    said = (*icmp, ("icmpv6_type", ADVERTISEMENT), ("icmpv6_code", 0))
+    to_answer = (LookUp(Table.LEARN), SetField("icmpv6_type", ADVERTISEMENT), LookUp(Table.ADVERTISE))
+    # no entry sees the type in a first fragment, and not every host ignores neighbour discovery in fragments (RFC 6980)
+    fragment = (*icmp, ("nw_ttl", ND_HOPS), ("ip_frag", FIRST_FRAGMENT))
     return (
         Flow(Table.INGRESS, DENIED + 2, (*ask, ("ipv6_src", "::")), "address in use: no answer"),
-        Flow(Table.INGRESS, DENIED + 1, ask, "answer a neighbour solicitation", apply=to_answer),
+        Flow(Table.INGRESS, DENIED + 1, ask, "answer a neighbour solicitation, learn sender", apply=to_answer),
         *(Flow(Table.INGRESS, DENIED, (*icmp, ("icmpv6_type", kind)), "neighbour discovery: drop") for kind in ND_TYPES),
-        Flow(Table.ADVERTISE, 0, advertised, "answer a neighbour solicitation", apply=(AnswerSolicitation(GATEWAY_MAC),)),
+        Flow(Table.INGRESS, DENIED, fragment, "first fragment that may be neighbour discovery: drop"),
+        Flow(Table.ADVERTISE, 0, said, "answer a neighbour solicitation", apply=(AnswerSolicitation(GATEWAY_MAC),)),
+        *(flow for kind in ND_ADDRESS for flow in _learn_neighbour(kind, planned)),
     )
+
+
+def _learn_neighbour(kind: int, planned: str) -> Iterator[Flow]:
+    field = ND_ADDRESS[kind]
+    message: tuple[Field, ...] = (IP[6], ICMPV6, ("icmpv6_type", kind), ("icmpv6_code", 0))
+    enough = LearnNoNeighbour(LEARN_BITS, field)
+    forget = (LearnNeighbour(1, field), enough)
+    yield Flow(Table.LEARN, 3, (*message, (f"ipv6_{field}", NO_MAC)), "without the sender's Ethernet address")
+    yield Flow(Table.LEARN, 1, (*message, (f"ipv6_{field}", (planned, RACK_BITS))), "forget what was learned", apply=forget)
+    yield Flow(Table.LEARN, 0, message, "learn sender", apply=(LearnNeighbour(0, field), enough))
 
 
 def _arp(planned: str) -> Iterator[Flow]:
@@ -171,7 +203,7 @@ def _arp(planned: str) -> Iterator[Flow]:
     answer = AnswerArp(GATEWAY_MAC)
     # An address probe (RFC 5227, section 2.1.1) must stay unanswered: an answer would keep the host from using its own address.
     yield Flow(Table.INGRESS, 60, (*request, ("arp_spa", "0.0.0.0")), "address probe: no answer")
-    sender: Field = ("arp_sha", (planned, "ff:ff:ff:ff:ff:00"))
+    sender: Field = ("arp_sha", (planned, RACK_BITS))
     learn, enough = LookUp(Table.LEARN), LearnNoMore(LEARN_BITS)
     yield Flow(Table.INGRESS, 50, (*request, sender), "answer ARP", apply=(learn, answer))
     yield Flow(Table.INGRESS, 40, request, "answer ARP, learn sender", apply=(learn, answer))

@@ -53,6 +53,12 @@ class SendNoMore(NamedTuple):
     bits: int
 
 
+class SendNoMore6(NamedTuple):
+    """Action: as `SendNoMore`, of IPv6: its senders are others."""
+
+    bits: int
+
+
 class SetField(NamedTuple):
     """Action: write a header field or a register, named as OXM names it."""
 
@@ -112,6 +118,20 @@ class LearnNoMore(NamedTuple):
     bits: int
 
 
+class LearnNeighbour(NamedTuple):
+    """Action: as `LearnSender`, from the link-layer address ``field`` of neighbour discovery: ``nd_sll`` or ``nd_tll``."""
+
+    seconds: int
+    field: str
+
+
+class LearnNoNeighbour(NamedTuple):
+    """Action: as `LearnNoMore`, of messages of neighbour discovery that have that field."""
+
+    bits: int
+    field: str
+
+
 class LookUp(NamedTuple):
     """Action: process the packet by another table, and then go on with the next action."""
 
@@ -131,6 +151,7 @@ Action = Union[  # noqa: UP007
     ToController,
     SendStart,
     SendNoMore,
+    SendNoMore6,
     SetField,
     Choose,
     ConsumeHop,
@@ -138,6 +159,8 @@ Action = Union[  # noqa: UP007
     AnswerSolicitation,
     LearnSender,
     LearnNoMore,
+    LearnNeighbour,
+    LearnNoNeighbour,
     LookUp,
     HashOver,
 ]

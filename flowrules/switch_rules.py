@@ -58,7 +58,7 @@ def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, n
         *_down_misses(tree.families, switch, bool(tree.gateways)),
         *(flow for family in tree.families for flow in (not_below(family, tree.hosts_per_edge) if edge else _not_below(family))),
         *gateways.down(tree, switch, failures),
-        gateways.UNREACHABLE if edge else _NOWHERE,
+        *((gateways.unreachable(family.number) for family in tree.families) if edge else (_NOWHERE,)),
         *up,
         *(_DELIVER if edge else ()),
     )
@@ -111,23 +111,22 @@ def _from_above(marked: bool) -> tuple[Flow, ...]:
 
 
 def _edge_down(tree: Clos, edge: Switch) -> Iterator[Flow]:
-    for host, family in product(tree.hosts_of(edge), tree.families):
+    for host in tree.hosts_of(edge):
         port = tree.port(edge, host)
-        yield Flow(
-            Table.DOWN,
-            40,
-            (IP[family.number], (f"ipv{family.number}_dst", str(family.address(host)))),
-            "to a host",
-            apply=(SetField("eth_dst", tree.mac(host)),),
-            write=(Output(port),),
-            metadata=port,
-            goto=Table.DELIVER,
-        )
+        apply, write = (SetField("eth_dst", tree.mac(host)),), (Output(port),)
+        for family in tree.families:
+            match = (IP[family.number], (f"ipv{family.number}_dst", family.text(host)))
+            yield Flow(Table.DOWN, 40, match, "to a host", apply=apply, write=write, metadata=port, goto=Table.DELIVER)
 
 
 def _racks_below(tree: Clos, switch: Switch) -> Iterator[Flow]:
-    for edge, family in product(tree.below(switch), tree.families):
-        yield Flow(Table.DOWN, 40, destined(family.prefix(edge)), "to a rack", apply=(Output(tree.port(switch, edge)),))
+    for edge in tree.below(switch):
+        yield from _to_rack(tree.families, edge, tree.port(switch, edge))
+
+
+@lru_cache(maxsize=1 << 14)  # all aggregation switches of a pod have the same
+def _to_rack(families: tuple[Family, ...], edge: Switch, port: int) -> tuple[Flow, ...]:
+    return tuple(Flow(Table.DOWN, 40, destined(family.prefix(edge)), "to a rack", apply=(Output(port),)) for family in families)
 
 
 @lru_cache(maxsize=1 << 10)

@@ -42,7 +42,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric, read_anew
 from sopa_ryu.fabric.suspects import Caretaker
 from sopa_ryu.fabric.switch_session import SwitchError, SwitchSession
-from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
+from sopa_ryu.fabric.unreachable import ETHERTYPES
 from sopa_ryu.fabric.view import View
 from sopa_ryu.front import wire
 from sopa_ryu.front.arbiter_channel import ArbiterChannel
@@ -352,7 +352,7 @@ class SopaController(app_manager.RyuApp):
         if connection is None:
             return
         port = message.match["in_port"]
-        if message.data[12:14] == ETHERTYPE_IPV4:
+        if message.data[12:14] in ETHERTYPES:
             session = self.switches.session(connection)
             if session is not None and self.switches.leads and self._may_command():
                 self.undeliverable.packet_in(connection, session.switch, port, message.data)

@@ -10,6 +10,10 @@ from topologies.identity import Node, Switch
 from topologies.structure import Clos
 
 TLS_DIRECTORY = "/etc/openvswitch/tls"
+PREFIXES = ("ip_dst", "ip_src", "ipv6_dst")
+PREFIX_TABLES = (0, 1, 2, 3)
+"""What these tables of a switch track in a fabric with IPv6 (ovs-vswitchd.conf.db(5), Flow_Table); the first two are Open vSwitch's
+default. Without the third every decision on a packet of IPv6 depends on its whole destination, and is cached for it alone."""
 
 
 class Cable(NamedTuple):
@@ -45,6 +49,8 @@ def commands(
         f"ovs-vsctl set bridge {its} protocols=OpenFlow13 fail_mode=secure other-config:datapath-id={tree.dpid(switch):016x} "
         "other-config:disable-in-band=true"
     )
+    if len(tree.families) > 1:
+        yield track_prefixes(bridge)
     for port, neighbour in tree.ports(switch).items():
         name = shlex.quote(interface.format(port=port))
         leads = tree.aliases.within(tree.name(neighbour))
@@ -67,6 +73,13 @@ def commands(
         yield f"ovs-vsctl set-manager {shlex.quote(manager)}"
     if controllers:
         yield f"ovs-vsctl set-controller {its} {' '.join(map(shlex.quote, controllers))}"
+
+
+def track_prefixes(bridge: str) -> str:
+    """Return the command that has a bridge track `PREFIXES`."""
+    tables = " ".join(f"flow_tables:{table}=@prefixes" for table in PREFIX_TABLES)
+    created = f"ovs-vsctl --id=@prefixes create Flow_Table prefixes={','.join(PREFIXES)}"
+    return f"{created} -- set bridge {shlex.quote(bridge)} {tables}"
 
 
 def changes(old: Clos, new: Clos) -> Iterator[str]:

@@ -138,7 +138,7 @@ class Family:
     >>> rack = Switch(Level.EDGE, 2, 1)
     >>> [str(each.prefix(rack)) for each in (IPV4, Family(PREFIX6))]
     ['10.2.1.0/24', 'fd53:4f50:4100:201::/64']
-    >>> str(Family(PREFIX6).address(Host(2, 1, 10)))
+    >>> Family(PREFIX6).text(Host(2, 1, 10))
     'fd53:4f50:4100:201::a'
     """
 
@@ -148,16 +148,27 @@ class Family:
         self._base, self._shift = int(network.network_address), RACK_SHIFT[self.number]
         self._rack_bits = network.max_prefixlen - self._shift
         self._address: Any = type(network.network_address)
+        self._rack_texts: dict[int, str] = {}
+        self._hash = hash(network)  # of caches' keys; a network computes it anew each time
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Family) and other.network == self.network
 
     def __hash__(self) -> int:
-        return hash(self.network)
+        return self._hash
 
     def address(self, host: Host) -> Any:
         """Return a host's address."""
         return self._address(self._base + ((host.pod << 8 | host.edge) << self._shift) + host.number)
+
+    def text(self, host: Host) -> str:
+        """Return ``str(address(host))``, in a fraction of the time: a fabric's rules have each host's address several times."""
+        rack = host.pod << 8 | host.edge
+        begin = self._rack_texts.get(rack)
+        if begin is None:
+            begin = str(self._address(self._base + (rack << self._shift))).removesuffix("0")
+            self._rack_texts[rack] = begin
+        return begin + (str(host.number) if self.number == 4 else f"{host.number:x}")
 
     def gateway(self, host: Host) -> Any:
         """Return the address of a host's gateway, which its edge switch answers for."""

@@ -291,7 +291,7 @@ def named(names: Iterable[str]) -> list[Any]:
     return ["set", [["named-uuid", name] for name in names]]
 
 
-def mapping(values: Mapping[str, str]) -> list[Any]:
+def mapping(values: Mapping[Any, Any]) -> list[Any]:
     """Return a map in the database's notation."""
     return ["map", [list(item) for item in values.items()]]
 
@@ -304,6 +304,11 @@ def elements(value: Any) -> list[Any]:
 def entries(value: list[Any]) -> dict[str, str]:
     """Return a map of texts from the database as a dictionary; raises as a `Kind`."""
     return {text(key): text(entry) for key, entry in _few(_content("map", value))}
+
+
+def references(value: list[Any]) -> dict[int, str]:
+    """Return a map from numbers to rows from the database as a dictionary; raises as a `Kind`."""
+    return {integer(key): uuid(entry) for key, entry in _few(_content("map", value))}
 
 
 class _Connection:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from http import HTTPStatus
 from http.client import HTTPConnection
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from statistics import median
 
@@ -27,6 +27,7 @@ from flowrules.model import SwitchRules
 from flowrules.switch_rules import fabric_rules, switch_rules
 from sopa_ryu.southbound.openflow import flow_mod, group_mod
 from topologies import Clos, FatTree, Host, Level, Switch
+from topologies.identity import PREFIX6, Family
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 from topologies.structure import GATEWAY_MAC
 
@@ -133,8 +134,15 @@ SWITCHES = ("e0_0", "a0_0", "c0_0")
 FLOWS = 100
 FLOW_LIMIT = 200_000  # other_config:flow-limit, Open vSwitch's default
 KINDS = {"tcp": (6,), "tcp, udp and icmp": (6, 17, 1)}
-_L4 = {6: "tcp(src={0},dst={1})", 17: "udp(src={0},dst={1})", 1: "icmp(type=8,code=0)"}
-_AT_A_TIME = 200
+_L3 = {
+    4: "eth_type(0x0800),ipv4(src={0},dst={1},proto={2},tos=0,ttl=64,frag=no),",
+    6: "eth_type(0x86dd),ipv6(src={0},dst={1},label=0,proto={2},tclass=0,hlimit=64,frag=no),",
+}
+_L4 = {6: "tcp(src={0},dst={1})", 17: "udp(src={0},dst={1})", 1: "icmp(type=8,code=0)", 58: "icmpv6(type=128,code=0)"}
+_AT_A_TIME = 30
+"""Packets: the switch takes 32 from a port at a time, and a dummy port drops what is more than 100."""
+_SETTLE_SECONDS = 0.5
+"""After the last packet, for what is cached because of it."""
 _BARRIER_REPLY, _HEADER = 21, struct.Struct("!BBHI")
 
 
@@ -146,19 +154,25 @@ def megaflows() -> Results:
     """
     counts: Results = {}
     for k in SIZES:
-        tree = FatTree(k)
+        tree = FatTree(k, str(PREFIX6))
         switches = [tree.switch(name) for name in SWITCHES]
         with tempfile.TemporaryDirectory() as directory, PrivateOvs(Path(directory), dummy=True) as ovs:
             ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-idle=3600000")
             dummy = DummyFabric(tree, ovs, switches=switches)
             for switch in switches:
                 _install(ovs.directory / f"{tree.name(switch)}.mgmt", switch_rules(tree, switch))
-                for kind, protocols in KINDS.items():
-                    ovs.appctl("revalidator/purge")
-                    _send(dummy, switch, zip(_flows(tree, switch), cycle(protocols), strict=False))
-                    lines = ovs.appctl("dpctl/dump-flows").splitlines()
-                    counts[f"k={k} {tree.name(switch)} {kind}"] = sum("recirc_id" in line for line in lines)
+                for family, (kind, protocols) in product(tree.families, KINDS.items()):
+                    while _cached(ovs):  # what was on its way comes after the first
+                        ovs.appctl("revalidator/purge")
+                        time.sleep(0.05)
+                    _send(dummy, switch, family, zip(_flows(tree, switch), cycle(protocols), strict=False))
+                    time.sleep(_SETTLE_SECONDS)
+                    counts[f"k={k} {tree.name(switch)} IPv{family.number} {kind}"] = _cached(ovs)
     return {**counts, "flows": FLOWS, "flow_limit": FLOW_LIMIT}
+
+
+def _cached(ovs: PrivateOvs) -> int:
+    return sum("recirc_id" in line for line in ovs.appctl("dpctl/dump-flows").splitlines())
 
 
 def _flows(tree: Clos, switch: Switch) -> Iterator[tuple[Host, Host]]:
@@ -172,19 +186,20 @@ def _flows(tree: Clos, switch: Switch) -> Iterator[tuple[Host, Host]]:
         yield (near, far) if number % 2 else (far, near)
 
 
-def _send(dummy: DummyFabric, switch: Switch, flows: Iterable[tuple[tuple[Host, Host], int]]) -> None:
+def _send(dummy: DummyFabric, switch: Switch, family: Family, flows: Iterable[tuple[tuple[Host, Host], int]]) -> None:
     """Send one packet of each flow over each of its paths through a switch."""
     tree, name, draw = dummy.tree, dummy.tree.name(switch), random.Random(1)
     by_port: dict[int, list[str]] = defaultdict(list)
     for (src, dst), protocol in flows:
+        protocol = 58 if (family.number, protocol) == (6, 1) else protocol
         ports = draw.randrange(1024, 65536), draw.randrange(1024, 65536)
         for path in tree.candidate_paths(src, dst):
             if name in path.hops:
                 position = path.hops.index(name)
                 before = tree.switch(path.hops[position - 1]) if position else src
                 by_port[tree.port(switch, before)].append(
-                    f"in_port(0),eth(src={label.carrier_mac(path.up)},dst={GATEWAY_MAC}),eth_type(0x0800),"
-                    f"ipv4(src={tree.ip(src)},dst={tree.ip(dst)},proto={protocol},tos=0,ttl=64,frag=no),"
+                    f"in_port(0),eth(src={label.carrier_mac(path.up)},dst={GATEWAY_MAC}),"
+                    + _L3[family.number].format(family.address(src), family.address(dst), protocol)
                     + _L4[protocol].format(*ports)
                 )
     for port, packets in by_port.items():

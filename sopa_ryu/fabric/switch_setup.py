@@ -11,10 +11,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from topologies import Clos, Host, Switch, TopologyError
+from topologies.fabric_plan import PREFIX_TABLES, PREFIXES, track_prefixes
 from topologies.structure import BFD_MAC
 
 OPENFLOW = "OpenFlow13"
-CHECKS = ("datapath-id", "in-band", "fail-mode", "protocols", "controllers", "tls", "ports", "spanning-tree", "cfm", "bfd")
+CHECKS = (
+    *("datapath-id", "in-band", "fail-mode", "protocols", "controllers", "tls", "ports", "spanning-tree", "cfm", "bfd"),
+    "prefixes",
+)
 """Every value of `SetupProblem.check`."""
 MAX_LISTED = 6
 _BFD_KEYS = ("bfd_local_dst_mac", "bfd_remote_dst_mac")
@@ -54,6 +58,8 @@ class SwitchSetup:
     cfm: frozenset[int] = frozenset()
     """Ports with connectivity fault management."""
     spanning_tree: bool = False
+    prefixes: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """What flow tables track, by their numbers; none for Open vSwitch's default."""
     ca: str = ""
     bootstraps: bool = False
     """The file of the authority by which a controller's certificate is checked, and whether any is accepted at first."""
@@ -123,6 +129,13 @@ def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[
             "spanning-tree",
             "it runs a spanning tree, which blocks links and takes hosts' frames for its own",
             f"{set_bridge} stp_enable=false rstp_enable=false",
+        )
+    if len(tree.families) > 1 and any(not setup.prefixes.get(table, frozenset()) >= {*PREFIXES} for table in PREFIX_TABLES):
+        yield SetupProblem(
+            name,
+            "prefixes",
+            "its tables do not track prefixes of IPv6: it caches a decision for each destination, and may have no room for all",
+            track_prefixes(setup.bridge),
         )
     if switch is not None:
         yield from _ports(tree, switch, setup)

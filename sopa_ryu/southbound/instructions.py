@@ -19,11 +19,14 @@ from flowrules.model import (
     Does,
     Flow,
     HashOver,
+    LearnNeighbour,
     LearnNoMore,
+    LearnNoNeighbour,
     LearnSender,
     LookUp,
     Output,
     SendNoMore,
+    SendNoMore6,
     SendStart,
     SetField,
     Table,
@@ -43,6 +46,9 @@ NX_HASH_FIELDS_SYMMETRIC_L3 = 6
 NX_IN_PORT = 0xFFF8  # OFPP_IN_PORT of OpenFlow 1.0, in Open vSwitch's own actions
 ETH_TYPE_IPV4 = 0x0800
 ETH_TYPE_ARP = 0x0806
+ETH_TYPE_IPV6, ICMPV6 = 0x86DD, 58
+ND_TYPE = {"nd_sll": 135, "nd_tll": 136}
+"""Types of the messages that have these fields."""
 CHOICE_REGISTER = "reg1"
 CHOICE_BITS = 31  # the whole register: first bit << 6 | number of bits - 1
 WHOLE_METADATA = 0xFFFFFFFFFFFFFFFF
@@ -133,32 +139,36 @@ def _learn(table: Table, seconds: int, *specs: Any, priority: int = LEARNED_PRIO
     return [learn(table_id=table, specs=list(specs), hard_timeout=seconds, priority=priority, cookie=LEARNED_COOKIE)]
 
 
-def _learn_sender(action: LearnSender) -> list[Any]:
+def _learn_sender(seconds: int, field: str = "arp_sha_nxm") -> list[Any]:
     return _learn(
         Table.DELIVER,
-        action.seconds,
+        seconds,
         PARSER.NXFlowSpecMatch(src=("in_port_nxm", 0), dst=("metadata", 0), n_bits=16),
-        PARSER.NXFlowSpecLoad(src=("arp_sha_nxm", 0), dst=("eth_dst_nxm", 0), n_bits=48),
+        PARSER.NXFlowSpecLoad(src=(field, 0), dst=("eth_dst_nxm", 0), n_bits=48),
     )
 
 
-def _learn_no_more(action: LearnNoMore) -> list[Any]:
+def _learn_no_more(bits: int, field: str = "arp_sha_nxm") -> list[Any]:
+    constants = [("eth_type_nxm", ETH_TYPE_ARP, 16)]
+    if field in ND_TYPE:
+        constants = [("eth_type_nxm", ETH_TYPE_IPV6, 16), ("ip_proto_nxm", ICMPV6, 8), ("icmpv6_type_nxm", ND_TYPE[field], 8)]
+        constants.append(("icmpv6_code_nxm", 0, 8))
     return _learn(
         Table.LEARN,
         1,
         PARSER.NXFlowSpecMatch(src=("in_port_nxm", 0), dst=("in_port_nxm", 0), n_bits=16),
-        PARSER.NXFlowSpecMatch(src=ETH_TYPE_ARP, dst=("eth_type_nxm", 0), n_bits=16),
-        PARSER.NXFlowSpecMatch(src=("arp_sha_nxm", 0), dst=("arp_sha_nxm", 0), n_bits=action.bits),
+        *(PARSER.NXFlowSpecMatch(src=value, dst=(name, 0), n_bits=size) for name, value, size in constants),
+        PARSER.NXFlowSpecMatch(src=(field, 0), dst=(field, 0), n_bits=bits),
         priority=LEARNED_PRIORITY + 1,
     )
 
 
-def _send_no_more(action: SendNoMore) -> list[Any]:
+def _send_no_more(bits: int, ethertype: int, source: str) -> list[Any]:
     return _learn(
         Table.DOWN,
         1,
-        PARSER.NXFlowSpecMatch(src=ETH_TYPE_IPV4, dst=("eth_type_nxm", 0), n_bits=16),
-        PARSER.NXFlowSpecMatch(src=("ipv4_src_nxm", 0), dst=("ipv4_src_nxm", 0), n_bits=action.bits),
+        PARSER.NXFlowSpecMatch(src=ethertype, dst=("eth_type_nxm", 0), n_bits=16),
+        PARSER.NXFlowSpecMatch(src=(source, 0), dst=(source, 0), n_bits=bits),
     )
 
 
@@ -196,14 +206,17 @@ _ENCODE: dict[type, Callable[[Any], list[Any]]] = {
     ToGroup: lambda action: [PARSER.OFPActionGroup(action.group)],
     ToController: lambda _action: [PARSER.OFPActionOutput(OPENFLOW.OFPP_CONTROLLER, OPENFLOW.OFPCML_NO_BUFFER)],
     SendStart: lambda action: [PARSER.OFPActionOutput(OPENFLOW.OFPP_CONTROLLER, action.bytes)],
-    SendNoMore: _send_no_more,
+    SendNoMore: lambda action: _send_no_more(action.bits, ETH_TYPE_IPV4, "ipv4_src_nxm"),
+    SendNoMore6: lambda action: _send_no_more(action.bits, ETH_TYPE_IPV6, "ipv6_src_nxm"),
     SetField: lambda action: [PARSER.OFPActionSetField(**{action.field: action.value})],
     Choose: _choose,
     ConsumeHop: lambda action: [PARSER.NXActionRegLoad(ofs_nbits=HOP_BITS[action.hop], dst="eth_src_nxm", value=label.UNUSED)],
     AnswerArp: _answer_arp,
     AnswerSolicitation: _answer_solicitation,
-    LearnSender: _learn_sender,
-    LearnNoMore: _learn_no_more,
+    LearnSender: lambda action: _learn_sender(action.seconds),
+    LearnNoMore: lambda action: _learn_no_more(action.bits),
+    LearnNeighbour: lambda action: _learn_sender(action.seconds, action.field),
+    LearnNoNeighbour: lambda action: _learn_no_more(action.bits, action.field),
     LookUp: lambda action: [PARSER.NXActionResubmitTable(in_port=NX_IN_PORT, table_id=action.table)],
     HashOver: _hash_over,
 }
@@ -243,11 +256,7 @@ def _guess(actions: Sequence[Any], start: int) -> Action | None:
     if isinstance(first, PARSER.NXActionMultipath):
         return Choose(first.max_link + 1, first.basis, first.fields == NX_HASH_FIELDS_SYMMETRIC_L3)
     if isinstance(first, PARSER.NXActionLearn):
-        if first.table_id == Table.LEARN and first.specs:
-            return LearnNoMore(first.specs[-1].n_bits)
-        if first.table_id == Table.DOWN and first.specs:
-            return SendNoMore(first.specs[-1].n_bits)
-        return LearnSender(first.hard_timeout)
+        return _guess_learn(first)
     if isinstance(first, PARSER.NXActionResubmitTable) and first.table_id in iter(Table):
         return LookUp(Table(first.table_id))
     if isinstance(first, PARSER.NXActionRegMove) and first.src_field == "ipv6_src_nxm":
@@ -256,6 +265,16 @@ def _guess(actions: Sequence[Any], start: int) -> Action | None:
     if isinstance(first, PARSER.NXActionRegMove) and following and isinstance(following[0], PARSER.OFPActionSetField):
         return AnswerArp(str(following[0].value))
     return None
+
+
+def _guess_learn(action: Any) -> Action:
+    last = action.specs[-1] if action.specs else None
+    field = last.src[0] if last and isinstance(last.src, tuple) else ""
+    if action.table_id == Table.LEARN and last:
+        return LearnNoNeighbour(last.n_bits, field) if field in ND_TYPE else LearnNoMore(last.n_bits)
+    if action.table_id == Table.DOWN and last:
+        return (SendNoMore6 if field == "ipv6_src_nxm" else SendNoMore)(last.n_bits)
+    return LearnNeighbour(action.hard_timeout, field) if field in ND_TYPE else LearnSender(action.hard_timeout)
 
 
 def _bytes(action: Any) -> bytes:

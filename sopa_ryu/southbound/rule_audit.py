@@ -17,11 +17,14 @@ from flowrules.model import (
     Field,
     Flow,
     HashOver,
+    LearnNeighbour,
     LearnNoMore,
+    LearnNoNeighbour,
     LearnSender,
     LookUp,
     Output,
     SendNoMore,
+    SendNoMore6,
     SendStart,
     SetField,
     SwitchRules,
@@ -37,25 +40,38 @@ from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import connection_of
 from topologies import Switch
 
+
+def _learns(action: LearnSender | LearnNeighbour) -> str:
+    return "learn the sender's Ethernet address" + (f" for {action.seconds} s" if action.seconds else "")
+
+
+def _learns_no_more(action: LearnNoMore | LearnNoNeighbour) -> str:
+    return f"learn no more for a second, up to {1 << action.bits} senders"
+
+
+def _sends_no_more(action: SendNoMore | SendNoMore6) -> str:
+    return f"send no more for a second, up to {1 << action.bits}"
+
+
 _WORDS: dict[type, Callable[[Any], str]] = {
     Output: lambda action: f"output to port {action.port}",
     ToGroup: lambda action: f"hand to group {action.group}",
     ToController: lambda _action: "send to the controller",
     SendStart: lambda action: f"send {action.bytes} bytes of it to the controller",
-    SendNoMore: lambda action: f"send no more for a second, up to {1 << action.bits}",
+    **dict.fromkeys((SendNoMore, SendNoMore6), _sends_no_more),
     SetField: lambda action: f"set {action.field} to {action.value}",
     Choose: lambda action: f"choose one of {action.number} by a hash of the {'addresses' if action.addresses else 'flow'}",
     ConsumeHop: lambda action: f"write 'not taken' over up{action.hop + 1}",
     AnswerArp: lambda action: f"answer ARP with {action.mac}",
     AnswerSolicitation: lambda action: f"answer the neighbour solicitation with {action.mac}",
-    LearnSender: lambda action: "learn the sender's Ethernet address" + (f" for {action.seconds} s" if action.seconds else ""),
-    LearnNoMore: lambda action: f"learn no more for a second, up to {1 << action.bits} senders",
+    **dict.fromkeys((LearnSender, LearnNeighbour), _learns),
+    **dict.fromkeys((LearnNoMore, LearnNoNeighbour), _learns_no_more),
     LookUp: lambda action: f"look up table {int(action.table)}",
     HashOver: lambda action: f"hash over ports {', '.join(map(str, action.ports))}",
 }
 LEARNED = {
     Table.DOWN: "an undeliverable packet was sent to the controller less than a second ago",
-    Table.DELIVER: "a host's Ethernet address, learned from its ARP",
+    Table.DELIVER: "a host's Ethernet address, learned from its ARP or neighbour discovery",
     Table.LEARN: "a sender was learned less than a second ago",
 }
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from sopa_ryu.fabric.switch_setup import SetupProblem, SwitchSetup, Target
 from topologies import ovsdb
-from topologies.ovsdb import Kind, Tls, by_uuid, entries, integer, mapping, optional, set_of, text, truth, uuid
+from topologies.fabric_plan import PREFIX_TABLES, PREFIXES
+from topologies.ovsdb import Kind, Tls, by_uuid, entries, integer, mapping, optional, references, set_of, text, truth, uuid
 
 Row = dict[str, Any]
 
@@ -37,22 +38,26 @@ _COLUMNS: dict[str, dict[str, Kind]] = {
         "ports": set_of(uuid),
         "stp_enable": truth,
         "rstp_enable": truth,
+        "flow_tables": references,
     },
+    "Flow_Table": {"_uuid": uuid, "prefixes": set_of(text)},
     "Controller": {"_uuid": uuid, "target": text, "is_connected": truth},
     "Port": {"_uuid": uuid, "interfaces": set_of(uuid)},
     "Interface": {"_uuid": uuid, "name": text, "ofport": optional(integer), "bfd": entries, "cfm_mpid": optional(integer)},
 }
 LOCAL = 65534  # the bridge's own port, as the database numbers it
-MENDED = {"in-band", "fail-mode"}
-"""Checks whose problems `mend` can put right: neither changes how a connected switch forwards, or interrupts its channel."""
+MENDED = {"in-band", "fail-mode", "prefixes"}
+"""Checks whose problems `mend` can put right: none changes how a connected switch forwards, or interrupts its channel."""
 
 
 def read(address: str, timeout: float = 5.0, tls: Tls | None = None) -> list[SwitchSetup]:
     """Return every bridge of a database; `OvsdbError` if it cannot be read."""
     rows = ovsdb.select(address, _COLUMNS, timeout, tls)
-    files, controllers, ports, interfaces = (by_uuid(rows[name]) for name in ("SSL", "Controller", "Port", "Interface"))
+    files, controllers, ports, interfaces, tables = (
+        by_uuid(rows[name]) for name in ("SSL", "Controller", "Port", "Interface", "Flow_Table")
+    )
     authority = next((files[root["ssl"]] for root in rows["Open_vSwitch"] if root["ssl"] in files), {})
-    return [_setup(row, ports_of(row, ports, interfaces), controllers, authority) for row in rows["Bridge"]]
+    return [_setup(row, ports_of(row, ports, interfaces), controllers, authority, tables) for row in rows["Bridge"]]
 
 
 def ports_of(bridge: Row, ports: dict[str, Row], interfaces: dict[str, Row]) -> dict[int, Row]:
@@ -62,7 +67,7 @@ def ports_of(bridge: Row, ports: dict[str, Row], interfaces: dict[str, Row]) -> 
     return {interface["ofport"]: interface for interface in own if 0 < (interface["ofport"] or 0) < LOCAL}  # -1: not there
 
 
-def _setup(row: Row, ports: dict[int, Row], controllers: dict[str, Row], authority: Row) -> SwitchSetup:
+def _setup(row: Row, ports: dict[int, Row], controllers: dict[str, Row], authority: Row, tables: dict[str, Row]) -> SwitchSetup:
     targets = [controllers[each] for each in row["controller"] if each in controllers]
     return SwitchSetup(
         uuid=row["_uuid"],
@@ -76,6 +81,7 @@ def _setup(row: Row, ports: dict[int, Row], controllers: dict[str, Row], authori
         bfd={number: interface["bfd"] for number, interface in ports.items()},
         cfm=frozenset(number for number, interface in ports.items() if interface["cfm_mpid"] is not None),
         spanning_tree=row["stp_enable"] or row["rstp_enable"],
+        prefixes={number: frozenset(tables[its]["prefixes"]) for number, its in row["flow_tables"].items() if its in tables},
         ca=authority.get("ca_cert", ""),
         bootstraps=authority.get("bootstrap_ca_cert", False),
     )
@@ -90,6 +96,11 @@ def mend(address: str, setup: SwitchSetup, found: Iterable[SetupProblem], timeou
             off = mapping({"disable-in-band": "true"})
             change = [["other_config", "delete", ["set", ["disable-in-band"]]], ["other_config", "insert", off]]
             operations.append({"op": "mutate", "table": "Bridge", "where": where, "mutations": change})
+        elif check == "prefixes":
+            operations.append(ovsdb.insert("Flow_Table", "prefixes", prefixes=["set", [*PREFIXES]]))
+            its = mapping({table: ["named-uuid", "prefixes"] for table in PREFIX_TABLES})
+            renew = [["flow_tables", "delete", ["set", [*PREFIX_TABLES]]], ["flow_tables", "insert", its]]
+            operations.append({"op": "mutate", "table": "Bridge", "where": where, "mutations": renew})
         else:
             operations.append({"op": "update", "table": "Bridge", "where": where, "row": {"fail_mode": "secure"}})
     if operations:

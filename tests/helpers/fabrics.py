@@ -14,7 +14,6 @@ from experiments.emulation.processes import ControllerProcess, free_ports
 from flowrules import label
 from tests.helpers.waiting import eventually
 from topologies import Clos, FatTree, Host, Switch
-from topologies.identity import IPV4, Family
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 
@@ -191,11 +190,15 @@ def running(fabric: Clos | int, directory: Path, *options: str) -> Iterator[Fabr
         yield Fabric(tree, controller, ovs, dummy)
 
 
-def packet(
-    fabric: Fabric, src: Host, dst: Host, up: tuple[int, ...] | None = None, rest: str = "tcp", family: Family = IPV4
-) -> str:
-    """Return a packet for `Fabric.trace`: without a label, or with one for the candidate path ``up``."""
+def packet(fabric: Fabric, src: Host, dst: Host, up: tuple[int, ...] | None = None, rest: str = "tcp") -> str:
+    """Return a packet for `Fabric.trace`: without a label, or with one for the candidate path ``up``; ``tcp6`` is of IPv6."""
     mac = fabric.tree.mac(src) if up is None else label.carrier_mac(up)
-    more, of = ("", "nw") if family.number == 4 else ("6", "ipv6")
-    ends = f"{of}_src={family.address(src)},{of}_dst={family.address(dst)},nw_ttl=64"
-    return f"{rest}{more},dl_src={mac},dl_dst=02:00:00:00:00:01,{ends}"
+    is_ipv6 = rest.endswith("6")
+    family, kind = fabric.tree.families[is_ipv6], "ipv6" if is_ipv6 else "nw"
+    ends = f"{kind}_src={family.address(src)},{kind}_dst={family.address(dst)},nw_ttl=64"
+    return f"{rest},dl_src={mac},dl_dst=02:00:00:00:00:01,{ends}"
+
+
+def of_each_family(tree: Clos, protocol: str = "tcp") -> list[str]:
+    """Return a protocol's names in the families of a fabric, as `packet` takes them."""
+    return [protocol, f"{protocol}6"][: len(tree.families)]

@@ -9,7 +9,11 @@ ETHERNET = bytes.fromhex("02000000000102000a000002")
 PREFIX = IPv6Network("fd53:4f50:4100::/48")
 HERE6, FAR6 = "fd53:4f50:4100::2", "fd53:4f50:4100:201::3"
 HERE, FAR, NEAR, SAME_RACK = "10.0.0.2", "10.2.1.3", "10.0.1.2", "10.0.0.3"
-TCP, UDP, ICMP, SCTP = 6, 17, 1, 132
+TCP, UDP, ICMP, SCTP, ICMPV6 = 6, 17, 1, 132, 58
+SKIPPED = {"hop-by-hop": (0, bytes(8)), "routing": (43, b"\0\2" + bytes(22)), "options": (60, b"\0\1" + bytes(14)),
+           "authentication": (51, b"\0\4" + bytes(22)), "first fragment": (44, b"\0\0\0\1\0\0\0\7")}  # fmt: skip
+LATER = (44, b"\0\0\0\x09\0\0\0\7")
+"""Extension headers of IPv6, as `chained6` takes them."""
 
 # k=4, interleaved: the first hop changes on every packet
 INTER_POD: tuple[Label, ...] = ((0, 0), (1, 0), (0, 1), (1, 1))
@@ -57,6 +61,23 @@ def ip6(
     tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
     head = struct.pack("!IHBB", 6 << 28 | flow_label, len(headers + payload), proto, 64)
     return ETHERNET + tag + b"\x86\xdd" + head + IPv6Address(src).packed + IPv6Address(dst).packed + headers + payload
+
+
+def chained6(
+    payload: bytes,
+    proto: int = UDP,
+    *headers: tuple[int, bytes],
+    src: object = HERE6,
+    dst: object = "2001:db8::7",
+    hops: int = 64,
+    length: int | None = None,
+) -> bytes:
+    """An IPv6 packet in an Ethernet frame, with extension headers: the kind and the bytes of each. It may say another length."""
+    kinds = [kind for kind, _ in headers] + [proto]
+    rest = b"".join(bytes([following]) + data[1:] for following, (_, data) in zip(kinds[1:], headers, strict=True)) + payload
+    addresses = IPv6Address(str(src)).packed + IPv6Address(str(dst)).packed
+    said = len(rest) if length is None else length
+    return ETHERNET + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, said, kinds[0], hops) + addresses + rest
 
 
 def ports(sport: int, dport: int, size: int = 40) -> bytes:

@@ -3,6 +3,7 @@
 import re
 import subprocess
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 from tests.helpers.fabrics import packet
@@ -21,7 +22,11 @@ DENIED = [
     "dl_type=0x8902",
     "dl_type=0x88cc,dl_dst=01:80:c2:00:00:0e",
     "dl_type=0x8809,dl_dst=01:80:c2:00:00:02",
-    "udp6,udp_dst=3784,nw_ttl=255",
+    *(f"udp6,udp_dst={port},nw_ttl={ttl}" for port in (3784, 7785) for ttl in (64, 255)),
+    *(f"{kind},nw_frag=first,nw_ttl=255" for kind in ("udp6", "icmp6")),
+    *(f"icmp6,icmpv6_type={kind},icmpv6_code=0,nw_ttl={hops}" for kind in range(133, 138) for hops in (64, 255)),
+    *(f"tcp6,dl_dst={mac}" for mac in ("33:33:00:00:00:01", "02:53:4f:50:41:01")),
+    *(f"tcp6,ipv6_src={source}" for source in ("::", "::1", "fe80::2", "ff02::1", "fd53:4f50:4100::9", "2001:db8::1")),
     "dl_type=0x8847",
 ]
 BFD_DOWN = f"20400318{1:08x}{0:08x}{100_000:08x}{100_000:08x}{0:08x}"
@@ -30,15 +35,15 @@ BFD_DOWN = f"20400318{1:08x}{0:08x}{100_000:08x}{100_000:08x}{0:08x}"
 
 def denied(fabric: Any, src: Host, dst: Host) -> Iterator[str]:
     """Yield each packet from one host to another, with a label or not, in a VLAN or not, as Open vSwitch's tools write it."""
-    for label in (None, (0, 0)):
-        base = dict(word.split("=") for word in packet(fabric, src, dst, label).split(",") if "=" in word)
-        for text in DENIED:
-            kind, *words = text.format(core=f"10.{fabric.tree.k}.1.1").split(",")
-            fields = base | dict(word.split("=") for word in words)
-            if kind.startswith("dl_type") or kind.endswith("6"):  # no IPv4: these have no such fields
-                fields = {name: value for name, value in fields.items() if name.startswith("dl_") or "udp" in name}
-            flow = ",".join([kind, *(f"{name}={value}" for name, value in fields.items())])
-            yield from (flow, f"{flow},dl_vlan=7")
+    is_both = len(fabric.tree.families) > 1
+    for label, text in product((None, (0, 0)), DENIED):
+        kind, *words = text.format(core=f"10.{fabric.tree.k}.1.1").split(",")
+        its = packet(fabric, src, dst, label, kind if is_both else kind.removesuffix("6"))
+        fields = dict(word.split("=") for word in (*its.split(",")[1:], *words))
+        if kind.startswith("dl_type") or (kind.endswith("6") and not is_both):  # these have no fields of IP
+            fields = {name: value for name, value in fields.items() if name.startswith("dl_") or "udp" in name}
+        flow = ",".join([kind, *(f"{name}={value}" for name, value in fields.items())])
+        yield from (flow, f"{flow},dl_vlan=7")
 
 
 def frame(flow: str) -> bytes:

@@ -92,14 +92,15 @@ class TableSwitch:
                 self.sent_to_controller += 1
             case to.Choose():
                 state["reg1"] = _hash(state, action.basis, 2 if action.addresses else None) % action.number
-            case to.LearnSender(seconds):
+            case to.LearnSender(seconds) | to.LearnNeighbour(seconds):
+                sender = "arp_sha" if isinstance(action, to.LearnSender) else f"ipv6_{action.field}"
                 match = (("metadata", state["in_port"]),)
                 learned = self._tables[Table.DELIVER]
                 learned[:] = [flow for flow in learned if flow.match != match]
                 if not seconds:
-                    seen = to.SetField("eth_dst", state["arp_sha"])
+                    seen = to.SetField("eth_dst", state[sender])
                     learned.insert(0, Flow(Table.DELIVER, 1, match, "learned", apply=(seen,)))
-            # LearnNoMore and SendNoMore: time does not pass here
+            # LearnNoMore, SendNoMore and those of IPv6: time does not pass here
 
     def _send(self, port: int, state: dict[str, Any], departures: list[Departure]) -> None:
         # A switch never sends a packet back by the port it entered by, unless an action names IN_PORT (OpenFlow 1.3, section 4.5).

@@ -1,17 +1,45 @@
 """IPv6 through the rules that the controller installed in real Open vSwitch."""
 
+import re
+import struct
 from collections.abc import Iterator
 
 import pytest
 
 from tests.helpers.commands import ask
 from tests.helpers.fabrics import Fabric, running
+from tests.helpers.frames import ICMPV6, LATER, SKIPPED, UDP, chained6, ports
+from tests.helpers.waiting import eventually
 from topologies import FatTree, Host
 from topologies.identity import PREFIX6
 
 pytestmark = pytest.mark.switch
 
-SRC = Host(0, 0, 2)
+SRC, DST = Host(0, 0, 2), PREFIX6[2 << 72 | 2]
+FORGED, ROUTER = (struct.pack("!BBHI", kind, 0, 0, 1 << 29) + PREFIX6[1].packed + bytes(8) for kind in (136, 134))
+HEADERS = [header for name, header in SKIPPED.items() if name != "first fragment"]
+FIRST, OPTIONS, HOPS = SKIPPED["first fragment"], (60, bytes(8)), SKIPPED["hop-by-hop"]
+PASS = {
+    "too big": chained6(struct.pack("!BBHI", 2, 0, 0, 1280) + bytes(100), ICMPV6, dst=DST),
+    "every header": chained6(ports(5, 6), UDP, *HEADERS, dst=DST),
+    "40 headers": chained6(ports(5, 6), UDP, *[OPTIONS] * 40, dst=DST),
+    "first fragment": chained6(ports(5, 6), UDP, FIRST, dst=DST),
+    "first fragment of an error": chained6(bytes([2]) + bytes(99), ICMPV6, FIRST, dst=DST),
+    "later fragment": chained6(bytes(64), UDP, LATER, dst=DST, hops=255),
+}
+END = {
+    **{f"{len(its)} headers": chained6(FORGED, ICMPV6, *its, dst=DST, hops=255) for its in ([], [HOPS], HEADERS, [OPTIONS] * 40)},
+    "router, 40 headers": chained6(ROUTER, ICMPV6, *[OPTIONS] * 40, dst=DST, hops=64),
+    "first fragment": chained6(FORGED, ICMPV6, FIRST, dst=DST, hops=255),
+    "first fragment, then a header": chained6(FORGED, ICMPV6, FIRST, OPTIONS, dst=DST, hops=255),
+    "the type in a later fragment": chained6(b"", ICMPV6, FIRST, OPTIONS, dst=DST, hops=255),
+    "without a length": chained6(FORGED, ICMPV6, HOPS, dst=DST, hops=255, length=0),
+    "header longer than the packet": chained6(FORGED, ICMPV6, (60, b"\0\xff" + bytes(6)), dst=DST, hops=255),
+    "longer than the frame": chained6(bytes(8), UDP, dst=DST, length=65535),
+    "BFD, 40 headers": chained6(ports(3784, 3784), UDP, *[OPTIONS] * 40, dst=DST),
+    "another's address": chained6(ports(5, 6), UDP, src=PREFIX6[3], dst=DST),
+    **{f"{cut} bytes": chained6(FORGED, ICMPV6, OPTIONS, dst=DST, hops=255)[:cut] for cut in (14, 40, 54, 58, 62, 65)},
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +61,25 @@ def test_the_edge_switch_answers_solicitations_for_the_gateway_by_itself(fabric:
             "type=136",
         )
         assert [said in traced.actions for said in whole] == [answered] * len(whole)
+
+
+def test_what_headers_hide_ends_at_the_hosts_port_and_all_else_passes(fabric: Fabric) -> None:
+    """Open vSwitch gets whole packets here, as its userspace datapath reads them."""
+    for frames in (PASS, END):
+        for name, frame in frames.items():
+            said = fabric.ovs.appctl("ofproto/trace", "e0_0", "in_port=1", frame.hex())
+            assert ("Datapath actions: drop" in said) is (frames is END), (name, said)
+
+
+def test_without_a_way_out_the_gateway_answers_once_a_second_and_sender(fabric: Fabric) -> None:
+    def answered() -> tuple[float, int]:
+        [count] = re.findall(r'^sopa_undeliverable_packets_total{outcome="answered"} (.*)$', fabric.metrics(), re.MULTILINE)
+        sent = re.search(r"tx pkts=1, bytes=(\d+)", fabric.ovs.ofctl("dump-ports", "e0_0", "1"))
+        return float(count), int(sent[1]) if sent else 0
+
+    assert answered() == (0, 0)
+    fabric.ovs.appctl("netdev-dummy/receive", "e0_0-eth1", *[chained6(bytes(1400)).hex()] * 20)
+    eventually(answered, (1, 14 + 1280))
 
 
 def test_what_is_installed_is_as_planned_and_hosts_have_both_addresses(fabric: Fabric) -> None:

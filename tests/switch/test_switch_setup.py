@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import Result
 
 from sopa_ryu.fabric.switch_setup import CHECKS, problems
@@ -13,12 +14,13 @@ from tests.helpers.commands import sopa
 from tests.helpers.fabrics import Fabric, running
 from tests.helpers.waiting import eventually
 from topologies import FatTree
+from topologies.identity import PREFIX6
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 from topologies.structure import BFD_MAC
 
 pytestmark = pytest.mark.switch
 
-TREE = FatTree(4)
+TREE = FatTree(4, str(PREFIX6))
 CONTROLLER = "tcp:127.0.0.1:1"
 WRONG = {
     "datapath-id": ("set", "bridge", "e0_0", "other-config:datapath-id=0000000000019999"),
@@ -31,6 +33,7 @@ WRONG = {
     "spanning-tree": ("set", "bridge", "e0_0", "rstp_enable=true"),
     "cfm": ("set", "interface", "e0_0-eth1", "cfm_mpid=1"),
     "bfd": ("set", "interface", "e0_0-eth3", "bfd:enable=true"),
+    "prefixes": ("clear", "bridge", "e0_0", "flow_tables"),
 }
 MORE_WRONG = {
     ("in-band", ("set", "bridge", "e0_0", "other-config:disable-in-band=no")),
@@ -41,8 +44,9 @@ MORE_WRONG = {
     ("bfd", ("set", "interface", "e0_0-eth1", "bfd:enable=true")),
     ("bfd", ("set", "interface", "e0_0-eth4", "bfd:enable=true", f"bfd:bfd_local_dst_mac={BFD_MAC}")),
     ("spanning-tree", ("set", "bridge", "e0_0", "stp_enable=true")),
+    ("prefixes", ("remove", "bridge", "e0_0", "flow_tables", "2")),
 }
-MENDED_BY_COMMAND = {"in-band", "fail-mode", "protocols", "spanning-tree", "cfm", "bfd", "controllers"}
+MENDED_BY_COMMAND = {"in-band", "fail-mode", "protocols", "spanning-tree", "cfm", "bfd", "controllers", "prefixes"}
 
 
 @pytest.fixture(scope="module")
@@ -89,8 +93,10 @@ def test_each_mistake_is_found_alone_and_its_command_mends_it(dummy: DummyFabric
 
 
 @pytest.mark.parametrize("name", ["e0_0", "a1_1", "c1_0"])
-def test_the_commands_of_the_plan_make_a_switch_that_is_right(ovs: PrivateOvs, name: str) -> None:
-    words = ["--k=4", f"--switch={name}", f"--bridge={name}", f"--interface={name}-{{port}}", f"--controller={CONTROLLER}"]
+def test_the_commands_of_the_plan_make_a_switch_that_is_right(ovs: PrivateOvs, tmp_path: Path, name: str) -> None:
+    file = tmp_path / "fabric.yaml"
+    file.write_text(yaml.safe_dump(TREE.document()))
+    words = [str(file), f"--switch={name}", f"--bridge={name}", f"--interface={name}-{{port}}", f"--controller={CONTROLLER}"]
     lines = sopa("fabric", "plan", *words).stdout.splitlines()
     for _ in range(2):  # they may be repeated
         for line in lines:
@@ -161,7 +167,7 @@ def test_the_doctor_misses_parsers_only_where_they_are_wanted(dummy: DummyFabric
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[Fabric]:
     database = f"--sopa-ovsdb=unix:{tmp_path}/ovs/db.sock"
-    with running(4, tmp_path, database) as fabric:
+    with running(TREE, tmp_path, database) as fabric:
         yield fabric
 
 
@@ -170,7 +176,7 @@ def test_the_controller_says_what_is_wrong_and_mends_what_it_may(watched: Fabric
     eventually(lambda: watched.controller.fabric()["setup"]["checked"], 20)
     assert watched.controller.fabric()["setup"]["problems"] == []
     before = watched.flows("e0_0")
-    ovs.vsctl(*WRONG["in-band"], "--", *WRONG["fail-mode"], "--", *WRONG["spanning-tree"])
+    ovs.vsctl(*WRONG["in-band"], "--", *WRONG["fail-mode"], "--", *WRONG["prefixes"], "--", *WRONG["spanning-tree"])
     ovs.appctl("bridge/reconnect", "c0_0")  # it looks again after a switch has connected
     eventually(lambda: len(watched.controller.fabric()["setup"]["problems"]), 1)
     [problem] = watched.controller.fabric()["setup"]["problems"]
@@ -178,6 +184,7 @@ def test_the_controller_says_what_is_wrong_and_mends_what_it_may(watched: Fabric
     assert problem["mend"] == "ovs-vsctl set bridge e0_0 stp_enable=false rstp_enable=false"
     assert ovs.vsctl("get", "bridge", "e0_0", "other_config:disable-in-band").strip() == '"true"'
     assert ovs.vsctl("get", "bridge", "e0_0", "fail_mode").strip() == "secure"
+    assert len(ovs.vsctl("get", "bridge", "e0_0", "flow_tables").split(",")) == 4
     assert ovs.vsctl("get", "bridge", "e0_0", "other_config:dp-desc").strip() == "e0_0"
     assert watched.flows("e0_0") == before
     log = watched.controller.log.read_text()

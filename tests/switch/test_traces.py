@@ -15,7 +15,7 @@ import pytest
 
 from flowrules.hashed_way import FiveTuple, hashed_way
 from sopa_ryu.cli.trace import way_of
-from tests.helpers.fabrics import Fabric, packet, running
+from tests.helpers.fabrics import Fabric, of_each_family, packet, running
 from tests.helpers.hostile import denied
 from tests.helpers.random_fabrics import some_pairs
 from tests.helpers.waiting import eventually
@@ -27,9 +27,10 @@ from topologies.structure import BFD_MAC
 pytestmark = pytest.mark.switch
 
 OUTSIDE = "198.51.100.7"
-FILES = {file.stem: load(file) for file in sorted(Path(__file__).parent.glob("fabrics/*.yaml"))}
-FABRICS = {name: Clos.from_document(its.document() | {"prefix6": str(PREFIX6)}) for name, its in FILES.items()}
-FABRICS["k=6"] = FatTree(6, str(PREFIX6))
+FABRICS = {
+    "k=6": FatTree(6, str(PREFIX6)),
+    **{file.stem: load(file) for file in sorted(Path(__file__).parent.glob("fabrics/*.yaml"))},
+}
 """All with both families; that of k=4 has IPv4 only."""
 ICMP = {4: 1, 6: 58}
 FLOWS = 25
@@ -73,13 +74,13 @@ def test_a_labelled_packet_passes_exactly_the_hops_of_its_candidate_path(every: 
     tree = every.tree
     hosts = list(tree.hosts())
     for src, dst in [(hosts[0], hosts[-1]), (hosts[0], hosts[1]), *some_pairs(tree, 4)]:
-        for family in tree.families:
+        for family, kind in zip(tree.families, of_each_family(tree), strict=True):
             ends = {"src": str(family.address(src)), "dst": str(family.address(dst))}
             body = every.controller.get("/paths", **ends).json()
             assert body.items() >= ends.items()
             assert [tuple(one["up"]) for one in body["candidates"]] == list(tree.choices_between(src, dst))
             for candidate in body["candidates"]:
-                way = every.walk(tree.name(src), packet(every, src, dst, tuple(candidate["up"]), family=family))
+                way = every.walk(tree.name(src), packet(every, src, dst, tuple(candidate["up"]), kind))
                 assert way == [*candidate["hops"], tree.name(dst)]
 
 
@@ -118,9 +119,10 @@ def test_the_edge_switch_answers_arp_by_itself_but_no_host_that_announces_its_ow
             assert (what in traced.actions) is answered
 
 
-def test_what_switches_would_take_for_their_own_ends_at_the_hosts_port(fabric: Fabric) -> None:
-    for flow in denied(fabric, SRC, DST):
-        traced = fabric.trace(fabric.tree.edge_of(SRC), f"in_port=1,{flow}")
+@fattrees
+def test_what_switches_would_take_for_their_own_ends_at_the_hosts_port(every: Fabric) -> None:
+    for flow in denied(every, SRC, DST):
+        traced = every.trace(every.tree.edge_of(SRC), f"in_port=1,{flow}")
         assert (traced.ports, traced.actions) == ([], "drop"), flow
 
 
@@ -190,26 +192,36 @@ def test_no_decision_of_one_version_covers_that_of_another(fabric: Fabric) -> No
         fabric.fails({})
 
 
-def test_a_port_learns_no_more_than_eight_times_a_second(fabric: Fabric) -> None:
-    """However many senders its ARP requests have; the last one of a slow host is learned."""
+OWN, GATEWAY = PREFIX6[2], PREFIX6[1]
+ND = "eth_type(0x86dd),ipv6(src={own},dst={to},label=0,proto=58,tclass=0,hlimit=255,frag=no),icmpv6(type={kind},code=0)"
+SENDS = {
+    "arp": "dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),arp(sip=10.0.0.2,tip=10.0.0.3,op=1,sha={0},tha=00:00:00:00:00:00)",
+    "solicitation": f"dst=33:33:ff:00:00:01),{ND.format(own=OWN, to='ff02::1:ff00:1', kind=135)},"
+    f"nd(target={GATEWAY},sll={{0}},tll=00:00:00:00:00:00)",
+    "advertisement": f"dst=33:33:00:00:00:01),{ND.format(own=OWN, to='ff02::1', kind=136)},"
+    f"nd(target={OWN},sll=00:00:00:00:00:00,tll={{0}})",
+}
+
+
+@pytest.mark.parametrize(("every", "kind"), [("k=4", "arp"), *(("k=6", kind) for kind in SENDS)], indirect=["every"])
+def test_a_port_learns_no_more_than_eight_times_a_second(every: Fabric, kind: str) -> None:
+    """However many senders its messages have; the last one of a slow host is learned."""
 
     def request(*senders: str) -> None:
-        frames = []
-        for sender in senders:
-            arp = f"arp(sip=10.0.0.2,tip=10.0.0.3,op=1,sha={sender},tha=00:00:00:00:00:00)"
-            frames.append(f"in_port(1),eth(src={sender},dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),{arp}")
-        fabric.ovs.appctl("netdev-dummy/receive", "e0_0-eth1", *frames)
+        frames = [f"in_port(1),eth(src={sender},{SENDS[kind].format(sender)}" for sender in senders]
+        every.ovs.appctl("netdev-dummy/receive", "e0_0-eth1", *frames)
 
     for number in range(0, 200, 4):
         request(*(f"02:99:00:00:00:{each:02x}" for each in range(number, number + 4)))
-    entries = fabric.ovs.ofctl("dump-flows", "e0_0", "cookie=0x5000000000000000/-1").splitlines()[1:]
+    entries = every.ovs.ofctl("dump-flows", "e0_0", "cookie=0x5000000000000000/-1").splitlines()[1:]
     assert len([line for line in entries if "table=4" in line]) == 1
     assert len(entries) <= 9  # however fast they came
-    eventually(lambda: "priority=2,arp" in fabric.ovs.ofctl("dump-flows", "e0_0", "table=5"), False)
+    learned = "priority=2,arp" if kind == "arp" else "priority=2,icmp6"
+    eventually(lambda: learned in every.ovs.ofctl("dump-flows", "e0_0", "table=5"), False)
     request("02:99:00:00:01:07")
-    eventually(lambda: "load:0x29900000107" in fabric.ovs.ofctl("dump-flows", "e0_0", "table=4"), True)
-    assert fabric.controller.get("/switches/e0_0/rules").json()["right"]
-    fabric.ovs.ofctl("del-flows", "e0_0", "cookie=0x5000000000000000/-1")
+    eventually(lambda: "load:0x29900000107" in every.ovs.ofctl("dump-flows", "e0_0", "table=4"), True)
+    assert every.controller.get("/switches/e0_0/rules").json()["right"]
+    every.ovs.ofctl("del-flows", "e0_0", "cookie=0x5000000000000000/-1")
 
 
 # -- packets to and from the outside --------------------------------------------------------------------------------
@@ -277,7 +289,8 @@ def asked(fabric: Fabric, src: Host, dst: Host, flow: FiveTuple, family: Family)
     """The way that Open vSwitch itself gives for the flow."""
     name = {6: "tcp", 17: "udp", 132: "sctp"}.get(flow.protocol, "icmp")
     ports = "" if name == "icmp" else f",{name}_src={flow.sport},{name}_dst={flow.dport}"
-    return fabric.walk(fabric.tree.name(src), packet(fabric, src, dst, rest=name, family=family) + ports)
+    kind = name if family.number == 4 else f"{name}6"
+    return fabric.walk(fabric.tree.name(src), packet(fabric, src, dst, rest=kind) + ports)
 
 
 def compare(fabric: Fabric, failures: Failures, family: Family, seed: int) -> None:
@@ -317,5 +330,6 @@ def test_a_computed_way_is_that_of_open_vswitch(every: Fabric, monkeypatch: pyte
         for src, dst in some_pairs(tree, 4, seed=4):  # labelled packets keep off the links, too
             usable, _ = failures.split(src, dst)
             for path in tree.candidate_paths(src, dst):
-                way = every.walk(tree.name(src), packet(every, src, dst, path.up))
-                assert tuple(way[:-1]) in {path.hops for path in usable} or not usable
+                for kind in of_each_family(tree):
+                    way = every.walk(tree.name(src), packet(every, src, dst, path.up, kind))
+                    assert tuple(way[:-1]) in {path.hops for path in usable} or not usable

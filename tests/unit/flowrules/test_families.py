@@ -11,9 +11,11 @@ from tests.models.flow_table import TableFabric, TableSwitch, ipv4_packet, ipv6_
 from topologies import Clos, Failures, FatTree, Host, Level
 from topologies.identity import IPV4, PREFIX6
 from topologies.structure import BFD_MAC, GATEWAY_MAC
+from topologies.way_out import gateways_from
 
 UDP, ICMPV6, TTL = 17, 58, 255
 SOLICITATION = {"ip_proto": ICMPV6, "icmpv6_type": 135, "icmpv6_code": 0, "nw_ttl": TTL, "eth_dst": "33:33:ff:00:00:01"}
+SOLICITATION |= {"ipv6_nd_sll": "00:00:00:00:00:00"}  # without that option
 
 
 def with_ipv6(tree: Clos) -> Clos:
@@ -44,21 +46,30 @@ def test_ipv6_goes_as_ipv4_over_any_fabric_with_any_failures(number: int) -> Non
 
 @pytest.mark.parametrize("number", range(30))
 def test_what_leaves_the_fabric_leaves_by_a_gateway_in_use_or_not_at_all(number: int) -> None:
-    draw, tree = random.Random(f"outside {number}"), with_ipv6(random_fabric(number))
-    failures = Failures(tree, dict.fromkeys(draw.sample([tree.name(its) for its in tree.links()], draw.choice((0, 1, 4))), "down"))
+    draw, plain = random.Random(f"outside {number}"), random_fabric(number)
+    names = [plain.name(host) for host in plain.hosts()]
+    gateways = draw.sample(names, min(len(names), draw.choice((0, 1, 3))))
+    tree = with_ipv6(Clos.from_document({**plain.document(), "gateways": gateways}))
+    links = [tree.name(its) for its in tree.links()]
+    failures = Failures(tree, dict.fromkeys(draw.sample(links, min(len(links), draw.choice((0, 1, 4)))), "down"))
     fabric = TableFabric(tree, fabric_rules(tree, failures), failures)
     for src in {*tree.hosts()} - {*tree.gateways}:
+        edge = fabric.switches[tree.edge_of(src)]
+        asked = edge.sent_to_controller
         (_, seen), (way, its_seen) = (
             fabric.send(src, {**made(tree, src, src), field: outside})
             for made, field, outside in ((ipv4_packet, "ipv4_dst", "198.51.100.7"), (ipv6_packet, "ipv6_dst", "2001:db8::7"))
         )
         assert (seen is None) == (its_seen is None)
-        assert its_seen is None or tree.host(way[-1]) in tree.gateways
+        assert its_seen is None or tree.host(way[-1]) in gateways_from(failures, tree.edge_of(src))
+        if not gateways and tree.name(tree.link(src, tree.edge_of(src))) not in failures:  # the controller is asked, by each family
+            assert (its_seen, edge.sent_to_controller) == (None, asked + 2)
 
 
 @pytest.mark.parametrize("number", range(10))
 def test_ipv6_costs_as_many_entries_again_and_thirty_at_most_and_nothing_without_it(number: int) -> None:
     plain = random_fabric(number)
+    plain = Clos.from_document({**plain.document(), "gateways": [plain.name(next(plain.hosts()))] * (number % 2)})
     tree = with_ipv6(plain)
     for switch in plain.switches():
         before, after = (set(switch_rules(its, switch).flows) for its in (plain, tree))
@@ -72,13 +83,38 @@ def test_a_position_and_its_addresses_say_the_same() -> None:
     for family in tree.families:
         for host in tree.hosts():
             edge, address = tree.edge_of(host), family.address(host)
-            assert family.host(address) == host
+            assert (family.host(address), family.text(host)) == (host, str(address))
             assert all(address in family.prefix(its) for its in (edge, tree.uplink(edge, 0), tree.switch("c0_0")))
             assert family.gateway(host) == family.prefix(edge).network_address + 1
     assert all((IPV4.address(host), IPV4.gateway(host)) == (tree.ip(host), tree.gateway(host)) for host in tree.hosts())
     for wrong in ("fd53:4f50:4200::2", "fd53:4f50:4100:0:1::2", "fd53:4f50:4100::1:2"):
         with pytest.raises(ValueError, match="no host"):
             tree.families[1].host(tree.families[1].network.network_address.__class__(wrong))
+
+
+def test_a_host_with_another_ethernet_address_is_learned_from_what_it_says_of_itself_only() -> None:
+    tree = FatTree(4, str(PREFIX6))
+    src, mate, *_ = tree.hosts()
+    switch, other = TableSwitch(switch_rules(tree, tree.edge_of(src))), "02:99:00:00:00:01"
+    own, its_mate, gateway = (str(each) for each in (*map(tree.families[1].address, (src, mate)), tree.families[1].gateway(src)))
+    asked = {**SOLICITATION, "ipv6_nd_target": gateway}
+    told = {**SOLICITATION, "icmpv6_type": 136}
+
+    def used(**sent: object) -> str:
+        """Send neighbour discovery from the host's port; tell where a packet for it goes then."""
+        switch.receive(ipv6_packet(tree, src, mate, **sent), tree.port(tree.edge_of(src), src))
+        [there] = switch.receive(ipv6_packet(tree, mate, src), tree.port(tree.edge_of(mate), mate))
+        return str(there.packet["eth_dst"])
+
+    planned = tree.mac(src)
+    for forgotten in ({**asked, "ipv6_nd_sll": planned}, {**told, "ipv6_nd_target": own, "ipv6_nd_tll": planned}):
+        assert used(**told, ipv6_nd_target=its_mate, ipv6_nd_tll=other) == planned  # forged, of another host
+        assert used(**{**asked, "ipv6_src": "::", "ipv6_nd_sll": other}) == planned
+        assert used(**asked) == planned  # it says none
+        for heard in ({**asked, "ipv6_nd_sll": other}, {**told, "ipv6_nd_target": own, "ipv6_nd_tll": other}):
+            assert used(**heard) == other
+            assert used(**{**heard, "nw_ttl": 64}) == other
+        assert used(**forgotten) == planned
 
 
 @pytest.mark.parametrize("k", [2, 4, 16])
@@ -97,6 +133,7 @@ def test_neighbour_discovery_ends_at_the_first_switch_which_answers_for_the_gate
         {**asked, "ipv6_src": "::"},
         {**asked, "nw_ttl": 64},
         {**asked, "ipv6_nd_target": stranger},
+        {"ip_proto": ICMPV6, "ip_frag": 1, "nw_ttl": TTL},
         *({"ip_proto": ICMPV6, "icmpv6_type": kind, "nw_ttl": draw.choice((64, TTL))} for kind in range(133, 138)),
         {"ipv6_src": stranger},
         {"ipv6_src": "fe80::1"},

@@ -122,9 +122,10 @@ def test_what_one_switch_has_said_of_it_is_bounded(monkeypatch: pytest.MonkeyPat
 EMPTY: list[Any] = ["set", []]
 BRIDGE = {"_uuid": ["uuid", "b"], "name": "br0", "datapath_id": "0000000000010000", "fail_mode": "secure", "protocols": EMPTY,
           "other_config": ["map", []], "controller": ["uuid", "c"], "ports": ["uuid", "p"], "stp_enable": False,
-          "rstp_enable": True}  # fmt: skip
+          "rstp_enable": True, "flow_tables": ["map", [[1, ["uuid", "t"]]]]}  # fmt: skip
 ROWS: dict[str, dict[str, Any]] = {
     "Open_vSwitch": {"ssl": ["uuid", "s"]}, "SSL": {"_uuid": ["uuid", "s"], "ca_cert": "ca.pem", "bootstrap_ca_cert": False},
+    "Flow_Table": {"_uuid": ["uuid", "t"], "prefixes": ["set", ["ip_dst", "ipv6_dst"]]},
     "Bridge": BRIDGE, "Controller": {"_uuid": ["uuid", "c"], "target": "tcp:192.0.2.9", "is_connected": True},
     "Port": {"_uuid": ["uuid", "p"], "interfaces": ["uuid", "i"]},
     "Interface": {"_uuid": ["uuid", "i"], "name": "eth1", "ofport": 3, "cfm_mpid": EMPTY,
