@@ -200,7 +200,10 @@ class _Demo:
         )
         lab.lab.bfd_ms = self.links.bfd_ms
         with lab:
-            before = {"ipv4": self._measured(lab, IPV4)} if self.family is not IPV4 and lab.cluster is None else {}
+            before = {}
+            if self.family is not IPV4 and lab.cluster is None:
+                before["ipv4"] = self._measured(lab, IPV4)
+                lab.controller.wait_until(lambda: not lab.controller.fabric()["failures"], "a link stayed out of use")
             measured = self._measured(lab, self.family)
             if keep is not None:
                 keep(lab)
