@@ -406,10 +406,10 @@ class Resources:
         return body
 
     def family(self, src: str, dst: str) -> Family:
-        """Return the family of two ends: that of the addresses among them, IPv4 of names; `Problem` (400, 404) without one."""
+        """Return the family of two ends: that of the addresses among them, IPv4 of names; `Problem` (404) without one."""
         version = {name: 6 if ":" in text else 4 for name, text in (("src", src), ("dst", dst)) if not text.startswith("h")}
         if len({*version.values()}) > 1:
-            raise Problem(HTTPStatus.BAD_REQUEST, "src and dst are of two families: write two addresses of IPv4, or two of IPv6")
+            raise Problem(HTTPStatus.NOT_FOUND, "src and dst are of two families: write two addresses of IPv4, or two of IPv6")
         if 6 not in version.values():
             return IPV4
         if len(self.tree.families) == 1:

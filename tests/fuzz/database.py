@@ -29,7 +29,8 @@ COLUMNS = {table: {**columns, **bfd._COLUMNS.get(table, {})} for table, columns 
 DEFAULTS: dict[str, Any] = {
     "name": "br0", "fail_mode": "secure", "protocols": "OpenFlow13", "controller": ["uuid", "Controller 0"], "stp_enable": False,
     "rstp_enable": False, "other_config": ["map", [["disable-in-band", "true"]]], "cfm_mpid": ["set", []], "ssl": ["set", []],
-    "target": "tcp:192.0.2.9:6653", "is_connected": True,
+    "target": "tcp:192.0.2.9:6653", "is_connected": True, "flow_tables": ["map", [[0, ["uuid", "Flow_Table 0"]]]],
+    "prefixes": ["set", ["ip_dst", "ip_src"]],
 }  # fmt: skip
 HOWS = ("late", "twice", "never", "endless", "half", "garbled", "refused", "foreign", "deep", "empty")
 ATOMS: tuple[Any, ...] = (*TEXTS, 0, -1, 1 << 70, True, 1.5, None, {}, "secure", "standalone", "e0_0", f"{TREE.dpid(LIAR):016x}")
@@ -124,7 +125,7 @@ class LyingDatabase(logging.Handler):
             return self._memory.transact(host, [operation], 0)[0] if operation["table"] == "Interface" else {"count": 1}
         table = operation["table"]
         rows = self._memory.transact(host, [operation], 0)[0]["rows"] if table in ("Bridge", "Port", "Interface") else []
-        if table in ("Open_vSwitch", "Controller") or (host == OWN and self._rows.get(table) and not rows):
+        if table in ("Open_vSwitch", "Controller", "Flow_Table") or (host == OWN and self._rows.get(table) and not rows):
             rows = [{}]
         rows = [
             {each: row.get(each, DEFAULTS.get(each, ["uuid", f"{table} {n}"])) for each in operation["columns"]}
