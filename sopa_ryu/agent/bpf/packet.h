@@ -123,25 +123,42 @@ static __always_inline void *table_in_force(void)
 #define ADDRESS_UNUSED (1ULL << 33) /* it is multicast or link-local */
 #define ADDRESS_UNKNOWN (1ULL << 34) /* the fabric has no IPv6, or is not known */
 
-/* Returns an IPv6 address as a flow's key has it, in 32 bits, with flags above. */
-__attribute__((noinline)) __u64 short_address(__u64 high, __u64 low)
+/* Returns an IPv6 address as a flow's key has it, in 32 bits, with flags above; `prefix` is the fabric's, 0 if it has none. */
+__attribute__((noinline)) __u64 short_address(__u64 high, __u64 low, __u64 prefix, __u32 network)
 {
-	void *table = table_in_force();
-	struct prefix_word *inside = table ? word(table, PREFIX_WORD) : (void *)0;
-	struct fabric_word *fabric = table ? word(table, FABRIC_WORD) : (void *)0;
-
-	if (!inside || !fabric || !inside->prefix)
+	if (!prefix)
 		return ADDRESS_UNKNOWN;
-	if ((high & ~0xffffULL) == inside->prefix)
-		return inside_address(high, low, fabric->network);
+	if ((high & ~0xffffULL) == prefix)
+		return inside_address(high, low, network);
 	if (high >> 56 == 0xff || high >> 54 == 0xfe80 >> 6)
 		return ADDRESS_UNUSED | ADDRESS_OUTSIDE | outside_address(high, low);
 	return ADDRESS_OUTSIDE | outside_address(high, low);
 }
 
-static __always_inline __u64 from_words(const __be32 *its)
+/* The prefix of the fabric's IPv6 addresses, 0 if it has none, and the network of the others. */
+struct networks {
+	__u64 prefix;
+	__u32 network;
+};
+
+static __always_inline struct networks networks_in_force(void)
 {
-	return short_address((__u64)bpf_ntohl(its[0]) << 32 | bpf_ntohl(its[1]), (__u64)bpf_ntohl(its[2]) << 32 | bpf_ntohl(its[3]));
+	void *table = table_in_force();
+	struct prefix_word *inside = table ? word(table, PREFIX_WORD) : (void *)0;
+	struct fabric_word *fabric = table ? word(table, FABRIC_WORD) : (void *)0;
+	struct networks found = {};
+
+	if (inside && fabric) {
+		found.prefix = inside->prefix;
+		found.network = fabric->network;
+	}
+	return found;
+}
+
+static __always_inline __u64 from_words(const __be32 *its, const struct networks *of)
+{
+	return short_address((__u64)bpf_ntohl(its[0]) << 32 | bpf_ntohl(its[1]), (__u64)bpf_ntohl(its[2]) << 32 | bpf_ntohl(its[3]),
+			     of->prefix, of->network);
 }
 
 #define HEADER_OFFSET 16 /* in bits: of the header that is next */
@@ -178,15 +195,9 @@ static __always_inline int is_extension(__u32 header)
 	       next == AUTHENTICATION;
 }
 
-/* Returns what is behind the extension headers of the IPv6 packet at byte `l3`, in the bits of `next_header`. */
-__attribute__((noinline)) __u32 upper_header(struct __sk_buff *skb, __u32 l3)
+/* Returns what is behind the extension headers of an IPv6 packet, of which this is the first, in the bits of `next_header`. */
+__attribute__((noinline)) __u32 upper_header(struct __sk_buff *skb, __u32 header)
 {
-	__u32 header;
-	__u8 next;
-
-	if (l3 > ETH_HLEN + sizeof(struct vlan_tag) || bpf_skb_load_bytes(skb, l3 + 6, &next, sizeof(next)))
-		return HEADER_MALFORMED;
-	header = (l3 + sizeof(struct ipv6hdr)) << HEADER_OFFSET | next;
 	for (int i = 0; i < MAX_EXTENSIONS; i++) {
 		if (!is_extension(header))
 			break;
@@ -198,21 +209,22 @@ __attribute__((noinline)) __u32 upper_header(struct __sk_buff *skb, __u32 l3)
 /* Reads an IPv6 packet but for its ports. */
 static __always_inline enum reason read_flow6(struct __sk_buff *skb, struct flow_key *key, struct place *at)
 {
+	struct networks of = networks_in_force();
 	__u64 source, destination;
-	__be32 ip[10] = {};
+	__be32 ip[10];
 	__u32 header;
-	int short_of;
 
-	short_of = bpf_skb_load_bytes(skb, at->l3, ip, sizeof(ip));
-	destination = from_words(ip + 6);
-	if (destination & ADDRESS_UNKNOWN)
+	if (!of.prefix)
 		return NOT_IPV4;
-	if (short_of || bpf_ntohl(ip[0]) >> 28 != 6)
+	if (bpf_skb_load_bytes(skb, at->l3, ip, sizeof(ip)) || bpf_ntohl(ip[0]) >> 28 != 6)
 		return MALFORMED;
+	destination = from_words(ip + 6, &of);
 	if (destination & ADDRESS_UNUSED)
 		return OUTSIDE;
-	source = from_words(ip + 2);
-	header = upper_header(skb, at->l3);
+	source = from_words(ip + 2, &of);
+	header = (at->l3 + sizeof(ip)) << HEADER_OFFSET | ((__u8 *)ip)[6];
+	if (is_extension(header))
+		header = upper_header(skb, header);
 	if (header & HEADER_MALFORMED)
 		return MALFORMED;
 	key->saddr = source;

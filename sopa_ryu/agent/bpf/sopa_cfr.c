@@ -106,10 +106,12 @@ static __always_inline __u32 read_ip(struct __sk_buff *skb, __u64 *source, __u64
 	struct iphdr ip;
 
 	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct networks of = networks_in_force();
+
 		if (bpf_skb_load_bytes(skb, 0, words, sizeof(words)) || ((__u8 *)words)[6] != IPPROTO_TCP)
 			return 0;
-		*source = from_words(words + 2);
-		*destination = from_words(words + 6);
+		*source = from_words(words + 2, &of);
+		*destination = from_words(words + 6, &of);
 		return sizeof(words);
 	}
 	if (skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
@@ -370,6 +372,7 @@ int sopa_cfr(struct __sk_buff *skb)
 /* Returns the destination of a socket, as `short_address`. */
 static __always_inline __u64 destination_of(const struct sock_common *sk)
 {
+	struct networks of;
 	__be32 words[4];
 
 	if (sk->skc_family != INET6)
@@ -378,7 +381,8 @@ static __always_inline __u64 destination_of(const struct sock_common *sk)
 		words[i] = sk->skc_v6_daddr.in6_u.u6_addr32[i];
 	if (!words[0] && !words[1] && words[2] == bpf_htonl(0xffff)) /* IPv4 by a socket of IPv6 */
 		return bpf_ntohl(words[3]);
-	return from_words(words);
+	of = networks_in_force();
+	return from_words(words, &of);
 }
 
 static __always_inline __u32 unsent(const struct tcp_sock *tcp)
