@@ -63,7 +63,7 @@ class Asked(NamedTuple):
         probes: Of each path.
         interval_ms: From one probe to the next.
         flow: The flow, if that is what is asked for.
-        family: Of the addresses that the ends are told by, and of the flow; probes are of IPv4.
+        family: Address family of the flow and of the ends in the answer. Probes always use IPv4.
     """
 
     ups: tuple[tuple[int, ...], ...] = ()

@@ -28,8 +28,8 @@ from tests.helpers.frames import (
     SCTP,
     TCP,
     UDP,
+    chained6,
     ip,
-    ip6,
     ports,
     table,
     tcp,
@@ -89,13 +89,12 @@ def random_flows(rng: random.Random, count: int) -> list[tuple[bytes, FlowKey]]:
 def random_flow6(rng: random.Random, proto: int, sport: int, dport: int) -> tuple[bytes, FlowKey]:
     src, dst = (f"fd53:4f50:4100:{rng.randrange(4) << 8 | rng.randrange(2):x}::{rng.randrange(2, 255):x}" for _ in range(2))
     dst = rng.choice((dst, f"2001:db8::{rng.randrange(1 << 16):x}"))
-    following = struct.pack("!BB6x", proto, 0)
-    headers, first = rng.choice(((b"", proto), (following, 0), (following, 60), (following, 44)))  # one, or an atomic fragment
+    headers = rng.choice(([], [(0, bytes(8))], [(60, bytes(8))], [(44, bytes(8))]))  # the last is an atomic fragment
     key = FlowKey.of(src, dst, proto, sport, dport, PREFIX)
     if rng.random() < 0.2:
-        headers, first = struct.pack("!BBHI", proto, 0, 1, sport), 44
+        headers = [(44, struct.pack("!HHI", 0, 1, sport))]
         key = FlowKey.of(src, dst, proto | FRAGMENT_KEY, 0, sport, PREFIX)
-    return ip6(ports(sport, dport), src=src, dst=dst, proto=first, headers=headers, vlan=rng.choice((None, 9))), key
+    return chained6(ports(sport, dport), proto, *headers, src=src, dst=dst), key
 
 
 @pytest.mark.parametrize("carrier", Carrier)

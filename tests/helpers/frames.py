@@ -47,22 +47,6 @@ def ip(
     return ETHERNET + tag + b"\x08\x00" + header + addresses + options + payload
 
 
-def ip6(
-    payload: bytes,
-    *,
-    src: str = HERE6,
-    dst: str = FAR6,
-    proto: int = TCP,
-    headers: bytes = b"",
-    flow_label: int = 0,
-    vlan: int | None = None,
-) -> bytes:
-    """An IPv6 packet in an Ethernet frame; ``headers`` are its extension headers, whose first one's number is ``proto``."""
-    tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
-    head = struct.pack("!IHBB", 6 << 28 | flow_label, len(headers + payload), proto, 64)
-    return ETHERNET + tag + b"\x86\xdd" + head + IPv6Address(src).packed + IPv6Address(dst).packed + headers + payload
-
-
 def chained6(
     payload: bytes,
     proto: int = UDP,

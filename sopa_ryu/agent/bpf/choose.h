@@ -27,6 +27,14 @@ static __always_inline void *word(void *table, __u32 index)
 	return bpf_map_lookup_elem(table, &index);
 }
 
+/* Returns the path table in force; null if there is none. */
+static __always_inline void *table_in_force(void)
+{
+	__u32 *in_force = word(&turn, 0);
+
+	return in_force ? word(&path_tables, *(volatile __u32 *)in_force & 1) : (void *)0;
+}
+
 /* LEAST_USED compares so many candidates at most: all of them at k=4, that many choices beyond (Mitzenmacher 2001). */
 #define MAX_COMPARED 8
 #define LOOKS_BACK 65536 /* bytes: a path that was unusable for a while does not get every packet until it has caught up */

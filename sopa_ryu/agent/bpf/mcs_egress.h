@@ -49,12 +49,12 @@ static __always_inline int make_room(struct __sk_buff *skb, const struct parsed 
 static __always_inline void label_channel(struct __sk_buff *skb, const struct connection_key *key, __u32 c)
 {
 	struct flow_key flow = { key->local, key->remote, key->ports, IPPROTO_TCP };
-	__u32 *in_force = word(&turn, 0), at;
+	__u32 at;
 	struct path_word *path;
 	struct choice choice;
 	enum reason reason = NO_TABLE;
 
-	choice.table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
+	choice.table = table_in_force();
 	if (choice.table)
 		reason = find_candidates(&flow, &choice);
 	if (reason != LABELLED) {

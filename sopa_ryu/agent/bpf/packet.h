@@ -20,8 +20,8 @@
 #define ICMP_ECHO_REQUEST 8
 #define USUAL_HEADERS (ETH_HLEN + sizeof(struct iphdr) + 8)
 #define MAX_HEADERS (ETH_HLEN + 4 + 60 + 8)
-#define MAX_L4 511 /* a mask; behind more headers nothing is told of losses */
-#define MAX_EXTENSIONS 8 /* of an IPv6 packet; behind more of them its flow is told by its label */
+#define MAX_L4 511 /* also a mask for the verifier; losses of packets with more headers are not attributed to paths */
+#define MAX_EXTENSIONS 8 /* that are parsed; a flow with more is identified by its flow label instead of its ports */
 #define FIRST_NEIGHBOUR_TYPE 133 /* router and neighbour discovery, RFC 4861 */
 #define LAST_NEIGHBOUR_TYPE 137
 #define AUTHENTICATION 51
@@ -106,13 +106,6 @@ static __always_inline enum reason read_ports(struct __sk_buff *skb, __u32 offse
 	if (key->proto & IPV6_KEY && type >= FIRST_NEIGHBOUR_TYPE && type <= LAST_NEIGHBOUR_TYPE)
 		return NOT_IPV4;
 	return LABELLED;
-}
-
-static __always_inline void *table_in_force(void)
-{
-	__u32 *in_force = word(&turn, 0);
-
-	return in_force ? word(&path_tables, *(volatile __u32 *)in_force & 1) : (void *)0;
 }
 
 /*

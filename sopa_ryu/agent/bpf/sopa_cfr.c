@@ -305,11 +305,10 @@ static __always_inline struct cfr_slot *grant_of(struct __sk_buff *skb, const st
 static __always_inline void note_granted(struct __sk_buff *skb, const struct place *at, const struct flow_key *key, const struct cfr_slot *grant)
 {
 	struct path_word path = { .up1 = grant->up1, .up2 = grant->up2 };
-	__u32 *in_force = word(&turn, 0);
 	struct choice choice;
 
 	choice.sprayed = 1;
-	choice.table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
+	choice.table = table_in_force();
 	if (choice.table && find_candidates(key, &choice) == LABELLED)
 		note_sent(skb, at->l4, key, &choice, &path);
 }
