@@ -121,6 +121,7 @@ class SopaController(app_manager.RyuApp):
         )
         self.switches = self.core.switches
         self.switches.rejections.fabric_file = settings.fabric
+        self._read_fabric = settings.read_fabric
         self.connections = Connections(self.switches.sessions)
         self.agents = ConnectedAgents(self.tree)
         self.arbiter = ArbiterNotifier(self.tree, self._view, self.state.epoch)
@@ -576,7 +577,7 @@ class SopaController(app_manager.RyuApp):
             LOG.error("SIGUSR1: there is no fabric file to read anew, the fabric is that of --sopa-k: restart with --sopa-fabric")
             return
         try:
-            self.state.aliases, found = self.aside(partial(read_anew, file, self.tree, self.state.aliases))
+            self.state.aliases, found = self.aside(partial(read_anew, self._read_fabric, self.tree, self.state.aliases))
         except TopologyError as error:
             LOG.error("SIGUSR1: %s is not taken, the fabric stays as it is: %s", file, error)
             return

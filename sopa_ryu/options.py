@@ -82,8 +82,8 @@ class Settings:
     fabric: Path | None = option(None, "fabric file of a fabric that is no fat-tree of equal links: leaf-spine, oversubscribed, "
         "with absent or slower links, with gateways; sopa fabric check FILE explains it (default: the fat-tree of k)",
         metavar="FILE", read=Path)
-    prefix6: str = option("none", f"the /48 of the hosts' IPv6 addresses, as {PREFIX6}, where the fabric file has none: switches "
-        "then forward IPv6, too, hashed per flow; none: IPv4 only (default {default})", metavar="PREFIX")
+    prefix6: str = option(str(PREFIX6), "the /48 of the hosts' IPv6 addresses, where the fabric file has no prefix6; none: IPv4 "
+        "only, and half as many flow entries (default {default})", metavar="PREFIX")
     carrier: Carrier = option(Carrier.MAC, "where agents write the label: mac, the Ethernet source address; option, an IPv4 "
         "option as in the paper; or id, the address once for a whole burst. The latter two require a program at the edge switches' "
         "host ports (sopa parser); the flow entries are the same (default {default})", metavar="CARRIER")
@@ -154,13 +154,14 @@ class Settings:
     def tree(self) -> Clos:
         """The fabric."""
         try:
-            prefix6 = None if self.prefix6 == "none" else self.prefix6
-            if self.fabric is None:
-                return FatTree(self.k, prefix6)
-            tree = fabric_file.load(self.fabric)
-            return tree if prefix6 is None else Clos.from_document({"prefix6": prefix6, **tree.document()})
+            return self.read_fabric()
         except TopologyError as error:
             raise OptionError(str(error)) from None
+
+    def read_fabric(self) -> Clos:
+        """Return the fabric as its file is now, if it has one; `TopologyError` if that cannot be used."""
+        prefix6 = None if self.prefix6 == "none" else self.prefix6
+        return FatTree(self.k, prefix6) if self.fabric is None else fabric_file.load(self.fabric, prefix6)
 
     @cached_property
     def unlabelled(self) -> frozenset[Host]:

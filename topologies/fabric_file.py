@@ -62,12 +62,15 @@ class FabricDocument:
     lines: Mapping[str, int]
 
 
-def load(path: Path) -> Clos:
-    """Return the fabric that a file describes; `TopologyError` if it cannot be read, `FabricFileError` with all that is wrong."""
-    return read_file(path).fabric
+def load(path: Path, prefix6: str | None = None) -> Clos:
+    """Return the fabric that a file describes; `TopologyError` if it cannot be read, `FabricFileError` with all that is wrong.
+
+    ``prefix6`` is the fabric's if the file does not say what its is.
+    """
+    return read_file(path, prefix6).fabric
 
 
-def read_file(path: Path) -> FabricDocument:
+def read_file(path: Path, prefix6: str | None = None) -> FabricDocument:
     """Read a fabric file; raises as `load` does."""
     try:
         with path.open("rb") as file:
@@ -83,10 +86,10 @@ def read_file(path: Path) -> FabricDocument:
         line = content.count(b"\n", 0, error.start) + 1
         problem = YamlProblem(line, "", f"the byte {content[error.start]:#x} is no UTF-8", "save the file in UTF-8")
         raise FabricFileError(path, [problem]) from None
-    return parse(text, path)
+    return parse(text, path, prefix6)
 
 
-def parse(text: str, path: Path | str = "fabric file") -> FabricDocument:
+def parse(text: str, path: Path | str = "fabric file", prefix6: str | None = None) -> FabricDocument:
     """Return the fabric that the text of a file describes, or raise `FabricFileError`; ``path`` is for messages.
 
     >>> parse("{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 48}").fabric.title
@@ -99,7 +102,7 @@ def parse(text: str, path: Path | str = "fabric file") -> FabricDocument:
         raise TopologyError(f"{path}: this Python has no PyYAML to read fabric files: apt-get install python3-yaml") from None
     if tree is None and not problems:
         problems.append(YamlProblem(1, "", "is empty", _ALL_FABRIC))
-    checker = _Checker(problems)
+    checker = _Checker(problems, prefix6)
     fabric = checker.fabric(tree) if tree is not None else None
     if problems or fabric is None:
         raise FabricFileError(path, problems)
@@ -117,9 +120,10 @@ def dump(fabric: Clos) -> str:
 class _Checker:
     """The checks of one document. All are made, so that an operator sees all that is wrong."""
 
-    def __init__(self, problems: list[YamlProblem]) -> None:
+    def __init__(self, problems: list[YamlProblem], prefix6: str | None) -> None:
         self.lines: dict[str, int] = {}
         self._problems = problems
+        self._usual6 = prefix6
 
     def _add(self, line: int, key: str, text: str, mend: str) -> None:
         self._problems.append(YamlProblem(line, key, text, mend))
@@ -249,7 +253,9 @@ class _Checker:
         return found
 
     def _prefix6(self, value: Tree | None) -> str | None:
-        if value is None or (isinstance(value, Text) and value.plain and value.value in {*_NOTHING, "none"}):
+        if value is None or (isinstance(value, Text) and value.plain and value.value in _NOTHING):
+            return self._usual6
+        if isinstance(value, Text) and value.plain and value.value == "none":
             return None
         try:
             return str(network6(value.value if isinstance(value, Text) else _shown(value)))

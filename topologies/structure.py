@@ -95,6 +95,11 @@ class Clos(Cabling):
         whole = k % 2 == 0 and not self.absent and self.shape == _fat_tree_shape(k)
         return k if whole else None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a fat-tree of equal links without gateways, which `k` and the prefix of IPv6 describe."""
+        return self.k is not None and self == FatTree(self.k, *self.described6.values())
+
     # -- paths --------------------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -291,5 +296,4 @@ def fabric_of(document: Mapping[str, Any]) -> Clos:
     FatTree(4)
     """
     tree = Clos.from_document(dict(document))
-    plain = FatTree(tree.k, document.get("prefix6")) if tree.k is not None else None
-    return plain if plain == tree else tree
+    return FatTree(tree.pods, *tree.described6.values()) if tree.is_plain else tree

@@ -47,7 +47,7 @@ from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.cli.common import chosen_fabric, fail, need_root
 from topologies import Clos, Failures, Host, Level
-from topologies.identity import IPV4, PREFIX6, Family
+from topologies.identity import IPV4, Family
 from topologies.lab.datapath import DatapathKind
 
 # Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload at most; on the wire it is a frame of 1514.
@@ -111,11 +111,11 @@ def demo(
       sopa demo --keep                        afterwards the page, at http://127.0.0.1:8080/
     """
     need_root("sopa demo")
-    tree = chosen_fabric(k, fabric, str(PREFIX6) if ipv6 else None)
+    tree = chosen_fabric(k, fabric)
     if ipv6 and carrier == Carrier.OPTION.value:
         raise click.UsageError("--carrier option is a header option of IPv4: choose another carrier for --ipv6")
     if ipv6 and tree.prefix6 is None:
-        raise click.UsageError(f"the fabric file has no IPv6: add a line, prefix6: {PREFIX6}")
+        raise click.UsageError("the fabric file has prefix6: none, and so no IPv6")
     if json_file is not None and not json_file.resolve().parent.is_dir():
         raise click.BadParameter(f"folder {json_file.resolve().parent} does not exist", param_hint="--json")
     forwarding = chosen_datapath(datapath)

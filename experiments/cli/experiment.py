@@ -178,7 +178,7 @@ def _check_family(workload: workloads.Workload, tree: Clos, schemes: list[Scheme
     if simulated:
         raise WorkloadError("the simulator has IPv4 only: leave out +family=6, or use the lab")
     if tree.prefix6 is None:
-        raise WorkloadError(f"the fabric file has no IPv6: add a line, prefix6: {PREFIX6}")
+        raise WorkloadError("the fabric file has prefix6: none, and so no IPv6")
     if routers := [scheme.name for scheme in schemes if scheme.fabric is Fabric.ROUTERS]:
         raise SchemeError(f"{', '.join(routers)}: routers have IPv4 only: leave them out, or +family=6")
 

@@ -29,7 +29,6 @@ from sopa_ryu.channel.mcs import POLICY as MCS
 from sopa_ryu.channel.slots import POLICY as CFR
 from sopa_ryu.cli.common import chosen_fabric, need_root
 from topologies import Clos
-from topologies.identity import PREFIX6
 
 QUEUE_PACKETS = 100
 
@@ -91,7 +90,7 @@ def lab(
     \b
     At the prompt:
       h0_0_2 ping -c 3 h2_0_2                       traffic (hosts are hPOD_EDGE_NUMBER, 10.POD.EDGE.NUMBER)
-      h0_0_2 ping -6 -c 3 fd53:4f50:4100:200::2     the same by IPv6; a fabric file has to have prefix6 for it
+      h0_0_2 ping -6 -c 3 fd53:4f50:4100:200::2     the same by IPv6
       h0_0_2 nstat IpExtInCEPkts                    packets with a congestion mark that a host has received (--ecn)
       h0_0_2 tcpdump -c 8 -ne -Q out -i h0_0_2-eth0 tcp &      the labels 02:53:9e:04:UP1:UP2 of what it sends next
       sh sopa parser status --iface e0_0-eth1       with --carrier option: packets parsed at that port
@@ -135,7 +134,7 @@ def lab(
         raise click.UsageError("--no-limit and --ecn exclude each other: without a rate no queue gets long")
     if tutorial and (k < 4 or fabric is not None or no_agents or controllers > 1):
         raise click.UsageError("--tutorial needs a fat-tree of k=4 or more, agents and one controller: leave out the other options")
-    tree, forwarding = chosen_fabric(k, fabric, str(PREFIX6)), chosen_datapath(datapath)
+    tree, forwarding = chosen_fabric(k, fabric), chosen_datapath(datapath)
     console = Console(stderr=True, highlight=False)
     options = [f"--policy={policy}", f"--seed={seed}"]
     if policy != MCS:

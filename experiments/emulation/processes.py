@@ -279,7 +279,7 @@ class ControllerProcess(_ServerProcess, ControllerRest):
         self.openflow_port, self.rest_port = openflow_port, rest_port
         self.openflow = f"tcp:{reached_at}:{openflow_port}"
         self.state_dir = log.with_suffix(".state")
-        command = [*enter, sys.executable, "-m", "sopa_ryu.manager", _fabric_option(fabric, log)]
+        command = [*enter, sys.executable, "-m", "sopa_ryu.manager", *_fabric_options(fabric, log)]
         command += [f"--ofp-tcp-listen-port={openflow_port}", f"--wsapi-port={rest_port}", f"--wsapi-host={rest_host}"]
         command += [f"--sopa-state-dir={self.state_dir}", "--sopa-insecure", *options, "sopa_ryu.app"]
         super().__init__(command, log, f"{reached_at}:{rest_port}", "/sopa/v1/fabric", ca_file, environment)
@@ -358,10 +358,16 @@ class SpreaderProcess(ChildProcess):
         self.wait_until(lambda: "are spread over" in self.log.read_text(), "bursts were spread")
 
 
+def _fabric_options(fabric: Clos | int, log: Path) -> list[str]:
+    """Return a controller's options for a fabric; for a number as an operator types them."""
+    prefix6 = [] if isinstance(fabric, int) else [f"--sopa-prefix6={fabric.prefix6 or 'none'}"]
+    return [_fabric_option(fabric, log), *prefix6]
+
+
 def _fabric_option(fabric: Clos | int, log: Path, prefix: str = "--sopa-") -> str:
     """Return the option for a fabric, or for a fat-tree of k; a fabric's file is written beside the log."""
     tree = FatTree(fabric) if isinstance(fabric, int) else fabric
-    if tree.k is not None and tree == FatTree(tree.k) and not tree.aliases:
+    if tree.is_plain and not tree.aliases:
         return f"{prefix}k={tree.k}"
     file = log.with_suffix(".fabric.yaml")
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -136,7 +136,7 @@ class Snapshot(Struct, tag="snapshot", frozen=True, kw_only=True, omit_defaults=
         host: The agent's; None for the arbiter.
         term: The arbiter's.
         k: Of a fat-tree with equal links, which older agents read, too; otherwise None, and there is ``fabric``.
-        fabric: As a document (`Clos.document`).
+        fabric: As a document (`Clos.document`), but for ``prefix6``, of which older agents know nothing.
         failures: From what has failed to why.
         mcs: The hosts that run the same MCS as the agent; with it come the other fields of `HostChange`.
     """
@@ -148,6 +148,7 @@ class Snapshot(Struct, tag="snapshot", frozen=True, kw_only=True, omit_defaults=
     term: Annotated[int, Meta(ge=1, le=MAX_NUMBER)] | None = None
     k: Number | UnsetType | None = UNSET
     fabric: dict[str, Any] | None = None
+    prefix6: str | None = None
     failures: dict[str, str]
     mcs: tuple[IPv4Address, ...] | UnsetType = UNSET
     mcs_number: Number | UnsetType = UNSET

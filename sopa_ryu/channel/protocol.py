@@ -53,7 +53,8 @@ def snapshot(view: View, address: IPv4Address | None, hosts: HostList | None = N
         term: The arbiter's.
     """
     tree = view.failures.tree
-    is_plain = tree.k is not None and tree == FatTree(tree.k)
+    document = tree.document()
+    prefix6 = document.pop("prefix6", None)
     return encode(
         Snapshot(
             epoch=view.epoch,
@@ -61,8 +62,9 @@ def snapshot(view: View, address: IPv4Address | None, hosts: HostList | None = N
             cluster=view.cluster,
             host=None if address is None else str(address),
             term=term,
-            k=tree.k if is_plain else None,
-            fabric=None if is_plain else tree.document(),
+            k=tree.k if tree.is_plain else None,
+            fabric=None if tree.is_plain else document,
+            prefix6=prefix6,
             failures=dict(view.failures),
             mcs=UNSET if hosts is None else _in_order(hosts.hosts),
             mcs_number=UNSET if hosts is None else hosts.number,
@@ -198,10 +200,10 @@ def _take_snapshot(message: Snapshot, view: View | None, address: IPv4Address | 
 
 def _fabric(message: Snapshot) -> Clos:
     if message.fabric is not None:
-        return Clos.from_document(message.fabric)
+        return Clos.from_document(message.fabric if message.prefix6 is None else {**message.fabric, "prefix6": message.prefix6})
     if not isinstance(message.k, int):
         raise ProtocolError("it has neither k nor fabric")
-    return FatTree(message.k)
+    return FatTree(message.k, message.prefix6)
 
 
 def _take_delta(message: Delta, view: View | None) -> View:

@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from sopa_ryu.runtime.log_pace import LogPace
 from topologies import Clos, FatTree, TopologyError, fabric_file
+from topologies.identity import PREFIX6
 from topologies.structure import Shape
 
 
@@ -42,7 +43,7 @@ class FabricFile(click.ParamType[Clos]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Clos:
         try:
-            return value if isinstance(value, Clos) else fabric_file.load(Path(value))
+            return value if isinstance(value, Clos) else fabric_file.load(Path(value), str(PREFIX6))  # as a controller has it
         except TopologyError as error:
             self.fail(str(error), param, ctx)
 
@@ -110,11 +111,8 @@ fabric_file_option = click.option(
 )
 
 
-def chosen_fabric(k: int, fabric: Clos | None, prefix6: str | None = None) -> Clos:
-    """Return the fabric of a command's ``--fabric``, or without it the fat-tree of ``--k``; a usage error if both are given.
-
-    ``prefix6`` is the fat-tree's: a fabric file says itself whether there is IPv6.
-    """
+def chosen_fabric(k: int, fabric: Clos | None, prefix6: str | None = str(PREFIX6)) -> Clos:
+    """Return the fabric of a command's ``--fabric``, or without it the fat-tree of ``--k``; a usage error if both are given."""
     if fabric is None:
         return FatTree(k, prefix6)
     if click.get_current_context().get_parameter_source("k") is not ParameterSource.DEFAULT:

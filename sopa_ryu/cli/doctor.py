@@ -7,7 +7,7 @@ import shlex
 import socket
 import subprocess
 from collections.abc import Iterator
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 from typing import Any
 
@@ -310,16 +310,20 @@ def _check_agent(
 
 
 def check_ipv6(family: Family, host: Host, interface: str, shown: dict[str, Any]) -> Iterator[Finding]:
-    """Yield whether a host has its planned IPv6 address, and the way to all others; ``shown`` is the interface as of ``ip``."""
-    if _setting6(interface, "disable_ipv6") != 0:
-        command = f"sysctl -w net/ipv6/conf/{interface}/disable_ipv6=0, and in /etc/sysctl.d"
-        yield Finding(
-            False, f"{interface}: IPv6 is disabled", f"{command}; without the file, ipv6.disable of the kernel's command line"
-        )
-        return
+    """Yield whether a host has its planned IPv6 address, and the way to all others; ``shown`` is the interface as of ``ip``.
+
+    A host without any address of the family has IPv4 only, which is right as well.
+    """
     address, gateway, length = str(family.address(host)), family.gateway(host), HOST_PREFIX6
     add = f"ip address add {address}/{length} dev {interface}"
-    its = next((each for each in shown["addr_info"] if each["family"] == "inet6" and each.get("local") == address), None)
+    its6 = [
+        each for each in shown["addr_info"] if each["family"] == "inet6" and IPv6Address(each.get("local", "::")) in family.network
+    ]
+    if not its6:
+        enable = f"sysctl -w net/ipv6/conf/{interface}/disable_ipv6=0, " if _setting6(interface, "disable_ipv6") else ""
+        yield Finding(True, f"{interface}: IPv4 only; for IPv6 {enable}{add}")
+        return
+    its = next((each for each in its6 if each["local"] == address), None)
     if its is None:
         yield Finding(False, f"{interface}: no address {address}", add)
     elif its["prefixlen"] != length:

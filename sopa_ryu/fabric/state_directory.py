@@ -13,7 +13,7 @@ from typing import Any
 
 from sopa_ryu.fabric.drain import Drain, with_drain
 from sopa_ryu.runtime.atomic_file import write_atomically
-from topologies import Aliases, Clos, TopologyError, fabric_file
+from topologies import Aliases, Clos, TopologyError
 from topologies.identity import Shape
 
 LOG = logging.getLogger("sopa")
@@ -180,12 +180,12 @@ def note_fabric(directory: Path, tree: Clos) -> None:
         LOG.error("%s cannot be written: %s; the next start cannot say what has changed", file, error.strerror)
 
 
-def read_anew(file: Path, tree: Clos, aliases: Aliases) -> tuple[Aliases, list[str]]:
-    """Return the aliases of a fabric file, and what has changed of them; `TopologyError`, with what to do, if more has changed.
+def read_anew(read: Callable[[], Clos], tree: Clos, aliases: Aliases) -> tuple[Aliases, list[str]]:
+    """Return the aliases of a fabric file as it is now, and what has changed; `TopologyError`, with what to do, if more than those.
 
     Everything else of a fabric is in what switches, agents and etcd have: only a start takes it.
     """
-    new = fabric_file.load(file)
+    new = read()
     found = list(differences(tree.document(), new.document()))
     if found:
         more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
@@ -216,6 +216,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name):
                 yield f"{key}.{name} {new.get(name, 'nothing')} instead of {old.get(name, 'nothing')}"
+    if before.get("prefix6") != now.get("prefix6"):
+        yield f"prefix6 {now.get('prefix6', 'none')} instead of {before.get('prefix6', 'none')}"
     for key in ("gateways", "no_label"):
         old, new = set(before.get(key, ())), set(now.get(key, ()))
         yield from (f"{key} with {name}" for name in sorted(new - old))

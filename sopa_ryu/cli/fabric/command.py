@@ -227,7 +227,7 @@ def _lines(file: Path, summary: Summary) -> Iterator[str]:
     if not tree.cores:
         names |= {Level.EDGE: "leaf", Level.AGGREGATION: "spine"}
     levels = [level for level in Level if _count(tree, level)]
-    what = tree.title if tree.k is None or tree == FatTree(tree.k) else f"{tree.title} (a k={tree.k} fat-tree)"
+    what = tree.title if tree.k is None or tree.is_plain else f"{tree.title} (a k={tree.k} fat-tree)"
     yield f"{file}: {what}, {tree.switch_count} switches, {tree.host_count} hosts"
     yield ""
     yield from drawing(summary)

@@ -14,6 +14,8 @@ from sopa_ryu.cli.client import Controller
 from sopa_ryu.cli.common import chosen_fabric
 from tests.helpers.golden import Script, Step, each_script
 from topologies import Clos, FatTree
+from topologies.identity import PREFIX6
+from topologies.structure import fabric_of
 
 AGENT = ["--iface", "nowhere0", "--controller", "http://127.0.0.1:1"]
 
@@ -41,7 +43,8 @@ def test_it_is_the_fabric_and_without_it_is_a_fat_tree_but_both_are_a_usage_erro
     leaf_spine, file = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2), tmp_path / "fabric.yaml"
     file.write_text("{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n")
     for words, tree in (([], FatTree(4)), (["--k", "6"], FatTree(6)), (["--fabric", str(file)], leaf_spine)):
-        assert CliRunner().invoke(command, words).output == f"{tree!r}\n"
+        both = fabric_of({**tree.document(), "prefix6": str(PREFIX6)})
+        assert CliRunner().invoke(command, words).output == f"{both!r}\n"
     for k in ("4", "6"):
         done = CliRunner().invoke(command, ["--fabric", str(file), "--k", k])
         assert done.exit_code == 2

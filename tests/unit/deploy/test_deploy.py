@@ -98,7 +98,7 @@ def test_the_example_configuration_takes_the_example_fabrics(example: Path, tmp_
     file = tmp_path / "sopa.conf"
     file.write_text((DEPLOY / "sopa.conf").read_text().replace("#fabric = /etc/sopa/fabric.yaml", f"fabric = {example}"))
     found = options.settings(parsed(file))
-    assert (found.tree, found.fabric) == (fabric_file.load(example), example)
+    assert (found.tree, found.fabric) == (fabric_file.load(example, found.prefix6), example)
 
 
 @pytest.mark.parametrize(("name", "unit"), [("agent", "sopa-agent@"), ("arbiter", "sopa-arbiter"), ("relay", "sopa-relay")])
