@@ -7,6 +7,7 @@ from functools import cached_property
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Any, Union
 
+from topologies import srv6 as usids
 from topologies.aliases import NONE, Aliases
 from topologies.identity import FIRST_HOST, IPV4, PREFIX6, Family, Host, Identities, Level, Link, Node, Shape, Switch, TopologyError
 
@@ -36,9 +37,11 @@ class Cabling(Identities):
         links: Exceptions: Mbit/s of single links by name, or ``absent`` for a cable between switches that is not there.
         gateways, no_label: The names of hosts that lead out of the fabric, and of hosts that may not choose paths.
         prefix6: The /48 of the hosts' IPv6 addresses; None for IPv4 only.
+        srv6: ``{"block": …}``, if paths are written as SRv6 uSIDs.
 
     Attributes:
         families: Of the hosts' addresses.
+        srv6: The block of the uSIDs, or None.
 
     Raises:
         TopologyError: For a number out of range, an unknown name, or a host's link that is absent.
@@ -54,9 +57,13 @@ class Cabling(Identities):
         gateways: Iterable[str] = (),
         no_label: Iterable[str] = (),
         prefix6: str | None = None,
+        srv6: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(shape)
         self.prefix6 = None if prefix6 is None else network6(prefix6)
+        self.srv6 = None if srv6 is None else usids.block_of(srv6)
+        if self.srv6 is not None:
+            usids.require(shape, self.srv6, self.prefix6)
         self.families = (IPV4,) if self.prefix6 is None else (IPV4, Family(self.prefix6))
         self.absent: frozenset[Link] = frozenset()  # while the exceptions are read, which name absent links, too
         self.mbit = dict(mbit or {})
@@ -82,6 +89,7 @@ class Cabling(Identities):
             *(frozenset(part) for part in (self.mbit.items(), self._rates.items(), absent, self.gateways)),
             self.no_label,
             self.families,
+            self.srv6,
         )
         self._hash = hash(self._key)
 
@@ -107,6 +115,8 @@ class Cabling(Identities):
             document["gateways"] = [self.name(host) for host in self.gateways]
         if self.no_label:
             document["no_label"] = [self.name(host) for host in sorted(self.no_label)]
+        if self.srv6 is not None:
+            document["srv6"] = {"block": str(self.srv6)}
         return document | self.described6
 
     @property

@@ -16,6 +16,7 @@ from topologies.aliases import ALIAS, MAX_TEXT, OWN_NAME, Aliases
 from topologies.cabling import ABSENT, LINK_LEVELS, Rate, network6
 from topologies.identity import PREFIX6, RANGES, Host, Level, Shape, Switch, TopologyError
 from topologies.located_yaml import Entries, Items, Text, Tree, YamlProblem, read
+from topologies.srv6 import BLOCK, block_of, problems
 from topologies.structure import Clos
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ MIN_MBIT, MAX_MBIT = 1e-3, 1e9
 SHOWN = 20
 """Problems of a file that its error message lists."""
 
-KEYS = (*Shape._fields, "mbit", "links", "gateways", "no_label", "prefix6", "names", "racks", "ports")
+KEYS = (*Shape._fields, "mbit", "links", "gateways", "no_label", "prefix6", "srv6", "names", "racks", "ports")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _RATE = re.compile(r"[0-9]{1,17}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,3})?")
 _ALIAS = re.compile(ALIAS)
@@ -146,9 +147,10 @@ class _Checker:
         racks = self._texts("racks", self._nodes("racks", found.get("racks"), base, "{e0_0: B12}"))
         ports = self._ports(found.get("ports"), base)
         prefix6 = self._prefix6(found.get("prefix6"))
+        srv6 = self._srv6(found.get("srv6"), shape, prefix6)
         if shape is None or self._problems:
             return None
-        fabric = Clos(*shape, mbit=mbit, links=links, gateways=gateways, no_label=no_label, prefix6=prefix6)
+        fabric = Clos(*shape, mbit=mbit, links=links, gateways=gateways, no_label=no_label, prefix6=prefix6, srv6=srv6)
         fabric.aliases = Aliases(names, racks, ports)
         return fabric
 
@@ -267,6 +269,22 @@ class _Checker:
                 f"the hosts' IPv6 addresses need one, as {PREFIX6}; none for IPv4 only",
             )
         return None
+
+    def _srv6(self, value: Tree | None, shape: Shape | None, prefix6: str | None) -> dict[str, str] | None:
+        example = f"srv6: {{block: {BLOCK}}}"
+        written = {name.value: _shown(its) for name, its in self._entries("srv6", value, f"the block of uSIDs, as {example}")}
+        if not written:
+            return None
+        try:
+            block = block_of(written)
+        except TopologyError as error:
+            assert value is not None
+            line = self.lines.get("srv6.block", value.line)
+            self._add(line, "srv6", str(error).removeprefix("srv6 "), f"switches' uSIDs need one, as {example}")
+            return None
+        for text in problems(shape, block, network6(prefix6) if prefix6 else None) if shape else ():
+            self._add(self.lines["srv6"], "srv6", text, "leave srv6 out, or give the fabric fewer switches or another block")
+        return written
 
     # -- aliases, racks and labels of ports ---------------------------------------------------------------------------
 

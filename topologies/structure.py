@@ -59,8 +59,9 @@ class Clos(Cabling):
         gateways: Iterable[str] = (),
         no_label: Iterable[str] = (),
         prefix6: str | None = None,
+        srv6: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(Shape(pods, edges, aggregations, cores, hosts), mbit, links, gateways, no_label, prefix6)
+        super().__init__(Shape(pods, edges, aggregations, cores, hosts), mbit, links, gateways, no_label, prefix6, srv6)
 
     @classmethod
     def from_document(cls, document: object) -> Clos:
@@ -260,6 +261,7 @@ _DOCUMENT: dict[str, type] = {
     "gateways": list,
     "no_label": list,
     "prefix6": str,
+    "srv6": dict,
 }
 _KINDS: dict[type, str] = {int: "a number", dict: "an object", list: "a list", str: "a text"}
 

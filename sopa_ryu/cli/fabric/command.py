@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from sopa_ryu.cli.fabric.concerns import concerns
 from sopa_ryu.cli.fabric.drawing import drawing, rate
 from sopa_ryu.cli.output import NOT_RIGHT
 from sopa_ryu.fabric.state_directory import differences
-from topologies import Clos, FatTree, Host, Level, TopologyError, fabric_plan
+from topologies import Clos, FatTree, Host, Level, Switch, TopologyError, fabric_plan, srv6_plan
 from topologies.cabling import LINK_LEVELS
 from topologies.fabric_file import SCHEMA, FabricFileError, read_file
 from topologies.fabric_summary import Fewer, Ratio, Summary
@@ -36,6 +36,7 @@ def fabric() -> None:
       sopa fabric schema > fabric.schema.json     for an editor
       sopa fabric plan leaf-spine.yaml --switch e0_0 --controller ssl:192.0.2.1:6653
       sopa fabric plan leaf-spine.yaml --cables > cables.csv
+      sopa fabric srv6 leaf-spine.yaml --switch e0_0 --format frr
       sopa fabric diff old.yaml new.yaml          what is to be done at switches, hosts and cables
 
     docs/fabrics.md describes every key. The controller takes the file by --sopa-fabric; sopa lab, demo and experiment run, and
@@ -87,16 +88,27 @@ def check(file: Path, as_json: bool) -> None:
     sys.exit(NOT_RIGHT if any(one.wrong for one in seen) else 0)
 
 
+def _of_switches(command: Callable[..., None]) -> Callable[..., None]:
+    for parameter in (
+        click.option("--all", "every", is_flag=True, help="Every switch."),
+        click.option("--switch", "names", multiple=True, metavar="NAME", help="A switch, such as e0_0; may be repeated."),
+        click.option("--k", type=FatTreeSize(), help="A fat-tree of switches with so many ports, instead of FILE."),
+        click.argument("file", type=FabricFile(), metavar="[FILE]", required=False),
+    ):
+        command = parameter(command)
+    return command
+
+
+_interface = click.option("--interface", default="eth{port}", show_default=True, help="Name of a port's interface, with {port}.")
+
+
 @fabric.command()
-@click.argument("file", type=FabricFile(), metavar="[FILE]", required=False)
-@click.option("--k", type=FatTreeSize(), help="A fat-tree of switches with so many ports, instead of FILE.")
-@click.option("--switch", "names", multiple=True, metavar="NAME", help="A switch, such as e0_0; may be repeated.")
-@click.option("--all", "every", is_flag=True, help="Every switch.")
+@_of_switches
 @click.option("--cables", "as_cables", is_flag=True, help="The cables instead, as CSV: ends, ports, Mbit/s.")
 @click.option("--controller", "controllers", multiple=True, metavar="TARGET", help="ssl:192.0.2.1:6653; may be repeated.")
 @click.option("--manager", metavar="TARGET", help="Where the database listens: pssl:6640:ADDRESS, the switch's own.")
 @click.option("--bridge", default="br0", show_default=True, help="Name of the bridge.")
-@click.option("--interface", default="eth{port}", show_default=True, help="Name of a port's interface, with {port}.")
+@_interface
 def plan(
     file: Clos | None,
     k: int | None,
@@ -114,27 +126,58 @@ def plan(
     doctor switch finds nothing wrong. With ssl: targets, the files of sopa pki are in /etc/openvswitch/tls. Where the switch's key
     is not among them, it makes one, which never leaves it, and a request, which sopa pki --sign signs.
     """
-    if (file is None) is (k is None):
-        raise click.UsageError("give a fabric file, or --k")
+    tree = _tree(file, k, interface)
     if as_cables is bool(names or every):
         raise click.UsageError("name a switch (--switch), or all (--all), or --cables")
-    if "{port}" not in interface:
-        raise click.BadParameter(f"{interface!r} has no {{port}} in it", param_hint="--interface")
-    tree = FatTree(k) if k is not None else file
-    assert tree is not None
     if as_cables:
         rows = csv.writer(sys.stdout, lineterminator="\n")
         rows.writerow(fabric_plan.Cable._fields)
         rows.writerows(fabric_plan.cables(tree))
         return
-    try:
-        switches = list(tree.switches()) if every else [tree.switch(tree.aliases.own(name)) for name in names]
-    except ValueError as error:
-        fail(str(error))
-    for switch in switches:
+    for switch in _switches(tree, names, every):
         click.echo(f"# {tree.aliases.within(tree.name(switch))}")
         for line in fabric_plan.commands(tree, switch, bridge, interface, controllers, manager):
             click.echo(line)
+
+
+@fabric.command()
+@_of_switches
+@click.option("--format", "form", type=click.Choice(srv6_plan.FORMS), default="iproute2", show_default=True, help="Whose words.")
+@_interface
+def srv6(file: Clos | None, k: int | None, names: tuple[str, ...], every: bool, form: str, interface: str) -> None:
+    """Print what makes routers the switches of a fabric that forward by SRv6 uSIDs: docs/srv6.md.
+
+    iproute2 prints commands, which may be repeated; frr (10.3 or later) a configuration, and after "! $" the commands that come
+    before it; sonic (202505 or later) tables of config_db.json, of several switches by their names. In sonic a port is named by its
+    label in the fabric file, where it has one. Without srv6 in the file, or with --k, the block is fcbb:bb00::/32.
+    """
+    tree = _tree(file, k, interface)
+    if not names and not every:
+        raise click.UsageError("name a switch (--switch), or all (--all)")
+    switches = _switches(tree, names, every)
+    try:
+        for line in srv6_plan.text(tree, switches, form, interface):
+            click.echo(line)
+    except TopologyError as error:
+        fail(str(error))
+
+
+def _tree(file: Clos | None, k: int | None, interface: str) -> Clos:
+    if (file is None) is (k is None):
+        raise click.UsageError("give a fabric file, or --k")
+    if "{port}" not in interface:
+        raise click.BadParameter(f"{interface!r} has no {{port}} in it", param_hint="--interface")
+    if file is not None:
+        return file
+    assert k is not None
+    return FatTree(k)
+
+
+def _switches(tree: Clos, names: tuple[str, ...], every: bool) -> list[Switch]:
+    try:
+        return list(tree.switches()) if every else [tree.switch(tree.aliases.own(name)) for name in names]
+    except ValueError as error:
+        fail(str(error))
 
 
 @fabric.command()

@@ -1,0 +1,40 @@
+"""Linux routers that have run what `sopa fabric srv6` prints, and nothing else: packets go where the plan says, shifted as RFC 9800 has it."""
+
+from ipaddress import IPv6Address
+
+from tests.helpers.srv6_lab import Srv6Lab
+from tests.helpers.srv6_routers import Routers
+from topologies import Clos, FatTree, Host
+from topologies.identity import PREFIX6
+from topologies.lab.isolation import isolated
+from topologies.srv6 import usid_list
+
+CLOSED = "h0_0_3"
+TREE = Clos(**{**FatTree(4).document(), "no_label": [CLOSED], "prefix6": str(PREFIX6)})
+"""k=4, both families, and a host that may not choose paths."""
+STRANGE = IPv6Address("fcbb:bb00:4000:8003:1080::")
+"""Over a core switch that a0_0 has no cable to."""
+
+
+def test_packets_follow_the_plan() -> None:
+    assert isolated(_follow) == 0
+
+
+def _follow() -> int:
+    src, closed, model = TREE.host("h0_0_2"), TREE.host(CLOSED), Routers(TREE)
+    here = TREE.edge_of(src)
+    asked: list[tuple[Host, IPv6Address, Host]] = []
+    for dst in map(TREE.host, ("h2_1_3", "h0_1_2", CLOSED)):
+        asked += [(src, usid_list(TREE, here, TREE.edge_of(dst), path.up), dst) for path in TREE.candidate_paths(src, dst)]
+    asked += [(src, usid_list(TREE, here, here, up), src) for up in ((), (0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1))]
+    nowhere = [(src, STRANGE, TREE.host("h2_0_2")), (closed, asked[0][1], asked[0][2])]
+    with Srv6Lab(TREE) as lab:
+        for number, (sender, to, dst) in enumerate((*asked, *nowhere)):
+            for family in TREE.families:
+                payload = b"%d %d SOPA" % (number, family.number)
+                lab.send(sender, to, family.address(dst), payload)
+                seen, received = lab.take(payload)
+                way = model.follow(sender, to, family.address(dst))
+                assert tuple(seen) == way.seen, (sender, to, family.number)
+                assert received == ([] if number >= len(asked) else [(dst, family.number)]), way
+    return 0

@@ -1,0 +1,96 @@
+"""uSIDs: every candidate path's list leads over its switches, by what routers are told and by nothing else."""
+
+from ipaddress import IPv6Address
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from sopa_ryu.cli import main
+from tests.helpers.random_fabrics import random_fabric, some_pairs
+from tests.helpers.srv6_routers import Routers
+from topologies import Clos, FatTree, Host, Level, Switch, TopologyError
+from topologies.fabric_file import dump, parse
+from topologies.identity import PREFIX6
+from topologies.srv6 import usid, usid_list
+
+BLOCK = "fc00:5a::/32"
+
+
+def with_srv6(tree: Clos) -> Clos:
+    return Clos.from_document({**tree.document(), "prefix6": str(PREFIX6), "srv6": {"block": BLOCK}})
+
+
+def leads_where_it_says(tree: Clos, pairs: list[tuple[Host, Host]]) -> None:
+    routers = Routers(tree)
+    for src, dst in pairs:
+        here, there = tree.edge_of(src), tree.edge_of(dst)
+        for family in tree.families:
+            for path in tree.candidate_paths(src, dst):
+                way = routers.follow(src, usid_list(tree, here, there, path.up), family.address(dst))
+                assert (way.hops, way.host) == (path.hops, dst), way
+        for turn in turns(tree, here):
+            way = routers.follow(src, usid_list(tree, here, here, turn), tree.ip(src))
+            there_and_back = [tree.name(here), *([f"a{here.pod}_{turn[0]}"] if turn else []), *([f"c{turn[0]}_{turn[1]}"] if turn[1:] else [])]
+            assert (list(way.hops), way.host) == ([*there_and_back, *reversed(there_and_back[:-1])], src), way
+
+
+def turns(tree: Clos, edge: Switch) -> list[tuple[int, ...]]:
+    above = [(link.upper.index, link.upper) for link in tree.links_above(edge)]
+    return [(), *((j,) for j, _ in above), *((j, i) for j, aggregation in above for i in tree.uplinks(aggregation))]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+@example(1)
+def test_lists_of_any_fabric_lead_over_their_paths_and_self_probes_come_back(seed: int) -> None:
+    tree = with_srv6(random_fabric(seed))
+    leads_where_it_says(tree, some_pairs(tree, 12, seed) if tree.host_count > 1 else [])
+
+
+@pytest.mark.parametrize("k", [2, 4, 6, 8, 16])
+def test_lists_of_fat_trees_lead_over_their_paths(k: int) -> None:
+    leads_where_it_says(with_srv6(FatTree(k)), some_pairs(FatTree(k), 6, k))
+
+
+def test_all_usids_of_the_largest_fabric_that_has_them_are_different() -> None:
+    tree = Clos(64, 64, 64, 64 * 64, 1, srv6={"block": BLOCK})
+    assert len({usid(switch) for switch in tree.switches()}) == tree.switch_count
+    assert parse(dump(tree)).fabric == tree != Clos(64, 64, 64, 64 * 64, 1)
+
+
+TOO_MANY = [
+    ((1, 65, 4, 0, 1), "e0_64 has no uSID: a group has 64 at most, e0_0 to e0_63"),
+    ((1, 4, 65, 0, 1), "a0_64 has no uSID: a group has 64 at most, a0_0 to a0_63"),
+    ((2, 4, 2, 130, 1), "c0_64 has no uSID: a group has 64 at most, c0_0 to c0_63"),
+    ((65, 1, 1, 1, 1), "e64_0 and e0_0 have the same uSID 0x1000"),
+]
+
+
+@pytest.mark.parametrize(("shape", "said"), TOO_MANY)
+def test_a_fabric_whose_switches_cannot_all_have_a_usid_is_refused_by_two_names(shape: tuple[int, ...], said: str) -> None:
+    with pytest.raises(TopologyError, match=said):
+        Clos(*shape, srv6={"block": BLOCK})
+    done = CliRunner().invoke(main, ["fabric", "srv6", "--k=128", "--switch=e0_0"])
+    assert done.exit_code == 1 and "e64_0 and e0_0" in done.output
+    Clos(*shape)  # it may have its size without them
+
+
+def test_what_leads_nowhere_or_comes_from_a_port_without_the_right_is_dropped() -> None:
+    tree = Clos(4, 2, 2, 4, 2, no_label=["h0_0_3"], links={"e2_0-a2_1": "absent"}, srv6={"block": BLOCK})
+    routers, (src, other, far) = Routers(tree), map(tree.host, ("h0_0_2", "h0_0_3", "h2_0_2"))
+    here, there = tree.edge_of(src), tree.edge_of(far)
+    strange = {
+        "no switch": IPv6Address("fc00:5a:4000:8003:1080::"),
+        "absent": usid_list(tree, here, there, (1, 0)),
+        "beyond": usid_list(tree, here, Switch(Level.EDGE, 9, 0), (0, 0)),
+    }
+    ways = {name: routers.follow(src, to, tree.ip(far)) for name, to in strange.items()}
+    assert {name: (way.hops[-1], way.host) for name, way in ways.items()} == {
+        "no switch": ("a0_0", None),
+        "absent": ("c1_0", None),
+        "beyond": ("c0_0", None),
+    }
+    closed = routers.follow(other, usid_list(tree, here, there, (0, 0)), tree.ip(far))
+    assert (closed.hops, closed.host) == (("e0_0",), None)

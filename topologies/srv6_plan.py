@@ -1,0 +1,133 @@
+"""What each router of a fabric is told for SRv6 uSIDs, as text: iproute2, FRR's configuration, SONiC's database. Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from topologies.identity import Switch
+from topologies.srv6 import BLOCK_BITS, USID_BITS, Router, router
+from topologies.structure import Clos
+
+DEVICE = "sr0"
+"""The interface of a router's own SID, which has to be up whatever happens to links; FRR knows it by this name."""
+DECAPSULATION = {"ipencap": (5304, "End.DX4 nh4 0.0.0.0"), "ipv6": (5306, "End.DX6 nh6 ::")}
+"""By the outer header's next header: a table, and the action that takes the header off and looks up the inner destination in the
+main table. Together they are End.DT46, which in Linux takes a VRF, and so each of the routes a second time."""
+VLAN = 1000
+"""Of a rack's hosts in SONiC."""
+
+FORMS = ("iproute2", "frr", "sonic")
+Interface = Callable[[int], str]
+
+
+def iproute2(tree: Clos, switch: Switch, interface: Interface) -> Iterator[str]:
+    """Yield commands that make a Linux router this switch of the plan; they may be repeated."""
+    its = router(tree, switch)
+    yield from _linux(its, interface)
+    yield f"ip -6 address replace {its.loopback}/128 dev lo"
+    if not its.to_hosts:
+        flavor = f"flavors next-csid lblen {BLOCK_BITS} nflen {USID_BITS}"
+        yield f"ip -6 route replace {its.sid} encap seg6local action End {flavor} dev {DEVICE}"
+    for port, addresses in _addresses(its):
+        for address in addresses:
+            yield f"ip address replace {address} dev {shlex.quote(interface(port))}{' nodad' if ':' in address else ''}"
+    yield f"ip -6 route replace unreachable {its.block}"
+    for route in its.routes:
+        where = f"via {route.via} dev" if route.via else "dev"
+        yield f"ip route replace {route.prefix} {where} {shlex.quote(interface(route.port))}"
+
+
+def frr(tree: Clos, switch: Switch, interface: Interface) -> Iterator[str]:
+    """Yield the configuration of FRR (10.3 or later); before it, after ``! $``, commands for what Linux alone can be told."""
+    its, name = router(tree, switch), tree.name(switch)
+    yield from (f"! $ {line}" for line in _linux(its, interface))
+    yield from ("interface lo", f" ipv6 address {its.loopback}/128", "exit")
+    for port, addresses in _addresses(its):
+        yield f"interface {interface(port)}"
+        yield from (f" {'ipv6' if ':' in address else 'ip'} address {address}" for address in addresses)
+        yield "exit"
+    yield f"ipv6 route {its.block} reject"
+    for route in its.routes:
+        family, via = "ip" if route.prefix.version == 4 else "ipv6", f"{route.via} " if route.via else ""
+        yield f"{family} route {route.prefix} {via}{interface(route.port)}"
+    yield from ("segment-routing", " srv6", "  locators", f"   locator {name}")
+    yield f"    prefix {its.sid} block-len {BLOCK_BITS} node-len {USID_BITS} func-bits 0"
+    yield from ("    behavior usid", "   exit", "  exit")
+    if not its.to_hosts:
+        yield from ("  static-sids", f"   sid {its.sid} locator {name} behavior uN", "  exit")
+    yield from (" exit", "exit")
+
+
+def sonic(tree: Clos, switch: Switch, interface: Interface) -> dict[str, Any]:
+    """Return tables of SONiC's configuration database (202505 or later); the hosts of a rack are in one VLAN."""
+    its, name = router(tree, switch), tree.name(switch)
+    decapsulates = {"action": "uDT46", "decap_vrf": "default"} if its.to_hosts else {"action": "uN"}
+    tables: dict[str, Any] = {
+        "LOOPBACK_INTERFACE": {"Loopback0": {}, f"Loopback0|{its.loopback}/128": {}},
+        "INTERFACE": {key: {} for port in map(interface, its.to_routers) for key in (port, f"{port}|{its.link_local}/64")},
+        "SRV6_MY_LOCATORS": {name: {"prefix": str(its.sid.network_address)}},
+        "SRV6_MY_SIDS": {f"{name}|{its.sid}": {**decapsulates, "decap_dscp_mode": "pipe"}},
+        "STATIC_ROUTE": {f"default|{its.block}": {"blackhole": "true"}},
+    }
+    for route in its.routes:
+        if route.via:
+            tables["STATIC_ROUTE"][f"default|{route.prefix}"] = {"nexthop": str(route.via), "ifname": interface(route.port)}
+    if its.to_hosts:
+        lan, prefixes = f"Vlan{VLAN}", [family.prefix(switch) for family in tree.families]
+        gateways = [f"{gateway}/{prefix.prefixlen}" for gateway, prefix in zip(its.gateways, prefixes, strict=True)]
+        tables["VLAN"] = {lan: {"vlanid": str(VLAN)}}
+        tables["VLAN_MEMBER"] = {f"{lan}|{port}": {"tagging_mode": "untagged"} for port in map(interface, its.to_hosts)}
+        tables["VLAN_INTERFACE"] = {lan: {}, **{f"{lan}|{gateway}": {} for gateway in gateways}}
+    if its.closed:
+        tables["ACL_TABLE"] = {"SOPA_SRV6": {"type": "L3V6", "stage": "ingress", "ports": [*map(interface, its.closed)]}}
+        tables["ACL_RULE"] = {"SOPA_SRV6|BLOCK": {"PRIORITY": "1", "DST_IPV6": str(its.block), "PACKET_ACTION": "DROP"}}
+    return tables
+
+
+def text(tree: Clos, switches: Sequence[Switch], form: str, interface: str) -> Iterator[str]:
+    """Yield the lines of switches in one of `FORMS`; ``interface`` names the interface of a port, with ``{port}`` in it."""
+
+    def named(port: int) -> str:
+        return interface.format(port=port)
+
+    if form == "sonic":
+        tables = {tree.name(switch): sonic(tree, switch, _labelled(tree, switch, named)) for switch in switches}
+        yield json.dumps(tables if len(tables) > 1 else next(iter(tables.values())), indent=2)
+        return
+    for switch in switches:
+        yield f"{'!' if form == 'frr' else '#'} {tree.aliases.within(tree.name(switch))}"
+        yield from (frr if form == "frr" else iproute2)(tree, switch, named)
+
+
+def _labelled(tree: Clos, switch: Switch, named: Interface) -> Interface:
+    labels = tree.aliases.ports.get(tree.name(switch), {})
+    return lambda port: labels.get(port) or named(port)
+
+
+def _linux(its: Router, interface: Interface) -> Iterator[str]:
+    """Yield what every Linux router has to be told by its own means: forwarding, `DEVICE`, decapsulation, the filter."""
+    yield "sysctl -qw net/ipv4/ip_forward=1 net/ipv6/conf/all/forwarding=1"
+    yield f"ip link show {DEVICE} > /dev/null 2>&1 || ip link add {DEVICE} type bridge; ip link set {DEVICE} up"
+    if its.to_hosts:
+        # an inner packet's source is behind other routers, where no route of this one leads
+        checked = ("all", *map(interface, its.to_routers))
+        yield f"sysctl -qw {shlex.join(f'net/ipv4/conf/{name}/rp_filter=0' for name in checked)}"
+        for header, (table, action) in DECAPSULATION.items():
+            rule = f"to {its.sid} ipproto {header} lookup {table}"
+            yield f'[ -n "$(ip -6 rule show pref {table})" ] || ip -6 rule add pref {table} {rule}'
+            yield f"ip -6 route replace {its.sid} table {table} encap seg6local action {action} dev {DEVICE}"
+    trusted = [interface(port) for port in (*its.to_hosts, *its.to_routers) if port not in its.closed]
+    named = ", ".join(f'"{each}"' for each in ("lo", *trusted))
+    chain = f"type filter hook prerouting priority raw; ip6 daddr {its.block} iifname != {{ {named} }} counter drop;"
+    table = "table inet sopa_srv6"
+    yield f"nft {shlex.quote(f'{table}; delete {table}; {table} {{ chain block {{ {chain} }}; }}')}"
+
+
+def _addresses(its: Router) -> Iterator[tuple[int, list[str]]]:
+    """Yield the ports, and their addresses with their lengths."""
+    gateways = [f"{gateway}/{gateway.max_prefixlen}" for gateway in its.gateways]
+    yield from ((port, gateways) for port in its.to_hosts)
+    yield from ((port, [f"{its.link_local}/64"]) for port in its.to_routers)
