@@ -54,7 +54,7 @@ def frr(tree: Clos, switch: Switch, interface: Interface) -> Iterator[str]:
         family, via = "ip" if route.prefix.version == 4 else "ipv6", f"{route.via} " if route.via else ""
         yield f"{family} route {route.prefix} {via}{interface(route.port)}"
     yield from ("segment-routing", " srv6", "  locators", f"   locator {name}")
-    yield f"    prefix {its.sid} block-len {BLOCK_BITS} node-len {USID_BITS} func-bits 0"
+    yield f"    prefix {its.sid} block-len {BLOCK_BITS} node-len {USID_BITS}"
     yield from ("    behavior usid", "   exit", "  exit")
     if not its.to_hosts:
         yield from ("  static-sids", f"   sid {its.sid} locator {name} behavior uN", "  exit")
@@ -114,16 +114,18 @@ def _linux(its: Router, interface: Interface) -> Iterator[str]:
     if its.to_hosts:
         # an inner packet's source is behind other routers, where no route of this one leads
         checked = ("all", *map(interface, its.to_routers))
-        yield f"sysctl -qw {shlex.join(f'net/ipv4/conf/{name}/rp_filter=0' for name in checked)}"
+        yield f"sysctl -qw {shlex.join(f'net/ipv4/conf/{each}/rp_filter=0' for each in checked)}"
         for header, (table, action) in DECAPSULATION.items():
             rule = f"to {its.sid} ipproto {header} lookup {table}"
             yield f'[ -n "$(ip -6 rule show pref {table})" ] || ip -6 rule add pref {table} {rule}'
             yield f"ip -6 route replace {its.sid} table {table} encap seg6local action {action} dev {DEVICE}"
     trusted = [interface(port) for port in (*its.to_hosts, *its.to_routers) if port not in its.closed]
     named = ", ".join(f'"{each}"' for each in ("lo", *trusted))
-    chain = f"type filter hook prerouting priority raw; ip6 daddr {its.block} iifname != {{ {named} }} counter drop;"
-    table = "table inet sopa_srv6"
-    yield f"nft {shlex.quote(f'{table}; delete {table}; {table} {{ chain block {{ {chain} }}; }}')}"
+    block = f"type filter hook prerouting priority raw; ip6 daddr {its.block} iifname != {{ {named} }} counter drop;"
+    # a self-probe leaves by the port it came by, which is no host's mistake
+    redirects = "type filter hook output priority filter; icmp type redirect drop; icmpv6 type nd-redirect drop;"
+    its_table, chains = "table inet sopa_srv6", f"chain block {{ {block} }}; chain redirects {{ {redirects} }};"
+    yield f"nft {shlex.quote(f'{its_table}; delete {its_table}; {its_table} {{ {chains} }}')}"
 
 
 def _addresses(its: Router) -> Iterator[tuple[int, list[str]]]:

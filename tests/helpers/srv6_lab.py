@@ -1,15 +1,13 @@
 """A fabric of Linux routers in network namespaces that have run what `sopa fabric srv6` prints, and nothing else."""
 
 import json
-import select
+import mmap
 import socket
 import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv6Address
-from pathlib import Path
 from typing import Any
 
 from sopa_ryu.agent.kernel.netns import inside
@@ -18,19 +16,51 @@ from tests.helpers.srv6_routers import Sighting
 from topologies import Clos, Host, Switch, srv6_plan
 from topologies.lab.batch_net import run_batch
 
-ETH_P_ALL, OUTGOING, PORT = 3, 4, 9701
-TAKE_SECONDS, READY_SECONDS = 0.15, 20.0
-INSIDE = {4: 4, 41: 6}
-"""The version of IP inside, by the next header of the outer one."""
+PORT = 9701
+TAKE_SECONDS = 0.15
+OUTER = (4, 41)
+"""The next header of an outer one: IP inside, of either version."""
+
+
+class Tap:
+    """What a node receives, copied as it comes: a router shifts uSIDs in place, also in what other sockets have not read yet."""
+
+    _SOL_PACKET, _PACKET_RX_RING = 263, 5
+    _SIZE, _COUNT, _OUTGOING = 2048, 256, 4
+
+    def __init__(self, name: str) -> None:
+        self._name, self._next = name, 0
+        with inside(f"/run/netns/{name}"):
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            self._ports = {index: int(name[3:]) for index, name in socket.if_nameindex() if name.startswith("eth")}
+        size = self._SIZE * self._COUNT
+        self._socket.setsockopt(self._SOL_PACKET, self._PACKET_RX_RING, struct.pack("IIII", size, 1, self._SIZE, self._COUNT))
+        self._ring = mmap.mmap(self._socket.fileno(), size)
+
+    def take(self) -> Iterator[tuple[tuple[int, int], str, int, bytes]]:
+        """Yield when each frame came, to which node, by which port, and the frame (packet(7), "TPACKET_V1")."""
+        while True:
+            at = self._next * self._SIZE
+            status, _, length, begin, _, seconds, micros = struct.unpack_from("@LIIHHII", self._ring, at)
+            if not status & 1:
+                return
+            index, kind = struct.unpack_from("@iHB", self._ring, at + 32 + 4)[::2]
+            if kind != self._OUTGOING and index in self._ports:
+                yield (seconds, micros), self._name, self._ports[index], self._ring[at + begin : at + begin + length]
+            struct.pack_into("@L", self._ring, at, 0)
+            self._next = (self._next + 1) % self._COUNT
+
+    def close(self) -> None:
+        self._ring.close()
+        self._socket.close()
 
 
 class Srv6Lab:
-    """Enter it inside `topologies.lab.isolation.isolated`; ``tell`` gives a router what it is told, by default the commands printed."""
+    """Enter it inside `isolated`; ``tell`` tells a router what it is told, by default what is printed."""
 
     def __init__(self, tree: Clos, tell: Callable[[Switch], None] | None = None) -> None:
         self.tree, self._tell = tree, tell or self.run_printed
-        self._stack = ExitStack()
-        self._taps: dict[socket.socket, Host | Switch] = {}
+        self._taps: list[Tap] = []
 
     def __enter__(self) -> "Srv6Lab":
         nodes: list[Host | Switch] = [*self.tree.switches(), *self.tree.hosts()]
@@ -41,25 +71,27 @@ class Srv6Lab:
             ports = self.tree.ports(node) if isinstance(node, Switch) else {0: None}
             lines = ["link set lo up", *(f"link set eth{port} up" for port in ports)]
             if isinstance(node, Host):
-                lines += [f"address add {family.text(node)} dev eth0{' nodad' if family.number == 6 else ''}" for family in self.tree.families]
+                lines += [
+                    f"address add {family.text(node)} dev eth0{' nodad' if family.number == 6 else ''}"
+                    for family in self.tree.families
+                ]
             run_batch(["ip", "-netns", name, "-batch", "-"], lines)
         for switch in self.tree.switches():
             self._tell(switch)
-        for node in nodes:
-            with inside(f"/run/netns/{self.tree.name(node)}"):
-                tap = self._stack.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL)))
-            tap.setblocking(False)
-            self._taps[tap] = node
+        self._taps = [Tap(name) for name in names]
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        self._stack.close()
+        for tap in self._taps:
+            tap.close()
         subprocess.run(["ip", "-all", "netns", "delete"], check=False, capture_output=True)
 
     def run_printed(self, switch: Switch, form: str = "iproute2") -> None:
         """Run the commands that are printed for a switch: twice, since they may be repeated."""
         lines = [line.removeprefix("! $ ") for line in srv6_plan.text(self.tree, [switch], form, "eth{port}")]
-        script = "\n".join(line for line in lines if form == "iproute2" or line.startswith(("sysctl", "ip link", "[ ", "ip -6", "nft")))
+        script = "\n".join(
+            line for line in lines if form == "iproute2" or line.startswith(("sysctl", "ip link", "[ ", "ip -6", "nft"))
+        )
         for _ in range(2):
             self.run(switch, "sh", "-euc", script)
 
@@ -88,22 +120,17 @@ class Srv6Lab:
             sender.send(frame + IPv6Address("2001:db8::1").packed + to.packed + datagram)
 
     def take(self, payload: bytes) -> tuple[list[Sighting], list[tuple[Host, int]]]:
-        """Return where packets with a payload were received with an outer header, in order, and by which hosts without one, and its version."""
-        found: list[tuple[float, Any]] = []
-        deadline = time.monotonic() + TAKE_SECONDS
-        while (rest := deadline - time.monotonic()) > 0:
-            for tap in select.select([*self._taps], [], [], rest)[0]:
-                frame, (interface, _, kind, *_) = tap.recvfrom(1 << 16)
-                node, number = self._taps[tap], int(interface.removeprefix("eth") or 0) if interface.startswith("eth") else -1
-                if kind == OUTGOING or number < 0 or not frame.endswith(payload):
-                    continue
-                if isinstance(node, Switch) and frame[12:14] == b"\x86\xdd" and frame[20] in INSIDE:
-                    found.append((len(found), Sighting(self.tree.name(node), number, IPv6Address(frame[38:54]))))
-                elif isinstance(node, Host):
-                    version = frame[14] >> 4
-                    assert udp_is_right(frame[14:]), frame.hex()
-                    found.append((len(found), (node, version)))
-        return [each for _, each in found if isinstance(each, Sighting)], [each for _, each in found if not isinstance(each, Sighting)]
+        """Return where a packet with a payload came with an outer header, and to which hosts without, by which version."""
+        time.sleep(TAKE_SECONDS)
+        frames = sorted(each for tap in self._taps for each in tap.take() if each[-1].endswith(payload))
+        seen, received = [], []
+        for _, name, port, frame in frames:
+            if name.startswith("h"):
+                assert is_right(frame[14:]), (name, frame.hex())
+                received.append((self.tree.host(name), frame[14] >> 4))
+            elif frame[12:14] == b"\x86\xdd" and frame[20] in OUTER:
+                seen.append(Sighting(name, port, IPv6Address(frame[38:54])))
+        return seen, received
 
     def _mac(self, node: Host | Switch, port: int) -> bytes:
         (link,) = json.loads(self.run(node, "ip", "-j", "link", "show", f"eth{port}"))
@@ -121,7 +148,7 @@ def udp(src: Any, dst: Any, payload: bytes) -> bytes:
     return start[:10] + struct.pack("!H", checksum(start)) + start[12:] + header + payload
 
 
-def udp_is_right(packet: bytes) -> bool:
+def is_right(packet: bytes) -> bool:
     if packet[0] >> 4 == 6:
         ends, rest = packet[8:40], packet[40:]
     else:

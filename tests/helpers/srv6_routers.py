@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from topologies import Clos, Host, Switch, srv6_plan
 
 MOST_HOPS = 16
-_PORT = re.compile(r'eth(\d+)\b')
+_PORT = re.compile(r"eth(\d+)\b")
 _DECAPSULATED = {4: "5304", 6: "5306"}
 _BLOCK = 128 - 32
 
@@ -69,9 +69,7 @@ class Routers:
 
     def __init__(self, tree: Clos) -> None:
         self.tree = tree
-        self._its = {
-            switch: LinuxRouter(list(srv6_plan.iproute2(tree, switch, "eth{}".format))) for switch in tree.switches()
-        }
+        self._its = {switch: LinuxRouter(list(srv6_plan.iproute2(tree, switch, "eth{}".format))) for switch in tree.switches()}
 
     def follow(self, src: Host, to: IPv6Address, inner: IPv4Address | IPv6Address) -> Way:
         """Return the way of a packet that a host sends to its edge switch."""

@@ -1,4 +1,4 @@
-"""Linux routers that have run what `sopa fabric srv6` prints, and nothing else: packets go where the plan says, shifted as RFC 9800 has it."""
+"""Linux routers that have run what `sopa fabric srv6` prints, and nothing else."""
 
 from ipaddress import IPv6Address
 
