@@ -10,7 +10,7 @@ set -euo pipefail
 PYTHON=/usr/bin/python3 # Debian's: its dist-packages have Mininet
 PACKAGES=(
     # switches, hosts and the tools that build and look at them
-    openvswitch-switch mininet iproute2 net-tools procps ethtool iperf3 iputils-ping tcpdump util-linux
+    openvswitch-switch mininet iproute2 net-tools procps ethtool iperf3 iputils-ping nftables tcpdump util-linux
     # fabric files for mn, which runs Debian's Python
     python3-yaml
     # the eBPF compiler and headers, and the library that loads what it made

@@ -7,7 +7,7 @@ from functools import cached_property
 from ipaddress import IPv6Address, IPv6Network
 from typing import TYPE_CHECKING, Any, Union
 
-from topologies import srv6 as usids
+from topologies import usids
 from topologies.aliases import NONE, Aliases
 from topologies.identity import FIRST_HOST, IPV4, PREFIX6, Family, Host, Identities, Level, Link, Node, Shape, Switch, TopologyError
 

@@ -16,8 +16,8 @@ from topologies.aliases import ALIAS, MAX_TEXT, OWN_NAME, Aliases
 from topologies.cabling import ABSENT, LINK_LEVELS, Rate, network6
 from topologies.identity import PREFIX6, RANGES, Host, Level, Shape, Switch, TopologyError
 from topologies.located_yaml import Entries, Items, Text, Tree, YamlProblem, read
-from topologies.srv6 import BLOCK, block_of, problems
 from topologies.structure import Clos
+from topologies.usids import BLOCK, block_of, problems
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

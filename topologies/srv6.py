@@ -10,32 +10,13 @@ References:
 from __future__ import annotations
 
 from ipaddress import IPv6Address, IPv6Network
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from topologies.identity import Host, Identities, Level, Shape, Switch, TopologyError
+from topologies.identity import Host, Level, Switch
+from topologies.structure import Clos
+from topologies.usids import BLOCK, BLOCK_BITS, USID_BITS, require, usid
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from topologies.structure import Clos
-
-BLOCK = IPv6Network("fcbb:bb00::/32")
-"""The usual block, as in RFC 9800's examples."""
-BLOCK_BITS, USID_BITS = 32, 16
-GROUP = 64
-"""Switches of a pod and level, or core switches of a group, that have a uSID."""
 _LINK_LOCAL = int(IPv6Address("fe80::"))
-_KIND = {Level.EDGE: (0x1000, 6), Level.AGGREGATION: (0x4000, 6), Level.CORE: (0x8000, 8)}
-
-
-def usid(switch: Switch) -> int:
-    """Return the uSID of a switch, which `problems` says is its own.
-
-    >>> [f"{usid(switch):x}" for switch in (Switch(Level.EDGE, 1, 0), Switch(Level.AGGREGATION, 1, 1), Switch(Level.CORE, 1, 2))]
-    ['1040', '4041', '8102']
-    """
-    base, shift = _KIND[switch.level]
-    return base | switch.pod << shift | switch.index
 
 
 def usid_list(tree: Clos, src: Switch, dst: Switch, up: tuple[int, ...]) -> IPv6Address:
@@ -60,37 +41,6 @@ def usid_list(tree: Clos, src: Switch, dst: Switch, up: tuple[int, ...]) -> IPv6
     for place, switch in enumerate(switches, start=1):
         value |= usid(switch) << 128 - BLOCK_BITS - place * USID_BITS
     return IPv6Address(value)
-
-
-def block_of(described: Any) -> IPv6Network:
-    """Return the block of a fabric's ``srv6``; `TopologyError` if it has none."""
-    if not isinstance(described, dict) or described.keys() != {"block"}:
-        raise TopologyError(f"srv6 must be an object with block, not {described!r:.60}")
-    try:
-        block = IPv6Network(described["block"])
-    except ValueError as error:
-        raise TopologyError(f"srv6 {described['block']!r:.60} is no block: {error}") from None
-    if block.prefixlen != BLOCK_BITS or block.is_multicast or block.overlaps(IPv6Network("fe80::/10")) or not int(block[0]):
-        raise TopologyError(f"srv6 {block} is no block: a /{BLOCK_BITS} of unicast addresses, as {BLOCK}")
-    return block
-
-
-def problems(shape: Shape, block: IPv6Network, prefix6: IPv6Network | None) -> Iterator[str]:
-    """Yield why the switches of a fabric cannot all have a uSID in a block: each names the two that do not go together."""
-    identities = Identities(shape)
-    for level in Level:
-        if identities.group_size(level) > GROUP:
-            first, last, beyond = (identities.name(Switch(level, 0, index)) for index in (0, GROUP - 1, GROUP))
-            yield f"{beyond} has no uSID: a group has {GROUP} at most, {first} to {last}"
-        taken: dict[int, Switch] = {}
-        for pod in range(identities.groups(level) if identities.group_size(level) else 0):
-            first_of = Switch(level, pod, 0)
-            other = taken.setdefault(usid(first_of), first_of)
-            if other != first_of:
-                yield f"{identities.name(first_of)} and {identities.name(other)} have the same uSID {usid(first_of):#x}"
-                break
-    if prefix6 is not None and prefix6.overlaps(block):
-        yield f"the block {block} has the hosts' prefix6 {prefix6} in it"
 
 
 # -- routers --------------------------------------------------------------------------------------------------------------
@@ -154,13 +104,6 @@ def router(tree: Clos, switch: Switch) -> Router:
         to_hosts=tuple(hosts),
         closed=tuple(port for port, host in hosts.items() if host in tree.no_label),
     )
-
-
-def require(shape: Shape, block: IPv6Network, prefix6: IPv6Network | None) -> None:
-    """Raise `TopologyError` with the first of the `problems`."""
-    problem = next(problems(shape, block, prefix6), None)
-    if problem:
-        raise TopologyError(f"srv6: {problem}")
 
 
 def link_local(switch: Switch) -> IPv6Address:

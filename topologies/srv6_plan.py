@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from topologies.identity import Switch
-from topologies.srv6 import BLOCK_BITS, USID_BITS, Router, router
+from topologies.srv6 import Router, router
 from topologies.structure import Clos
+from topologies.usids import BLOCK_BITS, USID_BITS
 
 DEVICE = "sr0"
 """The interface of a router's own SID, which has to be up whatever happens to links; FRR knows it by this name."""
@@ -62,14 +63,17 @@ def frr(tree: Clos, switch: Switch, interface: Interface) -> Iterator[str]:
 
 
 def sonic(tree: Clos, switch: Switch, interface: Interface) -> dict[str, Any]:
-    """Return tables of SONiC's configuration database (202505 or later); the hosts of a rack are in one VLAN."""
+    """Return tables of SONiC's configuration database (202505 or later); the hosts of a rack are in one VLAN.
+
+    There uN takes the outer header off where no uSID is left, as uDT46 does. uDT46 in the default VRF is not configured by SONiC
+    (sonic-buildimage, pull request 24650).
+    """
     its, name = router(tree, switch), tree.name(switch)
-    decapsulates = {"action": "uDT46", "decap_vrf": "default"} if its.to_hosts else {"action": "uN"}
     tables: dict[str, Any] = {
         "LOOPBACK_INTERFACE": {"Loopback0": {}, f"Loopback0|{its.loopback}/128": {}},
         "INTERFACE": {key: {} for port in map(interface, its.to_routers) for key in (port, f"{port}|{its.link_local}/64")},
         "SRV6_MY_LOCATORS": {name: {"prefix": str(its.sid.network_address)}},
-        "SRV6_MY_SIDS": {f"{name}|{its.sid}": {**decapsulates, "decap_dscp_mode": "pipe"}},
+        "SRV6_MY_SIDS": {f"{name}|{its.sid}": {"action": "uN", "decap_dscp_mode": "pipe"}},
         "STATIC_ROUTE": {f"default|{its.block}": {"blackhole": "true"}},
     }
     for route in its.routes:
@@ -98,8 +102,9 @@ def text(tree: Clos, switches: Sequence[Switch], form: str, interface: str) -> I
         yield json.dumps(tables if len(tables) > 1 else next(iter(tables.values())), indent=2)
         return
     for switch in switches:
+        lines = [*(frr if form == "frr" else iproute2)(tree, switch, named)]
         yield f"{'!' if form == 'frr' else '#'} {tree.aliases.within(tree.name(switch))}"
-        yield from (frr if form == "frr" else iproute2)(tree, switch, named)
+        yield from lines
 
 
 def _labelled(tree: Clos, switch: Switch, named: Interface) -> Interface:

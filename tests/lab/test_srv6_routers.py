@@ -1,12 +1,13 @@
 """Linux routers that have run what `sopa fabric srv6` prints, and nothing else."""
 
+import re
 from ipaddress import IPv6Address
 
 from tests.helpers.srv6_lab import Srv6Lab
 from tests.helpers.srv6_routers import Routers
 from topologies import Clos, FatTree, Host
 from topologies.identity import PREFIX6
-from topologies.lab.isolation import isolated
+from topologies.lab.isolation import isolated, require
 from topologies.srv6 import usid_list
 
 CLOSED = "h0_0_3"
@@ -17,6 +18,7 @@ STRANGE = IPv6Address("fcbb:bb00:4000:8003:1080::")
 
 
 def test_packets_follow_the_plan() -> None:
+    require("ip", "nft", "sysctl")
     assert isolated(_follow) == 0
 
 
@@ -37,4 +39,6 @@ def _follow() -> int:
                 way = model.follow(sender, to, family.address(dst))
                 assert tuple(seen) == way.seen, (sender, to, family.number)
                 assert received == ([] if number >= len(asked) else [(dst, family.number)]), way
+        assert "counter packets 2 " in lab.run(here, "nft", "list", "table", "inet", "sopa_srv6")
+        assert re.search(r"Ip6InNoRoutes\s+2\n", lab.run(TREE.switch("a0_0"), "cat", "/proc/net/snmp6"))
     return 0

@@ -50,6 +50,7 @@ _PACKAGES = {
     "iperf3": "iperf3",
     "mn": "mininet",
     "mnexec": "mininet",
+    "nft": "nftables",
     "nsenter": "util-linux",
     "ovs-appctl": "openvswitch-common",
     "ovs-dpctl": "openvswitch-switch",

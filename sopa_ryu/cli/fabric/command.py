@@ -142,7 +142,9 @@ def plan(
 
 @fabric.command()
 @_of_switches
-@click.option("--format", "form", type=click.Choice(srv6_plan.FORMS), default="iproute2", show_default=True, help="Whose words.")
+@click.option(
+    "--format", "form", type=click.Choice(srv6_plan.FORMS), default="iproute2", show_default=True, help="For what the routers run."
+)
 @_interface
 def srv6(file: Clos | None, k: int | None, names: tuple[str, ...], every: bool, form: str, interface: str) -> None:
     """Print what makes routers the switches of a fabric that forward by SRv6 uSIDs: docs/srv6.md.

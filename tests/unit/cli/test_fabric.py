@@ -22,7 +22,7 @@ def check(*words: str | Path) -> Result:
 def test_what_is_wrong_or_seldom_meant(script: Script, tmp_path: Path) -> None:
     def handle(step: Step) -> str:
         """Check an example, also for its numbers, or a file with these lines; ``racks`` puts three racks before them."""
-        if step.command in ("plan", "diff"):
+        if step.command in ("plan", "diff", "srv6"):
             files = [tmp_path / f"{number}.yaml" for number in range(len(step.words))]
             for path, text in zip(files, step.words, strict=True):
                 path.write_text(f"{{{text}}}\n")

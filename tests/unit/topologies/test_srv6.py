@@ -13,7 +13,8 @@ from tests.helpers.srv6_routers import Routers
 from topologies import Clos, FatTree, Host, Level, Switch, TopologyError
 from topologies.fabric_file import dump, parse
 from topologies.identity import PREFIX6
-from topologies.srv6 import usid, usid_list
+from topologies.srv6 import usid_list
+from topologies.usids import usid
 
 BLOCK = "fc00:5a::/32"
 
