@@ -20,6 +20,7 @@ from topologies import Clos, FatTree, Host, Level, Switch, TopologyError, fabric
 from topologies.cabling import LINK_LEVELS
 from topologies.fabric_file import SCHEMA, FabricFileError, read_file
 from topologies.fabric_summary import Fewer, Ratio, Summary
+from topologies.identity import PREFIX6
 
 LABEL = 25
 LISTED = 12
@@ -172,7 +173,7 @@ def _tree(file: Clos | None, k: int | None, interface: str) -> Clos:
     if file is not None:
         return file
     assert k is not None
-    return FatTree(k)
+    return FatTree(k, str(PREFIX6))  # as a controller has it
 
 
 def _switches(tree: Clos, names: tuple[str, ...], every: bool) -> list[Switch]:

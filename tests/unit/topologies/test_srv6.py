@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sopa_ryu.cli import main
 from tests.helpers.random_fabrics import random_fabric, some_pairs
 from tests.helpers.srv6_routers import Routers
-from topologies import Clos, FatTree, Host, Level, Switch, TopologyError
+from topologies import Clos, FatTree, Host, Level, Switch, TopologyError, fabric_of
 from topologies.fabric_file import dump, parse
 from topologies.identity import PREFIX6
 from topologies.srv6 import usid_list
@@ -63,6 +63,11 @@ def test_all_usids_of_the_largest_fabric_that_has_them_are_different() -> None:
     tree = Clos(64, 64, 64, 64 * 64, 1, srv6={"block": BLOCK})
     assert len({usid(switch) for switch in tree.switches()}) == tree.switch_count
     assert parse(dump(tree)).fabric == tree != Clos(64, 64, 64, 64 * 64, 1)
+
+
+def test_a_fat_tree_with_usids_keeps_them_on_its_way_to_agents() -> None:
+    tree = with_srv6(FatTree(4))
+    assert fabric_of(tree.document()) == tree
 
 
 TOO_MANY = [
