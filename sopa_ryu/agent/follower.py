@@ -323,8 +323,8 @@ class Follower:
         labels, problem, table = None, "", self._table
         if table is None:
             problem = "it has no paths yet"
-        elif destination.version == 6 and (table.prefix is None or self.peers is not None):
-            problem = f"with its carrier and policy {self.policy_name} it labels IPv4 only: switches hash the flow"
+        elif destination.version == 6 and table.prefix is None:
+            problem = "with its carrier it labels IPv4 only: switches hash the flow"
         else:
             family = IPV4 if destination.version == 4 or table.prefix is None else Family(table.prefix)
             key = FlowKey.of(family.address(IPV4.host(self.address)), destination, *asked.flow, table.prefix)

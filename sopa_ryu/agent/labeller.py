@@ -123,13 +123,14 @@ class Labeller:
         self._object.load()
         try:
             bpf_object = self._object
-            self.tables = PathTables(bpf_object.map_fd(_TABLES_MAP), bpf_object.map_fd(_ACTIVE_MAP))
+            if self._mcs_options is not None:
+                self.mcs = McsPrograms(bpf_object, self._mcs_options, self.netns)
+            follows = (self.mcs.follow,) if self.mcs is not None else ()
+            self.tables = PathTables(bpf_object.map_fd(_TABLES_MAP), bpf_object.map_fd(_ACTIVE_MAP), *follows)
             self.counted = Counters(bpf_object.map_fd("counters"), bpf_object.map_fd("path_packets"))
             self.follow(self.fabric_mtu, self.cut_by)
             if self._mcs_options is None:
                 libbpf.update(bpf_object.map_fd("spray"), struct.pack("=I", 0), self._spray.encode())
-            if self._mcs_options is not None:
-                self.mcs = McsPrograms(bpf_object, self._mcs_options, self.netns)
             if self._is_timed:
                 self.cfr = CfrPrograms(bpf_object, self.netns)
             if self._mcs_options is None or self._mcs_options.kind is ChannelKind.PATHS:

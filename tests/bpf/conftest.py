@@ -92,9 +92,9 @@ def programs(loaded_mcs: Programs) -> Programs:
 
 
 @pytest.fixture
-def both(programs: Programs) -> Iterator[Both]:
-    """The programs of MCS and the reference; in the end both know and have counted the same."""
+def both(programs: Programs, request: pytest.FixtureRequest) -> Iterator[Both]:
+    """The programs of MCS and the reference, with a family as parameter; in the end both know and have counted the same."""
     host = Host(capacity=CAPACITY, patience_us=NEVER_US, clock_us=count(1).__next__)
-    made = Both(programs, Wire(host, {int(IPv4Address(FAR))}, table=table()))
+    made = Both(programs, Wire(host, {int(IPv4Address(FAR))}, table=table()), getattr(request, "param", 4))
     yield made
     made.compare_all()

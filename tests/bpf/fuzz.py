@@ -154,8 +154,9 @@ class Packets:
             del frame[draw.randrange(len(frame) + 1) :]
         elif how == 3:
             frame += draw.randbytes(draw.randrange(40))
-        elif how == 4 and len(frame) > 18:  # another total length
-            frame[16:18] = struct.pack("!H", draw.choice((0, 20, 24, len(frame) - 14, draw.randrange(1 << 16))))
+        elif how == 4 and len(frame) > 20:  # another total length, or of IPv6's payload
+            at, base = (18, 54) if frame[12:14] == b"\x86\xdd" else (16, 14)
+            frame[at : at + 2] = struct.pack("!H", draw.choice((0, 20, 24, max(0, len(frame) - base), draw.randrange(1 << 16))))
         elif len(frame) > 16:
             at = draw.randrange(len(frame))
             frame[at:at] = draw.randbytes(draw.choice((1, 2, 4)))

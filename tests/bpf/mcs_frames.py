@@ -4,15 +4,17 @@ import struct
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
+from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
-from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, scaled
+from sopa_ryu.agent.paths.flow_hash import TO_OUTSIDE, Address, FlowKey, flow_hash, scaled
 from sopa_ryu.agent.paths.path_table import PathTable
 from tests.bpf.mcs_reference import Block, Host, Key, Mco, NoRoom, NoSuchConnection, Room, Segment, Verdict
-from tests.helpers.frames import summed
+from tests.helpers.frames import PREFIX, summed
 
-LINK, IP_BASE, TCP_BASE, TCP = 14, 20, 20, 6
+LINK, IP_BASE, IP6_BASE, TCP_BASE, TCP = 14, 20, 40, 20, 6
 L4 = LINK + IP_BASE
-IPV4 = b"\x08\x00"
+"""Where the TCP header of IPv4 begins."""
+IPV4, IPV6 = b"\x08\x00", b"\x86\xdd"
 FRAGMENT_BITS = 0x3FFF
 FIN, SYN, RST, ACK = 1, 2, 4, 0x10
 RESERVED = 0x08  # of the TCP header's byte 12
@@ -87,12 +89,30 @@ def changed_sum(frame: bytearray, check: int, difference: int) -> None:
     struct.pack_into("!H", frame, check, 0xFFFF - ((0xFFFF - was + difference) % 0xFFFF or 0xFFFF))
 
 
+def l4_of(frame: bytes) -> int:
+    return LINK + (IP6_BASE if frame[LINK - 2 : LINK] == IPV6 else IP_BASE)
+
+
+def tos_of(frame: bytes) -> int:
+    """Return the type of service, which is IPv6's traffic class."""
+    first: int = struct.unpack_from("!H", frame, LINK)[0]
+    return first >> 4 & 0xFF if frame[LINK - 2 : LINK] == IPV6 else first & 0xFF
+
+
+def set_tos(frame: bytearray, tos: int) -> None:
+    """Write it into a frame that has none; checksums stay as they are."""
+    shift = 4 if frame[LINK - 2 : LINK] == IPV6 else 0
+    frame[LINK : LINK + 2] = (int.from_bytes(frame[LINK : LINK + 2], "big") | tos << shift).to_bytes(2, "big")
+
+
 @dataclass
 class Parsed:
-    """An unfragmented TCP segment behind an IPv4 header without options, in a frame without a VLAN tag."""
+    """An unfragmented TCP segment behind an IP header without options or extension headers, in a frame without a VLAN tag."""
 
-    src: int
-    dst: int
+    l4: int
+    flow: FlowKey
+    back: FlowKey
+    """The flow in the other direction."""
     sport: int
     dport: int
     header: bytes
@@ -103,22 +123,46 @@ class Parsed:
 
     @property
     def end(self) -> int:
-        return L4 + len(self.header)
+        return self.l4 + len(self.header)
+
+    def key(self, outwards: bool) -> Key:
+        """Return the connection, as this host has it; with IPv6 a host outside the fabric is 0."""
+        flow, ports = (self.flow, (self.sport, self.dport)) if outwards else (self.back, (self.dport, self.sport))
+        return Key(flow.saddr, 0 if flow.proto & TO_OUTSIDE else flow.daddr, *ports, flow.proto & ~TO_OUTSIDE)
 
 
-def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | None:
-    """Return what a frame carries; None for what MCS has nothing to do with."""
-    packet = frame[LINK:]
-    if frame[LINK - 2 : LINK] != IPV4 or len(packet) < IP_BASE + TCP_BASE:
+def _segment_in(frame: bytes, gso_size: int, prefix: IPv6Network | None) -> tuple[Address, Address, bytes] | None:
+    """Return the addresses of a packet and the TCP segment in it, without padding; None for any other packet."""
+    kind, packet = frame[LINK - 2 : LINK], frame[LINK:]
+    base = l4_of(frame) - LINK
+    if kind not in (IPV4, IPV6) or len(packet) < base + TCP_BASE:
         return None
-    version, tos, total, fragment, protocol, src, dst = struct.unpack_from("!BBHxxHxBxxII", packet)
-    if version != 0x45 or protocol != TCP or fragment & FRAGMENT_BITS:
-        return None
+    source: Address
+    destination: Address
+    if kind == IPV4:
+        version, _, total, fragment, protocol, src, dst = struct.unpack_from("!BBHxxHxBxxII", packet)
+        if version != 0x45 or protocol != TCP or fragment & FRAGMENT_BITS:
+            return None
+        source, destination = IPv4Address(src), IPv4Address(dst)
+    else:
+        total, protocol = struct.unpack_from("!4xHB", packet)
+        if packet[0] >> 4 != 6 or protocol != TCP or prefix is None:
+            return None
+        source, destination = IPv6Address(packet[8:24]), IPv6Address(packet[24:40])
+        total += base if total else 0
     if not total and gso_size:  # a burst above 64 KB
         total = len(packet)
-    tcp = packet[IP_BASE:total]
-    if total > len(packet) or len(tcp) < TCP_BASE:
+    tcp = packet[base:total]
+    return None if total > len(packet) or len(tcp) < TCP_BASE else (source, destination, tcp)
+
+
+def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0, prefix: IPv6Network | None = PREFIX) -> Parsed | None:
+    """Return what a frame carries; None for what MCS has nothing to do with."""
+    found = _segment_in(frame, gso_size, prefix)
+    if found is None:
         return None
+    source, destination, tcp = found
+    tos = tos_of(frame)
     sport, dport, seq, ack, offset, flags, window = struct.unpack_from("!HHIIBBH", tcp)
     length = (offset >> 4) * 4
     if not TCP_BASE <= length <= len(tcp):
@@ -140,7 +184,8 @@ def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | No
             segment.room = Room.IN_SACK
     elif option_room is not None and not option_room[1]:
         segment.room = Room.PLACEHOLDER
-    return Parsed(src, dst, sport, dport, header, bool(offset & RESERVED), sack, segment)
+    flow, back = FlowKey.of(source, destination, TCP, sport, dport, prefix), FlowKey.of(destination, source, TCP, prefix=prefix)
+    return Parsed(l4_of(frame), flow, back, sport, dport, header, bool(offset & RESERVED), sack, segment)
 
 
 NOBODY = Key(0, 0, 0, 0)
@@ -155,6 +200,7 @@ class Wire:
     leaving: set[int] = field(default_factory=set)
     kind: Kind = Kind.PATHS
     table: PathTable | None = None
+    prefix: IPv6Network | None = PREFIX
     counters: Counter[str] = field(default_factory=Counter)
     key: Key = NOBODY
     """The connection of the last packet that has one."""
@@ -164,14 +210,13 @@ class Wire:
         its.channels, its.filtering, its.regulating, its.patience_us = channels, filtering, regulating, patience_us
 
     def egress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> tuple[Verdict, bytes]:
-        its = parse(frame, gso_size, gso_segments)
-        if its is None or its.dst not in self.peers | self.leaving:
+        its = parse(frame, gso_size, gso_segments, self.prefix)
+        if its is None or its.key(True).remote not in self.peers | self.leaving:
             return self._passed("unscattered", frame)
-        segment = its.segment
-        if its.dst in self.leaving:
+        segment, self.key = its.segment, its.key(True)
+        if self.key.remote in self.leaving:
             segment.room = Room.NONE
         segment.mco = None
-        self.key = Key(its.src, its.dst, its.sport, its.dport)
         try:
             verdict = self.host.send(self.key, segment)
         except NoSuchConnection as reason:
@@ -184,18 +229,21 @@ class Wire:
             return self._passed("unscattered", frame)
         out = bytearray(frame)
         self._write_header(out, its)
-        if segment.ect and not out[LINK + 1] & ECN:
-            changed_word(out, LINK + 10, LINK, out[LINK] << 8 | out[LINK + 1] | ECT_0)
+        if segment.ect and not tos_of(frame) & ECN:
+            if frame[LINK - 2 : LINK] == IPV6:
+                out[LINK + 1] |= ECT_0 << 4
+            else:
+                changed_word(out, LINK + 10, LINK, out[LINK] << 8 | out[LINK + 1] | ECT_0)
         if self.kind is Kind.PATHS:
             self._write_label(out, its, gso_segments)
         return self._passed("scattered", bytes(out))
 
     def ingress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> bytes:
         """Return what the host's TCP gets of a frame."""
-        its = parse(frame, gso_size, gso_segments)
+        its = parse(frame, gso_size, gso_segments, self.prefix)
         if its is None:
             return frame
-        if its.src not in self.peers | self.leaving:
+        if its.key(False).remote not in self.peers | self.leaving:
             self.counters["mco_unknown"] += its.scattered and not its.segment.syn
             return frame
         out, segment = bytearray(frame), its.segment
@@ -205,16 +253,16 @@ class Wire:
                 return frame
             if self.kind is Kind.PORTS and segment.mco.channel:
                 its.sport = (its.sport + segment.mco.channel) & 0xFFFF
-                changed_word(out, L4 + 16, L4, its.sport)
+                changed_word(out, its.l4 + 16, its.l4, its.sport)
         window = segment.window
-        self.key = Key(its.dst, its.src, its.dport, its.sport)
+        self.key = its.key(False)
         try:
             self.host.receive(self.key, segment)
         except NoSuchConnection as reason:
             self.counters["no_connection"] += isinstance(reason, NoRoom)
             return bytes(out)
         if segment.window != window:
-            changed_word(out, L4 + 16, L4 + 14, segment.window)
+            changed_word(out, its.l4 + 16, its.l4 + 14, segment.window)
             self.counters["window_lowered"] += 1
         return bytes(out)
 
@@ -225,29 +273,28 @@ class Wire:
     def _write_header(self, out: bytearray, its: Parsed) -> None:
         assert its.segment.mco is not None
         if its.sack is not None:
-            first, end = L4 + its.sack.start, L4 + its.sack.stop
+            first, end = its.l4 + its.sack.start, its.l4 + its.sack.stop
             if not its.segment.sack:
                 out[first:end] = bytes([NOP]) * (end - first)
             else:
                 out[first + 3] = 2 + BLOCK * len(its.segment.sack)
         out[its.end - MCO_BYTES : its.end] = option(its.segment.mco)
-        out[L4 + 12] |= RESERVED
+        out[its.l4 + 12] |= RESERVED
         if self.kind is Kind.PORTS:
-            struct.pack_into("!H", out, L4, (its.sport - its.segment.mco.channel) & 0xFFFF)
+            struct.pack_into("!H", out, its.l4, (its.sport - its.segment.mco.channel) & 0xFFFF)
         without = (0xFFFF - word for word in struct.unpack(f"!{len(its.header) // 2}H", its.header))
-        changed_sum(out, L4 + 16, sum(without) + summed(bytes(out[L4 : its.end])))
+        changed_sum(out, its.l4 + 16, sum(without) + summed(bytes(out[its.l4 : its.end])))
 
     def _write_label(self, out: bytearray, its: Parsed, gso_segments: int) -> None:
         assert its.segment.mco is not None
         if self.table is None:
             self.counters["no_table"] += 1
             return
-        candidates = self.table.candidates(its.dst)
+        candidates = self.table.candidates(its.flow.daddr)
         if not candidates:
             self.counters["outside" if candidates is None else "no_path"] += 1
             return
-        flow = FlowKey(its.src, its.dst, its.sport << 16 | its.dport, TCP)
-        start = scaled(flow_hash(flow, self.table.seed), len(candidates))
+        start = scaled(flow_hash(its.flow, self.table.seed), len(candidates))
         hops = candidates[(start + its.segment.mco.channel) % len(candidates)]
         out[6:12] = CARRIER + bytes(hops)
         self.counters["labelled"] += 1

@@ -11,20 +11,29 @@ from itertools import count
 
 from tests.bpf.fuzz import MIN_OF_IP, Difference, Packets, main, numbered
 from tests.bpf.mcs_both import MSS, Both, sack, tcp_header
-from tests.bpf.mcs_frames import ACK, FIN, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, Wire, option
+from tests.bpf.mcs_frames import ACK, FIN, MCO_BYTES, PLACEHOLDER, RST, SYN, TCP, Kind, Wire, option, set_tos
 from tests.bpf.mcs_programs import ACCEPTS, ALWAYS_US, NEVER_US, Programs
 from tests.bpf.mcs_reference import MAX_CHANNELS, Block, Host, Mco, plus
-from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, NEAR, SAME_RACK, ip, table
+from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, NEAR, PREFIX, SAME_RACK, SKIPPED, chained6, ip, table
+from topologies.identity import IPV4, Family
 
 CAPACITY = 14
 PACKETS_ALIKE = 2000  # with the same settings and tables
 UNREACHABLE, ELSEWHERE, LEAVING, WITHOUT_MCS = "10.3.0.2", "192.0.2.1", "10.1.0.3", "10.2.0.2"
 PEERS = (FAR, NEAR, SAME_RACK, UNREACHABLE, ELSEWHERE)
 LARGE = tuple((up1, up2) for up2 in range(4) for up1 in range(6))
+HIDDEN = tuple(SKIPPED.values())
 TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(range(8))
 FLAGS = (0, SYN, SYN | ACK, FIN | ACK, FIN | ACK, FIN | ACK, FIN, RST, RST | ACK, SYN | FIN, 0x18, 0xFF)
 SCALES = (b"\x03\x03\x07\0", b"\x01\x03\x03\x0a", b"\x02\x04\x05\xb4", b"", b"\x03\x03\x0f")
 OTHER_OPTIONS = (b"", b"", b"", b"\x01" * 4, b"\x02\x04\x05\xb4", b"\x01\x01\x13\x12" + bytes(16), b"\x00" * 4)
+
+
+def _six(address: str) -> str:
+    """Return the address of the same host of the fabric; of another host, one of elsewhere."""
+    if not address.startswith("10."):
+        return "2001:db8::1"
+    return str(Family(PREFIX).address(IPV4.host(IPv4Address(address))))
 
 
 class Flow:
@@ -32,6 +41,7 @@ class Flow:
 
     def __init__(self, draw: random.Random, remote: str) -> None:
         self.remote = remote
+        self.ends = draw.choice(((HERE, remote), (HERE, remote), (_six(HERE), _six(remote))))
         self.ports = draw.choice((40_000, 40_001, 40_002, 3)), draw.choice((5001, 80, 3))
         starts = [draw.choice((draw.getrandbits(32), 0xFFFFFFFF - draw.randrange(9999))) for _ in "12"]
         self.sent, self.received = starts
@@ -80,13 +90,28 @@ class Connections(Packets):
 
     def _in_frame(self, flow: Flow, outwards: bool, segment: bytes) -> bytes:
         draw = self.draw
-        addresses = (HERE, flow.remote) if outwards else (flow.remote, HERE)
-        options = draw.choice((b"",) * 30 + (b"\x94\x04\0\0", b"\x01" * 40))
-        fragment, vlan = draw.choice((0x4000,) * 40 + (0, 0x2000, 0x0010, 0x2010)), draw.choice((None,) * 60 + (5,))
-        frame = bytearray(ip(segment, src=addresses[0], dst=addresses[1], options=options, fragment=fragment, vlan=vlan))
-        frame[15] = draw.choice((0, 0, 2, 1, 3, 0xB8, 0xBB))
-        frame[24:26] = draw.choice((draw.randbytes(2), b"\0\0", b"\xff\xff"))
+        source, destination = flow.ends if outwards else flow.ends[::-1]
+        if ":" in source:
+            frame = bytearray(self._in_frame6(source, destination, segment))
+        else:
+            options = draw.choice((b"",) * 30 + (b"\x94\x04\0\0", b"\x01" * 40))
+            fragment, vlan = draw.choice((0x4000,) * 40 + (0, 0x2000, 0x0010, 0x2010)), draw.choice((None,) * 60 + (5,))
+            frame = bytearray(ip(segment, src=source, dst=destination, options=options, fragment=fragment, vlan=vlan))
+            frame[24:26] = draw.choice((draw.randbytes(2), b"\0\0", b"\xff\xff"))
+        set_tos(frame, draw.choice((0, 0, 2, 1, 3, 0xB8, 0xBB)))
         return bytes(frame) + bytes(draw.choice((0,) * 9 + (6,)))
+
+    def _in_frame6(self, source: str, destination: str, segment: bytes) -> bytes:
+        """Return a packet of IPv6, a few with an extension header, or with another address."""
+        draw = self.draw
+        frame = bytearray(chained6(segment, TCP, *draw.choice(((),) * 30 + ((draw.choice(HIDDEN),),)), src=source, dst=destination))
+        frame[15:18] = draw.choice((0, draw.getrandbits(20))).to_bytes(3, "big")
+        if draw.random() < 0.03:
+            at = draw.choice((22, 38))
+            frame[at + draw.choice((0, 4, 6, 8, 15))] = draw.choice((0xFE, 0xFF, draw.randrange(256)))
+        if not draw.randrange(60):
+            frame[12:12] = b"\x81\0\0\5"
+        return bytes(frame)
 
     def _near(self, number: int) -> int:
         draw = self.draw

@@ -3,7 +3,7 @@
 import struct
 from collections import Counter
 from contextlib import ExitStack
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Network
 
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import MCS
@@ -14,11 +14,13 @@ from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.scatter.mcs import sweep
 from tests.bpf.mcs_frames import Kind
 from tests.bpf.mcs_reference import DEFAULT_CHANNELS, Connection, Key, Verdict
+from tests.helpers.frames import PREFIX, table
+from topologies.structure import FABRIC_NETWORK
 
 VERDICTS = {0xFFFFFFFF: Verdict.PASS, 4: Verdict.DROP}  # TC_ACT_UNSPEC, TC_ACT_STOLEN
 ONLY = struct.pack("=I", 0)
 SCATTERS, ACCEPTS = 1, 2  # enum host_use
-SETTINGS, KEY = struct.Struct("=BBHI"), struct.Struct("=III")
+SETTINGS, KEY = struct.Struct("=BBHIQII"), struct.Struct("=IIII")
 WITHOUT_WINDOW, WITHOUT_FILTER = 1, 2
 STATE = struct.Struct("=IIIIQIIHHHHBBBBIIHHHxxIQ16I16I")
 GAP, SEEN = slice(60, 64), slice(64, 72)
@@ -67,10 +69,11 @@ class Programs(ExitStack):
 
     def set(
         self, channels: int = DEFAULT_CHANNELS, kind: Kind = Kind.PATHS, *, filtering: bool = True, regulating: bool = True,
-        patience_us: int = NEVER_US,
+        patience_us: int = NEVER_US, prefix: IPv6Network | None = PREFIX,
     ) -> None:  # fmt: skip
         without = (not regulating) * WITHOUT_WINDOW | (not filtering) * WITHOUT_FILTER
-        settings = SETTINGS.pack(channels, kind.value, without, patience_us)
+        networks = table()._replace(prefix=prefix).prefix_bits, int(FABRIC_NETWORK.network_address)
+        settings = SETTINGS.pack(channels, kind.value, without, patience_us, *networks, 0)
         libbpf.update(self._object.map_fd("mcs_settings"), ONLY, settings)
 
     def add_peer(self, address: str, use: int = SCATTERS) -> None:
@@ -109,7 +112,7 @@ class Programs(ExitStack):
 
     def known_keys(self) -> list[Key]:
         found = [KEY.unpack(key) for key in libbpf.keys(self._connections, KEY.size)]
-        return [Key(local, remote, ports >> 16, ports & 0xFFFF) for local, remote, ports in found]
+        return [Key(local, remote, ports >> 16, ports & 0xFFFF, proto) for local, remote, ports, proto in found]
 
     def known_scales(self) -> int:
         return len(list(libbpf.keys(self._scales, KEY.size)))
@@ -138,4 +141,4 @@ class Programs(ExitStack):
 
     @staticmethod
     def _packed(key: Key) -> bytes:
-        return KEY.pack(key.local, key.remote, key.local_port << 16 | key.remote_port)
+        return KEY.pack(key.local, key.remote, key.local_port << 16 | key.remote_port, key.proto)

@@ -42,6 +42,8 @@ class Key(NamedTuple):
     remote: int
     local_port: int
     remote_port: int
+    proto: int = 6
+    """TCP, and flags of a flow's key."""
 
 
 class Mco(NamedTuple):

@@ -12,20 +12,24 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
-from socket import create_connection, create_server
+from socket import AF_INET, AF_INET6, create_connection, create_server
 from typing import Any
 
 import pytest
 
+from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic
+from sopa_ryu.agent.paths.flow_hash import FlowKey, short_address
 from tests.bpf.mcs_both import (
     BLOCKS,
     D_SACK,
     DPORT,
+    ENDS,
     KEY,
+    KEYS,
     LAST,
     MSS,
     SPORT,
@@ -38,7 +42,23 @@ from tests.bpf.mcs_both import (
     tcp_header,
     tcp_sum,
 )
-from tests.bpf.mcs_frames import ACK, FIN, L4, LINK, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, blocks_of, sack_in
+from tests.bpf.mcs_frames import (
+    ACK,
+    FIN,
+    L4,
+    LINK,
+    MCO_BYTES,
+    PLACEHOLDER,
+    RESERVED,
+    RST,
+    SYN,
+    Kind,
+    blocks_of,
+    l4_of,
+    option,
+    sack_in,
+    tos_of,
+)
 from tests.bpf.mcs_fuzz import fuzz
 from tests.bpf.mcs_programs import ACCEPTS, Programs
 from tests.bpf.mcs_reference import (
@@ -55,11 +75,13 @@ from tests.bpf.mcs_reference import (
     Verdict,
     plus,
 )
-from tests.helpers.frames import FAR, HERE, INTER_POD, summed, table, word_of
+from tests.helpers.frames import FAR, FAR6, HERE6, INTER_POD, PREFIX, summed, table, word_of
 from tests.helpers.golden import Step, play, scripts
+from tests.helpers.veth import Pair
 
 OTHER = IPv4Address("10.2.1.4")
 SHARE = 1024  # of bpf/mcs.h
+FAMILIES = pytest.mark.parametrize("both", [4, 6], indirect=True)
 
 
 @pytest.mark.parametrize("channels", [0, 1, 17, 255])
@@ -70,17 +92,44 @@ def test_without_settings_nothing_is_touched(programs: Programs, channels: int) 
     assert programs.known_keys() == []
 
 
+@FAMILIES
 def test_channels_of_a_path_that_the_host_leaves_take_another_at_once_and_say_which_rack_is_used(both: Both) -> None:
     own = OwnTraffic(None, both.programs.busy)
-    assert {word_of(both.sent(sent())) for _ in range(8)} == set(INTER_POD)
+    assert {word_of(both.sent(sent(family=both.family))) for _ in range(8)} == set(INTER_POD)
     assert own.busy() == [(2, 1)]
     left = INTER_POD[1:]
     both.swap(table()._replace(sets=(*table().sets[:2], left)))
-    outs = [both.sent(sent()) for _ in range(8)]
+    outs = [both.sent(sent(family=both.family)) for _ in range(8)]
     assert [option_of(out).channel for out in outs] == list(range(8))  # with the weights and numbers that they had
     assert {word_of(out) for out in outs} == set(left)
     assert own.sent_again() == []
     own.close()
+
+
+def test_connections_of_the_two_families_share_no_state_and_without_a_prefix_ipv6_passes(both: Both) -> None:
+    assert [option_of(both.sent(sent(family=family))).channel for family in (4, 6, 4, 6, 6)] == [0, 0, 1, 1, 2]
+    assert set(both.programs.known_keys()) == set(KEYS.values())
+    both.into(received(flags=RST | ACK, reserved=0, family=6))
+    assert both.programs.known_keys() == [KEY]
+    both.programs.set(prefix=None)
+    both.wire.prefix = None
+    for family, scattered in ((6, False), (4, True)):
+        frame = sent(family=family)
+        assert (both.sent(frame) != frame) == scattered
+        both.into(received(family=family))
+    assert both.programs.known_keys() == [KEY]
+
+
+def test_a_host_outside_the_fabric_is_none_of_it_though_its_address_in_short_is(both: Both) -> None:
+    """Addresses whose hash is that of a host that runs MCS can be found."""
+    outside = "2001:db8::7"
+    short = FlowKey.of(HERE6, outside, 6, prefix=PREFIX).daddr
+    both.wire.peers.add(short)
+    both.programs.add_peer(str(IPv4Address(short)))
+    frame = tcp_frame(tcp_header(SPORT, DPORT, 1, 1, ACK, 9, PLACEHOLDER, 0), 10, HERE6, outside)
+    assert both.sent(frame) == frame
+    both.into(tcp_frame(tcp_header(DPORT, SPORT, 1, 1, ACK, 9, option(Mco(0, 0, 0, 0, 1, 1)), RESERVED), 10, outside, HERE6))
+    assert both.programs.counters()["mco_unknown"] == 1
 
 
 def test_the_clean_up_removes_what_was_silent_since(programs: Programs) -> None:
@@ -97,19 +146,24 @@ def test_the_clean_up_removes_what_was_silent_since(programs: Programs) -> None:
     assert {key.local_port for key in programs.known_keys()} == {*range(10), 49}
 
 
-def test_a_far_host_has_a_share_beyond_which_only_what_tcp_knows_has_a_state() -> None:
-    here, far, other = (f"127.0.0.{number}" for number in (1, 1, 2))
-    with Programs(8 * SHARE) as its, create_server((here, 0)) as server, create_connection(server.getsockname()) as client:
-        port = struct.pack("!H", server.getsockname()[1])
+@pytest.mark.parametrize(("here", "other"), [("127.0.0.1", "127.0.0.2"), (HERE6, FAR6)])
+def test_a_far_host_has_a_share_beyond_which_only_what_tcp_knows_has_a_state(pair: Pair, here: str, other: str) -> None:
+    six = ":" in here
+    pair.on_host("sysctl -qw net.ipv6.conf.lo.disable_ipv6=0")
+    pair.on_host(f"ip address add {HERE6}/128 dev lo")
+    with (
+        Programs(8 * SHARE) as its, inside(pair.host), create_server((here, 0), family=AF_INET6 if six else AF_INET) as server,
+        create_connection(server.getsockname()[:2]) as client,
+    ):  # fmt: skip
+        port, far = server.getsockname()[1], here
 
         def receive(source: str, source_port: int, flags: int = ACK) -> int:
-            frame = received(flags=flags)
-            ends = IPv4Address(source).packed + IPv4Address(here).packed + struct.pack("!H", source_port) + port
-            its.ingress(frame[: L4 - 8] + ends + frame[L4 + 4 :])
+            options = b"" if flags & SYN else option(Mco(0, 0, 0, 0, 1, 1))
+            its.ingress(tcp_frame(tcp_header(source_port, port, 1, 1, flags, 9, options, RESERVED), 0, source, here))
             return len(its.known_keys())
 
-        its.add_peer(far)
-        its.add_peer(other)
+        for end in (here, other):
+            its.add_peer(str(IPv4Address(short_address(IPv6Address(end), PREFIX))) if six else end)
         free = [number for number in range(1, 2 * SHARE) if number != client.getsockname()[1]]
         assert [receive(far, number) for number in free][-1] == SHARE
         assert receive(other, 1) == SHARE + 1
@@ -172,8 +226,9 @@ class Script:
     def do_syn(self, step: Step) -> str:
         """Let both SYNs pass, with these options; of one that is not named nothing is seen."""
         for end, by, addresses, pass_it in (
-            ("here", (SPORT, DPORT), (HERE, FAR), self.both.sent), ("there", (DPORT, SPORT), (FAR, HERE), self.both.into),
-        ):  # fmt: skip
+            ("here", (SPORT, DPORT), ENDS[self.both.family], self.both.sent),
+            ("there", (DPORT, SPORT), ENDS[self.both.family][::-1], self.both.into),
+        ):
             if end in step.options:
                 header = tcp_header(*by, 1, 1, SYN, 9, bytes.fromhex(step.options[end]), 0)
                 pass_it(tcp_frame(header, 0, *addresses))
@@ -202,7 +257,7 @@ class Script:
             frame = received(
                 seq, int(its.get("ack", 1000)), size, _flags(step), source_port=sport,
                 mco=Mco(**({"rcb": 0, "rb": 0, "rp": 0, "channel": 0, "gsn": seq, "lsn": 0} | mco)),
-                tos=int(its.get("tos", 0)), window=int(its.get("window", 60_000)), **given,
+                tos=int(its.get("tos", 0)), window=int(its.get("window", 60_000)), family=self.both.family, **given,
             )  # fmt: skip
             out = self.both.into(frame, gso_segments=int(its.get("segments", 0)))
             assert tcp_sum(out) == 0xFFFF
@@ -218,6 +273,7 @@ class Script:
         return sent(
             seq, int(its.get("ack", 4000)), size, _flags(step), blocks=blocks, room=room,
             before=TIMESTAMPS if fits else b"", tos=int(its.get("tos", 0)), window=int(its.get("window", 500)),
+            family=self.both.family,
         )  # fmt: skip
 
 
@@ -236,7 +292,8 @@ def _shown(value: object, channels: int) -> str:
 
 
 def _header(frame: bytes) -> bytes:
-    return frame[L4 : L4 + (frame[L4 + 12] >> 4) * 4]
+    l4 = l4_of(frame)
+    return frame[l4 : l4 + (frame[l4 + 12] >> 4) * 4]
 
 
 def _said(frame: bytes, out: bytes) -> str:
@@ -244,7 +301,8 @@ def _said(frame: bytes, out: bytes) -> str:
     if out == frame:
         return "as it is"
     assert tcp_sum(out) == 0xFFFF
-    assert summed(out[LINK:L4]) % 0xFFFF == 0
+    l4 = l4_of(frame)
+    assert l4 != L4 or summed(out[LINK:L4]) % 0xFFFF == 0
     assert len(out) == len(frame)
     mco = option_of(out)
     rows = [f"channel {mco.channel}, gsn {mco.gsn}, lsn {mco.lsn}"]
@@ -253,10 +311,10 @@ def _said(frame: bytes, out: bytes) -> str:
     blocks = [blocks_of(each, sack_in(each)) for each in (_header(frame), _header(out)[:-MCO_BYTES])]
     if blocks[0]:
         rows.append("sack " + (",".join(f"{first}-{end}" for first, end in blocks[1]) or "hidden"))
-    if out[LINK + 1] != frame[LINK + 1]:
-        rows.append(f"tos {out[LINK + 1]}")
-    if out[L4 : L4 + 2] != frame[L4 : L4 + 2]:
-        rows.append(f"port {struct.unpack_from('!H', out, L4)[0] - SPORT:+}")
+    if tos_of(out) != tos_of(frame):
+        rows.append(f"tos {tos_of(out)}")
+    if out[l4 : l4 + 2] != frame[l4 : l4 + 2]:
+        rows.append(f"port {struct.unpack_from('!H', out, l4)[0] - SPORT:+}")
     if (word := word_of(out)) is not None:
         assert word in INTER_POD
         rows.append("labelled")
@@ -265,14 +323,15 @@ def _said(frame: bytes, out: bytes) -> str:
 
 def _taken(frame: bytes, out: bytes) -> str:
     """What has become of a packet that comes in."""
-    rows = []
-    if out[L4 : L4 + 2] != frame[L4 : L4 + 2]:
-        rows.append(f"from port {struct.unpack_from('!H', out, L4)[0]}")
-    if out[L4 + 14 : L4 + 16] != frame[L4 + 14 : L4 + 16]:
-        rows.append(f"window {struct.unpack_from('!H', out, L4 + 14)[0]}")
+    rows, l4 = [], l4_of(frame)
+    if out[l4 : l4 + 2] != frame[l4 : l4 + 2]:
+        rows.append(f"from port {struct.unpack_from('!H', out, l4)[0]}")
+    if out[l4 + 14 : l4 + 16] != frame[l4 + 14 : l4 + 16]:
+        rows.append(f"window {struct.unpack_from('!H', out, l4 + 14)[0]}")
     return ", ".join(rows) or "as it is"
 
 
+@FAMILIES
 @pytest.mark.parametrize("script", scripts(__file__, "mcs"), ids=lambda path: path.stem)
 def test_script(both: Both, script: Path, request: pytest.FixtureRequest) -> None:
     play(script, Script(both).handle, record=request.config.option.record)

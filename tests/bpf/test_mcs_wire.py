@@ -32,7 +32,7 @@ from sopa_ryu.agent.scatter.mcs_peers import Use
 from tests.bpf.mcs_frames import mco_of, parse
 from tests.bpf.mcs_programs import ONLY, SETTINGS
 from tests.helpers.channel_server import ChannelServer, channel_server
-from tests.helpers.frames import INTER_POD, table, word_of
+from tests.helpers.frames import FAR6, HERE6, INTER_POD, PREFIX, table, word_of
 from tests.helpers.scrape import scrape
 from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, Stream, frames, raw_socket, run, transfer, veth_pair
 from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
@@ -51,12 +51,12 @@ def scattering(*ends: tuple[str, str, str], patience_us: int = 0) -> Iterator[li
         made = []
         for netns, ifname, remote in ends:
             its = stack.enter_context(Labeller(ifname, netns=netns, mcs=McsOptions()))
-            its.swap(table()._replace(destinations=(2,) * 8))
+            its.swap(table()._replace(destinations=(2,) * 8, prefix=PREFIX))
             assert its.mcs is not None
             its.mcs.note({IPv4Address(remote): Use.SCATTERS})
             settings = its._object.map_fd("mcs_settings")
-            *others, _ = SETTINGS.unpack(libbpf.lookup(settings, ONLY, SETTINGS.size) or b"")
-            libbpf.update(settings, ONLY, SETTINGS.pack(*others, patience_us))
+            channels, kind, without, _, *others = SETTINGS.unpack(libbpf.lookup(settings, ONLY, SETTINGS.size) or b"")
+            libbpf.update(settings, ONLY, SETTINGS.pack(channels, kind, without, patience_us, *others))
             its.attach()
             stack.callback(its.detach)
             made.append(its)
@@ -112,27 +112,32 @@ def relayed() -> Iterator[tuple[Pair, Relay]]:
     with veth_pair() as host, veth_pair() as peer:
         # of the first pair the host, of the second the peer; between their other ends is the relay
         ends = ((host.host, host._host, "host0", PEER_ADDRESS), (peer.peer, peer._peer, "peer0", HERE))
-        for _, name, ifname, _ in ends:
+        for (_, name, ifname, _), address6 in zip(ends, (HERE6, FAR6), strict=True):
             run(f"ip netns exec {name} ethtool -K {ifname} tso off gso off gro off tx off")
             run(f"ip -n {name} link set {ifname} mtu 1500")
+            run(f"ip netns exec {name} sysctl -qw net.ipv6.conf.{ifname}.disable_ipv6=0")
+            run(f"ip -n {name} address add {address6}/48 dev {ifname} nodad")
         run(f"ip -n {host._peer} addr flush dev peer0")
         run(f"ip -n {peer._host} addr flush dev host0")
         macs = [run(f"ip -n {name} -br link show {ifname}").split()[2] for _, name, ifname, _ in ends]
-        for (_, name, ifname, remote), mac in zip(ends, reversed(macs), strict=True):
-            run(f"ip -n {name} neigh replace {remote} lladdr {mac} dev {ifname}")
+        for (_, name, ifname, remote), remote6, mac in zip(ends, (FAR6, HERE6), reversed(macs), strict=True):
+            for address in (remote, remote6):
+                run(f"ip -n {name} neigh replace {address} lladdr {mac} dev {ifname}")
         with raw_socket(host.peer, "peer0", ALL) as one, raw_socket(peer.host, "host0", ALL) as other, Relay((one, other)) as relay:
             for netns, ifname in ((host._peer, "peer0"), (peer._host, "host0")):
                 run(f"ip -n {netns} link set {ifname} promisc on")
             yield Pair(host._host, peer._peer), relay
 
 
-def exchange(pair: Pair, size: int, password: bytes = b"") -> bool:
+def exchange(pair: Pair, size: int, password: bytes = b"", target: str = PEER_ADDRESS) -> bool:
     """Send random bytes over one connection both ways at once, signed with a password (RFC 2385); return whether all arrived."""
-    data = os.urandom(size), os.urandom(size)
+    data, family = (os.urandom(size), os.urandom(size)), socket.AF_INET6 if ":" in target else socket.AF_INET
     with inside(pair.peer):
-        server = socket.create_server((PEER_ADDRESS, PORT))
+        server = socket.create_server(
+            (PEER_ADDRESS if family == socket.AF_INET else "", PORT), family=family, dualstack_ipv6=family == socket.AF_INET6
+        )
     with inside(pair.host):
-        client = socket.socket()
+        client = socket.socket(family)
     for end, remote in ((server, HERE), (client, PEER_ADDRESS)) if password else ():
         address, size_of = socket.inet_aton(remote), len(password)
         key = struct.pack("=HH4s120xBBHi80s", socket.AF_INET, 0, address, 0, 0, size_of, 0, password)
@@ -147,7 +152,7 @@ def exchange(pair: Pair, size: int, password: bytes = b"") -> bool:
 
     with server, client:
         client.settimeout(PATIENCE_SECONDS)
-        client.connect((PEER_ADDRESS, PORT))
+        client.connect((target, PORT))
         with server.accept()[0] as accepted, ThreadPoolExecutor(4) as pool:
             accepted.settimeout(PATIENCE_SECONDS)
             for end, what in zip((client, accepted), data, strict=True):
@@ -161,12 +166,13 @@ def statistics(run_in: str) -> dict[str, int]:
     return {name: int(value) for name, value, *_ in map(str.split, lines)}
 
 
-def test_over_paths_of_different_length_no_tcp_sees_reordering(relayed: tuple[Pair, Relay]) -> None:
+@pytest.mark.parametrize("target", [PEER_ADDRESS, FAR6])
+def test_over_paths_of_different_length_no_tcp_sees_reordering(relayed: tuple[Pair, Relay], target: str) -> None:
     pair, relay = relayed
     both = ((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE))
     # a pause of the relay is no loss
     with scattering(*both, patience_us=10_000_000) as ends:
-        assert exchange(pair, 10_000_000)
+        assert exchange(pair, 10_000_000, target=target)
         assert min(relay.taken.values()) > 1500
         for its in ends:
             assert its.counters()["ack_filtered"] > 100
@@ -195,7 +201,7 @@ def test_a_signed_connection_is_not_touched(pair: Pair) -> None:
     with scattering((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE)) as ends:
         assert exchange(pair, 300_000, PASSWORD)
         assert all(its.counters()["scattered"] == 0 for its in ends)
-        assert exchange(pair, 300_000)
+        assert exchange(pair, 300_000, target=f"::ffff:{PEER_ADDRESS}")  # IPv4 by a socket of IPv6
         assert all(its.counters()["scattered"] > 10 for its in ends)
     assert statistics(pair._peer)["TcpExtTCPMD5Failure"] == 0
 

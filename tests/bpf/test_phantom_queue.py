@@ -12,7 +12,8 @@ from experiments.emulation.phantom_queues import OBJECT, PhantomQueues, PortCoun
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.frames import ETHERNET, checksum, ip, tcp
+from tests.bpf.mcs_frames import tos_of
+from tests.helpers.frames import ETHERNET, chained6, checksum, ip, tcp
 from tests.helpers.veth import PEER_ADDRESS, Pair
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies.lab.links import FRAME_BYTES, shaper, tbf_burst
@@ -28,7 +29,9 @@ UNSPEC = 2**32 - 1  # the next filter decides
 
 
 def sealed(frame: bytes, ecn: int, dscp: int = 0) -> bytes:
-    """The frame of an IPv4 packet with this DSCP and ECN, and a correct header checksum."""
+    """The frame of a packet with this DSCP and ECN, and of IPv4 with a correct header checksum."""
+    if frame[14] >> 4 == 6:
+        return frame[:14] + (6 << 12 | dscp << 6 | ecn << 4).to_bytes(2) + frame[16:]
     header = bytearray(frame[14 : 14 + (frame[14] & 15) * 4])
     header[1] = dscp << 2 | ecn
     header[10:12] = b"\0\0"
@@ -119,9 +122,10 @@ def compare(port: Port, seed: int) -> list[object]:
             frame = ETHERNET + choose.choice([b"\x08\x06", b"\x88\xcc"]) + bytes(size + 20)
         else:
             options = choose.choice([b"", b"\x9e\x04\x00\x01"])
-            frame = sealed(ip(bytes(size), options=options), ecn, dscp=choose.randrange(64))
+            made = choose.choice([ip(bytes(size), options=options), chained6(bytes(size))])
+            frame = sealed(made, ecn, dscp=choose.randrange(64))
         marked = model.send(len(frame), ecn)
-        if port.send(frame) != (sealed(frame, CE, dscp=frame[15] >> 2) if marked else frame):
+        if port.send(frame) != (sealed(frame, CE, dscp=tos_of(frame) >> 2) if marked else frame):
             different.append(number)
     if port.counts != PortCounts(*model.counts) or not model.counts[1] or (model.counts[2] > 0) != (threshold < queue):
         different.append(port.counts)

@@ -12,7 +12,6 @@
 
 #define MAX_PORTS 64
 #define NSEC_PER_SEC 1000000000ULL
-#define TOS_OFFSET (ETH_HLEN + 1)
 #define ECN_MASK 3
 #define ECN_NOT_ECT 0
 #define ECN_CE 3
@@ -33,7 +32,7 @@ struct queue {
 	__u64 full; /* packets for which there was no room: the real queue drops them, or has just dropped another */
 	__u64 marked;
 	__u64 marked_before; /* above the threshold, but marked by an earlier switch */
-	__u64 incapable; /* above the threshold, but not ECT, or no IPv4 */
+	__u64 incapable; /* above the threshold, but not ECT, or no IP */
 };
 
 /* By index of the interface, which is unique in a network namespace. */
@@ -54,11 +53,18 @@ struct {
 /* Mark a packet if its sender can respond, and count what became of it. */
 static void mark(struct __sk_buff *skb, struct queue *queue)
 {
-	__u8 tos;
+	__be16 first; /* of IPv4 the type of service is the second byte, of IPv6 the traffic class begins half a byte before */
+	__u32 ecn = ECN_NOT_ECT;
 
-	if (skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_load_bytes(skb, TOS_OFFSET, &tos, sizeof(tos)) || (tos & ECN_MASK) == ECN_NOT_ECT)
+	if (!bpf_skb_load_bytes(skb, ETH_HLEN, &first, sizeof(first))) {
+		if (skb->protocol == bpf_htons(ETH_P_IP))
+			ecn = bpf_ntohs(first) & ECN_MASK;
+		else if (skb->protocol == bpf_htons(ETH_P_IPV6))
+			ecn = bpf_ntohs(first) >> 4 & ECN_MASK;
+	}
+	if (ecn == ECN_NOT_ECT)
 		__sync_fetch_and_add(&queue->incapable, 1);
-	else if ((tos & ECN_MASK) == ECN_CE)
+	else if (ecn == ECN_CE)
 		__sync_fetch_and_add(&queue->marked_before, 1);
 	else if (bpf_skb_ecn_set_ce(skb))
 		__sync_fetch_and_add(&queue->marked, 1);

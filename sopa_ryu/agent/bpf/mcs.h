@@ -12,18 +12,12 @@ enum channel_kind { BY_PATHS, BY_PORTS };
 /* What of MCS is left out, for comparison. */
 enum mcs_without { WITHOUT_WINDOW = 1, WITHOUT_FILTER = 2 };
 
-struct mcs_settings {
-	__u8 channels;
-	__u8 kind;
-	__u16 without;
-	__u32 patience_us; /* 0: PATIENCE_US */
-};
-
-/* A connection, from this host's side; host order. */
+/* A connection, from this host's side: what of its addresses and ports is in a flow's key (flowhash.h), of the flow that it sends. */
 struct connection_key {
 	__u32 local;
 	__u32 remote;
 	__u32 ports; /* local << 16 | remote */
+	__u32 proto;
 };
 
 enum connection_flags {
@@ -69,12 +63,7 @@ struct mcs_connection {
 	__u32 expected[MAX_CHANNELS]; /* NLSN of the flow that it receives */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct mcs_settings);
-} mcs_settings SEC(".maps");
+struct mcs_settings_map mcs_settings SEC(".maps");
 
 struct mcs_host_map mcs_hosts SEC(".maps");
 

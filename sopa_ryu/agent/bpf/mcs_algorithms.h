@@ -173,8 +173,9 @@ static __always_inline __u32 send_on_channel(struct mcs_connection *its, const s
 
 	if (sent->size && before(sent->seq, its->next_seq))
 		resend(its, sent->seq);
-	c = select_channel(its, channels) & (MAX_CHANNELS - 1);
-	its->channel = c;
+	its->channel = select_channel(its, channels);
+	/* As it is in memory: of what it has computed itself the verifier would look at each channel. */
+	c = *(volatile __u8 *)&its->channel & (MAX_CHANNELS - 1);
 	local = its->next_local[c];
 	its->next_local[c] = local + sent->size;
 	if (before(its->next_seq, end))

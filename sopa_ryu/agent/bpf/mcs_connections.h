@@ -44,11 +44,19 @@ static __always_inline int has_tcp(struct __sk_buff *skb, const struct connectio
 	struct bpf_sock *found;
 	int has;
 
-	tuple.ipv4.saddr = bpf_htonl(key->remote);
-	tuple.ipv4.daddr = bpf_htonl(key->local);
-	tuple.ipv4.sport = bpf_htons(key->ports);
-	tuple.ipv4.dport = bpf_htons(key->ports >> 16);
-	found = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	if (key->proto & IPV6_KEY) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN + offsetof(struct ipv6hdr, saddr), tuple.ipv6.saddr, 2 * sizeof(tuple.ipv6.saddr)))
+			return 0;
+		tuple.ipv6.sport = bpf_htons(key->ports);
+		tuple.ipv6.dport = bpf_htons(key->ports >> 16);
+		found = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6), BPF_F_CURRENT_NETNS, 0);
+	} else {
+		tuple.ipv4.saddr = bpf_htonl(key->remote);
+		tuple.ipv4.daddr = bpf_htonl(key->local);
+		tuple.ipv4.sport = bpf_htons(key->ports);
+		tuple.ipv4.dport = bpf_htons(key->ports >> 16);
+		found = bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4), BPF_F_CURRENT_NETNS, 0);
+	}
 	if (!found)
 		return 0;
 	has = found->state != BPF_TCP_LISTEN;

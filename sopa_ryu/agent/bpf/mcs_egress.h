@@ -16,16 +16,16 @@
 #include "mcs_packet.h"
 
 /* Removes the SACK blocks, or all but the first `left`: NOPs instead, on `bytes` bytes, a multiple of 4 up to 20. */
-static __always_inline int blank(struct __sk_buff *skb, __u32 at, __u32 bytes)
+static __always_inline int blank(struct __sk_buff *skb, const struct parsed *of, __u32 bytes)
 {
 	__u32 old[5] = {}, nops[5] = { NOPS, NOPS, NOPS, NOPS, NOPS };
 
 	if (bytes < 4 || bytes > sizeof(old))
 		return 0;
 	bytes &= 28;
-	if (bpf_skb_load_bytes(skb, at, old, bytes))
+	if (bpf_skb_load_bytes(skb, of->l4 + of->sack_at, old, bytes))
 		return -1;
-	return replace(skb, at, old, nops, bytes);
+	return replace(skb, of, of->sack_at, old, nops, bytes);
 }
 
 /*
@@ -37,18 +37,18 @@ static __always_inline int make_room(struct __sk_buff *skb, const struct parsed 
 	__be32 old, new;
 
 	if (without)
-		return blank(skb, L4 + of->sack_at, 4 + 8 * of->blocks - MCO_BYTES);
+		return blank(skb, of, 4 + 8 * of->blocks - MCO_BYTES);
 	if (of->blocks < 3)
 		return -1;
 	old = bpf_htonl(SACK_WORD | (2 + 8 * of->blocks));
 	new = bpf_htonl(SACK_WORD | (2 + 8 * (of->blocks - 2)));
-	return replace(skb, L4 + of->sack_at, &old, &new, sizeof(new));
+	return replace(skb, of, of->sack_at, &old, &new, sizeof(new));
 }
 
 /* Writes the label of channel c's path. Without a path the packet goes as switches hash it. */
 static __always_inline void label_channel(struct __sk_buff *skb, const struct connection_key *key, __u32 c)
 {
-	struct flow_key flow = { key->local, key->remote, key->ports, IPPROTO_TCP };
+	struct flow_key flow = { key->local, key->remote, key->ports, key->proto };
 	__u32 at;
 	struct path_word *path;
 	struct choice choice;
@@ -82,11 +82,11 @@ static __always_inline void label_channel(struct __sk_buff *skb, const struct co
 }
 
 /* ECT(0), so that a congested port marks the packet rather than drop it. A connection that uses ECN itself has set it. */
-static __always_inline void allow_marks(struct __sk_buff *skb, __u8 tos)
+static __always_inline void allow_marks(struct __sk_buff *skb, const struct parsed *of)
 {
-	__be16 old = bpf_htons(0x4500 | tos), new = bpf_htons(0x4500 | tos | ECT_0);
+	__be16 old = bpf_htons(of->first), new = bpf_htons(of->first | ECT_0 << of->ecn_bit);
 
-	if (!bpf_l3_csum_replace(skb, ETH_HLEN + 10, old, new, sizeof(new)))
+	if (of->key.proto & IPV6_KEY || !bpf_l3_csum_replace(skb, ETH_HLEN + 10, old, new, sizeof(new)))
 		bpf_skb_store_bytes(skb, ETH_HLEN, &new, sizeof(new), 0);
 }
 
@@ -137,7 +137,7 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 	struct mco *mco;
 	int room;
 
-	if (!set || !parse(skb, &of, 1) || is_forwarded(skb))
+	if (!set || !parse(skb, set, &of, 1) || is_forwarded(skb))
 		return UNSCATTERED;
 	channels = set->channels;
 	if (channels < 2 || channels > MAX_CHANNELS)
@@ -153,9 +153,9 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 	}
 	read_sack(skb, &of);
 	sack_end = of.blocks ? of.sack_at + 4 + 8 * of.blocks : 0; /* numbers in it may look like an option */
-	mco_at = L4 + of.header - MCO_BYTES;
-	mco = start(skb) + mco_at;
-	room = of.header >= sizeof(struct tcphdr) + MCO_BYTES && (void *)(mco + 1) <= end(skb) && mco->kind == MCO_KIND &&
+	mco_at = of.header - MCO_BYTES;
+	mco = header_at(skb, of.l4 + mco_at, sizeof(*mco));
+	room = of.header >= sizeof(struct tcphdr) + MCO_BYTES && mco && mco->kind == MCO_KIND &&
 	       mco->length == MCO_BYTES && !(mco->channel >> 4) && sack_end <= of.header - MCO_BYTES;
 	full = of.segment.has_ack && of.blocks > 1 && sack_end == of.header && of.header > MAX_TCP_HEADER - MCO_BYTES;
 	if ((!room && !full) || !is_scattered_to(of.key.remote))
@@ -173,29 +173,25 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 	c = out.mco.channel & 15;
 
 	if (full ? make_room(skb, &of, out.verdict == SEND_WITHOUT_SACK) :
-		   out.verdict == SEND_WITHOUT_SACK && blank(skb, L4 + of.sack_at, 4 + 8 * of.blocks))
+		   out.verdict == SEND_WITHOUT_SACK && blank(skb, &of, 4 + 8 * of.blocks))
 		return NOT_WRITABLE;
 
 	struct mco old;
 	__be32 flags[2];
 
-	if (bpf_skb_load_bytes(skb, mco_at, &old, sizeof(old)) || replace(skb, mco_at, &old, &out.mco, sizeof(old)))
+	if (bpf_skb_load_bytes(skb, of.l4 + mco_at, &old, sizeof(old)) || replace(skb, &of, mco_at, &old, &out.mco, sizeof(old)))
 		return NOT_WRITABLE;
-	if (bpf_skb_load_bytes(skb, FLAGS_AT, &flags[0], sizeof(flags[0])))
+	if (bpf_skb_load_bytes(skb, of.l4 + FLAGS, &flags[0], sizeof(flags[0])))
 		return NOT_WRITABLE;
 	flags[1] = flags[0] | bpf_htonl(SCATTERED_BIT << 24);
-	if (replace(skb, FLAGS_AT, &flags[0], &flags[1], sizeof(flags[0])))
+	if (replace(skb, &of, FLAGS, &flags[0], &flags[1], sizeof(flags[0])))
 		return NOT_WRITABLE;
-	if (of.segment.size && !(of.tos & ECN_BITS))
-		allow_marks(skb, of.tos);
+	if (of.segment.size && !of.ecn)
+		allow_marks(skb, &of);
 	if (set->kind == BY_PATHS) {
 		label_channel(skb, &of.key, c);
-	} else if (c) {
-		__be16 port = bpf_htons(bpf_ntohs(of.source_port) - c);
-
-		if (bpf_l4_csum_replace(skb, L4 + 16, of.source_port, port, sizeof(port)) ||
-		    bpf_skb_store_bytes(skb, L4, &port, sizeof(port), 0))
-			return NOT_WRITABLE;
+	} else if (c && replace_short(skb, &of, 0, of.source_port, bpf_htons(bpf_ntohs(of.source_port) - c))) {
+		return NOT_WRITABLE;
 	}
 	return SCATTERED;
 }

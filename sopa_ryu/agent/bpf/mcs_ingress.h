@@ -16,22 +16,19 @@ static __always_inline int restore_port(struct __sk_buff *skb, struct parsed *of
 {
 	__be16 port = bpf_htons(bpf_ntohs(of->source_port) + c);
 
-	if (bpf_l4_csum_replace(skb, L4 + 16, of->source_port, port, sizeof(port)) ||
-	    bpf_skb_store_bytes(skb, L4, &port, sizeof(port), 0))
+	if (replace_short(skb, of, 0, of->source_port, port))
 		return -1;
 	of->key.ports = (of->key.ports & 0xffff0000) | bpf_ntohs(port);
 	return 0;
 }
 
-static __always_inline void lower_window(struct __sk_buff *skb, __u32 allowed)
+static __always_inline void lower_window(struct __sk_buff *skb, const struct parsed *of, __u32 allowed)
 {
-	__be16 old, new;
+	__be16 old;
 
-	if (bpf_skb_load_bytes(skb, WINDOW_AT, &old, sizeof(old)) || bpf_ntohs(old) <= allowed)
+	if (bpf_skb_load_bytes(skb, of->l4 + WINDOW, &old, sizeof(old)) || bpf_ntohs(old) <= allowed)
 		return;
-	new = bpf_htons(allowed);
-	if (!bpf_l4_csum_replace(skb, L4 + 16, old, new, sizeof(new)) &&
-	    !bpf_skb_store_bytes(skb, WINDOW_AT, &new, sizeof(new), 0))
+	if (!replace_short(skb, of, WINDOW, old, bpf_htons(allowed)))
 		count(WINDOW_LOWERED);
 }
 
@@ -45,7 +42,7 @@ static __always_inline enum reason take(struct __sk_buff *skb)
 	struct mco mco;
 	__u8 ends;
 
-	if (!set || !parse(skb, &of, 0))
+	if (!set || !parse(skb, set, &of, 0))
 		return REASONS;
 	channels = set->channels;
 	if (channels < 2 || channels > MAX_CHANNELS)
@@ -65,7 +62,7 @@ static __always_inline enum reason take(struct __sk_buff *skb)
 		return MCO_UNKNOWN;
 	if (of.header < sizeof(struct tcphdr) + MCO_BYTES)
 		return MCO_MALFORMED;
-	if (bpf_skb_load_bytes(skb, L4 + of.header - MCO_BYTES, &mco, sizeof(mco)))
+	if (bpf_skb_load_bytes(skb, of.l4 + of.header - MCO_BYTES, &mco, sizeof(mco)))
 		return MCO_MALFORMED;
 	if (mco.kind != MCO_KIND || mco.length != MCO_BYTES || mco.channel >> 4 != MCO_VERSION)
 		return MCO_MALFORMED;
@@ -88,7 +85,7 @@ static __always_inline enum reason take(struct __sk_buff *skb)
 	bpf_spin_lock(&its->lock);
 	its->seen = now;
 	if (of.segment.size)
-		receive_data(its, &of.segment, c, lsn + of.segment.seq - gsn, (of.tos & ECN_BITS) == CE);
+		receive_data(its, &of.segment, c, lsn + of.segment.seq - gsn, of.ecn == CE);
 	receive_feedback(its, &of.segment, bpf_ntohs(mco.received_ce), bpf_ntohs(mco.received_on), received, channels);
 	allowed = allowed_window(its);
 	if (of.segment.fin)
@@ -99,7 +96,7 @@ static __always_inline enum reason take(struct __sk_buff *skb)
 	if (ends)
 		bpf_map_delete_elem(&mcs_connections, &of.key);
 	if (of.segment.has_ack && !(set->without & WITHOUT_WINDOW))
-		lower_window(skb, allowed);
+		lower_window(skb, &of, allowed);
 	return MCO_TAKEN;
 }
 

@@ -23,6 +23,24 @@ struct mco {
 	__be32 lsn;
 };
 
+struct mcs_settings {
+	__u8 channels;
+	__u8 kind;
+	__u16 without;
+	__u32 patience_us; /* 0: PATIENCE_US */
+	__u64 prefix; /* of the fabric's IPv6 addresses: the upper 48 bits, as in a path table; 0: it has none */
+	__u32 network; /* of its IPv4 addresses */
+	__u32 unused;
+};
+
+struct mcs_settings_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	/* sizes, as clang 14 leaves a structure out that is the value of a map in a map */
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct mcs_settings));
+};
+
 /* Hosts that run MCS, by IPv4 address in host order; `Use` in mcs_peers.py. One that has left may not have heard of a change yet. */
 enum host_use { SCATTERS = 1, ACCEPTS };
 

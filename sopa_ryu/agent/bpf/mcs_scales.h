@@ -38,11 +38,11 @@ static long read_option(__u32 number, struct options *in)
 }
 
 /* Returns the shift count that a SYN announces, or UNKNOWN_SCALE. Not a loop: Linux 6.1 follows each of its turns. */
-static __always_inline __u32 read_scale(struct __sk_buff *skb, __u32 header)
+static __always_inline __u32 read_scale(struct __sk_buff *skb, const struct parsed *syn)
 {
-	struct options in = { .length = header - sizeof(struct tcphdr), .shift = UNKNOWN_SCALE };
+	struct options in = { .length = syn->header - sizeof(struct tcphdr), .shift = UNKNOWN_SCALE };
 
-	if (in.length < 3 || in.length > 40 || bpf_skb_load_bytes(skb, L4 + sizeof(struct tcphdr), in.bytes, in.length))
+	if (in.length < 3 || in.length > 40 || bpf_skb_load_bytes(skb, syn->l4 + sizeof(struct tcphdr), in.bytes, in.length))
 		return UNKNOWN_SCALE;
 	bpf_loop(40, read_option, &in, 0);
 	return in.shift;
@@ -51,7 +51,7 @@ static __always_inline __u32 read_scale(struct __sk_buff *skb, __u32 header)
 static __always_inline void note_scale(struct __sk_buff *skb, const struct parsed *syn, int outwards)
 {
 	struct mcs_scale *known = bpf_map_lookup_elem(&mcs_scales, &syn->key), scale = {};
-	__u32 shift = read_scale(skb, syn->header);
+	__u32 shift = read_scale(skb, syn);
 
 	if (known)
 		scale = *known;

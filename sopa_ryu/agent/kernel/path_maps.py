@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.paths.path_table import WORD_BYTES, PathTable
@@ -34,10 +35,11 @@ class PathTables:
     Args:
         tables: Descriptor of the program's array of tables (map ``path_tables``), which stays the caller's.
         active: Descriptor of the array whose one element is the active index (map ``turn``), which stays the caller's.
+        before_swap: Called with each table before it is put in force; an error keeps the old one in force.
     """
 
-    def __init__(self, tables: int, active: int) -> None:
-        self._tables_fd, self._active_fd = tables, active
+    def __init__(self, tables: int, active: int, before_swap: Callable[[PathTable], None] = lambda table: None) -> None:
+        self._tables_fd, self._active_fd, self._before_swap = tables, active, before_swap
         self._active = 0
         self._version = 0
         self._maps: list[int | None] = [None] * BUFFERS
@@ -63,6 +65,7 @@ class PathTables:
             BpfMapError: If the kernel has no room for it; the old table stays in force.
         """
         data = table.encode()
+        self._before_swap(table)
         self._wait_for_readers()
         spare = 1 - self._active
         fd = self._make_room(spare, len(data) // WORD_BYTES)

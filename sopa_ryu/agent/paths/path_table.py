@@ -132,6 +132,11 @@ class PathTable(NamedTuple):
         return self.destinations.count(-1)
 
     @property
+    def prefix_bits(self) -> int:
+        """The upper 64 bits of the prefix; 0 without one."""
+        return 0 if self.prefix is None else int(self.prefix.network_address) >> 64
+
+    @property
     def words(self) -> int:
         """The number of 8-byte words of the encoded table."""
         slots = GATEWAY_SLOTS if self.ways_out else 0
@@ -181,7 +186,7 @@ class PathTable(NamedTuple):
             + choice
             + _PARAMETER.pack(self.parameter)
             + _OUTSIDE.pack(first_slot, bool(self.ways_out), self.leads_out)
-            + _PREFIX.pack(0 if self.prefix is None else int(self.prefix.network_address) >> 64)
+            + _PREFIX.pack(self.prefix_bits)
             + b"".join([places[index] for index in self.destinations])
             + labels
         )

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.netns import cookie, inside
+from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.scatter.mcs_peers import Use
 from sopa_ryu.agent.scatter.mcs_room import ROOM
 from sopa_ryu.channel import mcs
@@ -20,7 +21,7 @@ IDLE_NS = 1_000_000_000
 """A connection's state is removed after so long without a packet (paper, section IV.G)."""
 DEFAULT_PATIENCE_US = 20_000
 """As PATIENCE_US of bpf/mcs_algorithms.h."""
-_SETTINGS = struct.Struct("=BBHI")  # struct mcs_settings of bpf/mcs.h
+_SETTINGS = struct.Struct("=BBHIQII")  # struct mcs_settings of bpf/mcs_option.h
 _SWEEP, _ETHERNET = struct.Struct("=QII"), 14
 _KINDS = (ChannelKind.PATHS, ChannelKind.PORTS)  # enum channel_kind
 
@@ -69,11 +70,27 @@ class McsPrograms:
     def __init__(self, loaded: libbpf.Object, options: McsOptions, netns: str | None) -> None:
         self.connections = 0
         self._object, self._leaves_room = loaded, False
+        self._options, self._networks = options, (0, 0)
         self._noted: dict[IPv4Address, Use] = {}
         with inside(netns):
             self._namespace = cookie()
-        its = _SETTINGS.pack(options.channels, _KINDS.index(options.kind), options.without, options.patience_us)
-        libbpf.update(loaded.map_fd("mcs_settings"), struct.pack("=I", 0), its)
+        self._write_settings()
+
+    def follow(self, table: PathTable) -> None:
+        """Tell hosts of the fabric by the addresses that a path table has for them.
+
+        Raises:
+            BpfMapError: If the kernel refuses.
+        """
+        networks = table.prefix_bits, int(table.network.network_address)
+        if networks != self._networks:
+            self._networks = networks
+            self._write_settings()
+
+    def _write_settings(self) -> None:
+        its = self._options
+        settings = _SETTINGS.pack(its.channels, _KINDS.index(its.kind), its.without, its.patience_us, *self._networks, 0)
+        libbpf.update(self._object.map_fd("mcs_settings"), struct.pack("=I", 0), settings)
 
     def attach(self) -> None:
         """Let TCP leave room for the option in headers. The kernel ends this with the process. May be repeated.
@@ -81,7 +98,7 @@ class McsPrograms:
         Raises:
             AttachError: If another interface in the network namespace has MCS, or the kernel refuses.
         """
-        ROOM.leave(self._namespace, self._object.map_fd("mcs_hosts"))
+        ROOM.leave(self._namespace, self._object.map_fd("mcs_hosts"), self._object.map_fd("mcs_settings"))
         self._leaves_room = True
 
     def is_attached(self) -> bool:

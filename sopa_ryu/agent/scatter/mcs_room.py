@@ -11,7 +11,7 @@ from sopa_ryu.agent.kernel.build import MCS_OPS
 from sopa_ryu.agent.kernel.libbpf import AttachError, BpfMapError
 
 PROGRAM = "sopa_mcs_ops"
-_NAMESPACES = "mcs_namespaces"
+_NAMESPACES, _SETTINGS = "mcs_namespaces", "mcs_settings_of"
 _TAKEN = (
     "another interface in this network namespace has --policy mcs, of this agent or of another one: "
     "give each interface with MCS a network namespace of its own"
@@ -30,12 +30,13 @@ class Room:
         self._link = -1
         self._hosts: dict[int, int] = {}  # by namespace
 
-    def leave(self, namespace: int, hosts: int) -> None:
+    def leave(self, namespace: int, hosts: int, settings: int) -> None:
         """Have the sockets of a network namespace leave room in the headers of connections to some hosts.
 
         Args:
             namespace: Its cookie.
             hosts: Descriptor of the map ``mcs_hosts`` of its interface's programs.
+            settings: Of their map ``mcs_settings``.
 
         Raises:
             AttachError: If another interface in this namespace has MCS, or the kernel refuses.
@@ -49,6 +50,7 @@ class Room:
                     self._object.load()
                 if namespace not in self._hosts:
                     self._check_free(namespace)
+                    libbpf.update(self._object.map_fd(_SETTINGS), _key(namespace), struct.pack("=I", settings))
                     libbpf.update(self._object.map_fd(_NAMESPACES), _key(namespace), struct.pack("=I", hosts))
                     self._hosts[namespace] = hosts
                 if not self._attached():
@@ -88,7 +90,8 @@ class Room:
 
     def _forget(self, namespace: int) -> None:
         if self._hosts.pop(namespace, None) is not None:
-            libbpf.delete(self._object.map_fd(_NAMESPACES), _key(namespace))
+            for name in (_NAMESPACES, _SETTINGS):
+                libbpf.delete(self._object.map_fd(name), _key(namespace))
         if not self._hosts:
             self._detach()
             self._object.close()
