@@ -10,11 +10,13 @@ spanning tree and all else are dropped with them. Of IP these are denied before:
   first fragment, whose ports no entry sees, the TTL of 255 that receivers require (RFC 5881, section 5).
 - A group's Ethernet address: 01:80:c2 (IEEE 802.1Q, table 8-1) and every other one. IPv4 in such a frame is no host's either
   (RFC 1122, section 3.3.6).
-- Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.k.0.0/16 above k pods, and 10.*.*.1 in them, which
-  is dropped on its way up (`not_below`). So no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
+- Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.k.0.0/16 above k pods, and 10.*.*.1 in them, both
+  on their way up (`not_below`). So no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
 
 What a port makes the switch learn by ARP and by neighbour discovery is bounded, too: one entry a port, changed by each of them at
-most eight times a second.
+most eight times a second. So are the decisions that Open vSwitch caches for invented addresses of IP: it reads of sources, and of
+destinations of IPv6, no more bits than tell them from those of the entries (`topologies.fabric_plan.PREFIXES`). For that this table
+matches no destination of IPv4, and no target of an advertisement, which cannot be read by bits.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from flowrules.model import (
     ToController,
     destined,
 )
-from topologies.identity import FIRST_HOST, IPV4, Family
+from topologies.identity import FIRST_HOST, IPV4, Family, Shape
 from topologies.structure import BFD_MAC, GATEWAY_MAC, Clos, Host, Level, Switch
 
 ARP_REQUEST = 1
@@ -53,6 +55,8 @@ SOLICITATION, ADVERTISEMENT = 135, 136
 ND_TYPES = range(133, 138)
 """Router and neighbour solicitations and advertisements, and redirects (RFC 4861, section 4)."""
 ND_HOPS = 255
+GATEWAY_GROUP = "ff02::1:ff00:1"
+"""The solicited-node address of every gateway, whose address ends in 1 (RFC 4291, section 2.7.1)."""
 ND_ADDRESS = {SOLICITATION: "nd_sll", ADVERTISEMENT: "nd_tll"}
 """The link-layer address in a message (RFC 4861, section 4.6.1): of its sender, of its target."""
 BFD_PORTS = ((3784, 0xFFFE), (4784, 0xFFFF), (6784, 0xFFFF), (7784, 0xFFFE))
@@ -71,7 +75,7 @@ def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterat
     for index, family in product(tree.uplinks(edge), tree.families):
         yield _from_above(tree.uplink_port(edge.level, index), family.number)
     for family in tree.families:
-        yield from _denied(family, tree.pods)
+        yield from _denied(family.number)
         if family.number == 6:
             yield from _neighbours(str(family.gateway(next(tree.hosts_of(edge)))), planned)
     yield from _arp(planned)
@@ -84,7 +88,7 @@ def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterat
         yield Flow(Table.INGRESS, 55, (port, *announced), purpose, apply=(LookUp(Table.LEARN),))
         for family in tree.families:
             if family.number == 6:
-                advertised = (port, *_discovery(ADVERTISEMENT), ("ipv6_nd_target", family.text(host)))
+                advertised = (port, *_discovery(ADVERTISEMENT), ("ipv6_src", family.text(host)))
                 yield Flow(Table.INGRESS, DENIED + 1, advertised, purpose, apply=(LookUp(Table.LEARN),))
             if host in tree.gateways:
                 yield from gateways.ingress(family, host, port, host in no_label)
@@ -116,47 +120,44 @@ def _from_above(port: int, version: int) -> Flow:
 
 
 @lru_cache
-def not_below(family: Family, hosts: int) -> tuple[Flow, ...]:
-    """Return an edge switch's entries for destinations that are not below it: hosts' go up, and .0 and .1 nowhere.
+def not_below(family: Family, shape: Shape) -> tuple[Flow, ...]:
+    """Return an edge switch's entries for destinations that are not below it: hosts' go up, and switches', .0 and .1 nowhere.
 
     The address of a host ends in 2 or more: one of the bits from the second on is set. One entry for each of these bits reads some
-    bits of the address' end. One entry for .1 would read all of them, and Open vSwitch would cache a decision for each end.
+    bits of the address' end. One entry for .1 would read all of them, and Open vSwitch would cache a decision for each end. They
+    have a table of their own: with the fabric's prefix in their match, which is none as a whole then, all of it would be read of
+    addresses outside.
     """
-    bits = [1 << bit for bit in range(1, (FIRST_HOST + hosts - 1).bit_length())]
-    every, mask = family.network.network_address, family.network.netmask
-    field = f"ipv{family.number}_dst"
+    ip, field = IP[family.number], f"ipv{family.number}_dst"
+    bits = range(1, (FIRST_HOST + shape.hosts - 1).bit_length())
+    ends = [str(type(family.network.network_address)(1 << bit)) for bit in bits]
     return (
+        Flow(Table.DOWN, 12, destined(family.prefix(Switch(Level.AGGREGATION, shape.pods, 0))), "a switch's address: drop"),
+        Flow(Table.DOWN, 10, destined(family.network), "not below", apply=(LookUp(Table.ELSEWHERE),)),
         *(
-            Flow(
-                Table.DOWN,
-                10 + rank,
-                (IP[family.number], (field, (str(every + bit), str(mask + bit)))),
-                "not below: up",
-                goto=Table.UP,
-            )
-            for rank, bit in enumerate(bits, start=1)
+            Flow(Table.ELSEWHERE, rank, (ip, (field, (end, end))), "not below: up", apply=(LookUp(Table.UP),))
+            for rank, end in enumerate(ends, start=1)
         ),
-        Flow(Table.DOWN, 10, destined(family.network), "a switch's address: drop"),
+        Flow(Table.ELSEWHERE, 0, (ip,), "a switch's address: drop"),
     )
 
 
 @lru_cache
-def _denied(family: Family, pods: int) -> tuple[Flow, ...]:
+def _denied(version: int) -> tuple[Flow, ...]:
     """Return the drops of what would be taken for a switch's own; from other switches none of it arrives here either."""
 
     def drop(purpose: str, *match: Field) -> Flow:
         return Flow(Table.INGRESS, DENIED, match, purpose)
 
-    ip = IP[family.number]
+    ip = IP[version]
     return (
-        *([drop("Ethernet address of the switches' BFD: drop", ("eth_dst", BFD_MAC))] if family.number == 4 else []),
+        *([drop("Ethernet address of the switches' BFD: drop", ("eth_dst", BFD_MAC))] if version == 4 else []),
         # Open vSwitch shows no protocol where headers end early, or the length is 0: Linux reads on (`ipv6_rcv`), and finds an
         # advertisement
-        *([drop("extension headers that cannot be read: drop", ip, ("ip_proto", 0))] if family.number == 6 else []),
+        *([drop("extension headers that cannot be read: drop", ip, ("ip_proto", 0))] if version == 6 else []),
         *(drop("BFD: drop", ip, UDP, ("udp_dst", port if port[1] != 0xFFFF else port[0])) for port in BFD_PORTS),
         drop("first fragment that may be BFD: drop", ip, UDP, ("nw_ttl", BFD_TTL), ("ip_frag", FIRST_FRAGMENT)),
-        drop(f"IPv{family.number} to a group's Ethernet address: drop", ip, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
-        drop("a switch's address: drop", *destined(family.prefix(Switch(Level.AGGREGATION, pods, 0)))),
+        drop(f"IPv{version} to a group's Ethernet address: drop", ip, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
     )
 
 
@@ -170,17 +171,27 @@ def _neighbours(gateway: str, planned: str) -> tuple[Flow, ...]:
     """Return the entries for neighbour discovery (RFC 4861): the gateway is answered for, and nothing of it enters the fabric.
 
     Its messages have a hop limit of 255, which switches do not count down: one for another rack would be believed there. Who asks
-    from the unspecified address wants to know whether an address is in use (RFC 4862, section 5.4), and is not answered.
+    from the unspecified address wants to know whether an address is in use (RFC 4862, section 5.4), and is not answered. Whoever
+    asks for the gateway does so at its group or at itself (sections 7.2.2 and 7.3.3): of solicitations for others no more is read.
     """
     icmp: tuple[Field, ...] = (IP[6], ICMPV6)
-    ask = (*_discovery(SOLICITATION), ("ipv6_nd_target", gateway))
+    asked = _discovery(SOLICITATION)
     said = (*icmp, ("icmpv6_type", ADVERTISEMENT), ("icmpv6_code", 0))
     to_answer = (LookUp(Table.LEARN), SetField("icmpv6_type", ADVERTISEMENT), LookUp(Table.ADVERTISE))
     # no entry sees the type in a first fragment, and not every host ignores neighbour discovery in fragments (RFC 6980)
     fragment = (*icmp, ("nw_ttl", ND_HOPS), ("ip_frag", FIRST_FRAGMENT))
     return (
-        Flow(Table.INGRESS, DENIED + 2, (*ask, ("ipv6_src", "::")), "address in use: no answer"),
-        Flow(Table.INGRESS, DENIED + 1, ask, "answer a neighbour solicitation, learn sender", apply=to_answer),
+        Flow(Table.INGRESS, DENIED + 2, (*asked, ("ipv6_src", "::")), "address in use: no answer"),
+        *(
+            Flow(
+                Table.INGRESS,
+                DENIED + 1,
+                (*asked, ("ipv6_dst", at), ("ipv6_nd_target", gateway)),
+                "answer a neighbour solicitation, learn sender",
+                apply=to_answer,
+            )
+            for at in (GATEWAY_GROUP, gateway)
+        ),
         *(Flow(Table.INGRESS, DENIED, (*icmp, ("icmpv6_type", kind)), "neighbour discovery: drop") for kind in ND_TYPES),
         Flow(Table.INGRESS, DENIED, fragment, "first fragment that may be neighbour discovery: drop"),
         Flow(Table.ADVERTISE, 0, said, "answer a neighbour solicitation", apply=(AnswerSolicitation(GATEWAY_MAC),)),

@@ -41,7 +41,7 @@ def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, n
     >>> [(flow.table.name, flow.purpose, flow.apply) for flow in rules.flows if flow.priority == 40][1]
     ('DOWN', 'to a pod', (Output(port=1),))
     >>> len(switch_rules(tree, tree.switch("e0_0")).flows)
-    37
+    38
     """
     if switch.level is Level.CORE or not tree.uplink_count(switch.level):
         down = _pods_below(tree, tree.absent_pods(switch)) if switch.level is Level.CORE else _racks_below(tree, switch)
@@ -56,7 +56,7 @@ def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, n
         *_from_above(True),
         *(_edge_down(tree, switch) if edge else _racks_below(tree, switch)),
         *_down_misses(tree.families, switch, bool(tree.gateways)),
-        *(flow for family in tree.families for flow in (not_below(family, tree.hosts_per_edge) if edge else _not_below(family))),
+        *(flow for family in tree.families for flow in (not_below(family, tree.shape) if edge else _not_below(family))),
         *gateways.down(tree, switch, failures),
         *((gateways.unreachable(family.number) for family in tree.families) if edge else (_NOWHERE,)),
         *up,
