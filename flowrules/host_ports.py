@@ -10,19 +10,20 @@ spanning tree and all else are dropped with them. Of IP these are denied before:
   first fragment, whose ports no entry sees, the TTL of 255 that receivers require (RFC 5881, section 5).
 - A group's Ethernet address: 01:80:c2 (IEEE 802.1Q, table 8-1) and every other one. IPv4 in such a frame is no host's either
   (RFC 1122, section 3.3.6).
-- Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.k.0.0/16 above k pods, and 10.*.*.1 in them, both
-  on their way up (`not_below`). So no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
+- Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.k.0.0/16 above k pods, and 10.*.*.1 in them, which
+  is dropped on its way up (`not_below`). So no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
 
 What a port makes the switch learn by ARP and by neighbour discovery is bounded, too: one entry a port, changed by each of them at
-most eight times a second. So are the decisions that Open vSwitch caches for invented addresses of IP: it reads of sources, and of
-destinations of IPv6, no more bits than tell them from those of the entries (`topologies.fabric_plan.PREFIXES`). For that this table
-matches no destination of IPv4, and no target of an advertisement, which cannot be read by bits.
+most eight times a second. So are the decisions that Open vSwitch caches for invented addresses: of those that it tracks it reads no
+more bits than tell them from the entries' (`topologies.fabric_plan.PREFIXES`). It tracks three fields of a table, so that this one
+matches no destination of IPv6, and none of the target of neighbour discovery, which is read only where an answer needs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import lru_cache
+from ipaddress import IPv6Address
 from itertools import product
 
 from flowrules import gateways, label
@@ -75,7 +76,7 @@ def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterat
     for index, family in product(tree.uplinks(edge), tree.families):
         yield _from_above(tree.uplink_port(edge.level, index), family.number)
     for family in tree.families:
-        yield from _denied(family.number)
+        yield from _denied(family, tree.pods)
         if family.number == 6:
             yield from _neighbours(str(family.gateway(next(tree.hosts_of(edge)))), planned)
     yield from _arp(planned)
@@ -121,35 +122,44 @@ def _from_above(port: int, version: int) -> Flow:
 
 @lru_cache
 def not_below(family: Family, shape: Shape) -> tuple[Flow, ...]:
-    """Return an edge switch's entries for destinations that are not below it: hosts' go up, and switches', .0 and .1 nowhere.
+    """Return an edge switch's entries for destinations that are not below it: hosts' go up, and .0 and .1 nowhere.
 
     The address of a host ends in 2 or more: one of the bits from the second on is set. One entry for each of these bits reads some
-    bits of the address' end. One entry for .1 would read all of them, and Open vSwitch would cache a decision for each end. They
-    have a table of their own: with the fabric's prefix in their match, which is none as a whole then, all of it would be read of
-    addresses outside.
+    bits of the address' end. One entry for .1 would read all of them, and Open vSwitch would cache a decision for each end. A match
+    of such bits is no prefix, so that all before them is read, too: of IPv4 an octet. Of IPv6 it would be 48 bits, of addresses
+    outside as well: its entries have a table of their own.
     """
-    ip, field = IP[family.number], f"ipv{family.number}_dst"
-    bits = range(1, (FIRST_HOST + shape.hosts - 1).bit_length())
-    ends = [str(type(family.network.network_address)(1 << bit)) for bit in bits]
+    ip, field, network = IP[family.number], f"ipv{family.number}_dst", family.network
+    bits = [1 << bit for bit in range(1, (FIRST_HOST + shape.hosts - 1).bit_length())]
+    if family.number == 4:
+        ends = [(str(network.network_address + bit), str(network.netmask + bit)) for bit in bits]
+        return (
+            *(Flow(Table.DOWN, 10 + rank, (ip, (field, end)), "not below: up", goto=Table.UP) for rank, end in enumerate(ends, 1)),
+            Flow(Table.DOWN, 10, destined(network), "a switch's address: drop"),
+        )
+    ends = [(str(IPv6Address(bit)),) * 2 for bit in bits]
+    up = (LookUp(Table.UP),)
     return (
-        Flow(Table.DOWN, 12, destined(family.prefix(Switch(Level.AGGREGATION, shape.pods, 0))), "a switch's address: drop"),
-        Flow(Table.DOWN, 10, destined(family.network), "not below", apply=(LookUp(Table.ELSEWHERE),)),
-        *(
-            Flow(Table.ELSEWHERE, rank, (ip, (field, (end, end))), "not below: up", apply=(LookUp(Table.UP),))
-            for rank, end in enumerate(ends, start=1)
-        ),
+        Flow(Table.DOWN, 12, _kept(family, shape.pods), "a switch's address: drop"),
+        Flow(Table.DOWN, 11, destined(network), "not below", apply=(LookUp(Table.ELSEWHERE),)),
+        *(Flow(Table.ELSEWHERE, rank, (ip, (field, end)), "not below: up", apply=up) for rank, end in enumerate(ends, 1)),
         Flow(Table.ELSEWHERE, 0, (ip,), "a switch's address: drop"),
     )
 
 
+def _kept(family: Family, pods: int) -> tuple[Field, ...]:
+    """Return the match of destinations that the plan keeps for switches, beside those of racks' gateways."""
+    return destined(family.prefix(Switch(Level.AGGREGATION, pods, 0)))
+
+
 @lru_cache
-def _denied(version: int) -> tuple[Flow, ...]:
+def _denied(family: Family, pods: int) -> tuple[Flow, ...]:
     """Return the drops of what would be taken for a switch's own; from other switches none of it arrives here either."""
 
     def drop(purpose: str, *match: Field) -> Flow:
         return Flow(Table.INGRESS, DENIED, match, purpose)
 
-    ip = IP[version]
+    ip, version = IP[family.number], family.number
     return (
         *([drop("Ethernet address of the switches' BFD: drop", ("eth_dst", BFD_MAC))] if version == 4 else []),
         # Open vSwitch shows no protocol where headers end early, or the length is 0: Linux reads on (`ipv6_rcv`), and finds an
@@ -158,6 +168,7 @@ def _denied(version: int) -> tuple[Flow, ...]:
         *(drop("BFD: drop", ip, UDP, ("udp_dst", port if port[1] != 0xFFFF else port[0])) for port in BFD_PORTS),
         drop("first fragment that may be BFD: drop", ip, UDP, ("nw_ttl", BFD_TTL), ("ip_frag", FIRST_FRAGMENT)),
         drop(f"IPv{version} to a group's Ethernet address: drop", ip, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
+        *([drop("a switch's address: drop", *_kept(family, pods))] if version == 4 else []),
     )
 
 
@@ -172,26 +183,29 @@ def _neighbours(gateway: str, planned: str) -> tuple[Flow, ...]:
 
     Its messages have a hop limit of 255, which switches do not count down: one for another rack would be believed there. Who asks
     from the unspecified address wants to know whether an address is in use (RFC 4862, section 5.4), and is not answered. Whoever
-    asks for the gateway does so at its group or at itself (sections 7.2.2 and 7.3.3): of solicitations for others no more is read.
+    asks for the gateway does so at its group or at itself (sections 7.2.2 and 7.3.3).
     """
     icmp: tuple[Field, ...] = (IP[6], ICMPV6)
     asked = _discovery(SOLICITATION)
     said = (*icmp, ("icmpv6_type", ADVERTISEMENT), ("icmpv6_code", 0))
-    to_answer = (LookUp(Table.LEARN), SetField("icmpv6_type", ADVERTISEMENT), LookUp(Table.ADVERTISE))
+    asks = (*icmp, ("icmpv6_type", SOLICITATION), ("icmpv6_code", 0))
+    answer = (LookUp(Table.LEARN), SetField("icmpv6_type", ADVERTISEMENT), LookUp(Table.ADVERTISE))
     # no entry sees the type in a first fragment, and not every host ignores neighbour discovery in fragments (RFC 6980)
     fragment = (*icmp, ("nw_ttl", ND_HOPS), ("ip_frag", FIRST_FRAGMENT))
     return (
         Flow(Table.INGRESS, DENIED + 2, (*asked, ("ipv6_src", "::")), "address in use: no answer"),
+        Flow(Table.INGRESS, DENIED + 1, asked, "neighbour solicitation", apply=(LookUp(Table.ADVERTISE),)),
         *(
             Flow(
-                Table.INGRESS,
-                DENIED + 1,
-                (*asked, ("ipv6_dst", at), ("ipv6_nd_target", gateway)),
+                Table.ADVERTISE,
+                1,
+                (*asks, ("ipv6_dst", at), ("ipv6_nd_target", gateway)),
                 "answer a neighbour solicitation, learn sender",
-                apply=to_answer,
+                apply=answer,
             )
             for at in (GATEWAY_GROUP, gateway)
         ),
+        Flow(Table.ADVERTISE, 0, asks, "neighbour discovery: drop"),
         *(Flow(Table.INGRESS, DENIED, (*icmp, ("icmpv6_type", kind)), "neighbour discovery: drop") for kind in ND_TYPES),
         Flow(Table.INGRESS, DENIED, fragment, "first fragment that may be neighbour discovery: drop"),
         Flow(Table.ADVERTISE, 0, said, "answer a neighbour solicitation", apply=(AnswerSolicitation(GATEWAY_MAC),)),

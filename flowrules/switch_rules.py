@@ -41,7 +41,7 @@ def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, n
     >>> [(flow.table.name, flow.purpose, flow.apply) for flow in rules.flows if flow.priority == 40][1]
     ('DOWN', 'to a pod', (Output(port=1),))
     >>> len(switch_rules(tree, tree.switch("e0_0")).flows)
-    38
+    37
     """
     if switch.level is Level.CORE or not tree.uplink_count(switch.level):
         down = _pods_below(tree, tree.absent_pods(switch)) if switch.level is Level.CORE else _racks_below(tree, switch)

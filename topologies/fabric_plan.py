@@ -10,7 +10,7 @@ from topologies.identity import Node, Switch
 from topologies.structure import Clos
 
 TLS_DIRECTORY = "/etc/openvswitch/tls"
-PREFIXES = {"sources": (("ip_src", "ipv6_src", "ipv6_dst"), (0,)), "destinations": (("ip_dst", "ipv6_dst"), (1, 2, 3))}
+PREFIXES = {"sources": (("ip_dst", "ip_src", "ipv6_src"), (0,)), "destinations": (("ip_dst", "ipv6_dst"), (1, 2, 3, 7, 8))}
 """What tables of a switch track, three fields at most, and which tables (ovs-vswitchd.conf.db(5), Flow_Table). On other addresses
 decisions depend as a whole, and are cached for each alone; Open vSwitch's default has none of IPv6."""
 

@@ -106,7 +106,6 @@ INVENTED: dict[str, Callable[[random.Random], bytes]] = {
     "sources": lambda draw: ip(ports(5, 6), src=str(IPv4Address(draw.getrandbits(32))), proto=UDP),
     "sources, IPv6": lambda draw: chained6(ports(5, 6), src=IPv6Address(draw.getrandbits(128)), dst=DST),
     "sources of the rack, IPv6": lambda draw: chained6(ports(5, 6), src=PREFIX6[draw.getrandbits(64)], dst=DST),
-    "destinations": lambda draw: ip(ports(5, 6), dst=str(IPv4Address(draw.getrandbits(32) | 1 << 31)), proto=UDP),
     "destinations, IPv6": lambda draw: chained6(ports(5, 6), dst=IPv6Address(draw.getrandbits(127))),
     "solicited hosts": lambda draw: solicited(SOLICITATION, PREFIX6[draw.getrandbits(64)]),
     "advertised hosts": lambda draw: solicited(ADVERTISEMENT, PREFIX6[draw.getrandbits(64)]),
