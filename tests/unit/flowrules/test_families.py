@@ -1,6 +1,7 @@
 """IPv6 goes as IPv4 does, over random fabrics and failures; what of it a host may not send ends at the first switch."""
 
 import random
+from itertools import product
 
 import pytest
 
@@ -64,6 +65,14 @@ def test_what_leaves_the_fabric_leaves_by_a_gateway_in_use_or_not_at_all(number:
         assert its_seen is None or tree.host(way[-1]) in gateways_from(failures, tree.edge_of(src))
         if not gateways and tree.name(tree.link(src, tree.edge_of(src))) not in failures:  # the controller is asked, by each family
             assert (its_seen, edge.sent_to_controller) == (None, asked + 2)
+    for gateway, dst in product(tree.gateways, draw.sample(list(tree.hosts()), min(tree.host_count, 6))):
+        came_in = [
+            fabric.send(gateway, {**made(tree, gateway, dst), f"{version}_src": outside})[1]
+            for made, version, outside in ((ipv4_packet, "ipv4", "198.51.100.7"), (ipv6_packet, "ipv6", "2001:db8::7"))
+        ]
+        assert (came_in[0] is None) == (came_in[1] is None)
+        for source in ({}, {"ipv6_src": "2001:db8::9"}):  # what a gateway sends to the outside ends at its port
+            assert fabric.send(gateway, {**ipv6_packet(tree, gateway, dst), **source, "ipv6_dst": "2001:db8::7"})[1] is None
 
 
 @pytest.mark.parametrize("number", range(10))
