@@ -70,7 +70,7 @@ def ingress(family: Family, gateway: Host, port: Field, no_label: bool) -> Itera
     Packets from outside to outside would circle between gateways that take each other for the way out.
     """
     network, source = family.network, f"ipv{family.number}_src"
-    inside = (port, *destined(network))
+    inside = (port, *destined(network)) if family.number == 4 else (port, IP[6])  # of IPv6 `_edge` drops what is for outside
     own: Field = (source, family.text(gateway))
     fabric: Field = (source, (str(network.network_address), str(network.netmask)))
     yield Flow(Table.INGRESS, 30, (*inside, own), "gateway's own address", goto=Table.DOWN)
@@ -140,6 +140,8 @@ def _edge(tree: Clos, edge: Switch, failures: Failures) -> Iterator[Flow]:
             # of a gateway that is not in use, only what other switches have sent to it before they heard of it
             came_down: tuple[Field, ...] = () if gateway in in_use else (("metadata", DESCENDING),)
             write = (Output(port),)
+            if len(tree.families) > 1:
+                yield Flow(Table.DOWN, 10, (("in_port", port), IP[6]), "from a gateway to the outside: drop")
             for ip in _protocols(tree):
                 match = (*came_down, ip, named)
                 yield Flow(Table.DOWN, 9, match, "to a gateway", write=write, metadata=port, goto=Table.DELIVER)

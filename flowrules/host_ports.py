@@ -14,13 +14,16 @@ spanning tree and all else are dropped with them. Of IP these are denied before:
   is dropped on its way up (`not_below`). So no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
 
 What a port makes the switch learn by ARP and by neighbour discovery is bounded, too: one entry a port, changed by each of them at
-most eight times a second.
+most eight times a second. So are the decisions that Open vSwitch caches for invented addresses: of those that it tracks it reads no
+more bits than tell them from the entries' (`topologies.fabric_plan.PREFIXES`). It tracks three fields of a table, so that this one
+matches no destination of IPv6, and none of the target of neighbour discovery, which is read only where an answer needs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from functools import lru_cache
+from ipaddress import IPv6Address
 from itertools import product
 
 from flowrules import gateways, label
@@ -43,7 +46,7 @@ from flowrules.model import (
     ToController,
     destined,
 )
-from topologies.identity import FIRST_HOST, IPV4, Family
+from topologies.identity import FIRST_HOST, IPV4, Family, Shape
 from topologies.structure import BFD_MAC, GATEWAY_MAC, Clos, Host, Level, Switch
 
 ARP_REQUEST = 1
@@ -53,6 +56,8 @@ SOLICITATION, ADVERTISEMENT = 135, 136
 ND_TYPES = range(133, 138)
 """Router and neighbour solicitations and advertisements, and redirects (RFC 4861, section 4)."""
 ND_HOPS = 255
+GATEWAY_GROUP = "ff02::1:ff00:1"
+"""The solicited-node address of every gateway, whose address ends in 1 (RFC 4291, section 2.7.1)."""
 ND_ADDRESS = {SOLICITATION: "nd_sll", ADVERTISEMENT: "nd_tll"}
 """The link-layer address in a message (RFC 4861, section 4.6.1): of its sender, of its target."""
 BFD_PORTS = ((3784, 0xFFFE), (4784, 0xFFFF), (6784, 0xFFFF), (7784, 0xFFFE))
@@ -84,7 +89,7 @@ def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterat
         yield Flow(Table.INGRESS, 55, (port, *announced), purpose, apply=(LookUp(Table.LEARN),))
         for family in tree.families:
             if family.number == 6:
-                advertised = (port, *_discovery(ADVERTISEMENT), ("ipv6_nd_target", family.text(host)))
+                advertised = (port, *_discovery(ADVERTISEMENT), ("ipv6_src", family.text(host)))
                 yield Flow(Table.INGRESS, DENIED + 1, advertised, purpose, apply=(LookUp(Table.LEARN),))
             if host in tree.gateways:
                 yield from gateways.ingress(family, host, port, host in no_label)
@@ -116,28 +121,35 @@ def _from_above(port: int, version: int) -> Flow:
 
 
 @lru_cache
-def not_below(family: Family, hosts: int) -> tuple[Flow, ...]:
+def not_below(family: Family, shape: Shape) -> tuple[Flow, ...]:
     """Return an edge switch's entries for destinations that are not below it: hosts' go up, and .0 and .1 nowhere.
 
     The address of a host ends in 2 or more: one of the bits from the second on is set. One entry for each of these bits reads some
-    bits of the address' end. One entry for .1 would read all of them, and Open vSwitch would cache a decision for each end.
+    bits of the address' end. One entry for .1 would read all of them, and Open vSwitch would cache a decision for each end. A match
+    of such bits is no prefix, so that all before them is read, too: of IPv4 an octet. Of IPv6 it would be 48 bits, of addresses
+    outside as well: its entries have a table of their own.
     """
-    bits = [1 << bit for bit in range(1, (FIRST_HOST + hosts - 1).bit_length())]
-    every, mask = family.network.network_address, family.network.netmask
-    field = f"ipv{family.number}_dst"
+    ip, field, network = IP[family.number], f"ipv{family.number}_dst", family.network
+    bits = [1 << bit for bit in range(1, (FIRST_HOST + shape.hosts - 1).bit_length())]
+    if family.number == 4:
+        ends = [(str(network.network_address + bit), str(network.netmask + bit)) for bit in bits]
+        return (
+            *(Flow(Table.DOWN, 10 + rank, (ip, (field, end)), "not below: up", goto=Table.UP) for rank, end in enumerate(ends, 1)),
+            Flow(Table.DOWN, 10, destined(network), "a switch's address: drop"),
+        )
+    ends = [(str(IPv6Address(bit)),) * 2 for bit in bits]
+    up = (LookUp(Table.UP),)
     return (
-        *(
-            Flow(
-                Table.DOWN,
-                10 + rank,
-                (IP[family.number], (field, (str(every + bit), str(mask + bit)))),
-                "not below: up",
-                goto=Table.UP,
-            )
-            for rank, bit in enumerate(bits, start=1)
-        ),
-        Flow(Table.DOWN, 10, destined(family.network), "a switch's address: drop"),
+        Flow(Table.DOWN, 12, _kept(family, shape.pods), "a switch's address: drop"),
+        Flow(Table.DOWN, 11, destined(network), "not below", apply=(LookUp(Table.ELSEWHERE),)),
+        *(Flow(Table.ELSEWHERE, rank, (ip, (field, end)), "not below: up", apply=up) for rank, end in enumerate(ends, 1)),
+        Flow(Table.ELSEWHERE, 0, (ip,), "a switch's address: drop"),
     )
+
+
+def _kept(family: Family, pods: int) -> tuple[Field, ...]:
+    """Return the match of destinations that the plan keeps for switches, beside those of racks' gateways."""
+    return destined(family.prefix(Switch(Level.AGGREGATION, pods, 0)))
 
 
 @lru_cache
@@ -147,16 +159,16 @@ def _denied(family: Family, pods: int) -> tuple[Flow, ...]:
     def drop(purpose: str, *match: Field) -> Flow:
         return Flow(Table.INGRESS, DENIED, match, purpose)
 
-    ip = IP[family.number]
+    ip, version = IP[family.number], family.number
     return (
-        *([drop("Ethernet address of the switches' BFD: drop", ("eth_dst", BFD_MAC))] if family.number == 4 else []),
+        *([drop("Ethernet address of the switches' BFD: drop", ("eth_dst", BFD_MAC))] if version == 4 else []),
         # Open vSwitch shows no protocol where headers end early, or the length is 0: Linux reads on (`ipv6_rcv`), and finds an
         # advertisement
-        *([drop("extension headers that cannot be read: drop", ip, ("ip_proto", 0))] if family.number == 6 else []),
+        *([drop("extension headers that cannot be read: drop", ip, ("ip_proto", 0))] if version == 6 else []),
         *(drop("BFD: drop", ip, UDP, ("udp_dst", port if port[1] != 0xFFFF else port[0])) for port in BFD_PORTS),
         drop("first fragment that may be BFD: drop", ip, UDP, ("nw_ttl", BFD_TTL), ("ip_frag", FIRST_FRAGMENT)),
-        drop(f"IPv{family.number} to a group's Ethernet address: drop", ip, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
-        drop("a switch's address: drop", *destined(family.prefix(Switch(Level.AGGREGATION, pods, 0)))),
+        drop(f"IPv{version} to a group's Ethernet address: drop", ip, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
+        *([drop("a switch's address: drop", *_kept(family, pods))] if version == 4 else []),
     )
 
 
@@ -170,17 +182,30 @@ def _neighbours(gateway: str, planned: str) -> tuple[Flow, ...]:
     """Return the entries for neighbour discovery (RFC 4861): the gateway is answered for, and nothing of it enters the fabric.
 
     Its messages have a hop limit of 255, which switches do not count down: one for another rack would be believed there. Who asks
-    from the unspecified address wants to know whether an address is in use (RFC 4862, section 5.4), and is not answered.
+    from the unspecified address wants to know whether an address is in use (RFC 4862, section 5.4), and is not answered. Whoever
+    asks for the gateway does so at its group or at itself (sections 7.2.2 and 7.3.3).
     """
     icmp: tuple[Field, ...] = (IP[6], ICMPV6)
-    ask = (*_discovery(SOLICITATION), ("ipv6_nd_target", gateway))
+    asked = _discovery(SOLICITATION)
     said = (*icmp, ("icmpv6_type", ADVERTISEMENT), ("icmpv6_code", 0))
-    to_answer = (LookUp(Table.LEARN), SetField("icmpv6_type", ADVERTISEMENT), LookUp(Table.ADVERTISE))
+    asks = (*icmp, ("icmpv6_type", SOLICITATION), ("icmpv6_code", 0))
+    answer = (LookUp(Table.LEARN), SetField("icmpv6_type", ADVERTISEMENT), LookUp(Table.ADVERTISE))
     # no entry sees the type in a first fragment, and not every host ignores neighbour discovery in fragments (RFC 6980)
     fragment = (*icmp, ("nw_ttl", ND_HOPS), ("ip_frag", FIRST_FRAGMENT))
     return (
-        Flow(Table.INGRESS, DENIED + 2, (*ask, ("ipv6_src", "::")), "address in use: no answer"),
-        Flow(Table.INGRESS, DENIED + 1, ask, "answer a neighbour solicitation, learn sender", apply=to_answer),
+        Flow(Table.INGRESS, DENIED + 2, (*asked, ("ipv6_src", "::")), "address in use: no answer"),
+        Flow(Table.INGRESS, DENIED + 1, asked, "neighbour solicitation", apply=(LookUp(Table.ADVERTISE),)),
+        *(
+            Flow(
+                Table.ADVERTISE,
+                1,
+                (*asks, ("ipv6_dst", at), ("ipv6_nd_target", gateway)),
+                "answer a neighbour solicitation, learn sender",
+                apply=answer,
+            )
+            for at in (GATEWAY_GROUP, gateway)
+        ),
+        Flow(Table.ADVERTISE, 0, asks, "neighbour discovery: drop"),
         *(Flow(Table.INGRESS, DENIED, (*icmp, ("icmpv6_type", kind)), "neighbour discovery: drop") for kind in ND_TYPES),
         Flow(Table.INGRESS, DENIED, fragment, "first fragment that may be neighbour discovery: drop"),
         Flow(Table.ADVERTISE, 0, said, "answer a neighbour solicitation", apply=(AnswerSolicitation(GATEWAY_MAC),)),

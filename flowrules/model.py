@@ -20,6 +20,7 @@ class Table(IntEnum):
     LEARN = 5
     OUTSIDE = 6
     ADVERTISE = 7
+    ELSEWHERE = 8
 
 
 class Output(NamedTuple):

@@ -56,7 +56,7 @@ def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, n
         *_from_above(True),
         *(_edge_down(tree, switch) if edge else _racks_below(tree, switch)),
         *_down_misses(tree.families, switch, bool(tree.gateways)),
-        *(flow for family in tree.families for flow in (not_below(family, tree.hosts_per_edge) if edge else _not_below(family))),
+        *(flow for family in tree.families for flow in (not_below(family, tree.shape) if edge else _not_below(family))),
         *gateways.down(tree, switch, failures),
         *((gateways.unreachable(family.number) for family in tree.families) if edge else (_NOWHERE,)),
         *up,

@@ -10,10 +10,9 @@ from topologies.identity import Node, Switch
 from topologies.structure import Clos
 
 TLS_DIRECTORY = "/etc/openvswitch/tls"
-PREFIXES = ("ip_dst", "ip_src", "ipv6_dst")
-PREFIX_TABLES = (0, 1, 2, 3)
-"""What these tables of a switch track in a fabric with IPv6 (ovs-vswitchd.conf.db(5), Flow_Table); the first two are Open vSwitch's
-default. Without the third every decision on a packet of IPv6 depends on its whole destination, and is cached for it alone."""
+PREFIXES = {"sources": (("ip_dst", "ip_src", "ipv6_src"), (0,)), "destinations": (("ip_dst", "ipv6_dst"), (1, 2, 3, 7, 8))}
+"""What tables of a switch track, three fields at most, and which tables (ovs-vswitchd.conf.db(5), Flow_Table). On other addresses
+decisions depend as a whole, and are cached for each alone; Open vSwitch's default has none of IPv6."""
 
 
 class Cable(NamedTuple):
@@ -49,8 +48,7 @@ def commands(
         f"ovs-vsctl set bridge {its} protocols=OpenFlow13 fail_mode=secure other-config:datapath-id={tree.dpid(switch):016x} "
         "other-config:disable-in-band=true"
     )
-    if len(tree.families) > 1:
-        yield track_prefixes(bridge)
+    yield track_prefixes(bridge)
     for port, neighbour in tree.ports(switch).items():
         name = shlex.quote(interface.format(port=port))
         leads = tree.aliases.within(tree.name(neighbour))
@@ -77,9 +75,9 @@ def commands(
 
 def track_prefixes(bridge: str) -> str:
     """Return the command that has a bridge track `PREFIXES`."""
-    tables = " ".join(f"flow_tables:{table}=@prefixes" for table in PREFIX_TABLES)
-    created = f"ovs-vsctl --id=@prefixes create Flow_Table prefixes={','.join(PREFIXES)}"
-    return f"{created} -- set bridge {shlex.quote(bridge)} {tables}"
+    created = " -- ".join(f"--id=@{name} create Flow_Table prefixes={','.join(fields)}" for name, (fields, _) in PREFIXES.items())
+    used = " ".join(f"flow_tables:{table}=@{name}" for name, (_, tables) in PREFIXES.items() for table in tables)
+    return f"ovs-vsctl {created} -- set bridge {shlex.quote(bridge)} {used}"
 
 
 def changes(old: Clos, new: Clos) -> Iterator[str]:

@@ -16,7 +16,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -294,6 +294,12 @@ def named(names: Iterable[str]) -> list[Any]:
 def mapping(values: Mapping[Any, Any]) -> list[Any]:
     """Return a map in the database's notation."""
     return ["map", [list(item) for item in values.items()]]
+
+
+def flow_tables(prefixes: Mapping[str, tuple[Sequence[str], Sequence[int]]]) -> tuple[list[dict[str, Any]], list[Any]]:
+    """Return the operations that add rows of Flow_Table, by name with fields and tables, and the map by which a bridge has them."""
+    rows = [insert("Flow_Table", name, prefixes=["set", [*fields]]) for name, (fields, _) in prefixes.items()]
+    return rows, mapping({table: ["named-uuid", name] for name, (_, tables) in prefixes.items() for table in tables})
 
 
 def elements(value: Any) -> list[Any]:

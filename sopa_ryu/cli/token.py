@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
+from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
 import click
@@ -12,9 +14,10 @@ import click
 from sopa_ryu.arbiter.arbiter_options import SECRET_FILE
 from sopa_ryu.channel.host_tokens import arbiter_token, token_line
 from sopa_ryu.cli.common import fail
+from sopa_ryu.fabric.state_directory import FABRIC_FILE
 from sopa_ryu.rest.operators import FILE, NAME, digest
-from topologies import Clos, TopologyError
-from topologies.identity import LARGEST
+from topologies import Clos, Host, TopologyError
+from topologies.identity import LARGEST, PREFIX6, Family
 
 
 @click.command()
@@ -34,13 +37,15 @@ from topologies.identity import LARGEST
 def token(hosts: tuple[str, ...], arbiter: bool, operator: str | None, role: str, secret_file: Path) -> None:
     """Print the agent tokens of hosts, a line each: the file that sopa agent --token-file reads.
 
+    A host is named, or given by either of its addresses; its line has the IPv4 address.
+
     A host's token opens the channel of that host only. It is derived from the fabric's secret, which stays on the controller's
     machine. Tokens need not be stored anywhere else: they are the same each time, until the secret is replaced.
 
     \b
     Examples:
       sopa token h0_0_2 > agent-token
-      sopa token 10.0.0.2 10.0.0.3
+      sopa token 10.0.0.2 fd53:4f50:4100::3
       sopa token --arbiter > arbiter-token
       sopa token --operator ann --role operate > ann.token
 
@@ -54,7 +59,7 @@ def token(hosts: tuple[str, ...], arbiter: bool, operator: str | None, role: str
         return
     tree = Clos(**LARGEST._asdict())  # names and addresses are the same in every smaller one
     try:
-        addresses = [tree.ip(tree.host_by_ip(host) if "." in host else tree.host(host)) for host in hosts]
+        addresses = [tree.ip(_host(tree, host, secret_file.with_name(FABRIC_FILE))) for host in hosts]
     except (TopologyError, ValueError) as error:
         fail(str(error))
     try:
@@ -67,6 +72,20 @@ def token(hosts: tuple[str, ...], arbiter: bool, operator: str | None, role: str
         click.echo(arbiter_token(secret))
     for address in addresses:
         click.echo(token_line(secret, address))
+
+
+def _host(tree: Clos, given: str, file: Path) -> Host:
+    """Return the host of a name or address; that of the controller's fabric says which addresses of IPv6 there are."""
+    if ":" not in given:
+        return tree.host_by_ip(given) if "." in given else tree.host(given)
+    try:
+        network = IPv6Network(json.loads(file.read_text())["prefix6"])
+    except (OSError, ValueError, LookupError, TypeError):
+        network = PREFIX6
+    host = Family(network).host(IPv6Address(given))
+    if not tree.has(host):
+        raise TopologyError(f"{given} is no host's address")
+    return host
 
 
 def _make_operator(name: str, role: str, file: Path) -> None:

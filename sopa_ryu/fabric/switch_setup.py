@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from topologies import Clos, Host, Switch, TopologyError
-from topologies.fabric_plan import PREFIX_TABLES, PREFIXES, track_prefixes
+from topologies.fabric_plan import PREFIXES, track_prefixes
 from topologies.structure import BFD_MAC
 
 OPENFLOW = "OpenFlow13"
@@ -130,11 +130,12 @@ def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[
             "it runs a spanning tree, which blocks links and takes hosts' frames for its own",
             f"{set_bridge} stp_enable=false rstp_enable=false",
         )
-    if len(tree.families) > 1 and any(not setup.prefixes.get(table, frozenset()) >= {*PREFIXES} for table in PREFIX_TABLES):
+    wanted = ((setup.prefixes.get(table, frozenset()), fields) for fields, tables in PREFIXES.values() for table in tables)
+    if not all(tracked.issuperset(fields) for tracked, fields in wanted):
         yield SetupProblem(
             name,
             "prefixes",
-            "its tables do not track prefixes of IPv6: it caches a decision for each destination, and may have no room for all",
+            "its tables do not track prefixes of IPv6: it caches a decision for each address, and may have no room for all",
             track_prefixes(setup.bridge),
         )
     if switch is not None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sopa_ryu.fabric.switch_setup import SetupProblem, SwitchSetup, Target
 from topologies import ovsdb
-from topologies.fabric_plan import PREFIX_TABLES, PREFIXES
+from topologies.fabric_plan import PREFIXES
 from topologies.ovsdb import Kind, Tls, by_uuid, entries, integer, mapping, optional, references, set_of, text, truth, uuid
 
 Row = dict[str, Any]
@@ -97,9 +97,9 @@ def mend(address: str, setup: SwitchSetup, found: Iterable[SetupProblem], timeou
             change = [["other_config", "delete", ["set", ["disable-in-band"]]], ["other_config", "insert", off]]
             operations.append({"op": "mutate", "table": "Bridge", "where": where, "mutations": change})
         elif check == "prefixes":
-            operations.append(ovsdb.insert("Flow_Table", "prefixes", prefixes=["set", [*PREFIXES]]))
-            its = mapping({table: ["named-uuid", "prefixes"] for table in PREFIX_TABLES})
-            renew = [["flow_tables", "delete", ["set", [*PREFIX_TABLES]]], ["flow_tables", "insert", its]]
+            rows, its = ovsdb.flow_tables(PREFIXES)
+            renew = [["flow_tables", "delete", ["set", [table for table, _ in its[1]]]], ["flow_tables", "insert", its]]
+            operations += rows
             operations.append({"op": "mutate", "table": "Bridge", "where": where, "mutations": renew})
         else:
             operations.append({"op": "update", "table": "Bridge", "where": where, "row": {"fail_mode": "secure"}})

@@ -44,3 +44,11 @@ def some_pairs(tree: Clos, count: int, seed: int = 1) -> list[tuple[Host, Host]]
         raise TopologyError(f"{tree} has no two hosts")
     drawn = [choose.sample(hosts, 2) for _ in range(count)]
     return [(src, dst) for src, dst in drawn]
+
+
+def pairs_of_each_kind(tree: Clos, count: int, seed: int = 1) -> list[tuple[Host, Host]]:
+    """Return so many random pairs of hosts of each kind that a fabric has: within a rack, a pod, between pods."""
+    by_kind: dict[str, list[tuple[Host, Host]]] = {}
+    for pair in some_pairs(tree, 400, seed):
+        by_kind.setdefault(tree.kind(*pair), []).append(pair)
+    return [pair for pairs in by_kind.values() for pair in pairs[:count]]

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import product
 from socketserver import BaseRequestHandler, TCPServer
 
 from experiments.emulation.routers.frr_daemons import Daemons
@@ -16,16 +17,26 @@ from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.shared_lab import of_fabric, shared
 from tests.helpers.sopa_lab import QUICK, failures, revalidated, run, socket_at, whole
+from tests.helpers.veth import ip
 from tests.helpers.waiting import Containing, eventually
 from topologies import Clos
+from topologies.identity import PREFIX6
+from topologies.lab.mininet_topo import ipv6_commands
 
 gateways = shared(lambda: whole(LEAVES, controller_options=QUICK), of_fabric)
 
 OUTSIDE = "198.51.100.7"
+FAR = {
+    "203.0.113.7": (socket.AF_INET, socket.IPPROTO_IP, 14),  # IP_MTU
+    "2001:db8::7": (socket.AF_INET6, socket.IPPROTO_IPV6, 24),  # IPV6_MTU
+}
+NARROW = 1300
 UDP_PORT, TCP_PORT = 9800, 9801
 TAKE_SECONDS = 0.1
 FLOWS = 20
-LEAVES = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2, gateways=["h0_1_2", "h0_2_2"], no_label=["h0_0_3"])
+LEAVES = Clos(
+    pods=1, edges=3, aggregations=2, cores=0, hosts=2, gateways=["h0_1_2", "h0_2_2"], no_label=["h0_0_3"], prefix6=str(PREFIX6)
+)
 SENDERS = ("h0_0_2", "h0_0_3")
 """A host that labels and one that does not."""
 GATEWAYS = [LEAVES.name(gateway) for gateway in LEAVES.gateways]
@@ -81,6 +92,38 @@ def outside(lab: SopaLab) -> Iterator[Outside]:
         yield Outside(lab, stack)
 
 
+@contextmanager
+def behind_a_narrow_link(lab: SopaLab) -> Iterator[None]:
+    """A host outside with the addresses `FAR`, behind each gateway and a link of a smaller MTU, which that host does not know."""
+    with ExitStack() as stack:
+        for name in GATEWAYS:
+            far, forwards = f"far-{name}", ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
+            ip(f"netns add {far}")
+            stack.callback(ip, f"netns del {far}")
+            run(lab, name, "ip", "link", "add", "far", "mtu", str(NARROW), "type", "veth", "peer", "name", "eth0", "netns", far)
+            run(lab, name, "sysctl", "-w", "net.ipv6.conf.far.disable_ipv6=0", *(f"{its}=1" for its in forwards))
+            stack.callback(run, lab, name, "sysctl", "-w", *(f"{its}=0" for its in forwards))
+            run(lab, name, "ip", "link", "set", "far", "up")
+            ip("link set lo up", "link set eth0 up", netns=far)
+            for address, (family, *_) in FAR.items():
+                router = address.removesuffix("7") + "1"
+                length, nodad = (24, ()) if family == socket.AF_INET else (64, ("nodad",))
+                run(lab, name, "ip", "address", "add", f"{router}/{length}", "dev", "far", *nodad)
+                ip(f"address add {address}/{length} dev eth0 {' '.join(nodad)}", netns=far)
+                # what it sends fits; its segments may be as large as Ethernet's
+                ip(f"route add default via {router} mtu {NARROW} advmss 1440", netns=far)
+                with inside(f"/run/netns/{far}"):
+                    echo = TCPServer((address, TCP_PORT), Echo, bind_and_activate=False)
+                    echo.socket = socket.socket(family, socket.SOCK_STREAM)
+                echo.server_bind()
+                echo.server_activate()
+                serving = threading.Thread(target=echo.serve_forever)
+                serving.start()
+                for end in (echo.server_close, serving.join, echo.shutdown):
+                    stack.callback(end)
+        yield
+
+
 class Stream:
     """Datagrams to the outside, of several flows in turn; ``sent`` has the source port of each."""
 
@@ -128,6 +171,8 @@ def restore(lab: SopaLab, gateway: str, failed: int = 0) -> None:
     host = lab.tree.host(gateway)
     run(lab, gateway, "ip", "link", "set", lab.lab.interface(host, 0), "up")
     run(lab, gateway, "ip", "route", "replace", "default", "via", str(lab.tree.gateway(host)))
+    for command in ipv6_commands(lab.lab.net[gateway]):
+        run(lab, gateway, "sh", "-c", command)
     eventually(lambda: len(lab.controller.fabric()["failures"]), failed)
     in_force(lab)
 
@@ -163,18 +208,30 @@ def test_a_gateway_that_dies_loses_datagrams_until_all_know_it_and_other_gateway
 
 def test_connections_to_the_outside_and_an_answer_once_no_gateway_is_left(gateways: SopaLab) -> None:
     lab, payload = gateways, bytes(range(256)) * 400
+
+    @contextmanager
+    def connected(host: str, address: str, family: int = socket.AF_INET) -> Iterator[socket.socket]:
+        """Connect a host to an address outside, and have the payload come back."""
+        with socket_at(lab, host, family, socket.SOCK_STREAM) as its:
+            its.settimeout(60)
+            its.connect((address, TCP_PORT))
+            sender = threading.Thread(target=its.sendall, args=(payload,))
+            sender.start()
+            back = bytearray()
+            while len(back) < len(payload):
+                back += its.recv(1 << 16)
+            sender.join()
+            assert bytes(back) == payload
+            yield its
+
     with outside(lab):
         for _ in range(6):
-            with socket_at(lab, "h0_0_2", socket.AF_INET, socket.SOCK_STREAM) as its:
-                its.settimeout(60)
-                its.connect((OUTSIDE, TCP_PORT))
-                sender = threading.Thread(target=its.sendall, args=(payload,))
-                sender.start()
-                back = bytearray()
-                while len(back) < len(payload):
-                    back += its.recv(1 << 16)
-                sender.join()
-                assert bytes(back) == payload
+            with connected("h0_0_2", OUTSIDE):
+                pass
+    with behind_a_narrow_link(lab):
+        for host, (address, (family, level, mtu)) in product(SENDERS, FAR.items()):
+            with connected(host, address, family) as its:
+                assert its.getsockopt(level, mtu) == NARROW  # as the gateway has answered
     for name in GATEWAYS:
         run(lab, name, "ip", "link", "set", lab.lab.interface(lab.tree.host(name), 0), "down")
     eventually(lambda: all("down" in (each["away"] or "") for each in lab.controller.fabric()["gateways"]), True)

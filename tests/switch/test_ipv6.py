@@ -1,14 +1,18 @@
 """IPv6 through the rules that the controller installed in real Open vSwitch."""
 
+import random
 import re
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
+from flowrules.host_ports import ADVERTISEMENT, SOLICITATION
 from tests.helpers.commands import ask
 from tests.helpers.fabrics import Fabric, running
-from tests.helpers.frames import ICMPV6, LATER, SKIPPED, UDP, chained6, ports
+from tests.helpers.frames import ICMPV6, LATER, SKIPPED, UDP, chained6, ip, ports
 from tests.helpers.waiting import eventually
 from topologies import FatTree, Host
 from topologies.identity import PREFIX6
@@ -16,6 +20,7 @@ from topologies.identity import PREFIX6
 pytestmark = pytest.mark.switch
 
 SRC, DST = Host(0, 0, 2), PREFIX6[2 << 72 | 2]
+SRC6 = PREFIX6[2]
 FORGED, ROUTER = (struct.pack("!BBHI", kind, 0, 0, 1 << 29) + PREFIX6[1].packed + bytes(8) for kind in (136, 134))
 HEADERS = [header for name, header in SKIPPED.items() if name != "first fragment"]
 FIRST, OPTIONS, HOPS = SKIPPED["first fragment"], (60, bytes(8)), SKIPPED["hop-by-hop"]
@@ -90,3 +95,43 @@ def test_what_is_installed_is_as_planned_and_hosts_have_both_addresses(fabric: F
     assert hosts[-1]["address6"] == "fd53:4f50:4100:301::3"
     shown = [ask(fabric.controller, what).stdout for what in ("hosts", "status")]
     assert [text in said for text, said in zip((hosts[-1]["address6"], f"IPv6 {PREFIX6}"), shown, strict=True)] == [True, True]
+
+
+def solicited(kind: int, target: IPv6Address, src: object = SRC6) -> bytes:
+    at = IPv6Address("ff02::1:ff00:0") + int(target) % (1 << 24) if kind == SOLICITATION else "ff02::1"
+    return chained6(struct.pack("!BBHI", kind, 0, 0, 0) + target.packed, ICMPV6, src=src, dst=at, hops=255)
+
+
+INVENTED: dict[str, Callable[[random.Random], bytes]] = {
+    "sources": lambda draw: ip(ports(5, 6), src=str(IPv4Address(draw.getrandbits(32))), proto=UDP),
+    "sources, IPv6": lambda draw: chained6(ports(5, 6), src=IPv6Address(draw.getrandbits(128)), dst=DST),
+    "sources of the rack, IPv6": lambda draw: chained6(ports(5, 6), src=PREFIX6[draw.getrandbits(64)], dst=DST),
+    "destinations, IPv6": lambda draw: chained6(ports(5, 6), dst=IPv6Address(draw.getrandbits(127))),
+    "solicited hosts": lambda draw: solicited(SOLICITATION, PREFIX6[draw.getrandbits(64)]),
+    "advertised hosts": lambda draw: solicited(ADVERTISEMENT, PREFIX6[draw.getrandbits(64)]),
+    "advertising hosts": lambda draw: solicited(ADVERTISEMENT, *[PREFIX6[draw.getrandbits(64)]] * 2),
+}
+
+
+@pytest.mark.parametrize("kind", INVENTED)
+def test_a_switch_caches_few_decisions_on_invented_addresses(fabric: Fabric, kind: str) -> None:
+    def cached() -> int:
+        return sum("recirc_id" in line for line in fabric.ovs.appctl("dpctl/dump-flows").splitlines())
+
+    def forgotten() -> bool:
+        fabric.ovs.appctl("revalidator/purge")
+        return not cached()
+
+    def received() -> int:
+        [count] = re.findall(r"rx pkts=(\d+)", fabric.ovs.ofctl("dump-ports", "e0_0", "1"))
+        return int(count)
+
+    def sent() -> int:
+        fabric.ovs.appctl("netdev-dummy/receive", "e0_0-eth1", *(INVENTED[kind](draw).hex() for _ in range(20)))
+        return received() - before
+
+    eventually(forgotten)
+    draw, before = random.Random(kind), received()
+    eventually(sent, lambda count: count > 200)
+    time.sleep(0.2)  # a decision is cached after its packet has gone
+    assert 1 <= cached() <= 32

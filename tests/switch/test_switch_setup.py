@@ -184,7 +184,7 @@ def test_the_controller_says_what_is_wrong_and_mends_what_it_may(watched: Fabric
     assert problem["mend"] == "ovs-vsctl set bridge e0_0 stp_enable=false rstp_enable=false"
     assert ovs.vsctl("get", "bridge", "e0_0", "other_config:disable-in-band").strip() == '"true"'
     assert ovs.vsctl("get", "bridge", "e0_0", "fail_mode").strip() == "secure"
-    assert len(ovs.vsctl("get", "bridge", "e0_0", "flow_tables").split(",")) == 4
+    assert len(ovs.vsctl("get", "bridge", "e0_0", "flow_tables").split(",")) == 6
     assert ovs.vsctl("get", "bridge", "e0_0", "other_config:dp-desc").strip() == "e0_0"
     assert watched.flows("e0_0") == before
     log = watched.controller.log.read_text()

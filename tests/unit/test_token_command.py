@@ -35,6 +35,17 @@ def test_its_lines_are_what_an_agent_reads(secret: Path, tmp_path: Path) -> None
         options.token(IPv4Address("10.0.0.4"))
 
 
+def test_either_address_of_a_host_names_it(secret: Path) -> None:
+    def told(host: str) -> str:
+        return CliRunner().invoke(main, ["token", host, f"--secret-file={secret}"]).output
+
+    assert told("fd53:4f50:4100:201::3") == told("10.2.1.3") == f"10.2.1.3 {host_token('a secret', IPv4Address('10.2.1.3'))}\n"
+    secret.with_name("fabric.json").write_text('{"prefix6": "2001:db8:1::/48"}')
+    assert told("2001:db8:1:201::3") == told("10.2.1.3")
+    for wrong in ("fd53:4f50:4100:201::3", "2001:db8:1:201::1", "2001:db8:1:201::1:3", "2001:db8:1:201::3/64"):
+        assert told(wrong).startswith("Error: ")
+
+
 def test_the_arbiters_token_opens_no_hosts_channel(secret: Path) -> None:
     done = CliRunner().invoke(main, ["token", "--arbiter", f"--secret-file={secret}"])
     assert done.stdout == arbiter_token("a secret") + "\n"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from topologies import ovsdb
-from topologies.fabric_plan import PREFIX_TABLES, PREFIXES
+from topologies.fabric_plan import PREFIXES
 from topologies.lab.isolation import die_with_parent, require
 from topologies.lab.startable import Startable, log_tail
 from topologies.structure import Clos, Switch
@@ -223,10 +223,8 @@ class DummyFabric:
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield the database operations that add every bridge."""
         bridges = []
-        tracked = {}
-        if len(self.tree.families) > 1:
-            yield ovsdb.insert("Flow_Table", "prefixes", prefixes=["set", [*PREFIXES]])
-            tracked = {"flow_tables": ovsdb.mapping({table: ["named-uuid", "prefixes"] for table in PREFIX_TABLES})}
+        rows, tracked = ovsdb.flow_tables(PREFIXES)
+        yield from rows
         for switch in self._switches:
             name = self.tree.name(switch)
             ports = [ovsdb.insert("Interface", f"{name}_i", name=name, type="internal")]
@@ -247,7 +245,7 @@ class DummyFabric:
                     {"datapath-id": f"{self.tree.dpid(switch):016x}", "disable-in-band": "true", "dp-desc": name}
                 ),
                 ports=ovsdb.named(row["uuid-name"] for row in ports if row["table"] == "Port"),
-                **tracked,
+                flow_tables=tracked,
             )
             if self.controller is not None:
                 yield ovsdb.insert("Controller", f"{name}_c", target=self.controller, max_backoff=1000)

@@ -1,6 +1,7 @@
 """IPv6 goes as IPv4 does, over random fabrics and failures; what of it a host may not send ends at the first switch."""
 
 import random
+from itertools import product
 
 import pytest
 
@@ -15,7 +16,7 @@ from topologies.way_out import gateways_from
 
 UDP, ICMPV6, TTL = 17, 58, 255
 SOLICITATION = {"ip_proto": ICMPV6, "icmpv6_type": 135, "icmpv6_code": 0, "nw_ttl": TTL, "eth_dst": "33:33:ff:00:00:01"}
-SOLICITATION |= {"ipv6_nd_sll": "00:00:00:00:00:00"}  # without that option
+SOLICITATION |= {"ipv6_nd_sll": "00:00:00:00:00:00", "ipv6_dst": "ff02::1:ff00:1"}  # without that option
 
 
 def with_ipv6(tree: Clos) -> Clos:
@@ -64,6 +65,14 @@ def test_what_leaves_the_fabric_leaves_by_a_gateway_in_use_or_not_at_all(number:
         assert its_seen is None or tree.host(way[-1]) in gateways_from(failures, tree.edge_of(src))
         if not gateways and tree.name(tree.link(src, tree.edge_of(src))) not in failures:  # the controller is asked, by each family
             assert (its_seen, edge.sent_to_controller) == (None, asked + 2)
+    for gateway, dst in product(tree.gateways, draw.sample(list(tree.hosts()), min(tree.host_count, 6))):
+        came_in = [
+            fabric.send(gateway, {**made(tree, gateway, dst), f"{version}_src": outside})[1]
+            for made, version, outside in ((ipv4_packet, "ipv4", "198.51.100.7"), (ipv6_packet, "ipv6", "2001:db8::7"))
+        ]
+        assert (came_in[0] is None) == (came_in[1] is None)
+        for source in ({}, {"ipv6_src": "2001:db8::9"}):  # what a gateway sends to the outside ends at its port
+            assert fabric.send(gateway, {**ipv6_packet(tree, gateway, dst), **source, "ipv6_dst": "2001:db8::7"})[1] is None
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -98,7 +107,7 @@ def test_a_host_with_another_ethernet_address_is_learned_from_what_it_says_of_it
     switch, other = TableSwitch(switch_rules(tree, tree.edge_of(src))), "02:99:00:00:00:01"
     own, its_mate, gateway = (str(each) for each in (*map(tree.families[1].address, (src, mate)), tree.families[1].gateway(src)))
     asked = {**SOLICITATION, "ipv6_nd_target": gateway}
-    told = {**SOLICITATION, "icmpv6_type": 136}
+    told = {**SOLICITATION, "icmpv6_type": 136, "ipv6_nd_target": own}
 
     def used(**sent: object) -> str:
         """Send neighbour discovery from the host's port; tell where a packet for it goes then."""
@@ -107,11 +116,11 @@ def test_a_host_with_another_ethernet_address_is_learned_from_what_it_says_of_it
         return str(there.packet["eth_dst"])
 
     planned = tree.mac(src)
-    for forgotten in ({**asked, "ipv6_nd_sll": planned}, {**told, "ipv6_nd_target": own, "ipv6_nd_tll": planned}):
-        assert used(**told, ipv6_nd_target=its_mate, ipv6_nd_tll=other) == planned  # forged, of another host
+    for forgotten in ({**asked, "ipv6_nd_sll": planned}, {**told, "ipv6_nd_tll": planned}):
+        assert used(**told, ipv6_src=its_mate, ipv6_nd_tll=other) == planned  # forged, of another host
         assert used(**{**asked, "ipv6_src": "::", "ipv6_nd_sll": other}) == planned
         assert used(**asked) == planned  # it says none
-        for heard in ({**asked, "ipv6_nd_sll": other}, {**told, "ipv6_nd_target": own, "ipv6_nd_tll": other}):
+        for heard in ({**asked, "ipv6_nd_sll": other}, {**told, "ipv6_nd_tll": other}):
             assert used(**heard) == other
             assert used(**{**heard, "nw_ttl": 64}) == other
         assert used(**forgotten) == planned
@@ -124,13 +133,16 @@ def test_neighbour_discovery_ends_at_the_first_switch_which_answers_for_the_gate
     edge, family = tree.edge_of(src), tree.families[1]
     switch, port = TableSwitch(switch_rules(tree, edge)), tree.port(edge, src)
     gateway = str(family.gateway(src))
-    asked = {**SOLICITATION, "ipv6_nd_target": gateway, "ipv6_dst": "ff02::1:ff00:1"}
-    [answer] = switch.receive(ipv6_packet(tree, src, dst, **asked), port)
-    assert (answer.port, answer.packet["ipv6_src"], answer.packet["ipv6_nd_tll"]) == (port, gateway, GATEWAY_MAC)
-    assert (answer.packet["ipv6_dst"], answer.packet["icmpv6_type"]) == (str(family.address(src)), 136)
+    asked = {**SOLICITATION, "ipv6_nd_target": gateway}
+    for again in ({}, {"ipv6_dst": gateway, "eth_dst": GATEWAY_MAC}):
+        [answer] = switch.receive(ipv6_packet(tree, src, dst, **asked | again), port)
+        assert (answer.port, answer.packet["ipv6_src"], answer.packet["ipv6_nd_tll"]) == (port, gateway, GATEWAY_MAC)
+        assert (answer.packet["ipv6_dst"], answer.packet["icmpv6_type"]) == (str(family.address(src)), 136)
     stranger = str(family.address(Host(src.pod, src.edge, 200)))
     for wrong in (
         {**asked, "ipv6_src": "::"},
+        {**asked, "ipv6_src": "::", "ipv6_dst": gateway},
+        {**asked, "ipv6_dst": "ff02::1:ff00:3"},
         {**asked, "nw_ttl": 64},
         {**asked, "ipv6_nd_target": stranger},
         {"ip_proto": ICMPV6, "ip_frag": 1, "nw_ttl": TTL},

@@ -20,6 +20,7 @@ from sopa_ryu.southbound.databases import names_at
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree, ovsdb
+from topologies.fabric_plan import PREFIXES
 from topologies.ovsdb import OvsdbError
 
 TREE = FatTree(4)
@@ -33,8 +34,9 @@ RIGHT = SwitchSetup(
     other_config={"disable-in-band": "true"},
     controllers=(Target("tcp:192.0.2.9:6653", True),),
     interfaces={port: f"eth{port}" for port in range(1, 5)},
+    prefixes={table: frozenset(fields) for fields, tables in PREFIXES.values() for table in tables},
 )
-UNSAFE = replace(RIGHT, other_config={}, fail_mode="")
+UNSAFE = replace(RIGHT, other_config={}, fail_mode="", prefixes={})
 FOUND = {
     "right": RIGHT,
     "spanning-tree": replace(RIGHT, spanning_tree=True),
