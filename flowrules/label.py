@@ -25,11 +25,13 @@ class Carrier(StrEnum):
     ID = "id"
     """The Ethernet source address, once for a burst of TCP; an XDP program at the edge switch's port gives each of its packets the
     candidate path of its IPv4 identification."""
+    SRV6 = "srv6"
+    """No label: an outer IPv6 header whose destination lists the path's switches (`topologies.srv6`), for routers."""
 
     @property
     def overhead(self) -> int:
         """Bytes by which a labelled packet is larger than an unlabelled one."""
-        return OPTION_LENGTH if self is Carrier.OPTION else 0
+        return {Carrier.OPTION: OPTION_LENGTH, Carrier.SRV6: 40}.get(self, 0)  # RFC 8200: an IPv6 header
 
 
 _HEAD = f"{CARRIER_PREFIX}:{OPTION_TYPE:02x}:{OPTION_LENGTH:02x}"

@@ -85,8 +85,9 @@ class Settings:
     prefix6: str = option(str(PREFIX6), "the /48 of the hosts' IPv6 addresses, where the fabric file has no prefix6; none: IPv4 "
         "only, and half as many flow entries (default {default})", metavar="PREFIX")
     carrier: Carrier = option(Carrier.MAC, "where agents write the label: mac, the Ethernet source address; option, an IPv4 "
-        "option as in the paper; or id, the address once for a whole burst. The latter two require a program at the edge switches' "
-        "host ports (sopa parser); the flow entries are the same (default {default})", metavar="CARRIER")
+        "option as in the paper; id, the address once for a whole burst; or srv6, the destination of an outer IPv6 header, for "
+        "routers (no-switches). option and id require a program at the edge switches' host ports (sopa parser); flow entries are "
+        "the same (default {default})", metavar="CARRIER")
     settle: float = _seconds(10.0, "after a start, how long to wait, since the last switch that has connected, for others before "
         "they count as failed; until then hosts and switches keep the paths and rules of an earlier controller",
         "; the wait ends when all have connected, and 0.05 s for each switch of the fabric later at the latest")
@@ -144,6 +145,8 @@ class Settings:
             raise OptionError(f"link-mbit must be above 0, not {self.link_mbit:g}")
         if self.hold_down_max < self.hold_down:
             raise OptionError(f"hold-down-max ({self.hold_down_max:g}) must not be below hold-down ({self.hold_down:g})")
+        if self.carrier is Carrier.SRV6 and not self.no_switches:
+            raise OptionError("carrier srv6 is for routers, which the controller does not command: set no-switches, too")
         if self.cluster is not None and self.no_switches:
             raise OptionError(
                 "no-switches and cluster exclude each other: a version of a cluster's fabric follows from what its switches say"

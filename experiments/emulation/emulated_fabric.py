@@ -25,6 +25,7 @@ from experiments.emulation.measurement.tcp_statistics import FastRecoveries
 from experiments.emulation.phantom_queues import PhantomQueues, default_threshold, port_rates
 from experiments.emulation.processes import AgentProcess, ControllerProcess, free_ports
 from experiments.emulation.routers.router_lab import RouterLab
+from experiments.emulation.routers.srv6_lab import Srv6Lab
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess, slot_ms
 from experiments.emulation.sopa_lab import OPENFLOW_PORT, REST_PORT, SopaLab
 from experiments.schemes import Fabric, Scheme
@@ -60,7 +61,7 @@ class EmulatedFabric:
         self, tree: Clos, scheme: Scheme, rate_mbit: float, *, queue_packets: int = 100, carrier: Carrier = Carrier.MAC
     ) -> None:
         self.tree, self.scheme, self.rate_mbit, self.queue_packets = tree, scheme, rate_mbit, queue_packets
-        self.carrier = carrier
+        self.carrier = Carrier.SRV6 if scheme.fabric is Fabric.SRV6 else carrier
         self._rated = at_rate(tree, rate_mbit)
         self.sopa: SopaLab | None = None
         self.controller: ControllerProcess | None = None
@@ -78,8 +79,9 @@ class EmulatedFabric:
 
     def __enter__(self) -> EmulatedFabric:
         with ExitStack() as stack:
-            if self.scheme.fabric is Fabric.ROUTERS:
-                routers = RouterLab(self.tree, self.rate_mbit, self.queue_packets, ROUTERS, self.scheme.router_sysctls)
+            if self.scheme.fabric in (Fabric.ROUTERS, Fabric.SRV6):
+                kind = Srv6Lab if self.scheme.fabric is Fabric.SRV6 else RouterLab
+                routers = kind(self.tree, self.rate_mbit, self.queue_packets, ROUTERS, self.scheme.router_sysctls)
                 self.lab = stack.enter_context(routers)
             else:
                 options = [*self.scheme.controller_options, *self.scheme.applications]
@@ -95,6 +97,7 @@ class EmulatedFabric:
                 )
                 self.lab, self.controller = self.sopa.lab, self.sopa.controller
             if self.controller is None and self.scheme.policy is not None:
+                RUN.mkdir(parents=True, exist_ok=True)
                 self.controller = stack.enter_context(
                     lone_controller(
                         self.tree,

@@ -10,6 +10,10 @@ def check(scheme: Scheme, carrier: Carrier, queue_packets: int) -> None:
     """Raise `SchemeError` if the lab cannot run a scheme, with queues of so many full frames. The message says what to change."""
     if scheme.fabric is Fabric.SIMULATOR:
         raise SchemeError(f"{scheme.name} exists in the simulator only: add --backend ns3")
+    if carrier is Carrier.SRV6 and scheme.fabric is not Fabric.SRV6:
+        raise SchemeError(
+            f"{scheme.name}: no switch of its fabric forwards SRv6: choose another --carrier, or the scheme sopa-srv6"
+        )
     if scheme.channels and scheme.segments > 1:
         raise SchemeError(f"{scheme.name}: in the lab a burst of MCS is as long as TCP makes it: leave out +segments")
     if scheme.slots is not None and scheme.segments > 1:

@@ -38,6 +38,7 @@ class Fabric(Enum):
 
     OPENFLOW = "Open vSwitch, programmed by the SOPA controller"
     ROUTERS = "Linux routers that speak BGP"
+    SRV6 = "Linux routers with static SRv6 uSIDs, and static multipath routes for what is not encapsulated"
     SIMULATOR = "switches of the simulator only"
 
 

@@ -56,7 +56,8 @@ class AgentOptions:
         "relays, or controllers: each host begins with another one, and goes on with the next when that is away (docs/cluster.md).",
         name="controller", multiple=True, callback=urls, metavar="URL")
     carrier: Carrier = option(Carrier.MAC, "Where a packet carries its label: in the Ethernet source address; in an IPv4 "
-        "option; or in the address once for each burst, whose packets the edge switch's port spreads (id: sopa parser follow).")
+        "option; in the address once for each burst, whose packets the edge switch's port spreads (id: sopa parser follow); or as "
+        "the uSID list of an outer IPv6 header, for routers (srv6).")
     policy: str = option(Policy.ROUND_ROBIN.option_name, f"{POLICIES} cfr sends TCP's data in slots that an arbiter grants, all "
         "else round-robin (docs/cfr.md): no --segments, no --carrier. mcs scatters each TCP connection over channels and follows "
         "congestion on them (docs/mcs.md); TCP settings and bursts stay as they are then: no --segments, no --fr-threshold, no "

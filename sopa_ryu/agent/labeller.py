@@ -10,7 +10,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.agent.host.filters import FilterPlace, Filters
 from sopa_ryu.agent.kernel import libbpf
-from sopa_ryu.agent.kernel.build import CFR, EGRESS, MCS, OPTION
+from sopa_ryu.agent.kernel.build import CFR, EGRESS, MCS, OPTION, SRV6
 from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic
@@ -24,8 +24,8 @@ from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.mcs import ChannelKind
 
 ETHERNET_MTU = 1500
-_OBJECTS = {Carrier.MAC: EGRESS, Carrier.OPTION: OPTION, Carrier.ID: EGRESS}
-_LABELS = {Carrier.MAC: "sopa_egress", Carrier.OPTION: "sopa_option", Carrier.ID: "sopa_egress"}
+_OBJECTS = {Carrier.MAC: EGRESS, Carrier.OPTION: OPTION, Carrier.ID: EGRESS, Carrier.SRV6: SRV6}
+_LABELS = {carrier: path.stem for carrier, path in _OBJECTS.items()}
 _STRIPS = "sopa_strip"
 _SCATTERS, _GATHERS = "sopa_mcs", "sopa_mcs_in"
 _TIMED = "sopa_cfr"
@@ -45,8 +45,8 @@ class Labeller:
         owns_clsact: True if a predecessor that could not clean up is known to have added the interface's clsact qdisc.
         on_clsact: Called with True before clsact is added and with False after it is removed, for keeping that knowledge.
         carrier: Where the label is written. With `Carrier.OPTION` options that come in are taken out, too.
-        fabric_mtu: For `Carrier.OPTION`: the largest IPv4 packet, in bytes, that fits through the fabric; larger ones go
-            unlabelled.
+        fabric_mtu: For carriers that make packets longer: the largest packet, in bytes, that fits through the fabric; what
+            would be larger goes unlabelled.
         cut_by: The index of the segmentation device, which cuts bursts into packets; 0 if each burst has one label.
         mcs: Scatter TCP connections instead of labelling each packet in turn.
         cfr: Send TCP's data in granted slots, on the paths granted with them.
@@ -218,12 +218,12 @@ class Labeller:
         self._filters.detach_one(FilterPlace.EGRESS)
 
     def follow(self, fabric_mtu: int, cut_by: int) -> None:
-        """Note another MTU of the fabric, in bytes (`Carrier.OPTION`), and another segmentation device."""
+        """Note another MTU of the fabric, in bytes, for carriers that make packets longer, and another segmentation device."""
         self.fabric_mtu, self.cut_by = fabric_mtu, cut_by
         only = struct.pack("=I", 0)
         with inside(self.netns):  # where the kernel looks for the device
             libbpf.update(self._object.map_fd("cut_by"), only, struct.pack("=I", cut_by))
-        if self.carrier is Carrier.OPTION:
+        if self.carrier.overhead:
             libbpf.update(self._object.map_fd("fabric_mtu"), only, struct.pack("=I", fabric_mtu))
 
     def detach(self) -> None:

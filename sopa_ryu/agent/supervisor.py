@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NoReturn
 
+from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentError, AgentOptions
 from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.follower import Follower
@@ -231,7 +232,7 @@ class Supervisor:
         if labeller.probes is None:
             return None, lambda: 0
         try:
-            socket = ProbeSocket(self.interface.name, namespace.path)
+            socket = ProbeSocket(self.interface.name, namespace.path, wrapped=self.options.carrier is Carrier.SRV6)
             taken.callback(socket.close)
             drops = Drops(place.ifindex, namespace.path)
             taken.callback(drops.close)

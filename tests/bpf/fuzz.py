@@ -23,7 +23,7 @@ from tests.bpf import reference
 from tests.helpers.frames import HERE6, INTER_POD, INTRA_RACK, PREFIX, checksum, table
 from topologies import FatTree
 
-PASSED = {"label": 0xFFFFFFFF, "write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
+PASSED = {"label": 0xFFFFFFFF, "wrap": 0xFFFFFFFF, "write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
 MTU = 300
 PACKETS_ALIKE = 500  # with the same table
 WAYS = tuple(WayOut(bytes.fromhex(f"02000a0{pod}0002"), labels) for pod, labels in enumerate((INTRA_RACK, INTER_POD)))
@@ -34,25 +34,33 @@ MIN_OF_IP = {b"\x08\x00": 34, b"\x86\xdd": 54}
 
 
 class Programs(ExitStack):
-    """The programs, loaded and attached to nothing: of the ``mac`` carrier, and the three of the ``option`` carrier."""
+    """The programs, loaded and attached to nothing: of the carriers ``mac`` and ``srv6``, and the three of ``option``."""
 
     def __init__(self, labels: PathTable, mtu: int) -> None:
         super().__init__()
         self.mac = self.enter_context(Labeller("lo"))
         self.labeller = self.enter_context(Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=mtu))
+        self.srv6 = self.enter_context(Labeller("lo", carrier=Carrier.SRV6, fabric_mtu=mtu))
         self.parser = self.enter_context(Parser())
         self.swap(labels)
 
     def swap(self, labels: PathTable) -> None:
         self.mac.swap(labels)
+        self.srv6.swap(labels)
         self.labeller.swap(labels._replace(prefix=None))
 
     def run(self, program: str, frame: bytes) -> RunOutcome:
-        runs = {"label": self.mac.run, "write": self.labeller.run, "strip": self.labeller.strip, "parse": self.parser.run}
+        runs = {
+            "label": self.mac.run,
+            "wrap": self.srv6.run,
+            "write": self.labeller.run,
+            "strip": self.labeller.strip,
+            "parse": self.parser.run,
+        }
         return runs[program](frame)
 
     def counters(self, program: str) -> dict[str, int]:
-        return {"label": self.mac, "parse": self.parser}.get(program, self.labeller).counters()
+        return {"label": self.mac, "wrap": self.srv6, "parse": self.parser}.get(program, self.labeller).counters()
 
 
 class Difference(AssertionError):
@@ -174,7 +182,7 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
             frame = stream.next()
             expected = {"parse": reference.parse(frame)}
             if len(frame) >= MIN_OF_IP.get(frame[12:14], 0):
-                expected |= {"label": reference.label(frame, labels)}
+                expected |= {"label": reference.label(frame, labels), "wrap": reference.wrap(frame, labels, MTU)}
                 expected |= {"write": reference.write(frame, labels._replace(prefix=None), MTU), "strip": reference.strip(frame)}
             for program, (wanted, counted) in expected.items():
                 outcome = programs.run(program, frame)
@@ -184,10 +192,10 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
                         f"frame     {frame.hex()}\nreference {wanted.hex()}\nprogram   {outcome.data.hex()} ({outcome.retval})"
                     )
                 done[counted or f"{program}: nothing"] += 1
-                if counted == "labelled":
+                if counted == "labelled" and program != "wrap":
                     at = 10 if program == "label" else 36
                     carried[wanted[at], wanted[at + 1]] += 1
-        kernel = sum((Counter(programs.counters(program)) for program in ("label", "write", "parse")), Counter[str]())
+        kernel = sum((Counter(programs.counters(program)) for program in ("label", "wrap", "write", "parse")), Counter[str]())
         told = {name: count for name, count in done.items() if ": " not in name}
         if told != kernel:
             raise Difference(f"the programs have counted {kernel}, the reference {told}")

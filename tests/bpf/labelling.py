@@ -54,6 +54,8 @@ def abandon(settings: HostSettings) -> None:
 
 
 def label_of(frame: bytes) -> Label | None:
-    """The label of an IPv4 frame, by whichever carrier: in its source address, or its first option."""
+    """The label of an IPv4 frame, by whichever carrier: in its source address, its first option, or its uSID list."""
+    if frame[38:42] == bytes.fromhex("fcbbbb00"):
+        return frame[43] & 63, frame[45] if frame[44] & 0x80 else 0xFF
     is_option = frame[14] > 0x45 and frame[34:36] == b"\x9e\x04"
     return (frame[36], frame[37]) if is_option else word_of(frame)

@@ -7,7 +7,7 @@ import struct
 from ipaddress import IPv6Address, IPv6Network
 from typing import NamedTuple
 
-from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
+from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash
 from sopa_ryu.agent.paths.path_table import Label, PathTable
 from tests.helpers.frames import checksum, summed
 
@@ -98,8 +98,8 @@ def flow6(packet: bytes, prefix: IPv6Network) -> FlowKey | str:
     return key(kind, int.from_bytes(rest[4:6], "big") if rest[0] in ECHOES6 else 0)
 
 
-def _chosen(frame: bytes, table: PathTable) -> tuple[Label, bytes] | str:
-    """The label and the Ethernet destination of a packet that gets one, by a table that chooses by hash; or why it gets none."""
+def _chosen(frame: bytes, table: PathTable) -> tuple[FlowKey, Label, bytes] | str:
+    """The flow, the label and the Ethernet destination of a packet that gets one, by a table that chooses by hash; or why not."""
     at = _network(frame)
     if len(frame) < at:
         return "malformed"
@@ -120,12 +120,12 @@ def _chosen(frame: bytes, table: PathTable) -> tuple[Label, bytes] | str:
     return "malformed" if key is None else _path(frame, key, table)
 
 
-def _path(frame: bytes, key: FlowKey, table: PathTable) -> tuple[Label, bytes] | str:
+def _path(frame: bytes, key: FlowKey, table: PathTable) -> tuple[FlowKey, Label, bytes] | str:
     way = table.way_out(key)
     chosen = table.choose(key, 0)
     if chosen is None:
         return "outside" if key.leaves or table.candidates(key.daddr) is None else "no_path"
-    return chosen, frame[:6] if way is None else way.mac
+    return key, chosen, frame[:6] if way is None else way.mac
 
 
 def _network(frame: bytes) -> int:
@@ -138,7 +138,7 @@ def label(frame: bytes, table: PathTable) -> Result:
     found = _chosen(frame, table)
     if isinstance(found, str):
         return frame, found
-    hops, destination = found
+    _, hops, destination = found
     return destination + LABEL + bytes(hops) + frame[12:], "labelled"
 
 
@@ -147,7 +147,7 @@ def write(frame: bytes, table: PathTable, mtu: int) -> Result:
     found = _chosen(frame, table)
     if isinstance(found, str):
         return frame, found
-    hops, destination = found
+    _, hops, destination = found
     packet = frame[_network(frame) :]
     its = ipv4(packet)
     if not its.header <= its.total <= len(packet):
@@ -159,6 +159,38 @@ def write(frame: bytes, table: PathTable, mtu: int) -> Result:
     options = OPTION + bytes(hops) + packet[BASE : its.header]
     # the kernel keeps a tag outside the packet
     return destination + frame[6:12] + IPV4 + rebuilt(packet, its.total + 4, options), "labelled"
+
+
+def wrap(frame: bytes, table: PathTable, mtu: int) -> Result:
+    """tc egress, of the ``srv6`` carrier: RFC 8200, section 3, RFC 9800, section 6.1."""
+    found = _chosen(frame, table)
+    if isinstance(found, str):
+        return frame, found
+    key, (up1, up2), destination = found
+    packet = frame[LINK:]
+    if frame[12:14] == VLAN:
+        return frame, "not_ipv4"
+    if len(packet) + 40 > mtu:
+        return frame, "too_big"
+    if up1 == 0xFF:
+        return frame, "labelled"
+    assert table.srv6 is not None
+    block, own = table.srv6
+    is_ipv6 = frame[12:14] == IPV6
+    if key.leaves:
+        pod, edge = destination[3:5]
+    else:
+        pod, edge = packet[30:32] if is_ipv6 else packet[17:19]
+    switches = [0x4000 | own.pod << 6 | up1, 0x8000 | up1 << 8 | up2, 0x1000 | pod << 6 | edge]
+    if up2 == 0xFF:
+        del switches[1]
+    first = int.from_bytes(packet[:4], "big")
+    traffic = (first >> 20 if is_ipv6 else first >> 16) & 0xFC
+    flow_label = (first if is_ipv6 else flow_hash(key, table.seed)) & 0xFFFFF
+    outer = struct.pack("!IHBB", 6 << 28 | traffic << 20 | flow_label, len(packet), 41 if is_ipv6 else 4, 64)
+    source = struct.pack("!IHxxII", block, 0x1000 | own.pod << 6 | own.edge, 0, own.number)
+    listed = (block.to_bytes(4, "big") + b"".join(switch.to_bytes(2, "big") for switch in switches)).ljust(16, b"\0")
+    return frame[:12] + IPV6 + outer + source + listed + packet, "labelled"
 
 
 def strip(frame: bytes) -> Result:

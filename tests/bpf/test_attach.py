@@ -26,14 +26,15 @@ from sopa_ryu.cli.doctor import _addresses, check_bursts, check_ipv6
 from tests.bpf.labelling import kill_agent, label_of, labelling
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
 from tests.helpers.path_tables import flow_positions
-from tests.helpers.veth import IPV4, Pair, frames, raw_socket, run, transfer
+from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, run, transfer
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies import FatTree, Host
 from topologies.identity import PREFIX6, Family
 
 ROOT = Path(__file__).parents[2]
 DATA = os.urandom(3_000_000)
-CARRIERS = pytest.mark.parametrize("carrier", Carrier)
+CARRIERS = pytest.mark.parametrize("carrier", [each for each in Carrier if each is not Carrier.SRV6])
+"""Those whose packets a host receives; lists of uSIDs end at a router (tests/lab)."""
 
 
 def clsact(pair: Pair) -> bool:
@@ -116,16 +117,16 @@ def test_the_successor_of_a_killed_agent_labels_from_packet_to_packet_and_restor
                 sender.sendto(b"x" * 100, (FAR, 5000))
                 sent += 1
 
-    with raw_socket(pair.peer, "peer0", IPV4) as capture:
+    with raw_socket(pair.peer, "peer0", ALL) as capture:
         sender = threading.Thread(target=keep_sending)
         sender.start()
         eventually(lambda: sent >= 2 * len(INTER_POD))  # by the killed agent's program
         with labelling(pair, tmp_path, successor, paths=table(inter_pod=((7, 7), (8, 8)))) as labeller:
             eventually(lambda: labeller.counters()["labelled"])
-            assert ("sopa_strip" in pair.on_host("tc filter show dev host0 ingress")) is bool(successor.overhead)
+            assert ("sopa_strip" in pair.on_host("tc filter show dev host0 ingress")) is (successor is Carrier.OPTION)
             done.set()
             sender.join()
-        taken = {label_of(frame) for frame in frames(capture)}
+        taken = {label_of(frame) for frame in frames(capture)} - {None}
     assert {*INTER_POD} <= taken <= {*INTER_POD, (7, 7), (8, 8)}
     assert state_of(pair) == before
     assert list(tmp_path.iterdir()) == []

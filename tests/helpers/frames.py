@@ -4,6 +4,7 @@ import struct
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy
+from topologies import Host
 
 ETHERNET = bytes.fromhex("02000000000102000a000002")
 PREFIX = IPv6Network("fd53:4f50:4100::/48")
@@ -25,7 +26,8 @@ def table(*, seed: int = 1, policy: Policy = Policy.ROUND_ROBIN, inter_pod: tupl
     """Return the path table of 10.0.0.2 at k=4, with any path set to other pods."""
     sets = (INTRA_RACK, INTER_RACK, inter_pod)
     destinations = (0, 1, 2, 2, 2, 2, 2, 2)
-    return PathTable(IPv4Network("10.0.0.0/8"), 2, sets, destinations, seed, policy, PARAMETERS.get(policy, 0))
+    parameter = PARAMETERS.get(policy, 0)
+    return PathTable(IPv4Network("10.0.0.0/8"), 2, sets, destinations, seed, policy, parameter, srv6=(0xFCBBBB00, Host(0, 0, 2)))
 
 
 def ip(

@@ -13,9 +13,10 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_table import GATEWAY_SLOTS, WORD_BYTES, PathTable, Policy, WayOut
+from topologies import Host
 
-PROGRAMS = ("sopa_egress", "sopa_option")
-HEADER_WORDS = 5
+PROGRAMS = ("sopa_egress", "sopa_option", "sopa_srv6")
+HEADER_WORDS = 6
 INDEX, FLOW_KEY, FLOW_STATE = struct.Struct("=I"), struct.Struct("=IIII"), struct.Struct("=QQQII")
 
 
@@ -40,8 +41,10 @@ def decode(data: bytes) -> PathTable:
         words = [data[at * WORD_BYTES : (at + 1) * WORD_BYTES] for at in range(first, first + size)]
         ways_out.append(WayOut(words[0][2:], tuple((word[0], word[1]) for word in words)))
     (prefix,) = struct.unpack_from("=Q", data, 4 * WORD_BYTES)
+    block, *own = struct.unpack_from("=I3B", data, 5 * WORD_BYTES)
+    inside6, srv6 = IPv6Network((prefix << 64, 48)) if prefix else None, (block, Host(*own)) if block else None
     its = seed, Policy(policy), parameter, tuple(ways_out), bool(leads_out), False
-    return PathTable(network, stride, sets, destinations, *its, IPv6Network((prefix << 64, 48)) if prefix else None)
+    return PathTable(network, stride, sets, destinations, *its, inside6, srv6)
 
 
 def read_table(labeller: Labeller) -> PathTable | None:

@@ -84,7 +84,7 @@ def burst(lab: SopaLab, count: int) -> Lookups:
     return Lookups(*(now - then for now, then in zip(after, before, strict=True)))
 
 
-@pytest.mark.parametrize("carrier", list(Carrier))
+@pytest.mark.parametrize("carrier", [each for each in Carrier if each is not Carrier.SRV6])
 def test_labelled_packets_stay_in_the_kernel(carrier: Carrier) -> None:
     def body(lab: SopaLab) -> None:
         pinged(lab, SRC, DST, 3, 0.5)

@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
@@ -26,6 +27,7 @@ from sopa_ryu.cli import main as sopa_main
 from tests.helpers.sopa_lab import in_isolation
 from tests.lab.switches import run as run_command
 from topologies import Clos, FatTree
+from topologies.identity import PREFIX6
 
 PODS, THIN = Clos(2, 2, 2, 4, 2), Clos(2, 1, 2, 4, 2)
 RATE = 4.0
@@ -176,6 +178,31 @@ def test_mcs_scatters_one_connection_over_all_core_switches_and_routers_go_aroun
         assert (run.options["channels"], run.options["ecn_threshold"]) == (8, 20)
 
     in_fabric(THIN, named("mcs-ports"), body)
+
+
+def test_hosts_choose_paths_over_routers_by_lists_of_usids_and_leave_a_cut_one_by_themselves() -> None:
+    tree = Clos.from_document({**PODS.document(), "prefix6": str(PREFIX6)})
+
+    def body(fabric: EmulatedFabric, performed: Perform) -> None:
+        plan = replace(from_all(tree, LONG), traced=())
+        before = fabric.lab.port_packets()
+        run, flows = performed(plan)
+        packets = [now - before[name] for name, now in fabric.lab.port_packets().items()]
+        assert run.options["carrier"] == "srv6"
+        assert min(flow.bytes for flow in flows) > 0
+        assert max(packets) - min(packets) < max(packets) / 10  # by hash some carry twice what others do
+        begin = time.time()
+
+        def cut(seconds: float) -> None:
+            if seconds > 1 and not fabric.lab._failed:
+                fabric.lab.set_link("a0_0-c0_0", False)
+
+        _, flows = performed(replace(plan, family=6), tick=cut)
+        assert min(flow.bytes for flow in flows) > 0
+        left = {text.split()[0] for _, text in fabric.paths_left_since(begin) if "leaves" in text}
+        assert left >= {tree.name(host) for host in tree.hosts() if host.pod == 0}
+
+    in_fabric(tree, named("sopa-srv6"), body)
 
 
 @pytest.mark.parametrize("base", ["ecmp", pytest.param("bgp", marks=NEEDS_FRR)])

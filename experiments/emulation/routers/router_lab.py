@@ -1,4 +1,4 @@
-"""A Clos fabric as Linux routers: BGP and BFD of FRR, multipath routes and L4 hash of the kernel, rates and queues of the lab."""
+"""A Clos fabric as Linux routers, with rates and queues of the lab: BGP and BFD of FRR, multipath routes, L4 hash."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SEED = Path("/proc/sys/net/ipv4/fib_multipath_hash_seed")  # Linux 6.11
 
 
 class RouterLab:
-    """A fabric of routers, as a context manager inside `topologies.lab.isolation.isolated`.
+    """A fabric of routers that speak BGP, as a context manager inside `topologies.lab.isolation.isolated`.
 
     Args:
         rate_mbit: Rate of hosts' links in Mbit/s; all others are in proportion (`topologies.lab.links.at_rate`).
@@ -35,6 +35,8 @@ class RouterLab:
 
     Entering raises `MissingCommandError` or `LabError` if FRR is not installed or routes are incomplete; all is stopped then.
     """
+
+    _without_ipv6 = "1"
 
     def __init__(self, tree: Clos, rate_mbit: float, queue_packets: int, directory: Path, sysctls: Mapping[str, str]) -> None:
         self.tree, self.rate_mbit, self.queue_packets, self.directory = tree, rate_mbit, queue_packets, directory
@@ -51,8 +53,7 @@ class RouterLab:
             raise LabError("routers change the network namespace that they run in: call isolated()")
         require("ip", "tc", "ethtool", "nsenter")
         with ExitStack() as stack:
-            self._daemons = Daemons(self.directory, self.netns)
-            stack.callback(self._daemons.close)
+            self._begin(stack)
             stack.callback(subprocess.run, ["ip", "-all", "netns", "delete"], check=False, capture_output=True)
             self._make_nodes()
             self._start(self.tree.switches())
@@ -62,6 +63,10 @@ class RouterLab:
 
     def __exit__(self, *_exception: object) -> None:
         self._stack.close()
+
+    def _begin(self, stack: ExitStack) -> None:
+        self._daemons = Daemons(self.directory, self.netns)
+        stack.callback(self._daemons.close)
 
     # -- hooks --------------------------------------------------------------------------------------------------------
 
@@ -127,7 +132,7 @@ class RouterLab:
             lines.append(f"link add {ends[0]} netns {names[0]} type veth peer name {ends[1]} netns {names[1]}")
         run_batch(["ip", "-batch", "-"], lines)
         for node in nodes:
-            self._write(node, "net/ipv6/conf/all/disable_ipv6", "1")
+            self._write(node, "net/ipv6/conf/all/disable_ipv6", self._without_ipv6)
             self._ip(node, ["link set lo up", *(self._host(node) if isinstance(node, Host) else self._router(node))])
             self._shape(node)
         for host in self.tree.hosts():
@@ -186,16 +191,19 @@ class RouterLab:
     def _start(self, routers: Iterable[Switch]) -> None:
         configurations = {}
         for router in routers:
-            for sysctl, value in self._sysctls.items():
-                self._write(router, sysctl, value)
-            if _SEED.exists():  # without it, the second level repeats the choice of the first
-                self._write(router, str(_SEED.relative_to("/proc/sys")), str(self._numbers[router]))
+            self._set_kernel(router)
             configurations[self.tree.name(router)] = {
                 "zebra": zebra_configuration(),
                 "bfdd": bfd_configuration(),
                 "bgpd": bgp_configuration(self.tree, router, self._numbers[router], self._sessions[router]),
             }
         self._daemons.start(configurations)
+
+    def _set_kernel(self, router: Switch) -> None:
+        for sysctl, value in self._sysctls.items():
+            self._write(router, sysctl, value)
+        if _SEED.exists():  # without it, the second level repeats the choice of the first
+            self._write(router, str(_SEED.relative_to("/proc/sys")), str(self._numbers[router]))
 
     def await_settled(self) -> None:
         """Wait until BFD is up on exactly the working links, and edge routers have exactly the remaining routes.

@@ -38,7 +38,15 @@ struct prefix_word { /* word 4 */
 	__u64 prefix; /* of the fabric's IPv6 addresses: the upper 48 bits; 0: it has none */
 };
 
-struct destination_word { /* words 5 .. 5 + destinations - 1, by pod * stride + edge */
+struct srv6_word { /* word 5: of the carrier srv6 */
+	__u32 block; /* of uSIDs, host order; 0: another carrier */
+	__u8 pod; /* of this host */
+	__u8 edge;
+	__u8 number; /* the last of its addresses */
+	__u8 unused;
+};
+
+struct destination_word { /* words 6 .. 6 + destinations - 1, by pod * stride + edge */
 	__u32 first; /* word of the set's first path */
 	__u32 count; /* 0: no path is left */
 };
@@ -49,7 +57,7 @@ struct path_word { /* all words after that but the slots, set by set */
 	__u8 gateway[6]; /* Ethernet destination of packets that leave the fabric; 0 of all others */
 };
 
-enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, OUTSIDE_WORD, PREFIX_WORD, FIRST_DESTINATION };
+enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, OUTSIDE_WORD, PREFIX_WORD, SRV6_WORD, FIRST_DESTINATION };
 
 #define GATEWAY_SLOTS 256
 #define GATEWAY_SEED 0x6f757473 /* of all hosts and for ever: a flow stays with its gateway when its agent restarts */

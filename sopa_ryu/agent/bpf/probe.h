@@ -10,8 +10,8 @@
 #include "label.h"
 
 /*
- * On an answer on its way out. It has its label already: the programs at tc egress let it pass. Ordinary packets have not come in by an
- * interface, and pay no more than the look at that.
+ * On an answer on its way out, and with the carrier `srv6` on probes. It has its label already: the programs at tc egress let it pass.
+ * Ordinary packets have not come in by an interface, and pay no more than the look at that.
  */
 #define ANSWER_MARK 0x534f5041
 

@@ -13,6 +13,7 @@
 #include "choose.h"
 #include "label.h"
 #include "maps.h"
+#include "mtu.h"
 #include "packet.h"
 #include "probe.h"
 #include "sent.h"
@@ -20,14 +21,6 @@
 #define MAX_IHL 15
 #define MAX_BYTES 65535 /* of an IPv4 packet */
 #define LABEL_BYTES sizeof(struct label)
-
-/* The largest IPv4 packet that fits through the fabric, in bytes: the interface's MTU before the agent lowered it. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} fabric_mtu SEC(".maps");
 
 struct header {
 	struct iphdr ip;
@@ -58,15 +51,14 @@ static __always_inline int read_header(struct __sk_buff *skb, __u32 l3, struct i
 /* LABELLED if the packet can have four bytes more. */
 static __always_inline enum reason room(struct __sk_buff *skb, __u32 l3, const struct iphdr *ip)
 {
-	__u32 bytes = bpf_ntohs(ip->tot_len), zero = 0;
-	__u32 *mtu = bpf_map_lookup_elem(&fabric_mtu, &zero);
+	__u32 bytes = bpf_ntohs(ip->tot_len);
 
 	if (bytes < ip->ihl * 4 || bytes > skb->len - l3)
 		return MALFORMED;
 	if (ip->ihl >= MAX_IHL)
 		return NO_ROOM;
 	/* The kernel cuts a burst into segments that are smaller by as much. */
-	if (!mtu || bytes + LABEL_BYTES > (skb->gso_size ? MAX_BYTES : *mtu))
+	if (skb->gso_size ? bytes + LABEL_BYTES > MAX_BYTES : !fits(bytes + LABEL_BYTES))
 		return TOO_BIG;
 	return LABELLED;
 }

@@ -21,7 +21,7 @@ _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
 class FilterPlace(Enum):
     """A place for one program: point, priority, and the names of programs of any release that are agents' there."""
 
-    EGRESS = Point.EGRESS, PRIORITY, ("sopa_egress", "sopa_option", "sopa_mcs", "sopa_cfr")
+    EGRESS = Point.EGRESS, PRIORITY, ("sopa_egress", "sopa_option", "sopa_srv6", "sopa_mcs", "sopa_cfr")
     """What labels."""
     INGRESS = Point.INGRESS, PRIORITY, ("sopa_strip", "sopa_mcs_in")
     """What takes out again."""

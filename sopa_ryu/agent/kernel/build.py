@@ -15,7 +15,8 @@ EGRESS, OPTION, PARSER = SOURCES / "sopa_egress.o", SOURCES / "sopa_option.o", S
 MCS, MCS_OPS, CFR = SOURCES / "sopa_mcs.o", SOURCES / "sopa_mcs_ops.o", SOURCES / "sopa_cfr.o"
 PROBE, SPREAD = SOURCES / "sopa_probe.o", SOURCES / "sopa_spread.o"
 EMPTY = SOURCES / "empty.o"
-OBJECTS = (EGRESS, OPTION, MCS, MCS_OPS, CFR, PARSER, PROBE, SPREAD, EMPTY)
+SRV6 = SOURCES / "sopa_srv6.o"
+OBJECTS = (EGRESS, OPTION, SRV6, MCS, MCS_OPS, CFR, PARSER, PROBE, SPREAD, EMPTY)
 # v3 has 32-bit registers and atomics that return a value: Linux 5.12
 FLAGS = ("-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror")
 

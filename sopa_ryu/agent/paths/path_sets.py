@@ -11,6 +11,7 @@ from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy, WayOut
 from topologies import Clos, Failures, Host, Level, Switch
 from topologies.structure import FABRIC_NETWORK
+from topologies.usids import BLOCK
 from topologies.way_out import gateways_from
 from topologies.weights import Choices, Weights, sequence, weigh
 
@@ -27,7 +28,7 @@ class PathSets:
         parameter: The policy's, if it has one; 0 for its default.
         weighted: Whether paths occur in proportion to their weights; if not, each once.
         carrier: With `Carrier.OPTION` IPv6 is not labelled; with `Carrier.ID` edge switches' ports spread bursts, as long as the
-            host avoids no path by itself.
+            host avoids no path by itself; with `Carrier.SRV6` paths are lists of uSIDs.
 
     >>> from topologies import Clos, Failures, FatTree
     >>> tree = FatTree(4)
@@ -72,6 +73,8 @@ class PathSets:
         self.weighted = weighted
         self._spreads = carrier is Carrier.ID
         self._prefix = None if carrier is Carrier.OPTION else tree.prefix6
+        block = int((tree.srv6 or BLOCK).network_address) >> 96
+        self._srv6 = (block, host) if carrier is Carrier.SRV6 else None
         self._failures = Failures(tree)
         self._choices: dict[Switch, Choices] = {}
         self._weights: dict[Switch, Weights] = {}
@@ -156,7 +159,9 @@ class PathSets:
             self.avoided_paths += left_out
         labels = tuple(_labels(order) for order in sets)
         choice = self.seed, self.policy, self.parameter
-        return PathTable(FABRIC_NETWORK, self.tree.edges, labels, tuple(destinations), *choice, prefix=self._prefix)
+        return PathTable(
+            FABRIC_NETWORK, self.tree.edges, labels, tuple(destinations), *choice, prefix=self._prefix, srv6=self._srv6
+        )
 
     def _kept(self, rack: Switch, choices: Choices, weights: Weights) -> tuple[Choices, Weights]:
         """Return the candidate paths that the host does not avoid, and their weights, in proportion as before."""

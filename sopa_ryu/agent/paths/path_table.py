@@ -13,6 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Network
 from typing import NamedTuple
 
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, IPV6_KEY, FlowKey, flow_hash, mix64, random_choice, round_robin, scaled
+from topologies.identity import Host
 
 _FIRST_GROUP = 0xE  # addresses from 224.0.0.0 on are no single host's
 
@@ -26,7 +27,8 @@ _DESTINATION = struct.Struct("=II")
 _PARAMETER = struct.Struct("=Q")
 _OUTSIDE = struct.Struct("=IBBxx")
 _PREFIX = struct.Struct("=Q")
-_HEADER_WORDS = 5
+_SRV6 = struct.Struct("=I4B")
+_HEADER_WORDS = 6
 _MAX_CANDIDATES, _MAX_WORDS = (1 << 13) - 1, 1 << 24  # what a flow's state has room for (bpf/choose.h)
 
 
@@ -100,6 +102,7 @@ class PathTable(NamedTuple):
         leads_out: This host is a gateway: forwarded packets with a source outside the fabric are labelled, too.
         prefix: Of the fabric's IPv6 addresses, a /48; None if IPv6 is not labelled.
         spreads: The edge switch's port has the same sets, and spreads the packets of a burst (`Carrier.ID`).
+        srv6: With `Carrier.SRV6`: the 32 bits of the block of uSIDs, and the host that sends.
 
     A fabric with one pod of two racks: one path set for the own rack, one for the other.
 
@@ -125,6 +128,7 @@ class PathTable(NamedTuple):
     leads_out: bool = False
     spreads: bool = False
     prefix: IPv6Network | None = None
+    srv6: tuple[int, Host] | None = None
 
     @property
     def cut_off(self) -> int:
@@ -187,6 +191,7 @@ class PathTable(NamedTuple):
             + _PARAMETER.pack(self.parameter)
             + _OUTSIDE.pack(first_slot, bool(self.ways_out), self.leads_out)
             + _PREFIX.pack(self.prefix_bits)
+            + _SRV6.pack(*(0, 0, 0, 0) if self.srv6 is None else (self.srv6[0], *self.srv6[1]), 0)
             + b"".join([places[index] for index in self.destinations])
             + labels
         )
