@@ -45,7 +45,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.cli.common import chosen_fabric, fail, need_root
+from sopa_ryu.cli.common import chosen_fabric, fail, need_root, need_switches
 from topologies import Clos, Failures, Host, Level
 from topologies.identity import IPV4, Family
 from topologies.lab.datapath import DatapathKind
@@ -112,6 +112,7 @@ def demo(
     """
     need_root("sopa demo")
     tree = chosen_fabric(k, fabric)
+    need_switches(carrier)
     if ipv6 and carrier == Carrier.OPTION.value:
         raise click.UsageError("--carrier option is a header option of IPv4: choose another carrier for --ipv6")
     if ipv6 and tree.prefix6 is None:

@@ -27,7 +27,7 @@ from experiments.cli.lab_isolation import (
 )
 from sopa_ryu.channel.mcs import POLICY as MCS
 from sopa_ryu.channel.slots import POLICY as CFR
-from sopa_ryu.cli.common import chosen_fabric, need_root
+from sopa_ryu.cli.common import chosen_fabric, need_root, need_switches
 from topologies import Clos
 
 QUEUE_PACKETS = 100
@@ -130,6 +130,7 @@ def lab(
     from topologies.lab.links import at_rate
 
     need_root("sopa lab")
+    need_switches(carrier)
     if no_limit and ecn is not None:
         raise click.UsageError("--no-limit and --ecn exclude each other: without a rate no queue gets long")
     if tutorial and (k < 4 or fabric is not None or no_agents or controllers > 1):

@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
+from flowrules.label import Carrier
 from sopa_ryu.runtime.log_pace import LogPace
 from topologies import Clos, FatTree, TopologyError, fabric_file
 from topologies.identity import PREFIX6
@@ -118,6 +119,14 @@ def chosen_fabric(k: int, fabric: Clos | None, prefix6: str | None = str(PREFIX6
     if click.get_current_context().get_parameter_source("k") is not ParameterSource.DEFAULT:
         raise click.UsageError("--k and --fabric exclude each other: a fabric file has all numbers of the fabric")
     return fabric
+
+
+def need_switches(carrier: str) -> None:
+    """Raise a usage error for a carrier that Open vSwitch does not forward."""
+    if carrier == Carrier.SRV6:
+        raise click.UsageError(
+            "--carrier srv6 is for routers, not for Open vSwitch; sopa experiment has them, as --schemes sopa-srv6"
+        )
 
 
 def fabric_of(body: dict[str, Any]) -> Clos:

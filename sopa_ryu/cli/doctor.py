@@ -18,7 +18,7 @@ from sopa_ryu.agent.agent_options import TOKEN_FILE, AgentOptions
 from sopa_ryu.agent.label.bursts import MAX_SEGMENTS
 from sopa_ryu.channel.host_tokens import token_of
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused, with_controller
-from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fabric_of, fail, k_option
+from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fabric_of, fail, k_option, need_switches
 from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_secret, tell, unit
 from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, problems, switch_of
 from sopa_ryu.runtime.option_fields import FILE, option_of
@@ -72,6 +72,7 @@ def doctor() -> None:
 @option_of(AgentOptions, "carrier")
 def switch_command(k: int, fabric: Clos | None, address: str, bridge: tuple[str, ...], cluster: bool, carrier: str) -> None:
     """Check the bridges of this switch as the controller does, its database, certificates and parsers."""
+    need_switches(carrier)
     tree = chosen_fabric(k, fabric)
     try:
         setups = switch_database.read(address)
