@@ -1,4 +1,4 @@
-"""What each router of a fabric is told for SRv6 uSIDs, as text: iproute2, FRR's configuration, SONiC's database. Pure."""
+"""The SRv6 uSID configuration of a fabric's routers, as text: iproute2 commands, FRR, SONiC's database. Pure."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Tap:
 
 
 class Srv6Lab:
-    """Enter it inside `isolated`; ``tell`` tells a router what it is told, by default what is printed."""
+    """Enter it inside `isolated`; ``tell`` configures a router, by default with the printed commands."""
 
     def __init__(self, tree: Clos, tell: Callable[[Switch], None] | None = None) -> None:
         self.tree, self._tell = tree, tell or self.run_printed

@@ -8,7 +8,6 @@ import socket
 from sopa_ryu.agent.kernel.netns import inside
 
 _SOL_PACKET, _PACKET_QDISC_BYPASS = 263, 20  # linux/if_packet.h; the socket module has no names for them
-_SO_MARK = 36  # asm-generic/socket.h
 _LABELLED_MARK = 0x534F5041  # bpf/probe.h
 _PRIORITY = 7  # TC_PRIO_CONTROL: what devices with several queues go by
 
@@ -30,7 +29,7 @@ class ProbeSocket:
             sock = opened.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))  # receives nothing
             sock.setblocking(False)
             if wrapped:
-                sock.setsockopt(socket.SOL_SOCKET, _SO_MARK, _LABELLED_MARK)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, _LABELLED_MARK)
             else:
                 sock.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _PRIORITY)
