@@ -43,11 +43,25 @@ def usid_list(tree: Clos, src: Switch, dst: Switch, up: tuple[int, ...]) -> IPv6
     return IPv6Address(value)
 
 
+def source_prefix(tree: Clos, host: Host) -> IPv6Network:
+    """Return the /64 that a host takes the source addresses of its outer headers from: in its edge switch's SID.
+
+    Routers send their ICMPv6 errors about lists there. The host chooses the other 64 bits at random, so that nobody who has not
+    seen its outer headers, which no other host does, can send it such a message.
+
+    >>> from topologies import FatTree
+    >>> source_prefix(FatTree(4), FatTree(4).host("h0_1_3"))
+    IPv6Network('fcbb:bb00:1001:3::/64')
+    """
+    base = int(_sid(tree.srv6 or BLOCK, Switch(Level.EDGE, host.pod, host.edge)).network_address)
+    return IPv6Network((base | host.number << 64, 64))
+
+
 # -- routers --------------------------------------------------------------------------------------------------------------
 
 
 class Route(NamedTuple):
-    """A static route by a port: to a uSID by the next router's link-local address, or to a host on the link (``via`` is None)."""
+    """A static route by a port: by the address of a router or host there, or to a host on the link (``via`` is None)."""
 
     prefix: Any
     port: int
@@ -62,7 +76,7 @@ class Router(NamedTuple):
         loopback: Its own address, inside ``sid``.
         link_local: Its address on each port to a router, the next hop of its neighbours' routes.
         gateways: Of an edge switch, its address on each port to a host, one for each family.
-        routes: To uSIDs by neighbours, and of an edge switch to its hosts.
+        routes: To uSIDs by neighbours, and of an edge switch to its hosts: their addresses, and where ICMPv6 errors find them.
         to_routers, to_hosts: Ports.
         closed: Those of ``to_hosts`` from which no packet to the block is taken: their hosts may not choose paths.
     """
@@ -93,6 +107,8 @@ def router(tree: Clos, switch: Switch) -> Router:
     ]
     for family in tree.families:
         routes += [Route(type(family.network)(family.address(host)), port, None) for port, host in hosts.items()]
+        if family.number == 6:
+            routes += [Route(source_prefix(tree, host), port, family.address(host)) for port, host in hosts.items()]
     return Router(
         block=block,
         sid=sid,

@@ -78,7 +78,8 @@ def sonic(tree: Clos, switch: Switch, interface: Interface) -> dict[str, Any]:
     }
     for route in its.routes:
         if route.via:
-            tables["STATIC_ROUTE"][f"default|{route.prefix}"] = {"nexthop": str(route.via), "ifname": interface(route.port)}
+            by = f"Vlan{VLAN}" if route.port in its.to_hosts else interface(route.port)
+            tables["STATIC_ROUTE"][f"default|{route.prefix}"] = {"nexthop": str(route.via), "ifname": by}
     if its.to_hosts:
         lan, prefixes = f"Vlan{VLAN}", [family.prefix(switch) for family in tree.families]
         gateways = [f"{gateway}/{prefix.prefixlen}" for gateway, prefix in zip(its.gateways, prefixes, strict=True)]
@@ -114,7 +115,8 @@ def _labelled(tree: Clos, switch: Switch, named: Interface) -> Interface:
 
 def _linux(its: Router, interface: Interface) -> Iterator[str]:
     """Yield what every Linux router has to be told by its own means: forwarding, `DEVICE`, decapsulation, the filter."""
-    yield "sysctl -qw net/ipv4/ip_forward=1 net/ipv6/conf/all/forwarding=1"
+    # without its carrier a port is no way, so that the route of the block answers for it at once
+    yield "sysctl -qw net/ipv4/ip_forward=1 net/ipv6/conf/all/forwarding=1 net/ipv6/conf/all/ignore_routes_with_linkdown=1"
     yield f"ip link show {DEVICE} > /dev/null 2>&1 || ip link add {DEVICE} type bridge; ip link set {DEVICE} up"
     if its.to_hosts:
         # an inner packet's source is behind other routers, where no route of this one leads
@@ -127,6 +129,9 @@ def _linux(its: Router, interface: Interface) -> Iterator[str]:
     trusted = [interface(port) for port in (*its.to_hosts, *its.to_routers) if port not in its.closed]
     named = ", ".join(f'"{each}"' for each in ("lo", *trusted))
     block = f"type filter hook prerouting priority raw; ip6 daddr {its.block} iifname != {{ {named} }} counter drop;"
+    if its.to_hosts:  # a host sends others no packet that is not encapsulated, and so no ICMPv6 error either
+        hosts = ", ".join(f'"{interface(port)}"' for port in its.to_hosts)
+        block += f" ip6 daddr {its.block} iifname {{ {hosts} }} ip6 nexthdr != {{ 4, 41 }} counter drop;"
     # a self-probe leaves by the port it came by, which is no host's mistake
     redirects = "type filter hook output priority filter; icmp type redirect drop; icmpv6 type nd-redirect drop;"
     its_table, chains = "table inet sopa_srv6", f"chain block {{ {block} }}; chain redirects {{ {redirects} }};"

@@ -28,6 +28,19 @@ def usid(switch: Switch) -> int:
     return base | switch.pod << shift | switch.index
 
 
+def switch_of(value: int) -> Switch:
+    """Return the switch whose uSID this is, in a fabric that may not have it; `ValueError` if it is none of a switch.
+
+    >>> switch_of(0x8102) == Switch(Level.CORE, 1, 2), usid(switch_of(0x1FFF)) == 0x1FFF
+    (True, True)
+    """
+    for level, (base, shift) in _KIND.items():
+        group, index = divmod(value - base, 1 << shift)
+        if 0 <= group < GROUP and index < GROUP:
+            return Switch(level, group, index)
+    raise ValueError(f"{value:#x} is no switch's uSID")
+
+
 def block_of(described: Any) -> IPv6Network:
     """Return the block of a fabric's ``srv6``; `TopologyError` if it has none."""
     if not isinstance(described, dict) or described.keys() != {"block"}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from sopa_ryu.channel.mcs import ChannelKind
 ETHERNET_MTU = 1500
 _OBJECTS = {Carrier.MAC: EGRESS, Carrier.OPTION: OPTION, Carrier.ID: EGRESS, Carrier.SRV6: SRV6}
 _LABELS = {carrier: path.stem for carrier, path in _OBJECTS.items()}
-_STRIPS = "sopa_strip"
+_TAKES_IN = {Carrier.OPTION: "sopa_strip", Carrier.SRV6: "sopa_srv6_in"}
 _SCATTERS, _GATHERS = "sopa_mcs", "sopa_mcs_in"
 _TIMED = "sopa_cfr"
 _TABLES_MAP, _ACTIVE_MAP = "path_tables", "turn"  # an agent of another release, or a killed one, knows these names
@@ -57,6 +58,7 @@ class Labeller:
         ValueError: For fewer flows than 1.
 
     Attributes:
+        outer_secret: With `Carrier.SRV6`: the last half of its outer headers' source address.
         tables: While it is loaded: the two path tables, of which one is in force.
         counted: While it is loaded: what the program has counted.
         mcs: While it is loaded: what MCS needs besides.
@@ -94,6 +96,7 @@ class Labeller:
             raise ValueError(f"room for at least one flow is needed, not {flows}")
         self.ifname, self.netns = ifname, netns
         self.carrier, self.fabric_mtu, self.cut_by = carrier, fabric_mtu, cut_by
+        self.outer_secret = secrets.token_bytes(8)
         self._spray = spray
         self._filters = Filters(ifname, netns, owns_clsact, on_clsact or (lambda added: None))
         self._mcs_options, self._is_timed, self._probe_ends = mcs, cfr, probes
@@ -131,11 +134,14 @@ class Labeller:
             self.follow(self.fabric_mtu, self.cut_by)
             if self._mcs_options is None:
                 libbpf.update(bpf_object.map_fd("spray"), struct.pack("=I", 0), self._spray.encode())
+            if self.carrier is Carrier.SRV6:
+                libbpf.update(bpf_object.map_fd("outer_secret"), struct.pack("=I", 0), self.outer_secret)
             if self._is_timed:
                 self.cfr = CfrPrograms(bpf_object, self.netns)
             if self._mcs_options is None or self._mcs_options.kind is ChannelKind.PATHS:
                 again = bpf_object.map_fd("again") if self._mcs_options is None else None
-                self.own = OwnTraffic(again, bpf_object.map_fd("busy"))
+                errors = bpf_object.map_fd("router_errors") if self.carrier is Carrier.SRV6 else None
+                self.own = OwnTraffic(again, bpf_object.map_fd("busy"), errors)
             if self._probe_ends is not None:
                 self.probes = ProbeProgram(self._probe_ends)
         except BaseException:
@@ -164,10 +170,14 @@ class Labeller:
 
     @property
     def strip_fd(self) -> int | None:
-        """The descriptor of the program at tc ingress, which takes options out, or what MCS has done; None if there is none."""
+        """The descriptor of the program at tc ingress; None if there is none.
+
+        It takes options out, or what MCS has done, or routers' errors.
+        """
         if self._mcs_options is not None:
             return self._object.program_fd(_GATHERS)
-        return self._object.program_fd(_STRIPS) if self.carrier is Carrier.OPTION else None
+        takes_in = _TAKES_IN.get(self.carrier)
+        return None if takes_in is None else self._object.program_fd(takes_in)
 
     def inherits(self) -> bool:
         """Return True if the interface still has the program of a killed predecessor."""
@@ -243,9 +253,9 @@ class Labeller:
         return {reason.name.lower(): packets for reason, packets in self.counted.by_reason().items()}
 
     def strip(self, frame: bytes, *, repeat: int = 1) -> libbpf.RunOutcome:
-        """Run the ingress program on a frame (BPF_PROG_TEST_RUN), with `Carrier.OPTION` or MCS only."""
+        """Run the ingress program on a frame (BPF_PROG_TEST_RUN), with `Carrier.OPTION`, `Carrier.SRV6` or MCS only."""
         if self.strip_fd is None:
-            raise ValueError("only the option carrier and MCS have an ingress program")
+            raise ValueError("only the carriers option and srv6, and MCS, have an ingress program")
         return libbpf.run_program(self.strip_fd, frame, repeat=repeat)
 
     def run(self, frame: bytes, *, repeat: int = 1, gso_segments: int = 0) -> libbpf.RunOutcome:

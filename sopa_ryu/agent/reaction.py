@@ -16,13 +16,14 @@ from typing import NoReturn, Protocol
 
 from sopa_ryu.agent.follower import LOAD_RETRY_SECONDS, Follower
 from sopa_ryu.agent.kernel.libbpf import BpfError
-from sopa_ryu.agent.kernel.own_traffic import SentAgain
+from sopa_ryu.agent.kernel.own_traffic import RouterError, SentAgain
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section, WayTo
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import HealthChange, PathHealth
 from sopa_ryu.channel.messages import MAX_STREAMS, Stream
 from topologies import Clos, Failures, Level, Switch
+from topologies.usids import switch_of
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -66,6 +67,13 @@ class TrafficSeen(Protocol):
 
     def busy(self) -> list[tuple[int, int]]:
         """Return the racks that packets went to since the last call."""
+
+    @property
+    def errors_fd(self) -> int:
+        """What becomes readable when a router has said something of a list of uSIDs; -1 if none can."""
+
+    def router_errors(self) -> set[RouterError]:
+        """Return what routers have said since the last call."""
 
 
 class Counted(Protocol):
@@ -128,6 +136,7 @@ class Reaction:
         self._logged: list[float] = []
         self._unsaid = 0
         self._problem = ""
+        self._too_big: set[tuple[Switch, int]] = set()
 
     # -- for the prober -----------------------------------------------------------------------------------------------
 
@@ -204,14 +213,21 @@ class Reaction:
     async def run(self) -> NoReturn:
         """Watch, and leave and take back paths, until cancelled."""
         loop = asyncio.get_running_loop()
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._decided.wait()
-            self._decided.clear()
-            self.look(loop.time())
-            if self._health.avoided != self._in_force and loop.time() >= self._retry_at:
-                await self._put_in_force(loop.time())
+        errors_fd = -1 if self._traffic is None else self._traffic.errors_fd
+        if errors_fd >= 0:
+            loop.add_reader(errors_fd, self._hear_routers)
+        try:
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._decided.wait()
+                self._decided.clear()
+                self.look(loop.time())
+                if self._health.avoided != self._in_force and loop.time() >= self._retry_at:
+                    await self._put_in_force(loop.time())
+        finally:
+            if errors_fd >= 0:
+                loop.remove_reader(errors_fd)
 
     def look(self, now: float) -> None:
         """Read what the program has seen, and judge."""
@@ -231,6 +247,35 @@ class Reaction:
         for change in self._health.changes:
             self._note(change, now)
         self._health.changes.clear()
+
+    def _hear_routers(self) -> None:
+        """Follow what routers say of this host's lists, at once: who says it has dropped the packet."""
+        now = asyncio.get_running_loop().time()
+        tree, errors = self._tree, self._traffic.router_errors() if self._traffic is not None else set()
+        for error in errors if tree is not None else ():
+            assert tree is not None
+            own = tree.edge_of(tree.host_by_ip(self._follower.address))
+            try:
+                at, after = switch_of(error.router) if error.router else own, switch_of(error.next)
+            except ValueError:
+                continue
+            section = Section.behind(own, at, after) if tree.has(at) and tree.has(after) else None
+            if section is None:
+                continue
+            if error.mtu is None:
+                self._health.unreachable(section, f"{tree.name(at)} has no way to {tree.name(after)}", now)
+            elif (at, error.mtu) not in self._too_big:
+                self._too_big.add((at, error.mtu))
+                LOG.error(
+                    "%s: %s drops packets of this host, as only %d bytes fit on its way to %s: raise the "
+                    "MTU of that link, or lower that of this host's interface",
+                    self._name,
+                    tree.name(at),
+                    error.mtu,
+                    tree.name(after),
+                )
+        if self._health.changes:
+            self._decided.set()
 
     def _read(self, traffic: TrafficSeen, now: float) -> None:
         judges = self._follower.policy in PER_PACKET

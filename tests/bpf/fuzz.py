@@ -182,7 +182,10 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
             frame = stream.next()
             expected = {"parse": reference.parse(frame)}
             if len(frame) >= MIN_OF_IP.get(frame[12:14], 0):
-                expected |= {"label": reference.label(frame, labels), "wrap": reference.wrap(frame, labels, MTU)}
+                expected |= {
+                    "label": reference.label(frame, labels),
+                    "wrap": reference.wrap(frame, labels, MTU, programs.srv6.outer_secret),
+                }
                 expected |= {"write": reference.write(frame, labels._replace(prefix=None), MTU), "strip": reference.strip(frame)}
             for program, (wanted, counted) in expected.items():
                 outcome = programs.run(program, frame)

@@ -161,7 +161,7 @@ def write(frame: bytes, table: PathTable, mtu: int) -> Result:
     return destination + frame[6:12] + IPV4 + rebuilt(packet, its.total + 4, options), "labelled"
 
 
-def wrap(frame: bytes, table: PathTable, mtu: int) -> Result:
+def wrap(frame: bytes, table: PathTable, mtu: int, secret: bytes) -> Result:
     """tc egress, of the ``srv6`` carrier: RFC 8200, section 3, RFC 9800, section 6.1."""
     found = _chosen(frame, table)
     if isinstance(found, str):
@@ -188,7 +188,7 @@ def wrap(frame: bytes, table: PathTable, mtu: int) -> Result:
     traffic = (first >> 20 if is_ipv6 else first >> 16) & 0xFC
     flow_label = (first if is_ipv6 else flow_hash(key, table.seed)) & 0xFFFFF
     outer = struct.pack("!IHBB", 6 << 28 | traffic << 20 | flow_label, len(packet), 41 if is_ipv6 else 4, 64)
-    source = struct.pack("!IHxxII", block, 0x1000 | own.pod << 6 | own.edge, 0, own.number)
+    source = struct.pack("!IHH", block, 0x1000 | own.pod << 6 | own.edge, own.number) + secret
     listed = (block.to_bytes(4, "big") + b"".join(switch.to_bytes(2, "big") for switch in switches)).ljust(16, b"\0")
     return frame[:12] + IPV6 + outer + source + listed + packet, "labelled"
 

@@ -43,7 +43,7 @@ class LinuxRouter:
         for line in lines:
             words = line.split()
             if line.startswith("nft"):
-                self.trusted = {int(port) for port in _PORT.findall(line)}
+                self.trusted = {int(port) for port in _PORT.findall(line.split(" drop;")[0])}
             elif " rule add " in line:
                 to, header, table = (words[words.index(key, words.index("add")) + 1] for key in ("to", "ipproto", "lookup"))
                 self.rules[{"ipencap": 4, "ipv6": 6}[header]] = (IPv6Network(to), table)

@@ -1,9 +1,10 @@
 /*
  * The `srv6` carrier (docs/srv6.md) at tc egress of a host's interface: puts a packet into an outer IPv6 header whose destination is the uSID
  * list of its path (RFC 9800, H.Encaps.Red without a routing header). The last router takes the header off. It drops nothing: a packet that
- * cannot be encapsulated goes out unchanged, and is counted.
+ * cannot be encapsulated goes out unchanged, and is counted. At tc ingress: takes routers' ICMPv6 errors about lists, for the agent.
  */
 #include <linux/bpf.h>
+#include <linux/icmpv6.h>
 #include <linux/if_ether.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
@@ -34,6 +35,35 @@
 #define PATH_MARK 0x534f0000 /* above the two bytes of a label; ANSWER_MARK's name no uplink that has a uSID */
 #define GATEWAY 1 /* the last number of a rack's gateway */
 #define DSCP 0xfc
+
+struct secret {
+	__be32 words[2];
+};
+
+/*
+ * The last 64 bits of the outer source: random in each run of an agent. Nobody sees them but the routers of a path, as the last one takes
+ * the header off; so an ICMPv6 error to this address is a router's.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct secret);
+} outer_secret SEC(".maps");
+
+/* What a router says of a list: `RouterError` in kernel/own_traffic.py. */
+struct router_error {
+	__be16 router; /* its uSID; 0: the host's own edge switch, which may speak by another address */
+	__be16 next; /* the list's first uSID there */
+	__u8 type;
+	__u8 unused[3];
+	__be32 parameter; /* of ICMPV6_PKT_TOOBIG: the MTU */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} router_errors SEC(".maps");
 
 /* From the Ethernet type to the end of the outer header. */
 struct outer {
@@ -73,8 +103,12 @@ static __always_inline int write_list(__be32 *to, const struct srv6_word *own, _
 static __always_inline int encapsulate(
 	struct __sk_buff *skb, const struct srv6_word *own, const struct inner *of, const __be32 *list, __u64 flags)
 {
-	__u32 bytes = skb->len - ETH_HLEN;
+	__u32 bytes = skb->len - ETH_HLEN, zero = 0;
+	struct secret *secret = bpf_map_lookup_elem(&outer_secret, &zero);
 	struct outer outer;
+
+	if (!secret)
+		return -1;
 
 	outer.protocol = bpf_htons(ETH_P_IPV6);
 	/*
@@ -84,9 +118,9 @@ static __always_inline int encapsulate(
 	outer.words[0] = bpf_htonl(6U << 28 | (__u32)(of->class & DSCP) << 20 | of->flow_label);
 	outer.words[1] = bpf_htonl((bytes > 0xffff ? 0 : bytes) << 16 | (of->is_ipv6 ? IPPROTO_IPV6 : IPPROTO_IPIP) << 8 | HOP_LIMIT);
 	outer.words[2] = bpf_htonl(own->block);
-	outer.words[3] = bpf_htonl((EDGE_USID | own->pod << POD_SHIFT | own->edge) << 16);
-	outer.words[4] = 0;
-	outer.words[5] = bpf_htonl(own->number);
+	outer.words[3] = bpf_htonl((EDGE_USID | own->pod << POD_SHIFT | own->edge) << 16 | own->number);
+	outer.words[4] = secret->words[0];
+	outer.words[5] = secret->words[1];
 	__builtin_memcpy(outer.words + 6, list, sizeof(struct in6_addr));
 	if (bpf_skb_adjust_room(skb, OUTER_BYTES, BPF_ADJ_ROOM_MAC, flags | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6))
 		return -1;
@@ -203,6 +237,47 @@ static __always_inline int send_probe(struct __sk_buff *skb)
 	if (write_list(list, own, up1, up2, daddr >> 16, daddr >> 8))
 		return TC_ACT_UNSPEC;
 	return encapsulate(skb, own, &inner, list, 0) ? TC_ACT_SHOT : TC_ACT_UNSPEC;
+}
+
+/* -- tc ingress ------------------------------------------------------------------------------------------------------------------ */
+
+/* An ICMPv6 error, and the beginning of the packet that it is about. */
+struct error_packet {
+	struct ipv6hdr ip;
+	struct icmp6hdr icmp;
+	struct ipv6hdr about;
+};
+
+SEC("tc")
+int sopa_srv6_in(struct __sk_buff *skb)
+{
+	struct router_error record = {};
+	struct error_packet packet;
+	struct srv6_word *own;
+	__u32 zero = 0;
+	struct secret *secret;
+	void *table;
+
+	if (skb->protocol != bpf_htons(ETH_P_IPV6) || bpf_skb_load_bytes(skb, ETH_HLEN, &packet.ip, sizeof(packet.ip)) ||
+	    packet.ip.nexthdr != IPPROTO_ICMPV6)
+		return TC_ACT_UNSPEC;
+	secret = bpf_map_lookup_elem(&outer_secret, &zero);
+	table = table_in_force();
+	own = table ? word(table, SRV6_WORD) : (void *)0;
+	if (!secret || !own || !own->block || packet.ip.daddr.s6_addr32[0] != bpf_htonl(own->block))
+		return TC_ACT_UNSPEC;
+	/* Nobody's address on this host: what is not a router's message about a list would be forwarded, if this host forwards. */
+	if (packet.ip.daddr.s6_addr32[2] != secret->words[0] || packet.ip.daddr.s6_addr32[3] != secret->words[1])
+		return TC_ACT_SHOT;
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &packet, sizeof(packet)) || packet.about.daddr.s6_addr32[0] != bpf_htonl(own->block))
+		return TC_ACT_SHOT;
+	if (packet.ip.saddr.s6_addr32[0] == bpf_htonl(own->block))
+		record.router = packet.ip.saddr.s6_addr16[2];
+	record.next = packet.about.daddr.s6_addr16[2];
+	record.type = packet.icmp.icmp6_type;
+	record.parameter = packet.icmp.icmp6_mtu;
+	bpf_ringbuf_output(&router_errors, &record, sizeof(record), 0); /* without room: there are enough of them */
+	return TC_ACT_SHOT;
 }
 
 SEC("tc")

@@ -23,8 +23,8 @@ class FilterPlace(Enum):
 
     EGRESS = Point.EGRESS, PRIORITY, ("sopa_egress", "sopa_option", "sopa_srv6", "sopa_mcs", "sopa_cfr")
     """What labels."""
-    INGRESS = Point.INGRESS, PRIORITY, ("sopa_strip", "sopa_mcs_in")
-    """What takes out again."""
+    INGRESS = Point.INGRESS, PRIORITY, ("sopa_strip", "sopa_mcs_in", "sopa_srv6_in")
+    """What takes out again, or takes routers' errors."""
     PROBES = Point.INGRESS, PROBE_PRIORITY, ("sopa_probe",)
     """What turns probes round: before the former, so that it sees them as they came."""
 

@@ -12,6 +12,8 @@ from sopa_ryu.agent.paths.path_table import Label
 
 _SLOTS = 512
 _AGAIN = struct.Struct("=I2B2x")
+_ERROR = struct.Struct("!HHB3xI")
+_UNREACHABLE, _TOO_BIG = 1, 2  # RFC 4443
 
 
 class SentAgain(NamedTuple):
@@ -21,32 +23,67 @@ class SentAgain(NamedTuple):
     label: Label
 
 
+class RouterError(NamedTuple):
+    """An ICMPv6 error about a list of uSIDs, of a router on its way (RFC 4443, section 3).
+
+    Attributes:
+        router: Its uSID; 0 for this host's own edge switch.
+        next: The uSID to which it could not forward.
+        mtu: Of a packet that is too big: what fits; None says that there is no way.
+    """
+
+    router: int
+    next: int
+    mtu: int | None
+
+
 class OwnTraffic:
     """The reader, for one thread.
 
     Args:
-        again, busy: Descriptors of the program's maps of these names, which stay the caller's; ``again`` is None for a program
-            that does not remember packets.
+        again, busy, errors: Descriptors of the program's maps of these names, which stay the caller's; ``again`` is None for a
+            program that does not remember packets, ``errors`` for one whose packets no router answers.
 
     Raises:
         BpfMapError: If the kernel refuses.
     """
 
-    def __init__(self, again: int | None, busy: int) -> None:
+    def __init__(self, again: int | None, busy: int, errors: int | None = None) -> None:
         self._ring = RingBuffer(again) if again is not None else None
+        self._errors: RingBuffer | None = None
         try:
+            self._errors = RingBuffer(errors) if errors is not None else None
             self._page = mmap.mmap(busy, 8 * _SLOTS, mmap.MAP_SHARED, mmap.PROT_READ)
-        except OSError as error:
-            if self._ring is not None:
-                self._ring.close()
+        except (OSError, BpfMapError) as error:
+            self._close_rings()
+            if isinstance(error, BpfMapError):
+                raise
             raise BpfMapError(f"cannot map the racks that packets go to: {error.strerror}") from error
         self._seen = bytes(8 * _SLOTS)
 
     def close(self) -> None:
         """Close it. May be repeated."""
-        if self._ring is not None:
-            self._ring.close()
+        self._close_rings()
         self._page.close()
+
+    def _close_rings(self) -> None:
+        for ring in (self._ring, self._errors):
+            if ring is not None:
+                ring.close()
+
+    @property
+    def errors_fd(self) -> int:
+        """What becomes readable when a router has said something; -1 if none can."""
+        return -1 if self._errors is None else self._errors.fd
+
+    def router_errors(self) -> set[RouterError]:
+        """Return what routers have said since the last call."""
+        found = set()
+        for record in self._errors.take() if self._errors is not None else ():
+            router, towards, kind, parameter = _ERROR.unpack(record)
+            if kind in (_UNREACHABLE, _TOO_BIG):
+                found.add(RouterError(router, towards, parameter if kind == _TOO_BIG else None))
+        return found
 
     def sent_again(self) -> list[SentAgain]:
         """Return the retransmissions since the last call, as far as the ring had room for them."""

@@ -27,6 +27,11 @@ class RingBuffer:
             "ring_buffer__new", fd, self._take, None, None, doing="cannot map a ring buffer", kind=BpfMapError
         )
 
+    @property
+    def fd(self) -> int:
+        """What becomes readable when the program wakes the reader; -1 once it is closed."""
+        return -1 if self._pointer is None else call("ring_buffer__epoll_fd", c_void_p(self._pointer))
+
     def take(self) -> list[bytes]:
         """Return what has been written since the last call."""
         if self._pointer is None:

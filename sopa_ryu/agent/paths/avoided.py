@@ -34,6 +34,28 @@ class Section(NamedTuple):
     pod: int | None = None
     edge: int | None = None
 
+    @classmethod
+    def behind(cls, own: Switch, at: Switch, after: Switch) -> Section | None:
+        """Return the paths of a rack that lead from one switch to another one; None if they are no neighbours on any.
+
+        A core switch is followed by an edge switch, which stands for the aggregation switch on the way down to it.
+
+        >>> rack, other, above = Switch(Level.EDGE, 0, 1), Switch(Level.EDGE, 2, 1), Switch(Level.AGGREGATION, 0, 1)
+        >>> core, below = Switch(Level.CORE, 1, 3), Switch(Level.AGGREGATION, 2, 1)
+        >>> [tuple(Section.behind(rack, *pair)) for pair in ((rack, above), (above, core), (core, other), (below, other))]
+        [(1, None, None, None), (1, 3, None, None), (1, 3, 2, None), (1, None, 2, 1)]
+        """
+        match at.level, after.level:
+            case Level.EDGE, Level.AGGREGATION if at == own and after.pod == own.pod:
+                return cls(after.index)
+            case Level.AGGREGATION, Level.CORE if at.pod == own.pod and at.index == after.pod:
+                return cls(at.index, after.index)
+            case Level.CORE, Level.EDGE:
+                return cls(at.pod, at.index, after.pod)
+            case Level.AGGREGATION, Level.EDGE if at.pod == after.pod:
+                return cls(at.index, None, after.pod, after.index)
+        return None
+
     def covers(self, way: WayTo) -> bool:
         """Return True if a path crosses this section."""
         return (

@@ -1,8 +1,9 @@
 """Which paths a host leaves by itself, from what becomes of its probes and of its own packets (docs/probes.md). Pure.
 
 Two rules. *In a row*: a section of the fabric that nothing has crossed since several probes in a row were lost in it is dead.
-*Share*: a section that certainly loses several times the share of the other paths to the same racks is lossy. A section is put
-back after probes in a row have come through it for a time that doubles whenever it has to be left again soon.
+*Share*: a section that certainly loses several times the share of the other paths to the same racks is lossy. Besides, a router
+may say itself that it has no way on. A section is put back after probes in a row have come through it for a time that doubles
+whenever it has to be left again soon.
 
 What one far host says is not believed alone: it may drop probes of some paths. Both rules have to hold without the host that has
 lost most, though less clearly; a section that leads to several racks needs hosts of two of them. Of one rack, the others are asked
@@ -52,7 +53,7 @@ RETURNING = 4
 """Streams of a section that are probed to find out whether it is good again."""
 
 
-CAUSES = ("row", "share")
+CAUSES = ("row", "share", "unreachable")
 """Why a section is left."""
 
 
@@ -163,6 +164,14 @@ class PathHealth:
     def carried(self, packets: dict[Label, int], now: float) -> None:
         """Note how many packets went out under each label since the last call."""
         self._window.carried(packets, now)
+
+    def unreachable(self, section: Section, detail: str, now: float) -> None:
+        """Note that a router has no way on for the packets of a section; ``detail`` names it."""
+        if section in self._left and self._left[section].dead:
+            self._left[section].rows.clear()
+            self._left[section].heard = now
+        elif not self._explained(section):
+            self._leave(section, 1.0, "unreachable", detail, now)
 
     def dropped(self, now: float) -> None:
         """Note that this host itself drops packets: what it sends again meanwhile says nothing about paths."""
