@@ -105,7 +105,7 @@ class SopaController(app_manager.RyuApp):
             self.tree,
             time.time_ns() // 1_000_000 if settings.cluster is None else 0,
             HoldDown(settings.hold_down, settings.hold_down_max),
-            settled=settings.no_switches,
+            without_switches=settings.no_switches,
             commitment=commitment,
         )
         for handler in logging.getLogger().handlers:
@@ -124,6 +124,8 @@ class SopaController(app_manager.RyuApp):
         self._read_fabric = settings.read_fabric
         self.connections = Connections(self.switches.sessions)
         self.agents = ConnectedAgents(self.tree)
+        if settings.no_switches:
+            self.agents.departed = self._host_left
         self.arbiter = ArbiterNotifier(self.tree, self._view, self.state.epoch)
         self.arbiter.link = self._host_link
         self.arbiter_channel = ArbiterChannel(self.arbiter)
@@ -285,6 +287,9 @@ class SopaController(app_manager.RyuApp):
 
     def _gateway_answers(self, gateway: Host, does: bool) -> None:
         self._carry_out(self.core.gateway_answers(gateway, does, self._now()))
+
+    def _host_left(self, host: Host, links: tuple[str, ...]) -> None:
+        self._carry_out(self.core.host_left(host, links, self._now()))
 
     # -- events -------------------------------------------------------------------------------------------------------
 

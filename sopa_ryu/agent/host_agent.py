@@ -31,6 +31,7 @@ from sopa_ryu.channel.messages import encode
 LOG = logging.getLogger("sopa.agent")
 
 SWEEP_SECONDS = REPORT_SECONDS = 1.0
+LEAST_REPORT_SECONDS = 0.1
 NOT_IN_FORCE = 4000
 """The close code with which an agent leaves the controller while its program is not on its interface (RFC 6455, section 7.4.2)."""
 
@@ -215,15 +216,22 @@ class HostAgent:
             self._reporting = asyncio.create_task(self._report(self.prober, channel))
 
     async def _report(self, prober: Prober, channel: ClientConnection) -> None:
-        """Report once a second what has become of probes, until the channel closes."""
+        """Report what has become of probes once a second, and when this host leaves or takes links, until the channel closes."""
         self._dropped = self._drops()
         prober.report()  # of before this connection
+        departed = asyncio.Event() if self.reaction is None else self.reaction.departed
+        left: tuple[str, ...] = ()
         with contextlib.suppress(websockets.ConnectionClosed):
             while True:
-                await asyncio.sleep(REPORT_SECONDS)
+                await asyncio.sleep(LEAST_REPORT_SECONDS)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REPORT_SECONDS - LEAST_REPORT_SECONDS):
+                        await departed.wait()
+                departed.clear()
                 before, self._dropped = self._dropped, self._drops()
-                report = prober.report(max(0, self._dropped - before))
-                if report.streams or report.dropped:
+                told, left = left, () if self.reaction is None else self.reaction.links_left
+                report = prober.report(max(0, self._dropped - before), left)
+                if report.streams or report.dropped or left != told:
                     await channel.send(encode(report))
 
     async def avoid(self, avoided: Avoided) -> bool:

@@ -21,7 +21,7 @@ from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section, WayTo
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import HealthChange, PathHealth
-from sopa_ryu.channel.messages import MAX_STREAMS, Stream
+from sopa_ryu.channel.messages import MAX_LEFT, MAX_STREAMS, Stream
 from topologies import Clos, Failures, Level, Switch
 from topologies.usids import switch_of
 
@@ -100,6 +100,7 @@ class Reaction:
         keep: Leave no path: what would be left is logged only.
 
     Attributes:
+        departed: Set when `links_left` may be others.
         left: Sections that were left so far, by cause.
         returned, retransmissions: Sections put back so far; segments sent again whose path is known.
     """
@@ -130,7 +131,7 @@ class Reaction:
         self._counted_at = float("-inf")
         self._in_force = NOTHING
         self._retry_at = float("-inf")
-        self._decided = asyncio.Event()
+        self._decided, self.departed = asyncio.Event(), asyncio.Event()
         self._tree: Clos | None = None
         self._failures: Failures | None = None
         self._logged: list[float] = []
@@ -215,7 +216,7 @@ class Reaction:
         loop = asyncio.get_running_loop()
         errors_fd = -1 if self._traffic is None else self._traffic.errors_fd
         if errors_fd >= 0:
-            loop.add_reader(errors_fd, self._hear_routers)
+            loop.add_reader(errors_fd, lambda: self.hear_routers(loop.time()))
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -248,9 +249,9 @@ class Reaction:
             self._note(change, now)
         self._health.changes.clear()
 
-    def _hear_routers(self) -> None:
+    def hear_routers(self, now: float) -> None:
         """Follow what routers say of this host's lists, at once: who says it has dropped the packet."""
-        now = asyncio.get_running_loop().time()
+        self._follow_fabric(now)
         tree, errors = self._tree, self._traffic.router_errors() if self._traffic is not None else set()
         for error in errors if tree is not None else ():
             assert tree is not None
@@ -311,6 +312,8 @@ class Reaction:
     async def _put_in_force(self, now: float) -> None:
         avoided = self._health.avoided
         if self._keep or await self._swaps.avoid(avoided):
+            if avoided.dead != self._in_force.dead:
+                self.departed.set()
             self._in_force = avoided
         else:
             self._retry_at = now + LOAD_RETRY_SECONDS
@@ -335,6 +338,16 @@ class Reaction:
         else:
             LOG.warning("%s: leaves %s: %s; left for %g s at least; sopa health names the link, sopa trace shows it%s",
                         self._name, self._paths(change.section), change.detail, change.hold, more)  # fmt: skip
+
+    @property
+    def links_left(self) -> tuple[str, ...]:
+        """The names of links between switches that this host has left since they carry nothing; `departed` says when to look."""
+        tree = self._tree
+        if tree is None or self._keep:
+            return ()
+        own = tree.edge_of(tree.host_by_ip(self._follower.address))
+        names = {section.link(tree, own) for section in self._health.avoided.dead}
+        return tuple(sorted(name for name in names if name is not None))[:MAX_LEFT]
 
     @property
     def _name(self) -> str:

@@ -57,6 +57,7 @@ class AgentSession:
         list_sent, list_reported: The number of the list of streams that was sent last, and of the one that it reported by last;
             0 before the first.
         reported_at, reports_left: When its last report came, and how many more are taken now.
+        left: The links that its host has left, as its last report says.
     """
 
     host: Host
@@ -85,6 +86,7 @@ class AgentSession:
     list_reported: int = 0
     reported_at: float = 0.0
     reports_left: float = 1.0
+    left: tuple[str, ...] = ()
     _sent_at: dict[int, float] = field(default_factory=dict)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ class ConnectedAgent:
         heard: When its last message arrived.
         refused, refuses: Messages of the agent that were rejected here, and messages that it says it has rejected.
         traces: Whether it can be asked for traces: it probes.
+        left: The links that its host has left.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ConnectedAgent:
     refused: int
     refuses: int
     traces: bool
+    left: tuple[str, ...] = ()
 
 
 class Hand(NamedTuple):
@@ -67,6 +69,7 @@ class ConnectedAgents:
         probe_lists: Who probes what, and what is reported.
         mcs_hosts: Who runs MCS, in a cluster; the front of a single controller knows it alone.
         note: Has events kept.
+        departed: Called with a host whose agent says that it has left other links than before, and with them.
     """
 
     def __init__(self, tree: Clos) -> None:
@@ -78,6 +81,7 @@ class ConnectedAgents:
         self.probe_lists = ProbeLists()
         self.mcs_hosts = McsHosts()
         self.note: Note = ignored
+        self.departed: Callable[[Host, tuple[str, ...]], None] = lambda host, links: None
         self._tree = tree
         self._since: dict[Host, float] = {}
 
@@ -90,11 +94,18 @@ class ConnectedAgents:
             if (gone := self.sessions.pop(host, None)) is not None:
                 self.traces.left(host, now)
                 self._since.pop(host, None)
+                if gone.left:
+                    self.departed(host, ())
                 self.note((Event(at, EventKind.AGENT_LEFT, gone.name, actor=gone.peer),))
         for host in [host for host in changed if host not in self.sessions]:
             self._since[host] = at
             self.note((Event(at, EventKind.AGENT, changed[host].name, actor=changed[host].peer),))
+        departed = [
+            host for host, agent in changed.items() if agent.left != (before.left if (before := self.sessions.get(host)) else ())
+        ]
         self.sessions.update(changed)
+        for host in departed:
+            self.departed(host, changed[host].left)
         self.seen |= bool(changed)
 
     def lose_all(self, now: float) -> None:

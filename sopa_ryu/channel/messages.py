@@ -383,6 +383,10 @@ def unpacked(records: bytes) -> Iterable[Counts]:
         yield Counts(Stream(IPv4Address(bytes((10, pod, edge, host))), up1, up2), *numbers)
 
 
+MAX_LEFT = 64
+"""Links that a host says it has left, at most."""
+
+
 class Report(Struct, tag="report", frozen=True):
     """An agent's report of probes, once a second.
 
@@ -390,11 +394,13 @@ class Report(Struct, tag="report", frozen=True):
         number: Of the assignment that it follows.
         streams: Records (`packed`). They stay bytes: those of thousands of agents go to the controller's estimator as they are.
         dropped: Packets that the host itself has dropped meanwhile.
+        left: The links between switches that it has left, as they carry nothing; unset for none.
     """
 
     number: Number
     streams: Annotated[bytes, Meta(max_length=MAX_STREAMS * RECORD_BYTES)] = b""
     dropped: Number = 0
+    left: Annotated[tuple[Annotated[str, Meta(max_length=32)], ...], Meta(max_length=MAX_LEFT)] | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         """Check that the records are whole."""

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
+
 from flowrules.label import Carrier
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import CUT_SECONDS, AgentSession, Keepalive, Phase
@@ -23,6 +25,7 @@ from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.messages import Ack, FromAgent, ProtocolError, Report, Resync, TraceAnswer
 from sopa_ryu.channel.probe_lists import ProbeLists
+from sopa_ryu.fabric.departures import is_link
 from sopa_ryu.fabric.view import VersionTracker, View
 from topologies import Clos, Host
 
@@ -239,6 +242,10 @@ class Notifier:
                 self._effects.wake(session)
             case Report():
                 self.probe_lists.take(session, message, self._place(session.host), now)
+                left = () if message.left is UNSET else message.left
+                if unknown := [name for name in left if not is_link(self.tree, name)]:
+                    raise ProtocolError(f"it has left {unknown[0]!r}, which is no link between switches")
+                session.left = left
             case TraceAnswer():
                 try:
                     self.traces.answered(session.host, message)

@@ -152,6 +152,11 @@ class Coordinator:
         self.state.drain(drains, now, actor, why)
         return self._follow(Effects(visible=True), now)
 
+    def host_left(self, host: Host, links: Collection[str], now: float) -> Effects:
+        """A host says which links between switches it has left, as they carry nothing."""
+        self.state.host_left(host, links, now)
+        return self._follow(Effects(visible=True), now)
+
     def sent_to_agents(self, version: int, agents: int) -> None:
         """A version, and with it every earlier one that was not sent, has been sent to so many agents."""
         for change in self.state.changes:

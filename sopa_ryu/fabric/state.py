@@ -16,6 +16,7 @@ from typing import Any
 
 from sopa_ryu.events.event import Event, EventKind, Note, ignored, of_version
 from sopa_ryu.fabric.commitment import Commitment, Proposal
+from sopa_ryu.fabric.departures import Departures
 from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.evidence import Element, Evidence, Management
 from sopa_ryu.fabric.hold_down import HoldDown
@@ -67,6 +68,8 @@ class FabricState:
     aliases: Aliases = field(init=False)
     """What operators call its elements. Nothing here uses them; they are replaced when the fabric file is read anew."""
     version: int = 1
+    without_switches: bool = False
+    """Whether no switch is waited for: operators and hosts alone say what has failed, until one connects."""
     settled: bool = False
     """Whether enough switches have connected to tell what has failed. A controller that has just started knows nothing yet: until
     then agents and switches keep what an earlier one sent them."""
@@ -95,13 +98,17 @@ class FabricState:
     _miswired: frozenset[Element] = frozenset()
     _observed: dict[Element, Reason] = field(default_factory=dict)
     _held: dict[Element, tuple[Reason, float]] = field(default_factory=dict)
+    _left: frozenset[str] = frozenset()
+    _departures: Departures = field(init=False)
     _together: bool = False
 
     def __post_init__(self) -> None:
+        self.settled |= self.without_switches
         self.failures, self.aliases = Failures(self.tree), self.tree.aliases
         self.management = Management(self.tree)
         self.evidence = Evidence(self.tree, self.management)
         self.known_rules = KnownRules(self.tree)
+        self._departures = Departures(self.tree)
 
     # -- observations -------------------------------------------------------------------------------------------------
 
@@ -149,6 +156,18 @@ class FabricState:
         self.evidence.port(switch, port, trouble, now)
         return self._update(now)
 
+    def host_left(self, host: Host, links: Collection[str], now: float) -> bool:
+        """Note the links that a host has left now, where hosts alone say what has failed."""
+        self._departures.left(host, links)
+        before, self._left = self._left, self._departures.decide(self.failures)
+        for name in before ^ self._left:
+            link = self.tree.link_by_name(name)
+            assert isinstance(link.lower, Switch)
+            self.evidence.port(
+                link.lower, self.tree.port(link.lower, link.upper), Reason.SILENT if name in self._left else None, now
+            )
+        return self._update(now)
+
     def gateway_answers(self, gateway: Host, does: bool, now: float) -> bool:
         """Note that a gateway's BFD session is up: from now on silence counts; or that the gateway has shut it down."""
         self.evidence.answers(gateway, does, now)
@@ -178,7 +197,7 @@ class FabricState:
     @property
     def next_tick(self) -> float:
         """When `tick` has something to do if nothing happens before, in monotonic seconds."""
-        held = self._held.values() if self.evidence.heard else ()  # without any switch, nothing changes
+        held = self._held.values() if self._may_conclude else ()  # without any switch, nothing changes
         return min((self.management.next_tick, *(until for _, until in held)))
 
     def drainable(self, name: str) -> str:
@@ -204,12 +223,17 @@ class FabricState:
             self._together = False
         self._update(now)
 
+    @property
+    def _may_conclude(self) -> bool:
+        """Whether anybody can say what has failed: a controller that has lost all switches has lost its own network."""
+        return bool(self.evidence.heard) or self.without_switches
+
     def _update(self, now: float) -> bool:
         if self._together:
             return False
         self.management.look(self.connected, now)
         # a controller without any switch has lost its own network, not the whole fabric
-        if not self.settled or not self.evidence.heard:
+        if not self.settled or not self._may_conclude:
             return False
         if self.commitment is None:
             return self._adopt(self.version + 1, self._concluded(now), now)
@@ -318,7 +342,8 @@ class FabricState:
 
     def _damp(self, now: float) -> None:
         """Compare what is observed now with what was, and hold down what has come back."""
-        self.evidence.conclude()
+        if self.evidence.heard:
+            self.evidence.conclude()
         observed = self.evidence.observed(self._observed)
         for element in observed.keys() - self._observed.keys():
             self.damping.failed(element, now)

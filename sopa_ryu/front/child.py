@@ -384,6 +384,7 @@ class Front:
             session.refused,
             session.refuses,
             session.probes,
+            session.left,
         )
 
     def _note(self, session: AgentSession | None) -> None:

@@ -372,6 +372,7 @@ class FrontProcess:
                 row.refused,
                 row.refuses,
                 row.probes,
+                row.links_left,
             )
         self._agents.change(changed, (self._hosts[place] for place in message.left), now)
         for reason, count in message.refused.items():  # of all processes since the controller's start

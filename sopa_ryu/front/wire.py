@@ -167,6 +167,7 @@ class AgentRow(Struct, array_like=True):
     refused: int
     refuses: int
     probes: bool
+    links_left: tuple[str, ...]
 
 
 class AgentsMessage(Struct):

@@ -8,12 +8,12 @@ from ipaddress import IPv4Address, IPv4Network
 import pytest
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.kernel.own_traffic import SentAgain
+from sopa_ryu.agent.kernel.own_traffic import RouterError, SentAgain
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash
 from sopa_ryu.agent.paths.path_table import Label, PathTable, WayOut
 from tests.bpf.labelling import label_of
-from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, TCP, UDP, ip, ports, table
+from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, TCP, UDP, chained6, ip, ports, table, tcp
 from tests.helpers.golden import Script, Step, each_script
 
 RINGS, SEGMENTS, WINDOW = 512, 128, 1 << 30
@@ -129,3 +129,50 @@ def test_packets_on_their_way_out_count_for_the_gateways_rack(labeller: Labeller
     assert again(labeller) == [SentAgain((3, 1), first)]
     assert labeller.own is not None
     assert labeller.own.busy() == [(3, 1)]
+
+
+# -- routers' ICMPv6 errors (the carrier srv6) ----------------------------------------------------------------------------
+
+BLOCK = bytes.fromhex("fcbbbb00")
+STOLEN, PASSED = 2, 0xFFFFFFFF
+
+
+def said(source: bytes, destination: bytes, about: bytes, kind: int = 1, parameter: int = 0, header: int = 58) -> bytes:
+    """A frame with an ICMPv6 error (RFC 4443, section 2.1) about a packet to a list."""
+    quoted = struct.pack("!IHBB", 6 << 28, 100, 4, 64) + bytes(16) + about.ljust(16, b"\0") + bytes(20)
+    error = struct.pack("!BBHI", kind, 0, 0, parameter) + quoted
+    head = struct.pack("!IHBB", 6 << 28, len(error), header, 64) + source.ljust(16, b"\0") + destination
+    return bytes(12) + b"\x86\xdd" + head + error
+
+
+def test_a_router_s_error_about_a_list_is_the_agent_s_and_nobody_else_can_make_one() -> None:
+    with Labeller("lo", carrier=Carrier.SRV6) as its:
+        its.swap(table())
+        assert its.own is not None
+        own = label_source(its)
+        assert own[8:] == its.outer_secret
+        router, onward = BLOCK + bytes.fromhex("4001"), BLOCK + bytes.fromhex("81001081")
+        taken = {
+            said(router, own, onward): RouterError(0x4001, 0x8100, None),
+            said(router, own, onward, kind=2, parameter=1280): RouterError(0x4001, 0x8100, 1280),
+            said(bytes.fromhex("fd53"), own, BLOCK + bytes.fromhex("4001")): RouterError(0, 0x4001, None),
+        }
+        for frame, error in taken.items():
+            assert its.strip(frame).retval == STOLEN
+            assert its.own.router_errors() == {error}
+        guessed = own[:8] + bytes(8)
+        unfit = [
+            said(router, guessed, onward), said(router, own, bytes.fromhex("fd53")), said(router, own, onward)[:90],
+            said(router, own, onward, kind=3), said(router, own, onward, kind=128),
+        ]  # fmt: skip
+        for frame in unfit:
+            assert its.strip(frame).retval == STOLEN
+        others = [said(router, bytes(16), onward), said(router, own, onward, header=6), tcp(), chained6(bytes(20), TCP)]
+        for frame in others:
+            assert its.strip(frame).retval == PASSED
+        assert its.own.router_errors() == set()
+
+
+def label_source(its: Labeller) -> bytes:
+    """The source of the outer header that the program writes."""
+    return its.run(tcp()).data[22:38]

@@ -113,11 +113,16 @@ class Prober:
         known = self._assigned | self._answered_at.keys()
         return tuple(sorted(host for host in known if host.packed[1:3] == bytes((pod, edge))))
 
-    def report(self, dropped: int = 0) -> Report:
-        """Return what has been decided since the last report, with the number of packets that the host has dropped meanwhile."""
+    def report(self, dropped: int = 0, left: tuple[str, ...] = ()) -> Report:
+        """Return what has been decided since the last report.
+
+        Args:
+            dropped: Packets that the host has dropped meanwhile.
+            left: The links that it has left now.
+        """
         now = self._clock()
         self._forget(now)
-        return report(self.streams, self.assignment.number, dropped, now)
+        return report(self.streams, self.assignment.number, dropped, now, left)
 
     def trace_interval(self, asked: float) -> float:
         """Return the seconds between two probes of a trace: more than are asked for where links bear fewer probes."""

@@ -10,7 +10,7 @@ import pytest
 from flowrules.label import UNUSED
 from sopa_ryu.agent.follower import Follower, Load
 from sopa_ryu.agent.kernel.libbpf import BpfMapError
-from sopa_ryu.agent.kernel.own_traffic import SentAgain
+from sopa_ryu.agent.kernel.own_traffic import RouterError, SentAgain
 from sopa_ryu.agent.paths.avoided import Avoided, Section
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
@@ -22,11 +22,18 @@ from sopa_ryu.fabric.view import View
 from tests.helpers.agent_log import log_lines
 from tests.helpers.golden import Script, Step, each_script
 from tests.models.virtual_clock import VirtualLoop
-from topologies import Clos, Failures, FatTree
+from topologies import Clos, Failures, FatTree, Level, Switch
+from topologies.usids import usid
 
 ADDRESS, FAR, SILENT, NEAR = map(IPv4Address, ("10.0.0.2", "10.2.1.3", "10.2.1.4", "10.1.0.3"))
 FARS = FAR, IPv4Address("10.2.1.2")
 UPS = [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def switch_named(name: str) -> Switch:
+    """A switch that the fabric need not have."""
+    level, pod, index = {"e": Level.EDGE, "a": Level.AGGREGATION, "c": Level.CORE}[name[0]], *map(int, name[1:].split("_"))
+    return Switch(level, pod, index)
 
 
 class Scripted:
@@ -56,6 +63,11 @@ class Scripted:
 
     def busy(self) -> list[tuple[int, int]]:
         return self.racks
+
+    errors_fd = -1
+
+    def router_errors(self) -> set[RouterError]:
+        return {self.error}
 
     def by_path(self, tree: Clos) -> dict[Label, int]:
         return dict(self.packets)
@@ -109,6 +121,16 @@ class Scripted:
         self.loop.now += float(seconds)
         for up in UPS * int(outstanding):
             self.its.decided(Fate(Stream(FAR, *up), False), self.loop.time())
+
+    def do_router(self, name: str, following: str, mtu: str = "") -> None:
+        """Hear that a router, by its name or as an own edge switch's other address, has no way to another one."""
+        at, after = (usid(switch_named(each)) if each != "own" else 0 for each in (name, following))
+        self.error = RouterError(at, after, int(mtu) if mtu else None)
+        self.its.hear_routers(self.loop.time())
+        self.loop.advance(0.05)
+
+    def do_told(self) -> str:
+        return f"links left: {' '.join(self.its.links_left)}"
 
     def do_refuse(self, times: str) -> None:
         self.refusals = int(times)

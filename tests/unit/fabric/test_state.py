@@ -53,3 +53,36 @@ def test_failures_are_what_is_observed_and_every_change_is_one_version(seed: int
         told.remove_nodes_from(name for name in state.failures if "-" not in name)
         told.remove_edges_from(name.split("-") for name in state.failures if "-" in name)
         assert networkx.utils.graphs_equal(left, told)
+
+
+def test_without_switches_operators_and_hosts_say_what_has_failed() -> None:
+    tree = FatTree(4)
+    state = FabricState(tree, epoch=1, without_switches=True)
+
+    def left(host: str, *links: str) -> dict[str, str]:
+        state.host_left(tree.host(host), links, 0)
+        return dict(state.failures)
+
+    assert state.drain(["a1_1"], 0)
+    assert dict(state.failures) == {"a1_1": "drained"}
+    state.drain([], 0)
+    assert left("h0_0_2", "a0_0-c0_0") == left("h0_0_3", "a0_0-c0_0", "e3_0-a3_0") == {}  # one rack
+    assert left("h2_0_2", "a0_0-c0_0") == {"a0_0-c0_0": "silent"}
+    version = state.version
+    assert left("h2_1_2", "a0_0-c0_0") == {"a0_0-c0_0": "silent"}
+    assert state.version == version
+    # a pod's last way up stays
+    assert left("h0_0_2", "a0_0-c0_0", "a0_0-c0_1") == {"a0_0-c0_0": "silent"}
+    assert left("h2_0_2", "a0_0-c0_0", "a0_0-c0_1") == {"a0_0-c0_0": "silent"}
+    # one rack's word keeps nothing out
+    for host in ("h0_0_2", "h0_0_3", "h2_1_2"):
+        left(host)
+    assert left("h2_0_2") == {}
+    assert state.drain(["c0_0"], 1)
+
+
+def test_a_controller_that_has_lost_all_switches_changes_nothing() -> None:
+    state = FabricState(FatTree(4), epoch=1)
+    assert not state.settle(0)
+    assert not state.drain(["c0_0"], 0)
+    assert dict(state.failures) == {}
