@@ -91,8 +91,8 @@ class Settings:
     settle: float = _seconds(10.0, "after a start, how long to wait, since the last switch that has connected, for others before "
         "they count as failed; until then hosts and switches keep the paths and rules of an earlier controller",
         "; the wait ends when all have connected, and 0.05 s for each switch of the fabric later at the latest")
-    no_switches: bool = option(False, "wait for no switch after a start: the network is not SOPA's, and agents with --policy mcs "
-        "--channel-kind ports only learn here which hosts run it (default: agents are sent nothing before a switch has connected)")
+    no_switches: bool = option(False, "wait for no switch after a start: the network's switches are not SOPA's, and hosts and "
+        "drains alone say what is excluded (default: agents are sent nothing before a switch has connected)")
     hold_down: float = _seconds(2.0, "how long a restored link or switch stays excluded from the candidate paths; doubled each "
         "time it fails again soon")
     hold_down_max: float = _seconds(60.0, "the longest hold-down")

@@ -15,10 +15,12 @@ from tests.helpers.frames import checksum
 from tests.helpers.srv6_routers import Sighting
 from topologies import Clos, Host, Switch, srv6_plan
 from topologies.lab.batch_net import run_batch
+from topologies.srv6 import source_prefix
 
 PORT = 9701
 TAKE_SECONDS = 0.15
 OUTER = (4, 41)
+ICMP6, SECRET = 58, 0x1234ABCD5678
 """The next header of an outer one: IP inside, of either version."""
 
 
@@ -61,6 +63,8 @@ class Srv6Lab:
     def __init__(self, tree: Clos, tell: Callable[[Switch], None] | None = None) -> None:
         self.tree, self._tell = tree, tell or self.run_printed
         self._taps: list[Tap] = []
+        self.errors: list[tuple[Host, IPv6Address, IPv6Address, IPv6Address]] = []
+        """ICMPv6 errors that have come to hosts: source, destination, and the destination of what they are about."""
 
     def __enter__(self) -> "Srv6Lab":
         nodes: list[Host | Switch] = [*self.tree.switches(), *self.tree.hosts()]
@@ -108,16 +112,19 @@ class Srv6Lab:
 
     # -- packets --------------------------------------------------------------------------------------------------------
 
-    def send(self, src: Host, to: IPv6Address, inner: IPv4Address | IPv6Address, payload: bytes) -> None:
-        """Send a datagram from a host's address in an outer header, as an agent does: H.Encaps.Red, the inner one unchanged."""
+    def send(self, src: Host, to: IPv6Address, inner: IPv4Address | IPv6Address, payload: bytes, header: int | None = None) -> None:
+        """Send a datagram from a host's address in an outer header, as an agent does: H.Encaps.Red, the inner one unchanged.
+
+        Or with another next header, as no agent does.
+        """
         family = next(family for family in self.tree.families if family.number == inner.version)
         datagram = udp(family.address(src), inner, payload)
-        outer = struct.pack("!IHBB", 6 << 28, len(datagram), 4 if inner.version == 4 else 41, 64)
+        outer = struct.pack("!IHBB", 6 << 28, len(datagram), header or (4 if inner.version == 4 else 41), 64)
         edge = self.tree.edge_of(src)
         frame = self._mac(edge, self.tree.port(edge, src)) + self._mac(src, 0) + b"\x86\xdd" + outer
         with inside(f"/run/netns/{self.tree.name(src)}"), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
             sender.bind(("eth0", 0))
-            sender.send(frame + IPv6Address("2001:db8::1").packed + to.packed + datagram)
+            sender.send(frame + source_prefix(self.tree, src)[SECRET].packed + to.packed + datagram)
 
     def take(self, payload: bytes) -> tuple[list[Sighting], list[tuple[Host, int]]]:
         """Return where a packet with a payload came with an outer header, and to which hosts without, by which version."""
@@ -125,7 +132,9 @@ class Srv6Lab:
         frames = sorted(each for tap in self._taps for each in tap.take() if each[-1].endswith(payload))
         seen, received = [], []
         for _, name, port, frame in frames:
-            if name.startswith("h"):
+            if name.startswith("h") and frame[12:14] == b"\x86\xdd" and frame[20] == ICMP6:
+                self.errors.append((self.tree.host(name), *map(IPv6Address, (frame[22:38], frame[38:54], frame[86:102]))))
+            elif name.startswith("h"):
                 assert is_right(frame[14:]), (name, frame.hex())
                 received.append((self.tree.host(name), frame[14] >> 4))
             elif frame[12:14] == b"\x86\xdd" and frame[20] in OUTER:

@@ -201,6 +201,10 @@ def test_hosts_choose_paths_over_routers_by_lists_of_usids_and_leave_a_cut_one_b
         assert min(flow.bytes for flow in flows) > 0
         left = {text.split()[0] for _, text in fabric.paths_left_since(begin) if "leaves" in text}
         assert left >= {tree.name(host) for host in tree.hosts() if host.pod == 0}
+        # the routers at its ends have said so, and hosts have told the controller
+        assert {line["name"]: line["reason"] for line in fabric.controller.get("/failures").json()["failures"]} == {
+            "a0_0-c0_0": "silent"
+        }
 
     in_fabric(tree, named("sopa-srv6"), body)
 

@@ -3,12 +3,12 @@
 import re
 from ipaddress import IPv6Address
 
-from tests.helpers.srv6_lab import Srv6Lab
+from tests.helpers.srv6_lab import ICMP6, SECRET, Srv6Lab
 from tests.helpers.srv6_routers import Routers
 from topologies import Clos, FatTree, Host
 from topologies.identity import PREFIX6
 from topologies.lab.isolation import isolated, require
-from topologies.srv6 import usid_list
+from topologies.srv6 import source_prefix, usid_list
 
 CLOSED = "h0_0_3"
 TREE = Clos(**{**FatTree(4).document(), "no_label": [CLOSED], "prefix6": str(PREFIX6)})
@@ -39,6 +39,11 @@ def _follow() -> int:
                 way = model.follow(sender, to, family.address(dst))
                 assert tuple(seen) == way.seen, (sender, to, family.number)
                 assert received == ([] if number >= len(asked) else [(dst, family.number)]), way
+        own, router, left = source_prefix(TREE, src)[SECRET], IPv6Address("fcbb:bb00:4000::1"), IPv6Address("fcbb:bb00:8003:1080::")
+        assert lab.errors == [(src, router, own, left)] * 2
+        lab.send(src, source_prefix(TREE, closed)[SECRET], TREE.ip(closed), b"forged", ICMP6)
+        assert lab.take(b"forged") == ([], [])
+        assert len(lab.errors) == 2
         assert "counter packets 2 " in lab.run(here, "nft", "list", "table", "inet", "sopa_srv6")
         assert re.search(r"Ip6InNoRoutes\s+2\n", lab.run(TREE.switch("a0_0"), "cat", "/proc/net/snmp6"))
     return 0

@@ -11,7 +11,7 @@ from topologies import Host, Switch, srv6_plan
 from topologies.lab.isolation import require
 from topologies.srv6 import link_local
 
-_DEAD = "table inet dead { chain all { type filter hook prerouting priority -400; policy drop; }; }"
+_DEAD = "table inet dead { chain everything { type filter hook prerouting priority -400; policy drop; }; }"
 
 
 class Srv6Lab(RouterLab):
