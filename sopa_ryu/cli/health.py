@@ -64,7 +64,9 @@ def in_short(body: Body) -> str:
         return "no agent probes paths: links are not judged"
     waits = "" if body["running"] else "; the estimator is not running, see the controller's log"
     found = f"{body['suspects']} suspect" if body["suspects"] else "none suspect"
-    return f"{body['probing']} hosts probe {body['streams']} paths, {found} (policy {body['policy']}){waits}"
+    unknown = body.get("unknown") if body["running"] else None
+    unseen = f", {unknown} unknown (no probe crosses them)" if unknown else ""
+    return f"{body['probing']} hosts probe {body['streams']} paths, {found}{unseen} (policy {body['policy']}){waits}"
 
 
 def _note(link: Body) -> str:

@@ -99,6 +99,7 @@ class Judge:
         forged, self.observer.forged = dict(self.observer.forged), type(self.observer.forged)()
         about = {
             "suspects": [one._asdict() for one in health.suspects],
+            "unknown": self.observer.unknown(health),
             "background": health.background,
             "forged": {str(host): count for host, count in forged.items()},
             "plan": self._planned,

@@ -248,6 +248,7 @@ class Monitor:
             "probing": len(self.lists.answering),
             "suspects": len({suspect.name for suspect in self.suspects}),
             "streams": about.get("plan", {}).get("streams", 0),
+            "unknown": about.get("unknown", len(self.elements.present)),
         }
 
     def _loss(self, number: int) -> float | None:

@@ -222,6 +222,12 @@ class Observer:
         delay = np.where(self._delays.known & (crossed[:size] > 0), self._delays.microseconds, np.nan)
         return Health(loss, delay, found, max(short.background, long.background))
 
+    def unknown(self, health: Health) -> int:
+        """Return how many links no probe has crossed in five minutes, of those that are there and have not failed."""
+        size = self.elements.links
+        silent = np.isnan(health.loss[:size]) & np.isnan(health.loss[size:])
+        return int((silent & self._present & ~self._failed[:size]).sum())
+
     def _estimate(self, window: Window) -> Estimate:
         return estimate(self.elements, window.lost(), window.crossings, self._threshold)
 

@@ -471,6 +471,7 @@ SCHEMAS: dict[str, Schema] = {
         probing={**_INTEGER, "description": "hosts whose agents probe and answer probes"},
         suspects={**_INTEGER, "description": "suspect links"},
         streams={**_INTEGER, "description": "streams of probes that the controller has given to agents"},
+        unknown={**_INTEGER, "description": "links in use that no probe has crossed in five minutes: nothing is known of them"},
     ),
     "Process": _object({"pid": _INTEGER, "memory_mib": _NUMBER, "open_files": _INTEGER, "greenlets": _INTEGER}),
     "Rules": _object(

@@ -118,6 +118,14 @@ def test_a_link_that_loses_no_more_is_named_no_more(world: World) -> None:
     assert its.conclude().loss[LINK] < 0.001
 
 
+def test_links_in_use_that_no_probe_has_crossed_are_unknown(world: World) -> None:
+    its, links = watched(world, 0), len(world.elements.present)
+    assert its.unknown(its.conclude()) == links
+    its.failed([LINK], 0)
+    assert its.unknown(its.conclude()) == links - 1
+    assert its.unknown(watched(world, 5, its).conclude()) == 0
+
+
 def test_a_burst_of_losses_in_one_second_is_no_grey_link(world: World) -> None:
     its = watched(world, 10)
     world.shares[LINK] = 0.8
