@@ -34,6 +34,8 @@ ENVIRONMENT = Path("/etc/sopa/agent.env")
 UNIT = unit("sopa-agent@.service")
 HOST_PREFIX6 = 128
 """No other host is on the link: edge switches answer neighbour solicitations for gateways only."""
+PING_HEADERS = 28
+"""IPv4's and ICMP's."""
 _BY_PLAN = {"ports", "cfm", "bfd"}
 
 
@@ -296,6 +298,11 @@ def _check_agent(
     same = carrier == fabric["carrier"]
     text = f"agent writes labels by carrier {carrier}{'' if same else ', the switches read ' + fabric['carrier']}"
     yield Finding(same, text, f"SOPA_AGENT_OPTIONS=--carrier {fabric['carrier']} in agent.env")
+    overhead = Carrier(carrier).overhead if carrier in list(Carrier) else 0
+    racks = {other.rpartition(".")[0]: other for other in sorted(agents, reverse=True)}
+    racks.pop(address.rpartition(".")[0], None)
+    if overhead and racks and shown is not None:
+        yield check_size(min(racks.values()), shown["mtu"], overhead)
     # only here: it loads the libraries for netlink
     from sopa_ryu.agent.host.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, read
 
@@ -306,8 +313,7 @@ def _check_agent(
     yield Finding(window <= DEFAULT_MIN_RTT_WINDOW, text, f"{start}, which sets it")
     yield check_bursts(interface)
     if not off:
-        racks = {other.rpartition(".")[0] for other in agents}
-        yield check_probes(interface, others=len(racks) > 1)
+        yield check_probes(interface, others=bool(racks))
 
 
 def check_ipv6(family: Family, host: Host, interface: str, shown: dict[str, Any]) -> Iterator[Finding]:
@@ -346,6 +352,18 @@ def check_ipv6(family: Family, host: Host, interface: str, shown: dict[str, Any]
     advertised = _setting6(interface, "accept_ra")
     mend = f"sysctl -w net/ipv6/conf/{interface}/accept_ra=0, and in /etc/sysctl.d"
     yield Finding(advertised == 0, f"{interface}: accept_ra is {advertised}", mend)
+
+
+def check_size(other: str, mtu: int, overhead: int) -> Finding:
+    """Return whether the fabric carries an interface's largest packets, with what the carrier adds, to another host."""
+    text = f"packets of {mtu} bytes, {mtu + overhead} with what the carrier adds, come through to {other}"
+    command = ["ping", "-4", "-n", "-q", "-c", "3", "-i", "0.2", "-W", "1", "-M", "do", "-s", str(mtu - PING_HEADERS), other]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        return Finding(False, f"whether {text}, cannot be tried: {error.strerror}", "apt-get install iputils-ping")
+    mend = f"the MTU of the fabric's ports, {mtu + overhead} at least; if ping {other} has no answers either: sopa trace"
+    return Finding(done.returncode == 0, text if done.returncode == 0 else text.replace(" come ", " do not come "), mend)
 
 
 def _setting6(interface: str, name: str) -> int | None:

@@ -22,11 +22,11 @@ from sopa_ryu.agent.kernel.counters import Handling
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.label.spray import Spray
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.cli.doctor import _addresses, check_bursts, check_ipv6
+from sopa_ryu.cli.doctor import _addresses, check_bursts, check_ipv6, check_size
 from tests.bpf.labelling import kill_agent, label_of, labelling
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
 from tests.helpers.path_tables import flow_positions
-from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, run, transfer
+from tests.helpers.veth import ALL, IPV4, PEER_ADDRESS, Pair, frames, raw_socket, run, transfer
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies import FatTree, Host
 from topologies.identity import PREFIX6, Family
@@ -289,6 +289,18 @@ def test_the_doctor_says_what_a_host_lacks_for_ipv6(pair: Pair, change: str, wro
     assert ("IPv4 only; for IPv6 " in found[0].text) is (not wrong and change != "true")
     assert len(said) == len(wrong)
     assert all(text.format(address=address) in its for text, its in zip(wrong, said, strict=True))
+
+
+@pytest.mark.parametrize(("room", "comes"), [(9000, True), (8990, False)])
+def test_the_doctor_tries_whether_the_largest_packets_come_through(pair: Pair, room: int, comes: bool) -> None:
+    pair.on_host("ip link set host0 mtu 8960")
+    pair.on_peer(f"ip link set peer0 mtu {room - 40}")  # a receiver takes no larger ones
+    with inside(pair.host):
+        finding = check_size(PEER_ADDRESS, 8960, 40)
+    its = "come" if comes else "do not come"
+    assert (finding.right, finding.text) == (
+        comes, f"packets of 8960 bytes, 9000 with what the carrier adds, {its} through to {PEER_ADDRESS}",
+    )  # fmt: skip
 
 
 def test_the_doctor_says_that_another_host_has_the_address(pair: Pair) -> None:
