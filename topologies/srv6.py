@@ -78,6 +78,7 @@ class Router(NamedTuple):
         gateways: Of an edge switch, its address on each port to a host, one for each family.
         routes: To uSIDs by neighbours, and of an edge switch to its hosts: their addresses, and where ICMPv6 errors find them.
         to_routers, to_hosts: Ports.
+        outside: Of an edge switch, the addresses of hosts that lead out of the fabric, and their ports.
         closed: Those of ``to_hosts`` from which no packet to the block is taken: their hosts may not choose paths.
     """
 
@@ -89,6 +90,7 @@ class Router(NamedTuple):
     routes: tuple[Route, ...]
     to_routers: tuple[int, ...]
     to_hosts: tuple[int, ...]
+    outside: tuple[tuple[Any, int], ...]
     closed: tuple[int, ...]
 
 
@@ -118,6 +120,9 @@ def router(tree: Clos, switch: Switch) -> Router:
         routes=tuple(routes),
         to_routers=tuple(routers),
         to_hosts=tuple(hosts),
+        outside=tuple(
+            (family.address(host), port) for family in tree.families for port, host in hosts.items() if host in tree.gateways
+        ),
         closed=tuple(port for port, host in hosts.items() if host in tree.no_label),
     )
 

@@ -17,6 +17,9 @@ DEVICE = "sr0"
 DECAPSULATION = {"ipencap": (5304, "End.DX4 nh4 0.0.0.0"), "ipv6": (5306, "End.DX6 nh6 ::")}
 """By the outer header's next header: a table, and the action that takes the header off and looks up the inner destination in the
 main table. Together they are End.DT46, which in Linux takes a VRF, and so each of the routes a second time."""
+OUTSIDE = 5308
+"""A table with the way to the outside, and the mark of packets that take it where the main table has nothing but a default route:
+the router's own packets keep that."""
 VLAN = 1000
 """Of a rack's hosts in SONiC."""
 
@@ -122,6 +125,7 @@ def _linux(its: Router, interface: Interface) -> Iterator[str]:
         # an inner packet's source is behind other routers, where no route of this one leads
         checked = ("all", *map(interface, its.to_routers))
         yield f"sysctl -qw {shlex.join(f'net/ipv4/conf/{each}/rp_filter=0' for each in checked)}"
+        yield from _ways_out(its, interface)
         for header, (table, action) in DECAPSULATION.items():
             rule = f"to {its.sid} ipproto {header} lookup {table}"
             yield f'[ -n "$(ip -6 rule show pref {table})" ] || ip -6 rule add pref {table} {rule}'
@@ -132,10 +136,26 @@ def _linux(its: Router, interface: Interface) -> Iterator[str]:
     if its.to_hosts:  # a host sends others no packet that is not encapsulated, and so no ICMPv6 error either
         hosts = ", ".join(f'"{interface(port)}"' for port in its.to_hosts)
         block += f" ip6 daddr {its.block} iifname {{ {hosts} }} ip6 nexthdr != {{ 4, 41 }} counter drop;"
+    if its.outside:
+        gateways = {port for _, port in its.outside}
+        marked = ", ".join(f'"{interface(port)}"' for port in (*its.to_hosts, *its.to_routers) if port not in gateways)
+        block += f" iifname {{ {marked} }} meta mark set {OUTSIDE};"
     # a self-probe leaves by the port it came by, which is no host's mistake
     redirects = "type filter hook output priority filter; icmp type redirect drop; icmpv6 type nd-redirect drop;"
     its_table, chains = "table inet sopa_srv6", f"chain block {{ {block} }}; chain redirects {{ {redirects} }};"
     yield f"nft {shlex.quote(f'{its_table}; delete {its_table}; {its_table} {{ {chains} }}')}"
+
+
+def _ways_out(its: Router, interface: Interface) -> Iterator[str]:
+    """Yield what leads packets to the outside, once their outer header is off, to the gateways of the rack."""
+    for version, family in ((4, "ip"), (6, "ip -6")):
+        hops = [f"via {to} dev {shlex.quote(interface(port))} onlink" for to, port in its.outside if to.version == version]
+        if not hops:
+            continue
+        for pref, lookup in ((OUTSIDE - 1, "main suppress_prefixlength 0"), (OUTSIDE, str(OUTSIDE))):
+            yield f'[ -n "$({family} rule show pref {pref})" ] || {family} rule add pref {pref} fwmark {OUTSIDE} lookup {lookup}'
+        several = " ".join(f"nexthop {hop}" for hop in hops) if len(hops) > 1 else hops[0]
+        yield f"ip route replace {'0.0.0.0/0' if version == 4 else '::/0'} table {OUTSIDE} {several}"
 
 
 def _addresses(its: Router) -> Iterator[tuple[int, list[str]]]:

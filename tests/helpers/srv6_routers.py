@@ -44,6 +44,8 @@ class LinuxRouter:
             words = line.split()
             if line.startswith("nft"):
                 self.trusted = {int(port) for port in _PORT.findall(line.split(" drop;")[0])}
+            elif " fwmark " in line:
+                continue
             elif " rule add " in line:
                 to, header, table = (words[words.index(key, words.index("add")) + 1] for key in ("to", "ipproto", "lookup"))
                 self.rules[{"ipencap": 4, "ipv6": 6}[header]] = (IPv6Network(to), table)
@@ -61,6 +63,9 @@ class LinuxRouter:
         prefix, table = self.rules.get(inner or 0, (None, "main"))
         routes = self.routes[table if prefix is not None and address in prefix else "main"]
         own = [prefix for prefix in routes if prefix.version == address.version and address in prefix]
+        if not own and inner is None:  # without an outer header
+            routes = self.routes.get(str(srv6_plan.OUTSIDE), {})
+            own = [prefix for prefix in routes if prefix.version == address.version]
         return routes[max(own, key=lambda prefix: prefix.prefixlen)] if own else ["unreachable"]
 
 

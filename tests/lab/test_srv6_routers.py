@@ -1,7 +1,7 @@
 """Linux routers that have run what `sopa fabric srv6` prints, and nothing else."""
 
 import re
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address
 
 from tests.helpers.srv6_lab import ICMP6, SECRET, Srv6Lab
 from tests.helpers.srv6_routers import Routers
@@ -11,8 +11,10 @@ from topologies.lab.isolation import isolated, require
 from topologies.srv6 import source_prefix, usid_list
 
 CLOSED = "h0_0_3"
-TREE = Clos(**{**FatTree(4).document(), "no_label": [CLOSED], "prefix6": str(PREFIX6)})
-"""k=4, both families, and a host that may not choose paths."""
+WAYS_OUT = "h3_1_2", "h3_1_3"
+TREE = Clos(**{**FatTree(4).document(), "no_label": [CLOSED], "gateways": WAYS_OUT, "prefix6": str(PREFIX6)})
+"""k=4, both families, a host that may not choose paths, and two that lead out."""
+OUTSIDE = {4: IPv4Address("198.51.100.7"), 6: IPv6Address("2001:db8::7")}
 STRANGE = IPv6Address("fcbb:bb00:4000:8003:1080::")
 """Over a core switch that a0_0 has no cable to."""
 
@@ -39,6 +41,11 @@ def _follow() -> int:
                 way = model.follow(sender, to, family.address(dst))
                 assert tuple(seen) == way.seen, (sender, to, family.number)
                 assert received == ([] if number >= len(asked) else [(dst, family.number)]), way
+        to = usid_list(TREE, here, TREE.switch("e3_1"), (1, 1))
+        for version, outside in OUTSIDE.items():
+            lab.send(src, to, outside, b"%d outside" % version)
+            ((leads_out, its),) = lab.take(b"%d outside" % version)[1]
+            assert (TREE.name(leads_out) in WAYS_OUT, its) == (True, version)
         own, router, left = source_prefix(TREE, src)[SECRET], IPv6Address("fcbb:bb00:4000::1"), IPv6Address("fcbb:bb00:8003:1080::")
         assert lab.errors == [(src, router, own, left)] * 2
         lab.send(src, source_prefix(TREE, closed)[SECRET], TREE.ip(closed), b"forged", ICMP6)
