@@ -120,11 +120,13 @@ class AgentOptions:
             raise AgentError(f"carrier id has the edge switch choose paths in turn: leave out --policy {self.policy}, --no-weights")
         if self.is_timed and self.carrier is not Carrier.MAC:
             raise AgentError(f"CFR needs carrier mac, not {self.carrier}: start the controller and all agents with carrier mac")
-        if self.mcs is not None and self.carrier is not Carrier.MAC:
+        if self.mcs is not None and self.carrier not in (Carrier.MAC, Carrier.SRV6):
             raise AgentError(
-                f"MCS needs carrier mac, not {self.carrier}, since it does not make packets longer: start the controller and all "
-                "agents with carrier mac, or use another policy"
+                f"MCS needs carrier mac or srv6, not {self.carrier}: start the controller and all agents with such a one, or use "
+                "another policy"
             )
+        if self.mcs is not None and self.carrier is Carrier.SRV6 and self.mcs.kind is ChannelKind.PORTS:
+            raise AgentError("channels of ports take no paths: leave out --carrier srv6, or --channel-kind ports")
 
     @property
     def labelling(self) -> Policy:

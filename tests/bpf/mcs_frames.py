@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
 
+from flowrules.label import UNUSED
 from sopa_ryu.agent.paths.flow_hash import TO_OUTSIDE, Address, FlowKey, flow_hash, scaled
 from sopa_ryu.agent.paths.path_table import PathTable
 from tests.bpf.mcs_reference import Block, Host, Key, Mco, NoRoom, NoSuchConnection, Room, Segment, Verdict
+from tests.bpf.reference import encapsulated
 from tests.helpers.frames import PREFIX, summed
 
 LINK, IP_BASE, IP6_BASE, TCP_BASE, TCP = 14, 20, 40, 20, 6
@@ -189,6 +191,8 @@ def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0, prefix: IPv6Ne
 
 
 NOBODY = Key(0, 0, 0, 0)
+MTU, OUTER, NO_SECRET = 1500, 40, bytes(8)
+"""With lists of uSIDs: what fits, and what they add; the programs of tests have no secret."""
 
 
 @dataclass
@@ -235,7 +239,7 @@ class Wire:
             else:
                 changed_word(out, LINK + 10, LINK, out[LINK] << 8 | out[LINK + 1] | ECT_0)
         if self.kind is Kind.PATHS:
-            self._write_label(out, its, gso_segments)
+            self._write_label(out, its, gso_size, gso_segments)
         return self._passed("scattered", bytes(out))
 
     def ingress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> bytes:
@@ -285,7 +289,7 @@ class Wire:
         without = (0xFFFF - word for word in struct.unpack(f"!{len(its.header) // 2}H", its.header))
         changed_sum(out, its.l4 + 16, sum(without) + summed(bytes(out[its.l4 : its.end])))
 
-    def _write_label(self, out: bytearray, its: Parsed, gso_segments: int) -> None:
+    def _write_label(self, out: bytearray, its: Parsed, gso_size: int, gso_segments: int) -> None:
         assert its.segment.mco is not None
         if self.table is None:
             self.counters["no_table"] += 1
@@ -296,6 +300,16 @@ class Wire:
             return
         start = scaled(flow_hash(its.flow, self.table.seed), len(candidates))
         hops = candidates[(start + its.segment.mco.channel) % len(candidates)]
-        out[6:12] = CARRIER + bytes(hops)
+        if self.table.srv6 is None:
+            out[6:12] = CARRIER + bytes(hops)
+        elif not gso_size and len(out) - LINK + OUTER > MTU:
+            self.counters["too_big"] += 1
+            return
+        elif hops[0] != UNUSED and gso_size:  # in a test run a burst is not TCP's to the kernel, which opens room in no other
+            self.counters["not_writable"] += 1
+            return
+        elif hops[0] != UNUSED:
+            rack = self.key.remote.to_bytes(4, "big")[1:3]
+            out[:] = encapsulated(bytes(out), self.table, hops, rack, flow_hash(its.flow, self.table.seed), NO_SECRET)
         self.counters["labelled"] += 1
         self.counters["gso"] += gso_segments > 1

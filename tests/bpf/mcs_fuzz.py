@@ -224,7 +224,8 @@ def _set(both: Both, stream: Connections, first: bool) -> None:
     )  # fmt: skip
     if not first:  # nor with a path table
         sets = table(seed=draw.getrandbits(32), inter_pod=draw.choice((INTER_POD, INTER_POD[:1], INTER_RACK, LARGE)))
-        both.swap(sets._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2)))
+        srv6 = draw.choice((None, None, sets.srv6))
+        both.swap(sets._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2), srv6=srv6))
 
 
 if __name__ == "__main__":

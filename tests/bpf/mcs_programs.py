@@ -12,7 +12,7 @@ from sopa_ryu.agent.kernel.libbpf import Object
 from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.scatter.mcs import sweep
-from tests.bpf.mcs_frames import Kind
+from tests.bpf.mcs_frames import MTU, Kind
 from tests.bpf.mcs_reference import DEFAULT_CHANNELS, Connection, Key, Verdict
 from tests.helpers.frames import PREFIX, table
 from topologies.structure import FABRIC_NETWORK
@@ -65,6 +65,7 @@ class Programs(ExitStack):
         self._counted = Counter[str]()
         self._tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
         self.callback(self._tables.close)
+        libbpf.update(its.map_fd("fabric_mtu"), ONLY, struct.pack("=I", MTU))
         self.set()
 
     def set(

@@ -174,23 +174,25 @@ def wrap(frame: bytes, table: PathTable, mtu: int, secret: bytes) -> Result:
         return frame, "too_big"
     if up1 == 0xFF:
         return frame, "labelled"
+    rack = destination[3:5] if key.leaves else packet[30:32] if frame[12:14] == IPV6 else packet[17:19]
+    return encapsulated(frame, table, (up1, up2), rack, flow_hash(key, table.seed), secret), "labelled"
+
+
+def encapsulated(frame: bytes, table: PathTable, hops: Label, rack: bytes, hash_: int, secret: bytes) -> bytes:
+    """Return a frame with an outer header that has the list of a path to a rack (its pod, its edge switch's number)."""
     assert table.srv6 is not None
-    block, own = table.srv6
-    is_ipv6 = frame[12:14] == IPV6
-    if key.leaves:
-        pod, edge = destination[3:5]
-    else:
-        pod, edge = packet[30:32] if is_ipv6 else packet[17:19]
+    (block, own), (up1, up2), (pod, edge) = table.srv6, hops, rack
+    packet, is_ipv6 = frame[LINK:], frame[12:14] == IPV6
     switches = [0x4000 | own.pod << 6 | up1, 0x8000 | up1 << 8 | up2, 0x1000 | pod << 6 | edge]
     if up2 == 0xFF:
         del switches[1]
     first = int.from_bytes(packet[:4], "big")
     traffic = (first >> 20 if is_ipv6 else first >> 16) & 0xFC
-    flow_label = (first if is_ipv6 else flow_hash(key, table.seed)) & 0xFFFFF
+    flow_label = (first if is_ipv6 else hash_) & 0xFFFFF
     outer = struct.pack("!IHBB", 6 << 28 | traffic << 20 | flow_label, len(packet), 41 if is_ipv6 else 4, 64)
     source = struct.pack("!IHH", block, 0x1000 | own.pod << 6 | own.edge, own.number) + secret
     listed = (block.to_bytes(4, "big") + b"".join(switch.to_bytes(2, "big") for switch in switches)).ljust(16, b"\0")
-    return frame[:12] + IPV6 + outer + source + listed + packet, "labelled"
+    return frame[:12] + IPV6 + outer + source + listed + packet
 
 
 def strip(frame: bytes) -> Result:

@@ -51,7 +51,7 @@ def scattering(*ends: tuple[str, str, str], patience_us: int = 0) -> Iterator[li
         made = []
         for netns, ifname, remote in ends:
             its = stack.enter_context(Labeller(ifname, netns=netns, mcs=McsOptions()))
-            its.swap(table()._replace(destinations=(2,) * 8, prefix=PREFIX))
+            its.swap(table()._replace(srv6=None, destinations=(2,) * 8, prefix=PREFIX))
             assert its.mcs is not None
             its.mcs.note({IPv4Address(remote): Use.SCATTERS})
             settings = its._object.map_fd("mcs_settings")

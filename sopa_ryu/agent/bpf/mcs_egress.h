@@ -14,6 +14,7 @@
 #include "mcs.h"
 #include "mcs_connections.h"
 #include "mcs_packet.h"
+#include "srv6.h"
 
 /* Removes the SACK blocks, or all but the first `left`: NOPs instead, on `bytes` bytes, a multiple of 4 up to 20. */
 static __always_inline int blank(struct __sk_buff *skb, const struct parsed *of, __u32 bytes)
@@ -45,9 +46,41 @@ static __always_inline int make_room(struct __sk_buff *skb, const struct parsed 
 	return replace(skb, of, of->sack_at, &old, &new, sizeof(new));
 }
 
-/* Writes the label of channel c's path. Without a path the packet goes as switches hash it. */
-static __always_inline void label_channel(struct __sk_buff *skb, const struct connection_key *key, __u32 c)
+/* Puts a packet, or a burst, into an outer header with the list of a path; returns nonzero if it goes without. */
+static __always_inline int wrap(struct __sk_buff *skb, const struct parsed *of, const struct srv6_word *own, __u32 hash, struct path_word *path)
 {
+	__u32 remote = of->key.remote, bytes = skb->len - ETH_HLEN;
+	struct inner inner = { .is_ipv6 = !!(of->key.proto & IPV6_KEY), .flow_label = hash & 0xfffff };
+	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
+	__be32 list[4];
+
+	if (skb->vlan_present) { /* routers of the fabric know no VLAN */
+		count(NOT_IPV4);
+		return -1;
+	}
+	inner.class = of->first >> (inner.is_ipv6 ? 4 : 0);
+	if (inner.is_ipv6)
+		inner.flow_label = read_word(skb, ETH_HLEN) & 0xfffff;
+	if (skb->gso_size)
+		bytes = of->l4 - ETH_HLEN + of->header + skb->gso_size;
+	if (!fits(bytes + OUTER_BYTES)) {
+		if (!skb->gso_size) {
+			count(TOO_BIG);
+			return -1;
+		}
+		flags = 0; /* the kernel cuts the burst into packets that are smaller by as much */
+	}
+	if (!write_list(list, own, path->up1, path->up2, remote >> 16, remote >> 8) && encapsulate(skb, own, &inner, list, flags)) {
+		count(NOT_WRITABLE);
+		return -1;
+	}
+	return 0;
+}
+
+/* Writes the label, or the list, of channel c's path. Without a path the packet goes as switches hash it. */
+static __always_inline void label_channel(struct __sk_buff *skb, const struct parsed *of, __u32 c)
+{
+	const struct connection_key *key = &of->key;
 	struct flow_key flow = { key->local, key->remote, key->ports, key->proto };
 	__u32 at;
 	struct path_word *path;
@@ -68,8 +101,13 @@ static __always_inline void label_channel(struct __sk_buff *skb, const struct co
 		return;
 	}
 	__u8 source[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH, path->up1, path->up2 };
+	struct srv6_word *own = by_lists(choice.table);
+	__u32 segments = skb->gso_segs;
 
-	if (bpf_skb_store_bytes(skb, ETH_ALEN, source, sizeof(source), 0)) {
+	if (own) {
+		if (wrap(skb, of, own, choice.hash, path))
+			return;
+	} else if (bpf_skb_store_bytes(skb, ETH_ALEN, source, sizeof(source), 0)) {
 		count(NOT_WRITABLE);
 		return;
 	}
@@ -77,7 +115,7 @@ static __always_inline void label_channel(struct __sk_buff *skb, const struct co
 	count_path(path->up1, path->up2);
 	if (choice.count > 1)
 		note_busy(key->remote);
-	if (skb->gso_segs > 1)
+	if (segments > 1)
 		count(GSO);
 }
 
@@ -189,7 +227,7 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 	if (of.segment.size && !of.ecn)
 		allow_marks(skb, &of);
 	if (set->kind == BY_PATHS) {
-		label_channel(skb, &of.key, c);
+		label_channel(skb, &of, c);
 	} else if (c && replace_short(skb, &of, 0, of.source_port, bpf_htons(bpf_ntohs(of.source_port) - c))) {
 		return NOT_WRITABLE;
 	}

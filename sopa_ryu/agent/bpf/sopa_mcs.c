@@ -14,12 +14,15 @@
 #include "mcs_egress.h"
 #include "mcs_ingress.h"
 #include "probe.h"
+#include "srv6.h"
 
 SEC("tc")
 int sopa_mcs(struct __sk_buff *skb)
 {
 	enum reason reason;
 
+	if (is_carried(skb) && by_lists(table_in_force()))
+		return carry_probe(skb);
 	if (is_answer(skb))
 		return TC_ACT_UNSPEC;
 	reason = scatter(skb);
@@ -31,8 +34,12 @@ int sopa_mcs(struct __sk_buff *skb)
 SEC("tc")
 int sopa_mcs_in(struct __sk_buff *skb)
 {
-	enum reason reason = take(skb);
+	int verdict = take_router_error(skb);
+	enum reason reason;
 
+	if (verdict != TC_ACT_UNSPEC)
+		return verdict;
+	reason = take(skb);
 	if (reason != REASONS)
 		count(reason);
 	return TC_ACT_UNSPEC;
