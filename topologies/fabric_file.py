@@ -260,7 +260,7 @@ class _Checker:
         if isinstance(value, Text) and value.plain and value.value == "none":
             return None
         try:
-            return str(network6(value.value if isinstance(value, Text) else _shown(value)))
+            return str(network6(_value(value)))
         except TopologyError as error:
             self._add(
                 value.line,
@@ -272,7 +272,7 @@ class _Checker:
 
     def _srv6(self, value: Tree | None, shape: Shape | None, prefix6: str | None) -> dict[str, str] | None:
         example = f"srv6: {{block: {BLOCK}}}"
-        written = {name.value: _shown(its) for name, its in self._entries("srv6", value, f"the block of uSIDs, as {example}")}
+        written = {name.value: _value(its) for name, its in self._entries("srv6", value, f"the block of uSIDs, as {example}")}
         if not written:
             return None
         try:
@@ -339,6 +339,11 @@ class _Checker:
 
 
 _RATES = f"a number of Mbit/s from {MIN_MBIT:g} to {MAX_MBIT:,.0f}"
+
+
+def _value(value: Tree) -> str:
+    """Return a text as it is meant, in quotes or not; of anything else what to call it."""
+    return value.value if isinstance(value, Text) else _shown(value)
 
 
 def _shown(value: Tree) -> str:

@@ -121,14 +121,16 @@ def _change(
 
 def _in_force(controller: Controller, version: int, seconds: float, quiet: bool) -> bool:
     """Wait until a version, or a later one, is in force at all agents and switches."""
+    has_switches = not controller.get("/fabric").get("no_switches")
     deadline = time.monotonic() + seconds
     while True:
         changes = [change for change in controller.get("/changes")["changes"] if change["version"] >= version]
         behind = controller.get("/agents", limit=1)["behind"]
-        installed = not changes or any(change["installed_ms"] is not None for change in changes)
+        installed = not has_switches or not changes or any(change["installed_ms"] is not None for change in changes)
         if installed and not behind:
             if not quiet:
-                click.echo(f"version {version}: in force at all agents and switches{_after(changes, version)}")
+                where = "all agents and switches" if has_switches else "all agents"
+                click.echo(f"version {version}: in force at {where}{_after(changes, version)}")
             return True
         if time.monotonic() > deadline:
             late = [f"{behind} agents (sopa agents)"] if behind else []

@@ -60,7 +60,11 @@ def _fabric(health: Body | None, body: Body) -> None:
     what = f"fat-tree      k={body['k']}" if body["k"] is not None else f"fabric        {fabric_of(body).title}"
     ipv6 = f", IPv6 {body['prefix6']}" if "prefix6" in body else ""
     click.echo(f"{what}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}{ipv6}")
-    click.echo(f"connected     {body['connected']} of {total} switches")
+    has_switches = not body.get("no_switches")
+    if has_switches:
+        click.echo(f"connected     {body['connected']} of {total} switches")
+    else:
+        click.echo("switches      none is this controller's: what is excluded is by hosts and drains")
     if (cluster := body.get("cluster")) is not None:
         who = f"{cluster['leader']} leads" if cluster["leader"] is not None else "no member leads: nothing new is decided"
         click.echo(f"cluster       {who}; a {cluster['role']} answers, term {cluster['term']}: sopa cluster")
@@ -70,8 +74,9 @@ def _fabric(health: Body | None, body: Body) -> None:
     click.echo(f"failures      {_some(named, body['failures_total'], 'sopa failures') or 'none'}")
     if body.get("troubles"):
         click.echo(f"not well      {'; '.join(each['text'] for each in body['troubles'])}")
-    click.echo(f"BFD           {body['bfd']['detail']}")
-    click.echo(f"set-up        {body['setup']['detail']}")
+    if has_switches:
+        click.echo(f"BFD           {body['bfd']['detail']}")
+        click.echo(f"set-up        {body['setup']['detail']}")
     if health is not None and health["probing"]:
         click.echo(f"probes        {in_short(health)}")
         for link in [link for link in health["links"] if link["suspect"]][:SHOWN]:
@@ -220,11 +225,12 @@ def _oversubscribed(worst: Body | None) -> str | None:
 def _candidates(title: str, body: Body) -> None:
     click.echo(title)
     weighted = len({path["weight"] for path in body["candidates"]}) > 1
-    columns = ("path", "up", "label", *(("weight",) if weighted else ()), "switches")
+    kind, label = ("uSIDs", "usids") if any("usids" in path for path in body["candidates"]) else ("label", "option")
+    columns = ("path", "up", kind, *(("weight",) if weighted else ()), "switches")
     table = new_table(*columns, right=("path", "weight"), wrap=("switches",))
     for turn, path in enumerate(body["candidates"]):
         weight = (f"{path['weight']:.1%}",) if weighted else ()
-        add(table, turn, _up(path), path["option"], *weight, " ".join(path["hops"]))
+        add(table, turn, _up(path), path.get(label), *weight, " ".join(path["hops"]))
     for path in body["excluded"]:
         reason = f"excluded: {path['reason']}"
         add(table, None, _up(path), None, *((None,) if weighted else ()), reason, style=BAD)

@@ -380,10 +380,19 @@ class FabricState:
         stands_by = self.commitment is not None and not self.commitment.leads
         return self.evidence.heard if stands_by else self.connected
 
+    @property
+    def has_switches(self) -> bool:
+        """Whether switches are this controller's: not where none was waited for and none has come."""
+        return not self.without_switches or bool(self.evidence.heard)
+
+    @property
+    def missing(self) -> list[Switch]:
+        """The switches that ought to be connected and are not."""
+        reached = self.reached
+        return [switch for switch in self.tree.switches() if switch not in reached] if self.has_switches else []
+
     def fabric(self) -> dict[str, Any]:
         """Return the body of ``GET /sopa/v1/fabric``."""
-        connected = self.reached
-        missing = (switch for switch in self.tree.switches() if switch not in connected)
         return {
             "k": self.tree.k,
             "pods": self.tree.pods,
@@ -394,12 +403,13 @@ class FabricState:
             "hosts": self.tree.host_count,
             **self.tree.described6,
             "switches": {level.name.lower(): sum(1 for _ in self.tree.switches(level)) for level in Level},
-            "connected": len(connected),
+            "connected": len(self.reached),
             "version": self.version,
             "epoch": self.epoch,
             "settled": self.settled,
             "failures": self.failure_list(),
-            "missing": [self.tree.name(switch) for switch in missing],
+            **({} if self.has_switches else {"no_switches": True}),
+            "missing": [self.tree.name(switch) for switch in self.missing],
             "rejected": [{"dpid": f"{dpid:016x}", "reason": why} for dpid, why in sorted(self.rejected.items())],
             "no_channel": [self.tree.name(switch) for switch in self.no_channel],
             "management": self.management.report(),
@@ -418,7 +428,7 @@ class FabricState:
     @property
     def no_channel(self) -> list[Switch]:
         """The switches without a channel that are presumed to forward by the rules they have."""
-        return self.evidence.no_channel() if self.settled else []
+        return self.evidence.no_channel() if self.settled and self.has_switches else []
 
     def failure_list(self, now: float | None = None) -> list[dict[str, Any]]:
         """Return the name, kind and reason of each failure, and since when; with a time also how long it is still held down."""

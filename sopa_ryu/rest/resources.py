@@ -34,6 +34,7 @@ from topologies import Failures, Host, Link, Reason, Switch, TopologyError
 from topologies.cabling import NO_PREFIX6
 from topologies.identity import IPV4, Family
 from topologies.impact import groups, left
+from topologies.srv6 import usid_list
 from topologies.way_out import away, gateways_from, is_outside
 from topologies.weights import sequence, weights_of
 
@@ -382,6 +383,7 @@ class Resources:
         choices = tuple(path.up for path in usable)
         weights = weights_of(failures, source, destination, choices)
         rounded = {weight: round(weight, WEIGHT_DIGITS) for weight in set(weights)}
+        racks = self.tree.edge_of(source), self.tree.edge_of(destination)
         body = {
             "src": str(family.address(source)),
             "dst": str(family.address(destination)),
@@ -389,7 +391,13 @@ class Resources:
             "version": self.state.version,
             "total": len(usable) + len(excluded),
             "candidates": [
-                {"up": list(path.up), "option": _option(path.up), "hops": list(path.hops), "weight": rounded[weight]}
+                {
+                    "up": list(path.up),
+                    "option": _option(path.up),
+                    **({"usids": str(usid_list(self.tree, *racks, path.up))} if self.tree.srv6 and path.up else {}),
+                    "hops": list(path.hops),
+                    "weight": rounded[weight],
+                }
                 for path, weight in zip(usable, weights, strict=True)
             ],
             "excluded": [{"up": list(path.up), "reason": path.reason} for path in excluded],

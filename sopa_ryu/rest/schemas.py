@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowrules.label import Carrier
 from sopa_ryu.channel.messages import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MIN_INTERVAL_MS, REPORTED
 from sopa_ryu.events.event import EventKind
 
@@ -124,12 +125,13 @@ SCHEMAS: dict[str, Schema] = {
             "version": _INTEGER,
             "epoch": _INTEGER,
             "settled": _BOOLEAN,
-            "carrier": {"enum": ["mac", "option", "id"]},
+            "carrier": {"enum": [*map(str, Carrier)]},
             "troubles": _list(
                 _object({"kind": _STRING, "count": _INTEGER, "text": _STRING}), description="what is not well; empty while all is"
             ),
             "failures": _list(_ref("Failure"), description="the first 1,000; /sopa/v1/failures has all"),
             "failures_total": _INTEGER,
+            "no_switches": {**_BOOLEAN, "description": "no switch is this controller's (--sopa-no-switches); absent otherwise"},
             "missing": _list(_STRING),
             "rejected": _list(_object({"dpid": _STRING, "reason": _STRING})),
             "no_channel": _list(
@@ -168,7 +170,7 @@ SCHEMAS: dict[str, Schema] = {
                 "1970), the version that it has in force, and what it says of itself; absent until there has been one",
             ),
         },
-        optional=("prefix6", "gateways", "cluster", "arbiter"),
+        optional=("prefix6", "no_switches", "gateways", "cluster", "arbiter"),
     ),
     "Cluster": _object(
         {
@@ -212,8 +214,9 @@ SCHEMAS: dict[str, Schema] = {
                             "description": "the path's share of a flow's packets; those of all candidates sum to 1",
                         },
                         "gateway": _GATEWAY,
+                        "usids": {**_STRING, "description": "with srv6 in the fabric file: the list of the path"},
                     },
-                    optional=("address6", "gateway"),
+                    optional=("address6", "gateway", "usids"),
                 ),
                 description="in round-robin order",
             ),

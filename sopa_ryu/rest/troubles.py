@@ -19,12 +19,11 @@ def troubles(fabric: FabricReader, now: float) -> list[dict[str, Any]]:
     state, cluster, arbiter = fabric.state, fabric.cluster, fabric.arbiter.report()
     failed = [each["reason"] for each in state.failure_list()]
     drained = failed.count(Reason.DRAINED)
-    missing = state.tree.switch_count - len(state.reached)
     found = [
         ("leader", cluster is not None and cluster.report()["leader"] is None, "no member of the cluster leads"),
         ("failed", len(failed) - drained, "{} failed: sopa failures"),
         ("drained", drained, "{} drained: sopa failures"),
-        ("missing", missing, "{} switches not connected"),
+        ("missing", len(state.missing), "{} switches not connected"),
         ("rejected", len(state.rejected), "{} switches ignored"),
         ("setup", len(state.setup["problems"]), "{} mistakes in switches' set-up"),
         ("suspects", len({one.name for one in fabric.health.suspects}), "{} links lose packets: sopa health --suspects"),

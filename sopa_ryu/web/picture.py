@@ -59,7 +59,7 @@ class Picture:
         traffic: dict[str, Any] = {"links": self._links()} if self.drawn else self._summaries()
         now = clock.now()
         failures = state.failure_list(now)
-        missing = [tree.name(switch) for switch in tree.switches() if switch not in state.reached]
+        missing = [tree.name(switch) for switch in state.missing]
         no_channel = [tree.name(switch) for switch in state.no_channel]
         drains = sorted(state.drained)
         # everything drawn must be in the message: up to k=16 the failures are a bounded list
@@ -77,6 +77,7 @@ class Picture:
             "setup": state.setup,
             "switches": tree.switch_count,
             "connected": len(state.reached),
+            **({} if state.has_switches else {"no_switches": True}),
             "missing": missing[:most_switches],
             "missing_total": len(missing),
             "no_channel": no_channel[:most_switches],
@@ -145,7 +146,7 @@ class Picture:
         """Return whether a link carries nothing, or a switch at one of its ends is not connected."""
         if self._state.failures.get(name) in (Reason.DOWN, Reason.SILENT):
             return True
-        return any(end not in self._state.reached for end in self._tree.link_by_name(name))
+        return self._state.has_switches and any(end not in self._state.reached for end in self._tree.link_by_name(name))
 
     def _common(self, failures: Failures) -> list[str]:
         """Return the switches that failed links have in common, as ``GET /sopa/v1/failures`` does; made once for a version."""

@@ -135,7 +135,7 @@ function received(message) {
 }
 
 function facts(message) {
-  setText(byId("fact-switches"), `${message.connected} of ${message.switches}`);
+  setText(byId("fact-switches"), message.no_switches ? "none is this controller's" : `${message.connected} of ${message.switches}`);
   const relayed = message.agents.relayed ?? 0;
   setText(byId("fact-agents"), `${message.agents.connected + relayed} of ${tree.hostCount}${relayed ? `, ${relayed} at relays` : ""}${message.agents.behind ? `, ${message.agents.behind} behind` : ""}`);
   setText(byId("fact-version"), String(message.version));
@@ -146,7 +146,7 @@ function facts(message) {
   const badly = setup.problems.length;
   const notes = [
     management.fault ? `management network: ${management.detail}; no path is withdrawn` : "",
-    bfd.enabled ? "" : "silent loss is not detected (BFD is off)",
+    bfd.enabled || message.no_switches ? "" : "silent loss is not detected (BFD is off)",
     badly ? `switches are set up wrong: ${setup.problems[0].switch}: ${setup.problems[0].problem} (${badly} in all: sopa status)` : "",
   ].filter(Boolean);
   byId("has-notes").hidden = !notes.length;

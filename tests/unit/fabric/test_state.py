@@ -63,6 +63,7 @@ def test_without_switches_operators_and_hosts_say_what_has_failed() -> None:
         state.host_left(tree.host(host), links, 0)
         return dict(state.failures)
 
+    assert (state.fabric()["no_switches"], state.missing, state.no_channel) == (True, [], [])
     assert state.drain(["a1_1"], 0)
     assert dict(state.failures) == {"a1_1": "drained"}
     state.drain([], 0)
@@ -79,6 +80,9 @@ def test_without_switches_operators_and_hosts_say_what_has_failed() -> None:
         left(host)
     assert left("h2_0_2") == {}
     assert state.drain(["c0_0"], 1)
+    # one that connects nevertheless is this controller's, as all others then
+    state.switch_heard(tree.switch("a0_0"), {}, 2)
+    assert ("no_switches" in state.fabric(), len(state.missing)) == (False, 20)
 
 
 def test_a_controller_that_has_lost_all_switches_changes_nothing() -> None:
