@@ -117,7 +117,7 @@ class Clos(Cabling):
         one empty tuple: of a fat-tree (k/2)² and k/2. `candidate_paths` leaves out those that lead over absent links.
 
         The order is interleaved: the aggregation switch changes from each path to the next, the core index after each round of
-        the aggregation switches. It decides how many packets are reordered: 7% at k=8, against 34% in the other order.
+        the aggregation switches. It decides how many packets are reordered: 11% at k=8, against 36% in the other order.
         """
         return self._choices[kind]
 

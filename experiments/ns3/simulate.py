@@ -25,7 +25,21 @@ from experiments.schemes.scheme import SLOT_SETTINGS
 from experiments.workloads import BadLink
 from topologies import Host
 
-SIMULATED = ("sopa", "flowcell", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb", "cfr", "tcp", *MARKED)
+SIMULATED = (
+    "sopa",
+    "flowcell",
+    "rps",
+    "plts-rnd",
+    "plts-rr",
+    "plts-cnt",
+    "least-used",
+    "ecmp",
+    "hedera",
+    "drb",
+    "cfr",
+    "tcp",
+    *MARKED,
+)
 DEFAULT_MBIT = 1000.0
 SECONDS_SHARE = 0.01
 """Default duration as a share of that in the lab: a permutation at 1 Gbit/s then has about the 10 MB per flow of the paper."""
@@ -197,7 +211,7 @@ def lines(run: Run) -> Iterator[str]:
     if _interval(run):
         options["series"] = _interval(run)
     for name, value in sorted(options.items()):
-        yield f"{name} {value}"
+        yield f"{'path-order' if name == 'order' else name} {value}"  # "order" lists paths there
     for name in plan.failed:
         yield f"fail {name} {round((plan.fail_after or 0.0) * _NS)}"
     for bad in plan.bad:

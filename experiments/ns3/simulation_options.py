@@ -68,6 +68,11 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             "first candidate path of a flow: by position of the sender or receiver, random, or the first one for all",
             words=("sender", "receiver", "random", "zero"),
         ),
+        "order": Option(
+            "aggregation",
+            "hop that changes with every packet in the round-robin of senders over paths between pods of an even fabric",
+            words=("aggregation", "core"),
+        ),
         "initial-window": Option("10", "initial congestion window in segments", 1, 1000),
         "slow-start-threshold": Option("4294967295", "initial slow-start threshold in bytes", 1460, 2**32 - 1),
         "hash": Option(

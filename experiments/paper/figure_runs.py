@@ -139,12 +139,13 @@ def read(text: str) -> list[RunData]:
 
 
 def tables(figures: Iterable[Figure], kept: Mapping[str, Sequence[RunData]]) -> str:
-    """Return the tables of figures, without rows that no run has measured."""
+    """Return the tables of figures, without rows and variants that no run has measured."""
     return "\n".join(markdown(figure, kept) for figure in figures)
 
 
 def markdown(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> str:
     """Return the table of a figure in Markdown."""
+    figure = _measured(figure, kept)
     titles = _titles(figure)
     lines = [f"## {figure.name}", "", f"{figure.source}.", "", _line(titles), "|---|" + "---:|" * (len(titles) - 1)]
     lines += [_line(cells) for cells in _rows(figure, kept)]
@@ -154,6 +155,7 @@ def markdown(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> str:
 
 def terminal(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Table:
     """Return the table of a figure for a terminal."""
+    figure = _measured(figure, kept)
     table = Table(title=figure.source, title_justify="left", box=None)
     for number, title in enumerate(_titles(figure)):
         table.add_column(title, justify="right" if number else "left")
@@ -188,6 +190,12 @@ def measure_bars(of: Figure, kept: Mapping[str, Sequence[RunData]]) -> Plot:
         handles = [Patch(facecolor="white", edgecolor=COLOURS[at % len(COLOURS)]) for at in range(len(bars.schemes))]
         legend_below(made, handles, list(bars.schemes))
         return finish(made, of.name, of.source, f"{bars.caption} Means over seeds.".strip())
+
+
+def _measured(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Figure:
+    """Return a figure with those of its variants of which there are runs."""
+    made = (variant for variant in figure.variants if any(variant.of(part).name in kept for part in figure.parts))
+    return replace(figure, variants=tuple(made))
 
 
 def _titles(figure: Figure) -> list[str]:

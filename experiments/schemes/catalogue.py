@@ -37,10 +37,14 @@ SCHEMES = (
     Scheme("mptcp", "multipath TCP with 8 subflows over ecmp", subflows=8),
     # random packet spraying (Dixit et al., INFOCOM 2013), with the default TCP of Linux
     Scheme("rps", "a random path per packet; threshold 3", policy="random"),
-    # packet-level traffic splitting (Dixit et al., SIGCOMM 2011, section 2): switches select paths there, the sender here
+    # packet-level traffic splitting (Dixit et al., SIGCOMM 2011, section 2): switches select paths there and in the simulator, but
+    # senders in the lab, which know no port's counter. So plts-cnt is the paper's in the simulator only
     Scheme("plts-rr", "PLTS-RR: round-robin per flow; threshold 3", policy="round-robin"),
     Scheme("plts-rnd", "PLTS-RND: a random path per packet; threshold 3", policy="random"),
-    Scheme("plts-cnt", "PLTS-CNT: the path that has carried the fewest bytes; threshold 3", policy="least-used"),
+    Scheme("plts-cnt", "PLTS-CNT in the simulator: the port that has carried the fewest bytes; in the lab least-used; threshold 3",
+           policy="least-used"),
+    Scheme("least-used", "the path that has carried the fewest bytes of the host, in the simulator of the flow; threshold 3",
+           policy="least-used"),
     # Vanini et al., LetFlow, NSDI 2017. A gap has to be longer than the difference of path delays, that is of some packets in
     # queues: milliseconds at the rates of the lab, microseconds at 10 Gbit/s
     Scheme("flowlet", "a new random path after a gap of 20 ms", policy="flowlet", policy_options=("--flowlet-gap=20000",)),

@@ -39,7 +39,13 @@ class Paths(StrEnum):
     COLOURING = "colouring"
     """Without conflict, wherever links are even."""
     NEXT_FIT_GA = "next-fit-ga"
-    """By next fit with a genetic algorithm, as in section 4 of the paper: many cells find none and wait."""
+    """By next fit with a genetic algorithm, as section 4.2 of the paper has it: many cells find none and wait."""
+    NEXT_FIT = "next-fit"
+    """By next fit, racks by decreasing demand."""
+    FIRST_FIT = "first-fit"
+    """By first fit, as the paper's algorithm 3 prints it."""
+    FIRST_FIT_GA = "first-fit-ga"
+    """By first fit with the genetic algorithm."""
 
 
 class Cell(NamedTuple):

@@ -66,11 +66,15 @@ def test_random_flows_end_and_queues_stay_short() -> None:
     assert run.counters["dropped"] == 0
 
 
-@pytest.mark.parametrize("setting", ["order=alternating", "order=smallest", "paths=next-fit-ga", "slot=16", "delay=1ms"])
-def test_every_setting_of_the_arbiter_works(setting: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "least"),
+    [("order=alternating", 500), ("order=smallest", 500), ("paths=next-fit-ga", 100), ("paths=next-fit", 0),
+     ("paths=first-fit", 400), ("paths=first-fit-ga", 400), ("slot=16", 500), ("delay=1ms", 500)],
+)  # fmt: skip
+def test_every_setting_of_the_arbiter_works(setting: str, least: int) -> None:
     run, flows = slots("permutation", scheme=f"cfr+{setting}", scale=Scale(1000.0, 0.02))
     assert run.counters["dropped"] == 0
-    assert min(flow.mbit for flow in flows) > (100 if setting == "paths=next-fit-ga" else 500)
+    assert min(flow.mbit for flow in flows) >= least  # by next fit alone, the same racks always come last
 
 
 def test_the_guard_costs_what_it_takes() -> None:

@@ -182,10 +182,13 @@ def test_no_scheme_is_faster_than_its_links_and_a_seed_decides_everything(scheme
 
 
 # the option takes four bytes of each packet, and the outer header 20
-@pytest.mark.parametrize(("scheme", "payload"), [("sopa", 1456), ("drb", 1440)])
-def test_packets_are_sent_over_all_paths_in_the_interleaved_order(scheme: str, payload: int) -> None:
-    run, flows = simulated(permutation(traced=(0,)), scheme)
-    choices = TREE.choices("inter-pod")
+@pytest.mark.parametrize(
+    ("scheme", "payload", "order"), [("sopa", 1456, "aggregation"), ("sopa", 1456, "core"), ("drb", 1440, "aggregation")]
+)
+def test_packets_are_sent_over_all_paths_in_order(scheme: str, payload: int, order: str) -> None:
+    run, flows = simulated(permutation(traced=(0,)), scheme, order=order)
+    choices = TREE.choices("inter-pod") if order == "aggregation" else tuple(sorted(TREE.choices("inter-pod")))
+    assert choices[1] == ((1, 0) if order == "aggregation" else (0, 1))
     sent = [(up1, up2) for _, _, up1, up2, _ in sorted(run.arrivals["0"], key=lambda packet: packet[1])]
     first = choices.index(sent[0])
     assert sent == [choices[(first + place) % 4] for place in range(len(sent))]
@@ -268,12 +271,26 @@ def test_every_scheme_delivers_by_candidate_paths(scheme: str, tree: Clos) -> No
         candidates = {path.up for path in tree.candidate_paths(one.src, one.dst)}
         ways = taken(run, number)
         assert ways.keys() <= candidates
-        if scheme in ("sopa", "drb", "rps", "plts-rr", "plts-cnt"):
+        if scheme in ("sopa", "drb", "rps", "plts-rr", "least-used"):
             assert ways.keys() == candidates
         elif scheme in ("ecmp", "tcp", "dctcp"):
             assert len(ways) == 1
-        if scheme in ("plts-rr", "plts-cnt") and tree is TREE:
+        if scheme in ("plts-rr", "least-used") and tree is TREE:
             assert max(ways.values()) - min(ways.values()) <= 4
+
+
+@pytest.mark.parametrize(("scheme", "evens_ports"), [("plts-cnt", True), ("plts-rr", False), ("least-used", False)])
+def test_what_counts_bytes_by_port_evens_ports_and_not_flows(scheme: str, evens_ports: bool) -> None:
+    run, flows = simulated(permutation(traced=tuple(range(16))), scheme)
+    edges: dict[str, Counter[float]] = {}
+    spreads = []
+    for flow in flows:
+        ways = Counter(up1 for _, _, up1, _, _ in run.arrivals[str(flow.flow)])
+        edges.setdefault(flow.src.rpartition("_")[0], Counter()).update(ways)
+        spreads.append(abs(ways[0] - ways[1]))
+    of_ports = [abs(ways[0] - ways[1]) for ways in edges.values()]
+    assert (max(spreads) > max(of_ports) + 4) == evens_ports
+    assert max(of_ports if evens_ports else spreads) <= 4
 
 
 def test_drbs_outer_header_ends_at_the_spine() -> None:

@@ -51,6 +51,10 @@ PathSelector::PathSelector(const Settings& settings)
             m_between_pods.all.emplace_back(j, i);
         }
     }
+    if (settings.path_order == "core")
+    {
+        std::sort(m_between_pods.all.begin(), m_between_pods.all.end());
+    }
     Complete(m_within_pod);
     Complete(m_between_pods);
 }
@@ -237,7 +241,7 @@ class RoundRobin : public SwitchSelector
     }
 };
 
-// Each switch uses the uplink that has carried the fewest bytes of the flow (PLTS paper, PLTS-CNT).
+// Each switch uses the uplink that has carried the fewest bytes of the flow; of equal ones any, by chance.
 class LeastUsed : public SwitchSelector
 {
   public:
@@ -248,29 +252,58 @@ class LeastUsed : public SwitchSelector
   protected:
     std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) override
     {
-        const auto begin = in_flight.flow->at_switches.begin() + at * Uplinks();
-        std::uint32_t least = begin[0];
+        return Take(in_flight, at, count, in_flight.flow->at_switches.data() + at * Uplinks());
+    }
+
+    // Use one of a switch's uplinks, whose counters are by port.
+    template <typename Counter>
+    std::size_t Take(InFlightPacket& in_flight, std::uint32_t at, std::size_t count, Counter* carried)
+    {
+        const PathSet& paths = PathSetOf(*in_flight.flow);
+        const auto& ports = at ? paths.second[at - 1] : paths.first;
         std::uint32_t equal = 1;
         std::size_t found = 0;
         for (std::size_t hop = 1; hop < count; ++hop)
         {
-            if (begin[hop] < least)
+            if (carried[ports[hop]] < carried[ports[found]])
             {
-                least = begin[hop];
                 found = hop;
                 equal = 1;
             }
-            else if (begin[hop] == least && Random(++equal) == 0)
+            else if (carried[ports[hop]] == carried[ports[found]] && Random(++equal) == 0)
             {
                 found = hop;
             }
         }
-        begin[found] += in_flight.bytes;
+        carried[ports[found]] += in_flight.bytes;
         return found;
     }
 
-  private:
     std::uint32_t Uplinks() const { return std::max(m_tree.aggregations, m_tree.cores_of_group); } // of any switch, at most
+};
+
+// Each switch uses the uplink whose port has carried the fewest bytes, of all flows (PLTS paper, section 2, PLTS-CNT).
+class PortCounters : public LeastUsed
+{
+  public:
+    explicit PortCounters(const Settings& settings)
+        : LeastUsed(settings),
+          m_carried(std::size_t{m_tree.racks + m_tree.pods * m_tree.aggregations} * Uplinks())
+    {
+    }
+
+    void Begin(Flow& flow) override { PathSelector::Begin(flow); }
+
+  protected:
+    std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) override
+    {
+        const std::uint32_t rack = m_tree.RackOf(in_flight.source);
+        const std::uint32_t edge_or_aggregation = at ? m_tree.racks + m_tree.PodOfRack(rack) * m_tree.aggregations + at - 1 : rack;
+        return Take(in_flight, at, count, m_carried.data() + std::size_t{edge_or_aggregation} * Uplinks());
+    }
+
+  private:
+    std::vector<std::uint64_t> m_carried;
 };
 
 template <typename T>
@@ -289,7 +322,8 @@ const std::map<std::string, std::function<std::unique_ptr<PathSelector>(const Se
     {"rps", Make<Spray>},
     {"plts-rnd", Make<Spray>},
     {"plts-rr", Make<RoundRobin>},
-    {"plts-cnt", Make<LeastUsed>},
+    {"plts-cnt", Make<PortCounters>},
+    {"least-used", Make<LeastUsed>},
     {"ecmp", Make<Hash>},
     {"ecmp-vcc", Make<ChannelHash>},
     {"mcs-ports", Make<ChannelHash>},

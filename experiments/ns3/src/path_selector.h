@@ -15,8 +15,8 @@ namespace sopa
 // Candidate paths from one rack to another, without those that contain a failed or absent link.
 struct PathSet
 {
-    // In round-robin order: the aggregation switch changes fastest. With an order of the settings each path occurs in proportion to
-    // its weight.
+    // In round-robin order: the aggregation switch changes fastest, unless the settings say otherwise. With an order of the settings
+    // each path occurs in proportion to its weight.
     std::vector<std::pair<std::uint8_t, std::uint8_t>> all;
     std::vector<std::uint8_t> first;                        // distinct up1
     std::vector<std::vector<std::uint8_t>> second;          // for each up1, its up2

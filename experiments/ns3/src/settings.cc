@@ -135,6 +135,7 @@ Read(std::istream& lines)
         {"packet", into(its.packet)},
         {"scheme", into(its.scheme)},
         {"first-path", into(its.first_path)},
+        {"path-order", into(its.path_order)},
         {"congestion", into(its.congestion)},
         {"hash", into(its.hash)},
         {"loss-recovery", into(its.loss_recovery)},
@@ -269,11 +270,12 @@ Read(std::istream& lines)
         throw std::invalid_argument("slot-guard must be from 0 to 50 percent, not " + std::to_string(its.slot_guard));
     }
     CheckOneOf("arbiter-order", its.arbiter_order, {"min-max-min", "alternating", "smallest"});
-    CheckOneOf("arbiter-paths", its.arbiter_paths, {"colouring", "next-fit-ga"});
+    CheckOneOf("arbiter-paths", its.arbiter_paths, {"colouring", "next-fit-ga", "next-fit", "first-fit", "first-fit-ga"});
     CheckOneOf("demand", its.demand, {"flow", "socket", "packet"});
     CheckOneOf("scheduler", its.scheduler, {"wheel", "heap"});
     CheckOneOf("hash", its.hash, {"own", "same"});
     CheckOneOf("loss-recovery", its.loss_recovery, {"ns-3.37", "ns-3.20"});
+    CheckOneOf("path-order", its.path_order, {"aggregation", "core"}); // what changes with every packet
     CheckOneOf("first-path", its.first_path, {"zero", "random", "sender", "receiver"});
     if (its.loss_recovery == "ns-3.20" && its.congestion != "NewReno")
     {

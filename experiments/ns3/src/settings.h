@@ -48,7 +48,7 @@ struct Settings
     std::int64_t delay = 25;                                        // ns, of each link
     std::uint32_t queue = 100, host_queue = 1000;                   // packets
     std::uint32_t packet = 1500;                                    // bytes, IP and TCP headers included
-    std::string scheme = "sopa", first_path = "sender", congestion = "NewReno", scheduler = "wheel";
+    std::string scheme = "sopa", first_path = "sender", path_order = "aggregation", congestion = "NewReno", scheduler = "wheel";
     std::string loss_recovery = "ns-3.37"; // or ns-3.20
     std::string hash = "own";              // per switch, or the same in all
     std::uint32_t threshold = 10, initial_window = 10, receive_buffer = 131072, send_buffer = 131072;

@@ -48,13 +48,21 @@ SlotArbiter::SlotArbiter(const Settings& settings, Fabric& fabric, std::uint32_t
     static const std::map<std::string, allocator::Order> ORDERS{{"min-max-min", allocator::Order::min_max_min},
                                                            {"alternating", allocator::Order::alternating},
                                                            {"smallest", allocator::Order::smallest}};
-    const auto paths = settings.arbiter_paths == "colouring" ? allocator::Paths::colouring : allocator::Paths::next_fit_ga;
+    static const std::map<std::string, allocator::Paths> PATHS{{"colouring", allocator::Paths::colouring},
+                                                               {"next-fit-ga", allocator::Paths::next_fit_ga},
+                                                               {"next-fit", allocator::Paths::next_fit},
+                                                               {"first-fit", allocator::Paths::first_fit},
+                                                               {"first-fit-ga", allocator::Paths::first_fit_ga}};
     for (int level = 0; level < 3; ++level)
     {
         m_levels[level] = static_cast<std::int64_t>(8'000'000'000ull * settings.packet / settings.rates[level]) + settings.delay;
     }
     m_version = fabric.selector().version();
-    m_arbiter = std::make_unique<allocator::Arbiter>(Capacities(), ORDERS.at(settings.arbiter_order), paths, BATCH, settings.seed);
+    m_arbiter = std::make_unique<allocator::Arbiter>(Capacities(),
+                                                       ORDERS.at(settings.arbiter_order),
+                                                       PATHS.at(settings.arbiter_paths),
+                                                       BATCH,
+                                                       settings.seed);
 }
 
 allocator::Fabric

@@ -42,10 +42,10 @@ class Policy(IntEnum):
     HASH = 2
     """One candidate per flow."""
     LEAST_USED = 3
-    """The candidate that has carried the fewest bytes of all flows from this host, counted per processor (PLTS-CNT: Dixit et al.,
-    SIGCOMM 2011). It compares at most 8 (Mitzenmacher, 2001): those that follow each other in round-robin order from a random
-    place on. One that was excluded for long counts as 64 KB behind the others. It evens the bytes of all candidates, whose weights
-    decide only how often each is compared."""
+    """The candidate that has carried the fewest bytes of all flows from this host, counted per processor. (PLTS-CNT of Dixit et
+    al., SIGCOMM 2011, is another one: switches count what their ports carry.) It compares at most 8 (Mitzenmacher, 2001): those
+    that follow each other in round-robin order from a random place on. One that was excluded for long counts as 64 KB behind the
+    others. It evens the bytes of all candidates, whose weights decide only how often each is compared."""
     FLOWLET = 4
     """A random candidate after each gap in the flow (LetFlow: Vanini et al., NSDI 2017)."""
     FLOWCELL = 5

@@ -24,8 +24,8 @@ struct Fabric {
 /* In which order demands get slots: of the smallest and the largest in turn, the same by batch, or the smallest first. */
 enum class Order { min_max_min, alternating, smallest };
 
-/* How paths are found: without any conflict, or as in section 4 of the paper. */
-enum class Paths { colouring, next_fit_ga };
+/* How paths are found: without any conflict, or by a bin packing as in section 4 of the paper (packing.h). */
+enum class Paths { colouring, next_fit_ga, next_fit, first_fit, first_fit_ga };
 
 constexpr uint8_t NO_HOP = 0xff;
 constexpr unsigned MAX_BATCH = 64;

@@ -59,7 +59,7 @@ sopa_arbiter *sopa_arbiter_new(const sopa_fabric *fabric, uint32_t order, uint32
 	using sopa::allocator::Paths;
 	return guarded(
 		[=]() -> sopa_arbiter * {
-			if (order > static_cast<uint32_t>(Order::smallest) || paths > static_cast<uint32_t>(Paths::next_fit_ga))
+			if (order > static_cast<uint32_t>(Order::smallest) || paths > static_cast<uint32_t>(Paths::first_fit_ga))
 				throw std::invalid_argument("there is no such order or kind of paths");
 			return new sopa_arbiter{Arbiter(fabric_of(*fabric), static_cast<Order>(order), static_cast<Paths>(paths), batch, seed)};
 		},

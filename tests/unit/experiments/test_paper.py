@@ -152,6 +152,8 @@ def test_the_table_of_a_figure_has_means_over_the_parts_own_seeds() -> None:
     assert "| rps over sopa |  | 0.5 |  |  |  |" in lines  # divided seed by seed
     assert "| sopa, timeouts | 0 | 0 |  | 0 |  |" in lines  # a paper's 0 has no ratio
     assert not any(line.startswith(("| sopa, delay", "| drb")) for line in lines)  # what no run has measured
+    without = markdown(FIGURE, {"p": kept()["p"]}).splitlines()
+    assert "|  | paper | here | ratio |" in without
     assert "- a note" in lines
     assert {line.count("|") for line in lines if line.startswith("|")} == {7}
 

@@ -1,4 +1,4 @@
-#include "next_fit.h"
+#include "packing.h"
 
 #include <algorithm>
 #include <numeric>
@@ -11,9 +11,9 @@ constexpr size_t POPULATION = 20, SURVIVORS = POPULATION / 2;
 constexpr unsigned GENERATIONS = 20;
 constexpr size_t WINDOWS = 4; /* a window is such a part of a chromosome */
 
-class NextFit final : public PathFinder {
+class Packing final : public PathFinder {
 public:
-	NextFit(const Layout &layout, const Fabric &fabric, uint64_t seed);
+	Packing(const Layout &layout, const Fabric &fabric, Paths paths, uint64_t seed);
 
 	size_t assign(Grant *grants, size_t count) override;
 
@@ -26,6 +26,8 @@ private:
 	};
 
 	void sort_by_rack(const Grant *grants, size_t count);
+	void sort_racks();
+	void evolve();
 	void populate();
 	void breed(Chromosome &child);
 	void evaluate(Chromosome &chromosome);
@@ -34,6 +36,7 @@ private:
 	size_t window_size() const { return std::max<size_t>(1, m_population[0].racks.size() / WINDOWS); }
 
 	const Layout &m_layout;
+	const bool m_first_fit, m_genetic;
 	Draw m_draw;
 	Occupancy m_occupancy;
 	std::vector<uint32_t> m_first;       /* [rack], and one more: its cells between racks, in the following */
@@ -41,23 +44,38 @@ private:
 	std::vector<uint16_t> m_to;          /* the destinations' racks */
 	std::vector<uint8_t> m_up1, m_up2;   /* of each: what the last order has given */
 	std::vector<uint32_t> m_failed;      /* [rack]: cells to which it has given none */
-	std::vector<uint8_t> m_aggregation;  /* [rack]: the switch that is filled; those before are full */
+	std::vector<uint8_t> m_aggregation;  /* [rack]: the switch where a search begins */
 	std::vector<uint8_t> m_core;         /* [pod * aggregations + up1]: the same */
 	std::vector<Chromosome> m_population{POPULATION};
 	std::vector<uint8_t> m_taken;        /* [rack]: in the window that a child begins with */
 };
 
-NextFit::NextFit(const Layout &layout, const Fabric &fabric, uint64_t seed)
-    : m_layout(layout), m_draw(seed), m_occupancy(layout, fabric), m_failed(layout.racks), m_aggregation(layout.racks),
+Packing::Packing(const Layout &layout, const Fabric &fabric, Paths paths, uint64_t seed)
+    : m_layout(layout), m_first_fit(paths == Paths::first_fit || paths == Paths::first_fit_ga),
+      m_genetic(paths == Paths::next_fit_ga || paths == Paths::first_fit_ga), m_draw(seed), m_occupancy(layout, fabric), m_failed(layout.racks), m_aggregation(layout.racks),
       m_core(size_t{layout.pods} * layout.aggregations), m_taken(layout.racks)
 {
 }
 
-size_t NextFit::assign(Grant *grants, size_t count)
+size_t Packing::assign(Grant *grants, size_t count)
 {
 	sort_by_rack(grants, count);
 	if (m_cells.empty())
 		return 0;
+	sort_racks();
+	if (m_genetic)
+		evolve();
+	const size_t placed = pack(m_population[0].racks);
+	for (size_t at = 0; at < m_cells.size(); at++) {
+		grants[m_cells[at]].up1 = m_up1[at];
+		grants[m_cells[at]].up2 = m_up2[at];
+	}
+	return m_cells.size() - placed;
+}
+
+/* Section 4.2: let the first chromosome be the fittest one that is found. */
+void Packing::evolve()
+{
 	populate();
 	const auto fitter = [](const Chromosome &one, const Chromosome &other) { return one.placed > other.placed; };
 	for (unsigned generation = 0; generation < GENERATIONS; generation++) {
@@ -67,16 +85,11 @@ size_t NextFit::assign(Grant *grants, size_t count)
 		for (size_t child = SURVIVORS; child < POPULATION; child++)
 			breed(m_population[child]);
 	}
-	const size_t placed = pack(std::min_element(m_population.begin(), m_population.end(), fitter)->racks);
-	for (size_t at = 0; at < m_cells.size(); at++) {
-		grants[m_cells[at]].up1 = m_up1[at];
-		grants[m_cells[at]].up2 = m_up2[at];
-	}
-	return m_cells.size() - placed;
+	std::iter_swap(m_population.begin(), std::min_element(m_population.begin(), m_population.end(), fitter));
 }
 
-/* Steps 1 and 2: the demand of each rack. */
-void NextFit::sort_by_rack(const Grant *grants, size_t count)
+/* Step 1: the demand of each rack. */
+void Packing::sort_by_rack(const Grant *grants, size_t count)
 {
 	m_first.assign(m_layout.racks + 1, 0);
 	for (size_t cell = 0; cell < count; cell++) {
@@ -100,8 +113,8 @@ void NextFit::sort_by_rack(const Grant *grants, size_t count)
 	}
 }
 
-/* The racks that send, by decreasing demand, and other orders by chance. */
-void NextFit::populate()
+/* Step 2: the first chromosome is the racks that send, by decreasing demand. */
+void Packing::sort_racks()
 {
 	std::vector<uint16_t> &racks = m_population[0].racks;
 	racks.clear();
@@ -111,7 +124,13 @@ void NextFit::populate()
 			racks.push_back(static_cast<uint16_t>(rack));
 	}
 	std::stable_sort(racks.begin(), racks.end(), [&](uint16_t one, uint16_t other) { return demand(one) > demand(other); });
+}
+
+/* The other chromosomes are orders by chance. */
+void Packing::populate()
+{
 	evaluate(m_population[0]);
+	const std::vector<uint16_t> &racks = m_population[0].racks;
 	for (size_t number = 1; number < POPULATION; number++) {
 		Chromosome &chromosome = m_population[number];
 		chromosome.racks = racks;
@@ -125,7 +144,7 @@ void NextFit::populate()
  * Make a child of two survivors. It begins with the fittest window of the first, preserved at the front, where nothing is before it that could
  * take its place (the reduction), and goes on with the others in the order of the second. Two of these change places (mutation).
  */
-void NextFit::breed(Chromosome &child)
+void Packing::breed(Chromosome &child)
 {
 	const Chromosome &first = m_population[m_draw(SURVIVORS)], &second = m_population[m_draw(SURVIVORS)];
 	const size_t size = window_size();
@@ -145,7 +164,7 @@ void NextFit::breed(Chromosome &child)
 }
 
 /* Find how many cells get a path, and slide a window over the racks to see where the fewest get none. */
-void NextFit::evaluate(Chromosome &chromosome)
+void Packing::evaluate(Chromosome &chromosome)
 {
 	const std::vector<uint16_t> &racks = chromosome.racks;
 	chromosome.placed = pack(racks);
@@ -163,7 +182,7 @@ void NextFit::evaluate(Chromosome &chromosome)
 }
 
 /* Steps 3 to 16. Returns how many cells have got a path. */
-size_t NextFit::pack(const std::vector<uint16_t> &racks)
+size_t Packing::pack(const std::vector<uint16_t> &racks)
 {
 	m_occupancy.clear();
 	std::fill(m_aggregation.begin(), m_aggregation.end(), 0);
@@ -180,10 +199,14 @@ size_t NextFit::pack(const std::vector<uint16_t> &racks)
 	return placed;
 }
 
-bool NextFit::place(uint16_t from, size_t at)
+bool Packing::place(uint16_t from, size_t at)
 {
 	const uint16_t to = m_to[at];
 	const uint8_t pod = m_layout.pod_of[from];
+	if (m_first_fit) {
+		m_aggregation[from] = 0;
+		std::fill_n(m_core.begin() + ptrdiff_t{pod} * m_layout.aggregations, m_layout.aggregations, uint8_t{0});
+	}
 	for (uint8_t &up1 = m_aggregation[from]; up1 < m_layout.aggregations; up1++) {
 		m_up1[at] = up1;
 		m_up2[at] = NO_HOP;
@@ -205,9 +228,9 @@ bool NextFit::place(uint16_t from, size_t at)
 
 } // namespace
 
-std::unique_ptr<PathFinder> make_next_fit(const Layout &layout, const Fabric &fabric, uint64_t seed)
+std::unique_ptr<PathFinder> make_packing(const Layout &layout, const Fabric &fabric, Paths paths, uint64_t seed)
 {
-	return std::make_unique<NextFit>(layout, fabric, seed);
+	return std::make_unique<Packing>(layout, fabric, paths, seed);
 }
 
 } // namespace sopa::allocator
