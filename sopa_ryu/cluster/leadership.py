@@ -111,17 +111,20 @@ class Commits:
             )
         return True
 
-    def write_drains(self, drains: Mapping[str, Drain]) -> None:
-        """Keep all drains in the engine; raises `EngineError`."""
+    def write_drains(self, drains: Mapping[str, Drain], *, lost: bool = False) -> int:
+        """Keep all drains in the engine, at the revision that is returned; raises `EngineError`.
+
+        If they were ``lost``, what is there after all stays, and 0 is returned.
+        """
         details = {name: drain.report() for name, drain in sorted(drains.items()) if drain != Drain()}
         record = DrainsRecord(self._candidacy.term, tuple(sorted(drains)), details)
         while self.is_named():
-            conditions = [
-                Condition("leader", created=self._candidacy.created),
-                Condition("drains", modified=self._mirror.modified("drains")),
-            ]
-            if self._engine.write({"drains": records.write(record)}, conditions, seconds=LAST_SECONDS) is not None:
-                return
+            modified = self._mirror.modified("drains")
+            if lost and modified:
+                return 0
+            conditions = [Condition("leader", created=self._candidacy.created), Condition("drains", modified=modified)]
+            if written := self._engine.write({"drains": records.write(record)}, conditions, seconds=LAST_SECONDS):
+                return written.revision
         raise EngineError("the engine names another leader", Kind.REFUSED)
 
     def is_named(self) -> bool:
@@ -395,6 +398,7 @@ class Member:
                 own.rest(now)
                 self._forsake("another member has more than twice as many switches; check this machine's management network")
             else:
+                self._drain()
                 self._commit()
             if own.term:
                 return
@@ -467,7 +471,7 @@ class Member:
         drained = self._hands.drained()
         if drained and self.mirror.kept("drains") is None:
             LOG.warning("cluster %s: the engine has lost the drains: this leader writes them again", self._cluster)
-            self.write_drains(drained)
+            self._drains_at = self._commits.write_drains(drained, lost=True)
         self._changed()
         self.look()
 
@@ -505,7 +509,7 @@ class Member:
         """Keep all drains in the engine; raises `EngineError` if this member cannot, or may not."""
         if not self.candidacy.may_command(self._clock()):
             raise EngineError("this controller does not lead the cluster", Kind.REFUSED)
-        self._commits.write_drains(drains)
+        self._drains_at = self._commits.write_drains(drains)
 
     # -- following ----------------------------------------------------------------------------------------------------
 
@@ -529,8 +533,10 @@ class Member:
         self._drain()
 
     def _drain(self) -> None:
+        """Follow the drains in the engine, by whomever they are; a leader has its own before the mirror has."""
         drains, modified = self.mirror.drains, self.mirror.modified("drains")
-        if drains is not None and modified != self._drains_at:
+        is_own = self.candidacy.term and modified < self._drains_at
+        if drains is not None and modified != self._drains_at and not is_own:
             self._drains_at = modified
             self._hands.drain_all(drains.drains)
 

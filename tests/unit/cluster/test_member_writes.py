@@ -71,6 +71,9 @@ class Hands:
     def stand_by(self) -> None:
         self.told.append("m1 stands by")
 
+    def drain_all(self, drains: Mapping[str, Drain]) -> None:
+        self.told.append(f"m1 follows drains: {' '.join(drains) or 'nothing'}")
+
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
@@ -117,6 +120,14 @@ class World:
     def do_view(self, version: str) -> None:
         """Write a view as no member does."""
         self._put("view", CommittedView(5, int(version), {}))
+
+    def do_drains(self, *names: str) -> None:
+        """Write drains as no member does."""
+        self._put("drains", records.DrainsRecord(1, names, {}))
+
+    def do_operator(self, verb: str, *names: str) -> None:
+        """Have an operator drain these elements, and no other, at this leader."""
+        self.its.write_drains(dict.fromkeys(names, Drain()))
 
     def do_step_down(self) -> None:
         self.its.step_down()
