@@ -22,6 +22,7 @@ from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 from webob import Request, Response
 
+from flowrules.label import Carrier
 from sopa_ryu import __version__, options
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.connected import ConnectedAgents, Hand
@@ -151,7 +152,8 @@ class SopaController(app_manager.RyuApp):
         caretaker = Caretaker(self.tree, settings.suspect)
         probe_bytes = PROBE_BYTES + settings.carrier.overhead
         least_loss, lists = settings.suspect_loss / 100, self.agents.probe_lists
-        self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity)
+        by_routers = settings.carrier is Carrier.SRV6  # which turn self-probes round
+        self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity, by_routers)
         self.carrier = settings.carrier
         tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
         self.cluster: Member | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,8 +16,10 @@ from experiments.bench.frame import Results, in_lab, median_ms, say, times
 from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.sopa_lab import SopaLab
 from flowrules.hashed_way import FiveTuple, hashed_way
-from sopa_ryu.channel.messages import BACK, LOST_BACK, LOST_OUT, MAX_PROBES
+from flowrules.label import UNUSED
+from sopa_ryu.channel.messages import BACK, LOST_BACK, LOST_OUT, MAX_PROBES, MOMENTS
 from sopa_ryu.channel.trace_desk import Asked, Found, Trace
+from sopa_ryu.fabric.suspects import Caretaker, Suspected, SuspectPolicy
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.filling import RATE, demand
 from sopa_ryu.health.observer import EVALUATION_SECONDS, Health, Observer, Told
@@ -45,6 +48,12 @@ def health() -> Results:
     for k, part in ((24, 1), (48, 10)):
         parts[f"k={k}, 0.5% in 30 s"] = partial(grey, k, 1, 0.005, 30, max(times(10), TRIALS // part))
         parts[f"k={k}, two of 0.5% in 30 s"] = partial(grey, k, 2, 0.005, 30, max(times(10), TRIALS // part // 4))
+    for k in (4, 8):
+        for share in (1.0, 0.1, 0.05, 0.02, 0.01):
+            for self_probes in (True, False):
+                name = f"k={k}, {share:.0%} at once, {'self-probes' if self_probes else 'streams between racks only'}"
+                parts[name] = partial(soon, k, share, share == 1, max(10, TRIALS // (k // 2)), 30, self_probes)
+        parts[f"k={k}, an hour with bursts"] = partial(loaded, k, 18 * TRIALS, 1e-4, self_probes=True)
     for k, share in ((4, 1), (24, 10), (48, 200)):
         parts[f"k={k}, nothing bad"] = partial(quiet, k, max(10, day // share))
     results: Results = {}
@@ -57,10 +66,10 @@ def health() -> Results:
 class World:
     """A fabric whose links lose packets, and its agents' reports; a share of hosts drops one in fifty, as loaded ones do."""
 
-    def __init__(self, k: int, seed: int, bad_hosts: float = 0.01) -> None:
-        self.elements = Elements(FatTree(k))
+    def __init__(self, k: int, seed: int, bad_hosts: float = 0.01, self_probes: bool = False) -> None:
+        self.elements, self.self_probes = Elements(FatTree(k)), self_probes
         every = np.ones(self.elements.hosts, bool)
-        self.needs = demand(self.elements, Failures(self.elements.tree), {}, PROBE_BYTES)
+        self.needs = demand(self.elements, Failures(self.elements.tree), {}, PROBE_BYTES, self_probes=self_probes)
         self.lanes: Lanes = lanes(self.elements, Failures(self.elements.tree), every, self.needs)
         self.random = np.random.default_rng(seed)
         self.shares = np.full(self.elements.total + 1, HEALTHY)
@@ -74,19 +83,19 @@ class World:
         none, size, hosts = e.total, e.links, tree.hosts_per_edge
         racks = way_of.src // hosts, way_of.dst // hosts
         pods = racks[0] // tree.edges, racks[1] // tree.edges
-        within = pods[0] == pods[1]
+        within, self.own = way_of.up2 == UNUSED, way_of.src == way_of.dst
         core = np.where(within, 0, way_of.up2)
         first, last = (rack * tree.aggregations + way_of.up1 for rack in racks)
         rise, fall = (e.lower + (pod * tree.aggregations + way_of.up1) * tree.cores_of_group + core for pod in pods)
         core_ways = [np.where(within, none, way) for way in (rise, fall + size, fall, rise + size)]
         out = [e.sends + way_of.src, first, *core_ways[:2], last + size, e.receives + way_of.dst]
         back = [e.sends + way_of.dst, last, *core_ways[2:], first + size, e.receives + way_of.src]
-        self.out, self.back = np.stack(out), np.stack(back)
+        self.out, self.back = np.stack(out), np.where(self.own, none, np.stack(back))
         record = np.zeros(len(way_of.src), RECORD)
         record["pod"], record["edge"], record["host"] = pods[1], racks[1] % tree.edges, way_of.dst % hosts + 2
         record["up1"], record["up2"] = way_of.up1, way_of.up2
         record["mean"] = BASE_US + LINK_US * np.where(within, 2, 4)
-        self._record = record
+        self._record = record  # of what does not change
         self._ends = np.searchsorted(way_of.src, np.arange(e.hosts + 1))
 
     def second(self) -> list[Told]:
@@ -95,9 +104,14 @@ class World:
         probes = np.full(len(record), round(RATE))
         out = self.random.binomial(probes, np.minimum(1.0, self.shares[self.out].sum(axis=0)))
         back = self.random.binomial(probes - out, np.minimum(1.0, self.shares[self.back].sum(axis=0)))
-        record["probes"], record["out"], record["back"] = probes, out, back
+        record["probes"], record["back"] = probes, back
+        record["out"], record["lost"] = np.where(self.own, 0, out), np.where(self.own, out, 0)
         whole, ends = record.tobytes(), (self._ends * RECORD.itemsize).tolist()
         return [Told(host, whole[ends[host] : ends[host + 1]]) for host in range(self.elements.hosts)]
+
+    def record(self) -> np.ndarray:
+        """Return the records of all lanes, of no probes."""
+        return self._record.copy()
 
     def grey(self, count: int, share: float) -> set[tuple[int, bool]]:
         """Let so many links, each in one direction, lose a share; return them."""
@@ -107,6 +121,131 @@ class World:
         for link, down in directions:
             self.shares[link + down * links] = share
         return directions
+
+
+TICKS, OLDEST = 8, 1 << MOMENTS - 1
+"""Of a second; the bit of the oldest moment."""
+
+
+class Moments:
+    """The same by eighths of a second: when agents decide that probes are lost, and when they report."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.now = world, 0
+        lanes, random = len(world.own), world.random
+        self._phase, self._last = random.integers(0, TICKS // 2, lanes), -random.integers(0, TICKS, world.elements.hosts)
+        self._record = world.record()
+        self._out, self._back = np.zeros(lanes, np.int64), np.zeros(lanes, np.int64)  # undecided losses: a bit by their age
+
+    def tick(self) -> list[Told]:
+        """Let an eighth of a second pass; return the reports that come in it."""
+        world, record, own = self.world, self._record, self.world.own
+        self.now += 1
+        self._out, self._back = self._out << 1 & (1 << 60) - 1, self._back << 1 & (1 << 60) - 1
+        record["moments"] = record["moments"] << 1 | record["moments"] & OLDEST
+        sent = self._phase == self.now % (TICKS // 2)
+        lost_out = sent & (world.random.random(len(sent)) < world.shares[world.out].sum(axis=0))
+        lost_back = sent & ~lost_out & (world.random.random(len(sent)) < world.shares[world.back].sum(axis=0))
+        self._out, self._back = self._out | lost_out, self._back | lost_back
+        came = sent & ~lost_out & ~lost_back
+        record["probes"] += came
+        for field, bits, decided in (
+            ("lost", self._out, np.where(own, self._out & ~3, 0)),
+            ("out", self._out, np.where(came & ~own, self._out, 0)),
+            ("back", self._back, np.where(came, self._back, 0)),
+        ):
+            self._decide(field, bits, decided)
+        both = self._out | self._back
+        late = both & ~((1 << TICKS) - 1)  # after a second, if the next one is lost, too
+        late = np.where(both & ((1 << TICKS) - 1), late, 0)
+        self._decide("lost", self._out, self._out & late)
+        self._decide("lost", self._back, self._back & late)
+        return self._reports()
+
+    def _decide(self, field: str, bits: np.ndarray, decided: np.ndarray) -> None:
+        count = np.bitwise_count(decided)
+        self._record[field] += count
+        self._record["probes"] += count
+        ages = decided >> 2 | decided & 3
+        self._record["moments"] |= (np.where(ages >= OLDEST, OLDEST, 0) | ages & OLDEST - 1).astype(np.uint16)
+        bits &= ~decided
+
+    def _reports(self) -> list[Told]:
+        src, record = self.world.lanes.src, self._record
+        since = self.now - self._last
+        lost = record["out"] + record["back"] + record["lost"]
+        news = self.world.self_probes & (np.bincount(src, lost, len(since)) > 0)
+        told = []
+        for host in np.flatnonzero((since >= TICKS) | ((since >= TICKS // 2) & news)).tolist():
+            its = slice(*np.searchsorted(src, (host, host + 1)).tolist())
+            told.append(Told(host, record[its][record["probes"][its] > 0].tobytes()))
+            for field in ("probes", "out", "back", "lost", "moments"):
+                record[field][its] = 0
+            self._last[host] = self.now
+        return told
+
+
+def watched(world: World, seconds: float, change: Callable[[float], object]) -> tuple[dict[str, float], float]:
+    """Return when each link was named, and the share of a processor that it took; `change` comes before each eighth of a second."""
+    elements, tree = world.elements, world.elements.tree
+    observer, caretaker = Observer(elements, self_probes=world.self_probes), Caretaker(tree, SuspectPolicy.WARN)
+    observer.answers(np.ones(elements.hosts, bool))
+    moments, named, told, spent = Moments(world), dict[str, float](), list[Told](), 0.0
+    while moments.now < TICKS * seconds:
+        change(moments.now / TICKS)
+        told += moments.tick()
+        if moments.now % 2:  # the controller hands reports on each quarter of a second
+            continue
+        now, began = moments.now / TICKS, time.process_time()
+        observer.take(told, now)
+        whole = now % EVALUATION_SECONDS == 0
+        suspects = observer.conclude().suspects if whole else observer.at_once()
+        spent += time.process_time() - began
+        told = []
+        if whole or suspects:
+            found = [Suspected(tree.name(elements.link(one.link)), *one[1:]) for one in suspects]
+            caretaker.decide(found, Failures(tree), whole)
+        for one in caretaker.confirmed():
+            named.setdefault(one.name, now)
+    return named, spent / seconds
+
+
+def soon(k: int, share: float, dead: bool, trials: int, seconds: float, self_probes: bool, seed: int = 1) -> dict[str, object]:
+    """Return how soon a link was named that loses a share in one direction, or all in both, and which were named wrongly."""
+    world, after, wrong = World(k, seed, self_probes=self_probes), list[float](), Counter[str]()
+    healthy, size = world.shares.copy(), world.elements.links
+    for _ in range(trials):
+        world.shares = healthy.copy()
+        link = int(world.random.integers(size))
+        ways = [link, link + size] if dead else [link + size * int(world.random.integers(2))]
+        begins = 4 + int(world.random.integers(2 * TICKS)) / TICKS
+
+        def fail(now: float, ways: Sequence[int] = ways, begins: float = begins) -> None:
+            if now == begins:
+                world.shares[ways] = share
+
+        named, _ = watched(world, begins + seconds, fail)
+        name = world.elements.tree.name(world.elements.link(link))
+        after += [named.pop(name) - begins] if name in named else []
+        wrong.update(named)
+    after.sort()
+    times = (statistics.median(after), after[int(0.9 * len(after))], after[-1]) if after else None
+    return {"named": f"{len(after)} of {trials}", "seconds (median, 90%, most)": times, "named wrongly": dict(wrong)}
+
+
+def loaded(k: int, seconds: int, noise: float, self_probes: bool, seed: int = 1) -> dict[str, object]:
+    """Return which links were named while all lose a little, and each once half for an eighth of a second, in each direction."""
+    world = World(k, seed, self_probes=self_probes)
+    links, order = world.shares[: world.elements.directed], world.random.permutation(world.elements.directed).tolist()
+
+    def burst(now: float) -> None:
+        links[:] = noise
+        number, rest = divmod(round(now * TICKS), max(1, seconds * TICKS // len(order)))
+        if not rest and number < len(order):
+            links[order[number]] = 0.5
+
+    named, share = watched(world, seconds, burst)
+    return {"simulated seconds": seconds, "false names": named, "share of a processor": round(share, 4)}
 
 
 class Trial(NamedTuple):

@@ -101,7 +101,7 @@ def _turn_ns(carrier: Carrier) -> float:
 
 
 def _ends(address: IPv4Address, carrier: Carrier = Carrier.MAC) -> Ends:
-    return Ends(address, b"\x02\x00" + address.packed, _GATEWAY, carrier, 1)
+    return Ends(address, b"\x02\x00" + address.packed, _GATEWAY, carrier, 1, 2)
 
 
 # -- between two hosts ----------------------------------------------------------------------------------------------------

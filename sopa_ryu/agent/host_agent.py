@@ -32,6 +32,8 @@ LOG = logging.getLogger("sopa.agent")
 
 SWEEP_SECONDS = REPORT_SECONDS = 1.0
 LEAST_REPORT_SECONDS = 0.1
+NEWS_SECONDS, LOOK_SECONDS = 0.5, 0.1
+"""A host that sends self-probes reports losses so soon after the last report; how often it looks for such."""
 NOT_IN_FORCE = 4000
 """The close code with which an agent leaves the controller while its program is not on its interface (RFC 6455, section 7.4.2)."""
 
@@ -216,17 +218,24 @@ class HostAgent:
             self._reporting = asyncio.create_task(self._report(self.prober, channel))
 
     async def _report(self, prober: Prober, channel: ClientConnection) -> None:
-        """Report what has become of probes once a second, and when this host leaves or takes links, until the channel closes."""
-        self._dropped = self._drops()
+        """Report what has become of probes once a second, and when this host leaves or takes links, until the channel closes.
+
+        A host that sends self-probes reports losses half a second after the last report.
+        """
+        self._dropped, clock = self._drops(), asyncio.get_running_loop().time
         prober.report()  # of before this connection
         departed = asyncio.Event() if self.reaction is None else self.reaction.departed
         left: tuple[str, ...] = ()
         with contextlib.suppress(websockets.ConnectionClosed):
             while True:
+                told_at = clock()
                 await asyncio.sleep(LEAST_REPORT_SECONDS)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(REPORT_SECONDS - LEAST_REPORT_SECONDS):
-                        await departed.wait()
+                while (since := clock() - told_at) < REPORT_SECONDS and not departed.is_set():
+                    if since >= NEWS_SECONDS and prober.has_news:
+                        break
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LOOK_SECONDS):
+                            await departed.wait()
                 departed.clear()
                 before, self._dropped = self._dropped, self._drops()
                 told, left = left, () if self.reaction is None else self.reaction.links_left

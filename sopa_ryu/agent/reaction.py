@@ -121,7 +121,7 @@ class Reaction:
         self._follower, self._swaps, self._probing = follower, swaps, probing
         self._traffic, self._counted, self._drops, self._keep = traffic, counted, drops, keep
         self._dropped = 0
-        self._health = PathHealth()
+        self._health = PathHealth(follower.address)
         self._partners: dict[tuple[int, int], dict[IPv4Address, float]] = {}
         self._listed: dict[Stream, float] = {}
         self._listed_at = self._racks_at = float("-inf")
@@ -303,7 +303,7 @@ class Reaction:
             return
         tree = failures.tree if failures is not None else None
         if tree != self._tree:
-            self._tree, self._health = tree, PathHealth()
+            self._tree, self._health = tree, PathHealth(self._follower.address)
             self._used_at.clear()
         elif failures is not None and self._failures is not None and failures.keys() != self._failures.keys():
             self._health.loads_moved(now)

@@ -223,7 +223,7 @@ class Supervisor:
         with inside(namespace.path):
             mac = link_attributes.mac(place.ifindex)
         own, gateway = (bytes.fromhex(text.replace(":", "")) for text in (mac, GATEWAY_MAC))
-        return Ends(place.address, own, gateway, self.options.carrier, secrets.randbits(32))
+        return Ends(place.address, own, gateway, self.options.carrier, secrets.randbits(32), secrets.randbits(32))
 
     def _probing(
         self, labeller: Labeller, place: Place, namespace: Namespace, taken: ExitStack

@@ -45,7 +45,9 @@ BACK, LOST_OUT, LOST_BACK, LOST = range(4)
 _SHOWN = 160  # characters of an error
 MAX_LISTED_MS = 60_000.0
 _MAX_HOST = (1 << 32) - 1
-_RECORD, _FATE = struct.Struct("<5B3x4H2I"), struct.Struct("<HBxI")
+MOMENTS, FIRST_MOMENT_MS, EACH_MOMENT_MS = 16, 250, 125
+"""Of losses: so many moments of a report, each so long, the first of them up to the age of both."""
+_RECORD, _FATE = struct.Struct("<5Bx5H2I"), struct.Struct("<HBxI")
 RECORD_BYTES = _RECORD.size
 _MAX_COUNTED, _MAX_DELAY = (1 << 16) - 1, (1 << 32) - 1
 
@@ -347,6 +349,7 @@ class Counts(NamedTuple):
         probes: Probes whose fate was decided.
         lost_out, lost_back, lost: Those of them lost on the way out, on the way back, and on a way that is not known.
         smallest_us, mean_us: Delay there and back in microseconds; 0 if none came back.
+        moments: When lost ones were sent, as bits: 0 up to 375 ms ago, each further one 125 ms before, 15 all before.
     """
 
     stream: Stream
@@ -356,6 +359,16 @@ class Counts(NamedTuple):
     lost: int = 0
     smallest_us: int = 0
     mean_us: int = 0
+    moments: int = 0
+
+
+def moment(age_ms: int) -> int:
+    """Return the bit of `Counts.moments` of a probe that was sent so long ago.
+
+    >>> [moment(age) for age in (0, 374, 375, 5000)]
+    [1, 1, 2, 32768]
+    """
+    return 1 << min(MOMENTS - 1, max(0, age_ms - FIRST_MOMENT_MS) // EACH_MOMENT_MS)
 
 
 def packed(counts: Iterable[Counts]) -> bytes:
@@ -370,8 +383,9 @@ def packed(counts: Iterable[Counts]) -> bytes:
             *each.stream.destination.packed[1:],
             each.stream.up1,
             each.stream.up2,
+            each.moments,
             *(min(number, _MAX_COUNTED) for number in each[1:5]),
-            *(min(number, _MAX_DELAY) for number in each[5:]),
+            *(min(number, _MAX_DELAY) for number in each[5:7]),
         )
         for each in counts
     )
@@ -379,8 +393,8 @@ def packed(counts: Iterable[Counts]) -> bytes:
 
 def unpacked(records: bytes) -> Iterable[Counts]:
     """Return the counts of a report's records."""
-    for pod, edge, host, up1, up2, *numbers in _RECORD.iter_unpack(records):
-        yield Counts(Stream(IPv4Address(bytes((10, pod, edge, host))), up1, up2), *numbers)
+    for pod, edge, host, up1, up2, moments, *numbers in _RECORD.iter_unpack(records):
+        yield Counts(Stream(IPv4Address(bytes((10, pod, edge, host))), up1, up2), *numbers)._replace(moments=moments)
 
 
 MAX_LEFT = 64

@@ -63,10 +63,13 @@ class Caretaker:
         self._known: dict[tuple[str, bool | None], _Known] = {}
         self._drained: set[str] = set()
 
-    def decide(self, suspects: list[Suspected], failures: Failures) -> list[str]:
-        """Follow one evaluation; return the links that are to be drained."""
+    def decide(self, suspects: list[Suspected], failures: Failures, whole: bool = True) -> list[str]:
+        """Follow one evaluation; return the links that are to be drained.
+
+        Unless it is ``whole``, it is of the last seconds alone, and of what it does not name nothing is known.
+        """
         drain: list[str] = []
-        self._note(suspects)
+        self._note(suspects, whole)
         self._drained &= failures.keys()
         for record in self._known.values():
             name = record.suspect.name
@@ -93,7 +96,7 @@ class Caretaker:
         """Return the suspects that several evaluations agree on."""
         return [known.suspect for known in self._known.values() if known.seen >= CONFIRMED]
 
-    def _note(self, suspects: list[Suspected]) -> None:
+    def _note(self, suspects: list[Suspected], whole: bool) -> None:
         present = {(suspect.name, suspect.down): suspect for suspect in suspects}
         for key, suspect in present.items():
             known = self._known.get(key)
@@ -101,7 +104,7 @@ class Caretaker:
                 self._known[key] = _Known(suspect)
             else:
                 known.suspect, known.seen, known.missed = suspect, known.seen + 1, 0
-        for key in [key for key in self._known if key not in present]:
+        for key in [key for key in self._known if whole and key not in present]:
             known = self._known[key]
             known.missed += 1
             if known.seen < CONFIRMED or known.missed >= LOST_SIGHT:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.records import COLUMNS, Bools, Floats, Losses
+from sopa_ryu.health.records import COLUMNS, Bools, Floats, Ints, Losses
 
 LINK_FLOOR, HOST_FLOOR = 1e-6, 2e-6
 """The least shares that are taken for background: hosts lose more than links do."""
@@ -281,14 +281,27 @@ def _sides(elements: Elements, fit: _Fit) -> list[tuple[list[int], list[int]]]:
 def _is_said_by_several(elements: Elements, fit: _Fit, lost: Losses, element: int, least: float) -> bool:
     """Tell whether losses name an element, too, if who reports most of them had reported no more than the next.
 
-    That is a host at a link to a rack, and a rack above: what one alone says decides nothing.
+    That is a host at a link to a rack, and a rack above: what one alone says decides nothing. Nor does one burst: the same has to
+    hold if the two moments with most losses had no more than the third.
     """
     rows = np.flatnonzero((fit.ways == element).any(axis=1))
     size = 1 if element % elements.links < elements.lower else elements.tree.hosts_per_edge
-    counts, who = fit.counts[rows], lost.hosts[rows] // size
-    by_who = np.bincount(who, counts)
-    second, first = np.sort(by_who)[-2:] if len(by_who) > 1 else (0.0, 1.0)
-    counts = np.where(who == by_who.argmax(), counts * second / first, counts)
+    return all(
+        _names(fit, element, rows, _levelled(fit.counts[rows], key, most), least)
+        for key, most in ((lost.hosts[rows] // size, 1), (lost.slots[rows], 2))
+    )
+
+
+def _levelled(counts: Floats, key: Ints, most: int) -> Floats:
+    """Return counts of which those with so many keys that have most are made no more than those with the next one."""
+    _, of = np.unique(key, return_inverse=True)
+    sums = np.bincount(of, counts)
+    next_one = np.sort(sums)[-1 - most] if len(sums) > most else 0.0
+    return counts * np.minimum(1.0, next_one / sums)[of]
+
+
+def _names(fit: _Fit, element: int, rows: Ints, counts: Floats, least: float) -> bool:
+    """Tell whether so many losses of some rows would name an element."""
     base = fit.shares[fit.ways[rows]].sum(axis=1) - (fit.shares[element] - fit.floor[element])
     share = counts.sum() / fit.crossings[element]
     for _ in range(FITTING_STEPS):

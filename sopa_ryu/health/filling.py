@@ -17,7 +17,7 @@ from flowrules.label import UNUSED
 from sopa_ryu.channel.messages import MAX_PROBE_RATE
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.records import Bools, Ints
-from topologies import Failures, Switch
+from topologies import Clos, Failures, Switch
 from topologies.structure import BFD_INTERVAL_MS
 
 CROSSINGS = 100.0
@@ -33,21 +33,34 @@ RATE = 2.0
 WITHIN = 4
 """Lanes within its pod that cross a link above an edge switch, at least: without any, all links below an aggregation switch could
 not be told from all above it."""
+SELF, SELF_SHORT = 25, 5
+"""Self-probe lanes that cross a link above an edge switch, and those of them that turn at the aggregation switch."""
+SELF_HOSTS = 3
+"""So many cross a link above an aggregation switch at least."""
 NUMBERED_FROM = 1 << 20
 """Numbers of these lanes, beyond those of the others."""
 
 
 class LaneDemand(NamedTuple):
-    """How many lanes shall cross each link, and may, by the links' numbers; probes a second of a lane, and of a host in all."""
+    """How many lanes shall cross each link, and may, by the links' numbers; probes a second of a lane, and of a host in all.
+
+    ``own`` is how many self-probe lanes may besides.
+    """
 
     wanted: Ints
     most: Ints
     rate: float
     host_rate: float
+    own: Ints
 
 
 def demand(
-    elements: Elements, failures: Failures, bits: Mapping[int, float], probe_bytes: int, host_bits: float = math.inf
+    elements: Elements,
+    failures: Failures,
+    bits: Mapping[int, float],
+    probe_bytes: int,
+    host_bits: float = math.inf,
+    self_probes: bool = False,
 ) -> LaneDemand:
     """Return what probes may take of each link: nothing where it is absent or has failed.
 
@@ -55,9 +68,11 @@ def demand(
     probes are spread over paths by their weights, which follow the rates of links.
 
     ``bits`` are bits per second of links, by number, as far as they are known: others bear what is wanted. ``probe_bytes`` is the
-    size of a probe's frame, ``host_bits`` the bits per second of the slowest link to a host.
+    size of a probe's frame, ``host_bits`` the bits per second of the slowest link to a host. ``self_probes`` tells whether hosts
+    send self-probes, each of which is one frame in each direction of a link, as a probe and its answer are.
     """
     tree, full = elements.tree, round(CROSSINGS / RATE)
+    selfs = SELF_SHORT + cores_lanes(tree) if self_probes else 0
     bears = np.zeros(elements.links)
     for number, link in elements.present:
         assert isinstance(link.lower, Switch)
@@ -66,12 +81,21 @@ def demand(
         bears[number] = max(0.0, (SHARE * bits.get(number, math.inf) - BFD_BITS) / (8 * probe_bytes))
     levels = bears[: elements.lower], bears[elements.lower :]
     fastest = min((float(level.max()) for level in levels if level.any()), default=math.inf)
-    rate = min(RATE, ASSIGNED * fastest / (full + WITHIN))
+    rate = min(RATE, ASSIGNED * fastest / (full + WITHIN + selfs))
     most = np.minimum(4 * full, ASSIGNED * bears / rate + 1e-6).astype(np.int64)
+    own = np.minimum(selfs, most * selfs // (full + WITHIN + selfs))
+    most -= own
     of_racks = _share(levels[0].reshape(-1, tree.aggregations), tree.hosts_per_edge)
     of_pods = _share(levels[1].reshape(tree.pods, -1), tree.edges * tree.hosts_per_edge)
     host_rate = min(2 * MAX_PROBE_RATE, SHARE * host_bits / (8 * probe_bytes), of_racks, of_pods) / 2
-    return LaneDemand(np.minimum(full, most), most, rate, host_rate)
+    return LaneDemand(np.minimum(full, most), most, rate, host_rate, own)
+
+
+def cores_lanes(tree: Clos) -> int:
+    """Return how many self-probe lanes of a rack go by each of its aggregation switches to core switches."""
+    if tree.pods < 2 or not tree.cores_of_group:
+        return 0
+    return max(SELF - SELF_SHORT, -(-SELF_HOSTS * tree.cores_of_group // tree.edges))
 
 
 def _share(bears: npt.NDArray[np.float64], hosts: int) -> float:
@@ -81,15 +105,18 @@ def _share(bears: npt.NDArray[np.float64], hosts: int) -> float:
 
 
 def crossed(elements: Elements, made: Ints) -> Ints:
-    """Return the numbers of the links that each lane crosses, four columns; the number of links for none."""
+    """Return the numbers of the links that each lane crosses, four columns; the number of links for none.
+
+    A self-probe, whose ends are the same rack, crosses those of its near end.
+    """
     tree, none = elements.tree, elements.links
     p, e, q, f, j, i, _ = made
     first = (p * tree.edges + e) * tree.aggregations + j
     last = (q * tree.edges + f) * tree.aggregations + j
-    within = i == UNUSED
+    within, own = i == UNUSED, (p == q) & (e == f)
     rise = elements.lower + (p * tree.aggregations + j) * tree.cores_of_group + i
     fall = elements.lower + (q * tree.aggregations + j) * tree.cores_of_group + i
-    return np.stack((first, np.where(within, none, rise), np.where(within, none, fall), last))
+    return np.stack((first, np.where(within, none, rise), np.where(within | own, none, fall), np.where(own, none, last)))
 
 
 def counted(elements: Elements, made: Ints) -> Ints:

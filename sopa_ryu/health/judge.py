@@ -19,23 +19,27 @@ from sopa_ryu.health.plan import Lanes
 from topologies import Clos, Failures, Link, Switch
 
 LISTS_AT_ONCE = 64
+LOOK_SHARE = 0.2
+"""Of a processor: what looking at the last seconds takes at most, in large fabrics that lose much."""
 
 
 class Judge:
     """The estimator of one fabric.
 
-    ``config`` has ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
+    ``config`` has ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, the ``number`` that lists begin after, and
+    ``self_probes``, whether hosts send such.
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.elements = Elements(Clos.from_document(config["fabric"]))
-        self.observer = Observer(self.elements, config["least_loss"])
+        self._self_probes = config["self_probes"]
+        self.observer = Observer(self.elements, config["least_loss"], self._self_probes)
         self._probe_bytes = config["probe_bytes"]
         self._number = config["number"]
         self._digests = np.zeros(self.elements.hosts, np.uint64)
         self._planned: dict[str, Any] = {}
         self._ever = np.zeros(self.elements.hosts, bool)
-        self._concluded = -1
+        self._concluded, self._look_from = -1, 0
         self._reports = self._dropped = 0
         self._spent = 0.0
 
@@ -45,16 +49,23 @@ class Judge:
         if kind == wire.STATE:
             yield from self._state(json.loads(payload))
         elif kind == wire.REPORTS:
-            second, reports = wire.read_reports(payload, HEADER)
+            told_ms, reports = wire.read_reports(payload, HEADER)
+            second = told_ms // 1000
             self._reports += len(reports)
             self._dropped += sum(dropped for _, dropped, _ in reports)
-            self.observer.take([Told(host, records) for host, _, records in reports], second)
+            self.observer.take([Told(host, records) for host, _, records in reports], told_ms / 1000)
             if second - self._concluded >= EVALUATION_SECONDS:
                 self._concluded = second
                 answer = self._conclude()
                 self._spent += time.process_time() - began
                 yield answer
                 return
+            if told_ms >= self._look_from:
+                looked = time.process_time()
+                suspects = self.observer.at_once()
+                self._look_from = told_ms + int(1000 * (time.process_time() - looked) / LOOK_SHARE)
+                if suspects:
+                    yield wire.plain(wire.NAMED, [one._asdict() for one in suspects])
         self._spent += time.process_time() - began
 
     def _state(self, state: dict[str, Any]) -> Iterator[bytes]:
@@ -66,7 +77,7 @@ class Judge:
         self.observer.answers(self._ever)
         self.observer.failed(self._down(failures), state["second"])
         began = time.process_time()
-        needs = demand(self.elements, failures, bits, self._probe_bytes, state["host_bits"])
+        needs = demand(self.elements, failures, bits, self._probe_bytes, state["host_bits"], self._self_probes)
         lanes = plan.lanes(self.elements, failures, answering.astype(bool), needs)
         rates = np.uint64(1 + round(1000 * needs.host_rate) + round(1000 * needs.rate))
         digests = np.where(answering, plan.digests(self.elements, lanes) + rates, np.uint64(0))

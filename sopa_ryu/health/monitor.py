@@ -6,6 +6,7 @@ one has counted anew, and agents go on with the lists that they have.
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import subprocess
@@ -58,8 +59,8 @@ class Hands(Protocol):
 class Monitor:
     """The health of the links.
 
-    ``least_loss`` is the least share that makes a link a suspect, ``rate`` returns the bits per second of a link, or None. The
-    estimator's process has ended ``restarts`` times.
+    ``least_loss`` is the least share that makes a link a suspect, ``rate`` returns the bits per second of a link, or None,
+    ``self_probes`` tells whether hosts send such. The estimator's process has ended ``restarts`` times.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Monitor:
         least_loss: float,
         probe_bytes: int,
         rate: Callable[[Link], float | None],
+        self_probes: bool = False,
     ) -> None:
         self.state, self.lists, self.hands, self.caretaker = state, lists, hands, caretaker
         self.elements = Elements(state.tree)
@@ -78,6 +80,7 @@ class Monitor:
         self.restarts = self.forged = 0
         self.pid: int | None = None
         self._least_loss, self._probe_bytes, self._rate = least_loss, probe_bytes, rate
+        self._self_probes = self_probes
         self._number = 0
 
     # -- the process --------------------------------------------------------------------------------------------------
@@ -129,6 +132,7 @@ class Monitor:
             "least_loss": self._least_loss,
             "probe_bytes": self._probe_bytes,
             "number": self._number,
+            "self_probes": self._self_probes,
         }
         sock.sendall(wire.plain(wire.CONFIG, config))
         known: tuple[int, int] | None = None
@@ -139,7 +143,7 @@ class Monitor:
             if version != known and now >= next_state:
                 known, next_state = version, now + STATE_SECONDS
                 sock.sendall(wire.plain(wire.STATE, self._state(now)))
-            sock.sendall(wire.reports(int(now), self.lists.take_waiting()))
+            sock.sendall(wire.reports(int(1000 * now), self.lists.take_waiting()))
             eventlet.sleep(FEED_SECONDS)
 
     def _state(self, now: float) -> dict[str, Any]:
@@ -176,6 +180,8 @@ class Monitor:
                     self._hand_out(payload)
                 elif kind == wire.HEALTH:
                     self._follow(wire.read_health(payload))
+                elif kind == wire.NAMED:
+                    self._decide(json.loads(payload), whole=False)
             eventlet.sleep(0)
 
     def _hand_out(self, payload: bytes) -> None:
@@ -190,15 +196,18 @@ class Monitor:
         for place, count in verdict.about["forged"].items():
             self.forged += count
             self.hands.forged(self.elements.host(int(place)), count)
-        for name in self.caretaker.decide(list(self._suspected(verdict)), self.state.failures):
+        self._decide(verdict.about["suspects"])
+
+    def _decide(self, suspects: list[dict[str, Any]], whole: bool = True) -> None:
+        for name in self.caretaker.decide(list(self._suspected(suspects)), self.state.failures, whole):
             try:
                 self.hands.drain(name)
             except (ValueError, RuntimeError) as error:
                 LOG.error("link %s cannot be drained: %s; it stays in use, drain it by hand", name, error)
 
-    def _suspected(self, verdict: wire.Verdict) -> Iterable[Suspected]:
+    def _suspected(self, suspects: list[dict[str, Any]]) -> Iterable[Suspected]:
         tree = self.state.tree
-        for suspect in verdict.about["suspects"]:
+        for suspect in suspects:
             name = tree.name(self.elements.link(suspect["link"]))
             yield Suspected(name, suspect["down"], suspect["loss"], suspect["confidence"], suspect["hosts"])
 
@@ -224,7 +233,7 @@ class Monitor:
         known = [suspect for suspect in self.suspects if suspect.name == name]
         return {
             "name": name,
-            "loss": {"up": self._loss(number), "down": self._loss(number + self.elements.links)},
+            "loss": {way: self._known_loss(number, down, known) for way, down in (("up", False), ("down", True))},
             "delay_us": self._delay(number),
             "suspect": bool(known),
             "confidence": round(max((suspect.confidence for suspect in known), default=0.0), 6),
@@ -250,6 +259,11 @@ class Monitor:
             "streams": about.get("plan", {}).get("streams", 0),
             "unknown": about.get("unknown", len(self.elements.present)),
         }
+
+    def _known_loss(self, number: int, down: bool, known: list[Suspected]) -> float | None:
+        """Return the loss in a direction: what was measured, or more if the last seconds say so."""
+        losses = [self._loss(number + down * self.elements.links), *(one.loss for one in known if one.down in (None, down))]
+        return max((round(loss, 9) for loss in losses if loss is not None), default=None)
 
     def _loss(self, number: int) -> float | None:
         return _number(self.verdict.loss, number) if self.verdict is not None else None

@@ -1,7 +1,8 @@
 """What all reports say of the links, second by second: losses by windows, delays by least squares. Pure.
 
 Two windows: half a minute shows what loses half a percent or more, five minutes what loses a tenth of a percent. What half a minute
-contradicts has healed, and five minutes are not waited for.
+contradicts has healed, and five minutes are not waited for. Where hosts send self-probes, the last three seconds are looked at
+besides, whenever reports have come.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.estimate import DAY_SECONDS, Estimate, Suspect, estimate, named, threshold
-from sopa_ryu.health.records import RECORD, Bools, Floats, Records, Window, crossings, losses, read, without
+from sopa_ryu.health.estimate import DAY_SECONDS, MIN_HOSTS, Estimate, Suspect, estimate, named, threshold
+from sopa_ryu.health.records import RECORD, Bools, Floats, Records, Window, by_moment, crossings, losses, read, without
 
 STEPS = 40
 SMOOTHING = 0.3
@@ -26,6 +27,10 @@ EVALUATION_SECONDS = 2
 DELAY_SECONDS = 10
 SHORT, LONG = (30, 1), (30, 10)
 """Slots and their seconds."""
+LAST_SLOTS, LAST_MS = 12, 250
+"""Of the last seconds: slots, and their milliseconds; each is one evaluation."""
+MOMENT_MS = 375
+"""No burst of less is in three of such slots: hosts tell moments as eighths of a second, and reports wait for a quarter of one."""
 MUTED_SECONDS = 5
 """After an element has failed or come back, reports are still of the time before."""
 MAX_RATE, MAX_AT_ONCE = 220.0, 1200.0
@@ -57,7 +62,8 @@ class LinkDelays:
             return
         size, none = self._size, self._elements.links
         links = records.links[:, came]
-        hosts = self._elements.links + np.stack((records.src[came], records.dst[came]))
+        src, dst = records.src[came], records.dst[came]
+        hosts = self._elements.links + np.stack((src, np.where(src == dst, self._elements.hosts, dst)))
         ways = np.concatenate((np.where(links == none, size, links), hosts))
         weight = (records.probes - records.out - records.back - records.lost)[came].astype(float)
         target = records.mean[came].astype(float)
@@ -124,18 +130,24 @@ class Health(NamedTuple):
 
 
 class Observer:
-    """Counts and concludes; ``least_loss`` is the least share lost that makes a link a suspect."""
+    """Counts and concludes.
 
-    def __init__(self, elements: Elements, least_loss: float = DEFAULT_LEAST_LOSS) -> None:
-        self.elements, self.least_loss = elements, least_loss
+    ``least_loss`` is the least share lost that makes a link a suspect, ``self_probes`` tells whether hosts send such.
+    """
+
+    def __init__(self, elements: Elements, least_loss: float = DEFAULT_LEAST_LOSS, self_probes: bool = False) -> None:
+        self.elements, self.least_loss, self.self_probes = elements, least_loss, self_probes
         self.forged: Counter[int] = Counter()
         self._windows = (Window(elements, *SHORT), Window(elements, *LONG))
         self._delays = LinkDelays(elements)
         self._present = np.zeros(elements.links, bool)
         for number, _ in elements.present:
             self._present[number] = True
-        per_day = len(self._windows) * DAY_SECONDS / EVALUATION_SECONDS
+        self._last_seconds, self._has_lost = Window(elements, LAST_SLOTS, 1), False
+        alarms = 2 if self_probes else 1  # either kind of windows has half of them
+        per_day = alarms * len(self._windows) * DAY_SECONDS / EVALUATION_SECONDS
         self._threshold = threshold(2 * len(elements.present), per_day)
+        self._threshold_at_once = threshold(2 * len(elements.present), alarms * DAY_SECONDS * 1000 / LAST_MS)
         self._answering = np.zeros(elements.hosts, bool)
         self._muted = np.full(elements.total + 1, -1)
         self._failed = np.zeros(elements.total + 1, bool)
@@ -156,25 +168,31 @@ class Observer:
         self._failed = now
         if changed.any():
             self._muted[changed] = second + MUTED_SECONDS
-            for window in self._windows:
+            for window in (*self._windows, self._last_seconds):
                 window.forget(changed)
 
-    def take(self, reports: list[Told], second: int) -> None:
-        """Take in the reports of a second; `forged` counts records by the host that reported them."""
+    def take(self, reports: list[Told], now: float) -> None:
+        """Take in the reports until a moment, in seconds; `forged` counts records by the host that reported them."""
+        second = int(now)
         reports = self._affordable(reports, second)
         if not reports:
             return
         sizes = [len(report.records) // RECORD.itemsize for report in reports]
         src = np.repeat([report.host for report in reports], sizes)
-        records, right = read(self.elements, self._present, self._answering, src, b"".join(r.records for r in reports))
+        whole = b"".join(report.records for report in reports)
+        records, right = read(self.elements, self._present, self._answering, src, whole, self.self_probes)
         for host, count in zip(*np.unique(src[~right], return_counts=True), strict=True):
             self.forged[int(host)] += int(count)
         crossed = crossings(self.elements, records)
         muted = self._failed | (self._muted >= second)
         crossed[muted] = 0.0
-        lost = without(losses(self.elements, records, second), muted)
+        lost = without(losses(self.elements, records), muted)
+        told_ms = int(1000 * now)
         for window in self._windows:
-            window.take(second, crossed, lost._replace(slots=np.full(len(lost.slots), second // window.seconds)))
+            window.take(second, crossed, by_moment(lost, told_ms, 1000 * window.seconds))
+        if self.self_probes:
+            self._last_seconds.take(told_ms // LAST_MS, crossed, by_moment(lost, told_ms, MOMENT_MS))
+            self._has_lost |= len(lost.counts) > 0
         if second % DELAY_SECONDS >= DELAY_SECONDS - 2:
             self._last.append(records)
 
@@ -193,6 +211,14 @@ class Observer:
             self._left[host] = left - probes
             kept.append(report)
         return kept
+
+    def at_once(self) -> list[Suspect]:
+        """Return the links that the losses of the last seconds alone name, if there have been more since the last call."""
+        has_lost, self._has_lost = self._has_lost, False
+        lost = self._last_seconds.lost()
+        if not has_lost or len(lost.counts) < MIN_HOSTS:
+            return []
+        return self._named(estimate(self.elements, lost, self._last_seconds.crossings, self._threshold_at_once))
 
     def conclude(self) -> Health:
         """Return what is known now."""

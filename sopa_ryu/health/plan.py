@@ -5,6 +5,9 @@ links of a group, the aggregation switches of one index with their core switches
 the pods form circles, of another step each time (`_between_pods`), and the racks of both ends take turns. What that leaves, since
 there are more racks than core switches, or links are absent, failed or slow, is filled up within pods and one by one.
 
+Self-probes, which lead from a host to a switch and back to the same host, cross the links above its own rack and pod; the hosts of
+a rack and the racks of a pod take turns here, too (`_to_itself`).
+
 Each of these *lanes*, a stream of some probes a second, follows from the structure alone, and so does the host that has it:
 a failure, or a host that begins or ceases to answer, changes the lanes concerned and no other.
 """
@@ -22,7 +25,7 @@ from flowrules.label import UNUSED
 from sopa_ryu.channel.messages import MAX_LISTED_MS, Assignment, Stream
 from sopa_ryu.health import filling
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.filling import CROSSINGS, RATE, WITHIN, LaneDemand, counted, crossed
+from sopa_ryu.health.filling import CROSSINGS, RATE, SELF_SHORT, WITHIN, LaneDemand, counted, crossed
 from sopa_ryu.health.records import Bools, Ints
 from topologies import Clos, Failures, Level, Switch
 
@@ -58,6 +61,7 @@ def lanes(elements: Elements, failures: Failures, answering: Bools, needs: LaneD
     if not _is_exact(elements, made, needs, low, high):
         made = _thinned(elements, made, needs)
         made = filling.filled(elements, made, low, high, needs)
+    made = np.concatenate((made, _to_itself(elements, low, high, needs)), axis=1)
     return _given_out(tree, made, racks, min(MAX_OF_HOST, math.floor(needs.host_rate / needs.rate)))
 
 
@@ -104,6 +108,29 @@ def _within_pods(tree: Clos, low: Bools) -> Ints:
     kept = low[p, j, e] & low[p, j, f] & (e != f)
     x = t * edges + e
     return np.stack((p, e, p, f, j, np.full_like(p, UNUSED), x))[:, kept]
+
+
+def _to_itself(elements: Elements, low: Bools, high: Bools, needs: LaneDemand) -> Ints:
+    """Return the lanes of self-probes: from each rack some by each aggregation switch, most of which turn at core switches."""
+    tree = elements.tree
+    if not needs.own.any():
+        return np.zeros((7, 0), np.int64)
+    long, cores = filling.cores_lanes(tree), max(1, tree.cores_of_group)
+    t, p, j, e = (
+        axis.ravel() for axis in np.indices((SELF_SHORT + long, tree.pods, tree.aggregations, tree.edges), dtype=np.int64)
+    )
+    turns_low, number = t < SELF_SHORT, t - SELF_SHORT
+    i = np.where(turns_low, 0, (number + e) % cores)
+    kept = low[p, j, e] & (turns_low | (high[p, j, i] if tree.cores_of_group else False))
+    i = np.where(turns_low, UNUSED, i)
+    x = np.where(turns_low, t, number + number // cores) * tree.edges + e
+    made: Ints = np.stack((p, e, p, e, j, i, x))[:, kept]
+    for row in crossed(elements, made)[:2]:  # links that bear fewer
+        by_link = np.argsort(row, kind="stable")
+        of = row[by_link]
+        rank = np.arange(len(of)) - np.searchsorted(of, of)
+        made[0, by_link[rank >= np.append(needs.own, made.shape[1])[of]]] = -1
+    return made[:, made[0] >= 0]
 
 
 def _rack(low: Bools, p: Ints, j: Ints, first: Ints, other: Ints) -> Ints:
@@ -161,7 +188,7 @@ def _given_out(tree: Clos, made: Ints, racks: Bools, most: int) -> Lanes:
     turn = x // tree.edges
     bucket = (where % np.uint64(BUCKETS)).astype(np.int64)
     n = _host(racks, p, e, (turn + j) % hosts, bucket)
-    m = _host(racks, q, f, (turn + 2 * j + (q - p) % tree.pods) % hosts, bucket)
+    m = np.where((p == q) & (e == f), n, _host(racks, q, f, (turn + 2 * j + (q - p) % tree.pods) % hosts, bucket))
     src, dst = (p * tree.edges + e) * hosts + n, (q * tree.edges + f) * hosts + m
     order = np.lexsort((where, src))
     ordered = src[order]
@@ -213,11 +240,11 @@ def assignment(elements: Elements, lanes: Lanes, host: int, number: int, needs: 
 
 
 def summary(elements: Elements, lanes: Lanes, needs: LaneDemand) -> dict[str, Any]:
-    """Return how evenly the links are crossed and the hosts loaded."""
+    """Return how evenly the links are crossed by lanes between racks, and the hosts loaded by all."""
     tree, hosts = elements.tree, elements.tree.hosts_per_edge
     ends = [np.divmod(end // hosts, tree.edges) for end in (lanes.src, lanes.dst)]
     made = np.stack((*ends[0], *ends[1], lanes.up1, lanes.up2, np.zeros_like(lanes.src)))
-    count = counted(elements, made)
+    count = counted(elements, made[:, lanes.src != lanes.dst])
     wanted = needs.wanted > 0
     ratio = count[wanted] / needs.wanted[wanted]
     load = np.bincount(lanes.src, minlength=elements.hosts)

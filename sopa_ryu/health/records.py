@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowrules.label import UNUSED
-from sopa_ryu.channel.messages import RECORD_BYTES
+from sopa_ryu.channel.messages import EACH_MOMENT_MS, FIRST_MOMENT_MS, MOMENTS, RECORD_BYTES
 from sopa_ryu.health.elements import Elements
 from topologies.identity import FIRST_HOST
 
@@ -18,9 +18,9 @@ Bools = npt.NDArray[np.bool_]
 
 RECORD = np.dtype(
     {
-        "names": ["pod", "edge", "host", "up1", "up2", "probes", "out", "back", "lost", "smallest", "mean"],
-        "formats": ["u1"] * 5 + ["<u2"] * 4 + ["<u4"] * 2,
-        "offsets": [0, 1, 2, 3, 4, 8, 10, 12, 14, 16, 20],
+        "names": ["pod", "edge", "host", "up1", "up2", "moments", "probes", "out", "back", "lost", "smallest", "mean"],
+        "formats": ["u1"] * 5 + ["<u2"] * 5 + ["<u4"] * 2,
+        "offsets": [0, 1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20],
         "itemsize": RECORD_BYTES,
     }
 )
@@ -36,7 +36,7 @@ class Records(NamedTuple):
 
     src: Ints
     dst: Ints
-    """Hosts' numbers."""
+    """Hosts' numbers; the same of a self-probe."""
     links: Ints
     """Four rows: the links out of the source's rack, its pod, into the destination's pod and rack; `Elements.links` for none."""
     probes: Ints
@@ -44,18 +44,23 @@ class Records(NamedTuple):
     back: Ints
     lost: Ints
     mean: Ints
+    moments: Ints
+    """When losses were: `moments` of `sopa_ryu.channel.messages.Counts`."""
 
 
-def read(elements: Elements, present: Bools, answering: Bools, src: Ints, records: bytes) -> tuple[Records, Bools]:
+def read(
+    elements: Elements, present: Bools, answering: Bools, src: Ints, records: bytes, self_probes: bool = False
+) -> tuple[Records, Bools]:
     """Return the valid ones of these records, and which of all those are.
 
-    A record is forged if its destination is no host that answers probes, or is in the rack of the reporting host, if its hops
-    are no candidate path, or if it has lost more probes than there were.
+    A record is forged if its destination is no host that answers probes, or is another one in the rack of the reporting host, if
+    its hops are no candidate path, or if it has lost more probes than there were.
 
     Args:
         present: Whether the fabric has the link of each number.
         answering: Whether each host answers probes, or did lately.
         src: The reporting host of each record.
+        self_probes: Whether hosts send self-probes: to themselves, by way of an aggregation or a core switch.
     """
     tree, none = elements.tree, elements.links
     its = np.frombuffer(records, RECORD)
@@ -65,22 +70,24 @@ def read(elements: Elements, present: Bools, answering: Bools, src: Ints, record
     p, e = np.divmod(rack, tree.edges)
     n = number - FIRST_HOST
     within = p == q
+    own = within & (e == f) & (n == src % tree.hosts_per_edge) if self_probes else np.zeros(len(src), bool)
     right = (q < tree.pods) & (f < tree.edges) & (n >= 0) & (n < tree.hosts_per_edge) & (j < tree.aggregations)
-    right &= np.where(within, (i == UNUSED) & (e != f), i < tree.cores_of_group)
+    right &= np.where(within, (i == UNUSED) & (own | (e != f)), i < tree.cores_of_group) | (own & (i < tree.cores_of_group))
+    own &= right
     q, f, n, j, i = (np.where(right, column, 0) for column in (q, f, n, j, i))
     dst = (q * tree.edges + f) * tree.hosts_per_edge + n
     first = (p * tree.edges + e) * tree.aggregations + j
     last = (q * tree.edges + f) * tree.aggregations + j
-    inner = within | ~right
+    inner = (within & ~(own & (i != UNUSED))) | ~right
     core = np.where(inner, 0, i)
     rise = elements.lower + (p * tree.aggregations + j) * tree.cores_of_group + core
     fall = elements.lower + (q * tree.aggregations + j) * tree.cores_of_group + core
-    links = np.stack((first, np.where(inner, none, rise), np.where(inner, none, fall), last))
+    links = np.stack((first, np.where(inner, none, rise), np.where(inner | own, none, fall), np.where(own, none, last)))
     counts = [its[name].astype(np.int64) for name in ("probes", "out", "back", "lost")]
     right &= answering[dst] & np.append(present, True)[links].all(axis=0)
     right &= counts[1] + counts[2] + counts[3] <= counts[0]
-    mean = its["mean"].astype(np.int64)
-    kept = Records(src, dst, links, counts[0], counts[1], counts[2], counts[3], mean)
+    mean, moments = its["mean"].astype(np.int64), its["moments"].astype(np.int64)
+    kept = Records(src, dst, links, counts[0], counts[1], counts[2], counts[3], mean, moments)
     if not right.all():
         kept = Records(*(column[..., right] for column in kept))
     return kept, right
@@ -96,7 +103,7 @@ class Losses(NamedTuple):
     hosts: Ints
     """Who has reported them."""
     slots: Ints
-    """When: the number of the slot."""
+    """When: the number of the slot, or moments as of `Records`."""
 
 
 def nothing() -> Losses:
@@ -104,11 +111,11 @@ def nothing() -> Losses:
     return Losses(np.zeros((0, COLUMNS), np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def losses(elements: Elements, records: Records, slot: int) -> Losses:
-    """Return what was lost by these records.
+def losses(elements: Elements, records: Records) -> Losses:
+    """Return what was lost by these records, with its moments.
 
     Lost on the way out is what the source sent and the destination did not receive; on the way back it is the reverse. Where
-    nothing tells, both ways are in the row.
+    nothing tells, both ways are in the row. A self-probe has one way, there and back.
     """
     none, size = elements.total, elements.links
     found = []
@@ -121,11 +128,22 @@ def losses(elements: Elements, records: Records, slot: int) -> Losses:
         down = [np.where(link < size, link + size, none) for link in (first, rise, fall, last)]
         empty = np.full(len(at), none)
         src, dst = records.src[at], records.dst[at]
+        own = src == dst
         out = [elements.sends + src, up[0], up[1], down[2], down[3], elements.receives + dst]
-        back = [elements.sends + dst, up[3], up[2], down[1], down[0], elements.receives + src]
+        answers, taken = (np.where(own, none, end) for end in (elements.sends + dst, elements.receives + src))
+        back = [answers, up[3], up[2], down[1], down[0], taken]
         ways = np.stack((out if is_out else [empty] * 6) + (back if is_back else [empty] * 6), axis=1)
-        found.append(Losses(ways, lost[at].astype(float), src, np.full(len(at), slot)))
+        found.append(Losses(ways, lost[at].astype(float), src, records.moments[at]))
     return merged(found)
+
+
+def by_moment(lost: Losses, told_ms: int, slot_ms: int) -> Losses:
+    """Return these losses with the numbers of the slots of so many milliseconds in which they were, if they are told now."""
+    bits = lost.slots[:, None] >> np.arange(MOMENTS) & 1
+    bits[lost.slots == 0, 0] = 1
+    row, age = np.nonzero(bits)
+    slots = (told_ms - FIRST_MOMENT_MS - EACH_MOMENT_MS * age) // slot_ms
+    return _picked(lost, row)._replace(counts=(lost.counts / bits.sum(axis=1))[row], slots=slots)
 
 
 def merged(parts: list[Losses]) -> Losses:
@@ -169,7 +187,7 @@ class Window:
             parts[:] = [without(part, gone) for part in parts]
 
 
-def _picked(lost: Losses, rows: Bools | slice) -> Losses:
+def _picked(lost: Losses, rows: Bools | Ints | slice) -> Losses:
     return Losses(lost.ways[rows], lost.counts[rows], lost.hosts[rows], lost.slots[rows])
 
 
@@ -187,7 +205,8 @@ def crossings(elements: Elements, records: Records) -> npt.NDArray[np.float32]:
     for row in records.links:
         links += np.bincount(row, weights, size + 1)
     count[:size] = count[size : 2 * size] = links[:size]
-    hosts = np.bincount(records.src, weights, elements.hosts) + np.bincount(records.dst, weights, elements.hosts)
+    answered = np.where(records.src == records.dst, 0.0, weights)
+    hosts = np.bincount(records.src, weights, elements.hosts) + np.bincount(records.dst, answered, elements.hosts)
     count[elements.sends : elements.receives] = count[elements.receives : elements.total] = hosts
     return count
 

@@ -2,7 +2,7 @@
 
 Each message is a header, kind and length, and a payload: JSON, or bytes where there are many. The controller sends `CONFIG` once,
 `STATE` when failures or answering hosts have changed, `REPORTS` every quarter of a second. The estimator sends `LISTS` of hosts
-whose streams have changed, and `HEALTH` after each evaluation.
+whose streams have changed, `HEALTH` after each evaluation, and `NAMED` meanwhile if it suspects links.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 HEADER = struct.Struct("<BI")
-CONFIG, STATE, REPORTS, LISTS, HEALTH = range(1, 6)
+CONFIG, STATE, REPORTS, LISTS, HEALTH, NAMED = range(1, 7)
 MAX_BYTES = 64 << 20
 _LIST = struct.Struct("<III")
 _SIZES = struct.Struct("<II")
@@ -51,7 +51,7 @@ class Messages:
         self._data += data
         while len(self._data) >= HEADER.size:
             kind, size = HEADER.unpack_from(self._data)
-            if size > MAX_BYTES or not CONFIG <= kind <= HEALTH:
+            if size > MAX_BYTES or not CONFIG <= kind <= NAMED:
                 raise WireError(f"no message has kind {kind} and {size} bytes")
             if len(self._data) < HEADER.size + size:
                 return
@@ -60,21 +60,21 @@ class Messages:
             yield kind, payload
 
 
-def reports(second: int, waiting: bytes) -> bytes:
-    """Return the message of reports of a second; ``waiting`` is `ProbeLists.take_waiting`'s."""
-    return message(REPORTS, _STAMP.pack(second) + waiting)
+def reports(told_ms: int, waiting: bytes) -> bytes:
+    """Return the message of reports until a millisecond; ``waiting`` is `ProbeLists.take_waiting`'s."""
+    return message(REPORTS, _STAMP.pack(told_ms) + waiting)
 
 
 def read_reports(payload: bytes, header: struct.Struct) -> tuple[int, list[tuple[int, int, bytes]]]:
-    """Return the second, and host's number, dropped packets and records of each report."""
-    (second,) = _STAMP.unpack_from(payload)
+    """Return the millisecond, and host's number, dropped packets and records of each report."""
+    (told_ms,) = _STAMP.unpack_from(payload)
     at, found = _STAMP.size, []
     while at < len(payload):
         host, dropped, size = header.unpack_from(payload, at)
         at += header.size
         found.append((host, dropped, payload[at : at + size]))
         at += size
-    return second, found
+    return told_ms, found
 
 
 def lists(its: list[tuple[int, int, str]]) -> bytes:

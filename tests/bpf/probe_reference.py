@@ -50,10 +50,14 @@ class Reference:
         source, destination = IPv4Address(header[12:16]), IPv4Address(header[16:20])
         if destination != self.ends.address:
             return Expected(PASS, Seen.NOT_OURS)
-        if source.packed[0] != 10 or source == destination:
+        own = source == destination and tlv[0] == 0x80 and not any(datagram[24:52])
+        own &= tlv[12:16] == self.ends.own_secret.to_bytes(4, "big")
+        if source.packed[0] != 10 or (source == destination and not own):
             return Expected(SHOT, Seen.NOT_OURS)
         if not _intact(frame, len(header)):
             return Expected(SHOT, Seen.CORRUPT)
+        if own:
+            return Expected(STOLEN, Seen.TAKEN)
         if tlv[0] == 0x80 and not any(datagram[24:52]):
             return Expected(REDIRECT, Seen.ANSWERED, self._answer(header, datagram))
         if tlv[0]:

@@ -52,6 +52,22 @@ def test_a_probe_comes_back_on_its_own_path_with_either_carrier_at_either_end(ne
             assert 0 <= record[9] <= number  # those of the second before: a second may have begun meanwhile
 
 
+@pytest.mark.parametrize("carrier", Carrier)
+def test_a_self_probe_is_taken_once_it_is_home_and_answered_by_nobody(carrier: Carrier) -> None:
+    path = Stream(HERE, 0, 255)
+    with Host(ends(HERE, carrier)) as here, Host(ends(THERE, carrier)) as there:
+        sent = probe(path, carrier=carrier, number=9, ssid=5)
+        done, seen = here.take(sent)
+        assert (done.retval, seen) == (STOLEN, Seen.TAKEN)
+        [record] = here.program.records()
+        assert record[1:] == (HERE, 9, 9, 5_000_000_123, 5_000_000_123, 5, 0, 255, 0)
+        assert there.take(sent)[1] is Seen.NOT_OURS
+        for forged in (changed(sent, 64, SECRET.to_bytes(4)), changed(sent, 52, b"\0"), changed(sent, 40, b"\1")):
+            assert here.take(forged)[0].retval == SHOT
+            assert here.program.records() == []
+        assert here.take(changed(sent, 60, b"\1", correct=False))[1] is Seen.CORRUPT
+
+
 def play_step(host: Host, step: Step) -> str:
     """What becomes of a probe with other bytes ``at`` a place (`changed`), right checksums unless ``wrong``, and another length."""
     its = step.options
@@ -62,7 +78,7 @@ def play_step(host: Host, step: Step) -> str:
     frame = frame[:12] + bytes.fromhex(its.get("type", "0800")) + frame[14:]
     frame = tcp().ljust(FRAME_BYTES, b"x") if step.command == "tcp" else frame
     done, seen = host.take(frame[: len(frame) - int(its.get("cut", 0))] + bytes(int(its.get("more", 0))))
-    verdict = {PASS: "passes", SHOT: "dropped", REDIRECT: "sent back"}[done.retval]
+    verdict = {PASS: "passes", SHOT: "dropped", STOLEN: "stolen", REDIRECT: "sent back"}[done.retval]
     return verdict if seen is None else f"{verdict}, {seen.name.lower()}"
 
 

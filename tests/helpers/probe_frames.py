@@ -10,12 +10,12 @@ from topologies.structure import GATEWAY_MAC
 
 GATEWAY = bytes.fromhex(GATEWAY_MAC.replace(":", ""))
 HERE, THERE = IPv4Address("10.0.0.2"), IPv4Address("10.2.1.3")
-SECRET = 0x0BADCAFE
+SECRET, OWN_SECRET = 0x0BADCAFE, 0x0DDBA115
 PATHS = tuple(Stream(THERE, up1, up2) for up1 in (0, 1) for up2 in (0, 1))
 
 
 def ends(address: IPv4Address = HERE, carrier: Carrier = Carrier.MAC, secret: int = SECRET) -> Ends:
-    return Ends(address, b"\x02\x00" + address.packed, GATEWAY, carrier, secret)
+    return Ends(address, b"\x02\x00" + address.packed, GATEWAY, carrier, secret, OWN_SECRET)
 
 
 def probe(

@@ -21,7 +21,7 @@ from experiments.emulation.lab_run import perform
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.routers.frr_daemons import FRR
 from experiments.schemes import Scheme, named
-from experiments.workloads import Plan, Scale, Transfer, inter_pod_permutation
+from experiments.workloads import BadLink, Plan, Scale, Transfer, inter_pod_permutation
 from experiments.workloads import named as workload
 from sopa_ryu.cli import main as sopa_main
 from tests.helpers.sopa_lab import in_isolation
@@ -207,6 +207,27 @@ def test_hosts_choose_paths_over_routers_by_lists_of_usids_and_leave_a_cut_one_b
         }
 
     in_fabric(tree, named("sopa-srv6"), body)
+
+
+def test_self_probes_over_routers_come_home_and_soon_name_a_link_that_loses_a_tenth() -> None:
+    bad = BadLink("a2_1-c1_0", "c1_0", 0.0, loss=0.1)
+
+    def body(fabric: EmulatedFabric, _performed: Perform) -> None:
+        fabric.prepare(1)
+        controller = fabric.controller
+        assert controller is not None
+
+        def suspects() -> list[str]:
+            return [link["name"] for link in controller.get("/health", suspects="1").json()["links"]]
+
+        controller.wait_until(lambda: controller.get("/health").json()["streams"] == 16 * 52, "all hosts had their lists", 30)
+        time.sleep(LONG)
+        assert suspects() == []
+        fabric.bad_links.begin(bad, 7)
+        controller.wait_until(lambda: bool(suspects()), "it was named", LONG)  # two seconds, on an idle machine
+        assert suspects() == [bad.link]
+
+    in_fabric(FatTree(4), named("sopa-srv6"), body)
 
 
 @pytest.mark.parametrize("base", ["ecmp", pytest.param("bgp", marks=NEEDS_FRR)])

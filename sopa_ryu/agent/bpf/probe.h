@@ -69,12 +69,13 @@ struct probe_settings {
 	__be32 network; /* of the fabric */
 	__be32 netmask;
 	__u32 secret;
+	__u32 own_secret; /* of self-probes */
 	__u32 pause_ns; /* between two packets of a source, in the long run */
 	__u32 burst_ns; /* so much of it may be owed */
 	__u8 gateway[ETH_ALEN];
 	__u8 mac[ETH_ALEN];
 	__u8 by_option; /* the carrier is `option` */
-	__u8 unused[3];
+	__u8 unused[7];
 };
 
 /* Counter numbers: `Seen` in probing/programs.py. */
@@ -83,7 +84,7 @@ enum probe_seen {
 	TAKEN,
 	FULL, /* an answer for which the ring had no room */
 	CORRUPT,
-	NOT_OURS, /* to another address, or from none of the fabric */
+	NOT_OURS, /* to another address, or from none of the fabric, or from this host and no self-probe */
 	ODD, /* neither a probe nor an answer */
 	UNASKED, /* an answer without this agent's secret */
 	TOO_MANY, /* of one source */

@@ -1,6 +1,7 @@
 /*
  * tc ingress of a host's interface, before all other programs (docs/probes.md): turns probes of other hosts round onto the switches that
- * they came by, and hands answers to this host's own probes to its agent. All other packets pass.
+ * they came by, and hands answers to this host's own probes to its agent, and its self-probes, whose destination is this host itself. All
+ * other packets pass.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -363,16 +364,17 @@ static __always_inline int answer(struct __sk_buff *skb, const struct frame *its
 
 /* -- taking answers ------------------------------------------------------------------------------------------------------------- */
 
-static __always_inline int take(const struct frame *its)
+/* A self-probe has its fields for an answer empty: it is taken for one that was made when the probe was sent. */
+static __always_inline int take(const struct frame *its, int is_own)
 {
 	const struct datagram *of = its->datagram;
 	struct probe_record record = {
 		.arrived_ns = bpf_ktime_get_ns(),
 		.source = its->ip->saddr,
 		.answer_number = of->stamp.number,
-		.number = of->stamp.sender_number,
-		.received_seconds = of->stamp.received_seconds,
-		.received_nanoseconds = of->stamp.received_nanoseconds,
+		.number = is_own ? of->stamp.number : of->stamp.sender_number,
+		.received_seconds = is_own ? of->stamp.seconds : of->stamp.received_seconds,
+		.received_nanoseconds = is_own ? of->stamp.nanoseconds : of->stamp.received_nanoseconds,
 		.seconds = of->stamp.seconds,
 		.nanoseconds = of->stamp.nanoseconds,
 		.ssid = bpf_htons(bpf_ntohl(of->stamp.error_ssid)),
@@ -394,6 +396,7 @@ static __always_inline int decide(struct __sk_buff *skb, const struct frame *its
 	const struct tlv *tlv = &its->datagram->tlv;
 	struct probe_settings *set;
 	__be32 source = its->ip->saddr;
+	int is_own;
 	__u32 zero = 0;
 	__u64 now;
 
@@ -404,18 +407,19 @@ static __always_inline int decide(struct __sk_buff *skb, const struct frame *its
 		return TC_ACT_UNSPEC;
 	if (its->ip->daddr != set->address)
 		return seen(NOT_OURS, TC_ACT_UNSPEC); /* for a container behind this host */
-	if ((source & set->netmask) != set->network || source == set->address)
+	is_own = source == set->address && is_probe(its->datagram) && tlv->secret == set->own_secret;
+	if ((source & set->netmask) != set->network || (source == set->address && !is_own))
 		return seen(NOT_OURS, TC_ACT_SHOT);
 	if (!is_intact(its))
 		return seen(CORRUPT, TC_ACT_SHOT);
 	now = bpf_ktime_get_coarse_ns();
-	if (is_probe(its->datagram))
+	if (!is_own && is_probe(its->datagram))
 		return is_too_many(set, source, now) ? seen(TOO_MANY, TC_ACT_SHOT) : answer(skb, its, set, now);
-	if (tlv->head & bpf_htonl(TLV_FLAGS))
+	if (!is_own && tlv->head & bpf_htonl(TLV_FLAGS))
 		return seen(ODD, TC_ACT_UNSPEC);
-	if (tlv->secret != set->secret)
+	if (!is_own && tlv->secret != set->secret)
 		return seen(UNASKED, TC_ACT_SHOT);
-	return is_too_many(set, source, now) ? seen(TOO_MANY, TC_ACT_SHOT) : take(its);
+	return is_too_many(set, source, now) ? seen(TOO_MANY, TC_ACT_SHOT) : take(its, is_own);
 }
 
 static __always_inline int handle(struct __sk_buff *skb)

@@ -34,6 +34,7 @@ class Ends(NamedTuple):
         mac: Of the interface.
         gateway: The fabric's Ethernet address.
         secret: 32 bits by which the host knows answers to its own probes.
+        own_secret: 32 bits by which it knows its self-probes, which no other host sees.
     """
 
     address: IPv4Address
@@ -41,6 +42,7 @@ class Ends(NamedTuple):
     gateway: bytes
     carrier: Carrier
     secret: int
+    own_secret: int
 
 
 class ProbeFrame:
@@ -49,7 +51,7 @@ class ProbeFrame:
     Args:
         ssid: 16 bits.
 
-    >>> ends = Ends(IPv4Address("10.0.0.2"), bytes(6), bytes(6), Carrier.MAC, 1)
+    >>> ends = Ends(IPv4Address("10.0.0.2"), bytes(6), bytes(6), Carrier.MAC, 1, 2)
     >>> frame = ProbeFrame(ends, Stream(IPv4Address("10.2.1.3"), 0, 1), 9)
     >>> len(frame.numbered(0, 5)), frame.numbered(3, 5).hex()[84:92]
     (102, '00000003')
@@ -60,8 +62,9 @@ class ProbeFrame:
         with_option = ends.carrier is Carrier.OPTION
         source = ends.mac if with_option else bytes.fromhex(carrier_mac(hops).replace(":", ""))
         label = bytes.fromhex(option(hops)) if with_option else b""
+        secret = ends.own_secret if stream.destination == ends.address else ends.secret
         stamp = _STAMP.pack(0, 0, 0, ERROR_ESTIMATE, ssid, 0, 0, 0, 0, 0, 0, 0, 0)
-        tlv = _TLV.pack(UNRECOGNIZED, TLV_TYPE, TLV_BYTES, MAGIC, stream.up1, stream.up2, 0, ends.secret)
+        tlv = _TLV.pack(UNRECOGNIZED, TLV_TYPE, TLV_BYTES, MAGIC, stream.up1, stream.up2, 0, secret)
         bytes_of_udp = _UDP_HEADER.size + len(stamp) + len(tlv)
         udp = _UDP_HEADER.pack(PORT, PORT, bytes_of_udp, 0)
         addresses = ends.address.packed + stream.destination.packed

@@ -7,7 +7,8 @@ whenever it has to be left again soon.
 
 What one far host says is not believed alone: it may drop probes of some paths. Both rules have to hold without the host that has
 lost most, though less clearly; a section that leads to several racks needs hosts of two of them. Of one rack, the others are asked
-(`PathHealth.doubts`): if none of them answers, the one is believed, for paths to that rack.
+(`PathHealth.doubts`): if none of them answers, the one is believed, for paths to that rack. A self-probe needs no witness: nobody
+else has a hand in it. It tells of the uplinks of the host's edge and aggregation switch.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ class HealthChange(NamedTuple):
 class PathHealth:
     """The judge of one host's paths.
 
+    Args:
+        own: The host's address: probes to it are self-probes.
+
     Attributes:
         changes: What was decided since the caller has emptied it.
 
@@ -88,8 +92,9 @@ class PathHealth:
     ({Section(up1=0, up2=None, pod=None, edge=None)}, set())
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: IPv4Address | None = None) -> None:
         self.changes: list[HealthChange] = []
+        self._own = own
         self._window = LossWindow()
         self._runs: dict[Section, LossRun] = {}
         self._left: dict[Section, Left] = {}
@@ -142,12 +147,12 @@ class PathHealth:
             queue.crowded_at = now
         crowded = fate.crowded or now < self._moving_at + BACKLOG_SECONDS
         through = fate.came_back or fate.lost_out is False
-        if through or not crowded:
+        if (through or not crowded) and host != self._own:
             self._window.probed(probe.target, not through, now)
         if through:
             self._come_through(probe, host, now)
         elif now > self._moving_at:  # what is decided as this host goes on was sent before it stood still
-            self._lose(way, host, CROWDED if crowded else 1.0, now)
+            self._lose(probe, host, CROWDED if crowded else 1.0, now)
 
     def retransmitted(self, rack: tuple[int, int], up: Label, now: float) -> None:
         """Note that what a path had carried to a rack (its pod, and its edge switch's number) was sent again."""
@@ -220,7 +225,9 @@ class PathHealth:
             return None
         if len(self._probed) >= MAX_KNOWN:
             del self._probed[min(self._probed, key=lambda other: self._probed[other].at)]
-        return self._probed.setdefault(stream, Probed(Target(way, stream.destination), sections(way)))
+        uplinks = Section(way.up[0]), *(Section(*way.up[:2]) for _ in way.up[1:])
+        crossed = uplinks if stream.destination == self._own else sections(way)
+        return self._probed.setdefault(stream, Probed(Target(way, stream.destination), crossed))
 
     def _queue(self, way: WayTo) -> Queue:
         if way not in self._queues and len(self._queues) >= MAX_QUEUES:
@@ -242,7 +249,8 @@ class PathHealth:
             count, since = departure.rows.get(host, (0, now))
             departure.rows[host] = count + 1, since
 
-    def _lose(self, way: WayTo, host: IPv4Address, weight: float, now: float) -> None:
+    def _lose(self, probed: Probed, host: IPv4Address, weight: float, now: float) -> None:
+        way = probed.target.way
         covering = self._covering(way)
         for section in covering:
             self._left[section].heard = now
@@ -252,7 +260,7 @@ class PathHealth:
         # the loss of one that does not answer at all says nothing about the others
         counts = not covering and self.answers(host, now)
         dead = [section for section in covering if self._left[section].dead]
-        for section in sections(way):
+        for section in probed.sections:
             if any(not other.includes(section) for other in dead):
                 continue  # what is avoided explains the loss already
             run = self._runs.setdefault(section, LossRun(now, self._passed, self._missed))
@@ -262,13 +270,13 @@ class PathHealth:
         if counts:
             self._missed += 1
             self._usual.note(True, now)
-        *wider, alone = sections(way)
+        *wider, alone = probed.sections
         for section in (*wider, alone):  # the widest first: what it includes is left with it
             if self._explained(section) or section not in self._runs or not self._is_dead(section, section == alone, now):
                 continue
             run = self._runs[section]
             row = f"{round(sum(run.weights.values()))} probes in a row lost"
-            self._leave(section, 1.0, "row", row + ("" if section == alone else f" on {len(run.ways)} paths"), now)
+            self._leave(section, 1.0, "row", row + ("" if len(run.ways) == 1 else f" on {len(run.ways)} paths"), now)
 
     def _explained(self, section: Section) -> bool:
         """Return True if it is avoided, or is part of what is dead and lets nothing through at all."""
@@ -296,6 +304,8 @@ class PathHealth:
         enough = math.log(CHANCE) / math.log(usual) - 1e-9
         if row < enough or luck(math.floor(row), passed, missed) > MAX_LUCK:
             return False
+        if self._own is not None and weights.get(self._own, 0.0) >= enough:
+            return True
         return self._is_witnessed(section, weights, now)
 
     def _is_witnessed(self, section: Section, weights: dict[IPv4Address, float], now: float) -> bool:

@@ -75,13 +75,14 @@ class Prober:
         self.ends, self.address = ends, ends.address
         self.judges: list[FateJudge] = []
         self.busy: Callable[[float], Mapping[Stream, float]] = nothing_busy
-        self.streams = Streams(first_ssid)
+        self.streams = Streams(first_ssid, ends.address)
         self.unsent = 0
         self._program, self._socket, self._clock = program, socket, clock
         self._schedule = ProbeSchedule(first_ssid / (1 << 16))
         self._frames: dict[int, ProbeFrame] = {}
         self._answered_at: dict[IPv4Address, float] = {}
         self._assigned: frozenset[IPv4Address] = frozenset()
+        self._probes_itself = False
         self._trace: Trace | None = None
         self._changed = asyncio.Event()
         self._problem = ""
@@ -96,7 +97,8 @@ class Prober:
     def follow(self, assignment: Assignment) -> None:
         """Probe these streams from now on."""
         self._schedule.follow(assignment, self._clock() / 1e9)
-        self._assigned = frozenset(stream.destination for stream in assignment.streams)
+        self._assigned = frozenset(stream.destination for stream in assignment.streams) - {self.address}
+        self._probes_itself = any(stream.destination == self.address for stream in assignment.streams)
         LOG.info(
             "%s: assignment %d in force: %d streams to %d hosts, a probe each %g ms; at most %.3g probes a second in all",
             self.address,
@@ -112,6 +114,12 @@ class Prober:
         """Return the hosts of a rack that answer probes: those of the assignment, and any that has answered lately."""
         known = self._assigned | self._answered_at.keys()
         return tuple(sorted(host for host in known if host.packed[1:3] == bytes((pod, edge))))
+
+    @property
+    def has_news(self) -> bool:
+        """Whether probes were lost since the last report, and the host sends self-probes: then the next does not wait."""
+        now = self._clock()
+        return self._probes_itself and any(state.has_lost(now) for state in self.streams.reported())
 
     def report(self, dropped: int = 0, left: tuple[str, ...] = ()) -> Report:
         """Return what has been decided since the last report.
@@ -197,10 +205,10 @@ class Prober:
             return
         for record in records:
             fates = self.streams.take(record)
-            if fates:
+            if fates and record.source != self.address:
                 self._answered_at[record.source] = record.arrived_ns / 1e9
                 self._schedule.answered(record.source, record.answers, record.arrived_ns / 1e9)
-                self._tell(fates, record.arrived_ns)
+            self._tell(fates, record.arrived_ns)
 
     def _send(self, state: StreamState) -> int | None:
         """Send the next probe of a stream; return its number, or None if the device did not take it."""

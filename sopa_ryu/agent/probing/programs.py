@@ -21,7 +21,7 @@ MAX_OF_SOURCE = 1000
 BURST = 200
 _SECOND = 1_000_000_000
 _ONLY = struct.pack("=I", 0)
-_SETTINGS = struct.Struct("=Q4s4s4s4sII6s6sB3x")  # struct probe_settings of bpf/probe.h
+_SETTINGS = struct.Struct("=Q4s4s4s4s4sII6s6sB7x")  # struct probe_settings of bpf/probe.h
 _RECORD = struct.Struct("=Q4s24s2s2B2s6x")  # struct probe_record
 _NUMBERS = struct.Struct("!6I")
 
@@ -31,13 +31,13 @@ class Seen(IntEnum):
 
     ANSWERED = 0
     TAKEN = 1
-    """An answer to one of this host's probes, as it seems."""
+    """An answer to one of this host's probes, as it seems, or a self-probe that has come home."""
     FULL = 2
     """An answer for which the ring has no room: the agent does not run."""
     CORRUPT = 3
     """A checksum is wrong."""
     NOT_OURS = 4
-    """To another host, which passes, or from none of the fabric."""
+    """To another host, which passes, or from none of the fabric, or from this one and no self-probe."""
     ODD = 5
     """Neither a probe nor an answer of ours; passes."""
     UNASKED = 6
@@ -131,6 +131,7 @@ def settings(ends: Ends, most: int, key: int) -> bytes:
         FABRIC_NETWORK.network_address.packed,
         FABRIC_NETWORK.netmask.packed,
         ends.secret.to_bytes(4, "big"),
+        ends.own_secret.to_bytes(4, "big"),
         pause,
         BURST * pause,
         ends.gateway,

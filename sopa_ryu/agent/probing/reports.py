@@ -24,6 +24,6 @@ def report(streams: Streams, number: int, dropped: int, now_ns: int, left: tuple
     told.sort(key=lambda state: state.told)
     found = []
     for state in told[:MAX_STREAMS]:
-        found.append(state.tally.counts(state.stream))
+        found.append(state.tally.counts(state.stream, now_ns))
         state.tally, state.told = Tally(), now_ns
     return Report(number, packed(found), dropped, left or UNSET)

@@ -2,7 +2,8 @@
 
 Probes of a stream take one path, on which none overtakes another. So an answer decides about all probes before it: what the
 other host has not counted was lost on the way out, the rest on the way back. A probe that no answer follows is lost when its
-deadline is over; on which way is told by a later answer, or never.
+deadline is over; on which way is told by a later answer, or never. A self-probe, to the host itself, comes back instead of an
+answer, and nothing tells on which way one was lost.
 
 Times are nanoseconds of the host's monotonic clock.
 """
@@ -15,12 +16,13 @@ from typing import NamedTuple
 
 from sopa_ryu.agent.probing.delays import MS, Delays, Extreme
 from sopa_ryu.agent.probing.fate import Fate
-from sopa_ryu.channel.messages import Counts, Stream
+from sopa_ryu.channel.messages import Counts, Stream, moment
 
 NUMBERS = 1 << 32
-UNKNOWN_NS, FORGOTTEN_NS = 2_000 * MS, 10_000 * MS
-"""A lost probe's way counts as unknown after so long, if more probes than `FOLLOWED` after it are lost, too, or in any case."""
-FOLLOWED = 3
+UNKNOWN_NS, FORGOTTEN_NS = 1_000 * MS, 10_000 * MS
+"""A lost probe's way counts as unknown after so long, if the next one is lost, too, or in any case."""
+SELF_NS = 250 * MS
+"""A lost self-probe counts after so long, the longest deadline: no answer will tell its way."""
 
 
 class Record(NamedTuple):
@@ -64,10 +66,11 @@ class _Lost(NamedTuple):
 class Tally:
     """What was decided about a stream's probes since the last report. Losses while crowded are left out."""
 
-    __slots__ = ("came_back", "delays_us", "lost", "lost_back", "lost_out", "smallest_us")
+    __slots__ = ("came_back", "delays_us", "losses_ns", "lost", "lost_back", "lost_out", "smallest_us")
 
     def __init__(self) -> None:
         self.came_back = self.lost_out = self.lost_back = self.lost = self.delays_us = self.smallest_us = 0
+        self.losses_ns: list[int] = []  # when lost ones were sent
 
     def note_back(self, delay_ns: int) -> None:
         """Count a probe that came back."""
@@ -76,8 +79,9 @@ class Tally:
         self.came_back += 1
         self.delays_us += delay
 
-    def note_lost(self, lost_out: bool | None) -> None:
+    def note_lost(self, lost_out: bool | None, sent_ns: int) -> None:
         """Count a lost one."""
+        self.losses_ns.append(sent_ns)
         if lost_out is None:
             self.lost += 1
         elif lost_out:
@@ -90,10 +94,13 @@ class Tally:
         """How many were decided about."""
         return self.came_back + self.lost_out + self.lost_back + self.lost
 
-    def counts(self, stream: Stream) -> Counts:
+    def counts(self, stream: Stream, now_ns: int) -> Counts:
         """Return what a report says of it."""
         mean = self.delays_us // self.came_back if self.came_back else 0
-        return Counts(stream, self.probes, self.lost_out, self.lost_back, self.lost, self.smallest_us, mean)
+        moments = 0
+        for sent in self.losses_ns:
+            moments |= moment((now_ns - sent) // MS)
+        return Counts(stream, self.probes, self.lost_out, self.lost_back, self.lost, self.smallest_us, mean, moments)
 
 
 class StreamState:
@@ -105,6 +112,7 @@ class StreamState:
         told: When it was reported last.
         restarts: How often the other host's count has begun anew.
         decisions: The decision about each probe of a trace, by its number; judges do not receive these.
+        to_itself: Whether its probes are self-probes.
     """
 
     __slots__ = (
@@ -119,12 +127,13 @@ class StreamState:
         "ssid",
         "stream",
         "tally",
+        "to_itself",
         "told",
         "used_ns",
     )
 
-    def __init__(self, stream: Stream, ssid: int, of_host: Extreme | None = None) -> None:
-        self.stream, self.ssid = stream, ssid
+    def __init__(self, stream: Stream, ssid: int, of_host: Extreme | None = None, to_itself: bool = False) -> None:
+        self.stream, self.ssid, self.to_itself = stream, ssid, to_itself
         self.delays, self.tally = Delays(of_host), Tally()
         self.next_number = self.used_ns = self.told = self.restarts = 0
         self.decisions: dict[int, Fate] | None = None
@@ -182,7 +191,9 @@ class StreamState:
         before = [one for one in (*self._lost, *self._open) if one < number]
         arrived = (answer - self._last_answer) % NUMBERS
         is_next = self._answered >= 0 and 1 <= arrived <= missing + 1
-        if self._answered >= 0 and not is_next:
+        if self.to_itself:
+            is_next = False
+        elif self._answered >= 0 and not is_next:
             self.restarts += 1
         ways: list[bool | None]
         if is_next:
@@ -215,16 +226,26 @@ class StreamState:
             self._decide(number, Fate(self.stream, False, None, 0, crowded), fates)
         return fates
 
+    def has_lost(self, now_ns: int) -> bool:
+        """Tell whether there are losses to be reported."""
+        first = next(iter(self._lost.values()), None)
+        ripe = first is not None and not first.crowded and self._is_ripe(first, len(self._lost) - 1, now_ns)
+        return bool(self.tally.losses_ns) or ripe
+
     def settle(self, now_ns: int) -> None:
         """Count the lost probes of which no later answer has told the way for long."""
         followed = len(self._lost)
         for number, one in list(self._lost.items()):
             followed -= 1
-            age = now_ns - one.sent_ns
-            if not (age >= FORGOTTEN_NS or (age >= UNKNOWN_NS and followed >= FOLLOWED)):
+            if not self._is_ripe(one, followed, now_ns):
                 return
             self._count(one, None)
             del self._lost[number]
+
+    def _is_ripe(self, one: _Lost, followed: int, now_ns: int) -> bool:
+        """Tell whether nobody waits any longer for an answer that tells the way of a lost probe, if so many after it are lost."""
+        age = now_ns - one.sent_ns
+        return age >= FORGOTTEN_NS or (age >= UNKNOWN_NS and followed > 0) or (self.to_itself and age >= SELF_NS)
 
     def forget(self) -> None:
         """Leave what is undecided so: this host itself did not look."""
@@ -238,4 +259,4 @@ class StreamState:
 
     def _count(self, one: _Lost, lost_out: bool | None) -> None:
         if not one.crowded:
-            self.tally.note_lost(lost_out)
+            self.tally.note_lost(lost_out, one.sent_ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Address
 
 from sopa_ryu.agent.probing.delays import MS, smallest
 from sopa_ryu.agent.probing.fate import Fate
@@ -22,6 +23,7 @@ class Streams:
 
     Args:
         first_ssid: New at each start of the agent.
+        own: The host's address: streams to it are self-probes.
 
     Attributes:
         sent, came_back, lost: Probes so far.
@@ -29,8 +31,8 @@ class Streams:
         refused: Answers that were not.
     """
 
-    def __init__(self, first_ssid: int) -> None:
-        self._smallest = smallest()
+    def __init__(self, first_ssid: int, own: IPv4Address | None = None) -> None:
+        self._smallest, self._own = smallest(), own
         self._next_ssid = first_ssid % SSIDS
         self._by_stream: dict[Stream, StreamState] = {}
         self._by_ssid: dict[int, StreamState] = {}
@@ -62,7 +64,8 @@ class Streams:
             raise RuntimeError(f"{len(self._by_ssid)} streams are too many")
         while self._next_ssid in self._by_ssid:
             self._next_ssid = (self._next_ssid + 1) % SSIDS
-        state = self._by_ssid[self._next_ssid] = StreamState(stream, self._next_ssid, self._smallest)
+        to_itself = stream.destination == self._own
+        state = self._by_ssid[self._next_ssid] = StreamState(stream, self._next_ssid, self._smallest, to_itself)
         self._next_ssid = (self._next_ssid + 1) % SSIDS
         return state
 

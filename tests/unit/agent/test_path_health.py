@@ -94,6 +94,36 @@ def test_a_way_back_that_is_silent_is_left_too(seed: int) -> None:
     assert its.health.avoided.dead  # nobody has told that the probes arrived
 
 
+UPLINKS = [(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(("dead", "left"), [
+    ({(0, 1)}, {Section(0, 1)}),
+    ({(0,), (0, 0), (0, 1)}, {Section(0)}),
+    (set(UPLINKS), set()),
+    (set(), set()),
+])  # fmt: skip
+def test_self_probes_alone_tell_which_uplink_is_dead_and_when_it_is_good_again(
+    dead: set[tuple[int, ...]], left: set[Section]
+) -> None:
+    own = IPv4Address("10.0.0.2")
+    health, now = PathHealth(own), 0.0
+
+    def probe(seconds: float, silent: set[tuple[int, ...]]) -> None:
+        nonlocal now
+        for number in range(round(50 * seconds)):
+            now += 0.02
+            up = UPLINKS[number % len(UPLINKS)]
+            health.decided(Fate(Stream(own, *up), came_back=up not in silent), now)
+            health.tick(now)
+
+    probe(3.0, set())
+    probe(0.6, dead)
+    assert health.avoided.dead == left
+    probe(8.0, set())
+    assert health.avoided == NOTHING
+
+
 def dead_hosts(its: ProbedFabric) -> None:
     its.dead_hosts = {its.busy_host, its.tree.host_by_ip(its.assigned[0].destination)}
 

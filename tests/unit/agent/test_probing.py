@@ -65,7 +65,7 @@ def test_losses_between_two_answers_are_told_apart_exactly(fates: list[str]) -> 
     line = Line()
     for fate in ["back", *fates, "back"]:
         line.probe(fate)
-    _, probes, *lost = line.state.tally.counts(PATH)[:5]
+    _, probes, *lost = line.state.tally.counts(PATH, line.now)[:5]
     assert probes == len(line.fates) == len(fates) + 2
     assert lost == [fates.count("out"), fates.count("home"), 0]
     assert sum(fate.came_back for fate in line.fates) == fates.count("back") + 2 == line.streams.came_back
@@ -82,9 +82,35 @@ def test_every_loss_is_counted_once_when_the_other_host_begins_anew(fates: list[
         line.probe(fate)
     line.probe()
     line.pass_by(FORGOTTEN_NS + STEP_NS)
-    counts = line.state.tally.counts(PATH)
+    counts = line.state.tally.counts(PATH, line.now)
     assert counts.probes == len(fates) + 2
     assert counts.lost_out + counts.lost_back + counts.lost == len(fates) - fates.count("back")
+
+
+def test_a_self_probe_needs_no_answer_and_its_loss_is_reported_after_a_quarter_of_a_second_with_its_moment() -> None:
+    streams, path = Streams(7, HERE), Stream(HERE, 0, 1)
+    state, now = streams.of(path), 10**12
+
+    def home(number: int, at: int) -> list[Fate]:
+        """Let a self-probe come home, of which the program says what it says of an answer."""
+        return streams.take(Record(at, HERE, number, number, at - 3 * MS, at - 3 * MS, state.ssid, 0, 1))
+
+    for number in range(4):
+        streams.send(state, now + number * STEP_NS)
+    assert [fate.came_back for fate in home(0, now + 3 * MS)] == [True]
+    # none overtakes another: two are lost, on a way that nothing tells
+    assert [(fate.came_back, fate.lost_out) for fate in home(3, now + 63 * MS)] == [(False, None), (False, None), (True, None)]
+    assert state.has_lost(now + 63 * MS)
+    counts = state.tally.counts(path, now + 500 * MS)
+    assert (counts.probes, counts.lost_out, counts.lost_back, counts.lost) == (4, 0, 0, 2)
+    assert counts.moments == 0b10  # 460 and 480 ms ago
+    report(streams, 1, 0, now + 500 * MS)
+    streams.send(state, now + 600 * MS)
+    assert [fate.came_back for fate in streams.expire(now + 600 * MS + state.delays.deadline_ns)] == [False]
+    assert not state.has_lost(now + 849 * MS)
+    assert state.has_lost(now + 850 * MS)
+    assert [one.lost for one in unpacked(report(streams, 1, 0, now + 850 * MS).streams)] == [1]
+    assert not state.has_lost(now + 850 * MS)
 
 
 class Scripted:
@@ -100,7 +126,7 @@ class Scripted:
         said = getattr(self, "do_" + step.command)(*step.words, **step.options)
         fates, self.known = self.line.fates[self.known :], len(self.line.fates)
         counted = Counter(self._fate(fate) for fate in fates)
-        its, deadline = self.line.state.tally.counts(PATH), self.line.state.delays.deadline_ns // MS
+        its, deadline = self.line.state.tally.counts(PATH, self.line.now), self.line.state.delays.deadline_ns // MS
         lost = f"lost {its.lost_out} out, {its.lost_back} back, {its.lost} somewhere"
         rows = [said, "; ".join(f"{count} {fate}" for fate, count in counted.items())]
         if step.command != "line":
@@ -257,7 +283,7 @@ def test_a_report_has_what_was_decided_since_the_last_and_no_more_than_fits() ->
     counts = list(unpacked(first.streams + second.streams))
     assert sorted(one.stream for one in counts) == sorted(paths)
     assert third.streams == b""
-    assert counts[0] == (paths[0], 1, 0, 0, 0, 3500, 3500)
+    assert counts[0] == (paths[0], 1, 0, 0, 0, 3500, 3500, 0)
 
 
 HOPS = st.integers(0, 255).flatmap(lambda up1: st.tuples(st.just(up1), st.integers(255 * (up1 == 255), 255)))

@@ -62,11 +62,11 @@ class Suspicions(Part):
     def do_caretaker(self, policy: str) -> None:
         self.its, self.names = Caretaker(self.tree, SuspectPolicy(policy)), set[str]()
 
-    def do_suspects(self, *names: str, certainty: str = "0.9999", down: str = "yes", drained: str = "") -> str:
+    def do_suspects(self, *names: str, certainty: str = "0.9999", down: str = "yes", drained: str = "", of: str = "all") -> str:
         """Say what is to be drained after an evaluation, what is confirmed, and what has been drained, with those that are."""
         self.names.update(names)
         found = [Suspected(name, {"yes": True, "no": False}.get(down), 0.0123, float(certainty), 7) for name in names]
-        drain = self.its.decide(found, Failures(self.tree, dict.fromkeys(drained.split(), "drained")))
+        drain = self.its.decide(found, Failures(self.tree, dict.fromkeys(drained.split(), "drained")), of == "all")
         told = drain, [one.name for one in self.its.confirmed()], sorted(filter(self.its.action, self.names))
         return "to drain: {}; confirmed: {}; drained: {}".format(*(" ".join(each) or "nothing" for each in told))
 

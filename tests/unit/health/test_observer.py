@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.bench.health import World, grey, quiet
+from experiments.bench.health import World, grey, loaded, quiet, soon
 from sopa_ryu.channel.messages import Counts, Stream, packed
 from sopa_ryu.health.observer import Observer, Told
 from sopa_ryu.health.records import RECORD
@@ -20,6 +20,19 @@ LINK = 20
 def test_a_grey_link_is_named_in_time_and_no_other(k: int, share: float, seconds: int, trials: int) -> None:
     found = grey(k, 1, share, seconds, trials, seed=5)
     assert (found["share"], found["named wrongly"]) == (1.0, 0)
+
+
+@pytest.mark.parametrize(("k", "share", "dead", "within"), [(4, 1.0, True, 2.5), (8, 1.0, True, 2.0), (8, 0.1, False, 2.5)])
+def test_with_self_probes_a_dead_or_bad_link_is_named_within_two_seconds_or_so(
+    k: int, share: float, dead: bool, within: float
+) -> None:
+    found = soon(k, share, dead, 5, 8.0, self_probes=True, seed=3)
+    assert found["named wrongly"] == {}
+    assert found["seconds (median, 90%, most)"][2] <= within, found
+
+
+def test_a_burst_of_an_eighth_of_a_second_names_no_link() -> None:
+    assert loaded(8, 16, 1e-4, self_probes=True, seed=3)["false names"] == {}
 
 
 def test_no_link_is_named_while_only_hosts_drop_probes() -> None:
@@ -143,6 +156,17 @@ def test_forged_records_are_counted_and_change_nothing(world: World) -> None:
     assert np.array_equal(its.conclude().loss, before.loss, equal_nan=True)
     its.take([Told(0, report_of(Counts(Stream(other, 0, 0), 60_000)))], 7)
     assert its.forged == {0: 5}
+
+
+def test_self_probes_of_the_reporting_host_alone_are_records_and_only_where_there_are_such(world: World) -> None:
+    tree = world.elements.tree
+    own, mate = tree.ip(Host(0, 0, 2)), tree.ip(Host(0, 0, 3))
+    good = [Counts(Stream(own, 1, 255), 4), Counts(Stream(own, 0, 1), 4, lost=1)]
+    bad = [Counts(Stream(own, 2, 255), 4), Counts(Stream(own, 0, 2), 4), Counts(Stream(mate, 0, 1), 4), Counts(Stream(mate, 0), 4)]
+    for self_probes, refused in ((True, 4), (False, 6)):
+        its = watched(world, 1, Observer(world.elements, self_probes=self_probes))
+        its.take([Told(0, packed([*good, *bad]))], 2)
+        assert its.forged == {0: refused}
 
 
 def test_delays_of_links_are_told_apart(world: World) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sopa_ryu.channel.messages import MAX_STREAMS, encode, from_controller
 from sopa_ryu.health import plan
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.filling import BFD_BITS, LaneDemand, counted, demand
+from sopa_ryu.health.filling import BFD_BITS, LaneDemand, crossed, demand
 from sopa_ryu.health.plan import Lanes, digests, lanes, summary
 from sopa_ryu.health.records import Window, nothing
 from tests.helpers.random_fabrics import random_fabric
@@ -19,12 +19,14 @@ from topologies import Clos, Failures, FatTree, Host, Level
 PROBE_BYTES = 102
 
 
-def made(tree: Clos, reasons: dict[str, str] | None = None, away: Sequence[int] = ()) -> tuple[Elements, Lanes, LaneDemand]:
+def made(
+    tree: Clos, reasons: dict[str, str] | None = None, away: Sequence[int] = (), self_probes: bool = False
+) -> tuple[Elements, Lanes, LaneDemand]:
     elements, failures = Elements(tree), Failures(tree, reasons)
     answering = np.ones(elements.hosts, bool)
     answering[list(away)] = False
     bits = {number: 1e6 * tree.capacity(link) for number, link in elements.present} if tree.in_mbit else {}
-    needs = demand(elements, failures, bits, PROBE_BYTES)
+    needs = demand(elements, failures, bits, PROBE_BYTES, self_probes=self_probes)
     return elements, lanes(elements, failures, answering, needs), needs
 
 
@@ -38,6 +40,37 @@ def test_every_link_of_a_fat_tree_is_crossed_equally_often_by_equally_many_strea
     assert found["per_host"] == (streams, streams)
     least, most = found["answers_per_host"]
     assert 0.7 * streams <= least <= streams <= most <= 1.4 * streams
+
+
+@pytest.mark.parametrize(("k", "hosts"), [(2, 1), (4, 2), (6, 3), (8, 4), (24, 12)])
+def test_self_probes_of_three_hosts_cross_every_link_that_are_above_so_many_beside_the_streams_between_racks(
+    k: int, hosts: int
+) -> None:
+    elements, its, needs = made(FatTree(k), self_probes=True)
+    own = its.src == its.dst
+    assert np.array_equal(digests(elements, _picked(its, ~own)), digests(elements, made(FatTree(k))[1]))
+    count = _crossed(elements, _picked(its, own))
+    assert set(count[: elements.lower].tolist()) == {25}
+    assert set(count[elements.lower :].tolist()) == {20}
+    who: list[set[int]] = [set() for _ in range(elements.links + 1)]
+    for row in _links(elements, _picked(its, own)):
+        for link, host in zip(row.tolist(), its.src[own].tolist(), strict=True):
+            who[link].add(host)
+    assert min(len(those) for those in who[: elements.lower]) == hosts
+    assert min(len(those) for those in who[elements.lower : -1]) >= min(hosts * hosts, 3)
+    assert np.all(needs.own == 25)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 10_000))
+def test_self_probes_cross_no_link_that_is_absent_or_has_failed_nor_more_than_one_bears(seed: int) -> None:
+    tree = random_fabric(seed, most=40, rates=True)
+    links = [tree.name(link) for link in tree.switch_links()]
+    elements, its, needs = made(tree, dict.fromkeys(links[seed % 7 :: 11], "down"), range(0, tree.host_count, 5), True)
+    own = _picked(its, its.src == its.dst)
+    assert not set(own.src.tolist()) & set(range(0, tree.host_count, 5))
+    assert np.all(_crossed(elements, own) <= needs.own)
+    assert np.all(_crossed(elements, its) <= needs.most + needs.own)
 
 
 @settings(max_examples=20, deadline=None)
@@ -95,14 +128,15 @@ def test_a_slow_link_is_crossed_by_a_hundredth_of_its_rate() -> None:
 
 @pytest.mark.parametrize("k", [4, 8])
 @pytest.mark.parametrize("mbit", [1.0, 2.0, 4.0, 10.0, 33.0, 1000.0])
-def test_where_all_links_are_slow_all_streams_are_probed_less_and_as_evenly(k: int, mbit: float) -> None:
-    tree = FatTree(k)
+@pytest.mark.parametrize("self_probes", [False, True])
+def test_where_all_links_are_slow_all_streams_are_probed_less_and_as_evenly(k: int, mbit: float, self_probes: bool) -> None:
+    tree, bits = FatTree(k), 1e6 * mbit
     elements, every = Elements(tree), np.ones(tree.host_count, bool)
-    needs = demand(elements, Failures(tree), {number: 1e6 * mbit for number, _ in elements.present}, PROBE_BYTES, 1e6 * mbit)
+    needs = demand(elements, Failures(tree), {n: bits for n, _ in elements.present}, PROBE_BYTES, bits, self_probes)
     its = lanes(elements, Failures(tree), every, needs)
     count = _crossed(elements, its)
-    assert set(count.tolist()) == {50, 54}
-    assert taken_of(54, needs) <= 1.0001e4 * mbit
+    assert set(count.tolist()) == ({70, 79} if self_probes else {50, 54})
+    assert taken_of(max(count), needs) <= 1.0001e4 * mbit
     assert 2 * needs.host_rate * PROBE_BYTES * 8 <= 1e4 * mbit
     assert needs.host_rate >= needs.rate * np.bincount(its.src).max()
 
@@ -144,11 +178,19 @@ def test_a_list_is_what_the_protocol_takes() -> None:
     assert found.interval_ms == pytest.approx(1000 / 54, abs=0.001)
 
 
+def _picked(its: Lanes, kept: np.ndarray) -> Lanes:
+    return Lanes(*(column[kept] for column in its))
+
+
 def _crossed(elements: Elements, its: Lanes) -> np.ndarray:
+    return np.bincount(_links(elements, its).ravel(), minlength=elements.links + 1)[: elements.links]
+
+
+def _links(elements: Elements, its: Lanes) -> np.ndarray:
     tree = elements.tree
     p, e = np.divmod(its.src // tree.hosts_per_edge, tree.edges)
     q, f = np.divmod(its.dst // tree.hosts_per_edge, tree.edges)
-    return counted(elements, np.stack((p, e, q, f, its.up1, its.up2, np.zeros_like(p))))
+    return crossed(elements, np.stack((p, e, q, f, its.up1, its.up2, np.zeros_like(p))))
 
 
 def test_a_window_counts_the_crossings_of_its_last_slots() -> None:
