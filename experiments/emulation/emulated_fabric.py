@@ -104,7 +104,7 @@ class EmulatedFabric:
                         RUN / "controller.log",
                         OPENFLOW_PORT,
                         REST_PORT,
-                        [f"--sopa-carrier={self.carrier}", *self.scheme.controller_options],
+                        [f"--sopa-carrier={self.carrier}", f"--sopa-link-mbit={self.rate_mbit:g}", *self.scheme.controller_options],
                     )
                 )
             if self.ecn_threshold is not None:

@@ -16,8 +16,9 @@ MAX_LUCK = 0.02
 host that is ill."""
 USUAL_SECONDS = 2.0
 """The time over which the usual share of losses is taken."""
-ENOUGH, MAX_ENOUGH = 20, 1000
-"""Probes in a row that have come through a dead section, and a lossy one at most, when it is put back."""
+ENOUGH, MAX_ENOUGH, TOLD_ENOUGH = 20, 1000, 5
+"""Probes in a row that have come through a dead section, a lossy one at most, and one that a router has said to be gone, when it is
+put back."""
 
 
 @dataclass
@@ -81,6 +82,8 @@ class Left:
     at: float
     hold: float
     heard: float
+    told: bool = False
+    """By a router, whose word was no chance."""
     rows: dict[IPv4Address, tuple[int, float]] = field(default_factory=dict)
     """Probes in a row that have come through to a host, and when the first of them did. A host may lie about losses, but cannot
     answer what has not arrived: what one loses ends no other's row."""
@@ -100,6 +103,8 @@ class Left:
 
     @property
     def enough(self) -> int:
+        if self.told:
+            return TOLD_ENOUGH
         return ENOUGH if self.dead else min(MAX_ENOUGH, max(ENOUGH, math.ceil(3 / self.share)))
 
 

@@ -343,7 +343,7 @@ class PathHealth:
         hold, until = self._before.pop(section, (0.0, -math.inf))
         soon = now - until < max(SOON_SECONDS, 4 * hold)
         hold = min(2 * hold, MAX_HOLD_SECONDS) if soon and hold else HOLD_SECONDS
-        self._left[section] = Left(share, now, hold, now)
+        self._left[section] = Left(share, now, hold, now, cause == "unreachable")
         self._doubts.pop(section, None)
         self._window.forget(section)
         self.changes.append(HealthChange(section, True, cause, detail, hold))
