@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from experiments.cli.lab_isolation import (
@@ -25,17 +26,34 @@ from experiments.cli.lab_isolation import (
     spray_option,
     threshold_option,
 )
+from flowrules.label import Carrier
 from sopa_ryu.channel.mcs import POLICY as MCS
 from sopa_ryu.channel.slots import POLICY as CFR
-from sopa_ryu.cli.common import chosen_fabric, need_root, need_switches
-from topologies import Clos
+from sopa_ryu.cli.common import chosen_fabric, fail, need_root, need_switches
+from topologies import Clos, TopologyError
 
 QUEUE_PACKETS = 100
+OVS, SRV6 = "ovs", Carrier.SRV6.value
+NOT_WITH_ROUTERS = {
+    "carrier": "routers forward uSID lists only",
+    "datapath": "it is of Open vSwitch, which does not run",
+    "controllers": "a cluster's versions follow from what switches say, and the controller knows none of the routers",
+    "ecn": "the outer header is Not-ECT, so that no port would mark",
+    "tutorial": "its steps are those of Open vSwitch",
+}
+"""Options that have no meaning with ``--switches srv6``, and why."""
 
 
 @click.command()
 @fabric_options
 @click.option("--no-limit", is_flag=True, help="Do not limit the rate of the links.")
+@click.option(
+    "--switches",
+    type=click.Choice([OVS, SRV6]),
+    default=OVS,
+    show_default=True,
+    help="Open vSwitch, or Linux routers that run what sopa fabric srv6 prints and forward uSID lists (docs/srv6.md).",
+)
 @datapath_option
 @policy_option(
     MCS,
@@ -69,6 +87,7 @@ def lab(
     carrier: str,
     rate: float | None,
     no_limit: bool,
+    switches: str,
     datapath: str,
     policy: str,
     spray: str,
@@ -105,6 +124,7 @@ def lab(
       sh sopa drain c0_0                            take a switch out for maintenance; undo: sh sopa restore c0_0
       sh sopa rules e0_0                            planned and installed rules of a switch
       sh ovs-ofctl -O OpenFlow13 dump-flows e0_0    flow entries of a switch
+      a0_0 tcpdump -c 8 -nv ip6 &                   with --switches srv6: the uSID lists that reach a router
 
     \b
     With --controllers 3, controllers, etcd's nodes and relays are controller1, etcd1, relay1 and so on:
@@ -117,7 +137,7 @@ def lab(
       partition leader from switches sent           lose what it sends only; the other way: received
       heal                                          undo all partitions; those of one: heal NAME
     """
-    from experiments.cli.lab_isolation import given_rate, measured_rate
+    from experiments.cli.lab_isolation import default_links, given_rate, measured_rate
     from experiments.cli.lab_prompt import Prompt
     from experiments.cli.lab_tutorial import Tutorial
     from experiments.emulation.bad_links import BadLinks
@@ -126,22 +146,33 @@ def lab(
     from experiments.emulation.processes import free_ports
     from experiments.emulation.sopa_lab import SopaLab
     from experiments.schemes.scheme import Slots
-    from flowrules.label import Carrier
+    from topologies.lab.datapath import DatapathKind
     from topologies.lab.links import at_rate
+    from topologies.srv6 import router
 
     need_root("sopa lab")
-    need_switches(carrier)
+    routed = switches == SRV6
+    if routed:
+        _refuse_what_routers_have_not(carrier)
+        carrier = SRV6
+    else:
+        need_switches(carrier)
     if no_limit and ecn is not None:
         raise click.UsageError("--no-limit and --ecn exclude each other: without a rate no queue gets long")
     if tutorial and (k < 4 or fabric is not None or no_agents or controllers > 1):
         raise click.UsageError("--tutorial needs a fat-tree of k=4 or more, agents and one controller: leave out the other options")
-    tree, forwarding = chosen_fabric(k, fabric), chosen_datapath(datapath)
+    tree, forwarding = chosen_fabric(k, fabric), DatapathKind.KERNEL if routed else chosen_datapath(datapath)
+    if routed:
+        try:
+            router(tree, next(iter(tree.switches())))
+        except TopologyError as error:
+            fail(str(error))
     console = Console(stderr=True, highlight=False)
     options = [f"--policy={policy}", f"--seed={seed}"]
     if policy != MCS:
         options += [f"--spray={spray}", f"--fr-threshold={fr_threshold}"]
     if policy in (MCS, CFR) and Carrier(carrier) is not Carrier.MAC:
-        raise click.UsageError(f"--policy {policy} has labels in the Ethernet address only: leave out --carrier")
+        raise click.UsageError(f"--policy {policy} has labels in the Ethernet address only: leave out --carrier and --switches")
     if policy == CFR and (no_limit or no_agents):
         raise click.UsageError("--policy cfr needs links with a rate, and agents: leave out --no-limit and --no-agents")
 
@@ -150,7 +181,10 @@ def lab(
     def inside() -> int:
         links = None
         if not no_limit:
-            links = measured_rate(tree, forwarding) if rate is None else given_rate(tree, rate)
+            if rate is not None:
+                links = given_rate(tree, rate)
+            else:
+                links = default_links(tree) if routed else measured_rate(tree, forwarding)
             console.print(f"{links.mbit:g} Mbit/s links: {links.why}", soft_wrap=True)
         mbit = links and links.mbit
         [port] = free_ports(1)
@@ -187,14 +221,15 @@ def lab(
                 scattering = partial(McsMetrics(port, sopa_lab.agents_address).all_scatter, len(sopa_lab.labelling))
                 sopa_lab.agent.wait_until(scattering, "all agents scattered to one another")
             console.print(
-                f"{tree.title if fabric else f'k={k}'}: {tree.switch_count} switches and {tree.host_count} hosts at "
-                f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}, {forwarding} datapath; "
+                f"{tree.title if fabric else f'k={k}'}: {tree.switch_count} {'routers' if routed else 'switches'} and "
+                f"{tree.host_count} hosts at {f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}"
+                f"{'' if routed else f', {forwarding} datapath'}; "
                 f"{f'{controllers} controllers, sopa asks' if sopa_lab.cluster else 'controller at'} {sopa_lab.url}; "
                 f"logs in {sopa_lab.directory}"
             )
             say = partial(console.print, soft_wrap=True)
             marking.enter_context(published(listener, lambda: sopa_lab.url, sopa_lab.rest.token_file, say))
-            bad = marking.enter_context(BadLinks(sopa_lab.lab))
+            bad = marking.enter_context(BadLinks(sopa_lab.lab, sopa_lab.lab.namespace))
             given = str(script.resolve()) if script else None
             if sopa_lab.cluster is None:
                 told = Tutorial(sopa_lab.rest.answer, partial(print, flush=True)) if tutorial else None
@@ -207,3 +242,11 @@ def lab(
         return 0
 
     sys.exit(in_isolation(inside))
+
+
+def _refuse_what_routers_have_not(carrier: str) -> None:
+    context = click.get_current_context()
+    for name, why in NOT_WITH_ROUTERS.items():
+        given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if given and not (name == "carrier" and carrier == SRV6):
+            raise click.UsageError(f"--{name} and --switches srv6 exclude each other: {why}")

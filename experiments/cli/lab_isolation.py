@@ -19,7 +19,7 @@ from sopa_ryu.runtime.option_fields import Command, option_of
 from topologies import Clos
 from topologies.lab.calibration import seconds_per_packet
 from topologies.lab.datapath import DatapathKind, NoDatapathError, choose
-from topologies.lab.links import HOPS, bfd_interval_ms, calibrated_rate
+from topologies.lab.links import HOPS, bfd_interval_ms, calibrated_rate, default_rate
 
 AUTO = "auto"
 
@@ -130,6 +130,11 @@ class Rate(NamedTuple):
 def given_rate(tree: Clos, mbit: float) -> Rate:
     """Return the links of a lab whose rate the operator gives."""
     return Rate(mbit, bfd_interval_ms(tree), "as given")
+
+
+def default_links(tree: Clos) -> Rate:
+    """Return the links of a lab that is not measured before."""
+    return Rate(default_rate(tree), bfd_interval_ms(tree), "the same on every machine; --rate sets another")
 
 
 def measured_rate(tree: Clos, datapath: DatapathKind) -> Rate:

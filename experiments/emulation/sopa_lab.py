@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from experiments.emulation.host_agents import agent_process
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ControllerRest, SpreaderProcess
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess
+from experiments.schemes.catalogue import OWN_HASH
 from experiments.schemes.scheme import Slots
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel.netns import Interface
@@ -20,6 +21,7 @@ from topologies.lab.datapath import DatapathKind
 from topologies.lab.links import at_rate
 from topologies.lab.management import AGENTS_MACHINE, ROOT
 from topologies.lab.network import MANAGEMENT_NETWORK, MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
+from topologies.lab.routers import RoutedLab
 
 if TYPE_CHECKING:
     from experiments.emulation.cluster_parts import ClusterParts
@@ -38,7 +40,8 @@ class SopaLab:
         agents: Start an agent for every host that may label. Without one, packets are unlabelled.
         bfd: Enable BFD from the start; otherwise the controller enables it.
         directory: Directory of logs and of state files of agents.
-        carrier: With `Carrier.OPTION` the parser is attached to host ports of edge switches, with `Carrier.ID` spreaders.
+        carrier: With `Carrier.OPTION` the parser is attached to host ports of edge switches, with `Carrier.ID` spreaders; with
+            `Carrier.SRV6` switches are Linux routers, which the controller does not know.
         slots: Start an arbiter that grants them to the agents, whose policy is ``cfr``. Links have a rate then.
         controllers: With more than one they are a cluster (`ClusterParts`), and agents connect to it from a machine of its own.
         relays: Relays of the cluster; by default as many as `ClusterParts` has.
@@ -73,13 +76,15 @@ class SopaLab:
         self.carrier = carrier
         self.directory = directory
         rated = at_rate(tree, rate_mbit) if rate_mbit is not None and {"mbit", "links"} & tree.document().keys() else tree
+        self._routed = carrier is Carrier.SRV6
         options = [
-            f"--sopa-ovsdb=unix:{OVS_DIRECTORY}/db.sock",
+            "--sopa-no-switches" if self._routed else f"--sopa-ovsdb=unix:{OVS_DIRECTORY}/db.sock",
             f"--sopa-carrier={carrier}",
             *([f"--sopa-link-mbit={rate_mbit:g}"] if rate_mbit is not None else []),
             *controller_options,
         ]
         self.cluster: ClusterParts | None = None
+        self.lab: Lab
         self._controller: ControllerProcess | None = None
         self.rest: ControllerRest
         if controllers > 1:
@@ -90,7 +95,10 @@ class SopaLab:
             self.rest = self._controller = ControllerProcess(
                 rated, directory / "controller.log", OPENFLOW_PORT, REST_PORT, rest_host="0.0.0.0", options=options
             )
-            self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd, datapath)
+            if self._routed:
+                self.lab = RoutedLab(tree, rate_mbit, queue_packets, say, OWN_HASH)
+            else:
+                self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd, datapath)
         self.agent: AgentProcess | None = None
         self.arbiter: ArbiterProcess | None = None
         self.spreaders: SpreaderProcess | None = None
@@ -122,7 +130,7 @@ class SopaLab:
             stack.enter_context(self.cluster or self.controller)
             stack.enter_context(self.lab)
             self._say("waiting until every switch has its rules")
-            self.rest.wait_connected(self.tree.switch_count)
+            self.rest.wait_connected(0 if self._routed else self.tree.switch_count)
             if self.cluster is not None:
                 self.cluster.network.lead_to(MANAGEMENT_NETWORK)
                 self._say("starting the relays")

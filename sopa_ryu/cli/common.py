@@ -125,7 +125,8 @@ def need_switches(carrier: str) -> None:
     """Raise a usage error for a carrier that Open vSwitch does not forward."""
     if carrier == Carrier.SRV6:
         raise click.UsageError(
-            "--carrier srv6 is for routers, not for Open vSwitch; sopa experiment has them, as --schemes sopa-srv6"
+            "--carrier srv6 is for routers, not for Open vSwitch; sopa lab has them, as --switches srv6, and sopa experiment, as "
+            "--schemes sopa-srv6"
         )
 
 

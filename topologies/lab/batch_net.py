@@ -39,7 +39,7 @@ class LabError(RuntimeError):
 
 
 class LabInterface(Intf):
-    """An interface that already exists and is configured; its host's routes survive down and up."""
+    """An interface that already exists and is configured; what its node has told the kernel survives down and up."""
 
     def config(self, ip: str | None = None, **_params: Any) -> dict[str, Any]:
         """Store the address; configure nothing."""
@@ -48,11 +48,14 @@ class LabInterface(Intf):
         return {}
 
     def ifconfig(self, *args: str) -> str:
-        """Run ifconfig, as Mininet's ``link A B up`` does, then restore the routes that the kernel deleted."""
+        """Run ifconfig, as Mininet's ``link A B up`` does, then restore what the kernel deleted."""
         output: str = super().ifconfig(*args)
-        if args == ("up",) and isinstance(self.node, FabricHost):
-            for route in routes(self.node):
-                output += self.cmd("ip", route)
+        if args == ("up",):
+            if isinstance(self.node, FabricHost):
+                for route in routes(self.node):
+                    output += self.cmd("ip", route)
+            elif isinstance(self.node, LabRouter):
+                self.node.configure()
         return output
 
 
@@ -103,6 +106,24 @@ class LabSwitch(OVSSwitch):
         return super().batchStartup(switches, run=_checked)
 
 
+class LabRouter(Switch):
+    """A Linux router in a namespace of its own, which ``configure`` tells what it forwards; it may be repeated."""
+
+    def __init__(self, name: str, configure: Callable[[], None], set_dead: Callable[[bool], None], **params: Any) -> None:
+        self.configure, self._set_dead = configure, set_dead
+        super().__init__(name, **{**params, "inNamespace": True})
+
+    def start(self, _controllers: Iterable[Any]) -> None:
+        """Configure it, and let it forward."""
+        self.configure()
+        self._set_dead(False)
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """Have it drop all packets while the ports of its neighbours keep their carrier."""
+        self._set_dead(True)
+        super().stop(deleteIntfs)
+
+
 def _checked(command: str, **options: Any) -> tuple[str, str, int]:
     out, err, status = errRun(command, **options)
     if status:
@@ -128,7 +149,7 @@ class BatchNet(Mininet):
         controllers: Addresses and OpenFlow ports of the controllers, to each of which every switch connects.
         more_links: Further lines for ``ip -batch``, in which ``{name}`` is the process id of the host of that name.
         more_script: Maps a host's name to further lines of the shell script that configures it.
-        interface_settings, started: As of `LabSwitch`.
+        switch: Returns a `LabSwitch` or `LabRouter` by its name and Mininet's parameters.
     """
 
     def __init__(
@@ -137,23 +158,20 @@ class BatchNet(Mininet):
         controllers: Sequence[tuple[str, int]],
         more_links: list[str],
         more_script: Callable[[str], str],
-        interface_settings: Callable[[str], str],
-        started: Callable[[str], None],
+        switch: Callable[..., Switch],
         say: Callable[[str], None],
         datapath: DatapathKind,
     ) -> None:
         self._datapath = datapath
         self._more_links = more_links
         self._more_script = more_script
-        self._interface_settings = interface_settings
-        self._started = started
         self._say = say
         _allow_files(topo.tree.host_count + topo.tree.switch_count)
         # Mininet would raise the machine's limits (buffers, neighbour tables) and not restore them
         Mininet.inited = True
         names = ["controller"] if len(controllers) == 1 else [f"controller{at}" for at in range(1, len(controllers) + 1)]
         lab_controllers = [LabController(name, ip=ip, port=port) for name, (ip, port) in zip(names, controllers, strict=True)]
-        super().__init__(topo=topo, switch=self._switch, controller=lab_controllers, link=LabLink, intf=LabInterface, build=False)
+        super().__init__(topo=topo, switch=switch, controller=lab_controllers, link=LabLink, intf=LabInterface, build=False)
 
     def addLink(self, node1: Any, node2: Any, port1: Any = None, port2: Any = None, **params: Any) -> Any:
         """Add a link without the random MAC addresses that Mininet chooses."""
@@ -166,12 +184,8 @@ class BatchNet(Mininet):
         pids = {host.name: host.pid for host in self.hosts}
         lines = [line.format_map(pids) for line in self._more_links]
         for link in self.links:
-            lower, upper = link.intf1, link.intf2
-            if isinstance(lower.node, FabricHost):
-                there = f"address {lower.node.params['mac']} netns {lower.node.pid}"
-            else:
-                there = f"group {GROUP}"
-            lines.append(f"link add {upper.name} group {GROUP} type veth peer name {lower.name} {there}")
+            upper, lower = (f"{end.name} {_place(end.node)}" for end in (link.intf2, link.intf1))
+            lines.append(f"link add {upper} type veth peer name {lower}")
         lines.append(f"link set group {GROUP} up")
         run_batch(["ip", "-batch", "-"], lines)
 
@@ -195,17 +209,13 @@ class BatchNet(Mininet):
     def stop(self) -> None:
         """Kill every process in the hosts' namespaces, then delete the interfaces; the bridges end with Open vSwitch."""
         shells = [node for node in (*self.hosts, *self.switches, *self.controllers) if node.shell]
-        _kill_inside({_namespace(host.pid) for host in self.hosts if host.shell})
+        _kill_inside({_namespace(node.pid) for node in shells if node.inNamespace})
         for node in shells:
             if node.shell.poll() is None:
                 os.killpg(node.pid, signal.SIGKILL)
         for node in shells:
             node.cleanup()
         remove_interfaces(GROUP, self._datapath, [str(node) for node in self.switches])
-
-    def _switch(self, name: str, **params: Any) -> LabSwitch:
-        settings = {"datapath": self._datapath, "protocols": "OpenFlow13", "failMode": "secure", "inband": False, "batch": True}
-        return LabSwitch(name, self._interface_settings, self._started, **{**params, **settings})
 
     def _configure(self, host: FabricHost) -> None:
         params, interface = host.params, host.defaultIntf()
@@ -228,6 +238,12 @@ class BatchNet(Mininet):
                 self._more_script(host.name),
             ],
         )
+
+
+def _place(node: Any) -> str:
+    """Return the words of ``ip link add`` that say where an interface of a node is, and its address if that is not any."""
+    address = f"address {node.params['mac']} " if isinstance(node, FabricHost) else ""
+    return address + (f"netns {node.pid}" if node.inNamespace else f"group {GROUP}")
 
 
 def remove_interfaces(group: str, datapath: DatapathKind, bridges: Iterable[str]) -> None:

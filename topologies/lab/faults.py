@@ -5,7 +5,6 @@ They are independent of each other and of `Lab.set_link`: when all have been und
 
 from __future__ import annotations
 
-from topologies.lab.batch_net import run_batch
 from topologies.lab.links import silence
 from topologies.lab.network import Lab
 from topologies.structure import Clos, Node, Switch, TopologyError
@@ -33,7 +32,7 @@ def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
     `sending_port`.
     """
     switch, port = sending_port(lab.tree, name, towards)
-    run_batch(["tc", "-batch", "-"], [silence(lab.interface(switch, port), silent)])
+    lab.batch(switch, "tc", [silence(lab.interface(switch, port), silent)])
 
 
 def set_rate(lab: Lab, name: str, towards: str, share: float) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from mininet.log import setLogLevel
+from mininet.node import Switch as MininetSwitch
 
-from topologies.lab.batch_net import GROUP, BatchNet, LabError, routes, run_batch
+from topologies.lab.batch_net import GROUP, BatchNet, LabError, LabRouter, LabSwitch, routes, run_batch
 from topologies.lab.datapath import DatapathKind, raise_send_buffers
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.links import at_rate, bfd_interval_ms, default_rate, filters, past_the_queue, shaper, tbf_burst
@@ -114,6 +115,16 @@ class Lab(Startable):
         """Return the path of a host's network namespace, for ``nsenter --net=``."""
         return f"/proc/{self.node(host).pid}/ns/net"
 
+    def namespace(self, node: Host | Switch) -> str | None:
+        """Return the path of the network namespace that has a node's interfaces; None for that of the lab."""
+        its = self.node(node)
+        return f"/proc/{its.pid}/ns/net" if its.inNamespace else None
+
+    def batch(self, node: Host | Switch, program: str, lines: list[str]) -> None:
+        """Have ``ip`` or ``tc`` carry out lines where a node's interfaces are."""
+        namespace = self.namespace(node)
+        run_batch([*([] if namespace is None else ["nsenter", f"--net={namespace}"]), program, "-batch", "-"], lines)
+
     def node(self, node: Host | Switch | str) -> Any:
         """Return Mininet's node; raise `TopologyError` if the fabric has none of that name."""
         return self.net[self.tree.name(self.tree.node(node) if isinstance(node, str) else node)]
@@ -144,12 +155,12 @@ class Lab(Startable):
         state = "up" if up else "down"
         for node, towards in ((link.lower, link.upper), (link.upper, link.lower)):
             lines = [f"link set {self.interface(node, self.tree.port(node, towards))} {state}"]
-            enter: list[str] = []
-            if isinstance(node, Host):
-                enter = ["nsenter", f"--net={self.netns(node)}"]
-                if up:
-                    lines += routes(self.node(node))
-            run_batch([*enter, "ip", "-batch", "-"], lines)
+            its = self.node(node)
+            if up and isinstance(node, Host):
+                lines += routes(its)
+            self.batch(node, "ip", lines)
+            if up and isinstance(its, LabRouter):
+                its.configure()
 
     def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
         """Return the packets received so far by each switch of a level on its fabric ports, without BFD and LLDP."""
@@ -167,8 +178,7 @@ class Lab(Startable):
     def shape(self, interfaces: Iterable[str]) -> None:
         """Set the rate of switches' interfaces again: Open vSwitch clears their queueing disciplines when it adds them."""
         if self.rate_mbit is not None:
-            lines = [shaper(interface, self.rate_of(interface), self.queue_packets) for interface in interfaces]
-            run_batch(["tc", "-batch", "-"], lines)
+            run_batch(["tc", "-batch", "-"], self._shapers(interfaces))
 
     def set_share(self, interface: str, share: float) -> None:
         """Give a switch's interface a share of its rate, above 0 and at most 1; `ValueError` for others, or without a rate."""
@@ -177,11 +187,14 @@ class Lab(Startable):
         if self.rate_mbit is None:
             raise ValueError("links of a lab without a rate cannot be slow: start it with one")
         self._shares[interface] = share
-        self.shape([interface])
+        self.batch(self.tree.switch(interface.partition("-eth")[0]), "tc", self._shapers([interface]))
 
     def rate_of(self, interface: str) -> float:
         """Return the rate of an interface in Mbit/s, as it is now."""
         return self._rates[interface] * self._shares.get(interface, 1.0)
+
+    def _shapers(self, interfaces: Iterable[str]) -> list[str]:
+        return [shaper(interface, self.rate_of(interface), self.queue_packets) for interface in interfaces]
 
     @cached_property
     def _rates(self) -> dict[str, float]:
@@ -202,21 +215,33 @@ class Lab(Startable):
         setLogLevel("output")  # the output of commands at the prompt, without Mininet's progress messages
         for name, value in _SYSCTLS.items():
             Path("/proc/sys/net", name).write_text(value)
-        self._say("starting Open vSwitch")
-        self.ovs.__enter__()
+        self._begin()
         self._say(f"starting {self.tree.host_count} hosts and {self.tree.switch_count} switches")
         self.net = BatchNet(
             ClosTopo(self.tree),
             self.controllers,
             [line for host in self.tree.hosts() for line in self._management_link(host)],
             lambda name: self._host_script(self.tree.host(name)),
-            self._bfd_settings(),
-            lambda name: self.shape(self._interfaces(self.tree.switch(name))),
+            self._switch,
             self._say,
             self.datapath,
         )
         self.net.build()
         self._management_routes()
+        self._start_switches()
+
+    def _begin(self) -> None:
+        self._say("starting Open vSwitch")
+        self.ovs.__enter__()
+
+    def _switch(self, name: str, **params: Any) -> MininetSwitch:
+        settings = {"datapath": self.datapath, "protocols": "OpenFlow13", "failMode": "secure", "inband": False, "batch": True}
+        return LabSwitch(name, self._bfd_settings, self._shape_switch, **{**params, **settings})
+
+    def _shape_switch(self, name: str) -> None:
+        self.shape(self._interfaces(self.tree.switch(name)))
+
+    def _start_switches(self) -> None:
         self._make_filters()  # before Open vSwitch sends the first BFD packet, which a counter would have otherwise
         self._say(f"starting {self.tree.switch_count} bridges")
         self.net.start()
@@ -230,14 +255,16 @@ class Lab(Startable):
             self._await_bfd()
         self.net.connect()
 
-    def _bfd_settings(self) -> Callable[[str], str]:
-        """Return the function that maps an interface to its ``ovs-vsctl`` settings."""
-        if not self.bfd:
-            return lambda _interface: ""
+    def _bfd_settings(self, interface: str) -> str:
+        """Return the ``ovs-vsctl`` settings of an interface."""
+        if not self.bfd or interface not in self._watched:
+            return ""
         settings = f"bfd:enable=true bfd:min_tx={self.bfd_ms} bfd:min_rx={self.bfd_ms}"
-        settings += f" bfd:bfd_local_dst_mac={BFD_MAC} bfd:bfd_remote_dst_mac={BFD_MAC}"
-        watched = {interface for interface, _ in self.fabric_interfaces()}
-        return lambda interface: settings if interface in watched else ""
+        return f"{settings} bfd:bfd_local_dst_mac={BFD_MAC} bfd:bfd_remote_dst_mac={BFD_MAC}"
+
+    @cached_property
+    def _watched(self) -> set[str]:
+        return {interface for interface, _ in self.fabric_interfaces()}
 
     def _await_bfd(self) -> None:
         self._say("waiting for BFD on every link between switches")

@@ -16,12 +16,11 @@ from topologies import Clos, Failures, Host, Level, Switch
 from topologies.lab.batch_net import LabError, run_batch
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.links import at_rate, control_first, shaper
+from topologies.lab.routers import kernel_settings
 
 NAMESPACES = Path("/run/netns")
 READY_SECONDS = 20.0
 _POLL_SECONDS = 0.1
-_SYSCTLS = {"net/ipv4/ip_forward": "1", "net/ipv4/conf/all/rp_filter": "0", "net/ipv4/conf/default/rp_filter": "0"}
-_SEED = Path("/proc/sys/net/ipv4/fib_multipath_hash_seed")  # Linux 6.11
 
 
 class RouterLab:
@@ -40,7 +39,7 @@ class RouterLab:
 
     def __init__(self, tree: Clos, rate_mbit: float, queue_packets: int, directory: Path, sysctls: Mapping[str, str]) -> None:
         self.tree, self.rate_mbit, self.queue_packets, self.directory = tree, rate_mbit, queue_packets, directory
-        self._sysctls = {**_SYSCTLS, **{f"net/{name}": value for name, value in sysctls.items()}}
+        self._sysctls = sysctls
         self._rated = at_rate(tree, rate_mbit)
         self._sessions = sessions(tree)
         self._numbers = {router: number for number, router in enumerate(tree.switches(), start=1)}
@@ -200,10 +199,8 @@ class RouterLab:
         self._daemons.start(configurations)
 
     def _set_kernel(self, router: Switch) -> None:
-        for sysctl, value in self._sysctls.items():
-            self._write(router, sysctl, value)
-        if _SEED.exists():  # without it, the second level repeats the choice of the first
-            self._write(router, str(_SEED.relative_to("/proc/sys")), str(self._numbers[router]))
+        for sysctl, value in kernel_settings(self._numbers[router], self._sysctls).items():
+            self._write(router, f"net/{sysctl}", value)
 
     def await_settled(self) -> None:
         """Wait until BFD is up on exactly the working links, and edge routers have exactly the remaining routes.

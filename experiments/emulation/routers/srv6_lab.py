@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 
-from experiments.emulation.routers.frr_daemons import run_command
 from experiments.emulation.routers.router_lab import RouterLab
-from topologies import Host, Switch, srv6_plan
-from topologies.lab.isolation import require
-from topologies.srv6 import link_local
-
-_DEAD = "table inet dead { chain everything { type filter hook prerouting priority -400; policy drop; }; }"
+from topologies import Host, Switch
+from topologies.lab.routers import configure, require_programs, set_dead
 
 
 class Srv6Lab(RouterLab):
@@ -24,7 +20,7 @@ class Srv6Lab(RouterLab):
     _without_ipv6 = "0"
 
     def _begin(self, _stack: ExitStack) -> None:
-        require("nft", "sysctl")
+        require_programs()
 
     def _host(self, host: Host) -> Iterator[str]:
         for family in self.tree.families[1:]:
@@ -54,32 +50,14 @@ class Srv6Lab(RouterLab):
 
     def set_router(self, name: str, alive: bool) -> None:
         """Have a router drop all packets while the ports of its neighbours keep their carrier, or restart it."""
-        self._run(self.tree.switch(name), "nft", "delete table inet dead" if alive else _DEAD)
+        set_dead(self.netns(name), not alive)
         self._failed = self._failed.without(name) if alive else self._failed.with_failed(name)
 
     def await_settled(self) -> None:
         """Return at once: no route is learned."""
 
     def _configure(self, router: Switch) -> None:
-        printed = srv6_plan.text(self.tree, [router], "iproute2", f"{self.tree.name(router)}-eth{{port}}")
-        self._run(router, "sh", "-euc", "\n".join(printed))
-        self._ip(router, [*self._plain_routes(router)])
-
-    def _plain_routes(self, router: Switch) -> Iterator[str]:
-        towards = [(port, node) for port, node in self.tree.ports(router).items() if isinstance(node, Switch)]
-        for family in self.tree.families:
-            hops = []
-            for port, node in towards:
-                hop = f"via {'inet6 ' if family.number == 4 else ''}{link_local(node)} dev {self.interface(router, port)}"
-                if node.level > router.level:
-                    hops.append(f"nexthop {hop}")
-                else:
-                    yield f"route replace {family.prefix(node)} {hop}"
-            if hops:
-                yield f"route replace {family.network} {' '.join(hops)}"
+        configure(self.tree, router, self.netns(router))
 
     def _to_host(self, host: Host, interface: str) -> list[str]:
         return []  # `_configure` does all
-
-    def _run(self, router: Switch, *command: str) -> None:
-        run_command("nsenter", f"--net={self.netns(router)}", *command)

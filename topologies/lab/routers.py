@@ -1,0 +1,113 @@
+"""Switches as Linux routers with static SRv6 uSIDs, and with static multipath routes for what is not encapsulated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from topologies import srv6_plan
+from topologies.lab.batch_net import LabRouter, run_batch
+from topologies.lab.isolation import require
+from topologies.lab.links import filters
+from topologies.lab.network import Lab
+from topologies.srv6 import link_local
+from topologies.structure import Clos, Level, Switch
+
+ROUTER_SYSCTLS = {"ipv4/ip_forward": "1", "ipv4/conf/all/rp_filter": "0", "ipv4/conf/default/rp_filter": "0"}
+_SEED = "ipv4/fib_multipath_hash_seed"  # Linux 6.11
+
+
+def require_programs() -> None:
+    """Raise `MissingCommandError` if a program is missing that the printed commands use."""
+    require("nft", "sysctl")
+
+
+def kernel_settings(number: int, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings under ``/proc/sys/net`` of a router that hashes flows; each has a number of its own."""
+    # without a seed, the second level repeats the choice of the first
+    seed = {_SEED: str(number)} if Path("/proc/sys/net", _SEED).exists() else {}
+    return {**ROUTER_SYSCTLS, **more, **seed}
+
+
+def configure(tree: Clos, router: Switch, netns: str) -> None:
+    """Have a network namespace run what ``sopa fabric srv6`` prints for a router, and plain routes besides; it may be repeated.
+
+    Interfaces are those of the lab, ``e0_0-eth1``. The kernel removes addresses and routes of a link that goes down.
+    """
+    printed = srv6_plan.text(tree, [router], "iproute2", f"{tree.name(router)}-eth{{port}}")
+    plain = ["ip -batch - << END", *_plain_routes(tree, router), "END"]
+    run_batch(["nsenter", f"--net={netns}", "sh", "-eu"], [*printed, *plain])
+
+
+def set_dead(netns: str, dead: bool) -> None:
+    """Have a router drop all packets while the ports of its neighbours keep their carrier, or no longer."""
+    lines = ["table inet dead", "delete table inet dead"]
+    if dead:
+        lines.append("table inet dead { chain all { type filter hook prerouting priority -400; policy drop; }; }")
+    run_batch(["nsenter", f"--net={netns}", "nft", "-f", "-"], lines)
+
+
+def _plain_routes(tree: Clos, router: Switch) -> Iterator[str]:
+    towards = [(port, node) for port, node in tree.ports(router).items() if isinstance(node, Switch)]
+    for family in tree.families:
+        hops = []
+        for port, node in towards:
+            hop = f"via {'inet6 ' if family.number == 4 else ''}{link_local(node)} dev {tree.name(router)}-eth{port}"
+            if node.level > router.level:
+                hops.append(f"nexthop {hop}")
+            else:
+                yield f"route replace {family.prefix(node)} {hop}"
+        if hops:
+            yield f"route replace {family.network} {' '.join(hops)}"
+
+
+class RoutedLab(Lab):
+    """A lab of such routers, each in a namespace of its own; no controller knows them.
+
+    Args:
+        sysctls: Settings of every router under ``/proc/sys/net``.
+    """
+
+    def __init__(
+        self, tree: Clos, rate_mbit: float | None, queue_packets: int, say: Callable[[str], None], sysctls: Mapping[str, str]
+    ) -> None:
+        super().__init__(tree, rate_mbit, queue_packets, None, say, bfd=False)
+        self._sysctls = sysctls
+
+    def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
+        """Return the packets received so far by each router of a level."""
+        counts = {}
+        for switch in self.tree.switches(level):
+            lines = Path(f"/proc/{self.node(switch).pid}/net/dev").read_text().splitlines()
+            counts[self.tree.name(switch)] = sum(int(line.split(":")[1].split()[1]) for line in lines if "-eth" in line)
+        return counts
+
+    def _begin(self) -> None:
+        require_programs()
+
+    def _switch(self, name: str, **params: Any) -> LabRouter:
+        router = self.tree.switch(name)
+
+        def netns() -> str:
+            return str(self.namespace(router))
+
+        return LabRouter(name, lambda: configure(self.tree, router, netns()), lambda dead: set_dead(netns(), dead), **params)
+
+    def _start_switches(self) -> None:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(self._prepare, range(1, self.tree.switch_count + 1), self.tree.switches()))
+
+    def _prepare(self, number: int, router: Switch) -> None:
+        settings = kernel_settings(number, self._sysctls)
+        interfaces = [*self._interfaces(router)]
+        traffic = [filters(each) for each in interfaces] + (self._shapers(interfaces) if self.rate_mbit is not None else [])
+        lines = [
+            *(f"echo {value} > /proc/sys/net/{name}" for name, value in settings.items()),
+            *(f"ip link set {each} up" for each in ("lo", *interfaces)),
+            *(f"tc {line}" for line in traffic),
+        ]
+        run_batch(["nsenter", f"--net={self.namespace(router)}", "sh", "-eu"], lines)
+        self.node(router).configure()
