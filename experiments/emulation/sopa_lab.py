@@ -129,8 +129,9 @@ class SopaLab:
             self._say("starting the controller" if self.cluster is None else "starting etcd and the controllers")
             stack.enter_context(self.cluster or self.controller)
             stack.enter_context(self.lab)
-            self._say("waiting until every switch has its rules")
-            self.rest.wait_connected(0 if self._routed else self.tree.switch_count)
+            if not self._routed:
+                self._say("waiting until every switch has its rules")
+                self.rest.wait_connected(self.tree.switch_count)
             if self.cluster is not None:
                 self.cluster.network.lead_to(MANAGEMENT_NETWORK)
                 self._say("starting the relays")

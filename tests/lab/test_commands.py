@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from sopa_ryu.cli import main
 
-ROOT = Path(__file__).parents[2]
+ROOT, SCRIPTS = Path(__file__).parents[2], Path(__file__).parent / "scripts/typed"
 SOPA = [sys.executable, "-m", "sopa_ryu.cli"]
 LEAF_SPINE = "{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n"
 
@@ -37,7 +37,7 @@ SAID = (
 
 
 def test_two_labs_run_scripts_on_one_machine_independently() -> None:
-    command = [*SOPA, "lab", "--k", "2", "--script", str(Path(__file__).parent / "scripts/typed/faults.txt")]
+    command = [*SOPA, "lab", "--k", "2", "--script", str(SCRIPTS / "faults.txt")]
     pipe, unlinked = subprocess.PIPE, {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     both = [subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=unlinked) for _ in range(2)]
     for one in both:
@@ -75,6 +75,40 @@ def test_a_lab_of_a_fabric_file_with_slots_delivers_between_all_hosts_and_is_see
     assert "inter-rack, 2 of 2 paths" in out
     assert "waiting until the arbiter grants slots to every host" in said
     assert out.count(" cfr ") == 6
+
+
+def test_a_lab_of_routers_has_the_same_prompt_and_their_faults(tmp_path: Path) -> None:
+    file, script, captured = tmp_path / "fabric.yaml", tmp_path / "script", tmp_path / "captured"
+    file.write_text(LEAF_SPINE)
+    script.write_text((SCRIPTS / "routers.txt").read_text().replace("CAPTURED", str(captured)))
+    done = sopa("lab", "--switches", "srv6", "--fabric", str(file), "--script", str(script))
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "5 routers and 6 hosts" in " ".join(done.stderr.split())
+    assert "0% dropped (30/30 received)" in said
+    assert said.count("> fcbb:bb00:4000:1002::: IP 10.0.0.2.") == 3, said
+    assert re.findall(r", (\d) received", said) == ["1", "1", "0", "1"], said
+    assert "fcbb:bb00:4000::/48 via fe80::4000 dev e0_0-eth3" in said
+    [(lost, packets)] = re.findall(r"e0_0-a0_0 towards a0_0: lost (\d+) of (\d+) packets", said)
+    assert 0 < int(lost) == int(packets)
+    assert "rate 4444Kbit" in said
+    assert "a0_1: drained" in said
+    assert said.count(" srv6 ") == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--carrier srv6", "sopa lab has them, as --switches srv6"),
+        ("--switches srv6 --carrier mac", "routers forward uSID lists only"),
+        ("--switches srv6 --datapath user", "of Open vSwitch"),
+        ("--switches srv6 --controllers 3", "--controllers and --switches srv6 exclude each other"),
+        ("--switches srv6 --policy mcs", "labels in the Ethernet address only"),
+    ],
+)
+def test_options_that_routers_have_not_are_refused_with_the_reason(words: str, said: str) -> None:
+    done = CliRunner().invoke(main, ["lab", *words.split()])
+    assert (done.exit_code, said in " ".join(done.output.split())) == (2, True), done.output
 
 
 def test_what_the_readme_has_typed_shows_what_its_text_says(tmp_path: Path) -> None:

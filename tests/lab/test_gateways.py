@@ -21,7 +21,7 @@ from tests.helpers.veth import ip
 from tests.helpers.waiting import Containing, eventually
 from topologies import Clos
 from topologies.identity import PREFIX6
-from topologies.lab.mininet_topo import ipv6_commands
+from topologies.lab.batch_net import routes
 
 gateways = shared(lambda: whole(LEAVES, controller_options=QUICK), of_fabric)
 
@@ -170,9 +170,8 @@ def restore(lab: SopaLab, gateway: str, failed: int = 0) -> None:
     """Bring a gateway's interface up again, and wait until it is in use, and only so many links are not."""
     host = lab.tree.host(gateway)
     run(lab, gateway, "ip", "link", "set", lab.lab.interface(host, 0), "up")
-    run(lab, gateway, "ip", "route", "replace", "default", "via", str(lab.tree.gateway(host)))
-    for command in ipv6_commands(lab.lab.net[gateway]):
-        run(lab, gateway, "sh", "-c", command)
+    for line in routes(lab.lab.net[gateway]):
+        run(lab, gateway, "ip", *line.split())
     eventually(lambda: len(lab.controller.fabric()["failures"]), failed)
     in_force(lab)
 

@@ -24,7 +24,7 @@ from mininet.node import OVSSwitch, RemoteController, Switch
 from mininet.util import errRun
 
 from topologies.lab.datapath import DatapathKind
-from topologies.lab.mininet_topo import OFFLOADS_OFF, ClosTopo, FabricHost, ipv6_commands
+from topologies.lab.mininet_topo import OFFLOADS_OFF, ClosTopo, FabricHost, ipv6_lines, ipv6_settings
 
 GROUP = "83"  # interface group of the lab's root namespace: one command deletes all its interfaces
 CONGESTION_CONTROL = "cubic"
@@ -112,6 +112,8 @@ class LabRouter(Switch):
     def __init__(self, name: str, configure: Callable[[], None], set_dead: Callable[[bool], None], **params: Any) -> None:
         self.configure, self._set_dead = configure, set_dead
         super().__init__(name, **{**params, "inNamespace": True})
+        # as Open vSwitch's: Mininet writes its address where a command has the router's name
+        self.controlIntf = Intf("lo", self, port=0, moveIntfFn=Link._ignore)
 
     def start(self, _controllers: Iterable[Any]) -> None:
         """Configure it, and let it forward."""
@@ -221,11 +223,11 @@ class BatchNet(Mininet):
         params, interface = host.params, host.defaultIntf()
         interface.config(ip=params["ip"])
         interface.mac = params["mac"]
-        # IPv6 is disabled before the interface comes up, so that no IPv6 packet is sent
+        # before the interface comes up, so that a host without IPv6 sends no packet of it
         run_batch(
             ["nsenter", f"--net=/proc/{host.pid}/ns/net", "sh", "-e"],
             [
-                "for f in all default; do echo 1 > /proc/sys/net/ipv6/conf/$f/disable_ipv6; done",
+                *ipv6_settings(host),
                 "echo 0 > /proc/sys/net/ipv4/ip_forward",
                 f"ethtool -K {interface} {OFFLOADS_OFF} > /dev/null",
                 "ip -batch - << END",
@@ -234,7 +236,6 @@ class BatchNet(Mininet):
                 f"link set {interface} up",
                 *routes(host),
                 "END",
-                *ipv6_commands(host),
                 self._more_script(host.name),
             ],
         )
@@ -258,15 +259,17 @@ def remove_interfaces(group: str, datapath: DatapathKind, bridges: Iterable[str]
 
 
 def routes(host: FabricHost) -> list[str]:
-    """Return the arguments of ``ip`` that set a host's routes, which the kernel deletes when the interface goes down.
+    """Return the arguments of ``ip`` that set what the kernel deletes of a host when the interface goes down.
 
     They also select the congestion control: inside a namespace the sysctl accepts only algorithms that the machine allows every
     user, and where bbr is the default these do not include cubic.
     """
-    address, interface = ip_interface(host.params["ip"]), host.defaultIntf()
+    address, interface, by = ip_interface(host.params["ip"]), host.defaultIntf(), host.params["defaultRoute"]
+    on_link = address.network if address.network.num_addresses > 1 else by.removeprefix("via ")
     return [
-        f"route replace {address.network} dev {interface} scope link src {address.ip} congctl {CONGESTION_CONTROL}",
-        f"route replace default {host.params['defaultRoute']} congctl {CONGESTION_CONTROL}",
+        f"route replace {on_link} dev {interface} scope link src {address.ip} congctl {CONGESTION_CONTROL}",
+        f"route replace default {by} congctl {CONGESTION_CONTROL}",
+        *ipv6_lines(host),
     ]
 
 

@@ -28,45 +28,50 @@ class FabricHost(Host):
         """Configure the host as Mininet does, then its IPv6, and disable its interface's offloads."""
         results: dict[str, Any] = super().config(**params)
         # one command, because each costs a round trip to the host's shell; it prints only errors
-        results["offloads"] = self.cmd(
-            "for f in all default; do echo 1 > /proc/sys/net/ipv6/conf/$f/disable_ipv6; done;"
-            f" ethtool -K {self.defaultIntf()} {OFFLOADS_OFF} > /dev/null"
-        )
-        for command in ipv6_commands(self):
-            self.cmd(command)
+        commands = [*ipv6_settings(self), *(f"ip {line}" for line in ipv6_lines(self))]
+        results["offloads"] = self.cmd("; ".join([*commands, f"ethtool -K {self.defaultIntf()} {OFFLOADS_OFF} > /dev/null"]))
         return results
 
 
-def ipv6_commands(host: Host) -> list[str]:
-    """Return the shell commands that give a host its IPv6 address, if it has one: only its gateway is on the link.
+def ipv6_lines(host: Host) -> list[str]:
+    """Return the arguments of ``ip`` that give a host its IPv6 address, if it has one: only its gateway is on the link.
 
-    Addresses are those of the plan, so that the kernel does not look for duplicates, and neither router nor prefix is announced.
+    The kernel deletes all of it when the interface goes down. Addresses are those of the plan: it does not look for duplicates.
     """
     interface = host.defaultIntf()
     return [
-        command
+        line
         for address, gateway in host.params.get("ipv6", ())
-        for command in (
-            f"echo 0 > /proc/sys/net/ipv6/conf/{interface}/accept_ra",
-            f"echo 0 > /proc/sys/net/ipv6/conf/{interface}/disable_ipv6",
-            f"ip address add {address}/128 dev {interface} nodad",
-            f"ip route add {gateway} dev {interface}",
-            f"ip -6 route add default via {gateway} dev {interface}",
+        for line in (
+            f"address replace {address}/128 dev {interface} nodad",
+            f"route replace {gateway} dev {interface}",
+            f"route replace default via {gateway} dev {interface}",
         )
     ]
 
 
-class ClosTopo(Topo):
-    """A Clos fabric for Mininet: ``Mininet(topo=ClosTopo(tree), ...)``."""
+def ipv6_settings(host: Host) -> list[str]:
+    """Return the shell commands that switch IPv6 off, but on at the interface of a host that has an address of it.
 
-    def build(self, tree: Clos) -> None:
+    Neither router nor prefix is announced there.
+    """
+    settings = {"all/disable_ipv6": 1, "default/disable_ipv6": 1}
+    if host.params.get("ipv6"):
+        settings |= {f"{host.defaultIntf()}/{name}": 0 for name in ("accept_ra", "disable_ipv6")}
+    return [f"echo {value} > /proc/sys/net/ipv6/conf/{name}" for name, value in settings.items()]
+
+
+class ClosTopo(Topo):
+    """A Clos fabric for Mininet: ``Mininet(topo=ClosTopo(tree), ...)``; with ``routed``, hosts have no other on their link."""
+
+    def build(self, tree: Clos, routed: bool = False) -> None:
         """Add every host, switch and link; called by Mininet."""
         self.tree = tree
         for host in tree.hosts():
             self.addHost(
                 tree.name(host),
                 cls=FabricHost,
-                ip=f"{tree.ip(host)}/{tree.prefix(tree.edge_of(host)).prefixlen}",
+                ip=f"{tree.ip(host)}/{32 if routed else tree.prefix(tree.edge_of(host)).prefixlen}",
                 mac=tree.mac(host),
                 defaultRoute=f"via {tree.gateway(host)}",
                 ipv6=[(str(family.address(host)), str(family.gateway(host))) for family in tree.families[1:]],

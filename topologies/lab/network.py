@@ -218,7 +218,7 @@ class Lab(Startable):
         self._begin()
         self._say(f"starting {self.tree.host_count} hosts and {self.tree.switch_count} switches")
         self.net = BatchNet(
-            ClosTopo(self.tree),
+            self._topo(),
             self.controllers,
             [line for host in self.tree.hosts() for line in self._management_link(host)],
             lambda name: self._host_script(self.tree.host(name)),
@@ -229,6 +229,9 @@ class Lab(Startable):
         self.net.build()
         self._management_routes()
         self._start_switches()
+
+    def _topo(self) -> ClosTopo:
+        return ClosTopo(self.tree)
 
     def _begin(self) -> None:
         self._say("starting Open vSwitch")

@@ -12,6 +12,7 @@ from topologies import srv6_plan
 from topologies.lab.batch_net import LabRouter, run_batch
 from topologies.lab.isolation import require
 from topologies.lab.links import filters
+from topologies.lab.mininet_topo import ClosTopo
 from topologies.lab.network import Lab
 from topologies.srv6 import link_local
 from topologies.structure import Clos, Level, Switch
@@ -46,7 +47,7 @@ def set_dead(netns: str, dead: bool) -> None:
     """Have a router drop all packets while the ports of its neighbours keep their carrier, or no longer."""
     lines = ["table inet dead", "delete table inet dead"]
     if dead:
-        lines.append("table inet dead { chain all { type filter hook prerouting priority -400; policy drop; }; }")
+        lines.append("table inet dead { chain every { type filter hook prerouting priority -400; policy drop; }; }")
     run_batch(["nsenter", f"--net={netns}", "nft", "-f", "-"], lines)
 
 
@@ -84,6 +85,9 @@ class RoutedLab(Lab):
             lines = Path(f"/proc/{self.node(switch).pid}/net/dev").read_text().splitlines()
             counts[self.tree.name(switch)] = sum(int(line.split(":")[1].split()[1]) for line in lines if "-eth" in line)
         return counts
+
+    def _topo(self) -> ClosTopo:
+        return ClosTopo(self.tree, routed=True)
 
     def _begin(self) -> None:
         require_programs()
