@@ -47,7 +47,7 @@ def set_dead(netns: str, dead: bool) -> None:
     """Have a router drop all packets while the ports of its neighbours keep their carrier, or no longer."""
     lines = ["table inet dead", "delete table inet dead"]
     if dead:
-        lines.append("table inet dead { chain every { type filter hook prerouting priority -400; policy drop; }; }")
+        lines.append("table inet dead { chain everything { type filter hook prerouting priority -400; policy drop; }; }")
     run_batch(["nsenter", f"--net={netns}", "nft", "-f", "-"], lines)
 
 
