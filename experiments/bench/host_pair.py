@@ -18,8 +18,9 @@ from experiments.core.machine import busy_seconds
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import build
 from topologies import FatTree
+from topologies.identity import IPV4, PREFIX6, Family
 
-TREE = FatTree(4)
+TREE = FatTree(4, str(PREFIX6))
 HOST, PEER = TREE.host("h0_0_2"), TREE.host("h2_1_3")
 PEER_NETNS = "/run/netns/peer"
 SECONDS = 2
@@ -34,15 +35,16 @@ def join() -> None:
     run("ip netns add peer")
     run("ip link add host0 type veth peer name peer0 netns peer")
     for words, name, host in (("ip", "host0", HOST), ("ip -n peer", "peer0", PEER)):
-        run(f"{words} addr add {TREE.ip(host)}/8 dev {name}")
         run(f"{words} link set {name} up")
-        run(f"{words} route replace 10.0.0.0/8 dev {name} congctl cubic")
+        for family in TREE.families:  # all hosts are on the link; an address with its length would have a route of its own
+            run(f"{words} addr add {family.address(host)} dev {name}{' nodad' if family.number == 6 else ''}")
+            run(f"{words} route replace {family.network} dev {name} congctl cubic")
     run("ip -n peer link set lo up")
     run("ethtool -K host0 gro on")
     run("ip netns exec peer ethtool -K peer0 gro on")
 
 
-def iperf(*options: str) -> Any:
+def iperf(*options: str, family: Family = IPV4) -> Any:
     """Return what one run of iperf3 reports, which has to go without an error."""
     server = subprocess.Popen(
         ["ip", "netns", "exec", "peer", "iperf3", "-s", "-1", "-p", _PORT, "--forceflush"], stdout=subprocess.PIPE, text=True
@@ -52,7 +54,7 @@ def iperf(*options: str) -> Any:
         for line in server.stdout:
             if "listening" in line:
                 break
-        client = ["iperf3", "-c", str(TREE.ip(PEER)), "-p", _PORT, "-t", str(SECONDS), "-J", *options]
+        client = ["iperf3", "-c", str(family.address(PEER)), "-p", _PORT, "-t", str(SECONDS), "-J", *options]
         done = subprocess.run(client, capture_output=True, text=True, check=False)
         report = json.loads(done.stdout)
         if "error" in report:
@@ -63,12 +65,12 @@ def iperf(*options: str) -> Any:
         server.communicate()
 
 
-def tcp_figures() -> Figures:
+def tcp_figures(family: Family = IPV4) -> Figures:
     """Return the throughput in Gbit/s of one and of `FLOWS` flows, and the seconds of all processors per Gbit."""
     figures: Figures = {}
     for flows in (1, FLOWS):
         busy = busy_seconds()
-        bits = iperf("-P", str(flows))["end"]["sum_received"]["bits_per_second"] * SECONDS
+        bits = iperf("-P", str(flows), family=family)["end"]["sum_received"]["bits_per_second"] * SECONDS
         figures |= {f"tcp_{flows}_gbit": bits / SECONDS / 1e9, f"cpu_{flows}": (busy_seconds() - busy) / (bits / 1e9)}
     return figures
 

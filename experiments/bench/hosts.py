@@ -24,7 +24,7 @@ from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import EMPTY, build
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.paths.path_sets import path_table
+from sopa_ryu.agent.paths.path_sets import PathSets, path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.scatter.mcs import McsOptions
 from sopa_ryu.agent.scatter.mcs_peers import Use
@@ -32,7 +32,7 @@ from sopa_ryu.agent.scatter.mcs_room import ROOM
 from sopa_ryu.channel.mcs import ChannelKind
 from topologies import Failures
 
-ROUNDS, HOST_ROUNDS = 5, times(3)
+ROUNDS, HOST_ROUNDS, FAMILY_ROUNDS = 5, times(3), times(5)
 REQUEST_PORT = 5300
 SMALL_BYTES = "64"
 
@@ -58,11 +58,13 @@ SETUPS = {
     **{f"{name}{end}": setup._replace(mtu=mtu) for end, mtu in _MTUS.items() for name, setup in _EVERYWHERE.items()},
     **{f"mac_{segments}": Setup(Carrier.MAC, segments) for segments in (4, 16, 44)},
     "option_44": Setup(Carrier.OPTION, 44),
+    "srv6": Setup(Carrier.SRV6),
+    "srv6_44": Setup(Carrier.SRV6, 44),
 }
 """All offloads and no agent; no segmentation offload and no agent; an agent by its carrier and its --segments if more than one."""
 _BASELINE = {"mac": "no_segmentation", "option": "no_segmentation", "id": "offloads"}
 BASELINES = {f"{name}{end}": f"{baseline}{end}" for end in _MTUS for name, baseline in _BASELINE.items()}
-BASELINES |= {"mac_44": "offloads", "option_44": "offloads"}
+BASELINES |= {"mac_44": "offloads", "option_44": "offloads", "srv6": "mac", "srv6_44": "mac_44"}
 
 LARGE_WRITE = "1M"
 """Of iperf3's 128 KB there remain, with MCS, 2 KB, which leave as a third burst; without it less than a packet, which TCP keeps."""
@@ -79,7 +81,8 @@ def host() -> Results:
     """Measure all setups.
 
     Medians of the rounds: ``cpu_*`` seconds of all processors per Gbit, ``udp_kpps`` datagrams of 64 bytes a second in thousands,
-    ``requests`` of one byte a second over TCP; ``*_percent_of_*`` of the shares that an agent has of the same round's baseline.
+    ``requests`` of one byte a second over TCP; ``*_percent_of_*`` of the shares that an agent has of the same round's baseline,
+    or that the carrier ``mac`` has by IPv6 of what it has by IPv4 right before.
     """
     build()
     join()
@@ -87,6 +90,9 @@ def host() -> Results:
     results: Results = {name: medians(figures) for name, figures in rounds.items()}
     for name, baseline in BASELINES.items():
         results[f"{name}_percent_of_{baseline}"] = percent_of(rounds[name], rounds[baseline])
+    with _set_up(SETUPS["mac"]):
+        by_ipv4, by_ipv6 = zip(*([tcp_figures(family) for family in TREE.families] for _ in range(FAMILY_ROUNDS)), strict=True)
+    results["mac_ipv6"], results["mac_ipv6_percent_of_ipv4"] = medians(by_ipv6), percent_of(by_ipv6, by_ipv4)
     return {**results, "rounds": HOST_ROUNDS, "seconds": SECONDS}
 
 
@@ -97,9 +103,11 @@ def _set_up(setup: Setup) -> Iterator[None]:
     A veth pair merges packets at the receiver (GRO) only where its sender has no TSO, so an agent whose bursts are cut has none
     either: on a real wire its packets would be the same.
     """
+    # the mtu is that of what hosts send; a wire of srv6 takes the outer header besides
+    outer = Carrier.SRV6.overhead if setup.carrier is Carrier.SRV6 else 0
     for end in ("ip link set host0", "ip -n peer link set peer0"):
-        run(f"{end} mtu {setup.mtu}")
-    packets = setup.offloads == "off" or (setup.carrier in (Carrier.MAC, Carrier.OPTION) and setup.segments == 1)
+        run(f"{end} mtu {setup.mtu + outer}")
+    packets = setup.offloads == "off" or (setup.carrier in (Carrier.MAC, Carrier.OPTION, Carrier.SRV6) and setup.segments == 1)
     run(f"ethtool -K host0 tso {'off' if packets else 'on'} gso {setup.offloads}")
     run("ip tcp_metrics flush")
     with ExitStack() as stack:
@@ -112,8 +120,9 @@ def _set_up(setup: Setup) -> Iterator[None]:
             strips = Labeller("peer0", carrier=setup.carrier, netns=PEER_NETNS)
             for labeller in (labels, strips) if setup.carrier is Carrier.OPTION else (labels,):
                 stack.enter_context(labeller)
-                table = path_table(TREE, HOST, Failures(TREE), 1, Policy.ROUND_ROBIN)
-                labeller.swap(table._replace(spreads=setup.carrier is Carrier.ID))
+                table = PathSets(TREE, HOST, 1, Policy.ROUND_ROBIN, carrier=setup.carrier).follow(Failures(TREE))
+                assert table is not None
+                labeller.swap(table)
                 labeller.attach()
         stack.enter_context(switched("host0"))  # without an agent, too: the wire is the same
         yield
