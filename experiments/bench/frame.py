@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.core.run import Run
 from experiments.emulation.processes import ControllerProcess
@@ -24,6 +24,7 @@ from sopa_ryu.agent.kernel import libbpf
 from topologies import Clos
 from topologies.lab.isolation import isolated
 
+T = TypeVar("T")
 SHORT = bool(os.environ.get("SOPA_BENCH_SHORT"))
 """One round of everything and short runs, to see that a bench works."""
 REFERENCE_EMPTY_NS = 39
@@ -81,10 +82,10 @@ def times(count: int) -> int:
 
 
 def side_by_side(
-    count: int, arms: Mapping[str, Callable[[], AbstractContextManager[object]]], measure: Callable[[], Figures]
-) -> dict[str, list[Figures]]:
+    count: int, arms: Mapping[str, Callable[[], AbstractContextManager[object]]], measure: Callable[[], T]
+) -> dict[str, list[T]]:
     """Measure within each arm's context, all arms in turn, so many rounds: what disturbs the machine disturbs all of them."""
-    rounds: dict[str, list[Figures]] = {name: [] for name in arms}
+    rounds: dict[str, list[T]] = {name: [] for name in arms}
     for number in range(times(count)):
         for name, arm in arms.items():
             say(f"round {number + 1} of {times(count)}: {name}")

@@ -32,7 +32,7 @@ from sopa_ryu.agent.scatter.mcs_room import ROOM
 from sopa_ryu.channel.mcs import ChannelKind
 from topologies import Failures
 
-ROUNDS, HOST_ROUNDS, FAMILY_ROUNDS = 5, times(3), times(5)
+ROUNDS, HOST_ROUNDS = 5, times(3)
 REQUEST_PORT = 5300
 SMALL_BYTES = "64"
 
@@ -55,11 +55,11 @@ _EVERYWHERE = {
 }
 _MTUS = {"": 1500, "_mtu_4096": 4096, "_mtu_9000": 9000}
 SETUPS = {
+    "srv6": Setup(Carrier.SRV6),
     **{f"{name}{end}": setup._replace(mtu=mtu) for end, mtu in _MTUS.items() for name, setup in _EVERYWHERE.items()},
     **{f"mac_{segments}": Setup(Carrier.MAC, segments) for segments in (4, 16, 44)},
-    "option_44": Setup(Carrier.OPTION, 44),
-    "srv6": Setup(Carrier.SRV6),
     "srv6_44": Setup(Carrier.SRV6, 44),
+    "option_44": Setup(Carrier.OPTION, 44),
 }
 """All offloads and no agent; no segmentation offload and no agent; an agent by its carrier and its --segments if more than one."""
 _BASELINE = {"mac": "no_segmentation", "option": "no_segmentation", "id": "offloads"}
@@ -82,7 +82,7 @@ def host() -> Results:
 
     Medians of the rounds: ``cpu_*`` seconds of all processors per Gbit, ``udp_kpps`` datagrams of 64 bytes a second in thousands,
     ``requests`` of one byte a second over TCP; ``*_percent_of_*`` of the shares that an agent has of the same round's baseline,
-    or that the carrier ``mac`` has by IPv6 of what it has by IPv4 right before.
+    and ``*_ipv6_percent_of_ipv4`` of what TCP has by IPv6 of what it has by IPv4 right before.
     """
     build()
     join()
@@ -90,9 +90,10 @@ def host() -> Results:
     results: Results = {name: medians(figures) for name, figures in rounds.items()}
     for name, baseline in BASELINES.items():
         results[f"{name}_percent_of_{baseline}"] = percent_of(rounds[name], rounds[baseline])
-    with _set_up(SETUPS["mac"]):
-        by_ipv4, by_ipv6 = zip(*([tcp_figures(family) for family in TREE.families] for _ in range(FAMILY_ROUNDS)), strict=True)
-    results["mac_ipv6"], results["mac_ipv6_percent_of_ipv4"] = medians(by_ipv6), percent_of(by_ipv6, by_ipv4)
+    arms = {name: partial(_set_up, SETUPS[name]) for name in ("no_segmentation", "mac")}
+    for name, pairs in side_by_side(HOST_ROUNDS, arms, lambda: {family: tcp_figures(family) for family in TREE.families}).items():
+        by_ipv4, by_ipv6 = ([pair[family] for pair in pairs] for family in TREE.families)
+        results[f"{name}_ipv6"], results[f"{name}_ipv6_percent_of_ipv4"] = medians(by_ipv6), percent_of(by_ipv6, by_ipv4)
     return {**results, "rounds": HOST_ROUNDS, "seconds": SECONDS}
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,11 +38,18 @@ def kernel_settings(number: int, more: Mapping[str, str]) -> dict[str, str]:
 def configure(tree: Clos, router: Switch, netns: str) -> None:
     """Have a network namespace run what ``sopa fabric srv6`` prints for a router, and plain routes besides; it may be repeated.
 
-    Interfaces are those of the lab, ``e0_0-eth1``. The kernel removes addresses and routes of a link that goes down.
+    Interfaces are those of the lab, ``e0_0-eth1``. The kernel removes addresses and routes of a link that goes down, and takes none
+    for it until it is up.
     """
+    enter = ["nsenter", f"--net={netns}"]
+    shown = subprocess.run([*enter, "ip", "-json", "link", "show", "up"], check=True, capture_output=True).stdout
+    up = {link["ifname"] for link in json.loads(shown)}
+    ports = {port: f"{tree.name(router)}-eth{port}" for port in tree.ports(router)}
+    down = {f"dev {name}" for name in ports.values() if name not in up}
     printed = srv6_plan.text(tree, [router], "iproute2", f"{tree.name(router)}-eth{{port}}")
-    plain = ["ip -batch - << END", *_plain_routes(tree, router), "END"]
-    run_batch(["nsenter", f"--net={netns}", "sh", "-eu"], [*printed, *plain])
+    lines = [line for line in printed if not any(f"{each} " in f"{line} " for each in down)]
+    plain = _plain_routes(tree, router, {port: name for port, name in ports.items() if name in up})
+    run_batch([*enter, "sh", "-eu"], [*lines, "ip -batch - << END", *plain, "END"])
 
 
 def set_dead(netns: str, dead: bool) -> None:
@@ -51,12 +60,14 @@ def set_dead(netns: str, dead: bool) -> None:
     run_batch(["nsenter", f"--net={netns}", "nft", "-f", "-"], lines)
 
 
-def _plain_routes(tree: Clos, router: Switch) -> Iterator[str]:
-    towards = [(port, node) for port, node in tree.ports(router).items() if isinstance(node, Switch)]
+def _plain_routes(tree: Clos, router: Switch, interfaces: Mapping[int, str]) -> Iterator[str]:
     for family in tree.families:
         hops = []
-        for port, node in towards:
-            hop = f"via {'inet6 ' if family.number == 4 else ''}{link_local(node)} dev {tree.name(router)}-eth{port}"
+        for port, interface in interfaces.items():
+            node = tree.neighbour(router, port)
+            if not isinstance(node, Switch):
+                continue
+            hop = f"via {'inet6 ' if family.number == 4 else ''}{link_local(node)} dev {interface}"
             if node.level > router.level:
                 hops.append(f"nexthop {hop}")
             else:
