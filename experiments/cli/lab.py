@@ -171,8 +171,8 @@ def lab(
     options = [f"--policy={policy}", f"--seed={seed}"]
     if policy != MCS:
         options += [f"--spray={spray}", f"--fr-threshold={fr_threshold}"]
-    if policy in (MCS, CFR) and Carrier(carrier) is not Carrier.MAC:
-        raise click.UsageError(f"--policy {policy} has labels in the Ethernet address only: leave out --carrier and --switches")
+    if carrier not in {MCS: (Carrier.MAC, Carrier.SRV6), CFR: (Carrier.MAC,)}.get(policy, Carrier):
+        raise click.UsageError(f"--policy {policy} has no labels of carrier {carrier}: leave out --carrier and --switches")
     if policy == CFR and (no_limit or no_agents):
         raise click.UsageError("--policy cfr needs links with a rate, and agents: leave out --no-limit and --no-agents")
 

@@ -103,7 +103,7 @@ def test_a_lab_of_routers_has_the_same_prompt_and_their_faults(tmp_path: Path) -
         ("--switches srv6 --carrier mac", "routers forward uSID lists only"),
         ("--switches srv6 --datapath user", "of Open vSwitch"),
         ("--switches srv6 --controllers 3", "--controllers and --switches srv6 exclude each other"),
-        ("--switches srv6 --policy mcs", "labels in the Ethernet address only"),
+        ("--switches srv6 --policy cfr", "has no labels of carrier srv6"),
     ],
 )
 def test_options_that_routers_have_not_are_refused_with_the_reason(words: str, said: str) -> None:
