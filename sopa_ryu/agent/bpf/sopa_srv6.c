@@ -20,15 +20,19 @@
 /* Reads what the outer header repeats; returns the bytes of the packet, of a burst those of its largest packet. */
 static __always_inline __u32 read_inner(struct __sk_buff *skb, const struct place *at, const struct flow_key *key, __u32 hash, struct inner *to)
 {
-	__u32 bytes = skb->len - at->l3;
-	__be32 first;
+	__u32 bytes = skb->len - at->l3, first;
+	__be32 copy, *word = header_at(skb, at->l3, sizeof(copy));
 	__u8 doff;
 
-	if (bpf_skb_load_bytes(skb, at->l3, &first, sizeof(first)))
-		return 0;
+	if (!word) {
+		if (bpf_skb_load_bytes(skb, at->l3, &copy, sizeof(copy)))
+			return 0;
+		word = &copy;
+	}
+	first = bpf_ntohl(*word);
 	to->is_ipv6 = !!(key->proto & IPV6_KEY);
-	to->class = bpf_ntohl(first) >> (to->is_ipv6 ? 20 : 16);
-	to->flow_label = (to->is_ipv6 ? bpf_ntohl(first) : hash) & 0xfffff;
+	to->class = first >> (to->is_ipv6 ? 20 : 16);
+	to->flow_label = (to->is_ipv6 ? first : hash) & 0xfffff;
 	if (!skb->gso_size)
 		return bytes;
 	bytes = at->l4 - at->l3 + sizeof(struct udphdr) + skb->gso_size;

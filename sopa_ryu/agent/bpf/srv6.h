@@ -64,13 +64,6 @@ struct {
 	__uint(max_entries, 4096);
 } router_errors SEC(".maps");
 
-/* From the Ethernet type to the end of the outer header. */
-struct outer {
-	__u16 align;
-	__be16 protocol;
-	__be32 words[10]; /* an IPv6 header */
-};
-
 /* What of the inner packet the outer header repeats. */
 struct inner {
 	__u8 is_ipv6;
@@ -104,26 +97,31 @@ static __always_inline int encapsulate(
 {
 	__u32 bytes = skb->len - ETH_HLEN, zero = 0;
 	struct secret *secret = bpf_map_lookup_elem(&outer_secret, &zero);
-	struct outer outer;
+	__be32 *to;
+	void *type;
 
-	if (!secret)
+	if (!secret || bpf_skb_adjust_room(skb, OUTER_BYTES, BPF_ADJ_ROOM_MAC, flags | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6))
 		return -1;
-
-	outer.protocol = bpf_htons(ETH_P_IPV6);
+	/* what has been opened is in the linear part: written directly, as bpf_skb_store_bytes takes a tenth of this program's time */
+	type = (void *)(long)skb->data + 2 * ETH_ALEN;
+	to = type + sizeof(__be16);
+	if ((void *)to + OUTER_BYTES > (void *)(long)skb->data_end)
+		return -1;
+	*(__be16 *)type = bpf_htons(ETH_P_IPV6);
 	/*
 	 * Its ECN field is Not-ECT, the mode of a tunnel whose end is not known to hand on marks (RFC 6040, section 4.1): Linux' does not.
 	 * A router then drops what it would mark.
 	 */
-	outer.words[0] = bpf_htonl(6U << 28 | (__u32)(of->class & DSCP) << 20 | of->flow_label);
-	outer.words[1] = bpf_htonl((bytes > 0xffff ? 0 : bytes) << 16 | (of->is_ipv6 ? IPPROTO_IPV6 : IPPROTO_IPIP) << 8 | HOP_LIMIT);
-	outer.words[2] = bpf_htonl(own->block);
-	outer.words[3] = bpf_htonl((EDGE_USID | own->pod << POD_SHIFT | own->edge) << 16 | own->number);
-	outer.words[4] = secret->words[0];
-	outer.words[5] = secret->words[1];
-	__builtin_memcpy(outer.words + 6, list, sizeof(struct in6_addr));
-	if (bpf_skb_adjust_room(skb, OUTER_BYTES, BPF_ADJ_ROOM_MAC, flags | BPF_F_ADJ_ROOM_ENCAP_L3_IPV6))
-		return -1;
-	return bpf_skb_store_bytes(skb, 2 * ETH_ALEN, &outer.protocol, sizeof(outer.protocol) + sizeof(outer.words), 0);
+	to[0] = bpf_htonl(6U << 28 | (__u32)(of->class & DSCP) << 20 | of->flow_label);
+	to[1] = bpf_htonl((bytes > 0xffff ? 0 : bytes) << 16 | (of->is_ipv6 ? IPPROTO_IPV6 : IPPROTO_IPIP) << 8 | HOP_LIMIT);
+	to[2] = bpf_htonl(own->block);
+	to[3] = bpf_htonl((EDGE_USID | own->pod << POD_SHIFT | own->edge) << 16 | own->number);
+	to[4] = secret->words[0];
+	to[5] = secret->words[1];
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		to[6 + i] = list[i];
+	return 0;
 }
 
 /* This host's word of the carrier; null with another one. */
