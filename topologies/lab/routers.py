@@ -43,7 +43,7 @@ def configure(tree: Clos, router: Switch, netns: str) -> None:
     """
     enter = ["nsenter", f"--net={netns}"]
     shown = subprocess.run([*enter, "ip", "-json", "link", "show", "up"], check=True, capture_output=True).stdout
-    up = {link["ifname"] for link in json.loads(shown)}
+    up = {link.get("ifname") for link in json.loads(shown)}  # of others there is an empty object
     ports = {port: f"{tree.name(router)}-eth{port}" for port in tree.ports(router)}
     down = {f"dev {name}" for name in ports.values() if name not in up}
     printed = srv6_plan.text(tree, [router], "iproute2", f"{tree.name(router)}-eth{{port}}")
