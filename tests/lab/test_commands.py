@@ -97,21 +97,6 @@ def test_a_lab_of_routers_has_the_same_prompt_and_their_faults(tmp_path: Path) -
     assert said.count(" srv6 ") == 6
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--carrier srv6", "sopa lab has them, as --switches srv6"),
-        ("--switches srv6 --carrier mac", "routers forward uSID lists only"),
-        ("--switches srv6 --datapath user", "of Open vSwitch"),
-        ("--switches srv6 --controllers 3", "--controllers and --switches srv6 exclude each other"),
-        ("--switches srv6 --policy cfr", "has no labels of carrier srv6"),
-    ],
-)
-def test_options_that_routers_have_not_are_refused_with_the_reason(words: str, said: str) -> None:
-    done = CliRunner().invoke(main, ["lab", *words.split()])
-    assert (done.exit_code, said in " ".join(done.output.split())) == (2, True), done.output
-
-
 def test_what_the_readme_has_typed_shows_what_its_text_says(tmp_path: Path) -> None:
     [block] = [text for text in re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S) if "mininet>" in text]
     typed = [line.removeprefix("mininet> ") for line in block.splitlines() if line.startswith("mininet> ")]
