@@ -74,12 +74,15 @@ class Section(NamedTuple):
         return self.pod in (None, pod) and self.edge in (None, edge)
 
     def link(self, tree: Clos, own: Switch) -> str | None:
-        """Return the name of the link that its paths share on the way out of a rack; None if it is one path alone."""
+        """Return the name of the link that its paths share on the way out of a rack; None if it is one path alone.
+
+        Of a path inside the pod it is the link down: what crosses the link up to others is another section.
+        """
         above = Switch(Level.AGGREGATION, own.pod, self.up1)
         if self.up2 is None:
             if self.edge is None:
                 return tree.name(Link(own, above))
-            if self.pod is None or self.pod == own.pod:
+            if self.pod is None:
                 return None
             rack = Switch(Level.EDGE, self.pod, self.edge)
             return tree.name(Link(rack, Switch(Level.AGGREGATION, self.pod, self.up1)))
