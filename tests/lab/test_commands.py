@@ -90,7 +90,7 @@ def test_a_lab_of_routers_has_the_same_prompt_and_their_faults(tmp_path: Path) -
     assert re.findall(r", (\d) received", said) == ["1", "1", "0", "1"], said
     assert "10.0.0.0/8 via inet6 fe80::4000 dev e0_0-eth3" in said, said  # while its other uplink is down
     assert "fcbb:bb00:4000::/48 via fe80::4000 dev e0_0-eth3" in said
-    [(lost, packets)] = re.findall(r"e0_0-a0_0 towards a0_0: lost (\d+) of (\d+) packets", said)
+    [(lost, packets)] = re.findall(r"e0_2-a0_0 towards a0_0: lost (\d+) of (\d+) packets", said)
     assert 0 < int(lost) == int(packets)
     assert "rate 4444Kbit" in said
     assert "a0_1: drained" in said
