@@ -501,7 +501,10 @@ class SopaController(app_manager.RyuApp):
         """Return what link discovery found."""
         since = self.switches.since()
         down = {name: reason for name, reason in self.state.failures.items() if reason in (Reason.DOWN, Reason.SILENT)}
-        return self.core.discovery.wiring.report(down, since, self._now())
+        report = self.core.discovery.wiring.report(down, since, self._now())
+        if not self.state.has_switches:  # nobody could have sent or heard a probe
+            report |= {"unchecked": report["unchecked"] + len(report["problems"]), "problems": []}
+        return report
 
     def link_rates(self, link: Link) -> tuple[float, float] | None:
         """Return the bits per second upwards and downwards on a link, if known."""

@@ -146,7 +146,7 @@ class Picture:
         """Return whether a link carries nothing, or a switch at one of its ends is not connected."""
         if self._state.failures.get(name) in (Reason.DOWN, Reason.SILENT):
             return True
-        return self._state.has_switches and any(end not in self._state.reached for end in self._tree.link_by_name(name))
+        return any(end not in self._state.reached for end in self._tree.link_by_name(name))
 
     def _common(self, failures: Failures) -> list[str]:
         """Return the switches that failed links have in common, as ``GET /sopa/v1/failures`` does; made once for a version."""
