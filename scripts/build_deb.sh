@@ -56,7 +56,7 @@ if [[ $(cat "$environment/stamp" 2>/dev/null) != "$stamp" ]]; then
         "$environment/bin/python" -m pip --quiet install --no-deps --no-build-isolation --require-hashes --no-compile \
             --requirement "$list" 9<&-
     done
-    "$environment/bin/python" -m pip --quiet check
+    check=$("$environment/bin/python" -m pip check 9<&-) || die "the lock file lacks what its distributions ask for: $check"
     echo "$stamp" >"$environment/stamp"
 fi
 
