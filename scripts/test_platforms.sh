@@ -25,7 +25,7 @@ inside() {
     local variables
     mapfile -t variables < <(env | grep -i '_proxy=' || true)
     env -i "${variables[@]}" PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 \
-        DEBIAN_FRONTEND=noninteractive PIP_CERT=/etc/ssl/machine.crt chroot "$root" sh -c 'cd /sopa && exec "$@"' sh "$@" </dev/null
+        DEBIAN_FRONTEND=noninteractive PIP_CERT=/etc/machine.crt chroot "$root" sh -c 'cd /sopa && exec "$@"' sh "$@" </dev/null
 }
 
 # The same without a network: what labs do stays here.
@@ -65,7 +65,7 @@ in_root() {
     mkdir -p "$root/root/.cache/pip"
     mount --bind "$work/pip" "$root/root/.cache/pip"
     cp /etc/resolv.conf "$root/etc/resolv.conf"
-    cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/machine.crt" # a proxy's authority may be among this machine's
+    cp /etc/ssl/certs/ca-certificates.crt "$root/etc/machine.crt" # a proxy's authority may be among this machine's
     printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # there is no init
     chmod 755 "$root/usr/sbin/policy-rc.d"
     shift
