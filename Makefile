@@ -3,12 +3,12 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-runs test-all test-kernel deb test-deb soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test test-runs test-all test-kernel test-platforms deb test-deb soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench clean
 
 VENV := .venv/bin
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 install: ## install everything: Debian packages (as root), .venv, eBPF objects, the arbiter's library, the commands sopa and ryu-manager
 	@scripts/install.sh
@@ -37,6 +37,9 @@ test-all: ready ## every campaign (tests, mutants, fuzz, floods, soaks, packages
 
 test-kernel: ready ## the BPF tests and those of the kernel's datapath with Debian's own kernels, booted in QEMU (root): ARGS='--kernel 6.1 tests/bpf/test_attach.py'
 	@scripts/test_kernel.sh $(ARGS)
+
+test-platforms: ## README's commands, unit and BPF tests and packages on Debian 13, from nothing in a root made by debootstrap (root): ARGS=tests/switch
+	@scripts/test_platforms.sh $(ARGS)
 
 deb: ## build Debian packages in dist/: sopa-controller, sopa-agent and sopa-tools
 	@scripts/build_deb.sh $(ARGS)

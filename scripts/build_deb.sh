@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Debian packages of this checkout in dist/: sopa-controller, sopa-agent and sopa-tools, for Debian 12 on amd64.
+# Builds Debian packages of this checkout in dist/: sopa-controller, sopa-agent and sopa-tools, for the Debian that it runs on, amd64.
 #
 #   scripts/build_deb.sh [--version VERSION] [--out DIRECTORY]
 #
@@ -11,7 +11,6 @@
 set -euo pipefail
 
 PACKAGES=(debhelper dpkg-dev fakeroot clang llvm libbpf-dev linux-libc-dev python3-venv ca-certificates)
-PYTHON=/usr/bin/python3.11
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 script=deb
@@ -32,8 +31,8 @@ while (($#)); do
 done
 
 [[ $(dpkg --print-architecture) == amd64 ]] || die "the lock file is of amd64"
-[[ -x $PYTHON ]] || die "$PYTHON is missing: packages for Debian 12 are built with its Python"
 install_missing "less than a minute" "${PACKAGES[@]}"
+PYTHON=$(readlink -f /usr/bin/python3) # Debian's: packages run on it
 
 "$PYTHON" scripts/lock.py --check
 
@@ -44,7 +43,7 @@ flock 9
 
 unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIREMENT
 export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
-stamp=$(sha256sum deploy/requirements.lock | cut -d' ' -f1)
+stamp="$PYTHON $(sha256sum deploy/requirements.lock | cut -d' ' -f1)"
 if [[ $(cat "$environment/stamp" 2>/dev/null) != "$stamp" ]]; then
     say "installing $(grep -c -- --hash deploy/requirements.lock) Python distributions by their hashes (a minute)"
     rm -rf "$environment"
@@ -56,7 +55,7 @@ if [[ $(cat "$environment/stamp" 2>/dev/null) != "$stamp" ]]; then
         "$environment/bin/python" -m pip --quiet install --no-deps --no-build-isolation --require-hashes --no-compile \
             --requirement "$list" 9<&-
     done
-    "$environment/bin/python" -m pip --quiet check
+    check=$("$environment/bin/python" -m pip check 9<&-) || die "the lock file lacks what its distributions ask for: $check"
     echo "$stamp" >"$environment/stamp"
 fi
 

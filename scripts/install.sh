@@ -68,7 +68,7 @@ fi
 
 # ---------------------------------------------------------------------------------------- Debian packages
 
-command -v dpkg-query >/dev/null || die "this is not Debian (no dpkg-query); the project is made for Debian 12"
+command -v dpkg-query >/dev/null || die "this is not Debian (no dpkg-query); the project is made for Debian 12 and 13"
 
 package_versions() {
     dpkg-query --show --showformat='${Package} ${db:Status-Abbrev} ${Version}\n' "${PACKAGES[@]}" "${WITHOUT_SERVICE[@]}" \
@@ -224,7 +224,9 @@ if ! stamped base "$base" || ! stamped requirements "$wanted" || [[ ! -x $venv/b
     pip install --requirement requirements-build.txt
     # The lists are complete, so nothing is left to resolve; pip check says if that is no longer true.
     pip install --no-deps --no-build-isolation --requirement requirements.txt --requirement requirements-dev.txt
-    pip check
+    check=$("$venv/bin/python" -m pip check 9<&-) ||
+        die "requirements.txt lacks what its distributions ask of Python $series; add it there, or report this:
+$check"
     show_debian
     stamp requirements "$wanted"
 fi

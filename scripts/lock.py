@@ -1,7 +1,8 @@
-"""The lock file of all that the packages contain: name, version and SHA-256 of every file that pip installs.
+"""The lock file of all that the packages contain: name, version and SHA-256 of every file that pip installs, for each Python.
 
 ``python scripts/lock.py`` writes deploy/requirements.lock anew, after a change of requirements.txt or requirements-build.txt; the
-files are those that pip chooses on this machine (Debian 12, amd64). ``--check`` compares the versions only, without a network.
+files are those that pip chooses on amd64 for the Pythons of Debian 12 and 13. What one of them needs is locked for both, without a
+marker. ``--check`` compares the versions only, without a network.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "deploy/requirements.lock"
 LISTS = (ROOT / "requirements-build.txt", ROOT / "requirements.txt")
+PYTHONS = ("3.11", "3.13")
 _HEAD = "# Written by scripts/lock.py from requirements-build.txt and requirements.txt: do not edit.\n"
 
 
@@ -25,7 +27,7 @@ def normal(name: str) -> str:
 
 def pins(text: str) -> dict[str, str]:
     """Return the versions, by normal name, of a list of requirements or of a lock file."""
-    found = re.findall(r"^([\w.-]+)==([^\s\\#]+)", text, re.MULTILINE)
+    found = re.findall(r"^([\w.-]+)==([^\s\\#;]+)", text, re.MULTILINE)
     return {normal(name): version for name, version in found}
 
 
@@ -34,19 +36,26 @@ def wanted() -> dict[str, str]:
     return {name: version for file in LISTS for name, version in pins(file.read_text()).items()}
 
 
-def locked() -> str:
-    """Return the text of a lock file: what pip chooses for the lists of requirements, with its hashes."""
-    # Metadata of sdists is made here, by what requirements-build.txt names.
+def chosen(python: str) -> dict[str, str]:
+    """Return the SHA-256 of the files that pip chooses for a Python, by the normal names of all that is wanted."""
+    # Metadata of sdists is made here, by what requirements-build.txt names. pip knows other Pythons for a target only; a dry run
+    # leaves that alone.
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps"]
-    command += ["--no-build-isolation", "--report=-"]
-    for file in LISTS:
-        command += ["--requirement", str(file)]
+    command += ["--no-build-isolation", "--report=-", f"--python-version={python}", f"--target={ROOT / 'build/none'}"]
+    command += [f"{name}=={version}" for name, version in wanted().items()]
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    archives = {normal(item["metadata"]["name"]): item["download_info"]["archive_info"] for item in report["install"]}
+    return {name: archive["hashes"]["sha256"] for name, archive in archives.items()}
+
+
+def locked() -> str:
+    """Return the text of a lock file: what the lists of requirements name, with the hashes of its files for all Pythons."""
+    files = [chosen(python) for python in PYTHONS]
     lines = []
-    for item in report["install"]:
-        its, archive = item["metadata"], item["download_info"]["archive_info"]
-        lines.append(f"{normal(its['name'])}=={its['version']} --hash=sha256:{archive['hashes']['sha256']}\n")
-    return _HEAD + "".join(sorted(lines))
+    for name, version in sorted(wanted().items()):
+        hashes = sorted({its[name] for its in files})
+        lines.append(f"{name}=={version}{''.join(f' --hash=sha256:{its}' for its in hashes)}\n")
+    return _HEAD + "".join(lines)
 
 
 def main() -> None:
@@ -56,7 +65,7 @@ def main() -> None:
     text = LOCK.read_text()
     names, versions = pins(text), wanted()
     unequal = sorted(name for name in {*names, *versions} if names.get(name) != versions.get(name))
-    if unequal or text.count("--hash=sha256:") != len(names):
+    if unequal or len(re.findall(r"==\S+ --hash=sha256:", text)) != len(names):
         sys.exit(f"{LOCK.relative_to(ROOT)} does not fit {', '.join(unequal)}: .venv/bin/python scripts/lock.py")
 
 

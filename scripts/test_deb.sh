@@ -8,7 +8,7 @@
 set -euo pipefail
 
 PACKAGES=(debootstrap qemu-system-x86 e2fsprogs)
-SUITE=bookworm
+SUITE=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release) # packages are for the Debian that built them
 MIRROR=http://deb.debian.org/debian
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

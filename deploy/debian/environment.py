@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = ("topologies", "flowrules", "sopa_ryu", "experiments")
-PYTHON = Path("/usr/bin/python3.11")
+PYTHON = Path("/usr/bin/python3").resolve()
 SITE = Path("lib") / PYTHON.name / "site-packages"
 _FILES = {
     "topologies": ("*.json",),

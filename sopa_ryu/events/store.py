@@ -130,7 +130,8 @@ class EventStore:
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         # as it is used by one thread of a pool after the other
-        return sqlite3.connect(f"{self.file.absolute().as_uri()}?mode={mode}", _BUSY_SECONDS, uri=True, check_same_thread=False)
+        uri = f"{self.file.absolute().as_uri()}?mode={mode}"
+        return sqlite3.connect(uri, timeout=_BUSY_SECONDS, uri=True, check_same_thread=False)
 
     @staticmethod
     def _used(writer: sqlite3.Connection) -> int:

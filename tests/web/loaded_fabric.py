@@ -94,7 +94,9 @@ class LoadedFabric(StubFabric):
 
     def garbage(self) -> dict[str, int]:
         """Turn off automatic collection, collect the controller side's garbage, and return its number of objects by type."""
-        gc.disable()
+        if gc.isenabled():
+            gc.collect()  # what the start has left
+            gc.disable()
         eventlet.sleep(0.01)
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()

@@ -28,6 +28,7 @@ class Keeper:
     def do_sopa(self, *words: str) -> str:
         done = CliRunner().invoke(main, ["pki", f"{self.directory}/its", *words])
         text = re.sub(r"20\d\d-\d\d-\d\d(, \d+ days)?", "DATE", done.output).replace(str(self.directory), "DIR")
+        text = re.sub("Could not find certificate from [^)]*", "Unable to load certificate", text)  # OpenSSL 3.5
         return f"{re.sub(r'^(Usage|Try).*?$|^$', '', text, flags=re.M).strip()}\nstatus {done.exit_code}"
 
     def do_write(self, file: str, text: str) -> str:
@@ -51,7 +52,17 @@ class Keeper:
         return ""
 
     def do_shows(self, file: str) -> str:
-        text = openssl("x509", "-noout", "-subject", "-ext", "subjectAltName,basicConstraints", "-in", self.directory / file)
+        text = openssl(
+            "x509",
+            "-noout",
+            "-subject",
+            "-nameopt",
+            "rfc2253",
+            "-ext",
+            "subjectAltName,basicConstraints",
+            "-in",
+            self.directory / file,
+        )
         own = openssl("x509", "-noout", "-pubkey", "-in", self.directory / file) == openssl(
             "pkey", "-pubout", "-in", self.directory / "its.key"
         )
