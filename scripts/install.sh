@@ -180,7 +180,7 @@ fi
 python=$(readlink -f "$PYTHON")
 series=${python##*/python}
 if [[ ! $series =~ ^3\.([0-9]+)$ ]] || ((BASH_REMATCH[1] < 11)); then
-    die "$PYTHON is Python $series; 3.11 or later is needed (Debian 12 has it)"
+    die "$PYTHON is Python $series; 3.11 or later is needed (Debian 12 and 13 have it)"
 fi
 
 hash_of() { sha256sum "$@" | sha256sum | cut -d' ' -f1; }

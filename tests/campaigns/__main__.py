@@ -24,6 +24,7 @@ CAMPAIGNS = {
     "procedures": ".venv/bin/python -m tests.cluster.procedures",
     "packages": "make test-deb",
     "kernels": "make test-kernel",
+    "platforms": "make test-platforms",
     "runs": "make test-runs ARGS='--idle 1 --busy 1 --standstill 1'",
 }
 

@@ -22,9 +22,8 @@ class Authority:
         key, request, certificate = (self.directory / f"{name}.{end}" for end in ("key", "csr", "pem"))
         _openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={name}")
         extensions = self.directory / f"{name}.ext"
-        extensions.write_text(
-            f"subjectAltName=IP:{address}\nauthorityKeyIdentifier=keyid\n"
-        )  # Python 3.13 asks for it and for the key usage
+        # Python 3.13 asks for the key identifier, and for the authority's key usage
+        extensions.write_text(f"subjectAltName=IP:{address}\nauthorityKeyIdentifier=keyid\n")
         _openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",
                  "-days", "7", "-extfile", extensions, "-out", certificate)  # fmt: skip
         return Certificate(certificate, key)
