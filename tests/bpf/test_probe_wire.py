@@ -77,7 +77,7 @@ def hosts(pair: Pair, directory: Path, kind: str = "mac", **far: Carrier) -> Ite
             )
             its = {"fabric_mtu": settings.fabric_mtu, "cut_by": settings.cut_by, **options}
             made = stack.enter_context(Labeller(ifname, netns=netns, probes=ends(address, carrier, address.packed[3]), **its))
-            made.swap(table())
+            made.swap(table()._replace(srv6=None))
             made.attach()
             labellers.append(made)
         socket = ProbeSocket("host0", pair.host)
