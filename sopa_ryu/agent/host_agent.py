@@ -234,7 +234,7 @@ class HostAgent:
                     if since >= NEWS_SECONDS and prober.has_news:
                         break
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_SECONDS):
+                        async with asyncio.timeout(LOOK_SECONDS if prober.probes_itself else REPORT_SECONDS - since):
                             await departed.wait()
                 departed.clear()
                 before, self._dropped = self._dropped, self._drops()

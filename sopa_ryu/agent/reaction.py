@@ -137,7 +137,7 @@ class Reaction:
         self._logged: list[float] = []
         self._unsaid = 0
         self._problem = ""
-        self._too_big: set[tuple[Switch, int]] = set()
+        self._too_big: set[Switch] = set()
 
     # -- for the prober -----------------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class Reaction:
         loop = asyncio.get_running_loop()
         errors_fd = -1 if self._traffic is None else self._traffic.errors_fd
         if errors_fd >= 0:
-            loop.add_reader(errors_fd, lambda: self.hear_routers(loop.time()))
+            loop.add_reader(errors_fd, self._hear_or_stop, errors_fd)
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -249,6 +249,14 @@ class Reaction:
             self._note(change, now)
         self._health.changes.clear()
 
+    def _hear_or_stop(self, errors_fd: int) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            self.hear_routers(loop.time())
+        except BpfError as error:
+            loop.remove_reader(errors_fd)  # or it would be readable for ever
+            LOG.error("%s: routers are not heard any more: %s; probes alone judge its paths; check dmesg", self._name, error)
+
     def hear_routers(self, now: float) -> None:
         """Follow what routers say of this host's lists, at once: who says it has dropped the packet."""
         self._follow_fabric(now)
@@ -265,8 +273,8 @@ class Reaction:
                 continue
             if error.mtu is None:
                 self._health.unreachable(section, f"{tree.name(at)} has no way to {tree.name(after)}", now)
-            elif (at, error.mtu) not in self._too_big:
-                self._too_big.add((at, error.mtu))
+            elif at not in self._too_big:
+                self._too_big.add(at)
                 LOG.error(
                     "%s: %s drops packets of this host, as only %d bytes fit on its way to %s: raise the "
                     "MTU of that link, or lower that of this host's interface",

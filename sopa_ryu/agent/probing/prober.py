@@ -67,6 +67,7 @@ class Prober:
             assignment, in turn, at what is left of the rate, each with the part of its turns that it takes. May be set at any time.
         streams: All streams, with what has become of their probes.
         unsent: Probes that the device did not take.
+        probes_itself: Whether the assignment has self-probes.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Prober:
         self._frames: dict[int, ProbeFrame] = {}
         self._answered_at: dict[IPv4Address, float] = {}
         self._assigned: frozenset[IPv4Address] = frozenset()
-        self._probes_itself = False
+        self.probes_itself = False
         self._trace: Trace | None = None
         self._changed = asyncio.Event()
         self._problem = ""
@@ -98,7 +99,7 @@ class Prober:
         """Probe these streams from now on."""
         self._schedule.follow(assignment, self._clock() / 1e9)
         self._assigned = frozenset(stream.destination for stream in assignment.streams) - {self.address}
-        self._probes_itself = any(stream.destination == self.address for stream in assignment.streams)
+        self.probes_itself = any(stream.destination == self.address for stream in assignment.streams)
         LOG.info(
             "%s: assignment %d in force: %d streams to %d hosts, a probe each %g ms; at most %.3g probes a second in all",
             self.address,
@@ -119,7 +120,7 @@ class Prober:
     def has_news(self) -> bool:
         """Whether probes were lost since the last report, and the host sends self-probes: then the next does not wait."""
         now = self._clock()
-        return self._probes_itself and any(state.has_lost(now) for state in self.streams.reported())
+        return self.probes_itself and any(state.has_lost(now) for state in self.streams.reported())
 
     def report(self, dropped: int = 0, left: tuple[str, ...] = ()) -> Report:
         """Return what has been decided since the last report.
