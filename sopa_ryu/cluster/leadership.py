@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -270,7 +271,7 @@ class Member:
         self._forsaken = 0
         self._agreed = False
         self._difference = ""
-        self._drains_at = -1
+        self._drains_at: float = -1
 
     # -- sopa_ryu.rest.cluster.ClusterControl -------------------------------------------------------------------------
 
@@ -509,7 +510,11 @@ class Member:
         """Keep all drains in the engine; raises `EngineError` if this member cannot, or may not."""
         if not self.candidacy.may_command(self._clock()):
             raise EngineError("this controller does not lead the cluster", Kind.REFUSED)
-        self._drains_at = self._commits.write_drains(drains)
+        before, self._drains_at = self._drains_at, math.inf  # the watch may be faster than the answer
+        try:
+            before = self._commits.write_drains(drains)
+        finally:
+            self._drains_at = before
 
     # -- following ----------------------------------------------------------------------------------------------------
 

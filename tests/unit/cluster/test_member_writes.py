@@ -32,6 +32,7 @@ class MemoryEngine:
         self.revision = 1
         self.lost, self.was_done = "", False
         self.late: Callable[[], Written | None] = lambda: None
+        self.written: Callable[[], None] = lambda: None
 
     def read(self, patience: float | None = None) -> Contents:
         return Contents(self.revision, dict(self.keys), whole=True)
@@ -54,6 +55,7 @@ class MemoryEngine:
         for key, value in puts.items():
             created = self.keys[key].created if key in self.keys else self.revision
             self.keys[key] = Kept(value, created, self.revision, lease if records.leased(key) else 0)
+        self.written()
         return Written(self.revision)
 
 
@@ -126,8 +128,10 @@ class World:
         self._put("drains", records.DrainsRecord(1, names, {}))
 
     def do_operator(self, verb: str, *names: str) -> None:
-        """Have an operator drain these elements, and no other, at this leader."""
+        """Have an operator drain these elements, and no other, at this leader, who hears of it before the answer comes."""
+        self.engine.written = self.do_act
         self.its.write_drains(dict.fromkeys(names, Drain()))
+        self.engine.written = lambda: None
 
     def do_step_down(self) -> None:
         self.its.step_down()
