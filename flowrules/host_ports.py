@@ -182,8 +182,8 @@ def _neighbours(gateway: str, planned: str) -> tuple[Flow, ...]:
     """Return the entries for neighbour discovery (RFC 4861): the gateway is answered for, and nothing of it enters the fabric.
 
     Its messages have a hop limit of 255, which switches do not count down: one for another rack would be believed there. A
-    solicitation from the unspecified address is duplicate address detection (RFC 4862, section 5.4) and gets no answer. Whoever
-    asks for the gateway does so at its group or at itself (sections 7.2.2 and 7.3.3).
+    solicitation from the unspecified address is for duplicate address detection (RFC 4862, section 5.4), and is not answered. The
+    gateway is asked for at its solicited-node group, or at its own address (RFC 4861, sections 7.2.2 and 7.3.3).
     """
     icmp: tuple[Field, ...] = (IP[6], ICMPV6)
     asked = _discovery(SOLICITATION)

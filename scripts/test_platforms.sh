@@ -118,11 +118,14 @@ finish() {
     wait
     rm -rf --one-file-system "$run" 2>/dev/null || { sleep 1 && rm -rf --one-file-system "$run"; } # they may still be ending
 }
-run=$(mktemp --directory "$work/run-XXXXXX")
+run=$work/run-$$
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
-mkdir "$run"/{root,upper,work}
+for left in "$work"/run-*; do # of one that was killed
+    [[ ! -d $left ]] || kill -0 "${left##*-}" 2>/dev/null || rm -rf --one-file-system "$left"
+done
+mkdir -p "$run"/{root,upper,work}
 git clone --quiet . "$run/upper/sopa"
 (($#)) || set -- tests/unit tests/bpf
 setsid unshare --mount --pid --fork --kill-child --propagation private "$PWD/scripts/test_platforms.sh" --in-root "$run" "$@" &

@@ -21,7 +21,7 @@ WITNESSES = 2
 
 
 class Departures:
-    """The links that hosts have left.
+    """The links that hosts have left; those that are `excluded` for it are what `decide` returned last.
 
     >>> from topologies import FatTree
     >>> tree = FatTree(4)
@@ -37,7 +37,7 @@ class Departures:
     def __init__(self, tree: Clos) -> None:
         self._tree = tree
         self._by_host: dict[Host, frozenset[str]] = {}
-        self._excluded: frozenset[str] = frozenset()
+        self.excluded: frozenset[str] = frozenset()
         self._spared: dict[str, str] = {}
 
     def left(self, host: Host, links: Collection[str]) -> None:
@@ -58,7 +58,7 @@ class Departures:
             racks = {(host.pod, host.edge) for host in hosts}
             if len(racks) < WITNESSES:
                 continue
-            if name not in self._excluded:
+            if name not in self.excluded:
                 if (why := needed(self._tree, failures, name)) is not None:
                     if self._spared.get(name) != why:
                         self._spared[name] = why
@@ -69,11 +69,11 @@ class Departures:
                 LOG.warning("link %s carries nothing, as %d hosts of %d racks say: no host uses it until they find it good again; "
                             "check its cable, and the routers at its ends", name, len(hosts), len(racks))  # fmt: skip
             excluded.add(name)
-        for name in sorted(self._excluded - excluded):
+        for name in sorted(self.excluded - excluded):
             LOG.info("link %s carries packets again, as the hosts say that had left it", name)
         self._spared = {name: why for name, why in self._spared.items() if name in said}
-        self._excluded = frozenset(excluded)
-        return self._excluded
+        self.excluded = frozenset(excluded)
+        return self.excluded
 
 
 def is_link(tree: Clos, name: str) -> bool:

@@ -98,7 +98,6 @@ class FabricState:
     _miswired: frozenset[Element] = frozenset()
     _observed: dict[Element, Reason] = field(default_factory=dict)
     _held: dict[Element, tuple[Reason, float]] = field(default_factory=dict)
-    _left: frozenset[str] = frozenset()
     _departures: Departures = field(init=False)
     _together: bool = False
 
@@ -159,13 +158,11 @@ class FabricState:
     def host_left(self, host: Host, links: Collection[str], now: float) -> bool:
         """Note the links that a host has left now, where hosts alone say what has failed."""
         self._departures.left(host, links)
-        before, self._left = self._left, self._departures.decide(self.failures)
-        for name in before ^ self._left:
+        before, left = self._departures.excluded, self._departures.decide(self.failures)
+        for name in before ^ left:
             link = self.tree.link_by_name(name)
             assert isinstance(link.lower, Switch)
-            self.evidence.port(
-                link.lower, self.tree.port(link.lower, link.upper), Reason.SILENT if name in self._left else None, now
-            )
+            self.evidence.port(link.lower, self.tree.port(link.lower, link.upper), Reason.SILENT if name in left else None, now)
         return self._update(now)
 
     def gateway_answers(self, gateway: Host, does: bool, now: float) -> bool:
@@ -225,7 +222,7 @@ class FabricState:
 
     @property
     def _may_conclude(self) -> bool:
-        """Whether anybody can say what has failed: a controller that has lost all switches has lost its own network."""
+        """Whether there is evidence of failures. A controller without any switch that ought to have some is cut off itself."""
         return bool(self.evidence.heard) or self.without_switches
 
     def _update(self, now: float) -> bool:

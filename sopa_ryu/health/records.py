@@ -138,7 +138,12 @@ def losses(elements: Elements, records: Records) -> Losses:
 
 
 def by_moment(lost: Losses, told_ms: int, slot_ms: int) -> Losses:
-    """Return these losses with the numbers of the slots of so many milliseconds in which they were, if they are told now."""
+    """Return these losses with the time slots that they fell into.
+
+    Args:
+        told_ms: When they were reported.
+        slot_ms: The length of a slot.
+    """
     bits = lost.slots[:, None] >> np.arange(MOMENTS) & 1
     bits[lost.slots == 0, 0] = 1
     row, age = np.nonzero(bits)
