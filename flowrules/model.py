@@ -84,6 +84,12 @@ class ConsumeHop(NamedTuple):
     hop: int
 
 
+class OutputHop(NamedTuple):
+    """Action: send out of the port whose number is the hop byte of the packet's label, 0 for up1 and 1 for up2."""
+
+    hop: int
+
+
 class AnswerArp(NamedTuple):
     """Action: turn an ARP request into its answer with this Ethernet address, and send it out of the port that it came from."""
 
@@ -156,6 +162,7 @@ Action = Union[  # noqa: UP007
     SetField,
     Choose,
     ConsumeHop,
+    OutputHop,
     AnswerArp,
     AnswerSolicitation,
     LearnSender,
@@ -169,6 +176,8 @@ Field = tuple[str, Union[int, str, tuple[str, str], tuple[int, int]]]  # noqa: U
 
 DESCENDING = 1
 """The metadata of a packet that came from above."""
+IN_PORT = 0xFFFFFFF8
+"""For `Output`: the port that the packet came by, by which it leaves no other way (OpenFlow 1.3, section 4.5)."""
 
 IP: dict[int, Field] = {4: ("eth_type", 0x0800), 6: ("eth_type", 0x86DD)}
 """By the version of IP."""

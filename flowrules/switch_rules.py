@@ -17,7 +17,7 @@ from itertools import product
 from flowrules import gateways
 from flowrules.host_ports import edge_ingress, lldp, not_below
 from flowrules.model import DESCENDING, IP, Field, Flow, Output, SetField, SwitchRules, Table, destined, digest
-from flowrules.upward import groups, upward
+from flowrules.upward import groups, turned, upward
 from topologies.failures import Failures
 from topologies.identity import Family
 from topologies.structure import Clos, Host, Level, Switch
@@ -41,12 +41,12 @@ def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, n
     >>> [(flow.table.name, flow.purpose, flow.apply) for flow in rules.flows if flow.priority == 40][1]
     ('DOWN', 'to a pod', (Output(port=1),))
     >>> len(switch_rules(tree, tree.switch("e0_0")).flows)
-    37
+    38
     """
     if switch.level is Level.CORE or not tree.uplink_count(switch.level):
         down = _pods_below(tree, tree.absent_pods(switch)) if switch.level is Level.CORE else _racks_below(tree, switch)
         out = gateways.down(tree, switch, failures)
-        return SwitchRules((*lldp(40), *_from_above(False), *down, *out, _NOWHERE), ())
+        return SwitchRules((*lldp(40), *_from_above(False), *turned(Level.CORE), *down, *out, _NOWHERE), ())
     edge = switch.level is Level.EDGE
     up = tuple(upward(tree, switch, failures))
     up += tuple(gateways.upward(tree, up))
@@ -54,6 +54,7 @@ def switch_rules(tree: Clos, switch: Switch, failures: Failures | None = None, n
         _shape(sum(map(digest, up))),
         *(edge_ingress(tree, switch, no_label) if edge else _aggregation_ingress(tree, switch)),
         *_from_above(True),
+        *turned(switch.level),
         *(_edge_down(tree, switch) if edge else _racks_below(tree, switch)),
         *_down_misses(tree.families, switch, bool(tree.gateways)),
         *(flow for family in tree.families for flow in (not_below(family, tree.shape) if edge else _not_below(family))),

@@ -9,6 +9,11 @@ An entry that reads a hop of the label writes `label.UNUSED` over it. So all lab
 same Ethernet source address, and Linux merges those of a flow before TCP sees them (generic receive offload, which compares the
 whole Ethernet header). Open vSwitch keeps a cached decision for each value of the bits that an action sets: these have been
 matched anyway, whereas a new source address at the last switch would multiply its decisions by the number of paths.
+
+A *self-probe* (docs/probes.md) leads up to a switch and back to the host that has sent it. Its Ethernet destination is `TURN_MAC`,
+so that no switch takes its destination for one below. Its label has numbers of ports, not of uplinks: no entry steers it, and no
+group leads it around a port that is down, as it tells what the link is like that it names. It turns at a core switch, or at the
+aggregation switch for which its label has no port.
 """
 
 from __future__ import annotations
@@ -18,10 +23,10 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network
 
 from flowrules import label
-from flowrules.model import Bucket, ConsumeHop, Field, Flow, Group, HashOver, Table, ToGroup, destined
+from flowrules.model import IN_PORT, Bucket, ConsumeHop, Field, Flow, Group, HashOver, Output, OutputHop, Table, ToGroup, destined
 from flowrules.steering import steering
 from topologies.failures import Failures
-from topologies.structure import Clos, Level, Switch
+from topologies.structure import TURN_MAC, Clos, Level, Switch
 
 STEERED = 30  # above the entries for labels to all destinations; a longer prefix adds its rank
 RANK = {16: 16, 24: 24, 56: 16, 64: 24}
@@ -39,6 +44,22 @@ def upward(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Fl
                 yield _hash(switch.level, prefix, ports, uplinks == everyone)
             if uplinks != inherited:
                 yield from _steered_labels(switch.level, prefix, uplinks, inherited)
+
+
+@lru_cache
+def turned(level: Level) -> tuple[Flow, ...]:
+    """Return the entries for self-probes that come from below; ``level`` is the core's of every switch without uplinks."""
+    match: tuple[Field, ...] = (("eth_dst", TURN_MAC),)
+    here = (Output(IN_PORT),)
+    if level is Level.CORE:
+        return (Flow(Table.DOWN, 45, match, "self-probe: turn here", apply=here),)
+    match = (("metadata", 0), *match)
+    up = (*match, ("eth_src", label.LABELLED))
+    last = (*match, ("eth_src", label.match_hop(1, label.UNUSED)))
+    return (
+        Flow(Table.DOWN, 45, up, "self-probe: up", apply=(OutputHop(_hop(level)),)),
+        *([Flow(Table.DOWN, 46, last, "self-probe: turn here", apply=here)] if level is Level.AGGREGATION else []),
+    )
 
 
 def groups(tree: Clos, switch: Switch) -> tuple[Group, ...]:

@@ -22,7 +22,7 @@ from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 from webob import Request, Response
 
-from flowrules.label import Carrier
+from flowrules.label import UNUSED, Carrier
 from sopa_ryu import __version__, options
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.connected import ConnectedAgents, Hand
@@ -69,7 +69,7 @@ from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from sopa_ryu.southbound.undeliverable import UndeliverableAnswers
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import Picture
-from topologies import Host, Link, Reason, Switch, TopologyError
+from topologies import Host, Level, Link, Reason, Switch, TopologyError
 from topologies.ovsdb import Tls
 
 if TYPE_CHECKING:
@@ -152,8 +152,10 @@ class SopaController(app_manager.RyuApp):
         caretaker = Caretaker(self.tree, settings.suspect)
         probe_bytes = PROBE_BYTES + settings.carrier.overhead
         least_loss, lists = settings.suspect_loss / 100, self.agents.probe_lists
-        by_routers = settings.carrier is Carrier.SRV6  # which turn self-probes round
-        self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity, by_routers)
+        # a self-probe's label has numbers of ports, where no router reads it
+        fits = all(self.tree.port_count(level) < UNUSED for level in Level)
+        turned = settings.carrier is Carrier.SRV6 or (fits and not settings.no_switches)
+        self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity, turned)
         self.carrier = settings.carrier
         tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
         self.cluster: Member | None = None

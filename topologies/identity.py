@@ -18,6 +18,8 @@ GATEWAY_MAC = "02:00:00:00:00:01"
 BFD_INTERVAL_MS = 100
 """Of BFD where the controller enables it. Three lost packets are a failure: silent loss is found within 0.3 s."""
 BFD_MAC = "02:53:4f:50:41:01"
+TURN_MAC = "02:53:4f:50:41:02"
+"""The Ethernet destination of self-probes, which turn at a switch and come back to the host that has sent them."""
 """Destination of every BFD packet between switches; no packet of a host for it passes the edge switch."""
 FIRST_HOST = 2  # Al-Fares' plan: .1 is the rack's gateway, hosts start at .2
 

@@ -337,8 +337,7 @@ class Follower:
 
     def _check(self, assignment: Assignment) -> None:
         for stream in assignment.streams:
-            turned = self._carrier is Carrier.SRV6 and stream.up1 != UNUSED  # a self-probe: by a router
-            if stream.destination not in FABRIC_NETWORK or (stream.destination == self.address and not turned):
+            if stream.destination not in FABRIC_NETWORK or stream.destination == self.address:
                 raise ProtocolError(f"{stream.destination} is no other host to probe")
             if stream.up1 == UNUSED != stream.up2:
                 raise ProtocolError(f"{UNUSED}, {stream.up2} are no hops of a path")

@@ -208,17 +208,33 @@ class Stream(NamedTuple):
     up2: Octet = UNUSED
 
 
+class Turn(NamedTuple):
+    """The self-probes to one switch: its uplinks as in a label, and the ports of these uplinks, 255 for one not taken."""
+
+    up1: Annotated[int, Meta(ge=0, lt=UNUSED)]
+    up2: Octet
+    port1: Octet
+    port2: Octet
+
+
 class Assignment(Struct, tag="probes", frozen=True, omit_defaults=True):
     """The streams that an agent has to probe, in turn, one probe each ``interval_ms`` milliseconds.
 
     Attributes:
         rate: Probes a second that the host may send in all; None from a controller of an earlier release.
+        turns: Self-probes, of which agents of earlier releases know nothing; they come after ``streams``, in the same turn.
     """
 
     number: Number
     interval_ms: Annotated[float, Meta(ge=1.0, le=MAX_LISTED_MS)]
     streams: Annotated[tuple[Stream, ...], Meta(max_length=MAX_STREAMS)]
     rate: Annotated[float, Meta(ge=0.0, le=MAX_LISTED_MS)] | None = None
+    turns: Annotated[tuple[Turn, ...], Meta(max_length=MAX_STREAMS)] = ()
+
+    def __post_init__(self) -> None:
+        """Check that a report of all has room."""
+        if len(self.streams) + len(self.turns) > MAX_STREAMS:
+            raise ValueError(f"{len(self.streams)} streams and {len(self.turns)} turns are more than {MAX_STREAMS}")
 
 
 class FlowOf(NamedTuple):

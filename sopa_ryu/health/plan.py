@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowrules.label import UNUSED
-from sopa_ryu.channel.messages import MAX_LISTED_MS, Assignment, Stream
+from sopa_ryu.channel.messages import MAX_LISTED_MS, Assignment, Stream, Turn
 from sopa_ryu.health import filling
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.filling import CROSSINGS, RATE, SELF_SHORT, WITHIN, LaneDemand, counted, crossed
@@ -231,12 +231,15 @@ def assignment(elements: Elements, lanes: Lanes, host: int, number: int, needs: 
     """Return what a host has to probe; a stream that is there twice is probed twice as often."""
     first, last = np.searchsorted(lanes.src, (host, host + 1))
     tree = elements.tree
-    streams = tuple(
-        Stream(IPv4Address(tree.ip(elements.host(dst))), up1, up2)
-        for dst, up1, up2 in zip(*(column[first:last].tolist() for column in lanes[1:]), strict=True)
-    )
-    interval = min(MAX_LISTED_MS, 1000.0 / (needs.rate * max(1, len(streams))))
-    return Assignment(number, round(interval, 3), streams, round(needs.host_rate, 3))
+    streams, turns = [], []
+    for dst, up1, up2 in zip(*(column[first:last].tolist() for column in lanes[1:]), strict=True):
+        if dst != host:
+            streams.append(Stream(IPv4Address(tree.ip(elements.host(dst))), up1, up2))
+            continue
+        port2 = UNUSED if up2 == UNUSED else tree.uplink_port(Level.AGGREGATION, up2)
+        turns.append(Turn(up1, up2, tree.uplink_port(Level.EDGE, up1), port2))
+    interval = min(MAX_LISTED_MS, 1000.0 / (needs.rate * max(1, len(streams) + len(turns))))
+    return Assignment(number, round(interval, 3), tuple(streams), round(needs.host_rate, 3), tuple(turns))
 
 
 def summary(elements: Elements, lanes: Lanes, needs: LaneDemand) -> dict[str, Any]:

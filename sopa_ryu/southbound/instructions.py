@@ -25,6 +25,7 @@ from flowrules.model import (
     LearnSender,
     LookUp,
     Output,
+    OutputHop,
     SendNoMore,
     SendNoMore6,
     SendStart,
@@ -211,6 +212,7 @@ _ENCODE: dict[type, Callable[[Any], list[Any]]] = {
     SetField: lambda action: [PARSER.OFPActionSetField(**{action.field: action.value})],
     Choose: _choose,
     ConsumeHop: lambda action: [PARSER.NXActionRegLoad(ofs_nbits=HOP_BITS[action.hop], dst="eth_src_nxm", value=label.UNUSED)],
+    OutputHop: lambda action: [PARSER.NXActionOutputReg(ofs_nbits=HOP_BITS[action.hop], src="eth_src_nxm", max_len=0)],
     AnswerArp: _answer_arp,
     AnswerSolicitation: _answer_solicitation,
     LearnSender: lambda action: _learn_sender(action.seconds),
@@ -251,6 +253,8 @@ def _guess(actions: Sequence[Any], start: int) -> Action | None:
         return SetField(first.key, first.value)
     if isinstance(first, PARSER.NXActionRegLoad) and first.ofs_nbits in HOP_BITS:
         return ConsumeHop(HOP_BITS.index(first.ofs_nbits))
+    if isinstance(first, PARSER.NXActionOutputReg) and first.ofs_nbits in HOP_BITS:
+        return OutputHop(HOP_BITS.index(first.ofs_nbits))
     if isinstance(first, PARSER.NXActionBundle):
         return HashOver(tuple(first.slaves), first.basis)
     if isinstance(first, PARSER.NXActionMultipath):

@@ -8,6 +8,7 @@ from typing import Any
 from ryu.lib import hub
 
 from flowrules.model import (
+    IN_PORT,
     Action,
     AnswerArp,
     AnswerSolicitation,
@@ -23,6 +24,7 @@ from flowrules.model import (
     LearnSender,
     LookUp,
     Output,
+    OutputHop,
     SendNoMore,
     SendNoMore6,
     SendStart,
@@ -54,7 +56,7 @@ def _sends_no_more(action: SendNoMore | SendNoMore6) -> str:
 
 
 _WORDS: dict[type, Callable[[Any], str]] = {
-    Output: lambda action: f"output to port {action.port}",
+    Output: lambda action: f"output to {'the port it came by' if action.port == IN_PORT else f'port {action.port}'}",
     ToGroup: lambda action: f"hand to group {action.group}",
     ToController: lambda _action: "send to the controller",
     SendStart: lambda action: f"send {action.bytes} bytes of it to the controller",
@@ -62,6 +64,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     SetField: lambda action: f"set {action.field} to {action.value}",
     Choose: lambda action: f"choose one of {action.number} by a hash of the {'addresses' if action.addresses else 'flow'}",
     ConsumeHop: lambda action: f"write 'not taken' over up{action.hop + 1}",
+    OutputHop: lambda action: f"output to the port that up{action.hop + 1} names",
     AnswerArp: lambda action: f"answer ARP with {action.mac}",
     AnswerSolicitation: lambda action: f"answer the neighbour solicitation with {action.mac}",
     **dict.fromkeys((LearnSender, LearnNeighbour), _learns),

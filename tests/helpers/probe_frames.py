@@ -27,7 +27,8 @@ def probe(
     number: int = 0,
     at: int = 5_000_000_123,
 ) -> bytes:
-    return bytes(ProbeFrame(ends(source, carrier), stream, ssid).numbered(number, at))
+    ports = (3, 4) if stream.destination == source else None
+    return bytes(ProbeFrame(ends(source, carrier), stream, ssid, ports).numbered(number, at))
 
 
 def corrected(frame: bytes) -> bytes:

@@ -1,8 +1,9 @@
 """Random Clos fabrics for properties: leaf-spine and three tiers, oversubscribed or not, with absent and slower links."""
 
 import random
+from collections.abc import Iterator
 
-from topologies import Clos, Host, TopologyError
+from topologies import Clos, Host, Switch, TopologyError
 from topologies.cabling import ABSENT, Rate
 
 MAX_SWITCHES = 60
@@ -52,3 +53,13 @@ def pairs_of_each_kind(tree: Clos, count: int, seed: int = 1) -> list[tuple[Host
     for pair in some_pairs(tree, 400, seed):
         by_kind.setdefault(tree.kind(*pair), []).append(pair)
     return [pair for pairs in by_kind.values() for pair in pairs[:count]]
+
+
+def ways_up(tree: Clos, edge: Switch) -> Iterator[tuple[tuple[int, ...], list[str]]]:
+    """Yield where self-probes of a rack lead to: the ports by which they go up, and the switches on the way."""
+    for port, above in tree.ports(edge).items():
+        if isinstance(above, Switch):
+            yield (port,), [tree.name(edge), tree.name(above)]
+            for next_port, top in tree.ports(above).items():
+                if isinstance(top, Switch) and top.level > above.level:
+                    yield (port, next_port), [tree.name(edge), tree.name(above), tree.name(top)]

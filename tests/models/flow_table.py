@@ -70,6 +70,8 @@ class TableSwitch:
                 state["eth_src"] = ":".join(octets)
             case to.Output(port):
                 self._send(port, state, departures)
+            case to.OutputHop(hop):
+                self._send(int(state["eth_src"].split(":")[4 + hop], 16), state, departures)
             case to.ToGroup(group):
                 alive = (bucket.port for bucket in self._groups[group].buckets if bucket.port not in self.dead)
                 self._send(next(alive, 0), state, departures)
@@ -104,7 +106,9 @@ class TableSwitch:
 
     def _send(self, port: int, state: dict[str, Any], departures: list[Departure]) -> None:
         # A switch never sends a packet back by the port it entered by, unless an action names IN_PORT (OpenFlow 1.3, section 4.5).
-        if port and port != state["in_port"] and port not in self.dead:
+        sent_back = port == to.IN_PORT
+        port = state["in_port"] if sent_back else port
+        if port and (sent_back or port != state["in_port"]) and port not in self.dead:
             packet = {name: value for name, value in state.items() if name not in _OWN}
             departures.append(Departure(port, packet))
 

@@ -17,12 +17,12 @@ from flowrules.hashed_way import FiveTuple, hashed_way
 from sopa_ryu.cli.trace import way_of
 from tests.helpers.fabrics import Fabric, of_each_family, packet, running
 from tests.helpers.hostile import denied
-from tests.helpers.random_fabrics import pairs_of_each_kind, some_pairs
+from tests.helpers.random_fabrics import pairs_of_each_kind, some_pairs, ways_up
 from tests.helpers.waiting import eventually
 from topologies import Clos, Failures, FatTree, Host, Level, Switch
 from topologies.fabric_file import load
 from topologies.identity import PREFIX6, Family
-from topologies.structure import BFD_MAC
+from topologies.structure import BFD_MAC, GATEWAY_MAC, TURN_MAC
 
 pytestmark = pytest.mark.switch
 
@@ -82,6 +82,15 @@ def test_a_labelled_packet_passes_the_hops_of_its_candidate_path_and_any_other_t
             *way, last = every.walk(tree.name(src), packet(every, src, dst, rest=kind))
             assert last == tree.name(dst)
             assert way in [candidate["hops"] for candidate in body["candidates"]]
+
+
+@pytest.mark.parametrize("every", FABRICS, indirect=True)
+def test_a_self_probe_turns_at_the_switch_that_its_ports_lead_to(every: Fabric) -> None:
+    tree = every.tree
+    src = next(host for host in tree.hosts() if host not in tree.gateways)
+    for ports, upwards in ways_up(tree, tree.edge_of(src)):
+        probe = packet(every, src, src, ports, "udp").replace(GATEWAY_MAC, TURN_MAC)
+        assert every.walk(tree.name(src), probe) == [*upwards, *upwards[-2::-1], tree.name(src)]
 
 
 @fattrees

@@ -6,8 +6,9 @@ import struct
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from flowrules.label import OPTION_LENGTH, OPTION_TYPE, Carrier, carrier_mac, option
+from flowrules.label import OPTION_LENGTH, OPTION_TYPE, UNUSED, Carrier, carrier_mac, option
 from sopa_ryu.channel.messages import Stream
+from topologies.identity import TURN_MAC
 
 PORT = 862
 """STAMP's, of both ends."""
@@ -23,6 +24,7 @@ _STAMP = struct.Struct("!IIIHHIIIIIHHB3x")
 _TLV = struct.Struct("!BBH4sBBHI")
 _NUMBER_AND_TIME = struct.Struct("!III")
 _SECOND = 1_000_000_000
+_TURN_MAC = bytes.fromhex(TURN_MAC.replace(":", ""))
 FRAME_BYTES = _ETHERNET + _IP + _UDP_HEADER.size + _STAMP.size + _TLV.size
 """Of a probe and of its answer, without FCS; `Carrier.overhead` more."""
 
@@ -50,6 +52,7 @@ class ProbeFrame:
 
     Args:
         ssid: 16 bits.
+        ports: Of a self-probe: the switches' ports that its label has; routers read its hops.
 
     >>> ends = Ends(IPv4Address("10.0.0.2"), bytes(6), bytes(6), Carrier.MAC, 1, 2)
     >>> frame = ProbeFrame(ends, Stream(IPv4Address("10.2.1.3"), 0, 1), 9)
@@ -57,19 +60,21 @@ class ProbeFrame:
     (102, '00000003')
     """
 
-    def __init__(self, ends: Ends, stream: Stream, ssid: int) -> None:
-        hops = _hops(stream)
+    def __init__(self, ends: Ends, stream: Stream, ssid: int, ports: tuple[int, int] | None = None) -> None:
+        by_ports = ports if ends.carrier is not Carrier.SRV6 else None
+        hops = _taken(*(by_ports or (stream.up1, stream.up2)))
         with_option = ends.carrier is Carrier.OPTION
         source = ends.mac if with_option else bytes.fromhex(carrier_mac(hops).replace(":", ""))
         label = bytes.fromhex(option(hops)) if with_option else b""
-        secret = ends.own_secret if stream.destination == ends.address else ends.secret
+        secret = ends.secret if ports is None else ends.own_secret
         stamp = _STAMP.pack(0, 0, 0, ERROR_ESTIMATE, ssid, 0, 0, 0, 0, 0, 0, 0, 0)
         tlv = _TLV.pack(UNRECOGNIZED, TLV_TYPE, TLV_BYTES, MAGIC, stream.up1, stream.up2, 0, secret)
         bytes_of_udp = _UDP_HEADER.size + len(stamp) + len(tlv)
         udp = _UDP_HEADER.pack(PORT, PORT, bytes_of_udp, 0)
         addresses = ends.address.packed + stream.destination.packed
         header = _ip_header(addresses, label, bytes_of_udp)
-        self._frame = bytearray(ends.gateway + source + b"\x08\x00" + header + udp + stamp + tlv)
+        towards = _TURN_MAC if by_ports else ends.gateway
+        self._frame = bytearray(towards + source + b"\x08\x00" + header + udp + stamp + tlv)
         self._stamp_at = _ETHERNET + len(header) + _UDP_HEADER.size
         self._sum = _sum(addresses + struct.pack("!HH", _UDP, bytes_of_udp) + udp + stamp + tlv)
 
@@ -138,8 +143,8 @@ def read(frame: bytes) -> Packet | None:
     return Packet(source, destination, (up1, up2), carried, flags, number, ssid, sender, secret, times)
 
 
-def _hops(stream: Stream) -> tuple[int, ...]:
-    return tuple(hop for hop in (stream.up1, stream.up2) if hop != 0xFF)
+def _taken(*hops: int) -> tuple[int, ...]:
+    return tuple(hop for hop in hops if hop != UNUSED)
 
 
 def _ip_header(addresses: bytes, label: bytes, bytes_of_udp: int) -> bytes:

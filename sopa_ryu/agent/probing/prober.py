@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
+from msgspec.structs import replace
+
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.probing.fate import Fate, FateJudge
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
@@ -67,7 +69,6 @@ class Prober:
             assignment, in turn, at what is left of the rate, each with the part of its turns that it takes. May be set at any time.
         streams: All streams, with what has become of their probes.
         unsent: Probes that the device did not take.
-        probes_itself: Whether the assignment has self-probes.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Prober:
         self._frames: dict[int, ProbeFrame] = {}
         self._answered_at: dict[IPv4Address, float] = {}
         self._assigned: frozenset[IPv4Address] = frozenset()
-        self.probes_itself = False
+        self._ports: dict[Stream, tuple[int, int]] = {}
         self._trace: Trace | None = None
         self._changed = asyncio.Event()
         self._problem = ""
@@ -97,14 +98,16 @@ class Prober:
 
     def follow(self, assignment: Assignment) -> None:
         """Probe these streams from now on."""
-        self._schedule.follow(assignment, self._clock() / 1e9)
-        self._assigned = frozenset(stream.destination for stream in assignment.streams) - {self.address}
-        self.probes_itself = any(stream.destination == self.address for stream in assignment.streams)
+        self._assigned = frozenset(stream.destination for stream in assignment.streams)
+        turns = tuple(Stream(self.address, turn.up1, turn.up2) for turn in assignment.turns)
+        self._ports = {stream: (turn.port1, turn.port2) for stream, turn in zip(turns, assignment.turns, strict=True)}
+        self._frames.clear()
+        self._schedule.follow(replace(assignment, streams=assignment.streams + turns, turns=()), self._clock() / 1e9)
         LOG.info(
             "%s: assignment %d in force: %d streams to %d hosts, a probe each %g ms; at most %.3g probes a second in all",
             self.address,
             assignment.number,
-            len(assignment.streams),
+            len(self.assignment.streams),
             len(self._assigned),
             assignment.interval_ms,
             self._schedule.rate,
@@ -115,6 +118,11 @@ class Prober:
         """Return the hosts of a rack that answer probes: those of the assignment, and any that has answered lately."""
         known = self._assigned | self._answered_at.keys()
         return tuple(sorted(host for host in known if host.packed[1:3] == bytes((pod, edge))))
+
+    @property
+    def probes_itself(self) -> bool:
+        """Whether the assignment has self-probes."""
+        return bool(self._ports)
 
     @property
     def has_news(self) -> bool:
@@ -215,7 +223,8 @@ class Prober:
         """Send the next probe of a stream; return its number, or None if the device did not take it."""
         frame = self._frames.get(state.ssid)
         if frame is None:
-            frame = self._frames[state.ssid] = ProbeFrame(self.ends, state.stream, state.ssid)
+            ports = self._ports.get(state.stream)
+            frame = self._frames[state.ssid] = ProbeFrame(self.ends, state.stream, state.ssid, ports)
         now = self._clock()
         number = self.streams.send(state, now)
         try:

@@ -17,7 +17,8 @@ from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, ProbeSchedule
 from sopa_ryu.agent.probing.streams import FORGOTTEN_NS, PAUSE_NS, Record, Streams
 from sopa_ryu.channel.messages import MAX_PROBE_RATE, MAX_STREAMS, RECORD_BYTES, Assignment, Stream, unpacked
 from tests.helpers.golden import Script, Step, each_script
-from tests.helpers.probe_frames import HERE, PATHS, THERE, ends
+from tests.helpers.probe_frames import HERE, OWN_SECRET, PATHS, SECRET, THERE, ends
+from topologies.structure import GATEWAY_MAC, TURN_MAC
 
 PATH = PATHS[1]
 STEP_NS = 20 * MS
@@ -292,15 +293,20 @@ HOPS = st.integers(0, 255).flatmap(lambda up1: st.tuples(st.just(up1), st.intege
 SENT = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 * 10**9 - 1), st.integers(0, 65535))
 
 
-@given(SENT, HOPS, st.sampled_from(Carrier))
-def test_every_frame_is_read_as_it_was_written(sent: tuple[int, int, int], hops: tuple[int, int], carrier: Carrier) -> None:
+@given(SENT, HOPS, st.sampled_from(Carrier), st.booleans())
+def test_every_frame_is_read_as_it_was_written(
+    sent: tuple[int, int, int], hops: tuple[int, int], carrier: Carrier, turns: bool
+) -> None:
     number, at, ssid = sent
-    stream = Stream(THERE, *hops)
-    frame = bytes(ProbeFrame(ends(carrier=carrier), stream, ssid).numbered(number, at))
+    stream, ports = Stream(HERE if turns else THERE, *hops), (hops[1] ^ 1, 255)
+    frame = bytes(ProbeFrame(ends(carrier=carrier), stream, ssid, ports if turns else None).numbered(number, at))
     packet = read(frame)
     assert packet is not None
-    assert packet[:6] == (HERE, THERE, tuple(stream[1:]), tuple(stream[1:]), 0x80, number)
-    assert (packet.ssid, packet.times) == (ssid, (at, 0, 0))
+    # switches read ports where a packet turns, routers the path
+    by_ports = turns and carrier is not Carrier.SRV6
+    assert frame[:6] == bytes.fromhex((TURN_MAC if by_ports else GATEWAY_MAC).replace(":", ""))
+    assert packet[:6] == (HERE, stream.destination, hops, ports if by_ports else hops, 0x80, number)
+    assert (packet.ssid, packet.times, packet.secret) == (ssid, (at, 0, 0), OWN_SECRET if turns else SECRET)
     damaged = 14 + at % (len(frame) - 14)
     assert read(frame[:damaged] + bytes([frame[damaged] ^ 4]) + frame[damaged + 1 :]) is None
     assert read(frame[:-1]) is None

@@ -8,9 +8,10 @@ from flowrules import label
 from flowrules.model import Flow, Table, ToController, digest
 from flowrules.switch_rules import fabric_rules, switch_rules
 from tests.helpers.golden import Script, Step, each_script
-from tests.helpers.random_fabrics import random_fabric
+from tests.helpers.random_fabrics import random_fabric, ways_up
 from tests.models.flow_table import TableFabric, TableSwitch, ipv4_packet
 from topologies import Clos, Failures, FatTree, Host, Level, Switch
+from topologies.identity import TURN_MAC
 
 SIZES = [2, 4, 6, 8]
 
@@ -26,7 +27,7 @@ FABRICS = [*map(random_fabric, range(40)), *map(FatTree, (2, 4, 32))]
 @pytest.mark.parametrize("tree", FABRICS, ids=lambda tree: tree.title)
 def test_entries_grow_with_the_ports_of_a_switch_and_with_nothing_else(tree: Clos) -> None:
     for core in tree.switches(Level.CORE):
-        assert len(switch_rules(tree, core).flows) == len(tree.ports(core)) + 3
+        assert len(switch_rules(tree, core).flows) == len(tree.ports(core)) + 4
     whole = Clos(*tree.shape)
     for switch in whole.switches():
         below, above = whole.downlink_count(switch.level), whole.uplink_count(switch.level)
@@ -34,7 +35,7 @@ def test_entries_grow_with_the_ports_of_a_switch_and_with_nothing_else(tree: Clo
         if switch.level is Level.EDGE:
             assert flows <= 4 * below + 2 * above + 30
         elif switch.level is Level.AGGREGATION:
-            assert flows == (2 * below + above + 10 if above else below + 3)
+            assert flows == (2 * below + above + 12 if above else below + 4)
 
 
 @pytest.mark.parametrize("k", [2, 4, 8])
@@ -55,6 +56,25 @@ def test_a_host_without_a_right_to_a_label_is_heard_but_its_word_is_not(k: int) 
         for path in tree.candidate_paths(other, dst):
             way, _ = fabric.send(other, ipv4_packet(tree, other, dst, label.carrier_mac(path.up)))
             assert way == [*path.hops, tree.name(dst)]
+
+
+@pytest.mark.parametrize("tree", FABRICS[:-1], ids=lambda tree: tree.title)
+def test_a_self_probe_turns_at_the_switch_that_its_label_leads_to_whatever_has_failed_and_returns_as_it_came(tree: Clos) -> None:
+    src = next(host for host in tree.hosts() if host not in tree.gateways)
+    draw = random.Random(tree.title)
+    edge, others = tree.edge_of(src), sorted(map(tree.name, tree.links()))
+    for barred in (False, True):
+        failures = Failures(tree, dict.fromkeys(draw.sample(others, len(others) // 4), "down"))
+        fabric = TableFabric(tree, fabric_rules(tree, failures, no_label=[src] * barred))
+        for ports, upwards in ways_up(tree, edge):
+            probe = ipv4_packet(tree, src, src, label.carrier_mac(ports), eth_dst=TURN_MAC)
+            way, seen = fabric.send(src, probe)
+            assert way == ([upwards[0]] if barred else [*upwards, *upwards[-2::-1], tree.name(src)])
+            assert bool(seen) != barred
+            # a forged one reaches nobody but the host that it is for, which any other packet reaches as well
+            other = max(set(tree.hosts()) - set(tree.gateways))
+            way, seen = fabric.send(src, ipv4_packet(tree, src, other, label.carrier_mac(ports), eth_dst=TURN_MAC))
+            assert not seen or (way[-1], seen["eth_dst"]) == (tree.name(other), tree.mac(other))
 
 
 @pytest.mark.parametrize("k", [2, 4, 8])

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowrules.label import UNUSED
 from sopa_ryu.channel.messages import MAX_STREAMS, encode, from_controller
 from sopa_ryu.health import plan
 from sopa_ryu.health.elements import Elements
@@ -176,6 +177,17 @@ def test_a_list_is_what_the_protocol_takes() -> None:
     assert from_controller(encode(found)) == found
     assert len(found.streams) == 27
     assert found.interval_ms == pytest.approx(1000 / 54, abs=0.001)
+    elements, its, needs = made(FatTree(4), self_probes=True)
+    found = plan.assignment(elements, its, 3, 9, needs)
+    assert from_controller(encode(found)) == found
+    assert (len(found.streams), len(found.turns)) == (27, 25)
+    assert found.interval_ms == pytest.approx(1000 / 104, abs=0.001)
+    tree, host = elements.tree, elements.host(3)
+    edge = tree.edge_of(host)
+    for turn in found.turns:
+        above = tree.neighbour(edge, turn.port1)
+        assert tree.name(above) == f"a{host.pod}_{turn.up1}"
+        assert turn.port2 == UNUSED == turn.up2 or tree.name(tree.neighbour(above, turn.port2)) == f"c{turn.up1}_{turn.up2}"
 
 
 def _picked(its: Lanes, kept: np.ndarray) -> Lanes:
