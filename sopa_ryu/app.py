@@ -179,7 +179,7 @@ class SopaController(app_manager.RyuApp):
         if self.cluster is not None and self.metrics.committed is not None:
             self.cluster.on_commit(self.metrics.committed.observe)
         self._acknowledged_here = 0
-        self.no_label = settings.unlabelled
+        self.no_label = lists.unlabelled = settings.unlabelled
         self.live = live_feed.Live(Picture(self), lambda text: self.front.show(text))
         self.rest = RestApplication(self, tokens, {controller_metrics.PATH: self.metrics.page})
         self.front = self._front(settings)

@@ -34,12 +34,15 @@ class ProbeLists:
     Attributes:
         answering: The hosts whose agents probe and answer; None while the agent is away without having left: its program goes
             on.
-        changes: How often that has changed.
+        unlabelled: Hosts that are neither given streams nor probed: switches ignore their labels, and so no probe of theirs takes
+            the path that it names.
+        changes: How often ``answering`` has changed.
         counts: ``taken``, ``excess`` and ``unfit`` reports, the last two dropped.
     """
 
     def __init__(self) -> None:
         self.answering: dict[Host, Holder | None] = {}
+        self.unlabelled: frozenset[Host] = frozenset()
         self.changes = 0
         self.counts: Counter[str] = Counter(taken=0, excess=0, unfit=0)
         self._lists: dict[Host, tuple[int, str]] = {}
@@ -90,7 +93,7 @@ class ProbeLists:
 
     def hosts(self) -> list[Host]:
         """Return the hosts that are to be given streams, and to be probed."""
-        return list(self.answering)
+        return [host for host in self.answering if host not in self.unlabelled]
 
     # -- lists ----------------------------------------------------------------------------------------------------------
 

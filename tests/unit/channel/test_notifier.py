@@ -18,6 +18,7 @@ from sopa_ryu.channel.agent_session import (
 from sopa_ryu.channel.effects import Cut, Wake
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.probe_lists import ProbeLists
 from sopa_ryu.fabric.view import View
 from tests.models.push_channel import TREE, Agent, PushChannel
 from tests.models.relayed_channels import follow
@@ -138,3 +139,10 @@ def test_an_agent_that_comes_as_ever_another_variant_of_mcs_leaves_no_lists(kind
         lists = notifier.mcs_hosts.lists(kind)
         assert lists is None or len(lists) <= 2
     assert all(len(its) <= 3 for its in vars(notifier.mcs_hosts).values() if isinstance(its, dict) and FIRST not in its)
+
+
+def test_a_host_whose_labels_switches_ignore_is_neither_given_streams_nor_probed() -> None:
+    lists = ProbeLists()
+    lists.unlabelled = frozenset({FIRST})
+    lists.relays(object(), {FIRST, SECOND})
+    assert lists.hosts() == [SECOND]
