@@ -41,6 +41,8 @@ def test_a_controller_that_answers_by_a_token_only_is_read_once_it_is_stored(dri
     page.drain("a1_1-c1_0")
     eventually(lambda: page.text("#outcome"), "a1_1-c1_0 is drained.")
     assert page.show_paths("h0_0_2", "h1_0_2")
+    page.run("document.querySelector('footer a').click()")
+    eventually(lambda: driver.page_source, Containing('"openapi"'))
     assert page.errors() == []
     driver.get("about:blank")
 

@@ -15,6 +15,7 @@ export function start() {
     byId("token").value = "";
     showToken();
   });
+  document.querySelector("footer").addEventListener("click", follow);
   byId("dismiss").addEventListener("click", dismiss);
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") dismiss();
@@ -42,6 +43,15 @@ const authorization = () => (sessionStorage.getItem(KEPT) === null ? {} : { Auth
 
 /** Ask the controller, with the token if there is one. */
 export const read = (path, more = {}) => fetch(path, { ...more, headers: authorization() });
+
+/** Follow a link of the controller's with the token, which the browser itself would not send. */
+async function follow(event) {
+  if (sessionStorage.getItem(KEPT) === null || !event.target.matches("a")) return;
+  event.preventDefault();
+  const answer = await read(event.target.href).catch(() => ({ ok: false }));
+  if (answer.ok) location.assign(URL.createObjectURL(new Blob([await answer.text()], { type: "text/plain" })));
+  else location.assign(event.target.href);
+}
 
 /** Return the subprotocols of the feed: a browser sends no header of a page's with a WebSocket, so the token is one of them. */
 export function offered() {
