@@ -77,7 +77,7 @@ STEPS = (
     ),
     Step(
         "A cable that loses some of its packets is worse than one that is cut: both ports are up. Hosts send probes over every "
-        "path; when enough were lost, the link and its direction are named. That takes up to a minute.",
+        "path; when enough were lost, the link and its direction are named. That takes a quarter of a minute on links this slow.",
         ("loss a0_0 c0_1 10", "sh sopa health"),
         _is_suspect,
         "not enough probes were lost yet: sh sopa health, again in some seconds",
