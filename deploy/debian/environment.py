@@ -30,7 +30,7 @@ _FILES = {
     "sopa_ryu.agent": ("bpf/*.[cho]",),
     "sopa_ryu.arbiter": ("allocator/*.cc", "allocator/*.h", "allocator/*.so"),
     "sopa_ryu.web": ("static/*",),
-    "experiments": ("bench/*.txt", "emulation/**/*.[co]", "**/*.cc", "**/*.h", "**/CMakeLists.txt"),
+    "experiments": ("bench/*.txt", "paper/*.yaml", "emulation/**/*.[co]", "**/*.cc", "**/*.h", "**/CMakeLists.txt"),
 }
 """Files beside modules, by the package that reads them."""
 

@@ -90,7 +90,7 @@ systemd-analyze verify sopa-controller.service sopa-arbiter.service sopa-relay.s
 
 step "the controller starts as user sopa, with certificates of sopa pki"
 sopa pki /root/pki --k 4 --controller c1=127.0.0.1 --relay r1=127.0.0.1 || exit 1
-cp /root/pki/controllers/c1/* /root/pki/relays/r1/* /etc/sopa/tls/ || exit 1
+for of in controllers/c1 relays/r1; do cp /root/pki/$of/* /etc/sopa/tls/ || exit 1; done
 export SOPA_CONTROLLER=https://127.0.0.1:8080 SOPA_CA_FILE=/etc/sopa/tls/ca.pem
 systemctl enable --now sopa-controller || exit 1
 eventually answers

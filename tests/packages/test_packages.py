@@ -92,7 +92,7 @@ def test_a_package_alone_works_and_leaves_nothing(package: str, new_root: Callab
     # the commands wrote no bytecode, or another file, beside those that the installation wrote
     assert root.run("dpkg", "--verify", package).stdout == ""
 
-    root.apt("purge", package)
+    root.apt("purge", "--autoremove", package)
     assert root.accounts() == accounts
     left = {name for name, its in root.files().items() if files.get(name) != its}
     # contents of these are compared above

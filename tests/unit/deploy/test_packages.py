@@ -51,6 +51,21 @@ def test_the_lock_file_fits_the_requirements(lock: ModuleType) -> None:
     assert len(lock.wanted()) == sum(line[:1].isalnum() for file in lock.LISTS for line in file.read_text().splitlines())
 
 
+def test_packages_have_the_files_beside_modules_that_the_distribution_has(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, dict[str, list[str]]] = {}
+    monkeypatch.setattr("setuptools.setup", lambda **its: given.update(its))
+    loaded(ROOT / "setup.py")
+    packaged: set[Path] = set()
+    for name, patterns in environment._FILES.items():
+        packaged.update(*((ROOT / name.replace(".", "/")).glob(pattern) for pattern in patterns))
+    for name, patterns in given["package_data"].items():
+        wanted = {file for pattern in patterns for file in (ROOT / name).glob(pattern)}
+        left = {file for file in wanted - packaged if file.parent.name != "bench"}  # benches are run in a checkout
+        assert {file.name for file in left} <= {"py.typed"}
+
+
 @pytest.mark.parametrize("change", [("click==", "click==1"), ("--hash=sha256:", "", 1), ("click==", "#click==")])
 def test_a_wrong_lock_file_is_noticed(
     lock: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str]
