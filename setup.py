@@ -39,6 +39,7 @@ setup(
         "experiments": ["bench/*.txt", "paper/*.yaml", "**/*.c", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
     },
     install_requires=_requirements(),
+    extras_require={"dask": ["distributed==2026.8.0"]},  # sopa experiment --scheduler; requirements-dev.txt has the same
     entry_points={
         "console_scripts": [
             # Replaces Ryu's script of the same name: see sopa_ryu/manager.py.

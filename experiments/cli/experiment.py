@@ -12,7 +12,7 @@ from rich.table import Table
 
 from experiments import ns3, workloads
 from experiments.cli.lab_isolation import carrier_option, in_isolation, rate_option
-from experiments.cli.paper import paper
+from experiments.cli.paper import paper, scheduler_option
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import Results, ResultsError
 from experiments.emulation import lab_schemes
@@ -91,6 +91,7 @@ def list_all() -> None:
               help="Option of the simulator; sopa experiment list shows them. May be repeated.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, metavar="DIR",
               help="Directory of results; the same command continues an interrupted experiment.")  # fmt: skip
+@scheduler_option
 def run(
     name: str,
     backend: str,
@@ -106,6 +107,7 @@ def run(
     failed_percent: float | None,
     options: tuple[str, ...],
     out: Path,
+    scheduler: str | None,
 ) -> None:
     """Run workload NAME, or the traffic matrix NAME.csv, with each scheme and seed, and write a report.
 
@@ -123,8 +125,9 @@ def run(
     simulated = backend == "ns3"
     if seconds is not None and seconds < MIN_LAB_SECONDS and not simulated:
         fail(f"--seconds {seconds:g} is too short for the lab: the minimum is {MIN_LAB_SECONDS:g}")
-    if options and not simulated:
-        fail("--set requires the simulator: add --backend ns3")
+    for given, option in ((options, "--set"), (scheduler, "--scheduler")):
+        if given and not simulated:
+            fail(f"{option} requires the simulator: add --backend ns3")
     try:
         simulator_options = ns3.parse(options)
         workload = workloads.from_csv(Path(name)) if name.endswith(".csv") else workloads.named(name)
@@ -164,7 +167,7 @@ def run(
     status = 0
     if missing:
         try:
-            status = ns3.run_simulations([campaign]) if simulated else in_isolation(partial(_in_lab, campaign))
+            status = ns3.run_simulations([campaign], scheduler) if simulated else in_isolation(partial(_in_lab, campaign))
         except ns3.SimulatorError as error:
             fail(str(error))
     if status == 0:

@@ -18,6 +18,12 @@ from experiments.workloads import WorkloadError
 from sopa_ryu.cli.common import fail
 from topologies import TopologyError
 
+scheduler_option = click.option(
+    "--scheduler",
+    metavar="tcp://HOST:PORT",
+    help="Simulate on the workers of this Dask scheduler instead of this machine's processors.",
+)
+
 
 @click.command("paper")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
@@ -29,7 +35,10 @@ from topologies import TopologyError
 @click.option("--tables", "only_tables", is_flag=True, help="Simulate nothing; write tables of the runs that are complete.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("paper"), show_default=True,
               metavar="DIR", help="Directory of results; the same command continues an interrupted run.")  # fmt: skip
-def paper(names: tuple[str, ...], listing: bool, k: int | None, seeds: int | None, only_tables: bool, out: Path) -> None:
+@scheduler_option
+def paper(
+    names: tuple[str, ...], listing: bool, k: int | None, seeds: int | None, only_tables: bool, out: Path, scheduler: str | None
+) -> None:
     """Repeat figures of the papers in the simulator, and compare with the numbers of the papers.
 
     Without NAME, all figures are simulated, which takes some hours on two processors at k=24. Runs in --out or in the
@@ -49,7 +58,7 @@ def paper(names: tuple[str, ...], listing: bool, k: int | None, seeds: int | Non
 
     try:
         chosen = [scaled(_named(name), k, seeds) for name in dict.fromkeys(names or FIGURES)]
-        status = 0 if only_tables else _simulate(campaigns(chosen, out))
+        status = 0 if only_tables else _simulate(campaigns(chosen, out), scheduler)
         if status == 0:
             write(chosen, out, Console(highlight=False).print, partial=only_tables)
             click.echo(f"tables are in {out / 'tables.md'}, data in {out / 'data'}, plots in {out}/*/report")
@@ -58,8 +67,8 @@ def paper(names: tuple[str, ...], listing: bool, k: int | None, seeds: int | Non
     sys.exit(status)
 
 
-def _simulate(runs: list[Campaign]) -> int:
-    return ns3.run_simulations(runs) if count_missing(runs) else 0
+def _simulate(runs: list[Campaign], scheduler: str | None) -> int:
+    return ns3.run_simulations(runs, scheduler) if count_missing(runs) else 0
 
 
 def _named(name: str) -> Figure:

@@ -1,4 +1,4 @@
-"""Runs of experiments in the simulator. They are independent, so all processors are used."""
+"""Runs of experiments in the simulator. They are independent, so all processors are used, or all workers of a scheduler."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, closing
 
 import click
 
@@ -16,37 +17,40 @@ from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.core.run import Run
 from experiments.ns3.cache import Cache, directory
 from experiments.ns3.program import SimulatorError, build
+from experiments.ns3.scheduled import Ended, scheduled
 from experiments.ns3.simulate import simulate
 
+Tick = Callable[[int, float], None]
+"""Receives the number of a run, and the share of it that is done."""
 
-def run_simulations(campaigns: Sequence[Campaign]) -> int:
-    """Run every missing simulation, in the campaigns' order as processors become free, and return the exit status."""
+
+def run_simulations(campaigns: Sequence[Campaign], scheduler: str | None = None) -> int:
+    """Run every missing simulation, in the campaigns' order as processors become free, and return the exit status.
+
+    Args:
+        scheduler: The address of a Dask scheduler whose workers simulate; by default processes of this machine do.
+    """
     missing = [(campaign, run) for campaign in campaigns for run in campaign.missing()]
     say, bar = progress_bar()
-    build(say.print)
-    cache = Cache(directory())
     progress = _Progress([weight(run) for _, run in missing])
     done = 0
-    with bar, ThreadPoolExecutor(os.cpu_count()) as workers:
+    with bar, ExitStack() as stack:
         whole = bar.add_task(", ".join(dict.fromkeys(one.workload for one in campaigns)), total=1.0)
-        processes: list[subprocess.Popen[str]] = []
 
         def tick(number: int, share: float) -> None:
             bar.update(whole, completed=progress.reached(number, share))
 
-        def one(number: int, run: Run) -> tuple[RunRecord, list[FlowRecord]]:
-            seconds = run.scale.seconds
-            found = simulate(run, cache, lambda now: tick(number, min(1.0, now / seconds)), processes.append)
-            tick(number, 1.0)
-            return found
-
-        waiting: dict[Future[tuple[RunRecord, list[FlowRecord]]], Campaign] = {
-            workers.submit(one, number, run): campaign for number, (campaign, run) in enumerate(missing)
-        }
+        runs, cache = [run for _, run in missing], Cache(directory())
         try:
-            for ready in as_completed(waiting):
-                campaign = waiting[ready]
-                record, flows = ready.result()
+            if scheduler is None:
+                build(say.print)
+                ended = stack.enter_context(closing(_run_here(runs, cache, tick)))
+            else:
+                workers = stack.enter_context(scheduled(scheduler))
+                ended = stack.enter_context(closing(workers.run_all(runs, cache, tick)))
+            for number, (record, flows) in ended:
+                tick(number, 1.0)
+                campaign = missing[number][0]
                 campaign.results.add(record, flows)
                 done += 1
                 where = f"{campaign.workload}, {campaign.tree.title}: " if len(campaigns) > 1 else ""
@@ -58,12 +62,27 @@ def run_simulations(campaigns: Sequence[Campaign]) -> int:
             status, text = 130, "interrupted."
         else:
             return 0
+    click.echo(f"{text} {resume_hint(done, len(missing))}", err=True)
+    return status
+
+
+def _run_here(runs: Sequence[Run], cache: Cache, tick: Tick) -> Ended:
+    """Yield the number and the records of each run as it ends. Raises as `simulate`; no process is left."""
+    processes: list[subprocess.Popen[str]] = []
+
+    def one(number: int, run: Run) -> tuple[RunRecord, list[FlowRecord]]:
+        seconds = run.scale.seconds
+        return simulate(run, cache, lambda now: tick(number, min(1.0, now / seconds)), processes.append)
+
+    with ThreadPoolExecutor(os.cpu_count()) as workers:
+        waiting = {workers.submit(one, number, run): number for number, run in enumerate(runs)}
+        try:
+            for ready in as_completed(waiting):
+                yield waiting[ready], ready.result()
         finally:
             workers.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.kill()
-    click.echo(f"{text} {resume_hint(done, len(missing))}", err=True)
-    return status
 
 
 def weight(run: Run) -> float:

@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,12 +97,21 @@ def simulate(
     error.
     """
     check(run.scheme)
-    program, plan = build(), run.plan
-    text = "\n".join(lines(run)) + "\n"
-    name = key(digest(), text)
+    return records(run, compute("\n".join(lines(run)) + "\n", cache, tick, started))
+
+
+def compute(
+    text: str,
+    cache: Cache | None = None,
+    tick: Callable[[float], None] = lambda _seconds: None,
+    started: Callable[[subprocess.Popen[str]], None] = lambda _process: None,
+) -> str:
+    """Return the program's output for a run's `lines`; all else as of `simulate`."""
+    program, name = build(), key(digest(), text)
     output = cache.get(name) if cache else None
     if output is None:
-        output, said = _run(program, f"{text}progress {max(1, round(plan.seconds * _NS / _REPORTS))}\n", tick, started)
+        [nanoseconds] = [int(line.split()[1]) for line in text.splitlines() if line.startswith("seconds ")]
+        output, said = _run(program, f"{text}progress {max(1, round(nanoseconds / _REPORTS))}\n", tick, started)
         if '"hops"' not in output[output.rfind("\n", 0, -1) :]:
             raise SimulatorError(f"incomplete output of the simulator: {said.strip()[-500:]}")
         if cache:
@@ -110,6 +119,12 @@ def simulate(
                 cache.put(name, output)
             except OSError as error:  # the results remain usable without the cache
                 _log.warning("cannot write %s (%s): the run is not cached", cache.where, error.strerror or error)
+    return output
+
+
+def records(run: Run, output: str, machine: Mapping[str, str | int] | None = None) -> tuple[RunRecord, list[FlowRecord]]:
+    """Return the records of a run by the program's output, computed on a machine; None for this one."""
+    plan = run.plan
     *reached, whole = [json.loads(line) for line in output.splitlines()]
     segment = _segment(run.scheme, int(run.options.get("packet", PACKET_BYTES)))
     flows = [_flow(run, one) for one in reached]
@@ -118,7 +133,7 @@ def simulate(
         seed=run.seed,
         valid=True,
         cpu_idle_percent=100.0,
-        machine={**describe(), "simulator": digest()},
+        machine={**(machine or describe()), "simulator": digest()},
         command=shlex.join(["sopa", *sys.argv[1:]]),
         options={
             "fr_threshold": run.scheme.fr_threshold,
