@@ -236,7 +236,7 @@ def test_the_site_has_every_document_and_the_codes_own_tables(tmp_path: Path, mo
     for page, shown in (
         ("commands", "## sopa drain\n"),
         ("options", "| `--sopa-hold-down` | `hold_down` |"),
-        ("rest", "`PUT /sopa/v1/drains/{element}`"),
+        ("rest", "`PUT /sopa/v1/drains/{name}`"),
         ("metrics", "| `sopa_switch_up` | dp_name, level"),
         ("messages", "has lost its OpenFlow channel"),
     ):
