@@ -7,7 +7,7 @@ import importlib
 import inspect
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def cell(text: object) -> str:
     return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def table(head: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "".join("| " + " | ".join(map(cell, row)) + " |\n" for row in lines) + "\n"
 
