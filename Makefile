@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-runs test-all test-kernel test-platforms deb test-deb soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test test-runs test-all test-kernel test-platforms deb test-deb soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench docs clean
 
 VENV := .venv/bin
 
@@ -78,6 +78,11 @@ lint: ready ## formatting, lint and types of the Python; lint of the shell scrip
 
 bench: ready ## measure the parts that have to be fast
 	@$(VENV)/python -m experiments.bench $(ARGS)
+
+docs: ready ## build the site of the documents in build/site, from docs/ and the code's own tables
+	@test -x build/docs-venv/bin/mkdocs || { python3 -m venv build/docs-venv && build/docs-venv/bin/pip -q install -r requirements-docs.txt; }
+	@PYTHONPATH=. $(VENV)/python scripts/reference.py
+	@build/docs-venv/bin/mkdocs build --quiet --strict
 
 clean: ## remove .venv and everything that is built
 	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

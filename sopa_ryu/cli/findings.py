@@ -51,7 +51,7 @@ def _until_error(findings: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def unit(name: str) -> Path:
-    """Return the file of a unit, where systemd finds it first; if there is none, where `docs/operating.md` installs it."""
+    """Return the file of a unit, where systemd finds it first; if there is none, where `docs/install.md` installs it."""
     return next((directory / name for directory in UNITS if (directory / name).exists()), UNITS[0] / name)
 
 

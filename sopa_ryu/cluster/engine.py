@@ -42,8 +42,7 @@ REMIND_SECONDS = 60.0
 
 LATE = "it does not answer in time"
 LATE_HINT = (
-    "it is stopped or cut off, or its disk is slow: see etcd's log (`slow fdatasync`, `took too long`), and docs/operating.md, "
-    "section 13"
+    "it is stopped or cut off, or its disk is slow: see etcd's log (`slow fdatasync`, `took too long`), and docs/controllers.md"
 )
 OTHER_ENGINE = "correct the engine's address; if the engine was made anew or restored, restart this process"
 

@@ -54,8 +54,8 @@ HINTS = {
     Kind.UNREACHABLE: "check that etcd runs there, and the network to it",
     Kind.NO_QUORUM: "most nodes of etcd have to run, to reach each other, and to write to their disks in time: see `etcdctl "
     "endpoint status --cluster` and etcd's log",
-    Kind.FULL: "etcd's database has reached its quota: compact and defragment it, then `etcdctl alarm disarm` (docs/operating.md), "
-    "and give it --auto-compaction-retention",
+    Kind.FULL: "etcd's database has reached its quota: compact and defragment it, then `etcdctl alarm "
+    "disarm` (docs/controllers.md), and give it --auto-compaction-retention",
     Kind.REFUSED: "check the user, its password file and its rights to the cluster's keys, and the certificates",
     Kind.MALFORMED: "check the engine's address, and that it is etcd 3.4 or later with its JSON gateway",
 }
@@ -65,7 +65,7 @@ HINTS = {
 TOO_LARGE = "a value is larger than etcd accepts: give it a larger --max-request-bytes"
 COMMON_NAME = (
     "while users are enabled, etcd's gateway refuses client certificates that have a common name: make one without, or use the "
-    "user alone (docs/operating.md)"
+    "user alone (docs/controllers.md)"
 )
 
 

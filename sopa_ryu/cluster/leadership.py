@@ -105,7 +105,7 @@ class Commits:
             self._say(
                 "slow",
                 "cluster %s: etcd took %.1f s to keep version %d: failures reach switches and agents so much later; look for `slow "
-                "fdatasync` in etcd's log, and give it a faster disk (docs/operating.md, section 13)",
+                "fdatasync` in etcd's log, and give it a faster disk (docs/controllers.md)",
                 self._engine.address.name,
                 waited,
                 proposal.version,

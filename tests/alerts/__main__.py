@@ -95,7 +95,7 @@ class Watched:
     # -- Prometheus -----------------------------------------------------------------------------------------------------
 
     def jobs(self) -> dict[str, list[str]]:
-        """Return the targets of each job of docs/operating.md."""
+        """Return the targets of each job of docs/alarms.md."""
         agents = [f"{self.lab.agents_address}:{port}" for port in (AGENTS_PORT, AGENT_PORT)]
         if (parts := self.lab.cluster) is None:
             return {"sopa": [f"127.0.0.1:{REST_PORT}"], "sopa-agent": agents}

@@ -1,4 +1,4 @@
-"""The procedures of docs/operating.md, chapter 13, as written there, with real controllers, a relay, etcd and Open vSwitch.
+"""The procedures of docs/controllers.md, as written there, with real controllers, a relay, etcd and Open vSwitch.
 
 Switches forward all the time: the entries of some of them are compared all along.
 
@@ -231,7 +231,7 @@ def run(names: tuple[str, ...]) -> int:
 @click.command()
 @click.argument("names", nargs=-1, type=click.Choice(list(PROCEDURES)))
 def main(names: tuple[str, ...]) -> None:
-    """Carry out what docs/operating.md, chapter 13, says of upgrades, nodes of etcd, backups and lost data. All without NAMES."""
+    """Carry out what docs/controllers.md, says of upgrades, nodes of etcd, backups and lost data. All without NAMES."""
     sys.exit(isolated(lambda: run(names)))
 
 

@@ -190,7 +190,7 @@ def test_a_full_database_refuses_writes_only(tmp_path: Path, connect: Connect) -
         assert engine.renew(lease)
         assert "notes" in engine.read().keys
 
-        # as docs/operating.md says
+        # as docs/controllers.md says
         etcd.ctl("compact", str(engine.read().revision))
         etcd.ctl("defrag")
         etcd.ctl("alarm", "disarm")

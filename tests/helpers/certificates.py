@@ -1,4 +1,4 @@
-"""An authority and certificates of one's own, by openssl, as docs/operating.md makes them."""
+"""An authority and certificates of one's own, by openssl, as docs/security.md makes them."""
 
 import subprocess
 from pathlib import Path

@@ -112,7 +112,7 @@ def test_what_the_readme_has_typed_shows_what_its_text_says(tmp_path: Path) -> N
         assert [len(set(labels[at : at + 4])) for at in range(len(labels))] == [
             min(4, len(labels) - at) for at in range(len(labels))
         ]
-    documents = ("README.md", "docs/operating.md", "experiments/cli/lab.py")
+    documents = ("README.md", "docs/install.md", "experiments/cli/lab.py")
     assert (
         len(
             {

@@ -19,7 +19,7 @@ from topologies.lab.startable import Startable, log_tail
 
 START_SECONDS = 60.0
 HEARTBEAT_MS, ELECTION_MS = 50, 500
-"""As docs/operating.md recommends them: etcd's least lease is one and a half elections."""
+"""As docs/controllers.md recommends them: etcd's least lease is one and a half elections."""
 CLIENT_PORT, PEER_PORT = 2379, 2380
 # below those that the kernel gives to clients, so that a restarted node finds its own free
 _FIRST_PORT, _LAST_PORT = 20000, 32000

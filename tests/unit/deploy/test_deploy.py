@@ -114,9 +114,9 @@ def test_an_example_of_an_environment_names_what_its_unit_and_command_read(name:
 
 
 def test_the_guide_says_what_to_do_about_every_alarm() -> None:
-    guide = (ROOT / "docs/operating.md").read_text()
+    guide = (ROOT / "docs/alarms.md").read_text()
     rules = (DEPLOY / "prometheus/sopa.rules.yml").read_text()
     alarms = re.findall(r"alert: (\w+)", rules)
-    assert rules.count("runbook_url: file:///opt/sopa/docs/operating.md#8-alarms\n") == len(alarms) > 0
-    assert "\n## 8. Alarms\n" in guide
+    assert rules.count("runbook_url: file:///opt/sopa/docs/alarms.md#alarms\n") == len(alarms) > 0
+    assert "\n## Alarms\n" in guide
     assert [alarm for alarm in alarms if f"| {alarm} |" not in guide] == []
