@@ -8,7 +8,6 @@ from topologies import Clos, Host, Switch, srv6_plan
 
 MOST_HOPS = 16
 _PORT = re.compile(r"eth(\d+)\b")
-_DECAPSULATED = {4: "5304", 6: "5306"}
 _BLOCK = 128 - 32
 
 
