@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-runs test-all test-kernel test-platforms deb test-deb soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench docs clean
+.PHONY: help install install-peers install-ns3 ready demo test test-os-ken test-runs test-all test-kernel test-platforms deb test-deb soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench docs clean
 
 VENV := .venv/bin
 
@@ -28,6 +28,10 @@ demo: ready ## a fat-tree, its controller and its agents, a failure, and what SO
 
 test: ready ## all tests (root for those marked switch and lab)
 	@scripts/test.sh $(ARGS)
+
+test-os-ken: ready ## the switch and contract tests with os-ken in place of Ryu (root): ARGS=tests/unit/southbound
+	@$(VENV)/python -m pip install --quiet --no-deps --upgrade --target build/os-ken --requirement requirements-os-ken.txt
+	@SOPA_OPENFLOW=os_ken PYTHONPATH=$(CURDIR)/build/os-ken $(VENV)/pytest $(or $(ARGS),tests/switch tests/contract)
 
 test-runs: ready ## all tests again and again: idle, beside busy loops, and with standstills; a table of what failed (root): ARGS='--idle 2 --busy 0'
 	@$(VENV)/python -m tests.campaigns.runs $(ARGS)

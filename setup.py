@@ -15,10 +15,12 @@ def _version() -> str:
     return found[1].replace("~", ".")  # as PEP 440 writes it
 
 
-def _requirements() -> list[str]:
-    lines = (line.partition("#")[0].strip() for line in (HERE / "requirements.txt").read_text().splitlines())
+def _requirements(file: str) -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in (HERE / file).read_text().splitlines())
     return [line for line in lines if line]
 
+
+RYU = [line for line in _requirements("requirements.txt") if line.startswith("ryu==")]
 
 setup(
     name="sopa-ryu",
@@ -38,8 +40,13 @@ setup(
         ],
         "experiments": ["bench/*.txt", "paper/*.yaml", "**/*.c", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
     },
-    install_requires=_requirements(),
-    extras_require={"dask": ["distributed==2026.8.0"]},  # sopa experiment --scheduler; requirements-dev.txt has the same
+    install_requires=[line for line in _requirements("requirements.txt") if line not in RYU],
+    # The OpenFlow library is one of the first two: see sopa_ryu/runtime/library.py.
+    extras_require={
+        "ryu": RYU,
+        "os-ken": _requirements("requirements-os-ken.txt"),
+        "dask": ["distributed==2026.8.0"],  # sopa experiment --scheduler; requirements-dev.txt has the same
+    },
     entry_points={
         "console_scripts": [
             # Replaces Ryu's script of the same name: see sopa_ryu/manager.py.

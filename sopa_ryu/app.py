@@ -13,13 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import ryu.app.wsgi  # noqa: F401 - registers --wsapi-host and --wsapi-port
 from eventlet import tpool
-from ryu import cfg
-from ryu.base import app_manager
-from ryu.controller import ofp_event
-from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
-from ryu.lib import hub
 from webob import Request, Response
 
 from flowrules.label import UNUSED, Carrier
@@ -57,6 +51,7 @@ from sopa_ryu.rest.reader import UndecidedError
 from sopa_ryu.runtime import certificates, clock, green_threads
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.green_threads import Moment, Workers
+from sopa_ryu.runtime.library import DEAD_DISPATCHER, MAIN_DISPATCHER, App, cfg, hub, ofp_event, set_ev_cls
 from sopa_ryu.runtime.listeners import SparingLog, listening
 from sopa_ryu.runtime.log_names import LogNames
 from sopa_ryu.southbound import lldp, openflow, rule_audit
@@ -88,7 +83,7 @@ TICK_SECONDS = 0.5
 """How often the clock is looked at, at least, to notice that this process has stood still."""
 
 
-class SopaController(app_manager.RyuApp):
+class SopaController(App):
     """Keeps a fabric of OpenFlow 1.3 switches at its rules and sends its hosts what has failed."""
 
     OFP_VERSIONS = [openflow.OPENFLOW.OFP_VERSION]  # noqa: RUF012 - Ryu's own way to declare it

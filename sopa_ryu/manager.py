@@ -1,4 +1,4 @@
-"""The `ryu-manager` command: Ryu's own, adapted to current Python and eventlet.
+"""The `ryu-manager` command: Ryu's own, adapted to current Python and eventlet; with os-ken, which has none, one in its place.
 
 It accepts all of Ryu's options, and adds: the options of group `sopa`; a REST API that listens on loopback by default; messages
 instead of tracebacks for a wrong option or a port in use; and a clean stop on Ctrl-C, SIGTERM and SIGHUP. SIGUSR1 has the fabric
@@ -30,12 +30,12 @@ with warnings.catch_warnings():
     import eventlet.wsgi
 import greenlet
 
-from sopa_ryu.runtime import certificates
+from sopa_ryu.runtime import certificates, library
 from sopa_ryu.runtime.certificates import CertificateError
 from sopa_ryu.runtime.listeners import listening
 from sopa_ryu.runtime.process import allow_files
 
-WSAPI_HOST = "127.0.0.1"
+WSAPI_HOST, WSAPI_PORT = "127.0.0.1", 8080
 ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3
 STOP_SECONDS = 5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -49,7 +49,7 @@ class StartError(Exception):
 
 def make_ryu_importable() -> None:
     """Add the attribute that ryu.app.wsgi expects of eventlet; call it before that module is imported."""
-    if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
+    if library.name() == "ryu" and not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
         # Ryu 4.34 returns it from WebSocket handlers that have answered themselves. eventlet replaced it by a flag,
         # WSGI_LOCAL.already_handled, which its WebSocketWSGI sets, and ignores the handler's return value.
         eventlet.wsgi.ALREADY_HANDLED = b""
@@ -59,16 +59,23 @@ def mend_openflow() -> None:
     """Replace Ryu's server for OpenFlow, which ends if an accept fails, and waits without limit for a client's handshakes.
 
     Besides, Ryu 4.34 removes the certificate from its settings at the first connection, so that the second switch has none, and
-    logs a traceback for a failed handshake. A message whose parts have no length keeps its parsers in a loop.
+    logs a traceback for a failed handshake. A message whose parts have no length keeps its parsers in a loop. The process ends
+    (`SystemExit`) if the library has not what is replaced: without these repairs one client can stop the controller.
     """
-    from ryu.controller import controller
-
     from sopa_ryu import options
     from sopa_ryu.runtime.clients import Clients
+    from sopa_ryu.runtime.library import controller
     from sopa_ryu.southbound import listener, parsing
     from sopa_ryu.southbound.datapath import Datapath
 
-    parsing.bound()
+    try:
+        parsing.bound()
+        if not callable(getattr(controller, "StreamServer", None)):
+            raise LookupError(f"{controller.__name__} has no StreamServer")
+    except LookupError as error:
+        raise SystemExit(
+            f"{_PROGRAM}: {library.name()} is not a version that this controller can repair: {error.args[0]}"
+        ) from None
 
     def serve(socket: Any, address: Any) -> None:
         with contextlib.closing(Datapath(socket, address)) as datapath, listener.watched(datapath):
@@ -85,13 +92,24 @@ def mend_openflow() -> None:
 
 def register_options() -> None:
     """Register the options of group `sopa`, and set other defaults for Ryu's options."""
-    from ryu import cfg
-    from ryu.cmd import manager  # noqa: F401  (its imports register Ryu's options)
-    from ryu.ofproto import ofproto_common
-
     from sopa_ryu import options
+    from sopa_ryu.runtime.library import cfg, controller, ofproto_common  # noqa: F401  (controller registers options)
 
     options.register(cfg.CONF)
+    if library.name() == "ryu":
+        from sopa_ryu.runtime.library import ryu_command  # noqa: F401  (its imports register Ryu's options)
+    else:
+        cfg.CONF.register_cli_opts(
+            [
+                cfg.ListOpt("app-lists", default=[], help="application module name to run"),
+                cfg.MultiStrOpt("app", positional=True, default=[], help="application module name to run"),
+                cfg.StrOpt("pid-file", help="pid file name"),
+                cfg.BoolOpt("enable-debugger", default=False, help="leave Python's threads as they are, for a debugger"),
+                cfg.StrOpt("user-flags", help="Python file that registers options of applications"),
+                cfg.StrOpt("wsapi-host"),
+                cfg.IntOpt("wsapi-port", default=WSAPI_PORT, help=f"webapp listen port (default {WSAPI_PORT})"),
+            ]
+        )
 
     # Reading the REST API requires no token, so it listens on loopback by default. Registered again, because Ryu's help text
     # contains the default.
@@ -205,6 +223,28 @@ class _Stop:
         eventlet.hubs.get_hub().schedule_call_global(0, self._main.throw, KeyboardInterrupt)
 
 
+def _serve(apps: Any, args: list[str], prog: str) -> None:
+    """Run applications until a KeyboardInterrupt, as `main` of Ryu's command does, with a library that has none."""
+    from sopa_ryu.runtime.library import cfg, hub, log, ofp_handler, utils
+
+    if "--user-flags" in args[:-1]:
+        utils._import_module_file(args[args.index("--user-flags") + 1])
+    log.early_init_log(logging.DEBUG)
+    files = [file for file in ("/usr/local/etc/ryu/ryu.conf",) if os.path.exists(file)]
+    cfg.CONF(args, project="ryu", prog=prog, version=f"{prog} os-ken {library.version()}", default_config_files=files)
+    log.init_log()
+    if cfg.CONF.pid_file:
+        with open(cfg.CONF.pid_file, "w") as file:
+            file.write(str(os.getpid()))
+    try:
+        apps.load_apps(cfg.CONF.app_lists + cfg.CONF.app or [ofp_handler.__name__])
+        hub.joinall(apps.instantiate_apps(**apps.create_contexts()))
+    except KeyboardInterrupt:
+        logging.getLogger("sopa").debug("interrupted: the applications are closed")
+    finally:
+        apps.close()
+
+
 def main(args: list[str] | None = None, prog: str | None = None) -> int:
     """Run the controller until a signal stops it; return the exit status."""
     if "--enable-debugger" not in (sys.argv[1:] if args is None else args):
@@ -214,18 +254,18 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     register_options()
     mend_openflow()
     from oslo_config import cfg
-    from ryu.app.wsgi import WSGIApplication
-    from ryu.base.app_manager import AppManager
-    from ryu.cfg import CONF
-    from ryu.cmd import manager
 
     from sopa_ryu import options
     from sopa_ryu.fabric.state_directory import StateError
     from sopa_ryu.front.start import prepare
     from sopa_ryu.rest.access import TokenError
+    from sopa_ryu.runtime.library import app_manager
+    from sopa_ryu.runtime.library import cfg as library_cfg
     from sopa_ryu.runtime.log_pace import LogPace
 
-    class Manager(AppManager):
+    CONF = library_cfg.CONF
+
+    class Manager(app_manager.AppManager):  # type: ignore[misc, unused-ignore]
         """Ryu's manager with checks that need the parsed options and the loaded applications, before any of them runs."""
 
         def load_apps(self, app_lists: list[str]) -> None:
@@ -252,18 +292,22 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
                 check_port(host, port, option)
 
         def servers(self) -> Iterator[tuple[str, int, str]]:
-            if "ryu.controller.ofp_handler" in self.applications_cls:
+            if library.ofp_handler.__name__ in self.applications_cls:
                 kind = "tcp" if CONF.ctl_privkey is None or CONF.ctl_cert is None else "ssl"
                 option = f"ofp-{kind}-listen-port"
                 yield CONF.ofp_listen_host, CONF[option.replace("-", "_")], option
-            if WSGIApplication in self.contexts_cls.values() or "sopa_ryu.app" in self.applications_cls:
+            has_wsgi = library.name() == "ryu" and library.wsgi.WSGIApplication in self.contexts_cls.values()
+            if has_wsgi or "sopa_ryu.app" in self.applications_cls:
                 yield CONF.wsapi_host, CONF.wsapi_port, "wsapi-port"
 
-    apps = AppManager._instance = Manager()
+    apps = app_manager.AppManager._instance = Manager()
     stop = _Stop()
     stop.install()
     try:
-        manager.main(args, prog or _PROGRAM)
+        if library.name() == "ryu":
+            library.ryu_command.main(args, prog or _PROGRAM)
+        else:
+            _serve(apps, sys.argv[1:] if args is None else args, prog or _PROGRAM)
     except (StartError, StateError, TokenError, CertificateError, options.OptionError, cfg.Error) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return 1

@@ -17,14 +17,12 @@ from itertools import cycle, product
 from pathlib import Path
 from statistics import median
 
-from ryu.ofproto import ofproto_v1_3
-from ryu.ofproto.ofproto_protocol import ProtocolDesc
-
 from experiments.bench.frame import Results
 from experiments.emulation.processes import ControllerProcess
 from flowrules import label
 from flowrules.model import SwitchRules
 from flowrules.switch_rules import fabric_rules, switch_rules
+from sopa_ryu.runtime.library import ProtocolDesc, ofproto_v1_3
 from sopa_ryu.southbound.openflow import flow_mod, group_mod
 from topologies import Clos, FatTree, Host, Level, Switch
 from topologies.identity import PREFIX6, Family

@@ -14,8 +14,8 @@ import time
 from collections import Counter
 
 import click
-from ryu.ofproto import ofproto_v1_3 as ofp
 
+from sopa_ryu.runtime.library import ofproto_v1_3 as ofp
 from sopa_ryu.runtime.process import allow_files
 from topologies import Clos, FatTree, Switch
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ryu.lib import hub
-
 import sopa_ryu
 from flowrules.label import Carrier
 from sopa_ryu.cluster import records
@@ -37,6 +35,7 @@ from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
 from sopa_ryu.rest.operators import FILE as NAMED
 from sopa_ryu.rest.reader import UndecidedError
 from sopa_ryu.runtime.clients import is_loopback
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.runtime.listeners import SparingLog
 
 LOG = logging.getLogger("sopa.cluster")

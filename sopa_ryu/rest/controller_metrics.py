@@ -13,7 +13,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
-from ryu.lib import hub
 from webob import Request, Response
 
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
@@ -27,6 +26,7 @@ from sopa_ryu.fabric.unreachable import Unreachable
 from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest.reader import ClusterControl
 from sopa_ryu.runtime import clock, listeners
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.runtime.metrics import COUNTER, GAUGE, INFO, Row, add_process, families
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller

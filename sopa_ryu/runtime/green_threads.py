@@ -17,8 +17,8 @@ from typing import Any, Generic, TypeVar
 import eventlet
 import greenlet
 from eventlet.hubs import get_hub
-from ryu.lib import hub
 
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.runtime.process import FREEZE_SECONDS, Freezer
 
 LOG = logging.getLogger("sopa")

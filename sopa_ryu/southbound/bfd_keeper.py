@@ -6,9 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from ryu.lib import hub
-
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.southbound import bfd
 from sopa_ryu.southbound.connection import Connection
 from sopa_ryu.southbound.databases import Databases, databases, told

@@ -7,8 +7,6 @@ import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
-from ryu.lib import hub
-
 from sopa_ryu.fabric.messages import (
     Answer,
     BarrierRequest,
@@ -27,6 +25,7 @@ from sopa_ryu.fabric.messages import (
 from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, SwitchError, SwitchSession
 from sopa_ryu.fabric.traffic import PortCounters
 from sopa_ryu.runtime import green_threads
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.southbound import openflow
 from topologies import Switch
 from topologies.failures import Reason

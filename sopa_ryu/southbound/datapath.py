@@ -14,11 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ryu import cfg
-from ryu.controller import controller
-from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER
-from ryu.lib import hub
-
+from sopa_ryu.runtime.library import DEAD_DISPATCHER, MAIN_DISPATCHER, cfg, controller, hub
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.keepalive import EchoKeepalive
 

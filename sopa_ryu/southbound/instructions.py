@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ryu.ofproto import nicira_ext, ofproto_v1_3, ofproto_v1_3_parser
-
 from flowrules import label
 from flowrules.model import (
     Action,
@@ -36,6 +34,7 @@ from flowrules.model import (
 )
 from sopa_ryu.fabric.messages import UNKNOWN_INSTRUCTIONS
 from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE
+from sopa_ryu.runtime.library import nicira_ext, ofproto_v1_3, ofproto_v1_3_parser
 
 OPENFLOW = ofproto_v1_3
 PARSER = ofproto_v1_3_parser

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
-from ryu.lib.packet import lldp
-from ryu.lib.packet.ether_types import ETH_TYPE_LLDP
-
 from sopa_ryu.fabric.messages import Heard
 from sopa_ryu.runtime.foreign_text import printable
+from sopa_ryu.runtime.library import ETH_TYPE_LLDP, lldp
 from topologies.structure import GATEWAY_MAC
 
 SECONDS_VALID = 120

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ryu.ofproto import ofproto_v1_3, ofproto_v1_3_parser
-from ryu.ofproto.ofproto_protocol import ProtocolDesc
-
 from flowrules.model import Field, Flow, Group
 from sopa_ryu.fabric.messages import (
     AddFlow,
@@ -35,6 +32,7 @@ from sopa_ryu.fabric.messages import (
 )
 from sopa_ryu.fabric.rule_changes import cookie, is_learned
 from sopa_ryu.fabric.traffic import PortCounters
+from sopa_ryu.runtime.library import ProtocolDesc, ofproto_v1_3, ofproto_v1_3_parser
 from sopa_ryu.southbound import instructions, lldp
 from topologies.failures import Reason
 

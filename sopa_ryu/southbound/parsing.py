@@ -1,6 +1,6 @@
-"""Ryu's parsers with a bound.
+"""Ryu's parsers, and os-ken's, with a bound.
 
-A message can have parts that say they have no length, at which Ryu 4.34 would stay for ever: the whole controller with it. A right
+A message can have parts that say they have no length, at which both would stay for ever: the whole controller with it. A right
 message has more bytes than numbers, so that a parser that reads more numbers has met such a part.
 """
 
@@ -11,9 +11,7 @@ import struct
 import sys
 from typing import Any
 
-from ryu.exception import OFPTruncatedMessage, OFPUnknownVersion
-from ryu.ofproto import ofproto_parser
-from ryu.ofproto.ofproto_v1_3 import OFP_VERSION, OFPT_PACKET_IN
+from sopa_ryu.runtime.library import OFPTruncatedMessage, OFPUnknownVersion, ofproto_parser, ofproto_protocol, ofproto_v1_3
 
 SPARE_READS = 64
 
@@ -53,13 +51,13 @@ def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: b
         raise OFPUnknownVersion(version=version)
     try:
         take = getattr(datapath, "take", None)  # of sopa_ryu.southbound.datapath
-        if version == OFP_VERSION and take is not None and (taken := take(kind, xid, data)) is not data:
+        if version == ofproto_v1_3.OFP_VERSION and take is not None and (taken := take(kind, xid, data)) is not data:
             if taken is None:
                 return None
             data, length = taken, len(taken)
         _reads.left = SPARE_READS + len(data)
         message = parser(datapath, version, kind, length, xid, data)
-        if kind == OFPT_PACKET_IN and version == OFP_VERSION and "in_port" not in message.match:
+        if kind == ofproto_v1_3.OFPT_PACKET_IN and version == ofproto_v1_3.OFP_VERSION and "in_port" not in message.match:
             raise MalformedError("a packet-in without in_port (OpenFlow 1.3, section 7.4.1)")
         return message
     except (OFPTruncatedMessage, MalformedError):
@@ -71,9 +69,17 @@ def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: b
 
 
 def bound() -> None:
-    """Give Ryu's parsers their bound, in every version: a message names the one whose parser it gets."""
+    """Give the library's parsers their bound, in every version: a message names the one whose parser it gets.
+
+    `LookupError` if one of them does not read numbers as expected, and so would have none.
+    """
+    parsers = [version.__name__ for _, version in ofproto_protocol._versions.values()]
+    for name in parsers:
+        if getattr(sys.modules[name], "struct", None) not in (struct, _reads):
+            raise LookupError(f"{name} does not use the module struct")
+    package = ofproto_parser.__name__.rpartition(".")[0]
     for name, module in list(sys.modules.items()):
-        if module is ofproto_parser or not name.startswith("ryu.ofproto."):
+        if module is ofproto_parser or not name.startswith(f"{package}."):
             continue  # it reads headers only
         if getattr(module, "struct", None) is struct:
             vars(module)["struct"] = _reads

@@ -6,11 +6,10 @@ import contextlib
 import time
 from collections.abc import Mapping
 
-from ryu.lib import hub
-
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.fabric.traffic import Traffic, ends
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.southbound.connection import Connection
 from topologies import Link, Switch, TopologyError
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from ryu.lib import hub
-
 from flowrules.model import (
     IN_PORT,
     Action,
@@ -38,6 +36,7 @@ from sopa_ryu.fabric import rule_changes
 from sopa_ryu.fabric.messages import UNKNOWN_INSTRUCTIONS, Installed, InstalledState
 from sopa_ryu.fabric.rule_changes import cookie_mark
 from sopa_ryu.fabric.switch_session import SwitchError, SwitchPhase, SwitchSession
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import connection_of
 from topologies import Switch

@@ -7,10 +7,9 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 
-from ryu.lib import hub
-
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_setup import SetupProblem, SwitchSetup, problems, switch_of
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.southbound import switch_database
 from sopa_ryu.southbound.connection import Connection
 from sopa_ryu.southbound.databases import Databases, databases, names

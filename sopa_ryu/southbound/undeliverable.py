@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from ryu.lib import hub
-
 from sopa_ryu.fabric.messages import SendFrame
 from sopa_ryu.fabric.unreachable import Unreachable
 from sopa_ryu.runtime import clock
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.southbound.connection import Connection
 from topologies import Clos, Switch
 

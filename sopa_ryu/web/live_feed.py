@@ -6,8 +6,7 @@ import json
 import time
 from collections.abc import Callable
 
-from ryu.lib import hub
-
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.web.picture import Picture
 
 ROUND_SECONDS = 2.0

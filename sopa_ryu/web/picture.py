@@ -7,12 +7,11 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from ryu.lib import hub
-
 from sopa_ryu.fabric.wiring import MISSING
 from sopa_ryu.rest.reader import FabricReader, for_page
 from sopa_ryu.rest.troubles import LAG_SECONDS, troubles
 from sopa_ryu.runtime import clock
+from sopa_ryu.runtime.library import hub
 from topologies import Failures, Host, Level, Link, Reason, Switch
 from topologies.cabling import ABSENT
 from topologies.identity import Node

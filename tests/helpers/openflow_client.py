@@ -5,8 +5,7 @@ import socket
 import time
 from typing import Any
 
-from ryu.ofproto import ofproto_parser, ofproto_v1_3
-from ryu.ofproto.ofproto_protocol import ProtocolDesc
+from sopa_ryu.runtime.library import ProtocolDesc, ofproto_parser, ofproto_v1_3
 
 HEADER_BYTES = 8
 ANSWER_SECONDS = 60.0

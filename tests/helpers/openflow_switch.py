@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ryu.ofproto import ofproto_v1_3 as of
+from sopa_ryu.runtime.library import ofproto_v1_3 as of
 
 HEADER, MULTIPART = struct.Struct(of.OFP_HEADER_PACK_STR), struct.Struct(of.OFP_MULTIPART_REPLY_PACK_STR)
 FORMATS: dict[str, tuple[int, str]] = {

@@ -11,12 +11,11 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any, ParamSpec
 
-from ryu.lib.packet import icmp
-
 from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import SopaLab
 from flowrules import label
 from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.runtime.library import icmp
 from tests.helpers.waiting import eventually
 from topologies import Clos, Host
 from topologies.lab.datapath import raise_receive_buffers

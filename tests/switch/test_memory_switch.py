@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ryu.ofproto import ofproto_v1_3
 
 from flowrules.model import Bucket, Field, Flow, Group, Output, SwitchRules, Table, ToGroup, does
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric import messages, rule_changes
 from sopa_ryu.fabric.messages import Installed, InstalledState, Message
+from sopa_ryu.runtime.library import ofproto_v1_3
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import Connection
 from tests.helpers.fabrics import set_live

@@ -87,10 +87,16 @@ def test_modules_import_each_other_in_no_circle() -> None:
     assert len(list(TopologicalSorter(graph).static_order())) == len(graph)
 
 
-def test_only_two_edges_know_ryus_events_and_messages() -> None:
+LIBRARY = "sopa_ryu.runtime.library"
+EDGES = ("controller", "ofp", "nicira", "DEAD", "MAIN", "set_ev", "Protocol", "OFP")
+
+
+def test_one_module_names_the_openflow_library_and_two_edges_know_its_events_and_messages() -> None:
     for module in modules():
+        named = {name.partition(".")[0] for name in imported(module)} & {"ryu", "os_ken"}
+        assert not named, module
         if module.startswith("sopa_ryu"):
-            known = {name for name in imported(module) if name.startswith(("ryu.controller", "ryu.ofproto"))}
+            known = {name for name in imported(module) if name.startswith(tuple(f"{LIBRARY}.{its}" for its in EDGES))}
             southbound = {f"sopa_ryu.southbound.{edge}" for edge in ("openflow", "instructions", "parsing", "datapath")}
             assert not known or module in {"sopa_ryu.app", "sopa_ryu.manager"} | southbound, module
 
@@ -104,3 +110,4 @@ def test_pure_modules_import_nothing_that_waits_or_touches_the_machine() -> None
     pure = [module for module in modules() if is_pure(module)]
     assert len(pure) > 50
     assert [module for module in pure if {name.partition(".")[0] for name in imported(module)} & IMPURE] == []
+    assert [module for module in pure if LIBRARY in own(module)] == []

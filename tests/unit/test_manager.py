@@ -20,6 +20,7 @@ from oslo_config import cfg
 from experiments.emulation.processes import free_ports
 from sopa_ryu import options
 from sopa_ryu.manager import StartError, check_port, check_switch_tls
+from sopa_ryu.runtime import library
 from tests.helpers.certificates import Authority
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.waiting import Containing, eventually
@@ -100,7 +101,8 @@ import json, os, sys
 from sopa_ryu import manager
 manager.eventlet.monkey_patch()
 manager.make_ryu_importable()
-import ryu.app.wsgi, ryu.cmd.manager
+from sopa_ryu.runtime import library
+library.name() == "ryu" and library.ryu_command
 for number, words in enumerate(json.loads(sys.argv[2])):
     if (pid := os.fork()) == 0:
         for stream, name in ((sys.stdout, "out"), (sys.stderr, "err")):
@@ -238,7 +240,7 @@ def test_commands_that_end_at_once(app: str, tmp_path: Path) -> None:
             [app, "--config-file", config],
             *map(str.split, WRONG),
         )
-    assert version[:2] == (0, "ryu-manager 4.34\n")
+    assert version[:2] == (0, "ryu-manager 4.34\n" if library.name() == "ryu" else f"ryu-manager os-ken {library.version()}\n")
     text = re.sub(r"\s+", " ", helped[1])
     assert (helped[0], helped[2]) == (0, "")
     assert "SOPA options: --sopa-bind-certificates" in text

@@ -17,7 +17,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import eventlet
-from ryu.lib import hub
 
 from experiments.emulation.processes import ChildProcess, free_ports
 from sopa_ryu.channel.relay_desk import RelayDesk
@@ -27,6 +26,7 @@ from sopa_ryu.front.controller_side import FrontProcess
 from sopa_ryu.front.relay_channel import RelayChannel
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.runtime.listeners import listening
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import Picture

@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 import pytest
-from ryu.lib import hub
 from websocket import WebSocket as BlockingWebSocket
 from websocket import WebSocketBadStatusException, create_connection
 from websockets.client import ClientProtocol
@@ -25,6 +24,7 @@ from sopa_ryu.front import live
 from sopa_ryu.front.live import PageFeed
 from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clock import SteadyClock
+from sopa_ryu.runtime.library import hub
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import Picture
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually

@@ -12,14 +12,11 @@ import math
 import time
 from typing import Any
 
-from ryu import cfg
-from ryu.base import app_manager
-from ryu.lib import hub
-
 from experiments.schemes.hedera import entries, hedera_options
 from experiments.schemes.hedera.flows import FlowReport, HederaFlow, Move, Rates, Scheduler
 from experiments.schemes.hedera.placement import Annealing, Placement, Up, global_first_fit
 from sopa_ryu.fabric.switch_session import SwitchError
+from sopa_ryu.runtime.library import App, app_manager, cfg, hub
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import Connection
 from topologies import Clos, Level, Switch
@@ -33,7 +30,7 @@ MIN_IDLE_SECONDS = 5
 MEGA = 1_000_000.0
 
 
-class Hedera(app_manager.RyuApp):
+class Hedera(App):
     """Detects and places elephants periodically."""
 
     OFP_VERSIONS = [openflow.OPENFLOW.OFP_VERSION]  # noqa: RUF012 - declared as Ryu requires

@@ -53,6 +53,6 @@ def settings(conf: cfg.ConfigOpts) -> HederaSettings:
 
 
 if not __package__:  # loaded as a file by --user-flags
-    from ryu.cfg import CONF
+    from sopa_ryu.runtime import library
 
-    register(CONF)
+    register(library.cfg.CONF)

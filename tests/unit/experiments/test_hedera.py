@@ -70,8 +70,8 @@ def test_rounds(script: Script) -> None:
 
 
 class Datapath:
-    from ryu.ofproto import ofproto_v1_3 as ofproto
-    from ryu.ofproto import ofproto_v1_3_parser as ofproto_parser
+    from sopa_ryu.runtime.library import ofproto_v1_3 as ofproto
+    from sopa_ryu.runtime.library import ofproto_v1_3_parser as ofproto_parser
 
 
 class Statistics:

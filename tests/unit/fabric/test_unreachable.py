@@ -4,9 +4,9 @@ import struct
 from typing import Any
 
 import pytest
-from ryu.lib.packet import icmp, icmpv6, ipv4, ipv6, packet
 
 from sopa_ryu.fabric.unreachable import MAX_ANSWERS_PER_SECOND, Unreachable
+from sopa_ryu.runtime.library import icmp, icmpv6, ipv4, ipv6, packet
 from tests.helpers.frames import ICMP, ICMPV6, LATER, SKIPPED, TCP, UDP, chained6, ip, ports, summed, tcp
 from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree

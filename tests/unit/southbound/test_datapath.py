@@ -10,18 +10,16 @@ from typing import Any
 import eventlet
 import pytest
 from eventlet.green import socket as green
-from ryu.ofproto import ofproto_v1_3 as of
 
 from sopa_ryu.manager import make_ryu_importable
+from sopa_ryu.runtime.library import ofproto_v1_3 as of
 from sopa_ryu.southbound import openflow, parsing
 from sopa_ryu.southbound.listener import SwitchSocket
 from tests.helpers.waiting import eventually
 
 make_ryu_importable()
 
-from ryu.base import app_manager  # noqa: E402
-from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER  # noqa: E402
-
+from sopa_ryu.runtime.library import DEAD_DISPATCHER, MAIN_DISPATCHER, app_manager  # noqa: E402
 from sopa_ryu.southbound.datapath import ROOM, Datapath  # noqa: E402
 
 PIECE = 1 << 16

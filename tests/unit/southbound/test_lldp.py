@@ -7,9 +7,9 @@ import random
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from ryu.lib.packet import lldp, packet
 
 from sopa_ryu.fabric.messages import Heard
+from sopa_ryu.runtime.library import lldp, packet
 from sopa_ryu.southbound.lldp import MARK, frame, parse
 from topologies.structure import GATEWAY_MAC
 

@@ -5,13 +5,12 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from ryu.ofproto import ofproto_v1_3, ofproto_v1_3_parser
-from ryu.ofproto.ofproto_protocol import ProtocolDesc
 
 from flowrules.model import Output, SwitchRules, ToGroup
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.messages import AddFlow, AddGroup, DeleteFlow, DeleteGroup, Installed, Modification, ModifyGroup
 from sopa_ryu.fabric.traffic import PortCounters
+from sopa_ryu.runtime.library import ProtocolDesc, ofproto_v1_3, ofproto_v1_3_parser
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from topologies import Clos, Failures, FatTree
 from topologies.fabric_file import parse

@@ -8,7 +8,7 @@ PARSE = """
 import sys
 from sopa_ryu import manager
 manager.make_ryu_importable()
-from ryu.ofproto import ofproto_parser, ofproto_protocol, ofproto_v1_3, ofproto_v1_3_parser
+from sopa_ryu.runtime.library import ofproto_parser, ofproto_protocol, ofproto_v1_3, ofproto_v1_3_parser
 from sopa_ryu.southbound import parsing
 from sopa_ryu.southbound.instructions import encode
 from flowrules.switch_rules import switch_rules
