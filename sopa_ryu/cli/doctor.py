@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from sopa_ryu.agent.label.bursts import MAX_SEGMENTS
 from sopa_ryu.channel.host_tokens import token_of
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused, with_controller
 from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fabric_of, fail, k_option, need_switches
-from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_secret, tell, unit
+from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_release, check_secret, tell, unit
 from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, problems, switch_of
 from sopa_ryu.runtime.option_fields import FILE, option_of
 from sopa_ryu.southbound import switch_database
@@ -203,6 +204,7 @@ def host_command(controller: Controller, interface: str, token: Path, environmen
 
 def check_host(controller: Controller, interface: str, environment: Path, token: Path) -> Iterator[Finding]:
     address = shown = None
+    yield check_release("Linux", os.uname().release)
     try:
         shown = _addresses(interface)
     except OSError as error:

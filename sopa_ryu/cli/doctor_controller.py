@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import pwd
 import socket
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused
-from sopa_ryu.cli.findings import DEPLOYED, RESTART, Finding, check_readable, check_secret, is_readable_by, unit
+from sopa_ryu.cli.findings import DEPLOYED, RESTART, Finding, check_readable, check_release, check_secret, is_readable_by, unit
+from sopa_ryu.runtime import library
 
 UNIT = unit("sopa-controller.service")
 USER = "sopa"
@@ -22,7 +24,9 @@ _TLS = ("ctl_privkey", "ctl_cert", "ca_certs")
 
 
 def check_controller(controller: Controller, file: Path) -> Iterator[Finding]:
-    """Yield findings of a configuration file, of the files that it names, and of the controller if it runs."""
+    """Yield findings of releases, of a configuration file, of the files that it names, and of the controller if it runs."""
+    yield check_release("Python", platform.python_version())
+    yield check_release("Ryu" if library.name() == "ryu" else "os-ken", library.version())
     try:
         fabric = controller.get("/fabric")
     except (NoAnswer, Refused) as error:

@@ -21,6 +21,10 @@ UNITS = (Path("/etc/systemd/system"), Path("/lib/systemd/system"))
 RESTART = "systemctl restart sopa-controller"
 
 
+TESTED = {"Python": ("3.11", "3.13"), "Linux": ("6.1", "6.18"), "Ryu": ("4.34",), "os-ken": ("4.2",)}
+"""Releases with which all that is here was tried (docs/platform.md)."""
+
+
 class Finding(NamedTuple):
     """One line: what was checked, and if it is wrong, the command or file that mends it.
 
@@ -53,6 +57,18 @@ def _until_error(findings: Iterable[Finding]) -> Iterator[Finding]:
 def unit(name: str) -> Path:
     """Return the file of a unit, where systemd finds it first; if there is none, where `docs/install.md` installs it."""
     return next((directory / name for directory in UNITS if (directory / name).exists()), UNITS[0] / name)
+
+
+def check_release(what: str, version: str) -> Finding:
+    """Return whether a release is one of `TESTED`; another one is no mistake.
+
+    >>> check_release("Linux", "6.12.117").text
+    'Linux 6.12.117: tried was 6.1 and 6.18; docs/platform.md says what depends on it'
+    """
+    if ".".join(version.split(".")[:2]) in TESTED[what]:
+        return Finding(True, f"{what} {version}")
+    tried = " and ".join(TESTED[what])
+    return Finding(True, f"{what} {version}: tried was {tried}; docs/platform.md says what depends on it", label="other")
 
 
 def check_secret(file: Path, missing: Finding, user: int, renew: str) -> Iterator[Finding]:
