@@ -15,7 +15,7 @@ from topologies import Failures, Reason, Switch
 from topologies.cabling import ABSENT, LINK_LEVELS
 from topologies.weights import sequence, weights_from
 
-LABELLED = ("sopa", "flowcell", "mcs", "sopa-feedback", "cfr")
+LABELLED = ("sopa", "sopa-skip", "flowcell", "mcs", "sopa-feedback", "cfr")
 """Schemes whose senders write labels, if they may."""
 
 
@@ -36,7 +36,7 @@ def fabric_lines(run: Run) -> Iterator[str]:
         yield from (f"no-label {number}" for number, host in enumerate(tree.hosts()) if host in tree.no_label)
 
 
-MARKED = ("mcs", "mcs-ports", "sopa-feedback", "ecmp-vcc", "per-packet", "mptcp", "plb", "reps", "dctcp")
+MARKED = ("mcs", "mcs-ports", "sopa-feedback", "sopa-skip", "ecmp-vcc", "per-packet", "mptcp", "plb", "reps", "dctcp")
 """Schemes that answer marks of ECN: the queues of all switches mark with them."""
 DCTCP = ("per-packet", "mptcp", "plb", "reps", "dctcp")
 OTHER_NAMES = {"tcp": "ecmp", "dctcp": "ecmp"}
@@ -48,7 +48,7 @@ BURSTS = ("sopa", "mcs", "mcs-ports")
 FAST_MBIT = 10_000.0
 MARK_ABOVE, MARK_ABOVE_FAST = 20, 65
 """Packets in a queue above which it marks, at 1 and from 10 Gbit/s on (DCTCP, SIGCOMM 2010, section 3.4)."""
-_OPTION_BYTES = {"sopa": 4, "flowcell": 4, "mcs": 4, "sopa-feedback": 4, "cfr": 4, "drb": 20}
+_OPTION_BYTES = {"sopa": 4, "sopa-skip": 4, "flowcell": 4, "mcs": 4, "sopa-feedback": 4, "cfr": 4, "drb": 20}
 """Bytes that the path takes in each packet: the SOPA option, or IP in IP."""
 
 
@@ -92,7 +92,7 @@ def _slot_lines(slots: Slots) -> Iterator[str]:
     yield f"demand {slots.demand}"
 
 
-WEIGHTED = ("sopa", "flowcell", "mcs", "sopa-feedback")
+WEIGHTED = ("sopa", "sopa-skip", "flowcell", "mcs", "sopa-feedback")
 """Schemes that use candidate paths in proportion to their weights. All others ignore weights."""
 _NS = 1_000_000_000
 _HOP_NOT_TAKEN = 255

@@ -10,7 +10,7 @@ from experiments.core.draws import DrawKind, hits, stream
 from experiments.ns3 import SimulatorError
 from experiments.workloads import BadLink, Plan, Scale
 from experiments.workloads import named as workload_named
-from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, TREE, simulated, transfers
+from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, TREE, permutation, simulated, transfers
 
 pytestmark = NEEDS_NS3
 
@@ -62,6 +62,26 @@ def test_a_slow_direction_limits_a_flow_to_its_slowest_path() -> None:
     run, [slow] = slowly(one_flow(BadLink(LINK, TOWARDS, 0.0, rate=0.1), None))
     assert healthy.bad[0]["packets"] is run.bad[0]["packets"] is None
     assert slow.mbit < 0.6 * fast.mbit  # four paths, of which one carries a tenth
+
+
+@pytest.mark.parametrize(("bad", "ecn"), [({"rate": 0.1}, 20), ({"loss": 0.2}, 0)])
+def test_skip_counters_take_turns_from_a_path_that_marks_or_loses(bad: dict[str, float], ecn: int) -> None:
+    """A flow has four paths, of which one is bad: without marks only what TCP sends again says so."""
+    plan = one_flow(BadLink(LINK, TOWARDS, 0.0, **bad), 4 * MEGABYTE)
+    shares, times = [], []
+    for scheme in ("sopa", "sopa-skip"):
+        run, [flow] = simulated(replace(plan, traced=(0,)), scheme, ecn=ecn)
+        rows = run.arrivals["0"]
+        assert flow.completed
+        shares.append(sum((row[2], row[3]) == (0, 1) for row in rows) / len(rows))
+        times.append(flow.seconds)
+    assert shares[1] < 0.75 * shares[0]
+    assert times[1] < times[0]
+
+
+def test_skip_counters_skip_nothing_in_a_healthy_permutation() -> None:
+    (_, plain), (_, skipping) = (simulated(permutation(), scheme) for scheme in ("sopa", "sopa-skip"))
+    assert [flow.mbit for flow in skipping] == [flow.mbit for flow in plain]
 
 
 def test_throughput_over_time_shows_when_the_link_becomes_bad() -> None:

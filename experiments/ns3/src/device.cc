@@ -161,6 +161,10 @@ Device::SendSegment(ns3::Ptr<ns3::Packet> segment,
     {
         flow.channel = payload ? m_reps->Next(flow) : m_reps->Random();
     }
+    if (m_skips)
+    {
+        flow.capable = payload > 0;
+    }
     if (m_gate && (payload || m_gate->Holds(flow)))
     {
         m_gate->Hold(flow, segment, payload, is_new);
@@ -237,6 +241,10 @@ Device::Transmit(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments)
         bytes += segment->GetSize();
     }
     selector.AtHost(flow, bytes, up1, up2);
+    if (m_skips && flow.capable && selector.labels(flow))
+    {
+        Skip(flow, *segments.front(), up1, up2);
+    }
     if (m_prober && flow.message == Message::SEGMENT && selector.labels(flow))
     {
         PassOver(flow, bytes, up1, up2);
@@ -258,8 +266,8 @@ Device::SendOn(Flow& flow, ns3::Ptr<ns3::Packet> segment, std::uint8_t up1, std:
 {
     const Clos& tree = m_fabric->tree;
     const PathSelector& selector = m_fabric->selector();
-    // The shim sends data as capable of ECN, whatever TCP does.
-    const Ecn ecn = m_shim ? flow.capable ? Ecn::CAPABLE : Ecn::NOT_CAPABLE : EcnOf(*segment);
+    // The shim and skip counters send data as capable of ECN, whatever TCP does.
+    const Ecn ecn = m_shim || m_skips ? flow.capable ? Ecn::CAPABLE : Ecn::NOT_CAPABLE : EcnOf(*segment);
     IpHeader header(tree.AddressOf(flow.source), tree.AddressOf(flow.destination), segment->GetSize());
     if (selector.labels(flow))
     {
@@ -301,6 +309,20 @@ Device::SetProber(std::uint64_t seed)
             return distinct;
         });
     m_prober->Start();
+}
+
+void
+Device::Skip(Flow& flow, ns3::Packet& segment, std::uint8_t& up1, std::uint8_t& up2)
+{
+    PathSelector& selector = m_fabric->selector();
+    while (m_skips->Passes(flow, {up1, up2}))
+    {
+        selector.AtHost(flow, 0, up1, up2);
+    }
+    std::uint8_t tcp[TCP_BYTES];
+    segment.CopyData(tcp, sizeof tcp);
+    const std::uint32_t sequence = Load32(tcp + 4), end = sequence + segment.GetSize() - (tcp[12] >> 4) * 4;
+    m_skips->Sent(flow, sequence, end, {up1, up2}, flow.transfer ? flow.transfer->timeouts : 0);
 }
 
 void
@@ -390,7 +412,7 @@ Device::Receive(InFlightPacket& in_flight)
         return ReceiveMessage(in_flight);
     }
     ns3::Packet& packet = *in_flight.packet;
-    if (m_reps && ReceiveEcho(packet))
+    if ((m_reps || m_skips) && ReceiveEcho(packet))
     {
         return;
     }
@@ -416,7 +438,11 @@ Device::Receive(InFlightPacket& in_flight)
     {
         m_plb->Acknowledged(Back(Load32(bytes + 12), Load32(tcp)), Load32(tcp + 8), tcp[13] & TCP_ECE);
     }
-    if (m_reps && payload)
+    if (m_skips && !payload)
+    {
+        m_skips->Acknowledged(Back(Load32(bytes + 12), Load32(tcp)), Load32(tcp + 8));
+    }
+    if (payload && (m_reps || (m_skips && marked)))
     {
         SendEcho(Back(Load32(bytes + 12), Load32(tcp)), Load32(tcp), in_flight);
     }
@@ -426,7 +452,7 @@ Device::Receive(InFlightPacket& in_flight)
     header.SetProtocol(bytes[9]);
     header.SetTtl(bytes[8]);
     header.SetPayloadSize(packet.GetSize());
-    if (in_flight.ecn != Ecn::NOT_CAPABLE && !m_shim)
+    if (in_flight.ecn != Ecn::NOT_CAPABLE && !m_shim && !m_skips)
     {
         header.SetEcn(marked ? ns3::Ipv4Header::ECN_CE : ns3::Ipv4Header::ECN_ECT0);
     }
@@ -446,11 +472,19 @@ Device::SendEcho(Flow& back, std::uint32_t ports, const InFlightPacket& in_fligh
 {
     std::uint8_t bytes[ECHO_BYTES] = {}; // the first byte of an IP packet is never 0
     bytes[1] = in_flight.ecn == Ecn::MARKED;
-    Store32(bytes + 4, in_flight.channel);
+    Store32(bytes + 4, m_reps ? in_flight.channel : in_flight.up1 << 8 | in_flight.up2);
     Store32(bytes + 8, ports);
     Store32(bytes + 12, m_fabric->tree.AddressOf(m_host));
-    back.channel = m_reps->Random();
-    m_fabric->Send(back, ns3::Create<ns3::Packet>(bytes, ECHO_BYTES), ECHO_BYTES, 0xff, 0xff, Ecn::NOT_CAPABLE);
+    std::uint8_t up1 = 0xff, up2 = 0xff;
+    if (m_reps)
+    {
+        back.channel = m_reps->Random();
+    }
+    else
+    {
+        m_fabric->selector().AtHost(back, ECHO_BYTES, up1, up2);
+    }
+    m_fabric->Send(back, ns3::Create<ns3::Packet>(bytes, ECHO_BYTES), ECHO_BYTES, up1, up2, Ecn::NOT_CAPABLE);
 }
 
 bool
@@ -462,7 +496,16 @@ Device::ReceiveEcho(const ns3::Packet& packet)
     {
         return false;
     }
-    m_reps->Echoed(FlowOf(Load32(bytes + 12), Load32(bytes + 8)), Load32(bytes + 4), bytes[1]);
+    const std::uint32_t number = Load32(bytes + 4);
+    const Flow& flow = FlowOf(Load32(bytes + 12), Load32(bytes + 8));
+    if (m_reps)
+    {
+        m_reps->Echoed(flow, number, bytes[1]);
+    }
+    else
+    {
+        m_skips->Marked(flow, {number >> 8, number & 0xff});
+    }
     return true;
 }
 

@@ -49,6 +49,7 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     // Let the sending host change paths by what comes back.
     void SetPlb(std::uint64_t seed) { m_plb = std::make_unique<Plb>(seed); }
     void SetReps(std::uint64_t seed) { m_reps = std::make_unique<Reps>(seed); }
+    void SetSkips() { m_skips = std::make_unique<Skips>(); }
 
     // Hold data until they have slots, from now on.
     void SetGate(SlotArbiter& arbiter);
@@ -107,6 +108,9 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     void SendProbe(Host destination, Message message, Label up, std::uint32_t number, std::uint32_t answers);
     void ReceiveProbe(const InFlightPacket& in_flight);
 
+    // Take further paths of a flow until it is one that loses no turn.
+    void Skip(Flow& flow, ns3::Packet& segment, std::uint8_t& up1, std::uint8_t& up2);
+
     // Take further paths of a flow until it is none that this host has left.
     void PassOver(Flow& flow, std::uint32_t bytes, std::uint8_t& up1, std::uint8_t& up2);
 
@@ -115,7 +119,8 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     // Return the flow in the other direction of a received packet, which this host sends.
     Flow& Back(std::uint32_t source, std::uint32_t ports) { return FlowOf(source, ports << 16 | ports >> 16); }
 
-    // Tell the sender of a packet its entropy, and whether it was marked: an acknowledgement of this packet alone (REPS).
+    // Tell the sender of a packet its entropy or path, and whether it was marked: an acknowledgement of this packet alone (REPS), or
+    // with skip counters only of a marked one.
     void SendEcho(Flow& back, std::uint32_t ports, const InFlightPacket& in_flight);
     bool ReceiveEcho(const ns3::Packet& packet);
 
@@ -147,6 +152,7 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     std::unique_ptr<Shim> m_shim; // null without MCS
     std::unique_ptr<Plb> m_plb;   // null without PLB
     std::unique_ptr<Reps> m_reps; // null without REPS
+    std::unique_ptr<Skips> m_skips; // null without skip counters
     std::unique_ptr<Gate> m_gate; // null without CFR
     std::unique_ptr<Prober> m_prober; // null without probes
     std::map<std::pair<Host, Label>, std::uint32_t> m_answers; // to probes of hosts, by path

@@ -289,7 +289,9 @@ Fabric::Configure(const Settings& settings, LinkId id, std::uint64_t rate)
 void
 Fabric::MarkFrom(const Settings& settings, LinkId id)
 {
-    if (id < tree.hosts && !settings.ecn_at_hosts)
+    // A mark at the last hop, which no path avoids, would say nothing of a path.
+    const bool last = id >= tree.first_to_host && id < tree.first_to_host + tree.hosts;
+    if ((id < tree.hosts && !settings.ecn_at_hosts) || (last && settings.scheme == "sopa-skip"))
     {
         return;
     }

@@ -87,4 +87,62 @@ Reps::Echoed(const Flow& flow, std::uint16_t entropy, bool marked)
     its.valid = std::min(its.valid + 1, KEPT);
 }
 
+void
+Skips::Add(State& its, Label path, std::uint32_t turns)
+{
+    std::uint32_t& left = its.turns[path];
+    left = std::min(left + turns, MOST);
+}
+
+bool
+Skips::Passes(const Flow& flow, Label path)
+{
+    State& its = m_states[&flow];
+    const auto found = its.turns.find(path);
+    if (found == its.turns.end())
+    {
+        return false;
+    }
+    if (--found->second == 0)
+    {
+        its.turns.erase(found);
+    }
+    return true;
+}
+
+void
+Skips::Sent(const Flow& flow, std::uint32_t sequence, std::uint32_t end, Label path, std::uint64_t timeouts)
+{
+    State& its = m_states[&flow];
+    if (its.sent.empty() || !Before(sequence, its.sent.back().end))
+    {
+        its.sent.push_back({sequence, end, path});
+        return;
+    }
+    const std::uint32_t turns = timeouts > its.timeouts ? TIMEOUT : LOSS; // the first one after a timeout
+    its.timeouts = timeouts;
+    const auto after = std::upper_bound(its.sent.begin(), its.sent.end(), sequence,
+                                        [](std::uint32_t number, const Segment& one) { return Before(number, one.end); });
+    if (after != its.sent.end() && !Before(sequence, after->sequence))
+    {
+        Add(its, after->path, turns);
+        after->path = path;
+    }
+}
+
+void
+Skips::Acknowledged(const Flow& flow, std::uint32_t acknowledgement)
+{
+    const auto found = m_states.find(&flow);
+    if (found == m_states.end())
+    {
+        return;
+    }
+    auto& sent = found->second.sent;
+    while (!sent.empty() && !Before(acknowledgement, sent.front().end))
+    {
+        sent.pop_front();
+    }
+}
+
 } // namespace sopa

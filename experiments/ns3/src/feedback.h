@@ -1,10 +1,14 @@
-// Senders that change paths by what comes back, without MCS: PLB, which changes the path of a flow, and REPS, that of each packet.
+// Senders that change paths by what comes back, without MCS: PLB, which changes the path of a flow, and REPS and skip counters, that of
+// each packet.
 #pragma once
 
+#include "avoided.h"
 #include "flow.h"
 
 #include <array>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <random>
 #include <unordered_map>
 
@@ -71,6 +75,43 @@ class Reps
 
     std::unordered_map<const Flow*, State> m_states;
     std::mt19937_64 m_random;
+};
+
+// Skip counters, as the bitmap of the Ultra Ethernet simulator has them: a path of a flow loses a turn for each mark that comes back, and
+// several for a packet that TCP sends again. A skip moves one packet: without marks and losses nothing is skipped.
+class Skips
+{
+  public:
+    // Return whether a path loses this turn.
+    bool Passes(const Flow& flow, Label path);
+
+    void Marked(const Flow& flow, Label path) { Add(m_states[&flow], path, MARK); }
+
+    // Note on which path data leave. What left before was lost, and by a timeout if `timeouts`, those of the flow so far, have grown.
+    void Sent(const Flow& flow, std::uint32_t sequence, std::uint32_t end, Label path, std::uint64_t timeouts);
+
+    // Process a cumulative acknowledgement of a flow's data.
+    void Acknowledged(const Flow& flow, std::uint32_t acknowledgement);
+
+  private:
+    static constexpr std::uint32_t MARK = 1, LOSS = 4, TIMEOUT = 15, MOST = 15;
+
+    struct Segment
+    {
+        std::uint32_t sequence, end;
+        Label path;
+    };
+
+    struct State
+    {
+        std::map<Label, std::uint32_t> turns; // to skip; a path without any is not there
+        std::deque<Segment> sent;             // not acknowledged, in the order of their numbers
+        std::uint64_t timeouts = 0;
+    };
+
+    static void Add(State& its, Label path, std::uint32_t turns);
+
+    std::unordered_map<const Flow*, State> m_states;
 };
 
 } // namespace sopa

@@ -243,6 +243,10 @@ Simulate()
         {
             devices.back()->SetReps(settings.seed + host);
         }
+        if (settings.scheme == "sopa-skip")
+        {
+            devices.back()->SetSkips();
+        }
     }
     for (const auto& [name, when] : settings.failures)
     {

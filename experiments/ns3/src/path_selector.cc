@@ -315,6 +315,7 @@ Make(const Settings& settings)
 
 const std::map<std::string, std::function<std::unique_ptr<PathSelector>(const Settings&)>> SCHEMES{
     {"sopa", Make<Sopa>},
+    {"sopa-skip", Make<Sopa>}, // with skip counters at the device
     {"cfr", Make<Sopa>}, // for what has no slot; the others are as Gate says
     {"flowcell", Make<Flowcell>},
     {"drb", Make<Drb>},
