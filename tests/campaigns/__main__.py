@@ -25,6 +25,7 @@ CAMPAIGNS = {
     "packages": "make test-deb",
     "kernels": "make test-kernel",
     "platforms": "make test-platforms",
+    "os-ken": "make test-os-ken",
     "runs": "make test-runs ARGS='--idle 1 --busy 1 --standstill 1'",
 }
 
