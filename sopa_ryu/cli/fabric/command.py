@@ -298,6 +298,11 @@ def _lines(file: Path, summary: Summary) -> Iterator[str]:
             yield _row("", f"{fewer.paths}: {fewer.pairs} pairs of racks, as {' and '.join(fewer.example)}")
     first, last = _addresses(tree)
     yield _row("addresses", f"{first} to {last}; 10.POD.EDGE.0/24 for each rack, .1 is its gateway")
+    for family in tree.families[1:]:
+        first, last = (family.text(host) for host in (next(tree.hosts()), max(tree.hosts())))
+        yield _row("", f"{first} to {last}; a /64 for each rack, ::1 is its gateway")
+    if tree.srv6 is not None:
+        yield _row("SRv6", f"block {tree.srv6}; sopa fabric srv6 prints what each router needs")
     yield _row("gateways", _hosts(tree, list(tree.gateways)))
     yield _row("without labels", _hosts(tree, sorted(tree.no_label)))
 
