@@ -248,7 +248,7 @@ class SopaController(App):
         for each in work:
             self._workers.start(each)
         LOG.info(
-            "SOPA controller for a %s (%d switches, %d hosts); REST on %s://%s:%d/sopa/v1/fabric",
+            "SOPA controller for a %s (%d switches, %d hosts). REST on %s://%s:%d/sopa/v1/fabric",
             self.tree.title,
             self.tree.switch_count,
             self.tree.host_count,

@@ -210,8 +210,8 @@ class Follower:
         except ProtocolError as error:
             self.refused += 1
             LOG.error(
-                "%s: message of the controller refused (%d so far): %s; its path sets stay in force; check the versions of "
-                "controller and agent",
+                "%s: message of the controller refused (%d so far): %s. The path sets stay in force. Controller and "
+                "agent may be of different versions",
                 self.address,
                 self.refused,
                 error,
@@ -269,8 +269,8 @@ class Follower:
         """Note that such a table could not be loaded."""
         self._sets = None  # the next table is complete, whatever this one would have changed
         LOG.error(
-            "%s: path sets without the paths that it leaves cannot be loaded: %s; the old ones stay in force for another %g s; "
-            "check dmesg, free",
+            "%s: cannot load the path sets without the avoided paths: %s. The old ones stay in force, next "
+            "attempt in %g s. Check dmesg and free memory",
             self.address,
             error,
             LOAD_RETRY_SECONDS,

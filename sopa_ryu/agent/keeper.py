@@ -190,7 +190,7 @@ class Keeper:
                 await in_thread(self._settings.limit_bursts, segments)
             except (NetnsError, OSError, SettingsError) as error:
                 LOG.error(
-                    "%s: bursts cannot be limited to %d packets: %s; those that are longer than a slot are not sent; check dmesg",
+                    "%s: cannot limit bursts to %d packets: %s. Bursts longer than a slot are not sent. Check dmesg",
                     self.place.address,
                     segments,
                     error,

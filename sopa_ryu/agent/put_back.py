@@ -48,7 +48,7 @@ def _put_back(name: str, state_dir: Path) -> bool:
         LOG.warning("%s: its settings stay: %s", name, busy)
         return False
     except (SettingsError, BpfError) as error:
-        LOG.error("%s: not everything could be put back: %s; check its %s", name, error, TO_CHECK)
+        LOG.error("%s: cannot put back every setting: %s. Check the interface's %s", name, error, TO_CHECK)
         return False
     LOG.info("%s: what a killed agent had changed is put back", name)
     return True

@@ -64,7 +64,7 @@ def run_agents(interfaces: Sequence[Interface], options: AgentOptions) -> int:
         with _signals_ignored():
             taken.close()
             if supervisors:
-                LOG.info("the settings of %d interfaces are put back; packets go on unlabelled", len(supervisors))
+                LOG.info("the settings of %d interfaces are put back. Packets go on unlabelled", len(supervisors))
     return exit_status(received)
 
 

@@ -139,8 +139,8 @@ class Supervisor:
         while loop.time() - since < QUIET_SECONDS:
             if loop.time() - begin >= MAX_QUIET_SECONDS:
                 LOG.warning(
-                    "%s: other hosts still scatter to it %g s after the agent has left the controller: their connections wait "
-                    "until they hear of it; check the controller and the network to it",
+                    "%s: other hosts still scatter to it %g s after the agent has left the controller. Their connections "
+                    "wait until these hosts hear of it. Check the controller and the network to it",
                     self.interface,
                     MAX_QUIET_SECONDS,
                 )
@@ -181,7 +181,7 @@ class Supervisor:
         try:
             self.release()
         except (OSError, NetnsError, BpfError, SettingsError) as error:
-            LOG.error("%s: not everything could be put back: %s; check its %s", self.interface, error, TO_CHECK)
+            LOG.error("%s: cannot put back every setting: %s. Check the interface's %s", self.interface, error, TO_CHECK)
 
     def _note_away(self, reason: str) -> None:
         """Note why the interface is not at work, and log it unless that is known, or ends the agent."""
@@ -238,8 +238,9 @@ class Supervisor:
             taken.callback(drops.close)
         except PermissionError as error:
             LOG.warning(
-                "%s: no probes are sent: %s; bad paths are found by the controller and BFD only; give the agent CAP_NET_RAW and "
-                "the address family AF_PACKET (sopa-agent@.service has them), or start it with --no-probes",
+                "%s: the agent sends no probes: %s. Only the controller and BFD find bad paths. Give the agent "
+                "CAP_NET_RAW and the address family AF_PACKET (sopa-agent@.service has them), or start it with "
+                "--no-probes",
                 self.interface,
                 error,
             )

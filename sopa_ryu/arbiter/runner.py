@@ -134,7 +134,7 @@ def run_arbiter(options: ArbiterOptions) -> int:
         if options.metrics_port is not None:
             entered.enter_context(metrics_served(service, link, options.metrics_host, options.metrics_port))
         LOG.info(
-            "arbiter at %s: slots of %g ms, leases of %d ms; controller %s",
+            "arbiter at %s: slots of %g ms, leases of %d ms, controller %s",
             listen,
             timing.slot_ns / 1e6,
             timing.lease_ms,

@@ -64,7 +64,7 @@ def _make_room(bound: socket.socket) -> None:
     got = bound.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
     if got < BUFFER_BYTES:
         LOG.info(
-            "the receive buffer has %d bytes of %d: bursts of many hosts may be lost; raise net.core.rmem_max", got, BUFFER_BYTES
+            "the receive buffer has %d bytes of %d. Bursts of many hosts may be lost. Raise net.core.rmem_max", got, BUFFER_BYTES
         )
 
 

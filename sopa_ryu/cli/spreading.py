@@ -60,7 +60,7 @@ def spread(controller: Controller, tree: Clos, edges: Sequence[str]) -> int:
                 wakes.wait(ROUND_SECONDS)
         except (BpfError, NetnsError) as error:
             fail(str(error))
-        LOG.info("the ports of %d edge switches are freed; switches hash the flows whose bursts ask to be spread", len(each))
+        LOG.info("the ports of %d edge switches are freed. Switches hash the flows whose bursts ask to be spread", len(each))
     return exit_status(ended[0])
 
 
@@ -98,8 +98,8 @@ class _Following:
         except (click.ClickException, TopologyError, KeyError) as error:
             if not self._is_away:
                 LOG.warning(
-                    "no failures from controller %s: %s; bursts are spread as before for %g s, then switches hash their flows; "
-                    "check the controller and the network to it",
+                    "no failures from controller %s: %s. Bursts are spread as before for %g s, then switches hash their "
+                    "flows. Check the controller and the network to it",
                     self._controller.url,
                     error.message if isinstance(error, click.ClickException) else error,
                     LEASE_SECONDS,

@@ -75,7 +75,7 @@ class ControllerSide:
                 wrong.append((name, error))
         if wrong:
             more = f" ({len(wrong) - 1} more of them)" if wrong[1:] else ""
-            LOG.error("drains in the engine: %s cannot be drained: %s; restore it%s", *wrong[0], more)
+            LOG.error("drains in the engine: cannot drain %s: %s. Restore it%s", *wrong[0], more)
         self._carry_out(self._core.drained(known, self._now()))
 
     def lead(self, term: int) -> None:

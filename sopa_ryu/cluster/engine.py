@@ -334,8 +334,8 @@ class Engine:
                 error.unknown = error.sign_in = False
                 raise
             LOG.warning(
-                "the engine has no users enabled: every client that reaches it can write; enable them by `etcdctl auth enable`; "
-                "the password of %s is not used",
+                "the engine has no users enabled. Every client that reaches it can write, and the password of %s is "
+                "not used. Enable users by `etcdctl auth enable`",
                 access.user,
             )
             self._token = ""

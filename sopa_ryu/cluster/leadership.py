@@ -377,7 +377,7 @@ class Member:
             try:
                 self.engine.revoke(lease)
             except EngineError as error:
-                LOG.warning("the lease was not given back: %s; another member leads when it has ended", error)
+                LOG.warning("cannot revoke the lease: %s. Another member leads when it has ended", error)
         self.engine.close()
 
     # -- acting -------------------------------------------------------------------------------------------------------

@@ -189,8 +189,8 @@ class Roll:
             if member.secrets != self._identity.secrets and name not in self._secrets:
                 self._secrets.add(name)
                 LOG.error(
-                    "member %s has other token files than this one: agents and operators that move are rejected; copy token, "
-                    "agent-token and agent-secret of one member's --sopa-state-dir to all",
+                    "member %s has other token files than this one. Agents and operators that move are rejected. Copy "
+                    "token, agent-token and agent-secret of one member's --sopa-state-dir to all",
                     name,
                 )
 

@@ -164,7 +164,7 @@ def note_fabric(directory: Path, tree: Clos) -> None:
     except FileNotFoundError:
         found = []
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        LOG.warning("%s cannot be read: %s; what has changed since the last start is not known", file, error)
+        LOG.warning("%s cannot be read: %s. The controller does not know what has changed since the last start", file, error)
         found = []
     if found:
         more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
@@ -177,7 +177,7 @@ def note_fabric(directory: Path, tree: Clos) -> None:
     try:
         write_atomically(file, (json.dumps(document) + "\n").encode())
     except OSError as error:
-        LOG.error("%s cannot be written: %s; the next start cannot say what has changed", file, error.strerror)
+        LOG.error("%s cannot be written: %s. The next start cannot say what has changed", file, error.strerror)
 
 
 def read_anew(read: Callable[[], Clos], tree: Clos, aliases: Aliases) -> tuple[Aliases, list[str]]:

@@ -113,7 +113,7 @@ class Rounds:
         shares = {flow: rate / capacity for flow, rate in rates.items() if (capacity := self._capacity(flow))}
         if len(shares) < len(rates) and not self._warned:
             self._warned = True
-            LOG.warning("some ports do not report their rate: their flows are never elephants; set --sopa-link-mbit")
+            LOG.warning("some ports do not report their rate. Their flows are never elephants. Set --sopa-link-mbit")
         for move in self._scheduler.round(self._sopa.state.failures, shares, placed):
             self._carry_out(move, rates.get(move.flow, 0.0))
 

@@ -219,7 +219,8 @@ def _report(host: _Host, error: Exception) -> None:
     if host.problem != str(error):
         host.problem = str(error)
         LOG.error(
-            "a granted slot cannot be begun: %s; TCP sends in it only what acknowledgements happen to release; check dmesg, free",
+            "cannot begin a granted slot: %s. TCP sends in this slot only what acknowledgements release. Check "
+            "dmesg and free memory",
             error,
         )
 
@@ -236,8 +237,8 @@ def ask_for_priority(priority: int) -> bool:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
     except OSError as error:
         LOG.warning(
-            "no real-time priority: %s; on a busy host granted slots are begun late, and lost; allow RLIMIT_RTPRIO %d, as the "
-            "unit of the agent does, and real-time scheduling in its control group",
+            "no real-time priority: %s. On a busy host granted slots begin late and are lost. Allow "
+            "RLIMIT_RTPRIO %d, as the unit of the agent does, and real-time scheduling in its control group",
             error.strerror,
             PRIORITY,
         )

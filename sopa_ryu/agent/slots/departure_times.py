@@ -81,8 +81,8 @@ class DepartureTimes:
                      self._address, self._ifname)  # fmt: skip
         elif before == "":
             LOG.warning(
-                "%s: %s has the qdisc fq no more (%s): packets leave when a thread of the agent has woken for their slot, later on "
-                "a busy host; put fq back: tc qdisc replace dev %s root fq",
+                "%s: %s has the qdisc fq no more (%s). A thread of the agent now sends packets when it wakes for "
+                "their slot, later on a busy host. Put fq back: tc qdisc replace dev %s root fq",
                 self._address,
                 self._ifname,
                 found,
@@ -90,8 +90,8 @@ class DepartureTimes:
             )
         else:
             LOG.info(
-                "%s: %s does not have the qdisc fq (%s): packets leave when a thread of the agent has woken for their slot; fq "
-                "keeps slots more exactly: tc qdisc replace dev %s root fq",
+                "%s: %s does not have the qdisc fq (%s). A thread of the agent sends packets when it wakes for their "
+                "slot. fq keeps slots more exactly: tc qdisc replace dev %s root fq",
                 self._address,
                 self._ifname,
                 found,

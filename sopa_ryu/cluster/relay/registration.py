@@ -64,7 +64,7 @@ class Registration:
         try:
             await asyncio.to_thread(self._engine.revoke, lease)
         except EngineError as error:
-            LOG.warning("the lease could not be given back: %s; the engine forgets this relay in %d s", error, LEASE_SECONDS)
+            LOG.warning("cannot revoke the lease: %s. The engine forgets this relay in %d s", error, LEASE_SECONDS)
 
     async def _hold(self) -> None:
         """Get a lease, write the key with it and keep both until the lease is gone; raises `EngineError`."""

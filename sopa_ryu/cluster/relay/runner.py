@@ -247,7 +247,7 @@ class EngineWatch:
             return
         self._hand(None)
         if self._outage.failed("watch", error, time.monotonic()):
-            LOG.error("the engine does not answer: %s; the last view goes on being sent, new ones wait", error)
+            LOG.error("the engine does not answer: %s. The relay goes on sending the last view, new ones wait", error)
 
 
 # -- metrics ------------------------------------------------------------------------------------------------------------

@@ -70,8 +70,8 @@ class Uplink:
                 if loss.error is not None and loss.problem != self._problem:
                     self._problem = loss.problem
                     LOG.warning(
-                        "the leader at %s does not take what agents report of their probes: %s; they go on with the streams that "
-                        "they have",
+                        "the leader at %s does not take what agents report of their probes: %s. Agents keep their streams of "
+                        "probes",
                         leader,
                         loss.problem,
                     )
