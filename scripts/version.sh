@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the version of the Debian packages that this checkout makes: that of the commit's tag, as 0.2.0 of v0.2.0, and else
-# 0.2.0~dev1541+g240f2424, which is before the next release, with the number of commits and the commit. Uncommitted changes add the
+# Prints the version of the Debian packages that this checkout makes: that of the commit's tag, as 1.0.0 of v1.0.0, and else
+# 1.0.0~dev1541+g240f2424, which is before the next release, with the number of commits and the commit. Uncommitted changes add the
 # time: no two builds of different files may have one version, of which apt would keep the first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 # Of the next release, as Debian sorts it: before that. scripts/build_deb.sh writes the whole version here.
-__version__ = "0.2.0~dev"
+__version__ = "1.0.0~dev"
 
 
 def commit_of(checkout: Path) -> str:
