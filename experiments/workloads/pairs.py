@@ -93,7 +93,8 @@ WORKLOADS = (
     ),
     Workload(
         "permutation-transfers",
-        "every host sends a file to one of another pod, 10 MB in 0.1 s of 1 Gbit/s (SOPA paper, section 4.3)",
+        "every host sends a file to one of another pod, 10 MB in 0.1 s of 1 Gbit/s (SOPA paper, section 4.3; "
+        "permutation-transfers+slow=P: core links into one aggregation switch have P% of their rate)",
         permutation_transfers,
         parameters={"flow_sizes": f"what a link carries in {FILE_SHARE:.0%} of the run"},
     ),
