@@ -13,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from experiments.workloads.pairs import permutation, permutation_transfers
+from experiments.workloads.pairs import permutation, permutation_anywhere
 from experiments.workloads.plan import BadLink, Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos
 
@@ -48,11 +48,11 @@ def with_bad_link(plan: Plan, tree: Clos, seed: int, loss: float = 0.0, corrupti
 
 
 def slow_switch(share: float, tree: Clos, seed: int, scale: Scale) -> Plan:
-    """Build `permutation_transfers` with this share of the rate of all core links towards the first aggregation switch.
+    """Build `permutation_anywhere` with this share of the rate of all core links towards the first aggregation switch.
 
     Raises `WorkloadError` in a fabric without core switches.
     """
-    plan = permutation_transfers(tree, seed, scale)
+    plan = permutation_anywhere(tree, seed, scale)
     slow = [(link, to, its) for (link, to), its in crossed(tree, plan.transfers).items() if link.startswith(f"{to}-c")]
     if not slow:
         raise WorkloadError(f"no core link carries anything in a {tree.title}: give a fabric with core switches")
@@ -80,7 +80,7 @@ _KINDS = {
     "corrupting-link": _Kind("bits", "corruption", "corrupt_percent", 1.0, "flips a bit in {} of packets"),
 }
 
-_SETTINGS = {**{name: kind.setting for name, kind in _KINDS.items()}, "permutation-transfers": "slow"}
+_SETTINGS = {**{name: kind.setting for name, kind in _KINDS.items()}, "permutation-anywhere": "slow"}
 
 
 def _workload(name: str, base: str, percent: float) -> Workload:
@@ -98,7 +98,7 @@ def _workload(name: str, base: str, percent: float) -> Workload:
 def _slow_switch(name: str, percent: float) -> Workload:
     return Workload(
         name,
-        f"permutation-transfers, and core links into one aggregation switch have {percent:g}% of their rate",
+        f"permutation-anywhere, and core links into one aggregation switch have {percent:g}% of their rate",
         partial(slow_switch, percent / 100),
         parameters={"rate_percent": percent, "bad": "all core links towards the first aggregation switch, from the start"},
     )
@@ -110,7 +110,7 @@ WORKLOADS = tuple(_workload(name, name, kind.percent) for name, kind in _KINDS.i
 def named(name: str) -> Workload | None:
     """Return ``grey-link+loss=0.1`` of that percentage, ``slow-link+rate=50``, ``corrupting-link+bits=10``; None for other names.
 
-    ``permutation-transfers+slow=25`` is `slow_switch` with 25% of the rate.
+    ``permutation-anywhere+slow=25`` is `slow_switch` with 25% of the rate.
 
     ``grey-link+loss=0`` is the healthy fabric with the same records. Raises `WorkloadError` for an unknown setting, or a percentage
     that is not from 0 to 100; a rate is above 0.
