@@ -1,6 +1,7 @@
-"""Workloads during which one direction of a link becomes bad: grey, slow or corrupting. Seeded, pure.
+"""Workloads in which one direction of links is bad: grey, slow or corrupting. Seeded, pure.
 
-The traffic is `pairs.permutation`: every host sends all the time, so that its rate shows at any time what the link costs it.
+The traffic is `pairs.permutation`: every host sends all the time, so that its rate shows at any time what the link costs it. Slow
+links into a switch are those of the Ultra Ethernet reference simulator, with transfers of a size.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from experiments.workloads.pairs import permutation
+from experiments.workloads.pairs import permutation, permutation_anywhere
 from experiments.workloads.plan import BadLink, Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos
 
@@ -46,6 +47,19 @@ def with_bad_link(plan: Plan, tree: Clos, seed: int, loss: float = 0.0, corrupti
     return replace(plan, bad=(*plan.bad, bad))
 
 
+def slow_switch(share: float, tree: Clos, seed: int, scale: Scale) -> Plan:
+    """Build `permutation_anywhere` with this share of the rate of all core links towards the first aggregation switch.
+
+    Raises `WorkloadError` in a fabric without core switches.
+    """
+    plan = permutation_anywhere(tree, seed, scale)
+    slow = [(link, to, its) for (link, to), its in crossed(tree, plan.transfers).items() if link.startswith(f"{to}-c")]
+    if not slow:
+        raise WorkloadError(f"no core link carries anything in a {tree.title}: give a fabric with core switches")
+    bad = tuple(BadLink(link, to, 0.0, rate=share, transfers=tuple(its)) for link, to, its in slow if to == slow[0][1])
+    return replace(plan, bad=bad)
+
+
 def _build(kind: str, percent: float, tree: Clos, seed: int, scale: Scale) -> Plan:
     return with_bad_link(permutation(tree, seed, scale), tree, seed, **{kind: percent / 100})
 
@@ -66,6 +80,8 @@ _KINDS = {
     "corrupting-link": _Kind("bits", "corruption", "corrupt_percent", 1.0, "flips a bit in {} of packets"),
 }
 
+_SETTINGS = {**{name: kind.setting for name, kind in _KINDS.items()}, "permutation-anywhere": "slow"}
+
 
 def _workload(name: str, base: str, percent: float) -> Workload:
     kind = _KINDS[base]
@@ -79,25 +95,37 @@ def _workload(name: str, base: str, percent: float) -> Workload:
     )
 
 
+def _slow_switch(name: str, percent: float) -> Workload:
+    return Workload(
+        name,
+        f"permutation-anywhere, and core links into one aggregation switch have {percent:g}% of their rate",
+        partial(slow_switch, percent / 100),
+        parameters={"rate_percent": percent, "bad": "all core links towards the first aggregation switch, from the start"},
+    )
+
+
 WORKLOADS = tuple(_workload(name, name, kind.percent) for name, kind in _KINDS.items())
 
 
 def named(name: str) -> Workload | None:
     """Return ``grey-link+loss=0.1`` of that percentage, ``slow-link+rate=50``, ``corrupting-link+bits=10``; None for other names.
 
+    ``permutation-anywhere+slow=25`` is `slow_switch` with 25% of the rate.
+
     ``grey-link+loss=0`` is the healthy fabric with the same records. Raises `WorkloadError` for an unknown setting, or a percentage
     that is not from 0 to 100; a rate is above 0.
     """
     base, plus, setting = name.partition("+")
-    if base not in _KINDS or not plus:
+    if base not in _SETTINGS or not plus:
         return None
-    known = _KINDS[base].setting
+    known = _SETTINGS[base]
     key, _, text = setting.partition("=")
     try:
         percent = float(text)
     except ValueError:
         percent = -1.0
-    if key != known or not 0 <= percent <= 100 or (known == "rate" and percent == 0):
-        least = "above 0 and at most 100" if known == "rate" else "from 0 to 100"
+    if key != known or not 0 <= percent <= 100 or (known in ("rate", "slow") and percent == 0):
+        least = "above 0 and at most 100" if known in ("rate", "slow") else "from 0 to 100"
         raise WorkloadError(f"{name}: {setting!r} is not a setting: write {base}+{known}=PERCENT, {least}")
-    return _workload(f"{base}+{known}={percent:g}", base, percent)
+    whole = f"{base}+{known}={percent:g}"
+    return _workload(whole, base, percent) if base in _KINDS else _slow_switch(whole, percent)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from operator import eq
 
 from experiments.workloads.checks import across, first_across, need_scale, need_transfers, need_two_hosts, smaller
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
@@ -53,6 +54,24 @@ def permutation_transfers(tree: Clos, seed: int, scale: Scale) -> Plan:
     return _with_files(permutation(tree, seed, scale), scale)
 
 
+def permutation_anywhere(tree: Clos, seed: int, scale: Scale) -> Plan:
+    """Build a plan in which every host sends a file to one of all others, also of its pod or rack, and receives one.
+
+    It is a matrix as of the Ultra Ethernet reference simulator. Files have the size of those of `permutation_transfers`. Racks and
+    pods send unequal shares upwards, so paths between them are harder to fill evenly than with `permutation_transfers`.
+    """
+    need_scale(scale)
+    need_two_hosts(tree, "permutation-anywhere")
+    need_transfers(tree.host_count, "permutation-anywhere", f"give {smaller(tree)}")
+    senders = list(tree.hosts())
+    receivers = senders[:]
+    choose = random.Random(f"{seed} anywhere")
+    while any(map(eq, senders, receivers)):
+        choose.shuffle(receivers)
+    transfers = tuple(Transfer(src, dst) for src, dst in zip(senders, receivers, strict=True))
+    return _with_files(Plan(transfers, scale.seconds, traced=first_across(tree, transfers)), scale)
+
+
 def ftp(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan in which random pairs of hosts have a sender and a receiver (Dixit et al., SIGCOMM 2011, section 3).
 
@@ -95,6 +114,13 @@ WORKLOADS = (
         "permutation-transfers",
         "every host sends a file to one of another pod, 10 MB in 0.1 s of 1 Gbit/s (SOPA paper, section 4.3)",
         permutation_transfers,
+        parameters={"flow_sizes": f"what a link carries in {FILE_SHARE:.0%} of the run"},
+    ),
+    Workload(
+        "permutation-anywhere",
+        "every host sends such a file to one of all others (+slow=P: core links into one aggregation switch have P% "
+        "of their rate), as in the Ultra Ethernet reference simulator",
+        permutation_anywhere,
         parameters={"flow_sizes": f"what a link carries in {FILE_SHARE:.0%} of the run"},
     ),
     Workload(

@@ -22,13 +22,16 @@ from topologies import Clos, FatTree
 
 SCALE = Scale(4.0, 20.0)
 SEEDED = [
-    *("permutation", "permutation-transfers", "ftp", "ftp-transfers", "production"),
+    *("permutation", "permutation-transfers", "permutation-anywhere", "ftp", "ftp-transfers", "production"),
     *("failure", "failure-permutation", "short-flow-beside-incast", "half-load", "incast", "uniform-load"),
     *("grey-link", "slow-link", "corrupting-link"),
 ]
 COLLECTIVE = {workload.name for workload in collectives.WORKLOADS}
 BAD = {workload.name for workload in bad_links.WORKLOADS}
-ANYWHERE = {"ftp", "ftp-transfers", "production", "failure", "half-load", "incast", "uniform-load", *COLLECTIVE}
+ANYWHERE = {
+    *("permutation-anywhere", "ftp", "ftp-transfers", "production", "failure", "half-load", "incast", "uniform-load"),
+    *COLLECTIVE,
+}
 BETWEEN_PODS = sorted(set(WORKLOADS) - ANYWHERE)
 
 
@@ -50,11 +53,20 @@ def test_everyone_sends_to_another_pod_or_rack_and_receives_once(tree: Clos) -> 
         inter_pod_permutation(Clos(pods=1, edges=1, aggregations=2, cores=0, hosts=3), 1)
 
 
+@pytest.mark.parametrize("tree", [FatTree(2), FatTree(6), Clos(1, 1, 2, 0, 3)], ids=repr)
+def test_everyone_sends_to_another_host_anywhere_and_receives_once(tree: Clos) -> None:
+    for seed in range(20):
+        transfers = named("permutation-anywhere").build(tree, seed, SCALE).transfers
+        assert [one.src for one in transfers] == list(tree.hosts()) == sorted(one.dst for one in transfers)
+        assert all(one.src != one.dst and one.bytes == SCALE.bytes_of(0.8) for one in transfers)
+    assert tree.pods <= 2 or any(one.src.pod == one.dst.pod for one in transfers)
+
+
 def test_every_workload_says_what_it_is_and_where_the_papers_have_it() -> None:
     for name, workload in WORKLOADS.items():
         assert named(name) is workload
         assert workload.name == name
-        assert "section" in workload.summary or name in {*COLLECTIVE, *BAD}
+        assert "section" in workload.summary or name in {"permutation-anywhere", *COLLECTIVE, *BAD}
         assert "\n" not in workload.summary
         assert workload.parameters
 
