@@ -18,7 +18,7 @@ from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
 from experiments.ns3.cache import Cache, directory, key
 from experiments.ns3.program import SimulatorError, build, digest
-from experiments.ns3.simulate import check, compute, lines, records
+from experiments.ns3.simulate import check, compute, keep, program_input, records
 
 CONNECT_SECONDS = 10
 HOW = "start one with dask scheduler, and dask worker tcp://HOST:8786 on each machine"
@@ -46,21 +46,22 @@ class Scheduled:
             tick(number, min(1.0, now / runs[number].scale.seconds))
 
         self._client.subscribe_topic(self._name, seen)
-        waiting = {}
+        waiting, wanted = {}, digest()
         for number, run in enumerate(runs):
             check(run.scheme)
-            text = "\n".join(lines(run)) + "\n"
-            if (output := cache.get(key(digest(), text))) is not None:
+            text = program_input(run)
+            name = key(wanted, text)
+            if (output := cache.get(name)) is not None:
                 yield number, records(run, output)
                 continue
             # the first runs first, as with processes of this machine
             place = {"key": f"{self._name}-{number}", "priority": -number, "pure": False}
-            waiting[self._client.submit(_compute, text, digest(), self._name, number, **place)] = number
+            waiting[self._client.submit(_compute, text, wanted, self._name, number, **place)] = number, name
         try:
             for ready in dask.as_completed(waiting, loop=self._client.loop):
-                number = waiting[ready]
+                number, name = waiting[ready]
                 machine, output = ready.result()
-                cache.put(key(digest(), "\n".join(lines(runs[number])) + "\n"), output)
+                keep(cache, name, output)
                 yield number, records(runs[number], output, machine)
                 ready.release()
         except dask.KilledWorker as error:
@@ -84,11 +85,11 @@ def scheduled(address: str) -> Iterator[Scheduled]:
     except (OSError, ValueError) as error:
         raise SimulatorError(f"no scheduler answers at {address}: {HOW} ({error})") from error
     with client:
-        digests = client.run(digest, on_error="return")
+        digests, wanted = client.run(digest, on_error="return"), digest()
         if not digests:
             raise SimulatorError(f"the scheduler at {address} has no worker: run dask worker {address} on each machine")
         for worker, found in digests.items():
-            _refuse_other(worker, found, digest())
+            _refuse_other(worker, found, wanted)
         yield Scheduled(client, address)
 
 

@@ -97,7 +97,12 @@ def simulate(
     error.
     """
     check(run.scheme)
-    return records(run, compute("\n".join(lines(run)) + "\n", cache, tick, started))
+    return records(run, compute(program_input(run), cache, tick, started))
+
+
+def program_input(run: Run) -> str:
+    """Return what the program reads of a run, but for how often it reports."""
+    return "\n".join(lines(run)) + "\n"
 
 
 def compute(
@@ -115,11 +120,16 @@ def compute(
         if '"hops"' not in output[output.rfind("\n", 0, -1) :]:
             raise SimulatorError(f"incomplete output of the simulator: {said.strip()[-500:]}")
         if cache:
-            try:
-                cache.put(name, output)
-            except OSError as error:  # the results remain usable without the cache
-                _log.warning("cannot write %s (%s): the run is not cached", cache.where, error.strerror or error)
+            keep(cache, name, output)
     return output
+
+
+def keep(cache: Cache, name: str, output: str) -> None:
+    """Write an output to the cache. The results remain usable without it: that it cannot be written is a warning."""
+    try:
+        cache.put(name, output)
+    except OSError as error:
+        _log.warning("cannot write %s (%s): the run is not cached", cache.where, error.strerror or error)
 
 
 def records(run: Run, output: str, machine: Mapping[str, str | int] | None = None) -> tuple[RunRecord, list[FlowRecord]]:

@@ -2,8 +2,8 @@
 
 Probes of a stream take one path, on which none overtakes another. So an answer decides about all probes before it: what the
 other host has not counted was lost on the way out, the rest on the way back. A probe that no answer follows is lost when its
-deadline is over; on which way is told by a later answer, or never. A self-probe returns
-to the host that sent it, so that nothing tells on which way it was lost.
+deadline is over. A later answer may tell whether it was lost on the way out or back. A self-probe returns to the host that sent it,
+so that nothing tells that.
 
 Times are nanoseconds of the host's monotonic clock.
 """
