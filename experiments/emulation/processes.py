@@ -30,7 +30,7 @@ from topologies.lab.startable import Startable
 ANSWER_SECONDS = 60.0
 CHANGE_SECONDS = 20.0
 READY_SECONDS = 120.0
-STOP_SECONDS = 15.0
+STOP_SECONDS = 60.0  # a process that hangs: on a machine that stands still, an orderly end takes several seconds
 POLL_SECONDS = 0.1  # an answer of the controller costs it several milliseconds
 
 
