@@ -285,6 +285,11 @@ def test_prose_is_short(document: Path) -> None:
     assert found.longest_line <= 120
 
 
+def test_documents_have_at_most_45000_words() -> None:
+    """As many as somebody reads in three hours; what is measured is in experiments/RESULTS.md."""
+    assert sum(len(document.read_text().split()) for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]) <= 45_000
+
+
 def modules_with_examples() -> Iterator[str]:
     for package in (topologies, flowrules, sopa_ryu, experiments, tests.helpers):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
