@@ -18,7 +18,7 @@ import yaml
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf, segmentation
-from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
+from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, OBJECTS, _multiarch
 from sopa_ryu.agent.kernel.counters import Handling
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.label.spray import Spray
@@ -150,6 +150,12 @@ def test_errors_say_what_to_do(tmp_path: Path, options: dict[str, Any], error: t
         options = {"object_file": damaged}
     with pytest.raises(error, match=message):
         Labeller(**{"ifname": "lo", **options}).load()
+
+
+@pytest.mark.parametrize("target", OBJECTS, ids=lambda target: target.stem)
+def test_this_kernels_verifier_takes_every_program(target: Path) -> None:
+    with libbpf.Object(target) as its:
+        assert its.loaded
 
 
 def test_a_refusal_by_the_verifier_comes_with_its_log(tmp_path: Path) -> None:
