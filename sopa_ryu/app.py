@@ -482,7 +482,7 @@ class SopaController(App):
             try:
                 self.set_drained(name, None, ITSELF, "its time is over")
             except (StateError, UndecidedError) as error:
-                self._warn(name, "%s stays drained beyond its time: %s; to end that is tried again", name, error)
+                self._warn(name, "%s stays drained beyond its time: %s. The controller tries again to end the drain", name, error)
 
     def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:
         """Have a host's agent trace paths, or a flow."""
@@ -581,7 +581,7 @@ class SopaController(App):
         """Take what the fabric file says of names now, and log it, or what else has changed and is not taken."""
         file = self.switches.rejections.fabric_file
         if file is None:
-            LOG.error("SIGUSR1: there is no fabric file to read anew, the fabric is that of --sopa-k: restart with --sopa-fabric")
+            LOG.error("SIGUSR1: there is no fabric file to read anew. The fabric is that of --sopa-k. Restart with --sopa-fabric")
             return
         try:
             self.state.aliases, found = self.aside(partial(read_anew, self._read_fabric, self.tree, self.state.aliases))

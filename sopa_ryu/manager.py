@@ -175,7 +175,7 @@ def say_what_is_open(conf: Any) -> None:
     doors = Doors(conf.ofp_listen_host, conf.wsapi_host, conf.ctl_privkey is not None, conf.ca_certs)
     for exposure in () if settings.insecure else exposures(settings, doors):
         logging.getLogger("sopa").warning(
-            "open: %s; set %s, or insecure in a lab (sopa doctor controller)", exposure.what, exposure.mend
+            "open: %s. Set %s, or insecure in a lab (sopa doctor controller)", exposure.what, exposure.mend
         )
 
 

@@ -255,7 +255,7 @@ def warn_of_unknown(conf: cfg.ConfigOpts) -> None:
         cfg.ConfigParser(Path(file).expanduser(), sections).parse()
         for name in sorted(sections.get(GROUP, {}).keys() - known):
             LOG.warning(
-                "%s in section [sopa] of %s is no option and has no effect: names have underscores, as in deploy/sopa.conf; "
+                "%s in section [sopa] of %s is no option and has no effect. Names have underscores, as in deploy/sopa.conf. "
                 "CHANGELOG.md says what replaces an option that was removed",
                 name,
                 file,

@@ -31,7 +31,7 @@ from topologies.structure import GATEWAY_MAC
 
 K = 16
 _SUMMARY = re.compile(
-    r"have their rules: (\d+) flow-mods and group-mods; to the last barrier ([\d.]+) s from the first connect, ([\d.]+) s"
+    r"have their rules: (\d+) flow-mods and group-mods, to the last barrier ([\d.]+) s from the first connect, ([\d.]+) s"
 )
 
 

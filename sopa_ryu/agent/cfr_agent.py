@@ -241,7 +241,7 @@ class CfrAgent:
         """Look at what is to be sent, and tell the arbiter if it has to know."""
         self._look_at_lease(now)
         if self.grants.forget_silent(now):
-            LOG.warning("%s: arbiter %s is silent: its term is forgotten, any arbiter's holds", self.host, self.arbiter_name)
+            LOG.warning("%s: arbiter %s is silent. Its term is forgotten, and any arbiter's holds", self.host, self.arbiter_name)
         through = self._settle(now)
         try:
             self._look_at_sockets()
@@ -263,7 +263,7 @@ class CfrAgent:
         if self.pass_ns > SLOW_PASS_NS and not self._slow:
             self._slow = True
             LOG.warning(
-                "%s: an iteration over TCP's sockets takes %.1f ms, so that slots are begun late: boot with thash_entries=1024, or "
+                "%s: an iteration over TCP's sockets takes %.1f ms, so that slots begin late. Boot with thash_entries=1024, or "
                 "set net.ipv4.tcp_child_ehash_entries=64 before the network namespace is made",
                 self.host,
                 self.pass_ns / 1e6,
@@ -297,8 +297,8 @@ class CfrAgent:
             return
         self._closed = False
         LOG.warning(
-            "%s: no grants of arbiter %s for %g ms: the gate is open, and data is labelled round-robin until it answers; "
-            "check the arbiter and the network to it",
+            "%s: no grants of arbiter %s for %g ms. Data leaves without slots, round-robin, until it answers. Check the arbiter "
+            "and the network to it",
             self.host,
             self.arbiter_name,
             self.grants.lease_ns / 1e6,

@@ -161,7 +161,7 @@ class Follower:
     def leave(self) -> None:
         """Note that the agent has closed the channel, since what it would acknowledge is not in force."""
         LOG.warning(
-            "%s: disconnected from controller %s until packets are labelled again; sopa agents --missing lists this host",
+            "%s: disconnected from controller %s until packets are labelled again. sopa agents --missing lists this host",
             self.address,
             self.controllers.url,
         )
@@ -176,11 +176,11 @@ class Follower:
             LOG.info("%s: sent by controller %s to %s, which comes first for this host", self.address, url, urls.url)
         elif is_new:
             LOG.warning(
-                "%s: no controller at %s: %s; %s; %s; check the controller and the network to it",
+                "%s: no controller at %s: %s. %s. %s. Check the controller and the network to it",
                 self.address,
                 url,
                 loss.problem,
-                "its last path sets stay in force" if self.view else "packets go unlabelled until it answers",
+                "Its last path sets stay in force" if self.view else "Packets go unlabelled until it answers",
                 urls.prospect,
             )
         return delay
@@ -297,7 +297,7 @@ class Follower:
         """Return the answer after a path table could not be loaded: no acknowledgement, so that the controller sees the lag."""
         self._sets = None  # the next table is complete, whatever this one would have changed
         LOG.error(
-            "%s: new path sets cannot be loaded: %s; the old ones stay in force for another %g s",
+            "%s: new path sets cannot be loaded: %s. The old ones stay in force, next attempt in %g s. Check dmesg and free memory",
             self.address,
             error,
             LOAD_RETRY_SECONDS,
@@ -309,7 +309,8 @@ class Follower:
         assert self.peers is not None
         self.peers.number = 0
         LOG.error(
-            "%s: the hosts that run MCS cannot be noted: %s; those noted before stay so for another %g s; check dmesg, free",
+            "%s: the hosts that run MCS cannot be noted: %s. The old list stays in force, next attempt in %g s. Check dmesg and "
+            "free memory",
             self.address,
             error,
             LOAD_RETRY_SECONDS,
@@ -362,7 +363,7 @@ class Follower:
         cut_off = load.table.cut_off
         if cut_off:
             LOG.warning(
-                "%s: no path is left to %d racks; packets for them go unlabelled; sopa failures lists what has failed",
+                "%s: no path is left to %d racks. Packets for them go unlabelled. sopa failures lists what has failed",
                 self.address,
                 cut_off,
             )

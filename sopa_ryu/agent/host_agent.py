@@ -284,15 +284,15 @@ class HostAgent:
         if peers is None or silent < LEASE_SECONDS or not peers.forget_permission():
             return
         LOG.warning(
-            "%s: no controller for %.0f s: nothing is scattered until it answers, since a host that ends MCS could not be noticed; "
-            "check the controller and the network to it",
+            "%s: no controller for %.0f s: nothing is scattered until it answers. The agent would not notice a host that ends "
+            "MCS. Check the controller and the network to it",
             self.follower.address,
             silent,
         )
         try:
             await self._note_hosts()
         except BpfMapError as error:
-            LOG.error("%s: it is scattered nevertheless: %s; check dmesg, free", self.follower.address, error)
+            LOG.error("%s: connections are scattered nevertheless: %s. Check dmesg and free memory", self.follower.address, error)
 
     async def _sweep(self, scattering: Scattering) -> NoReturn:
         """Remove the state of idle connections once a second; a refusal is logged once."""
@@ -305,8 +305,8 @@ class HostAgent:
                 if self._sweep_problem != str(error):
                     self._sweep_problem = str(error)
                     LOG.error(
-                        "%s: idle connections cannot be removed: %s; once --flows of them are kept, new ones are not scattered; "
-                        "check dmesg, free",
+                        "%s: idle connections cannot be removed: %s. Once --flows connections are kept, new ones are not "
+                        "scattered. Check dmesg and free memory",
                         self.follower.address,
                         error,
                     )

@@ -125,8 +125,8 @@ class HostSettings:
             except OSError as error:
                 saved.release()
                 raise SettingsError(
-                    f"cannot save the settings in {self.state_dir}: {error.strerror}. Nothing was changed; "
-                    "make room there, or name another directory."
+                    f"cannot save the settings in {self.state_dir}: {error.strerror}. Nothing was changed. "
+                    "Make room there, or name another directory."
                 ) from error
             except BaseException:
                 saved.release()
@@ -234,9 +234,9 @@ class HostSettings:
         if self._uncut != str(error):
             self._uncut = str(error)
             LOG.warning(
-                "%s: the kernel makes no segmentation device (macvlan) on it: %s; TCP sends packet by packet instead "
-                "(gso_max_segs 1), which takes twice the processor time, and is slow with BBR: load the module macvlan, "
-                "take the interface out of its bridge, or use --segments 16",
+                "%s: the kernel makes no segmentation device (macvlan) on it: %s. TCP sends packet by packet instead "
+                "(gso_max_segs 1). This takes twice the processor time, and is slow with BBR. Load the module macvlan, take the "
+                "interface out of its bridge, or use --segments 16",
                 self.ifname,
                 error.args[-1],
             )

@@ -235,7 +235,7 @@ class Keeper:
                 changed = await in_thread(self._settings.changed)
             except (NetnsError, SettingsError) as error:
                 self.place.check()  # away: otherwise the reason is one of its own
-                LOG.error("%s: %s; they are read again in %g s", self.place.address, error, SETTINGS_SECONDS)
+                LOG.error("%s: %s. The settings are read again in %g s", self.place.address, error, SETTINGS_SECONDS)
                 return
             for part in (Part.SEGMENTS, Part.REORDERING, Part.MIN_RTT, Part.MTU):
                 if part in changed:
@@ -259,10 +259,10 @@ class Keeper:
         self._set_right(part)
         self.mended[part] += 1
         if not pace.contested:
-            LOG.warning("%s: %s: put right; until then %s; find the program that did it", address, text, _EFFECT[part])
+            LOG.warning("%s: %s: put right. Until then %s. Find the program that did it", address, text, _EFFECT[part])
         elif pace.times == CONTEST:
             LOG.error(
-                "%s: %s again and again: put right at most every %g s from now on; until then %s; end the program that does it, "
+                "%s: %s again and again: put right at most every %g s from now on. Until then %s. End the program that does it, "
                 "or this agent",
                 address,
                 text,
@@ -275,7 +275,7 @@ class Keeper:
         if self._refusals.get(part) != str(error):
             self._refusals[part] = str(error)
             LOG.error(
-                "%s: %s, and cannot be put right: %s; %s; the agent tries again every %g s or sooner",
+                "%s: %s, and cannot be put right: %s. Until then %s. The agent tries again every %g s or sooner",
                 self.place.address,
                 text,
                 error,

@@ -33,7 +33,7 @@ def put_back(state_dir: Path = AgentOptions.state_dir) -> bool:
     except FileNotFoundError:
         return True
     except (OSError, ValueError, KeyError, TypeError) as error:
-        LOG.error("the saved settings in %s cannot be read: %s; check the interfaces' %s", state_dir, error, TO_CHECK)
+        LOG.error("the saved settings in %s cannot be read: %s. Check the interfaces' %s", state_dir, error, TO_CHECK)
         return False
     done = [_put_back(name, state_dir) for name in names]
     return all(done)

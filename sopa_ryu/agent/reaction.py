@@ -242,7 +242,7 @@ class Reaction:
         except BpfError as error:
             if self._problem != str(error):
                 self._problem = str(error)
-                LOG.error("%s: its own packets cannot be watched: %s; probes alone judge its paths; check dmesg",
+                LOG.error("%s: its own packets cannot be watched: %s. Probes alone judge its paths. Check dmesg",
                           self._follower.address, error)  # fmt: skip
         self._health.tick(now)
         for change in self._health.changes:
@@ -255,7 +255,7 @@ class Reaction:
             self.hear_routers(loop.time())
         except BpfError as error:
             loop.remove_reader(errors_fd)  # or it would be readable for ever
-            LOG.error("%s: routers are not heard any more: %s; probes alone judge its paths; check dmesg", self._name, error)
+            LOG.error("%s: routers are not heard any more: %s. Probes alone judge its paths. Check dmesg", self._name, error)
 
     def hear_routers(self, now: float) -> None:
         """Follow what routers say of this host's lists, at once: who says it has dropped the packet."""
@@ -276,8 +276,8 @@ class Reaction:
             elif at not in self._too_big:
                 self._too_big.add(at)
                 LOG.error(
-                    "%s: %s drops packets of this host, as only %d bytes fit on its way to %s: raise the "
-                    "MTU of that link, or lower that of this host's interface",
+                    "%s: %s drops packets of this host, as only %d bytes fit on its way to %s. Raise the MTU of that link, or "
+                    "lower that of this host's interface",
                     self._name,
                     tree.name(at),
                     error.mtu,
@@ -341,10 +341,10 @@ class Reaction:
         if not change.left:
             LOG.info("%s: takes %s again: %s%s", self._name, self._paths(change.section), change.detail, more)
         elif self._keep:
-            LOG.warning("%s: would leave %s: %s; it stays in use by --keep-paths; sopa health names the link%s",
+            LOG.warning("%s: would leave %s: %s. It stays, by --keep-paths. sopa health names the link%s",
                         self._name, self._paths(change.section), change.detail, more)  # fmt: skip
         else:
-            LOG.warning("%s: leaves %s: %s; left for %g s at least; sopa health names the link, sopa trace shows it%s",
+            LOG.warning("%s: leaves %s: %s. It stays away for %g s at least. sopa health names the link, sopa trace shows it%s",
                         self._name, self._paths(change.section), change.detail, change.hold, more)  # fmt: skip
 
     @property

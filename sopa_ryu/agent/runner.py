@@ -51,7 +51,7 @@ def run_agents(interfaces: Sequence[Interface], options: AgentOptions) -> int:
                 taken.push(_reports_failure(interface))
                 taken.callback(supervisor.release)
                 if not supervisor.take() and not options.wait:
-                    raise AgentError(f"{supervisor.away}; with --wait the agent waits until it is there")
+                    raise AgentError(f"{supervisor.away}. With --wait the agent waits until it is there")
                 supervisors.append(supervisor)
             if options.metrics is not None:
                 taken.enter_context(metrics_served(supervisors, *options.metrics))
@@ -73,7 +73,7 @@ def _reports_failure(interface: Interface) -> Callable[[object, BaseException | 
 
     def report(_kind: object, error: BaseException | None, _trace: object) -> bool:
         if isinstance(error, Exception):
-            LOG.error("%s: not everything could be put back: check its %s", interface, TO_CHECK, exc_info=error)
+            LOG.error("%s: not everything could be put back. Check its %s", interface, TO_CHECK, exc_info=error)
             return True
         return False
 

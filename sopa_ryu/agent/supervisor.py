@@ -124,7 +124,7 @@ class Supervisor:
             try:
                 await in_thread(self.labeller.stop_scattering)
             except (BpfError, NetnsError) as error:
-                LOG.error("%s: it is scattered until the agent has ended: %s", self.interface, error)
+                LOG.error("%s: packets are scattered until the agent has ended: %s", self.interface, error)
 
     async def until_quiet(self) -> None:
         """With MCS by ports, after the controller was left: wait until other hosts do not scatter to this one any more.
@@ -186,7 +186,7 @@ class Supervisor:
     def _note_away(self, reason: str) -> None:
         """Note why the interface is not at work, and log it unless that is known, or ends the agent."""
         if reason != self.away and (self.options.wait or self._was_taken):
-            LOG.warning("%s is not labelled: %s; its agent waits until it can take it, and leaves the controller meanwhile",
+            LOG.warning("%s is not labelled: %s. Its agent leaves the controller, and waits until it can take the interface",
                         self.interface, reason)  # fmt: skip
         self.away = reason
 
@@ -261,7 +261,7 @@ class Supervisor:
             text = "%s: Linux %s bears reordering by net.ipv4.tcp_min_rtt_wlen=%d and net.ipv4.tcp_reordering=%d"
             LOG.info(text, name, release, options.min_rtt_window, options.fr_threshold)
         else:
-            text = "%s: Linux %s bears reordering by net.ipv4.tcp_min_rtt_wlen=%d; net.ipv4.tcp_reordering has no effect with SACK"
+            text = "%s: Linux %s bears reordering by net.ipv4.tcp_min_rtt_wlen=%d. net.ipv4.tcp_reordering has no effect with SACK"
             LOG.info(text, name, release, options.min_rtt_window)
 
     def _enter(self, taken: ExitStack) -> tuple[HostAgent, Labeller]:

@@ -80,10 +80,10 @@ class ControllerLink:
         self.connected = False
         if is_new:
             LOG.warning(
-                "no controller at %s: %s; %s; %s; check the controller and the network to it",
+                "no controller at %s: %s. %s. %s. Check the controller and the network to it",
                 url,
                 loss.problem,
-                "slots are granted by what it sent last" if self.term else "no slot is granted until it answers",
+                "Slots are granted by what it sent last" if self.term else "No slot is granted until it answers",
                 self.urls.prospect,
             )
         return delay
@@ -100,7 +100,7 @@ class ControllerLink:
             response = loss.error.response
             taken = response.status_code == HTTPStatus.CONFLICT and LEADER_HEADER not in response.headers
             if taken and self.term:
-                LOG.error("another arbiter has this one's place: no slot is granted any more; end one of the two")
+                LOG.error("another arbiter has this one's place: no slot is granted any more. End one of the two")
                 self.term = 0
                 self._superseded()
         return loss
@@ -143,8 +143,8 @@ class ControllerLink:
             raise
         except ProtocolError as error:
             self.refused += 1
-            LOG.error("message of the controller refused (%d so far): %s; the fabric stays as it was; check the versions of "
-                      "controller and arbiter", self.refused, error)  # fmt: skip
+            LOG.error("message of the controller refused (%d so far): %s. The fabric stays as it was. Controller and arbiter may "
+                      "be of different versions", self.refused, error)  # fmt: skip
             return self._ack()
         if isinstance(message, HostLinks):
             return self._take_links(message)

@@ -86,7 +86,7 @@ class DemandDoor:
         if self._is_silent(error.reason, now):
             return
         LOG.warning(
-            "datagram from %s rejected: %s (%s; %d more of this reason since the last line)%s",
+            "datagram from %s rejected: %s (%s, %d more of this reason since the last line)%s",
             sender,
             error,
             error.reason,
@@ -99,8 +99,8 @@ class DemandDoor:
         self.strayed += 1
         if not self._is_silent("clock", now):
             LOG.warning(
-                "clock of %s is off by %d ms: it may send in slots of others until its agent has corrected that (%d more such "
-                "demands since the last line); if that does not end, its agent has too little processor time",
+                "clock of %s is off by %d ms (%d more such demands since the last line). It may send in slots of others until its "
+                "agent has corrected the clock. If this goes on, the agent has too little processor time",
                 host,
                 off_ms,
                 self._unlogged.pop("clock", 0),
@@ -117,9 +117,9 @@ class DemandDoor:
 
 
 _ADVICE = {
-    "token": "; give the agent there its host's token (sopa token), and the arbiter the same fabric's secret (--secret-file)",
+    "token": ". Give the agent there its host's token (sopa token), and the arbiter the same fabric's secret (--secret-file)",
     "foreign": "; look what sends from there",
-    "malformed": "; look what sends from there, and check the agent's version",
-    "term": "; end one of the two arbiters",
-    "clock": "; set the clock that is wrong, and restart the agent if it is the host's",
+    "malformed": ". Look what sends from there, and check the agent's version",
+    "term": ". End one of the two arbiters",
+    "clock": ". Set the clock that is wrong, and restart the agent if it is the host's",
 }

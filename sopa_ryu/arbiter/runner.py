@@ -143,7 +143,7 @@ def run_arbiter(options: ArbiterOptions) -> int:
         notify("READY=1")
         received = asyncio.run(_run(service, link))
         notify("STOPPING=1")
-    LOG.info("ended: %d cells in %d batches were granted; hosts spray without slots once their leases end",
+    LOG.info("ended: %d cells in %d batches were granted. Hosts spray without slots once their leases end",
              schedule.counted["cells"], schedule.counted["batches"])  # fmt: skip
     return exit_status(received)
 

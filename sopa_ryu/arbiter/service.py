@@ -158,13 +158,13 @@ class Service:
         if mbit is None and not self._measured:
             return  # the controller has not been asked yet
         if mbit is None:
-            self._say("the rate of hosts' links is not known: no slot is granted; give --rate, or the controller --sopa-link-mbit")
+            self._say("the rate of hosts' links is not known: no slot is granted. Give --rate, or the controller --sopa-link-mbit")
             return
         budgets = Budgets(self._view.failures, mbit, self.timing.slot_ns)
         if budgets.cell_bytes < MIN_CELL_BYTES:
             self._say(
                 f"slots of {self.timing.slot_ns / 1e6:g} ms carry {budgets.cell_bytes} bytes at {mbit:g} Mbit/s, less than a "
-                f"packet: no slot is granted; give --slot {min_slot_ms(mbit):g} or more"
+                f"packet: no slot is granted. Give --slot {min_slot_ms(mbit):g} or more"
             )
             self.schedule.stop()
             return
@@ -234,7 +234,7 @@ class Service:
         if not self._unsent_said:
             self._unsent_said = True
             LOG.warning(
-                "grants cannot be sent to %s: %s; hosts without grants go back to round-robin after a lease; later failures are "
+                "grants cannot be sent to %s: %s. Hosts without grants go back to round-robin after a lease. Later failures are "
                 "only counted (sopa_arbiter_unsent_datagrams_total)",
                 peer[0],
                 error.strerror or error,
@@ -245,8 +245,8 @@ class Service:
         late, now = self.schedule.counted["late"], time.monotonic()
         if late > self._late_said and now - self._late_said_at > LATE_LOG_SECONDS:
             LOG.warning(
-                "%d batches left out, too late for their slots: hosts wait for the next ones; the last turn took %.1f ms of %.1f: "
-                "give this machine fewer hosts, longer slots (--slot), or a faster processor",
+                "%d batches left out, too late for their slots. Hosts wait for the next ones. The last turn took %.1f ms of %.1f. "
+                "Use fewer hosts, longer slots (--slot), or a faster processor",
                 late - self._late_said,
                 seconds * 1e3,
                 self.timing.batch_ns / 1e6,

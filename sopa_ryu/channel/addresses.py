@@ -148,7 +148,7 @@ class Addresses:
     @property
     def prospect(self) -> str:
         """What is done now, for the log."""
-        return f"asking {self.url} next" if self.several else f"retrying every {MAX_RETRY_SECONDS:g} s or sooner"
+        return f"{self.url} is asked next" if self.several else f"The next attempt comes in {MAX_RETRY_SECONDS:g} s or sooner"
 
     def lost(self, loss: Loss, hosts: int = 0, *, valid: bool = True) -> tuple[float, bool]:
         """Go on to the next URL.

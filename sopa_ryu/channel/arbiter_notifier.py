@@ -53,15 +53,15 @@ def asked_term(values: Mapping[str, list[str]]) -> int:
 
 _TEXTS = Texts(
     unanswering="arbiter of %s at %s does not answer: cut off, another that connects takes its place",
-    silent="arbiter of %s silent for %.0f s: cut off, it goes on with the fabric as it was; check the arbiter and its network",
+    silent="arbiter of %s silent for %.0f s: cut off. It goes on with the fabric as it was. Check the arbiter and its network",
     twice="arbiter of %s connected twice: the connection from %s is cut",
     connected="arbiter of %s connected from %s (%d connected)",
     disconnected="arbiter of %s disconnected: once its leases end, hosts spray without slots until it is back (%d connected)",
-    malformed="arbiter of %s: message rejected: %s; check the arbiter's version",
-    cut_off="arbiter of %s cut off after %d rejected messages; check the arbiter's version",
+    malformed="arbiter of %s: message rejected: %s. Check the arbiter's version",
+    cut_off="arbiter of %s cut off after %d rejected messages. Check the arbiter's version",
     rejected="connection from %s as arbiter of %s rejected: %s",
-    deposed="another controller is the master of most switches: %d arbiters are sent away; end one of the two controllers",
-    stands_by="this controller stands by: %d arbiters are sent away; %s",
+    deposed="another controller is the master of most switches: %d arbiters are sent away. End one of the two controllers",
+    stands_by="this controller stands by: %d arbiters are sent away: %s",
     accepted_again="this controller is the master of most switches again: an arbiter is accepted",
 )
 

@@ -42,18 +42,18 @@ class Texts(NamedTuple):
     """Log lines, for agents by default; ``%s`` first is the name of the host, or in `rejected` the address of the claimant."""
 
     unanswering: str = "agent of %s at %s does not answer: cut off, another that connects takes its place"
-    silent: str = "agent of %s silent for %.0f s: cut off, its host keeps its path sets; check the agent and its network"
+    silent: str = "agent of %s silent for %.0f s: cut off. Its host keeps its path sets. Check the agent and its network"
     twice: str = "agent of %s connected twice: the connection from %s is cut"
     connected: str = "agent of %s connected from %s (%d connected)"
     disconnected: str = "agent of %s disconnected: its host keeps its path sets until the agent is back (%d connected)"
-    malformed: str = "agent of %s: message rejected: %s; check the agent's version"
-    cut_off: str = "agent of %s cut off after %d rejected messages; check the agent's version"
+    malformed: str = "agent of %s: message rejected: %s. Check the agent's version"
+    cut_off: str = "agent of %s cut off after %d rejected messages. Check the agent's version"
     rejected: str = "connection from %s as agent of %s rejected: %s"
     deposed: str = (
-        "another controller is the master of most switches: %d agents are sent away, they keep their path sets; end this "
+        "another controller is the master of most switches: %d agents are sent away. They keep their path sets. End this "
         "controller, or the other one and restart this one"
     )
-    stands_by: str = "this controller stands by: %d agents are sent away, they keep their path sets; %s"
+    stands_by: str = "this controller stands by: %d agents are sent away, and keep their path sets: %s"
     accepted_again: str = "this controller is the master of most switches again: agents are accepted"
 
 
@@ -211,7 +211,7 @@ class Notifier:
         self.probe_lists.connected(session)
         LOG.info(self.texts.connected, session.name, peer, len(self.sessions))
         if carrier not in (None, self.carrier):
-            text = "agent of %s writes labels by carrier %.20s: switches may not read them; start it with --carrier %s"
+            text = "agent of %s writes labels by carrier %.20s: switches may not read them. Start it with --carrier %s"
             LOG.warning(text, session.name, carrier, self.carrier)
         if self.is_deposed:  # since its claim was accepted
             self._close(session)

@@ -140,7 +140,8 @@ class RelayDesk:
         relay.wrong_since = (relay.wrong_since or now) if len(kept) < len(found) else 0.0
         if relay.wrong_since and now - relay.wrong_since > 2 * SILENT_SECONDS:
             LOG.warning(
-                "relay at %s, %s, hands on reports of hosts that another one has, %d in a message: dropped; check which is right",
+                "relay at %s, %s, hands on reports of hosts that another one has, %d in a message. They are dropped. Check which "
+                "relay is right",
                 relay.peer,
                 relay.name,
                 len(found) - len(kept),

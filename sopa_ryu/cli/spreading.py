@@ -109,7 +109,7 @@ class _Following:
         for rack in self._racks:
             rack.follow(failures)
         if self._is_away or names != self._names:
-            LOG.info("controller %s: %d elements have failed; bursts of %d racks are spread over the other paths",
+            LOG.info("controller %s: %d elements have failed. Bursts of %d racks are spread over the other paths",
                      self._controller.url, len(names), len(self._racks))  # fmt: skip
         self._names, self._is_away = names, False
 

@@ -58,7 +58,7 @@ class ControllerSide:
         except TopologyError as error:
             if self._refused != (view.term, view.version):
                 LOG.error(
-                    "version %d of term %d in the engine cannot be used: %s; find out who wrote it", view.version, view.term, error
+                    "version %d of term %d in the engine cannot be used: %s. Find out who wrote it", view.version, view.term, error
                 )
                 self._refused = view.term, view.version
             return

@@ -42,9 +42,9 @@ REMIND_SECONDS = 60.0
 
 LATE = "it does not answer in time"
 LATE_HINT = (
-    "it is stopped or cut off, or its disk is slow: see etcd's log (`slow fdatasync`, `took too long`), and docs/controllers.md"
+    "It is stopped or cut off, or its disk is slow: see etcd's log (`slow fdatasync`, `took too long`), and docs/controllers.md"
 )
-OTHER_ENGINE = "correct the engine's address; if the engine was made anew or restored, restart this process"
+OTHER_ENGINE = "Correct the engine's address. If the engine was made anew or restored, restart this process"
 
 _CHUNK = 1 << 16
 _SHOWN = 40  # bytes of what is no HTTP
@@ -213,7 +213,7 @@ class Engine:
         if self._closed or self._nodes[self._present] != node or len(self._nodes) == 1:
             return  # another thread was faster
         self._present = (self._present + 1) % len(self._nodes)
-        self._say(f"{node} {why}", "engine: %s: %s; %s is asked from now on", node, why, self._nodes[self._present])
+        self._say(f"{node} {why}", "engine: %s: %s. %s is asked from now on", node, why, self._nodes[self._present])
 
     def _ask_any(self, request: Request[T], seconds: float) -> T:
         """Ask one node after another, each for some seconds, unless one may have done what must not be done twice."""
@@ -347,7 +347,7 @@ def _summary(failures: Failures, unknown: bool = False) -> EngineError:
     nodes = "; ".join(f"{node}: {error}" for node, error in failures)
     perhaps = " (whether it was written is not known)" if unknown else ""
     late = any(error.late for _, error in failures)
-    text = f"engine: {worst.kind}{perhaps}: {nodes}; {worst.hint}"
+    text = f"engine: {worst.kind}{perhaps}: {nodes}. {worst.hint}"
     return EngineError(text, worst.kind, unknown, late, cause=f"{worst.kind}: {worst}")
 
 

@@ -51,20 +51,20 @@ class Kind(StrEnum):
 
 
 HINTS = {
-    Kind.UNREACHABLE: "check that etcd runs there, and the network to it",
-    Kind.NO_QUORUM: "most nodes of etcd have to run, to reach each other, and to write to their disks in time: see `etcdctl "
+    Kind.UNREACHABLE: "Check that etcd runs there, and the network to it",
+    Kind.NO_QUORUM: "Most nodes of etcd have to run, to reach each other, and to write to their disks in time. See `etcdctl "
     "endpoint status --cluster` and etcd's log",
-    Kind.FULL: "etcd's database has reached its quota: compact and defragment it, then `etcdctl alarm "
+    Kind.FULL: "The database of etcd has reached its quota. Compact and defragment it, then `etcdctl alarm "
     "disarm` (docs/controllers.md), and give it --auto-compaction-retention",
-    Kind.REFUSED: "check the user, its password file and its rights to the cluster's keys, and the certificates",
-    Kind.MALFORMED: "check the engine's address, and that it is etcd 3.4 or later with its JSON gateway",
+    Kind.REFUSED: "Check the user, its password file and its rights to the cluster's keys, and the certificates",
+    Kind.MALFORMED: "Check the engine's address, and that it is etcd 3.4 or later with its JSON gateway",
 }
 """What an operator does about it."""
 
 
-TOO_LARGE = "a value is larger than etcd accepts: give it a larger --max-request-bytes"
+TOO_LARGE = "A value is larger than etcd accepts. Give it a larger --max-request-bytes"
 COMMON_NAME = (
-    "while users are enabled, etcd's gateway refuses client certificates that have a common name: make one without, or use the "
+    "While users are enabled, etcd's gateway refuses client certificates that have a common name. Make one without, or use the "
     "user alone (docs/controllers.md)"
 )
 

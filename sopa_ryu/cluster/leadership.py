@@ -103,8 +103,8 @@ class Commits:
         if waited >= SLOW_SECONDS:
             self._say(
                 "slow",
-                "cluster %s: etcd took %.1f s to keep version %d: failures reach switches and agents so much later; look for `slow "
-                "fdatasync` in etcd's log, and give it a faster disk (docs/controllers.md)",
+                "cluster %s: etcd took %.1f s to keep version %d. Failures reach switches and agents so much later. Look for "
+                "`slow fdatasync` in etcd's log, and give it a faster disk (docs/controllers.md)",
                 self._engine.address.name,
                 waited,
                 proposal.version,
@@ -177,7 +177,7 @@ class Enlistment:
             own.renewed(sent)
             return
         if own.lease:
-            LOG.warning("member %s: its lease has ended: it stands by and asks for another", own.name)
+            LOG.warning("member %s: its lease has ended. It stands by and asks for another", own.name)
             self._former = own.lease
             own.lost()
             self._entered, self._entered_at = None, 0
@@ -396,7 +396,7 @@ class Member:
                 self._forsake("it was asked to step down")
             elif own.is_cut_off(self._hands.standing()[1], self.roll.most_switches(), now):
                 own.rest(now)
-                self._forsake("another member has more than twice as many switches; check this machine's management network")
+                self._forsake("another member has more than twice as many switches. Check this machine's management network")
             else:
                 self._drain()
                 self._commit()
@@ -414,7 +414,7 @@ class Member:
             return
         self._follow()
         if key is not None and not key.lease:
-            LOG.error("cluster %s: the key leader is bound to no lease: it was changed by hand, and is deleted", self._cluster)
+            LOG.error("cluster %s: the key leader is bound to no lease. It was changed by hand, and is deleted", self._cluster)
             self.engine.write({}, [Condition("leader", modified=key.modified)], deletes=["leader"])
             self._commits.read()
         elif key is None and self._enlistment.is_entered and own.may_campaign(now):
@@ -431,7 +431,7 @@ class Member:
         different = difference(self._charter, charter)
         if different and different != self._difference:
             LOG.error(
-                "member %s does not take part in cluster %s: %s; give all members the same fabric file and program, or this one "
+                "member %s does not take part in cluster %s: %s. Give all members the same fabric file and program, or this one "
                 "another cluster (etcd://.../NAME)",
                 self.identity.name,
                 self._cluster,
@@ -470,7 +470,7 @@ class Member:
         self._hands.lead(leader.term)
         drained = self._hands.drained()
         if drained and self.mirror.kept("drains") is None:
-            LOG.warning("cluster %s: the engine has lost the drains: this leader writes them again", self._cluster)
+            LOG.warning("cluster %s: the engine has lost the drains. This leader writes them again", self._cluster)
             self._drains_at = self._commits.write_drains(drained, lost=True)
         self._changed()
         self.look()
@@ -568,7 +568,7 @@ class Member:
 
     def _ill(self, work: str, error: EngineError) -> None:
         if self._outage.failed(work, error, self._clock()):
-            LOG.error("cluster %s: %s; switches and agents keep what they have, new versions and drains wait", self._cluster, error)
+            LOG.error("cluster %s: %s. Switches and agents keep what they have, new versions and drains wait", self._cluster, error)
 
 
 def join(
@@ -584,7 +584,7 @@ def join(
     elsewhere = not all(is_loopback(node.host) for node in address_of(settings).endpoints)
     if elsewhere and is_loopback(urlsplit(settings.url or url).hostname or ""):
         LOG.warning(
-            "member %s: relays and operators on other machines cannot reach its REST at %s: set --wsapi-host, or "
+            "member %s: relays and operators on other machines cannot reach its REST at %s. Set --wsapi-host, or "
             "--sopa-cluster-url where they use another address",
             settings.member,
             settings.url or url,

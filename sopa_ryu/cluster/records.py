@@ -72,8 +72,8 @@ class Leader(Struct, frozen=True, omit_defaults=True):
         if not secret or compare_digest(self.seal, self.sealed(secret).seal):
             return ""
         return (
-            f"the key {LEADER} names {self.name} at {self.url}, but has no seal of this cluster's secret: nobody is sent there; "
-            "that member is of an older release or has another agent-secret, or another program writes to the engine"
+            f"the key {LEADER} names {self.name} at {self.url}, but has no seal of this cluster's secret. Nobody is sent there. "
+            "That member is of an older release or has another agent-secret, or another program writes to the engine"
         )
 
 
@@ -89,7 +89,7 @@ class CommittedView(Struct, frozen=True):
         try:
             return View(self.term, self.version, Failures(tree, self.failures))
         except TopologyError as error:
-            raise RecordError(f"the key {VIEW} names what the fabric does not have: {error}; {_mend(VIEW)}") from error
+            raise RecordError(f"the key {VIEW} names what the fabric does not have: {error}. {_mend(VIEW)}") from error
 
 
 class DrainsRecord(Struct, frozen=True, omit_defaults=True):
@@ -211,11 +211,11 @@ def read(key: str, value: str) -> Record:
         if isinstance(record, MemberRecord | RelayRecord) and not key.endswith(f"/{record.name}"):
             raise ProtocolError(f"name: expected the key's, got {record.name!r:.60}", "name")
     except ProtocolError as error:
-        raise RecordError(f"the key {shown} is not as SOPA writes it: {error}; it was changed by hand or by another program: "
+        raise RecordError(f"the key {shown} is not as SOPA writes it: {error}. It was changed by hand or by another program. "
                           f"{_mend(key)}") from None  # fmt: skip
     return record
 
 
 def _mend(key: str) -> str:
     group, slash, _ = key.partition("/")
-    return f"put its value back, or delete the key ({_MENDS[group + slash]})"
+    return f"Put its value back, or delete the key ({_MENDS[group + slash]})"

@@ -80,8 +80,8 @@ class Mirror:
         last = min((record.term for record in (self.term, self.leader) if record is not None), default=view.term)
         if view.term > last:
             self.problems[records.VIEW] = (
-                f"the key {records.VIEW} has term {view.term}, but the last leader's is {last}: it is not followed, until a "
-                "leader writes the next version; who else can write to etcd?"
+                f"the key {records.VIEW} has term {view.term}, but the last leader's is {last}. It is not followed until a "
+                "leader writes the next version. Find out who else can write to etcd"
             )
 
     def kept(self, key: str) -> Kept | None:

@@ -107,7 +107,7 @@ class Journal:
 
     def _ill(self, error: StoreError) -> None:
         if not self._is_ill:
-            LOG.error("%s; nothing else is affected, up to %d events wait until there is room", error, MAX_UNWRITTEN)
+            LOG.error("%s. Nothing else is affected. Up to %d events wait until there is room", error, MAX_UNWRITTEN)
         self._is_ill = True
 
     def _written(self, count: int) -> None:

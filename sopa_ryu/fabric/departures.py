@@ -62,12 +62,12 @@ class Departures:
                 if (why := needed(self._tree, failures, name)) is not None:
                     if self._spared.get(name) != why:
                         self._spared[name] = why
-                        LOG.error("link %s carries nothing, as %d hosts say: %s; check its cable, and the routers at its ends",
+                        LOG.error("link %s carries nothing, as %d hosts say: %s. Check its cable, and the routers at its ends",
                                   name, len(hosts), why)  # fmt: skip
                     continue
                 failures = failures.with_failed(name)
-                LOG.warning("link %s carries nothing, as %d hosts of %d racks say: no host uses it until they find it good again; "
-                            "check its cable, and the routers at its ends", name, len(hosts), len(racks))  # fmt: skip
+                LOG.warning("link %s carries nothing, as %d hosts of %d racks say. No host uses it until hosts find it good "
+                            "again. Check its cable, and the routers at its ends", name, len(hosts), len(racks))  # fmt: skip
             excluded.add(name)
         for name in sorted(self.excluded - excluded):
             LOG.info("link %s carries packets again, as the hosts say that had left it", name)

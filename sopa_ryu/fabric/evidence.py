@@ -81,8 +81,8 @@ class Management:
             self.faults["channels"] += 1
             self._begin(f"many OpenFlow channels lost together, the last from {self._tree.name(switch)}", now)
             LOG.error(
-                "management network: %d OpenFlow channels lost within %g s: no path is withdrawn for that, the switches forward "
-                "by the rules they have; check the management network and this machine",
+                "management network: %d OpenFlow channels lost within %g s. No path is withdrawn for that: the switches forward "
+                "by the rules they have. Check the management network and this machine",
                 len(together),
                 MANY_SECONDS,
             )
@@ -94,7 +94,7 @@ class Management:
         self.faults["pauses"] += 1
         self._begin(f"the controller stood still for {seconds:.1f} s", now)
         LOG.error(
-            "this controller stood still for %.1f s: no path is withdrawn until the switches have been heard again; check the "
+            "this controller stood still for %.1f s. No path is withdrawn until the switches have been heard again. Check the "
             "load and memory of this machine",
             seconds,
         )
@@ -115,8 +115,8 @@ class Management:
         missing = self._tree.switch_count - len(connected)
         if missing:
             LOG.warning(
-                "management network: %d of %d switches have no OpenFlow channel: their paths stay while their neighbours report "
-                "the links up; check their management network",
+                "management network: %d of %d switches have no OpenFlow channel. Their paths stay while their neighbours report "
+                "the links up. Check their management network",
                 missing,
                 self._tree.switch_count,
             )

@@ -115,7 +115,8 @@ class Mastership:
         self._others_asked.discard(session.switch)
         self.generation.exceed(theirs)
         LOG.warning(
-            "switch %s knows generation id %d, which is ahead of this controller's: it goes on with %d; check this machine's clock",
+            "switch %s knows generation id %d, which is ahead of this controller's. The controller goes on with %d. Check this "
+            "machine's clock",
             session.name,
             theirs,
             self.generation.number,
@@ -141,7 +142,7 @@ class Mastership:
         if self.generation.ahead(theirs) > usual + MAX_AHEAD_MS:
             raise SwitchError(
                 f"it knows generation id {theirs}, which no clock explains and most switches do not know: this controller cannot "
-                "be its master; restart ovs-vswitchd there, and if most switches say so, check this machine's clock"
+                "be its master. Restart ovs-vswitchd there. If most switches say so, check this machine's clock"
             )
         return theirs
 

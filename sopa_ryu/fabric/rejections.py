@@ -81,8 +81,8 @@ class Rejections:
         if self.fabric_file is None:
             return f"{name} has ports {has}, but a {self.tree.title}'s switch has {plan}"
         return (
-            f"{name} has ports {has}, but {self.fabric_file} plans {plan}: sopa doctor switch --fabric {self.fabric_file} there "
-            "says what mends it; or correct the file, an absent link's port may be missing, and restart the controller"
+            f"{name} has ports {has}, but {self.fabric_file} plans {plan}. sopa doctor switch --fabric {self.fabric_file} there "
+            "says what mends it. Or correct the file (an absent link's port may be missing), and restart the controller"
         )
 
     def _mismatch(self, connection: SwitchConnection, switch: Switch) -> str:
@@ -177,7 +177,7 @@ class Contests:
             if now - self._said.get(session.switch, float("-inf")) >= SAY_AGAIN_SECONDS:
                 self._said[session.switch] = now
                 LOG.error(
-                    "second connection of switch %s from %s closed: the one from %s lives; check for a second controller address "
+                    "second connection of switch %s from %s closed: the one from %s lives. Check for a second controller address "
                     "of the switch, and for a device with its datapath id %016x",
                     session.name,
                     newer.address,
@@ -192,7 +192,7 @@ class Contests:
         if taken:
             self.decided["newer"] += 1
             LOG.warning(
-                "switch %s: its connection from %s does not answer or is gone: the one from %s takes its place",
+                "switch %s: its connection from %s does not answer or is gone. The one from %s takes its place",
                 session.name,
                 session.connection.address,
                 taken[0].address,

@@ -58,7 +58,7 @@ class Drains:
             ) from None
         except OSError as error:
             LOG.error(
-                "%s: %s: drains will be rejected; make room, or choose another directory with --sopa-state-dir",
+                "%s: %s. Drains will be rejected. Make room, or choose another directory with --sopa-state-dir",
                 directory,
                 error.strerror,
             )
@@ -111,7 +111,7 @@ class Drains:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             aside = self._file.with_suffix(REFUSED)
             LOG.error(
-                "%s cannot be used: %s; nothing is drained, the file is now %s: drain the elements again",
+                "%s cannot be used: %s. Nothing is drained. The file is now %s. Drain the elements again",
                 self._file,
                 error,
                 aside.name,
@@ -129,7 +129,7 @@ class Drains:
         """Move the drains of elements that the fabric does not have to a file of their own; the others stay."""
         aside = self._file.with_suffix(REFUSED)
         LOG.error(
-            "%s: this fabric has no %s, drained before the start: now in %s; drain what has replaced them",
+            "%s: this fabric has no %s, drained before the start. These drains are now in %s. Drain what has replaced the elements",
             self._file,
             ", ".join(refused["drained"]),
             aside.name,
@@ -169,8 +169,8 @@ def note_fabric(directory: Path, tree: Clos) -> None:
     if found:
         more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         LOG.warning(
-            "the fabric differs from the one of the last start: %s%s; switches and agents get it now: stop the controller if "
-            "that is not meant, they keep what they have",
+            "the fabric differs from the one of the last start: %s%s. Switches and agents get it now. If that is not meant, stop "
+            "the controller: they keep what they have",
             "; ".join(found[:SHOWN]),
             more,
         )
@@ -190,7 +190,7 @@ def read_anew(read: Callable[[], Clos], tree: Clos, aliases: Aliases) -> tuple[A
     if found:
         more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         raise TopologyError(
-            f"{'; '.join(found[:SHOWN])}{more}: only names, racks and ports may change while the controller runs; undo that, or "
+            f"{'; '.join(found[:SHOWN])}{more}: only names, racks and ports may change while the controller runs. Undo that, or "
             "restart the controller, in a cluster the standbys first"
         )
     return new.aliases, list(differences(aliases.document(), new.aliases.document()))

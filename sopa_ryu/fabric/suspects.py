@@ -125,7 +125,7 @@ class Caretaker:
     def _warn(self, known: _Known) -> None:
         suspect = known.suspect
         LOG.warning(
-            "link %s loses %s of the packets %s (certainty %s, losses reported by %d hosts): %s; check its optics, cable and ports",
+            "link %s loses %s of the packets %s (certainty %s, losses reported by %d hosts): %s. Check its optics, cable and ports",
             suspect.name,
             f"{suspect.loss:.2%}",
             suspect.direction,

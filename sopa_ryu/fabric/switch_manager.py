@@ -38,11 +38,11 @@ from topologies import Host, Reason, Switch, TopologyError
 LOG = logging.getLogger("sopa")
 
 OF_ANOTHER = (
-    "it says that another controller is its master: it is not used until it takes this one, which most switches do; look for "
+    "it says that another controller is its master. It is not used until it takes this one, which most switches do. Look for "
     "another cluster or controller that is set at this switch"
 )
 AHEAD_OF_TERM = (
-    "it knows generation id {}, which is ahead of this cluster's term: the next leader can take it; have another member lead "
+    "it knows generation id {}, which is ahead of this cluster's term: the next leader can take it. Have another member lead "
     "(sopa cluster step-down), and look for another cluster or controller on this fabric"
 )
 
@@ -136,8 +136,8 @@ class SwitchManager:
             self.ask_all(effects)
         elif not fault:
             LOG.warning(
-                "switch %s has lost its OpenFlow channel: it forwards by the rules it has, its paths stay while its neighbours "
-                "report the links up; check switch and management network",
+                "switch %s has lost its OpenFlow channel. It forwards by the rules it has. Its paths stay while its neighbours "
+                "report the links up. Check switch and management network",
                 session.name,
             )
         self.state.switch_lost(session.switch, now)
@@ -200,8 +200,8 @@ class SwitchManager:
         wrong = session.compare(found)
         if wrong:
             LOG.error(
-                "switch %s: %d of its entries or groups were changed by another program and are put right; find out who "
-                "writes to it (ovs-ofctl, another controller)",
+                "switch %s: %d of its entries or groups were changed by another program and are put right. Find out who writes to "
+                "it (ovs-ofctl, another controller)",
                 session.name,
                 wrong,
             )
@@ -365,7 +365,7 @@ class SwitchManager:
             return
         if was is SwitchPhase.UPDATING:
             LOG.error(
-                "switch %s has not confirmed the rules of version %d: its paths are excluded until it has; %s",
+                "switch %s has not confirmed the rules of version %d: %s. Its paths are excluded until it has",
                 session.name,
                 self.state.version,
                 error,
@@ -389,8 +389,8 @@ class SwitchManager:
         sessions = self.sessions.values()
         connected = [session.connected_at for session in sessions]
         LOG.info(
-            "all %d switches have their rules: %d flow-mods and group-mods; to the last barrier %.3f s from the first "
-            "connect, %.3f s from the last",
+            "all %d switches have their rules: %d flow-mods and group-mods, to the last barrier %.3f s from the first connect, "
+            "%.3f s from the last",
             self.tree.switch_count,
             sum(session.installation.messages_sent for session in sessions),
             now - min(connected),

@@ -33,7 +33,7 @@ from sopa_ryu.fabric.messages import (
 from sopa_ryu.fabric.rule_changes import Installation, Sent
 from topologies import Switch
 
-ANOTHER_MASTER = "another controller, started later than this one, is its master; restart this one to take it back"
+ANOTHER_MASTER = "another controller, started later than this one, is its master. Restart this one to take it back"
 ANSWER_SECONDS = 30.0
 ERRORS_KEPT = 4
 """Of different error messages that a switch answers changes with."""

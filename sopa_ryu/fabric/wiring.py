@@ -288,7 +288,7 @@ class LinkDiscovery:
         if probe.dpid is None and self.wiring.beside(switch, port) and (switch, port) not in self._also_heard:
             self._also_heard.add((switch, port))
             LOG.warning(
-                "%s port %d also hears LLDP of %s: the link stays in use; end lldpd there, or the LLDP of the network card",
+                "%s port %d also hears LLDP of %s. The link stays in use. End lldpd there, or the LLDP of the network card",
                 self.tree.name(switch),
                 port,
                 self.wiring.beside(switch, port),
@@ -304,7 +304,7 @@ class LinkDiscovery:
             miswired = self.wiring.miswired
             for name, detail in miswired.items():
                 if self._known.get(name) != detail:
-                    LOG.error("link %s is miswired and excluded from candidate paths: %s; recable it", name, detail)
+                    LOG.error("link %s is miswired and excluded from candidate paths: %s. Recable it", name, detail)
             for name in self._known.keys() - miswired.keys():
                 LOG.info("link %s: miswiring cleared", name)
             self._known = dict(miswired)

@@ -224,7 +224,7 @@ class FrontProcess:
                 return
             wait = least if time.monotonic() - began > WELL_SECONDS else min(most, 2 * wait)
             LOG.error(
-                "front ended: %s; REST, page and agents' channels wait until the next one serves, in %.1f s; hosts keep their "
+                "front ended: %s. REST, page and agents' channels wait until the next one serves, in %.1f s. Hosts keep their "
                 "paths, switches their rules",
                 why,
                 wait,

@@ -175,8 +175,8 @@ class FrontDoor:
             self.rejected["files"] += 1
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             LOG.error(
-                "no file is left for new connections (%s): they wait, established ones continue; "
-                "raise the limit of %d open files (LimitNOFILE of the unit, ulimit -n)",
+                "no file is left for new connections (%s). They wait, established ones continue. Raise the limit of %d open files "
+                "(LimitNOFILE of the unit, ulimit -n)",
                 error.strerror,
                 soft,
             )

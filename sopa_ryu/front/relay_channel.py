@@ -53,7 +53,7 @@ class RelayChannel:
         try:
             due = self._desk.received(relay, message)
         except ProtocolError as error:
-            LOG.warning("relay at %s, %s: message rejected: %s; check the relay's version", relay.peer, relay.name, error)
+            LOG.warning("relay at %s, %s: message rejected: %s. Check the relay's version", relay.peer, relay.name, error)
             channel.close(1007, "the message is malformed")
             return
         if due:

@@ -98,7 +98,8 @@ class Monitor:
             self.restarts += 1
             wait = least if time.monotonic() - began > WELL_SECONDS else min(most, 2 * wait)
             LOG.error(
-                "estimator of links' losses ended: %s; links are not judged until another has counted anew, it starts in %.0f s",
+                "estimator of links' losses ended: %s. Links are not judged until another one has counted anew. It starts in %.0f "
+                "s",
                 why,
                 wait,
             )
@@ -203,7 +204,7 @@ class Monitor:
             try:
                 self.hands.drain(name)
             except (ValueError, RuntimeError) as error:
-                LOG.error("link %s cannot be drained: %s; it stays in use, drain it by hand", name, error)
+                LOG.error("link %s cannot be drained: %s. It stays in use. Drain it by hand", name, error)
 
     def _suspected(self, suspects: list[dict[str, Any]]) -> Iterable[Suspected]:
         tree = self.state.tree

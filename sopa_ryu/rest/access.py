@@ -206,7 +206,7 @@ def _read_or_make(file: Path) -> str | None:
     except FileExistsError:
         return _read(file)
     except OSError as error:
-        LOG.error("%s cannot be written: %s; requests that require it are rejected until a restart", file, error.strerror)
+        LOG.error("%s cannot be written: %s. Requests that require it are rejected until a restart", file, error.strerror)
         return None
 
 

@@ -61,17 +61,17 @@ class Operators:
             return
         self._read_at, self._known = state, {}
         if stat.S_IMODE(found.st_mode) & 0o022:
-            LOG.error("%s can be written by others than its owner: its tokens open nothing; chmod 644 it", self._file)
+            LOG.error("%s can be written by others than its owner. Its tokens open nothing. Run chmod 644 on it", self._file)
             return
         try:
             with self._file.open(encoding="ascii", errors="replace") as file:
                 text = file.read(MAX_BYTES)
         except OSError as error:
-            LOG.error("%s cannot be read: %s; its tokens open nothing", self._file, error.strerror)
+            LOG.error("%s cannot be read: %s. Its tokens open nothing", self._file, error.strerror)
             return
         for number, line in enumerate(text.splitlines(), 1):
             its = _LINE.fullmatch(line.strip())
             if its is not None:
                 self._known[its[3]] = its[1], Role[its[2].upper()]
             elif line.strip() and not line.startswith("#"):
-                LOG.error("%s: line %d is not as sopa token --operator writes it: it opens nothing", self._file, number)
+                LOG.error("%s: line %d is not as sopa token --operator writes it. It opens nothing", self._file, number)

@@ -42,7 +42,7 @@ class Certificates:
         try:
             self._context = make()
         except OSError as error:
-            raise CertificateError(f"{self} cannot be used for TLS: {error}; sopa pki makes them") from error
+            raise CertificateError(f"{self} cannot be used for TLS: {error}. sopa pki makes them") from error
 
     def __call__(self) -> ssl.SSLContext:
         """Return the context for a connection that begins now."""
@@ -62,7 +62,7 @@ class Certificates:
         try:
             self._context = self._make()
         except OSError as error:
-            text = "%s have changed and cannot be used for TLS (%s): the former ones stay in use until a restart; mend the files"
+            text = "%s have changed and cannot be used for TLS (%s). The former ones stay in use until a restart. Mend the files"
             LOG.error(text, self, error)
         else:
             LOG.info("%s have changed: new connections use them", self)

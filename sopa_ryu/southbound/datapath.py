@@ -94,7 +94,7 @@ class Datapath(controller.Datapath):
         if state == MAIN_DISPATCHER:
             if len(self._ports) > MAX_PORTS:
                 LOG.error(
-                    "switch at %s has more than %d ports: connection closed; it is none of a fat-tree", self.address[0], MAX_PORTS
+                    "switch at %s has more than %d ports: connection closed. It is none of the fabric", self.address[0], MAX_PORTS
                 )
                 self.close()
                 return

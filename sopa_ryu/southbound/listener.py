@@ -47,8 +47,8 @@ BACKLOG = 4096
 _CLOSED = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
 
 NO_AUTHORITY = (
-    "OpenFlow over TLS without ca_certs: any client is accepted as a switch; set ca_certs (--ca-certs) to the authority "
-    "that signed the switches' certificates"
+    "OpenFlow over TLS without ca_certs: any client is accepted as a switch. Set ca_certs (--ca-certs) to the authority that "
+    "signed the switches' certificates"
 )
 
 
@@ -127,8 +127,8 @@ class SwitchServer:
             turned_away[NAME, "files"] += 1
             soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
             LOG.error(
-                "%s: no file is left for new connections (%s): they wait, established ones continue; "
-                "raise the limit of %d open files (LimitNOFILE of the unit, ulimit -n)",
+                "%s: no file is left for new connections (%s). They wait, established ones continue. Raise the limit of %d open "
+                "files (LimitNOFILE of the unit, ulimit -n)",
                 NAME,
                 error.strerror,
                 soft,
@@ -150,7 +150,7 @@ class SwitchServer:
             if excess is ExcessClient.SHARE
             else (self._clients.most, "in all, the most")
         )
-        text = "%s: the oldest connection from %s closed for a newer one: %d of no switch of the fabric %s; look for what connects"
+        text = "%s: the oldest connection from %s closed for a newer one: %d of no switch of the fabric %s. Look for what connects"
         self._say(excess, text, NAME, client, has, where)
         oldest = next(place for place in self._unproven if place.client == client)
         self._leave(oldest)
@@ -182,7 +182,7 @@ class SwitchServer:
             LOG.debug("connection of switch at %s ended: %s", peer, error)
         except Exception as error:  # of Ryu's parsers, for a message that is none
             turned_away[NAME, "malformed"] += 1
-            text = "switch at %s sent what is not OpenFlow 1.3: connection closed; check what connects from there: %s: %s"
+            text = "switch at %s sent what is not OpenFlow 1.3 (%s: %s): connection closed. Check what connects from there"
             self._say("malformed", text, peer, type(error).__name__, error)
             socket.close()
             eventlet.sleep(PENALTY_SECONDS)
@@ -268,7 +268,7 @@ def watched(datapath: Any) -> Iterator[None]:
             timers.append(hub.schedule_call_global(HANDSHAKE_SECONDS, look))
             return
         turned_away[NAME, "timeout"] += 1
-        text = "client at %s did not finish OpenFlow's handshake in %g s: connection closed; check what connects from there"
+        text = "client at %s did not finish OpenFlow's handshake in %g s: connection closed. Check what connects from there"
         LOG.warning(text, datapath.address[0], HANDSHAKE_SECONDS)
         eventlet.greenio.shutdown_safe(datapath.socket)
 

@@ -105,7 +105,9 @@ class SetupChecker:
             hub.sleep(PAUSE_SECONDS)
         for address in sorted(unread.keys() - self._unread):
             who = names(self._state.tree, its[address]) or "no connected switch"
-            LOG.warning("database of %s not read: %s; not verified, and without BFD: %s", who, unread[address], MEND)
+            LOG.warning(
+                "database of %s not read: %s. Its switches stay unverified and without BFD. Mend: %s", who, unread[address], MEND
+            )
         self._unread = set(unread)
         total = self._state.tree.switch_count
         detail = f"{len(checked)} of {total} switches verified, {len(found)} problems"
@@ -130,7 +132,7 @@ class SetupChecker:
             if mendable and self._may_change():
                 switch_database.mend(address, setup, mendable, tls=self._tls)
                 for problem in mendable:
-                    LOG.warning("switch %s: %s; put right: %s", problem.switch, problem.problem, problem.mend)
+                    LOG.warning("switch %s: %s. Put right: %s", problem.switch, problem.problem, problem.mend)
             checked.add(switch)
             found += [problem for problem in wrong if problem not in mendable]
         # others may be about to connect, or away while no switch connects from the address that the option has for them
@@ -157,7 +159,7 @@ class SetupChecker:
         }  # what mends it may be known better later
         for key, problem in now.items():
             if key not in self._known:
-                LOG.error("%s: %s; mend it there: %s", _who(problem), problem.problem, problem.mend)
+                LOG.error("%s: %s. Mend it there: %s", _who(problem), problem.problem, problem.mend)
         for problem in (problem for key, problem in self._known.items() if key not in now):
             LOG.info("%s: no longer so: %s", _who(problem), problem.problem)
         self._known = now

@@ -390,7 +390,7 @@ def test_the_gate_is_closed_while_an_arbiter_grants_and_open_otherwise(fabric: F
             eventually(clocks, [True, True])
         eventually(fabric.closed, [0.0, 0.0])
         flows(streams)
-        eventually(fabric.log, Containing("the gate is open, and data is labelled round-robin until it answers"))
+        eventually(fabric.log, Containing("Data leaves without slots, round-robin, until it answers"))
         assert "eth0 does not have the qdisc fq (bfifo)" in fabric.log()
         assert fabric.metrics("departure_times{.*}") == [0.0, 0.0]
         behind = -time.monotonic_ns() // 2

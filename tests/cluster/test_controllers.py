@@ -162,7 +162,7 @@ def test_any_member_leads_to_the_leader_and_one_of_another_fabric_takes_no_part(
     options = [f"--sopa-cluster={cluster.etcd.address()}", "--sopa-cluster-member=other"]
     with ControllerProcess(FatTree(2), tmp_path / "other.log", openflow, rest, options=options) as other:
         eventually(lambda: "does not take part in cluster sopa" in other.log.read_text())
-        assert "give all members the same fabric file" in other.log.read_text()
+        assert "Give all members the same fabric file" in other.log.read_text()
         for name in cluster.members:
             done = sopa(cluster, name, "cluster", "--json")
             assert done.exit_code == 0, done.output

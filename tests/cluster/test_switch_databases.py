@@ -14,7 +14,7 @@ pytestmark = pytest.mark.switch
 
 TREE = Clos(pods=1, edges=2, aggregations=2, cores=0, hosts=1)
 ENABLED = re.compile(r"BFD enabled at (\d+) ends")
-MENDED = re.compile(r"switch a0_0: .*; put right: ")
+MENDED = re.compile(r"switch a0_0: .*\. Put right: ")
 FIRST_UPLINKS = 4
 """Ends of links with uplink index 0. Bridges without cables stay silent then, so that no switch's other uplink is touched."""
 

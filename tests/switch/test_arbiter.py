@@ -173,4 +173,4 @@ def test_it_needs_its_own_token_and_slots_that_fit_a_packet(controller: Controll
     with ArbiterProcess(controller.url, tmp_path / "arbiter.log", options) as its:
         eventually(its.text, Containing("sopa token --arbiter prints it"))
         token.write_text(arbiter_token(secret(controller)) + "\n")
-        eventually(its.text, Containing("no slot is granted; give --slot 12.8 or more"))
+        eventually(its.text, Containing("no slot is granted. Give --slot 12.8 or more"))

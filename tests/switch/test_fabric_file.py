@@ -58,7 +58,7 @@ def test_switches_that_fit_are_used_and_others_told_the_file_until_it_changes(tm
         _, before, after = said_now.partition(f"the fabric differs from the one of the last start: {changed}")
         assert before
         assert "SOPA controller for a 3x2 leaf-spine fabric" in after
-        assert "this fabric has no e0_2-a0_0, drained before the start: now in drains.refused" in said_now
+        assert "this fabric has no e0_2-a0_0, drained before the start. These drains are now in drains.refused" in said_now
 
         # a broken file ends the start and changes nothing
         kept = {file.name: file.read_bytes() for file in controller.state_dir.iterdir()}

@@ -189,4 +189,4 @@ def test_the_controller_says_what_is_wrong_and_mends_what_it_may(watched: Fabric
     assert watched.flows("e0_0") == before
     log = watched.controller.log.read_text()
     assert "switch e0_0: in-band control is on" in log
-    assert f"mend it there: {problem['mend']}" in log
+    assert f"Mend it there: {problem['mend']}" in log

@@ -103,8 +103,8 @@ class Readers:
         except LowerTermError as error:
             return f"lower term: {error}"
         except records.RecordError as error:
-            what, _, mend = str(error).partition("; it was changed by hand or by another program: ")
-            assert mend.startswith("put its value back, or delete the key") or "none of SOPA's" in what
+            what, _, mend = str(error).partition(". It was changed by hand or by another program. ")
+            assert mend.startswith("Put its value back, or delete the key") or "none of SOPA's" in what
             return f"rejected: {without_details(what)}"
         except (ValueError, ClientOptionError) as error:
             return f"rejected: {without_details(error)}"

@@ -305,7 +305,7 @@ def test_openflow_over_tls_for_anybody_is_a_warning(tmp_path: Path, caplog: pyte
     own = Authority(tmp_path).sign("controller")
     conf = SimpleNamespace(ctl_privkey=str(own.key), ctl_cert=str(own.certificate), ca_certs=None)
     check_switch_tls(conf)
-    assert "OpenFlow over TLS without ca_certs: any client is accepted as a switch; set ca_certs" in caplog.text
+    assert "OpenFlow over TLS without ca_certs: any client is accepted as a switch. Set ca_certs" in caplog.text
     conf.ca_certs = "/no/ca.pem"
     with pytest.raises(StartError, match=r"OpenFlow over TLS: .*/no/ca\.pem cannot be used for TLS"):
         check_switch_tls(conf)

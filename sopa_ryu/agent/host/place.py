@@ -55,7 +55,7 @@ class Place:
             except OSError:
                 known = ", ".join(name for _, name in socket.if_nameindex())
                 where = f" in {self.interface.netns}" if self.interface.netns else ""
-                raise InterfaceAway(f"there is no interface {self.interface.name}{where}; there are {known}") from None
+                raise InterfaceAway(f"there is no interface {self.interface.name}{where}. There are {known}") from None
 
     def _addresses(self) -> list[IPv4Address]:
         with inside(self.namespace.path):

@@ -104,7 +104,7 @@ class Prober:
         self._frames.clear()
         self._schedule.follow(replace(assignment, streams=assignment.streams + turns, turns=()), self._clock() / 1e9)
         LOG.info(
-            "%s: assignment %d in force: %d streams to %d hosts, a probe each %g ms; at most %.3g probes a second in all",
+            "%s: assignment %d in force: %d streams to %d hosts, a probe each %g ms, at most %.3g probes a second in all",
             self.address,
             assignment.number,
             len(self.assignment.streams),
@@ -210,7 +210,7 @@ class Prober:
         except BpfError as error:
             if self._problem != str(error):
                 self._problem = str(error)
-                LOG.error("%s: answers to probes cannot be read: %s; paths are not judged; check dmesg", self.address, error)
+                LOG.error("%s: answers to probes cannot be read: %s. Paths are not judged. Check dmesg", self.address, error)
             return
         for record in records:
             fates = self.streams.take(record)

@@ -98,13 +98,13 @@ class Following:
                       "controllers' release")  # fmt: skip
             return False
         if self.tree is not None:
-            self._say(CHARTER, "the cluster's charter describes another fabric than before: this relay goes on with the fabric and "
-                      "the view that it has; if that is meant, restart it")  # fmt: skip
+            self._say(CHARTER, "the cluster's charter describes another fabric than before. This relay goes on with the fabric and "
+                      "the view that it has. If the change is meant, restart the relay")  # fmt: skip
             return False
         try:
             tree = fabric_of(charter.fabric)
         except TopologyError as error:
-            self._say(CHARTER, f"the cluster's charter describes no fabric: {error}; put the key back, or delete it: the next "
+            self._say(CHARTER, f"the cluster's charter describes no fabric: {error}. Put the key back, or delete it: the next "
                       "controller that starts writes it anew")  # fmt: skip
             return False
         self.tree = tree
@@ -129,8 +129,8 @@ class Following:
                 self._say(
                     VIEW,
                     f"the engine has version {committed.version} of term {committed.term}, but version {self.view.version} of "
-                    f"term {self.view.epoch} is being sent: it is not taken; agents keep the later one until a leader commits a "
-                    "higher one (was the engine restored from a backup, or the key changed by hand?)",
+                    f"term {self.view.epoch} is being sent. It is not taken. Agents keep the later one until a leader commits "
+                    "a higher one (was the engine restored from a backup, or the key changed by hand?)",
                 )
                 return False
         try:

@@ -49,7 +49,7 @@ class Registration:
             try:
                 await self._hold()
             except EngineError as error:
-                self._say(f"the engine does not let this relay register: {error}; it goes on serving", error.cause)
+                self._say(f"the engine does not let this relay register: {error}. It goes on serving", error.cause)
                 if error.late:
                     self._patience.late()
                 pause = RETRY_SECONDS
@@ -121,7 +121,7 @@ class Registration:
             if time.monotonic() - began > TAKEN_SECONDS:
                 name = self._key.removeprefix(RELAYS)
                 self._say(
-                    f"another relay is registered as {name}: this one is not listed, and goes on serving; give each its own --name"
+                    f"another relay is registered as {name}. This one is not listed, and goes on serving. Give each its own --name"
                 )
             await asyncio.sleep(min(period, RETRY_SECONDS))
 

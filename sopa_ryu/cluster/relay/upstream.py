@@ -53,7 +53,7 @@ class NoControllerError(Problem):
 
     def __init__(self, problems: Sequence[str]) -> None:
         asked = "; ".join(problems) or "none is known to the engine"
-        text = f"no controller of the cluster answers this relay ({asked}): agents keep their paths; try again later"
+        text = f"no controller of the cluster answers this relay ({asked}). Agents keep their paths. Try again later"
         super().__init__(HTTPStatus.SERVICE_UNAVAILABLE, text, {"Retry-After": "2"})
 
 
@@ -174,5 +174,5 @@ class Upstream:
     def _say(self, url: str, problem: str) -> None:
         if url not in self._unreachable:
             self._unreachable.add(url)
-            LOG.warning("controller %s does not answer: %s; readers are answered by another member, or 503; check the controller "
+            LOG.warning("controller %s does not answer: %s. Another member answers readers, or they get 503. Check the controller "
                         "and the network to it", url, problem)  # fmt: skip

@@ -99,7 +99,7 @@ def test_a_context_follows_its_files_and_keeps_the_former_ones_while_these_do_no
     before: ssl.SSLContext = tls()
     certificate.write_bytes((second / "relay.pem").read_bytes())
     assert [tls(), tls()] == [before, before]  # the certificate of another key
-    assert caplog.text.count("the former ones stay in use") == 1
+    assert caplog.text.count("The former ones stay in use") == 1
     key.write_bytes((second / "relay.key").read_bytes())
     assert tls() is not before
     assert tls() is tls()
