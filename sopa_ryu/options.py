@@ -47,16 +47,16 @@ class ClusterSettings:
     """The options of a cluster of controllers, unchecked but for what needs no code of it."""
 
     # fmt: off
-    engine: str = option(REQUIRED, "etcd that several controllers share, as etcd://HOST:PORT,HOST:PORT,HOST:PORT[/NAME]: one of "
-        "them leads, the others stand by; NAME tells clusters on one etcd apart, sopa by default (default: this is the only "
+    engine: str = option(REQUIRED, "etcd that several controllers share, as etcd://HOST:PORT,HOST:PORT,HOST:PORT[/NAME]. One of "
+        "them leads, the others stand by. NAME tells clusters on one etcd apart, sopa by default (default: this is the only "
         "controller)", name="cluster", metavar="ETCD")
     member: str = option(REQUIRED, "name of this controller in the cluster (default: the host's name)", name="cluster-member",
         metavar="NAME")
     url: str | None = option(None, "URL under which relays, other controllers and operators reach this controller's REST (default: "
         "http or https, --wsapi-host and --wsapi-port)", name="cluster-url", metavar="URL")
-    lease: int = option(2, "how long the leader may be silent before another takes its place; etcd does not go below its own "
+    lease: int = option(2, "how long the leader may be silent before another takes its place. etcd does not go below its own "
         "election time (default {default})", name="cluster-lease", min=1, max=60, metavar="SECONDS")
-    ca: Path | None = option(None, "certificate, in PEM, of etcd's authority; etcd is then used over TLS (default: no TLS)",
+    ca: Path | None = option(None, "certificate, in PEM, of etcd's authority. etcd is then used over TLS (default: no TLS)",
         name="cluster-ca", metavar="FILE", read=_path)
     cert: Path | None = option(None, "certificate, in PEM, that is shown to etcd (default: none)", name="cluster-cert",
         metavar="FILE", read=_path)
@@ -80,58 +80,58 @@ class Settings:
     k: int = option(4, f"ports of each switch in the fat-tree, an even number from {MIN_K} to {MAX_K} (default {{default}})",
         kind=cfg.Opt, type=_number_or_text, metavar="K")
     fabric: Path | None = option(None, "fabric file of a fabric that is no fat-tree of equal links: leaf-spine, oversubscribed, "
-        "with absent or slower links, with gateways; sopa fabric check FILE explains it (default: the fat-tree of k)",
+        "with absent or slower links, with gateways. sopa fabric check FILE explains it (default: the fat-tree of k)",
         metavar="FILE", read=Path)
-    prefix6: str = option(str(PREFIX6), "the /48 of the hosts' IPv6 addresses, where the fabric file has no prefix6; none: IPv4 "
+    prefix6: str = option(str(PREFIX6), "the /48 of the hosts' IPv6 addresses, where the fabric file has no prefix6. none: IPv4 "
         "only, and half as many flow entries (default {default})", metavar="PREFIX")
-    carrier: Carrier = option(Carrier.MAC, "where agents write the label: mac, the Ethernet source address; option, an IPv4 "
-        "option as in the paper; id, the address once for a whole burst; or srv6, the destination of an outer IPv6 header, for "
-        "routers (no-switches). option and id require a program at the edge switches' host ports (sopa parser); flow entries are "
+    carrier: Carrier = option(Carrier.MAC, "where agents write the label. mac: the Ethernet source address. option: an IPv4 "
+        "option as in the paper. id: the address once for a whole burst. srv6: the destination of an outer IPv6 header, for "
+        "routers (no-switches). option and id require a program at the edge switches' host ports (sopa parser). Flow entries are "
         "the same (default {default})", metavar="CARRIER")
-    settle: float = _seconds(10.0, "after a start, how long to wait, since the last switch that has connected, for others before "
-        "they count as failed; until then hosts and switches keep the paths and rules of an earlier controller",
-        "; the wait ends when all have connected, and 0.05 s for each switch of the fabric later at the latest")
-    no_switches: bool = option(False, "wait for no switch after a start: the network's switches are not SOPA's, and hosts and "
-        "drains alone say what is excluded (default: agents are sent nothing before a switch has connected)")
-    hold_down: float = _seconds(2.0, "how long a restored link or switch stays excluded from the candidate paths; doubled each "
-        "time it fails again soon")
+    settle: float = _seconds(10.0, "after a start, how long to wait since the last switch that has connected, until the "
+        "others count as failed. The wait ends when all have connected, and at the latest 0.05 s for each switch of the fabric "
+        "later. Meanwhile hosts and switches keep the paths and rules of an earlier controller")
+    no_switches: bool = option(False, "wait for no switch after a start. The network's switches are not SOPA's: hosts and drains "
+        "alone say what is excluded (default: agents are sent nothing before a switch has connected)")
+    hold_down: float = _seconds(2.0, "how long a restored link or switch stays excluded from the candidate paths. It is doubled "
+        "each time the element fails again soon")
     hold_down_max: float = _seconds(60.0, "the longest hold-down")
     lldp_interval: float = _seconds(10.0, "interval of link discovery: every port between switches sends an LLDP probe that checks "
-        "the cabling", "; 0: off")
+        "the cabling", ", off with 0")
     ovsdb: tuple[str, ...] = option((), "OVSDB address of Open vSwitch, to enable BFD there, which detects silent and one-way "
-        "loss: unix:PATH, tcp:HOST:PORT, or tcp:*:PORT for the address from which each switch connects; may be repeated (default: "
+        "loss: unix:PATH or tcp:HOST:PORT. tcp:*:PORT is the address from which each switch connects. May be repeated (default: "
         "none)", metavar="ADDRESS")
-    no_label: tuple[str, ...] = option((), "a host, as h0_0_2 or 10.0.0.2, that may not choose paths: its packets are hashed per "
-        "flow, with or without a label; may be repeated (default: none)", metavar="HOST")
+    no_label: tuple[str, ...] = option((), "a host, as h0_0_2 or 10.0.0.2, that may not choose paths. Its packets are hashed per "
+        "flow, with or without a label. May be repeated (default: none)", metavar="HOST")
     stats_interval: float = _seconds(5.0, "interval at which each switch's port statistics are polled, for the links' rates and "
-        "/metrics", "; 0: off")
+        "/metrics", ", off with 0")
     rule_check_interval: float = _seconds(180.0, "interval at which each switch's flow entries and groups are read and compared "
-        "with its rules, one switch at a time; what another program has changed is put right", "; 0: off")
+        "with its rules, one switch at a time. What another program has changed is put right", ", off with 0")
     link_mbit: float | None = option(None, "capacity of every link in each direction, in Mbit/s (default: what the fabric file "
         "says, or the speed that its port reports)", kind=cfg.FloatOpt, metavar="MBIT")
     tls_cert: Path | None = option(None, "certificate, in PEM, for REST, page and the agents' channel, which then use TLS only "
         "(default: none)", metavar="FILE", read=_path)
     tls_key: Path | None = option(None, "its private key, in PEM", metavar="FILE", read=_path)
     host_tokens_only: bool = option(False, "accept an agent only with the token of its host, which sopa token derives from "
-        "agent-secret in the state directory; agent-token, which opens the channel of every host, is rejected then (default: both "
+        "agent-secret in the state directory. agent-token, which opens the channel of every host, is rejected then (default: both "
         "are accepted)")
-    read_token: bool = option(False, "require a token for reads, too: REST, the page's data and /metrics; a token of role read is "
+    read_token: bool = option(False, "require a token for reads, too: REST, the page's data and /metrics. A token of role read is "
         "sufficient, as from sopa token --operator NAME --role read (default: reads need no token)")
     bind_certificates: bool = option(False, "accept a switch only with a certificate whose common name or subjectAltName is its "
-        "name (e0_0) or datapath id (16 hexadecimal digits); requires OpenFlow over TLS with ca_certs (default: any certificate of "
-        "the authority)")
-    client_connections: int = option(128, "connections that one client address may have to REST without a token; agents count "
+        "name (e0_0) or datapath id (16 hexadecimal digits). It requires OpenFlow over TLS with ca_certs (default: any "
+        "certificate of the authority)")
+    client_connections: int = option(128, "connections that one client address may have to REST without a token. Agents count "
         "until they have shown theirs (default {default})", min=1, metavar="N")
-    proxy: tuple[Network, ...] = option((), "address or prefix, as 192.0.2.7 or 192.0.2.0/24, that stands for many clients: no "
-        "limit of connections for it alone; may be repeated (default: none)", metavar="ADDRESS", read=network)
-    origin: tuple[str, ...] = option((), "origin under which browsers open the page, if it is not http(s)://ADDRESS:PORT of the "
-        "controller, as http://controller.example:8080; may be repeated (default: none)", metavar="URL", read=normal_origin)
-    suspect: SuspectPolicy = option(SuspectPolicy.WARN, "what happens to a link of which probes say that it loses packets: "
-        "warn, a line in the log; drain, it is drained until an operator restores it (default {default})", metavar="POLICY")
+    proxy: tuple[Network, ...] = option((), "address or prefix, as 192.0.2.7 or 192.0.2.0/24, that stands for many clients. It "
+        "alone has no limit of connections. May be repeated (default: none)", metavar="ADDRESS", read=network)
+    origin: tuple[str, ...] = option((), "origin under which browsers open the page, as http://controller.example:8080, if it is "
+        "not http(s)://ADDRESS:PORT of the controller. May be repeated (default: none)", metavar="URL", read=normal_origin)
+    suspect: SuspectPolicy = option(SuspectPolicy.WARN, "what happens to a link of which probes say that it loses packets. warn: "
+        "a line in the log. drain: it is drained until an operator restores it (default {default})", metavar="POLICY")
     suspect_loss: float = option(0.05, "the least loss of a suspect link (default {default:g})", metavar="PERCENT")
-    insecure: bool = option(False, "say nothing at the start of what the options leave open to whoever reaches a port: for a lab "
-        "(default: a line of the log for each)")
-    state_dir: Path = option(Path("/var/lib/sopa"), "directory of drains and tokens; each controller needs its own (default "
+    insecure: bool = option(False, "say nothing at the start of what the options leave open to whoever reaches a port. This is "
+        "for a lab (default: a line of the log for each)")
+    state_dir: Path = option(Path("/var/lib/sopa"), "directory of drains and tokens. Each controller needs its own (default "
         "{default})", metavar="DIR", read=Path)
     # fmt: on
     cluster: ClusterSettings | None = None

@@ -72,14 +72,14 @@ def list_all() -> None:
 @click.option("--backend", type=click.Choice(["lab", "ns3"]), default="lab", show_default=True,
               help="Real switches and TCP in the lab (root), or the simulator.")  # fmt: skip
 @click.option("--schemes", "chosen", default=DEFAULT_SCHEMES, show_default=True, metavar="A,B",
-              help="Schemes to compare; sopa experiment list shows them.")  # fmt: skip
+              help="Schemes to compare. sopa experiment list shows them.")  # fmt: skip
 @k_option
 @fabric_file_option
 @carrier_option
 @click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, metavar="COUNT",
               help="Number of runs of each scheme.")  # fmt: skip
 @click.option("--seed", "first", type=click.IntRange(0, 2**31), default=1, show_default=True, metavar="FIRST",
-              help="Seed of the first run; further runs use the following numbers.")  # fmt: skip
+              help="Seed of the first run. Further runs use the following numbers.")  # fmt: skip
 @rate_option
 @click.option("--seconds", type=click.FloatRange(0.001, 3600), metavar="S",
               help="Sending time of a run. The default depends on the workload.")  # fmt: skip
@@ -88,9 +88,9 @@ def list_all() -> None:
 @click.option("--failed-links", "failed_percent", type=click.FloatRange(0, 100, min_open=True, max_open=True), metavar="PERCENT",
               help="Share of the links between switches that have failed before the start, drawn by the seed.")  # fmt: skip
 @click.option("--set", "options", multiple=True, metavar="NAME=VALUE",
-              help="Option of the simulator; sopa experiment list shows them. May be repeated.")  # fmt: skip
+              help="Option of the simulator. sopa experiment list shows them. May be repeated.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, metavar="DIR",
-              help="Directory of results; the same command continues an interrupted experiment.")  # fmt: skip
+              help="Directory of results. The same command continues an interrupted experiment.")  # fmt: skip
 @scheduler_option
 def run(
     name: str,

@@ -58,7 +58,7 @@ NOT_WITH_ROUTERS = {
 @policy_option(
     MCS,
     CFR,
-    more=" mcs scatters each TCP connection over channels (docs/mcs.md); --ecn lets it follow congestion. cfr starts an arbiter, "
+    more=" mcs scatters each TCP connection over channels (docs/mcs.md). --ecn lets it follow congestion. cfr starts an arbiter, "
     "in whose slots TCP's data is sent (docs/cfr.md).",
 )
 @spray_option

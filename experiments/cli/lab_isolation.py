@@ -28,7 +28,7 @@ datapath_option = click.option(
     type=click.Choice([AUTO, *(each.value for each in DatapathKind)]),
     default=AUTO,
     show_default=True,
-    help="What forwards packets: the kernel's datapath of Open vSwitch, or its own in user space; by default the kernel's if its "
+    help="What forwards packets: the kernel's datapath of Open vSwitch, or its own in user space. By default the kernel's, if its "
     "module openvswitch is loaded or can be.",
 )
 
@@ -37,8 +37,8 @@ controllers_option = click.option(
     type=click.IntRange(1, 5),
     default=1,
     show_default=True,
-    help="Controllers of the fabric. With more than one they are a cluster on three nodes of etcd, and two relays serve agents, "
-    "each in a network namespace of its own (docs/cluster.md).",
+    help="Controllers of the fabric. With more than one they are a cluster on three nodes of etcd, and two relays serve agents. "
+    "Each is in a network namespace of its own (docs/cluster.md).",
 )
 
 
@@ -46,7 +46,7 @@ publish_option = click.option(
     "--publish",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help=f"Port at {HOST} of this machine for the page and REST; 0: none. By default {PORT}, or a free one if that is taken.",
+    help=f"Port at {HOST} of this machine for the page and REST. 0: none. By default {PORT}, or a free one if that is taken.",
 )
 rate_option = click.option(
     "--rate",

@@ -32,9 +32,9 @@ scheduler_option = click.option(
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), metavar="COUNT", help="Number of runs of each scheme, instead of that of each figure."
 )
-@click.option("--tables", "only_tables", is_flag=True, help="Simulate nothing; write tables of the runs that are complete.")
+@click.option("--tables", "only_tables", is_flag=True, help="Simulate nothing. Write tables of the runs that are complete.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("paper"), show_default=True,
-              metavar="DIR", help="Directory of results; the same command continues an interrupted run.")  # fmt: skip
+              metavar="DIR", help="Directory of results. The same command continues an interrupted run.")  # fmt: skip
 @scheduler_option
 def paper(
     names: tuple[str, ...], listing: bool, k: int | None, seeds: int | None, only_tables: bool, out: Path, scheduler: str | None

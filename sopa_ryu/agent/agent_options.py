@@ -25,8 +25,8 @@ from sopa_ryu.runtime.option_fields import DIRECTORY, FILE, REQUIRED, option, se
 CHANNEL = "/sopa/v1/agents/"
 TOKEN_FILE = Path("/etc/sopa/agent-token")
 POLICIES = (
-    "Selects each packet's path: in turn, at random, by a hash of the flow, the path that carried the fewest bytes, or the next "
-    "path after a gap in the flow (flowlet) or after a number of bytes (flowcell)."
+    "Selects each packet's path: in turn, at random, by a hash of the flow, or the path that carried the fewest bytes. flowlet "
+    "takes the next path after a gap in the flow, flowcell after a number of bytes."
 )
 
 
@@ -52,39 +52,41 @@ class AgentOptions:
     """The options of an agent, of all its interfaces. Of `segments`, `bursts.AUTO` lets the speed of each link decide."""
 
     # fmt: off
-    controllers: tuple[str, ...] = option(REQUIRED, "URL of the controller: http://192.0.2.1:8080. May be repeated for a cluster's "
-        "relays, or controllers: each host begins with another one, and goes on with the next when that is away (docs/cluster.md).",
+    controllers: tuple[str, ...] = option(REQUIRED, "URL of the controller: http://192.0.2.1:8080. May be repeated for a "
+        "cluster's relays, or controllers. Each host begins with another one, and goes on with the next when that is away "
+        "(docs/cluster.md).",
         name="controller", multiple=True, callback=urls, metavar="URL")
-    carrier: Carrier = option(Carrier.MAC, "Where a packet carries its label: in the Ethernet source address; in an IPv4 "
-        "option; in the address once for each burst, whose packets the edge switch's port spreads (id: sopa parser follow); or as "
-        "the uSID list of an outer IPv6 header, for routers (srv6).")
+    carrier: Carrier = option(Carrier.MAC, "Where a packet carries its label. mac: in the Ethernet source address. option: in an "
+        "IPv4 option. id: in the address once for each burst, whose packets the edge switch's port spreads (sopa parser follow). "
+        "srv6: as the uSID list of an outer IPv6 header, for routers.")
     policy: str = option(Policy.ROUND_ROBIN.option_name, f"{POLICIES} cfr sends TCP's data in slots that an arbiter grants, all "
         "else round-robin (docs/cfr.md): no --segments, no --carrier. mcs scatters each TCP connection over channels and follows "
-        "congestion on them (docs/mcs.md); TCP settings and bursts stay as they are then: no --segments, no --fr-threshold, no "
+        "congestion on them (docs/mcs.md). TCP settings and bursts stay as they are then: no --segments, no --fr-threshold, no "
         "--carrier option.", type=click.Choice([*(policy.option_name for policy in Policy), mcs.POLICY, slots.POLICY]))
     spray: str = option(DEFAULT, "Flows each of whose packets takes the next path: all, or protocols (tcp, udp, icmp, ... or a "
         "number) and udp:PORT[-PORT]. Every other flow keeps one candidate path, by a hash.", metavar="RULE[,RULE...]")
-    forwarded: str = option("hash", "Packets that the host passes on for containers and virtual machines: leave their flows to the "
-        "switches' hash, or spray them as --spray says. Their senders then have to bear reordering.",
+    forwarded: str = option("hash", "What becomes of packets that the host passes on for containers and virtual machines. hash: "
+        "switches hash their flows. spray: --spray applies to them, and their senders have to bear reordering.",
         type=click.Choice(["hash", "spray"]))
     fr_threshold: int = option(DEFAULT_THRESHOLD, "TCP's fast-retransmit threshold, net.ipv4.tcp_reordering, in packets. From "
         "Linux 6.17 on it has no effect with SACK: --min-rtt-window decides.", type=click.IntRange(1, 300))
     channels: int = option(mcs.DEFAULT_CHANNELS, "With --policy mcs: the channels of a connection.",
         type=click.IntRange(mcs.MIN_CHANNELS, mcs.MAX_CHANNELS))
-    channel_kind: ChannelKind = option(ChannelKind.PATHS, "With --policy mcs: a channel is a candidate path of the fabric, or a "
-        "source port of its own, by which any network that hashes spreads them. Hosts of the same kind scatter to one another.")
+    channel_kind: ChannelKind = option(ChannelKind.PATHS, "With --policy mcs: what a channel is. paths: a candidate path of the "
+        "fabric. ports: a source port of its own, by which any network that hashes spreads packets. Hosts of the same kind "
+        "scatter to one another.")
     mcs_patience: float = option(DEFAULT_PATIENCE_US // 1000, "With --policy mcs: data that is missing for so long while later "
-        "data arrives counts as lost. It has to be more than the delays of paths differ by, and less than TCP's retransmission "
-        "timeout.", type=click.FloatRange(1, 60_000), metavar="MILLISECONDS")
+        "data arrives counts as lost. It has to be more than the delays of paths differ by. It has to be less than TCP's "
+        "retransmission timeout.", type=click.FloatRange(1, 60_000), metavar="MILLISECONDS")
     mcs_without: tuple[str, ...] = option((), "With --policy mcs, for comparison: lower no windows, or send duplicate ACKs.",
         type=click.Choice(["window", "filter"]), multiple=True)
     arbiter: str | None = option(None, f"With --policy cfr: the arbiter (sopa arbiter), port {slots.PORT} if none is named.",
         metavar="ADDRESS:PORT")
     seed: int = seed_option()
-    flows: int = option(65536, "Flows per interface whose position is kept; beyond that the least recently used start "
+    flows: int = option(65536, "Flows per interface whose position is kept. Beyond that the least recently used start "
         "anew.", type=click.IntRange(1, 1 << 24))
     state_dir: Path = option(Path("/run/sopa"), "Directory of the saved host settings, until they are put back.", type=DIRECTORY)
-    token_file: Path | None = option(None, "The token of each host, as sopa token prints it; or the agent token of all hosts, "
+    token_file: Path | None = option(None, "The token of each host, as sopa token prints it. Or the agent token of all hosts, "
         f"agent-token in the controller's --sopa-state-dir. Default: {TOKEN_FILE} if it exists.", type=FILE,
         envvar="SOPA_AGENT_TOKEN_FILE")
     ca_file: Path | None = option(None, "Certificate authorities (PEM) of an https controller. Default: the system's.", type=FILE,
@@ -93,19 +95,19 @@ class AgentOptions:
         type=click.FloatRange(0.001, 1e9), metavar="MICROSECONDS")
     flowcell: int = option(65536, "With --policy flowcell: the bytes of a flow after which its next packet takes another path.",
         type=click.IntRange(1, 1 << 40), metavar="BYTES")
-    segments: int = option(1, "Packets of a TCP burst that share a label, 1 to 44; more take less processor time, "
-        "and reorder bursts. auto: 1 up to 25 Gbit/s, 16 up to 50, 44 on faster links.", type=Segments(), metavar="N|auto")
+    segments: int = option(1, "Packets of a TCP burst that share a label, 1 to 44. More take less processor time, and reorder "
+        "bursts. auto: 1 up to 25 Gbit/s, 16 up to 50, 44 on faster links.", type=Segments(), metavar="N|auto")
     weights: bool = option(True, "Use candidate paths in proportion to their weights where capacities are uneven, or all alike.")
     min_rtt_window: int = option(DEFAULT_MIN_RTT_WINDOW, "Seconds for which TCP remembers its shortest round trip "
-        "(net.ipv4.tcp_min_rtt_wlen); it waits a quarter of that round trip for a packet that others have overtaken. Linux's "
-        "default is 300.", type=click.IntRange(0, MAX_MIN_RTT_WINDOW), metavar="SECONDS")
+        "(net.ipv4.tcp_min_rtt_wlen). It waits a quarter of that for a packet that others have overtaken. Linux's default "
+        "is 300.", type=click.IntRange(0, MAX_MIN_RTT_WINDOW), metavar="SECONDS")
     probes: bool = option(True, "Probe the paths that the controller names, and answer other hosts' probes (docs/probes.md).")
-    keep_paths: bool = option(False, "Leave no path that this host finds bad by itself; log only that it would be left.")
+    keep_paths: bool = option(False, "Leave no path that this host finds bad by itself. The log says that it would be left.")
     wait: bool = option(False, "At the start, wait for an interface that is missing or has no address of the fabric.")
     metrics_port: int | None = option(None, "Serve Prometheus metrics of these interfaces at /metrics on this port. Default: off.",
         type=click.IntRange(1, 65535), envvar="SOPA_AGENT_METRICS_PORT", metavar="PORT")
-    metrics_host: str = option("127.0.0.1", "Address where metrics are served; a management address for a Prometheus on another "
-        "machine.", envvar="SOPA_AGENT_METRICS_HOST", metavar="ADDRESS")
+    metrics_host: str = option("127.0.0.1", "Address where metrics are served. A Prometheus on another machine needs a management "
+        "address.", envvar="SOPA_AGENT_METRICS_HOST", metavar="ADDRESS")
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -32,7 +32,7 @@ WHY_NOT = {
     required=True,
     multiple=True,
     metavar="IF[@NETNS]",
-    help="Interface towards the fabric; may be repeated. eth0@/run/netns/NAME is one in another network namespace.",
+    help="Interface towards the fabric. May be repeated. eth0@/run/netns/NAME is one in another network namespace.",
 )
 @options_of(AgentOptions)
 def agent(interfaces: tuple[str, ...], **values: Any) -> None:

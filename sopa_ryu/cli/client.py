@@ -318,11 +318,11 @@ def _urls(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> 
 _URL_OPTION = click.option("--controller", "url", multiple=True, default=[DEFAULT_URL], show_default=True,
                            envvar="SOPA_CONTROLLER", show_envvar=True, metavar="URL", callback=_urls,
                            help="The controller's URL, or its address alone. May be repeated for a cluster's controllers or "
-                           "relays: the first that answers is asked, and for changes the leader, if it is one.")  # fmt: skip
+                           "relays. The first that answers is asked. Changes go to the leader, if it is one of them.")  # fmt: skip
 _TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=FILE, metavar="FILE",
                              help="The operator token, which drain, restore and trace require, and with --sopa-read-token every "
-                             "command: a copy of the file token in the controller's --sopa-state-dir, or one of sopa token "
-                             f"--operator. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
+                             "command. It is a copy of the file token in the controller's --sopa-state-dir, or one of sopa "
+                             f"token --operator. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
 _CA_OPTION = click.option("--ca-file", is_eager=True, envvar="SOPA_CA_FILE", show_envvar=True, type=FILE, metavar="FILE",
                           help="The authorities, in PEM, that are trusted to sign the certificate of an https URL. "
                           "The system's by default.")  # fmt: skip

@@ -107,8 +107,8 @@ fabric_file_option = click.option(
     "--fabric",
     type=FabricFile(),
     metavar="FILE",
-    help="Fabric file, instead of --k: leaf-spine, oversubscribed, with absent or slower links, with gateways; "
-    "sopa fabric check FILE explains it.",
+    help="Fabric file, instead of --k: leaf-spine, oversubscribed, with absent or slower links, with gateways. sopa fabric check "
+    "FILE explains it.",
 )
 
 

@@ -70,7 +70,7 @@ def doctor() -> None:
 @k_option
 @fabric_file_option
 @click.option("--db", "address", default=DATABASE, show_default=True, metavar="ADDRESS", help="Open vSwitch's database.")
-@click.option("--bridge", multiple=True, metavar="NAME", help="Check this bridge only; may be repeated. Default: all.")
+@click.option("--bridge", multiple=True, metavar="NAME", help="Check this bridge only. May be repeated. Default: all.")
 @click.option("--cluster", is_flag=True, help="Several controllers share the fabric: the bridge has to name them all.")
 @option_of(AgentOptions, "carrier")
 def switch_command(k: int, fabric: Clos | None, address: str, bridge: tuple[str, ...], cluster: bool, carrier: str) -> None:

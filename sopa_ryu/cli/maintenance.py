@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.1
 _names_of_all = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=elements)
 _names_of_drained = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=drained)
 _wait = click.option("--wait", type=click.FloatRange(0), default=WAIT_SECONDS, show_default=True, metavar="SECONDS",
-                     help="Time to wait until the change is in force everywhere; 0: do not wait.")  # fmt: skip
+                     help="Time to wait until the change is in force everywhere. 0: do not wait.")  # fmt: skip
 
 
 @click.command()

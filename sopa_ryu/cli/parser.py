@@ -25,7 +25,7 @@ _interfaces = click.option(
     required=True,
     multiple=True,
     metavar="IF[@NETNS]",
-    help="Interface of an edge switch towards a host; may be repeated. eth1@/run/netns/NAME is one in another network namespace.",
+    help="Interface of an edge switch towards a host. May be repeated. eth1@/run/netns/NAME is one in another network namespace.",
 )
 
 
@@ -55,7 +55,7 @@ def parser() -> None:
     type=click.Choice(["auto", "native", "generic"]),
     default="auto",
     show_default=True,
-    help="native: in the driver; generic: behind it, slower, on every interface; auto: native where the driver can.",
+    help="native: in the driver. generic: behind it, slower, on every interface. auto: native where the driver can.",
 )
 def attach(interfaces: tuple[str, ...], mode: str) -> None:
     """Attach the parser; an attached one is replaced without a gap."""
@@ -115,7 +115,7 @@ def status(interfaces: tuple[str, ...], as_json: bool) -> None:
     required=True,
     multiple=True,
     metavar="NAME=IF[@NETNS][,IF...]",
-    help="An edge switch, and its interfaces towards hosts; may be repeated.",
+    help="An edge switch, and its interfaces towards hosts. May be repeated.",
 )
 @with_controller
 def follow(controller: Controller, k: int, fabric: Clos | None, edges: tuple[str, ...]) -> None:

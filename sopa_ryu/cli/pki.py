@@ -27,18 +27,18 @@ def _machines(name: str, text: str) -> Callable[[F], F]:
 
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
-@_machines("controller", "A controller, by all addresses and DNS names at which hosts and operators reach it; may be repeated.")
-@_machines("relay", "A relay, likewise; may be repeated.")
+@_machines("controller", "A controller, by all addresses and DNS names at which hosts and operators reach it. May be repeated.")
+@_machines("relay", "A relay, likewise. May be repeated.")
 @_machines(
-    "etcd", "A node of etcd, by the addresses at which others reach it and from which it reaches the other nodes; may be repeated."
+    "etcd", "A node of etcd, by the addresses at which others reach it and from which it reaches the other nodes. May be repeated."
 )
 @click.option("--k", type=FatTreeSize(), help="Each switch of a fat-tree of switches with so many ports.")
 @click.option("--fabric", type=FabricFile(), metavar="FILE", help="Each switch of a fabric file, instead of --k.")
 @click.option("--sign", "requests", multiple=True, metavar="NAME=REQUEST",
-              help="Sign the request of a switch that has made its key itself (sopa fabric plan); may be repeated.")  # fmt: skip
+              help="Sign the request of a switch that has made its key itself (sopa fabric plan). May be repeated.")  # fmt: skip
 @click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="Validity of certificates made now.")
 @click.option("--renew", is_flag=True, help="Renew every certificate, also those that are not due.")
-@click.option("--check", is_flag=True, help="Make nothing: list the certificates; the status is 3 if one is due.")
+@click.option("--check", is_flag=True, help="Make nothing: list the certificates. The status is 3 if one is due.")
 def pki(
     directory: Path,
     controller: tuple[str, ...],

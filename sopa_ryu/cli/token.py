@@ -25,7 +25,7 @@ from topologies.identity import LARGEST, PREFIX6, Family
 @click.option("--arbiter", is_flag=True, help="Print the token of sopa arbiter for the controller's channel instead.")
 @click.option("--operator", metavar="NAME", help="Make a token of a person or program, by whose name what it changes is logged.")
 @click.option("--role", type=click.Choice(["read", "operate", "admin"]), default="operate", show_default=True,
-              help="What it allows: read, to ask without bounds; operate, drains and traces, too; admin, all.")  # fmt: skip
+              help="What it allows. read: to ask without bounds. operate: drains and traces, too. admin: all.")  # fmt: skip
 @click.option(
     "--secret-file",
     envvar="SOPA_AGENT_SECRET_FILE",

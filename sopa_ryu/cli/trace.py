@@ -49,12 +49,12 @@ class Up(click.ParamType[Any]):
 @click.argument("src", shell_complete=hosts)
 @click.argument("dst", shell_complete=hosts)
 @click.option("--up", "ups", type=Up(), multiple=True, metavar="J,I",
-              help="Trace this candidate path, by its uplinks as sopa paths shows them; may be repeated.")  # fmt: skip
-@click.option("--all", "every", is_flag=True, help="Trace all candidate paths; without it there may be 64 at most.")
+              help="Trace this candidate path, by its uplinks as sopa paths shows them. May be repeated.")  # fmt: skip
+@click.option("--all", "every", is_flag=True, help="Trace all candidate paths. Without it there may be 64 at most.")
 @click.option("--count", type=click.IntRange(1, MAX_COUNT), default=20, show_default=True, metavar="N",
               help="Probes of each path.")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(MIN_INTERVAL_MS, 1000), default=10.0, show_default=True, metavar="MS",
-              help="Milliseconds from one probe to the next, of all paths together; more where links are slow.")  # fmt: skip
+              help="Milliseconds from one probe to the next, of all paths together. It is more where links are slow.")  # fmt: skip
 @click.option("--flow", is_flag=True, help="Show which way a flow takes, instead: SRC and DST are HOST:PORT, or [IPV6]:PORT.")
 @click.option("--protocol", metavar="P", callback=protocol_of,
               help="With --flow: tcp, udp, icmp, icmp6, or a number. TCP by default.")  # fmt: skip

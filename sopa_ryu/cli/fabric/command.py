@@ -92,7 +92,7 @@ def check(file: Path, as_json: bool) -> None:
 def _of_switches(command: Callable[..., None]) -> Callable[..., None]:
     for parameter in (
         click.option("--all", "every", is_flag=True, help="Every switch."),
-        click.option("--switch", "names", multiple=True, metavar="NAME", help="A switch, such as e0_0; may be repeated."),
+        click.option("--switch", "names", multiple=True, metavar="NAME", help="A switch, such as e0_0. May be repeated."),
         click.option("--k", type=FatTreeSize(), help="A fat-tree of switches with so many ports, instead of FILE."),
         click.argument("file", type=FabricFile(), metavar="[FILE]", required=False),
     ):
@@ -106,7 +106,7 @@ _interface = click.option("--interface", default="eth{port}", show_default=True,
 @fabric.command()
 @_of_switches
 @click.option("--cables", "as_cables", is_flag=True, help="The cables instead, as CSV: ends, ports, Mbit/s.")
-@click.option("--controller", "controllers", multiple=True, metavar="TARGET", help="ssl:192.0.2.1:6653; may be repeated.")
+@click.option("--controller", "controllers", multiple=True, metavar="TARGET", help="ssl:192.0.2.1:6653. May be repeated.")
 @click.option("--manager", metavar="TARGET", help="Where the database listens: pssl:6640:ADDRESS, the switch's own.")
 @click.option("--bridge", default="br0", show_default=True, help="Name of the bridge.")
 @_interface

@@ -54,18 +54,18 @@ class RelayOptions:
     # fmt: off
     cluster: str = option(REQUIRED, "The cluster's etcd, as in the controllers' --sopa-cluster.", envvar="SOPA_CLUSTER",
         metavar="etcd://HOST:PORT,...[/NAME]")
-    cluster_ca: Path | None = option(None, "Certificate authorities (PEM) of etcd; with it etcd is reached by TLS.", type=FILE,
+    cluster_ca: Path | None = option(None, "Certificate authorities (PEM) of etcd. With them etcd is reached by TLS.", type=FILE,
         envvar="SOPA_CLUSTER_CA")
     cluster_cert: Path | None = option(None, "Client certificate (PEM) for etcd.", type=FILE, envvar="SOPA_CLUSTER_CERT")
     cluster_key: Path | None = option(None, "Its key.", type=FILE, envvar="SOPA_CLUSTER_KEY")
     cluster_user: str | None = option(None, "User of etcd.", envvar="SOPA_CLUSTER_USER", metavar="USER")
     cluster_password_file: Path | None = option(None, "File with the user's password.", type=FILE,
         envvar="SOPA_CLUSTER_PASSWORD_FILE")
-    listen: tuple[str, int] = option(REQUIRED, f"Address and port where agents and readers reach the relay: 192.0.2.1:{PORT}; port "
-        "0: a free one.", type=Address(PORT, lowest=0), envvar="SOPA_RELAY_LISTEN")
+    listen: tuple[str, int] = option(REQUIRED, f"Address and port where agents and readers reach the relay: 192.0.2.1:{PORT}. Port 0: "
+        "a free one.", type=Address(PORT, lowest=0), envvar="SOPA_RELAY_LISTEN")
     url: str = option("", "URL by which the cluster lists the relay. Default: made from --listen.", envvar="SOPA_RELAY_URL",
         metavar="URL", show_default=False)
-    name: str = option(None, "Name by which the cluster lists the relay; each relay has its own. Default: the host's name.",
+    name: str = option(None, "Name by which the cluster lists the relay. Each relay has its own. Default: the host's name.",
         envvar="SOPA_RELAY_NAME", metavar="NAME", callback=_name)
     state_dir: Path = option(Path("/var/lib/sopa"), "Directory with the controllers' files agent-secret and agent-token, or one of "
         "them, by which agents' tokens are checked. Nothing is written there.", type=DIRECTORY, envvar="SOPA_STATE_DIR")
@@ -73,16 +73,16 @@ class RelayOptions:
         "--sopa-host-tokens-only.", envvar="SOPA_HOST_TOKENS_ONLY")
     read_token: bool = option(False, "Answer reads only with a token, as the controllers' --sopa-read-token. The file operators, "
         "or token, is needed in --state-dir.", envvar="SOPA_READ_TOKEN")
-    tls_cert: Path | None = option(None, "Certificate (PEM) of the relay's own listener; with it everything is served by TLS.",
+    tls_cert: Path | None = option(None, "Certificate (PEM) of the relay's own listener. With it everything is served by TLS.",
         type=FILE, envvar="SOPA_RELAY_TLS_CERT")
     tls_key: Path | None = option(None, "Its key.", type=FILE, envvar="SOPA_RELAY_TLS_KEY")
     ca_file: Path | None = option(None, "Certificate authorities (PEM) of controllers with https URLs. Default: the system's.",
         type=FILE, envvar="SOPA_CA_FILE")
     client_connections: int = option(SHARE, "Connections without a token that one address may have.",
         type=click.IntRange(1, 16_384), envvar="SOPA_RELAY_CLIENT_CONNECTIONS", metavar="N")
-    proxy: tuple[Network, ...] = option((), "Address or prefix of a proxy before the relay, which stands for many clients; may be "
+    proxy: tuple[Network, ...] = option((), "Address or prefix of a proxy before the relay, which stands for many clients. May be "
         "repeated.", multiple=True, metavar="ADDRESS", callback=_networks)
-    origin: tuple[str, ...] = option((), "Origin whose pages may open the live feed besides the relay's own, as a proxy's; may be "
+    origin: tuple[str, ...] = option((), "Origin whose pages may open the live feed besides the relay's own, as a proxy's. May be "
         "repeated.", multiple=True, metavar="URL", callback=_origins)
     # fmt: on
 
