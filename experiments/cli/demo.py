@@ -92,10 +92,10 @@ def demo(
 ) -> None:
     """Run TCP between pods (racks, if leaf-spine) over real Open vSwitch, and fail links under that traffic.
 
-    The command starts a fabric with controller and agents in namespaces of its own, runs a seeded permutation of TCP
-    flows, and shows the throughput of each flow and the packets of each core switch. Then it takes one link to a core
-    switch down under the same traffic and up again, and shows when the failure is detected, in force and over, and the
-    throughput meanwhile. Finally another link silently drops packets. Nothing remains on the machine.
+    The command starts a fabric with controller and agents in namespaces of its own, and runs a seeded permutation of TCP flows.
+    It shows the throughput of each flow and the packets of each core switch. Then it takes one link to a core switch down under
+    the same traffic and up again. It shows when the failure is detected, in force and over, and the throughput meanwhile. Finally
+    another link silently drops packets. Nothing remains on the machine.
 
     With --controllers 3 the controllers are a cluster. Instead of the silent link, the leader is killed while a second link fails.
 
@@ -320,7 +320,7 @@ class _Demo:
             f"{100 * traffic['share_of_goodput']:.1f}% of the maximum goodput of TCP ({goodput:.2f})"
         )
         cores = ", ".join(f"{name} {count}" for name, count in traffic["core_packets"].items())
-        self._say(f"packets by {'core switch' if self.tree.cores else 'spine'}: {cores}; max/min {traffic['core_max_min']:.3f}")
-        self._say(f"retransmits {traffic['retransmits']}; processor idle {traffic['cpu_idle_percent']:.0f}%")
+        self._say(f"packets by {'core switch' if self.tree.cores else 'spine'}: {cores}, max/min {traffic['core_max_min']:.3f}")
+        self._say(f"retransmits {traffic['retransmits']}, processor idle {traffic['cpu_idle_percent']:.0f}%")
         if traffic["cpu_idle_percent"] < MINIMUM_IDLE:
             self.out.print("the processors were busy: the results are limited by the machine; use a lower --rate")

@@ -112,7 +112,7 @@ def run(
     """Run workload NAME, or the traffic matrix NAME.csv, with each scheme and seed, and write a report.
 
     Each run is written to --out when it ends: DIR/SCHEME-SEED.jsonl has one JSON object per flow. A run during which the
-    processors were too busy is marked as invalid and excluded from the report; the same command repeats it.
+    processors were too busy is marked as invalid and excluded from the report. The same command repeats it.
 
     \b
     Examples:

@@ -102,8 +102,8 @@ def lab(
 ) -> None:
     """Start a fabric with controller and agents on this machine, and open a Mininet prompt.
 
-    It runs in network, mount and process namespaces of its own, with its own Open vSwitch. The interfaces of the machine
-    are not touched, several labs can run at the same time, and nothing remains when the command ends. Its page is at
+    It runs in network, mount and process namespaces of its own, with its own Open vSwitch. The interfaces of the machine are not
+    touched, and several labs can run at the same time. Nothing remains when the command ends. Its page is at
     http://127.0.0.1:8080/ of this machine meanwhile (--publish).
 
     \b

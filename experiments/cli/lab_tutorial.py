@@ -119,7 +119,7 @@ class Tutorial:
         self._at, self._typed = 0, False
 
     def begin(self) -> None:
-        self._say("A tutorial of fifteen minutes. Type the commands at the prompt; other commands are welcome in between.")
+        self._say("A tutorial of fifteen minutes. Type the commands at the prompt. Other commands are welcome in between.")
         self._tell()
 
     def after(self, line: str) -> None:
@@ -138,7 +138,7 @@ class Tutorial:
 
     def _tell(self) -> None:
         if self._at == len(self._steps):
-            self._say("That was all. docs/operating.md has the rest; exit ends the lab.")
+            self._say("That was all. docs/operating.md has the rest. exit ends the lab.")
             return
         step = self._steps[self._at]
         self._say(textwrap.fill(f"Step {self._at + 1} of {len(self._steps)}. {step.text}", WIDTH))

@@ -209,7 +209,7 @@ def run_in_lab(campaign: Campaign) -> int:
                         campaign.results.add(record, flows)
                         done += 1
                         busy = "" if record.valid else ": INVALID, the processors were too busy"
-                        say.print(f"{line(record, flows)}; processor idle {record.cpu_idle_percent:.0f}%{busy}")
+                        say.print(f"{line(record, flows)}, processor idle {record.cpu_idle_percent:.0f}%{busy}")
             except (TransferError, ResultsError) as error:
                 click.echo(f"Error: {scheme.name}: {error}. {resume_hint(done, len(missing))}", err=True)
                 return 1

@@ -39,7 +39,7 @@ DEPOSED = "another controller is the switches' master: ask that one"
 
 
 class Texts(NamedTuple):
-    """Log lines, for agents by default; ``%s`` first is the name of the host, or in `rejected` the address of the claimant."""
+    """Log lines, for agents by default. ``%s`` first is the name of the host, or in `rejected` the address of the claimant."""
 
     unanswering: str = "agent of %s at %s does not answer: cut off, another that connects takes its place"
     silent: str = "agent of %s silent for %.0f s: cut off. Its host keeps its path sets. Check the agent and its network"

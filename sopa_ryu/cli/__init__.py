@@ -101,6 +101,6 @@ def main() -> None:
     Maintenance:          sopa drain c0_0 && sopa restore c0_0
     Tab completion:       eval "$(sopa completion bash)"
 
-    Commands that query a controller exit with 0 if all is well, 1 on an error or without an answer, 2 on wrong usage, and 3 if
-    something has failed or differs from the plan.
+    Commands that query a controller exit with 0 if all is well, 1 on an error or without an answer, and 2 on wrong usage. They
+    exit with 3 if something has failed or differs from the plan.
     """

@@ -38,33 +38,34 @@ WHY_NOT = {
 def agent(interfaces: tuple[str, ...], **values: Any) -> None:
     """Label this host's packets with their path, until SIGTERM or Ctrl-C.
 
-    The agent receives the state of the fabric from the controller, computes the candidate paths to every destination, and
-    attaches a program at the interface's tc egress that writes the next path into every packet of TCP. Other flows keep one
-    candidate path each, also when others fail; --spray names which flows are sprayed. The agent makes TCP tolerate
-    that packets overtake each other (its fast-retransmit threshold, and the time for which it remembers the shortest
-    round trip), and makes a segmentation device on the interface, which cuts TCP's bursts into packets
-    before they are labelled. With --segments 2 or more, bursts are limited to that size (gso_max_segs) and have one
-    label each instead. All of it is put back when the agent ends, after SIGKILL at its next start.
+    The agent receives the state of the fabric from the controller, and computes the candidate paths to every destination. It
+    attaches a program at the interface's tc egress, which writes the next path into every packet of TCP. Other flows keep one
+    candidate path each, also when others fail. --spray names which flows are sprayed.
 
-    It probes the fabric's paths, and a program at tc ingress answers the probes of other hosts; see docs/probes.md. It leaves
-    paths that are dead or lose more than others by itself, controller or not, until they are good again; --keep-paths only logs
-    it. With --no-probes it does none of this.
+    The agent makes TCP tolerate that packets overtake each other, by its fast-retransmit threshold and the time for which it
+    remembers the shortest round trip. It makes a segmentation device on the interface, which cuts TCP's bursts into packets
+    before they are labelled. With --segments 2 or more, bursts are limited to that size (gso_max_segs) and have one label
+    each instead. All of it is put back when the agent ends, after SIGKILL at its next start.
 
-    What another program changes there meanwhile is put right and logged; while labels are not written, the agent
-    leaves the controller. An interface that goes, or loses its address, is waited for. Without a controller the agent
-    keeps its last path sets. Without a path, packets go out unlabelled, and the switches distribute them by a hash per
-    flow; so do packets that the host passes on for containers and virtual machines, without --forwarded spray.
+    It probes the fabric's paths, and a program at tc ingress answers the probes of other hosts (docs/probes.md). It leaves paths
+    that are dead or lose more than others by itself, controller or not, until they are good again. --keep-paths only logs it.
+    With --no-probes it does none of this.
+
+    What another program changes there meanwhile is put right and logged. While labels are not written, the agent leaves the
+    controller. It waits for an interface that goes, or loses its address. Without a controller it keeps its last path sets.
+    Without a path, packets go out unlabelled, and the switches distribute them by a hash per flow. So do packets that the host
+    passes on for containers and virtual machines, without --forwarded spray.
 
     With --policy mcs the TCP connections between hosts that run it are scattered over channels, with an option in their TCP
-    headers, and neither TCP settings nor bursts are changed: all packets of a burst take one path. Everything else passes
-    as it is, without a label. The controller says which hosts run it.
+    headers. All packets of a burst take one path, and neither TCP settings nor bursts are changed. Everything else passes as it
+    is, without a label. The controller says which hosts run it.
 
-    With --policy cfr TCP's data waits for slots that the arbiter grants, so that no queue grows in the fabric, and takes the
-    paths granted with them. Everything else, and everything while no arbiter answers, is sent as with round-robin. Where the
-    interface has the qdisc fq, data goes to it up to 1 ms ahead of its slot, and fq keeps it until the slot begins. The agent
-    sets no qdisc: tc qdisc replace dev IF root fq.
+    With --policy cfr TCP's data waits for slots that the arbiter grants, and takes the paths granted with them. No queue grows in
+    the fabric then. Everything else, and everything while no arbiter answers, is sent as with round-robin. Where the interface
+    has the qdisc fq, data goes to it up to 1 ms ahead of its slot, and fq keeps it until the slot begins. The agent sets no
+    qdisc: tc qdisc replace dev IF root fq.
 
-    With --carrier option the path is an IPv4 option of 4 bytes: the interface's MTU is lowered by 4 until the agent ends, and
+    With --carrier option the path is an IPv4 option of 4 bytes. The interface's MTU is lowered by 4 until the agent ends, and
     options of received packets are removed. The edge switches' ports towards hosts then need the parser: see sopa parser.
 
     \b

@@ -22,11 +22,11 @@ def arbiter(**values: Any) -> None:
     """Grant slots and paths to hosts whose agents run --policy cfr, until SIGTERM or Ctrl-C.
 
     The arbiter takes the fabric and its failures from the controller. Hosts tell it over UDP how much they have to send to which
-    host; for every batch of four slots it decides which host sends to which, and on which path, so that no link is asked for
-    more than it carries (docs/cfr.md). It keeps no state: killed and started again, it goes on with the hosts' next datagrams.
+    host. For every batch of four slots it decides which host sends to which, and on which path. No link is asked for more than it
+    carries (docs/cfr.md). It keeps no state: killed and started again, it goes on with the hosts' next datagrams.
 
-    One arbiter at a time has the controller's channel; a second one is rejected while the first answers. Without an arbiter, hosts
-    send without slots once their leases have ended. It needs no privileges.
+    One arbiter at a time has the controller's channel. A second one is rejected while the first answers. Without an arbiter,
+    hosts send without slots once their leases have ended. It needs no privileges.
 
     \b
     Example:

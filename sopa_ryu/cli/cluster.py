@@ -65,7 +65,7 @@ def _cluster(body: Body) -> None:
 def step_down(controller: Controller, as_json: bool) -> None:
     """Let another member lead the cluster, as before maintenance of the leader's machine.
 
-    The leader ends its last commit and gives up its lease; it does not compete for some seconds. Packets, agents and drains are
+    The leader ends its last commit and gives up its lease. It does not compete for some seconds. Packets, agents and drains are
     not affected. Any member may be asked. This command requires the operator token.
 
     \b

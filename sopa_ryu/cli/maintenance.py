@@ -44,7 +44,7 @@ def drain(
     """Exclude links or switches from the candidate paths, for maintenance.
 
     The command ends when the change is in force at every agent and switch. From then on no packet takes a drained element, except
-    packets that have no other path: a drain never disconnects a rack. Drains survive a restart of the controller; sopa failures
+    packets that have no other path: a drain never disconnects a rack. Drains survive a restart of the controller. sopa failures
     lists them. This command requires the operator token.
 
     \b

@@ -34,8 +34,8 @@ def parser() -> None:
     """Read labels at an edge switch's ports towards hosts (--carrier option, --carrier id).
 
     The parser is a small XDP program at the switch's ports towards hosts. It copies the label of a packet into the Ethernet
-    source address, where the switch's flow entries match it, and clears an address that a host has written as a label. It
-    stays attached when the switch restarts, until it is detached or the machine restarts.
+    source address, where the switch's flow entries match it. It clears an address that a host has written as a label. It stays
+    attached when the switch restarts, until it is detached or the machine restarts.
 
     With --carrier id a host writes one label for a burst, and its port gives each packet of the burst the next candidate path.
     That takes a process that follows the controller: sopa parser follow.
@@ -58,7 +58,7 @@ def parser() -> None:
     help="native: in the driver. generic: behind it, slower, on every interface. auto: native where the driver can.",
 )
 def attach(interfaces: tuple[str, ...], mode: str) -> None:
-    """Attach the parser; an attached one is replaced without a gap."""
+    """Attach the parser. An attached one is replaced without a gap."""
     need_root("sopa parser")
     from sopa_ryu.agent.label import edge_parser
 
@@ -121,9 +121,9 @@ def status(interfaces: tuple[str, ...], as_json: bool) -> None:
 def follow(controller: Controller, k: int, fabric: Clos | None, edges: tuple[str, ...]) -> None:
     """Spread the packets of bursts over the candidate paths, as the controller excludes and weights them (--carrier id).
 
-    It asks the controller for failures once a second until a signal ends it, and frees the ports then. Labels of paths that fail
-    in between are steered by the switches. After 30 s without a controller, or if it is killed, the flows whose bursts ask to
-    be spread are hashed by the switches, and counted as outdated.
+    It asks the controller for failures once a second until a signal ends it, and frees the ports then. Switches steer labels of
+    paths that fail in between. After 30 s without a controller, or if it is killed, switches hash the flows whose bursts ask to
+    be spread. They are counted as outdated.
 
     \b
     Examples:

@@ -53,11 +53,11 @@ def pki(
 ) -> None:
     """Make certificates for the machines of a fabric, and renew them.
 
-    DIRECTORY has one authority for each role, with its key, and a directory of files for each machine: keep it on a machine that is
-    safe, and copy each machine's files there. Controllers, relays, switches and etcd use new files without a restart.
+    DIRECTORY has one authority for each role, with its key, and a directory of files for each machine. Keep it on a machine that
+    is safe, and copy each machine's files there. Controllers, relays, switches and etcd use new files without a restart.
 
-    Run it again at any time, also without options: it adds the machines that are named now, renews what has less than a third of
-    its time left, and leaves everything else as it is.
+    Run it again at any time, also without options. It adds the machines that are named now, and renews what has less than a third
+    of its time left. It leaves everything else as it is.
 
     \b
     Examples:

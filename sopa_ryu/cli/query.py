@@ -454,7 +454,7 @@ def _switches(body: Body) -> None:
 def links(controller: Controller, names: tuple[str, ...], as_json: bool) -> None:
     """List links with their traffic: failed and drained ones first, then by load.
 
-    NAME is a link, or a switch or host: its links. Without a name all are listed. "up" is what leaves the lower end; a load is
+    NAME is a link, or a switch or host: its links. Without a name all are listed. "up" is what leaves the lower end. A load is
     the larger direction's share of the capacity, if that is known. Ports are those of the lower and of the upper end.
 
     \b

@@ -17,13 +17,13 @@ from sopa_ryu.runtime.option_fields import options_of
 def relay(**values: Any) -> None:
     """Serve agents and readers of a cluster of controllers, until SIGTERM or Ctrl-C.
 
-    A relay follows in etcd what the cluster's leader has committed, and sends it to the agents that connect to it, as a controller
-    does. It also answers readers: candidate paths and failures from that view, everything else of REST, the page and its feed from
-    the leader, or from another controller. Writes are redirected to the leader (307). There may be any number of relays; agents
-    that are given several URLs spread over them and move on when one is away (docs/cluster.md).
+    A relay follows in etcd what the cluster's leader has committed, and sends it to the agents that connect to it, as a
+    controller does. It also answers readers. Candidate paths and failures come from that view, everything else of REST, the page
+    and its feed from the leader, or from another controller. Writes are redirected to the leader (307). There may be any number
+    of relays. Agents that are given several URLs spread over them, and move on when one is away (docs/cluster.md).
 
-    It keeps nothing. Killed and started again, it goes on with what etcd has; without etcd or a leader it goes on sending the last
-    view. Which links its agents probe the leader decides, and gets their reports. It needs no privileges.
+    It keeps nothing. Killed and started again, it goes on with what etcd has. Without etcd or a leader it goes on sending the
+    last view. The leader decides which links its agents probe, and gets their reports. It needs no privileges.
 
     \b
     Example:

@@ -34,7 +34,7 @@ RIGHT = ("installed", "learned")
 def rules(controller: Controller, switch: str, differences: bool, as_json: bool) -> None:
     """Show the intended and the installed flow entries and groups of a switch, with packet counts.
 
-    The controller reads them from the switch. An entry that is intended but not installed is missing; one that is installed but
+    The controller reads them from the switch. An entry that is intended but not installed is missing. One that is installed but
     not intended is stale. Both are shown in red, with a NO. Learned entries are not a difference.
 
     \b

@@ -60,9 +60,9 @@ COMMANDS = {
 def support(controller: Controller, output: Path | None) -> None:
     """Collect what helps to find a fault into one archive: the controller's answers, logs, configuration, versions, doctor.
 
-    It is about this machine and the controller that answers; where more are concerned, run it on each. What cannot be had here is
-    left out, and missing.txt says why: root gets more. Tokens, keys and passwords are not collected, and where a token of this
-    machine stands in a log it is replaced by REMOVED.
+    It is about this machine and the controller that answers. Where more are concerned, run it on each. What cannot be had here is
+    left out, and missing.txt says why: root gets more. Tokens, keys and passwords are not collected. Where a token of this
+    machine stands in a log, REMOVED replaces it.
 
     \b
     Examples:

@@ -37,7 +37,7 @@ from topologies.identity import LARGEST, PREFIX6, Family
 def token(hosts: tuple[str, ...], arbiter: bool, operator: str | None, role: str, secret_file: Path) -> None:
     """Print the agent tokens of hosts, a line each: the file that sopa agent --token-file reads.
 
-    A host is named, or given by either of its addresses; its line has the IPv4 address.
+    A host is named, or given by either of its addresses. Its line has the IPv4 address.
 
     A host's token opens the channel of that host only. It is derived from the fabric's secret, which stays on the controller's
     machine. Tokens need not be stored anywhere else: they are the same each time, until the secret is replaced.

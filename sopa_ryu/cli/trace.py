@@ -78,8 +78,8 @@ def trace(
     costs follows from the differences between paths. Links that the same paths cross are in one row: no difference tells them
     apart. Rows other than the first show by how much they are slower than the fastest one next to them.
 
-    With --flow, show which links the packets of a flow take: those of a labelled one take its paths in turn, from a start of its
-    own; one that switches hash takes one path. It needs no packets, and no agent for a hashed one.
+    With --flow, show which links the packets of a flow take. Those of a labelled flow take its paths in turn, from a start of its
+    own. A flow that switches hash takes one path. It needs no packets, and no agent for a hashed flow.
 
     \b
     Examples:

@@ -29,11 +29,12 @@ ABOUT = ("epoch", "settled", "connected", "missing", "rejected", "bfd")
 def watch(controller: Controller, last: int, as_json: bool) -> None:
     """Follow failures and recoveries, a line for each version of the fabric, until Ctrl-C.
 
-    A line has what failed and what healed, and the milliseconds until the last agent acknowledged the version and until the last
-    switch confirmed its rules (installed). The command continues across restarts of the controller and times without an answer.
+    A line has what failed and what healed. It has the milliseconds until the last agent acknowledged the version, and until the
+    last switch confirmed its rules (installed). The command continues across restarts of the controller and times without an
+    answer.
 
-    With --json each line has an "event": "fabric" has the body of GET /sopa/v1/fabric, "change" an item of GET /sopa/v1/changes
-    with the "epoch" of the controller that made it, "unreachable" has a "detail".
+    With --json each line has an "event". "fabric" has the body of GET /sopa/v1/fabric. "change" has an item of GET
+    /sopa/v1/changes with the "epoch" of the controller that made it. "unreachable" has a "detail".
 
     \b
     Examples:

@@ -40,8 +40,8 @@ def fabric() -> None:
       sopa fabric srv6 leaf-spine.yaml --switch e0_0 --format frr
       sopa fabric diff old.yaml new.yaml          what is to be done at switches, hosts and cables
 
-    docs/fabrics.md describes every key. The controller takes the file by --sopa-fabric; sopa lab, demo and experiment run, and
-    sopa doctor switch, by --fabric.
+    docs/fabrics.md describes every key. The controller takes the file by --sopa-fabric. sopa lab, demo, experiment run and doctor
+    switch take it by --fabric.
     """
 
 
@@ -123,9 +123,10 @@ def plan(
 ) -> None:
     """Print the Open vSwitch commands of switches, or the cables, of a fabric.
 
-    The commands make a bridge the switch of the plan, with its datapath id and port numbers; they may be repeated. Afterwards sopa
-    doctor switch finds nothing wrong. With ssl: targets, the files of sopa pki are in /etc/openvswitch/tls. Where the switch's key
-    is not among them, it makes one, which never leaves it, and a request, which sopa pki --sign signs.
+    The commands make a bridge the switch of the plan, with its datapath id and port numbers. They may be repeated. Afterwards
+    sopa doctor switch finds nothing wrong. With ssl: targets, the files of sopa pki are in /etc/openvswitch/tls. Where the
+    switch's key is not among them, the commands make one, which never leaves the switch. They also make a request, which sopa pki
+    --sign signs.
     """
     tree = _tree(file, k, interface)
     if as_cables is bool(names or every):
@@ -150,9 +151,10 @@ def plan(
 def srv6(file: Clos | None, k: int | None, names: tuple[str, ...], every: bool, form: str, interface: str) -> None:
     """Print what makes routers the switches of a fabric that forward by SRv6 uSIDs: docs/srv6.md.
 
-    iproute2 prints commands, which may be repeated; frr (10.3 or later) a configuration, and after "! $" the commands that come
-    before it; sonic (202505 or later) tables of config_db.json, of several switches by their names. In sonic a port is named by its
-    label in the fabric file, where it has one. Without srv6 in the file, or with --k, the block is fcbb:bb00::/32.
+    iproute2 prints commands, which may be repeated. frr (10.3 or later) prints a configuration, and after "! $" the commands that
+    come before it. sonic (202505 or later) prints tables of config_db.json, of several switches by their names. In sonic a port
+    is named by its label in the fabric file, where it has one. Without srv6 in the file, or with --k, the block is
+    fcbb:bb00::/32.
     """
     tree = _tree(file, k, interface)
     if not names and not every:

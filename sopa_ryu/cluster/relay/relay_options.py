@@ -61,8 +61,8 @@ class RelayOptions:
     cluster_user: str | None = option(None, "User of etcd.", envvar="SOPA_CLUSTER_USER", metavar="USER")
     cluster_password_file: Path | None = option(None, "File with the user's password.", type=FILE,
         envvar="SOPA_CLUSTER_PASSWORD_FILE")
-    listen: tuple[str, int] = option(REQUIRED, f"Address and port where agents and readers reach the relay: 192.0.2.1:{PORT}. Port 0: "
-        "a free one.", type=Address(PORT, lowest=0), envvar="SOPA_RELAY_LISTEN")
+    listen: tuple[str, int] = option(REQUIRED, f"Address and port where agents and readers reach the relay: 192.0.2.1:{PORT}. "
+        "Port 0: a free one.", type=Address(PORT, lowest=0), envvar="SOPA_RELAY_LISTEN")
     url: str = option("", "URL by which the cluster lists the relay. Default: made from --listen.", envvar="SOPA_RELAY_URL",
         metavar="URL", show_default=False)
     name: str = option(None, "Name by which the cluster lists the relay. Each relay has its own. Default: the host's name.",
