@@ -25,7 +25,7 @@ def handle(step: Step) -> str:
     words = [*step.words, *(f"{option}={value}" for option, value in step.options.items())]
     done = CliRunner().invoke(main, [step.command, *(AGENT if step.command == "agent" else []), *words])
     last = done.output.splitlines()[-1].removeprefix("Error: ")
-    return f"{done.exit_code}: {re.sub('; there are .*?;', ';', last)}"  # the interfaces of this machine
+    return f"{done.exit_code}: {re.sub('[.] There are .*?[.] ', '. ', last)}"  # the interfaces of this machine
 
 
 @each_script(__file__, "usage")
