@@ -194,7 +194,7 @@ class FrontDoor:
         """Say why, if that is possible without waiting, and close."""
         self.rejected[excess] += 1
         if excess is ExcessClient.SHARE:
-            why = f"it has {self.clients.share} connections, the most for one address; see {self._share_option}"
+            why = f"it has {self.clients.share} connections, the most for one address. See {self._share_option}"
         else:
             why = f"there are {self.clients.most} connections without a token, the most in all"
         self._say(excess, "connection from %s rejected: %s", peer, why)

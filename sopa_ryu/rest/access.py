@@ -233,9 +233,9 @@ def _read(file: Path) -> str:
     except PermissionError as error:
         raise TokenError(f"{file} cannot be read ({error}): chown it to the user of this controller") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise TokenError(f"{file} cannot be read ({error}): remove it; the next start creates a new one") from None
+        raise TokenError(f"{file} cannot be read ({error}): remove it. The next start creates a new one") from None
     if mode & 0o077:
         raise TokenError(f"{file} can be read by other users than its owner (mode {mode:04o}): chmod 600 {file}")
     if not token:
-        raise TokenError(f"{file} is empty: remove it; the next start creates a new one")
+        raise TokenError(f"{file} is empty: remove it. The next start creates a new one")
     return token

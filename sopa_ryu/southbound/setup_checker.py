@@ -30,7 +30,7 @@ MAX_PROBLEMS = 100
 """Of a switch: more are said once these are mended."""
 MEND = "ovs-vsctl set-manager there, or the option ovsdb"
 NO_DATABASE = (
-    "not verified: OpenFlow shows version, datapath id and ports only; give Open vSwitch's database by --sopa-ovsdb, or run "
+    "not verified: OpenFlow shows version, datapath id and ports only. Give Open vSwitch's database by --sopa-ovsdb, or run "
     "sopa doctor switch on each switch"
 )
 
