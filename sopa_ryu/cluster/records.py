@@ -201,7 +201,7 @@ def read(key: str, value: str) -> Record:
     Term(term=7)
     >>> read("term", '{"term": "7"}')  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    sopa_ryu.cluster.records.RecordError: the key term is not as SOPA writes it: term: expected `int`, got `str`; ...
+    sopa_ryu.cluster.records.RecordError: the key term is not as SOPA writes it: term: expected `int`, got `str`. ...
     """
     kind, shown = kind_of(key), printable(key, MAX_NAME)
     if kind is None:
