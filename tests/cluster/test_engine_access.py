@@ -123,7 +123,7 @@ def test_a_user_needs_its_password_and_its_rights(
             error = failure(ask)
             assert (error.kind, error.unknown) == (Kind.REFUSED, False), said
             assert said in str(error)
-            assert "check the user" in str(error)
+            assert "Check the user" in str(error)
     assert engine.read().keys["view"].value == "2"
 
     # a node that was started again knows no token of before
@@ -141,7 +141,7 @@ def test_a_certificate_with_a_common_name_is_refused_while_users_are_enabled(
     try:
         access = Access(authority.certificate, named.certificate, named.key, "sopa", password)
         error = failure(connect(strict, access).read)
-        assert (error.kind, "make one without" in str(error)) == (Kind.REFUSED, True)
+        assert (error.kind, "Make one without" in str(error)) == (Kind.REFUSED, True)
     finally:
         strict.disable_users()
 

@@ -64,7 +64,7 @@ def test_a_gap_makes_it_ask_for_a_snapshot_and_nonsense_changes_nothing(caplog: 
         assert its.hear(text)["version"] == 1
     assert its.link.refused == 7
     assert its.seen == [(HEALTHY, 77)]
-    assert "the fabric stays as it was" in caplog.text
+    assert "The fabric stays as it was" in caplog.text
 
 
 def test_it_asks_for_the_links_of_all_hosts_part_by_part() -> None:
@@ -96,7 +96,7 @@ def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixt
     its = Followed()
     delays = [its.link._note(Loss(problem)) for problem in (*["refused"] * 20, "timed out")]
     assert all(0 < delay <= 5 for delay in delays)
-    assert [record.getMessage().count("no slot is granted until it answers") for record in caplog.records] == [1, 1]
+    assert [record.getMessage().count("No slot is granted until it answers") for record in caplog.records] == [1, 1]
 
 
 def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_controller_asked(
