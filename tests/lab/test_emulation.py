@@ -4,7 +4,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
@@ -192,13 +191,14 @@ def test_hosts_choose_paths_over_routers_by_lists_of_usids_and_leave_a_cut_one_b
         assert run.options["carrier"] == "srv6"
         assert min(flow.bytes for flow in flows) > 0
         assert max(packets) - min(packets) < max(packets) / 10  # by hash some carry twice what others do
+
         def reasons() -> dict[str, str]:
             return {line["name"]: line["reason"] for line in fabric.controller.get("/failures").json()["failures"]}
 
         def cut(seconds: float) -> None:
             if seconds > 1 and not fabric.lab._failed:
                 fabric.lab.set_link("a0_0-c0_0", False)
-                # the routers at its ends say so, and hosts tell the controller: it forgets that with their agents, which end with the run
+                # by the word of the routers at its ends; the controller forgets it with the agents, which end with the run
                 eventually(reasons, {"a0_0-c0_0": "silent"})
 
         run, flows = performed(replace(plan, family=6), tick=cut)
