@@ -4,6 +4,9 @@ Of several controllers, or a cluster's relays, the first that answers is asked. 
 leader: another member, or a relay, answers such a request with 307 and the leader's URL. That URL comes from etcd, so the client
 sends the token there only if it was given the URL, if both are on its own machine, or by https if it was given the authorities
 of the leader's certificate; never over another scheme.
+
+A token whose file nobody names is that of this machine's controller, and goes no farther: to a server here that runs as the file's
+owner or root, or by https if authorities are given. Otherwise it would be whoever's answers 401 at the URL.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import re
 import ssl
 import time
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -67,7 +71,7 @@ class Controller:
         self._urls = [each.rstrip("/") for each in ([url] if isinstance(url, str) else url)]
         self.url = self._urls[0]
         self._token_file, self._ca_file = token_file, ca_file
-        self._reads: dict[str, str] = {}
+        self._reads_need_token = False
         # a proxy in the environment is for other networks, not for a controller
         self._client = httpx.Client(timeout=timeout, trust_env=False, verify=_authorities(self._urls, ca_file))
 
@@ -119,7 +123,7 @@ class Controller:
 
     def send(self, method: str, path: str, body: Body | None = None) -> Body:
         """Return the answer to a POST with a body, or a DELETE, with the token."""
-        return _body(self._request(method, f"{ROOT}{path}", headers=self._authorization(), json=body))
+        return _body(self._request(method, f"{ROOT}{path}", json=body))
 
     def _pages(self, path: str, key: str) -> tuple[Body, bool]:
         response = self._request("GET", f"{ROOT}{path}")
@@ -186,15 +190,14 @@ class Controller:
         return is_here or leader in map(_origin, self._urls) or (parts.scheme == "https" and self._ca_file is not None)
 
     def _ask(self, method: str, url: str, **more: Any) -> httpx.Response:
-        """Ask one controller, and if it gives nobody an answer without a token, once more with it."""
-        if method != "GET":
-            return self._send(method, url, **more)
+        """Ask one controller; a read has the token once it gives nobody an answer without."""
         headers = more.pop("headers", {})
-        response = self._send(method, url, headers=headers | self._reads, **more)
-        if response.status_code == httpx.codes.UNAUTHORIZED and not self._reads and (authorization := self._authorization()):
-            self._reads = authorization
-            response = self._send(method, url, headers=headers | authorization, **more)
-        return response
+        if method == "GET" and not self._reads_need_token:
+            response = self._send(method, url, headers=headers, **more)
+            if response.status_code != httpx.codes.UNAUTHORIZED or not self._authorization(url):
+                return response
+            self._reads_need_token = True
+        return self._send(method, url, headers=headers | self._authorization(url), **more)
 
     def _send(self, method: str, url: str, **more: Any) -> httpx.Response:
         base = url.partition(ROOT)[0]
@@ -221,9 +224,20 @@ class Controller:
             detail = self._unauthorized(detail)
         raise Refused(detail, response.status_code)
 
-    def _authorization(self) -> dict[str, str]:
-        token = self._token()
+    def _authorization(self, url: str) -> dict[str, str]:
+        token = self._token() if self._token_file is not None or self._is_ours(url) else None
         return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def _is_ours(self, url: str) -> bool:
+        """Tell whether this machine's controller answers at a URL, as far as that can be known without asking."""
+        parts = urlsplit(url)
+        if parts.scheme == "https" and self._ca_file is not None:
+            return True
+        try:
+            listen = _listeners(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+            return bool(listen) and listen <= {0, DEFAULT_TOKEN_FILE.stat().st_uid}
+        except (OSError, ValueError):  # it has no such file, or the URL has a name
+            return False
 
     def _token(self) -> str | None:
         """Return the token; None if no file is given and the default one cannot be read."""
@@ -240,13 +254,34 @@ class Controller:
         return token
 
     def _unauthorized(self, detail: str) -> str:
-        if self._token_file is not None or os.access(DEFAULT_TOKEN_FILE, os.R_OK):
+        has_default = os.access(DEFAULT_TOKEN_FILE, os.R_OK)
+        if self._token_file is not None or (has_default and self._is_ours(self.url)):
             sent = f"the token in {self._token_file or DEFAULT_TOKEN_FILE} is not this controller's"
+        elif has_default:
+            sent = (
+                f"no token was sent: {DEFAULT_TOKEN_FILE} is for this machine's controller, which does not answer at {self.url}. "
+                "If it is for that one, too, name it by --token-file FILE, or SOPA_TOKEN_FILE"
+            )
         else:
             sent = "no token was sent: give its file by --token-file FILE, or SOPA_TOKEN_FILE"
             if DEFAULT_TOKEN_FILE.parent.exists() and os.geteuid() != 0:
                 sent += f", or use sudo (root can read {DEFAULT_TOKEN_FILE})"
         return f"{sent}. The controller says: {detail}"
+
+
+def _listeners(host: str, port: int) -> set[int]:
+    """Return the users whose sockets listen at an address of this machine (proc_net_tcp(5)); `ValueError` if it is a name."""
+    addresses = {ip_address(each) for each in (("127.0.0.1", "::1") if host == "localhost" else (host,))}
+    users = set()
+    for table in Path("/proc/net").glob("tcp*"):
+        for line in table.read_text(encoding="ascii").splitlines()[1:]:
+            _, local, _, state, _, _, _, user, *_ = line.split()
+            words, number = local.split(":")
+            if state == "0A" and int(number, 16) == port:
+                address = ip_address(b"".join(bytes.fromhex(words[at : at + 8])[::-1] for at in range(0, len(words), 8)))
+                if address in addresses or (address.is_unspecified and any(each.is_loopback for each in addresses)):
+                    users.add(int(user))
+    return users
 
 
 def _origin(url: str) -> str:
@@ -322,7 +357,7 @@ _URL_OPTION = click.option("--controller", "url", multiple=True, default=[DEFAUL
 _TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=FILE, metavar="FILE",
                              help="The operator token, which drain, restore and trace require, and with --sopa-read-token every "
                              "command. It is a copy of the file token in the controller's --sopa-state-dir, or one of sopa "
-                             f"token --operator. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
+                             f"token --operator. For this machine's controller, by default {DEFAULT_TOKEN_FILE}.")  # fmt: skip
 _CA_OPTION = click.option("--ca-file", is_eager=True, envvar="SOPA_CA_FILE", show_envvar=True, type=FILE, metavar="FILE",
                           help="The authorities, in PEM, that are trusted to sign the certificate of an https URL. "
                           "The system's by default.")  # fmt: skip

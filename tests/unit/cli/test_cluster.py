@@ -1,11 +1,13 @@
 """``sopa cluster``, and commands that change something asked of any member: real HTTP, members that are states only."""
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -89,6 +91,36 @@ def test_reads_have_the_token_once_they_need_one(its: Cluster) -> None:
     assert [bool(token) for _, _, token in its.leader.asked] == [False, True, True]
     with pytest.raises(Refused, match="no token was sent"):
         Controller(its.leader.url).get("/fabric")
+
+
+def test_a_token_that_nobody_names_goes_to_this_machines_controller_only(its: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "DEFAULT_TOKEN_FILE", its.token_file)
+    port = urlsplit(its.leader.url).port
+    assert port is not None
+    assert [client._listeners(host, port) for host in ("127.0.0.1", "192.0.2.1")] == [{os.geteuid()}, set()]
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(401, json={"detail": "say it"})
+
+    def ask(url: str, ca_file: Path | None = None) -> set[str | None]:
+        """Return what a server at a URL is shown that wants a token for everything."""
+        ours = Controller(url, ca_file=ca_file)
+        ours._client = httpx.Client(transport=httpx.MockTransport(answer))
+        asked.clear()
+        for request in (lambda: ours.get("/fabric"), lambda: ours.change("PUT", "/drains", "c0_0")):
+            with pytest.raises(Refused, match="no token was sent" if ca_file is None else "is not this controller's"):
+                request()
+        return {each.headers.get("Authorization") for each in asked}
+
+    shown = {None, f"Bearer {its.token}"}  # after the first answer
+    monkeypatch.setattr(client, "_authorities", lambda urls, ca_file: True)
+    assert ask("http://192.0.2.1:8080") == ask("https://controller.example") == {None}
+    assert ask("https://192.0.2.1:8080", Path("ca.pem")) == shown
+    assert Controller(its.leader.url).change("PUT", "/drains", "c0_0")["drains"] == ["c0_0"]
+    monkeypatch.setattr(client, "_listeners", lambda host, port: {12345})  # another user's, while the controller is down
+    assert ask("http://127.0.0.1:8080") == {None}
 
 
 def test_a_change_asked_of_a_standby_is_done_by_the_leader_it_names(its: Cluster) -> None:
