@@ -1,4 +1,4 @@
-"""Clients that send what no client should: ``python -m tests.floods.clients KIND PORT SECONDS``."""
+"""Clients that send what no client should: ``python -m tests.floods.clients KIND PORT SECONDS TOKEN``."""
 
 import contextlib
 import socket
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 UPGRADE = b"GET /sopa/v1/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
 KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+CLAIM = UPGRADE.replace(b"live", b"agents/10.0.0.3") + b"Authorization: Bearer TOKEN\r\n"
 MASK = bytes([0x80]) + bytes(4)
 CHUNKED = b"PUT /sopa/v1/drains/c0_0 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 HELLO = bytes([4, 0, 0, 8, 0, 0, 0, 1])
@@ -36,6 +37,9 @@ REST = {
     "packets": (b"", get("paths?src=10.0.0.2&dst=10.1.0.2&packets=10000")),
     "handshakes": (UPGRADE + b"\r\n", b""),
     "connections": (b"", b""),
+    "closed": (b"", b""),
+    "claims": (CLAIM + KEY, b""),
+    "claims closed": (CLAIM + KEY, b""),
 }
 OPENFLOW = {
     "zeros": (b"", bytes(65536)),
@@ -46,7 +50,8 @@ OPENFLOW = {
     "connections": (b"", b""),
 }
 KINDS = [f"rest {name}" for name in REST] + [f"openflow {name}" for name in OPENFLOW]
-ONCE = {"handshakes", "connections"}  # a connection for each, as many as go
+ONCE = {"handshakes", "connections", "claims"}  # a connection for each, as many as go
+CLOSED = {"closed", "claims closed"}  # the same, each closed at once
 CONNECTIONS = 16
 BURST_ONCE = 100  # connections of a burst
 FOREVER = 1 << 60
@@ -111,13 +116,29 @@ def idle(port: int, count: int) -> Iterator[list[socket.socket]]:
         yield [stack.enter_context(_open(port, 60)) for _ in range(count)]
 
 
-def main(kind: str, port: int, seconds: float) -> None:
-    """Flood for some seconds; the end of the process cuts off what is still being sent."""
+def open_and_close(first: bytes, port: int, until: float) -> None:
+    """Open connections, each of which sends something and is closed, in several threads."""
+
+    def run() -> None:
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError), _open(port) as client:
+                client.sendall(first)
+
+    threads = [threading.Thread(target=run) for _ in range(CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def main(kind: str, port: int, seconds: float, token: str) -> None:
+    """Flood for some seconds, as one who has a host's token; the end of the process cuts off what is still being sent."""
     name, first, _ = messages_of(kind)
+    first = first.replace(b"TOKEN", token.encode())
     until = time.monotonic() + seconds
     print("flooding", flush=True)
-    if name in ONCE:
-        open_many(first, port, until)
+    if name in ONCE or name in CLOSED:
+        (open_and_close if name in CLOSED else open_many)(first, port, until)
         return
     while time.monotonic() < until:
         with contextlib.suppress(OSError), burst(kind, port, FOREVER, CONNECTIONS) as sending:
@@ -126,4 +147,4 @@ def main(kind: str, port: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4])
