@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tests.floods.clients import KINDS
+from tests.floods.clients import ENDLESS
 from tests.floods.measure import withstand
 from tests.helpers.fabrics import running
 
@@ -16,14 +16,14 @@ from tests.helpers.fabrics import running
 @click.option("--seconds", type=click.FloatRange(1), default=30.0, show_default=True, help="Time for each kind.")
 @click.option("--rounds", type=click.IntRange(1), default=1, show_default=True, help="How often all kinds in turn.")
 def main(words: tuple[str, ...], seconds: float, rounds: int) -> None:
-    """Flood a controller of a k=4 fabric with what clients without a token can send (root).
+    """Flood a controller of a k=4 fabric with what clients can send, without a token or with a host's (root).
 
     WORDS select the kinds that contain one of them: openflow, "rest pings". Answers to another client, memory, switches and an
     agent are watched all the time, over all floods of the same controller.
     """
-    kinds = [kind for kind in KINDS if not words or any(word in kind for word in words)]
+    kinds = [kind for kind in ENDLESS if not words or any(word in kind for word in words)]
     if not kinds:
-        raise click.UsageError(f"no such kind; there are {', '.join(KINDS)}")
+        raise click.UsageError(f"no such kind; there are {', '.join(ENDLESS)}")
     with tempfile.TemporaryDirectory() as directory, running(4, Path(directory)) as fabric:
         try:
             for _ in range(rounds):

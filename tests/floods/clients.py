@@ -37,10 +37,8 @@ REST = {
     "packets": (b"", get("paths?src=10.0.0.2&dst=10.1.0.2&packets=10000")),
     "handshakes": (UPGRADE + b"\r\n", b""),
     "connections": (b"", b""),
-    "closed": (b"", b""),
-    "claims": (CLAIM + KEY, b""),
-    "claims closed": (CLAIM + KEY, b""),
 }
+MANY = {"closed": (b"", b""), "claims": (CLAIM + KEY, b""), "claims closed": (CLAIM + KEY, b"")}
 OPENFLOW = {
     "zeros": (b"", bytes(65536)),
     "hellos": (b"", HELLO * 8192),
@@ -52,6 +50,8 @@ OPENFLOW = {
 KINDS = [f"rest {name}" for name in REST] + [f"openflow {name}" for name in OPENFLOW]
 ONCE = {"handshakes", "connections", "claims"}  # a connection for each, as many as go
 CLOSED = {"closed", "claims closed"}  # the same, each closed at once
+ENDLESS = [*KINDS, *(f"rest {name}" for name in MANY)]
+"""The kinds of `main`: with those that are connections by the thousand, also with a host's token."""
 CONNECTIONS = 16
 BURST_ONCE = 100  # connections of a burst
 FOREVER = 1 << 60
@@ -60,7 +60,7 @@ FOREVER = 1 << 60
 def messages_of(kind: str) -> tuple[str, bytes, bytes]:
     """Return the name of a kind, what is sent first, and what again and again."""
     side, _, name = kind.partition(" ")
-    return name, *(REST if side == "rest" else OPENFLOW)[name]
+    return name, *((REST | MANY) if side == "rest" else OPENFLOW)[name]
 
 
 @contextlib.contextmanager
