@@ -8,11 +8,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
+from sopa_ryu.runtime.clients import is_address
+
 BURST = 30
 """So many lines of one kind about one thing, then one in each `EVERY_SECONDS`: some 10 KB in a minute."""
 EVERY_SECONDS = 10.0
 ALL_BURST, ALL_EVERY_SECONDS = 500, 0.5
-"""The same for lines of one kind about all things: a peer may have many addresses, of IPv6 without end."""
+"""The same for lines of one kind about all addresses: a peer may have many, of IPv6 without end."""
 KINDS = 8192
 """Kinds and things that are remembered: each of 2,880 switches has a few."""
 
@@ -45,7 +47,7 @@ class Pace:
 
 
 class LogPace(logging.Filter):
-    """Lets `BURST` lines pass at once that have one text and one first value, an address or a name, and `ALL_BURST` of one text.
+    """Lets `BURST` lines pass at once that have one text and one first value, an address or a name, and `ALL_BURST` about addresses.
 
     The next line that passes has the number of those that did not. A handler has it, not a logger: so it holds for all of them.
 
@@ -67,11 +69,11 @@ class LogPace(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Tell whether a line is to be written; add to it how many before it were not."""
         values = record.args if isinstance(record.args, tuple) else ()
-        text = str(record.msg)
-        missed = self._pace.missed(text, str(values[0]) if values else "")
-        of_all = None if missed is None else self._all.missed(text, "")
-        if missed is None or of_all is None:
-            return False
-        if missed + of_all:
-            record.msg = f"{record.msg} ({missed + of_all} more such lines were left out)"
-        return True
+        text, thing = str(record.msg), str(values[0]) if values else ""
+        missed = self._pace.missed(text, thing)
+        if missed is not None and is_address(thing):
+            of_all = self._all.missed(text, "")
+            missed = None if of_all is None else missed + of_all
+        if missed:
+            record.msg = f"{record.msg} ({missed} more such lines were left out)"
+        return missed is not None
