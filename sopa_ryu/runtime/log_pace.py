@@ -47,7 +47,7 @@ class Pace:
 
 
 class LogPace(logging.Filter):
-    """Lets `BURST` lines pass at once that have one text and one first value, an address or a name, and `ALL_BURST` about addresses.
+    """Lets `BURST` lines pass at once that have one text and one first value, an address or a name, `ALL_BURST` about addresses.
 
     The next line that passes has the number of those that did not. A handler has it, not a logger: so it holds for all of them.
 
@@ -58,7 +58,7 @@ class LogPace(logging.Filter):
     >>> now[0], record = EVERY_SECONDS, line("e0_0")
     >>> pace.filter(record), record.getMessage()
     (True, 'switch e0_0 refused a message: why (2 more such lines were left out)')
-    >>> [pace.filter(line(f"192.0.2.{n}")) for n in range(2 * ALL_BURST)].count(True) < ALL_BURST
+    >>> [pace.filter(line(f"2001:db8::{n}")) for n in range(2 * ALL_BURST)].count(True) == ALL_BURST
     True
     """
 
