@@ -34,7 +34,7 @@ from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import InstalledState
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric, read_anew
+from sopa_ryu.fabric.state_directory import Drains, StateError, keep_fabric, note_fabric, read_anew
 from sopa_ryu.fabric.suspects import Caretaker
 from sopa_ryu.fabric.switch_session import SwitchError, SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPES
@@ -48,7 +48,7 @@ from sopa_ryu.rest import controller_metrics
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.reader import UndecidedError
-from sopa_ryu.runtime import certificates, clock, green_threads
+from sopa_ryu.runtime import certificates, clock, green_threads, process
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.green_threads import Moment, Workers
 from sopa_ryu.runtime.library import DEAD_DISPATCHER, MAIN_DISPATCHER, App, cfg, hub, ofp_event, set_ev_cls
@@ -117,7 +117,7 @@ class SopaController(App):
         )
         self.switches = self.core.switches
         self.switches.rejections.fabric_file = settings.fabric
-        self._read_fabric = settings.read_fabric
+        self._read_fabric = settings.reread
         self.connections = Connections(self.switches.sessions)
         self.agents = ConnectedAgents(self.tree)
         if settings.no_switches:
@@ -578,17 +578,28 @@ class SopaController(App):
         self._rereads = True
 
     def _read_anew(self) -> None:
-        """Take what the fabric file says of names now, and log it, or what else has changed and is not taken."""
+        """Take what the fabric file says now, or log why not. All but names is taken by a start, of the same process."""
         file = self.switches.rejections.fabric_file
         if file is None:
             LOG.error("SIGUSR1: there is no fabric file to read anew. The fabric is that of --sopa-k. Restart with --sopa-fabric")
             return
+        ports = {switch: session.connection.ports().keys() for switch, session in self.switches.sessions.items()}
         try:
-            self.state.aliases, found = self.aside(partial(read_anew, self._read_fabric, self.tree, self.state.aliases))
-        except TopologyError as error:
+            found = self.aside(partial(read_anew, self._read_fabric, self.tree, self.state.aliases, ports))
+            if found.changed and self.cluster is not None:
+                self.cluster.change_fabric(found.fabric.document())
+        except (TopologyError, options.OptionError, UndecidedError) as error:
             LOG.error("SIGUSR1: %s is not taken, the fabric stays as it is: %s", file, error)
+            self._happened(EventKind.REFUSED, f"{file} is not taken: {error}")
             return
-        LOG.info("SIGUSR1: %s was read anew: %s", file, "; ".join(found) or "nothing has changed")
+        said = "; ".join(found.changed + found.named) or "nothing has changed"
+        if found.changed:
+            LOG.warning("SIGUSR1: %s was read anew: %s. This controller begins anew with it", file, said)
+            process.begin_anew()
+            return
+        self.state.aliases = found.fabric.aliases
+        self.aside(partial(keep_fabric, self.metrics.directory, self.tree, self.state.aliases))
+        LOG.info("SIGUSR1: %s was read anew: %s", file, said)
         self.live.changed()
 
     def _hand(self, hands: Iterable[Hand]) -> None:

@@ -2,7 +2,8 @@
 
 It accepts all of Ryu's options, and adds: the options of group `sopa`; a REST API that listens on loopback by default; messages
 instead of tracebacks for a wrong option or a port in use; and a clean stop on Ctrl-C, SIGTERM and SIGHUP. SIGUSR1 has the fabric
-file read anew: SIGHUP is also what a terminal sends when it is closed.
+file read anew, by a new beginning of the same process if more than names has changed: SIGHUP is also
+what a terminal sends when it is closed.
 
 The order of the steps matters. eventlet patches the standard library before Ryu is imported, so that no earlier lock remains
 blocking; eventlet.wsgi gets the attribute that Ryu 4.34 expects before ryu.cmd.manager imports ryu.app.wsgi; and options are
@@ -30,10 +31,9 @@ with warnings.catch_warnings():
     import eventlet.wsgi
 import greenlet
 
-from sopa_ryu.runtime import certificates, library
+from sopa_ryu.runtime import certificates, library, process
 from sopa_ryu.runtime.certificates import CertificateError
 from sopa_ryu.runtime.listeners import listening
-from sopa_ryu.runtime.process import allow_files
 
 WSAPI_HOST, WSAPI_PORT = "127.0.0.1", 8080
 ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3
@@ -249,7 +249,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     """Run the controller until a signal stops it; return the exit status."""
     if "--enable-debugger" not in (sys.argv[1:] if args is None else args):
         eventlet.monkey_patch()
-    allow_files()
+    process.allow_files()
     make_ryu_importable()
     register_options()
     mend_openflow()
@@ -315,6 +315,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
         pass  # a signal before Ryu was ready for it
     finally:
         signal.alarm(0)  # the interpreter's own end takes the handler away: the alarm would be the exit status
+    process.continue_anew()
     if stop.signal is None and any(apps.servers()):
         print(f"{_PROGRAM}: a server ended that nobody stopped: see the log for the error", file=sys.stderr)
         return 1

@@ -3,7 +3,7 @@
 import logging
 import socket
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -165,6 +165,10 @@ class Settings:
         """Return the fabric as its file is now, if it has one; `TopologyError` if that cannot be used."""
         prefix6 = None if self.prefix6 == "none" else self.prefix6
         return FatTree(self.k, prefix6) if self.fabric is None else fabric_file.load(self.fabric, prefix6)
+
+    def reread(self) -> Clos:
+        """Return the fabric as its file is now; `TopologyError` or `OptionError` if a start could not use it."""
+        return replace(self).tree
 
     @cached_property
     def unlabelled(self) -> frozenset[Host]:

@@ -20,6 +20,8 @@ MAX_TEXT = 63
 """Characters of an alias, a rack or a label."""
 ALIAS = r"[A-Za-z](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _OWN = r"(?:[ace][0-9]{1,3}_[0-9]{1,3}|h[0-9]{1,3}_[0-9]{1,3}_[0-9]{1,3})"
+KEYS = ("names", "racks", "ports")
+"""Of a fabric file."""
 OWN_NAME = re.compile(rf"{_OWN}(?:-{_OWN})?")
 _IN_TEXT = re.compile(rf"(?<![\w./-])({_OWN}(?:-{_OWN})?)(?![\w-])(?: port ([0-9]{{1,3}})\b)?")
 
@@ -42,6 +44,12 @@ class Aliases:
     def document(self) -> dict[str, Any]:
         """Return them as plain data, with the keys of a fabric file (docs/fabrics.md)."""
         return {key: its for key, its in (("names", self.names), ("racks", self.racks), ("ports", self.ports)) if its}
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> Aliases:
+        """Return those of plain data with the keys of a fabric file, also after JSON; `TypeError` and the like for others."""
+        names, racks, ports = (document.get(key, {}) for key in KEYS)
+        return cls(names, racks, {name: {int(port): label for port, label in its.items()} for name, its in ports.items()})
 
     @cached_property
     def tag(self) -> str:
@@ -97,12 +105,14 @@ class Aliases:
         return shown + (f" port {port}" if port else "") + (f" ({label})" if label else "")
 
     def shown(self, value: Any) -> Any:
-        """Return plain data with every text in it as of `within`."""
+        """Return plain data with every text in it as of `within`, but for commands that mend something: they are for typing."""
         if isinstance(value, str):
             return self.within(value)
         if isinstance(value, list):
             return [self.shown(each) for each in value]
-        return {self.within(key): self.shown(each) for key, each in value.items()} if isinstance(value, dict) else value
+        if not isinstance(value, dict):
+            return value
+        return {self.within(key): each if key == "mend" else self.shown(each) for key, each in value.items()}
 
     def listed(self) -> list[dict[str, Any]]:
         """Return an object for each element that has anything, as ``GET /names`` lists them."""
@@ -115,8 +125,9 @@ class Aliases:
     @classmethod
     def of_listed(cls, items: Iterable[Mapping[str, Any]]) -> Aliases:
         """Return those that `listed` has listed, also after JSON."""
-        names, racks, ports = ({item["name"]: item[key] for item in items if key in item} for key in ("alias", "rack", "ports"))
-        return cls(names, racks, {name: {int(port): label for port, label in its.items()} for name, its in ports.items()})
+        listed = list(items)
+        found = ({item["name"]: item[key] for item in listed if key in item} for key in ("alias", "rack", "ports"))
+        return cls.of_document(dict(zip(KEYS, found, strict=True)))
 
 
 NONE = Aliases()

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from topologies import aliases
 from topologies.aliases import ALIAS, MAX_TEXT, OWN_NAME, Aliases
 from topologies.cabling import ABSENT, LINK_LEVELS, Rate, network6
 from topologies.identity import PREFIX6, RANGES, Host, Level, Shape, Switch, TopologyError
@@ -28,7 +29,7 @@ MIN_MBIT, MAX_MBIT = 1e-3, 1e9
 SHOWN = 20
 """Problems of a file that its error message lists."""
 
-KEYS = (*Shape._fields, "mbit", "links", "gateways", "no_label", "prefix6", "srv6", "names", "racks", "ports")
+KEYS = (*Shape._fields, "mbit", "links", "gateways", "no_label", "prefix6", "srv6", *aliases.KEYS)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _RATE = re.compile(r"[0-9]{1,17}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,3})?")
 _ALIAS = re.compile(ALIAS)

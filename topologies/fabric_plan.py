@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from topologies.identity import Node, Switch
@@ -16,21 +17,32 @@ decisions depend as a whole, and are cached for each alone; Open vSwitch's defau
 
 
 class Cable(NamedTuple):
-    """A cable between two ports of the plan, the lower one first; a host's port has no number. Mbit/s, if the fabric has them."""
+    """A cable between two ports of the plan, the lower one first; a host's port has no number. Mbit/s, if the fabric has them.
+
+    For each end it has the alias, the rack and the port's label, too.
+    """
 
     lower: str
     lower_port: int | None
     upper: str
     upper_port: int
     mbit: float | None
+    lower_alias: str | None
+    lower_rack: str | None
+    lower_label: str | None
+    upper_alias: str | None
+    upper_rack: str | None
+    upper_label: str | None
 
 
 def cables(tree: Clos) -> Iterator[Cable]:
     """Yield every cable that is there, from hosts upwards."""
     for link in tree.links():
-        lower, upper = link
+        lower, upper = ends = [(tree.name(end), tree.port(end, other)) for end, other in (link, link[::-1])]
         mbit = tree.capacity(link) if tree.in_mbit else None
-        yield Cable(tree.name(lower), tree.port(lower, upper) or None, tree.name(upper), tree.port(upper, lower), mbit)
+        its = tree.aliases
+        called = ((its.names.get(name), its.racks.get(name), its.ports.get(name, {}).get(port)) for name, port in ends)
+        yield Cable(lower[0], lower[1] or None, *upper, mbit, *chain.from_iterable(called))
 
 
 def commands(

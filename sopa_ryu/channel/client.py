@@ -22,6 +22,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from sopa_ryu.channel.addresses import Loss, patience_seconds, ping_seconds
 from sopa_ryu.channel.messages import ProtocolError
 from sopa_ryu.channel.protocol import MAX_MESSAGE_BYTES
+from sopa_ryu.runtime import certificates
 
 CLOSE_SECONDS = 1.0
 """With several URLs: how long the answer to a close is awaited before the next one is asked."""
@@ -67,6 +68,7 @@ def channel_url(controller: str, target: str) -> str:
 
 def authorities(ca_file: Path | None) -> ssl.SSLContext:
     """Return the TLS settings of a client; `ClientOptionError` if the authorities cannot be read."""
+    certificates.use(ca_file)
     try:
         return ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:

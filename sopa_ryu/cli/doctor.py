@@ -18,7 +18,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import TOKEN_FILE, AgentOptions
 from sopa_ryu.agent.label.bursts import MAX_SEGMENTS
 from sopa_ryu.channel.host_tokens import token_of
-from sopa_ryu.cli.client import Controller, NoAnswer, Refused, with_controller
+from sopa_ryu.cli.client import Controller, NoAnswer, Refused, shown, with_controller
 from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fabric_of, fail, k_option, need_switches
 from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_release, check_secret, tell, unit
 from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, problems, switch_of
@@ -89,7 +89,7 @@ def switch_command(k: int, fabric: Clos | None, address: str, bridge: tuple[str,
     if Carrier(carrier) is not Carrier.MAC:
         findings += [finding for setup in chosen for finding in _check_parsers(tree, setup, Carrier(carrier))]
     targets = [target.address for setup in chosen for target in setup.controllers]
-    tell([*findings, *_check_database(managers, ssl_row, targets)])
+    tell([*findings, *_check_database(managers, ssl_row, targets)], tree.aliases.within)
 
 
 def check_switch(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[Finding]:
@@ -185,7 +185,7 @@ def controller_command(controller: Controller, file: Path) -> None:
         from sopa_ryu.cli.doctor_controller import check_controller
     except ModuleNotFoundError:
         fail("doctor controller is in the Debian package sopa-controller")
-    tell(check_controller(controller, file))
+    tell(check_controller(controller, file), shown)
 
 
 # -- a host -----------------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ def controller_command(controller: Controller, file: Path) -> None:
 @with_controller
 def host_command(controller: Controller, interface: str, token: Path, environment: Path) -> None:
     """Check this host: its interface and address, agent.env, the token, the controller, and if it runs, the agent."""
-    tell(check_host(controller, interface, environment, token))
+    tell(check_host(controller, interface, environment, token), shown)
 
 
 def check_host(controller: Controller, interface: str, environment: Path, token: Path) -> Iterator[Finding]:

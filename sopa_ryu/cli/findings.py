@@ -6,7 +6,7 @@ import os
 import pwd
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,13 +37,16 @@ class Finding(NamedTuple):
     label: str = "ok"
 
 
-def tell(findings: Iterable[Finding]) -> None:
-    """Print one line for each finding, and end with the status; what ends the checks, as a file not for this user, is one."""
+def tell(findings: Iterable[Finding], within: Callable[[str], str]) -> None:
+    """Print one line for each finding, and end with the status; what ends the checks, as a file not for this user, is one.
+
+    ``within`` adds aliases to a text; what mends it is for typing, and stays as it is.
+    """
     wrong = False
     for finding in _until_error(findings):
         wrong |= not finding.right
         mend = f". Mend: {finding.mend}" if finding.mend and not finding.right else ""
-        click.echo(f"{finding.label if finding.right else 'WRONG':5} {finding.text}{mend}")
+        click.echo(f"{finding.label if finding.right else 'WRONG':5} {within(finding.text)}{mend}")
     sys.exit(NOT_RIGHT if wrong else 0)
 
 

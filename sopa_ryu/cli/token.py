@@ -16,7 +16,8 @@ from sopa_ryu.channel.host_tokens import arbiter_token, token_line
 from sopa_ryu.cli.common import fail
 from sopa_ryu.fabric.state_directory import FABRIC_FILE
 from sopa_ryu.rest.operators import FILE, NAME, digest
-from topologies import Clos, Host, TopologyError
+from topologies import Aliases, Clos, Host, TopologyError
+from topologies.aliases import NONE
 from topologies.identity import LARGEST, PREFIX6, Family
 
 
@@ -37,7 +38,7 @@ from topologies.identity import LARGEST, PREFIX6, Family
 def token(hosts: tuple[str, ...], arbiter: bool, operator: str | None, role: str, secret_file: Path) -> None:
     """Print the agent tokens of hosts, a line each: the file that sopa agent --token-file reads.
 
-    A host is named, or given by either of its addresses. Its line has the IPv4 address.
+    A host is named, also by its alias, or given by either of its addresses. Its line has the IPv4 address.
 
     A host's token opens the channel of that host only. It is derived from the fabric's secret, which stays on the controller's
     machine. Tokens need not be stored anywhere else: they are the same each time, until the secret is replaced.
@@ -59,7 +60,8 @@ def token(hosts: tuple[str, ...], arbiter: bool, operator: str | None, role: str
         return
     tree = Clos(**LARGEST._asdict())  # names and addresses are the same in every smaller one
     try:
-        addresses = [tree.ip(_host(tree, host, secret_file.with_name(FABRIC_FILE))) for host in hosts]
+        kept = _kept(secret_file.with_name(FABRIC_FILE))
+        addresses = [tree.ip(_host(tree, host, kept)) for host in hosts]
     except (TopologyError, ValueError) as error:
         fail(str(error))
     try:
@@ -74,14 +76,20 @@ def token(hosts: tuple[str, ...], arbiter: bool, operator: str | None, role: str
         click.echo(token_line(secret, address))
 
 
-def _host(tree: Clos, given: str, file: Path) -> Host:
-    """Return the host of a name or address; that of the controller's fabric says which addresses of IPv6 there are."""
-    if ":" not in given:
-        return tree.host_by_ip(given) if "." in given else tree.host(given)
+def _kept(file: Path) -> tuple[IPv6Network, Aliases]:
+    """Return which addresses of IPv6 the controller's fabric has, and what operators call its hosts; the default if unknown."""
     try:
-        network = IPv6Network(json.loads(file.read_text())["prefix6"])
-    except (OSError, ValueError, LookupError, TypeError):
-        network = PREFIX6
+        document = json.loads(file.read_text())
+        return IPv6Network(document["prefix6"]), Aliases.of_document(document)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return PREFIX6, NONE
+
+
+def _host(tree: Clos, given: str, kept: tuple[IPv6Network, Aliases]) -> Host:
+    """Return the host of a name, an alias or an address."""
+    network, aliases = kept
+    if ":" not in given:
+        return tree.host_by_ip(given) if given[:1].isdigit() else tree.host(aliases.own(given))
     host = Family(network).host(IPv6Address(given))
     if not tree.has(host):
         raise TopologyError(f"{given} is no host's address")

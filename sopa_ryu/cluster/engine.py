@@ -19,6 +19,7 @@ import h11
 from sopa_ryu.cluster import gateway
 from sopa_ryu.cluster.address import NO_ACCESS, Access, Endpoint, EngineAddress, check_access
 from sopa_ryu.cluster.gateway import Condition, Contents, EngineError, HistoryGone, Kept, Kind, Request, Written
+from sopa_ryu.runtime import certificates
 from sopa_ryu.runtime.listeners import SparingLog
 
 __all__ = [
@@ -354,6 +355,7 @@ def _summary(failures: Failures, unknown: bool = False) -> EngineError:
 def _tls(access: Access) -> ssl.SSLContext | None:
     if not access.tls:
         return None
+    certificates.use(access.ca, access.cert)
     try:
         context = ssl.create_default_context(cafile=access.ca)
         if access.cert is not None:

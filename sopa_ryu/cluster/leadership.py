@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec.structs import replace
+
 import sopa_ryu
 from flowrules.label import Carrier
 from sopa_ryu.cluster import records
@@ -307,6 +309,21 @@ class Member:
             raise UndecidedError("this controller does not lead the cluster any more")
         self._resigns = True
         self.look()
+
+    def change_fabric(self, document: Mapping[str, Any]) -> None:
+        """Have the cluster's members agree on another fabric, if this one leads; raises `UndecidedError` if that is not certain.
+
+        Who stands by takes part with that fabric once the leader has said so.
+        """
+        if not self.is_leader:
+            return
+        charter = records.write(replace(self._charter, fabric=document))
+        try:
+            written = self.engine.write({"charter": charter}, [Condition("leader", created=self.candidacy.created)])
+        except EngineError as error:
+            raise UndecidedError(f"the cluster's charter cannot be written: {error}") from error
+        if written is None:
+            raise UndecidedError("this controller does not lead the cluster any more")
 
     def report(self) -> dict[str, Any]:
         """Return the body of ``GET /sopa/v1/cluster``."""

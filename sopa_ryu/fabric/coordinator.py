@@ -264,7 +264,8 @@ class Coordinator:
         if state.version != self._version or effects.tell_agents:
             former, self._version = self._version, state.version
             effects.tell_agents = effects.visible = True
-            failed = [f"{name} {reason}" for name, reason in state.failures.items()]
+            new = state.changes[-1].failed if state.changes else {}  # first, as the others may be too many to be named
+            failed = [f"{name} {reason}" for name, reason in (new | dict(state.failures)).items()]
             if len(failed) > FAILURES_SHOWN:
                 failed[FAILURES_SHOWN:] = [f"and {len(failed) - FAILURES_SHOWN} more"]
             LOG.info("version %d: %s", state.version, ", ".join(failed) or "nothing has failed")

@@ -7,13 +7,14 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sopa_ryu.fabric.drain import Drain, with_drain
 from sopa_ryu.runtime.atomic_file import write_atomically
-from topologies import Aliases, Clos, TopologyError
+from topologies import Aliases, Clos, Switch, TopologyError
+from topologies.aliases import KEYS
 from topologies.identity import Shape
 
 LOG = logging.getLogger("sopa")
@@ -160,40 +161,70 @@ def note_fabric(directory: Path, tree: Clos) -> None:
     file, document = directory / FABRIC_FILE, tree.document()
     try:
         before = json.loads(file.read_text())
-        found = list(differences(before, document))
+        found = list(differences({key: its for key, its in before.items() if key not in KEYS}, document))
     except FileNotFoundError:
         found = []
     except (OSError, ValueError, TypeError, AttributeError) as error:
         LOG.warning("%s cannot be read: %s. The controller does not know what has changed since the last start", file, error)
         found = []
     if found:
-        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         LOG.warning(
-            "the fabric differs from the one of the last start: %s%s. Switches and agents get it now. If that is not meant, stop "
+            "the fabric differs from the one of the last start: %s. Switches and agents get it now. If that is not meant, stop "
             "the controller: they keep what they have",
-            "; ".join(found[:SHOWN]),
-            more,
+            _some(found),
         )
+    keep_fabric(directory, tree, tree.aliases)
+
+
+def keep_fabric(directory: Path, tree: Clos, aliases: Aliases) -> None:
+    """Keep a fabric, and what operators call its elements, for the next start and for ``sopa token``."""
+    file = directory / FABRIC_FILE
     try:
-        write_atomically(file, (json.dumps(document) + "\n").encode())
+        write_atomically(file, (json.dumps({**tree.document(), **aliases.document()}) + "\n").encode())
     except OSError as error:
         LOG.error("%s cannot be written: %s. The next start cannot say what has changed", file, error.strerror)
 
 
-def read_anew(read: Callable[[], Clos], tree: Clos, aliases: Aliases) -> tuple[Aliases, list[str]]:
-    """Return the aliases of a fabric file as it is now, and what has changed; `TopologyError`, with what to do, if more than those.
+class Reading(NamedTuple):
+    """A fabric file as it is now: what has changed of names, racks and ports, and what of all else, which a start takes."""
 
-    Everything else of a fabric is in what switches, agents and etcd have: only a start takes it.
+    fabric: Clos
+    named: list[str]
+    changed: list[str]
+
+
+def read_anew(read: Callable[[], Clos], tree: Clos, aliases: Aliases, ports: Mapping[Switch, Collection[int]]) -> Reading:
+    """Return what a fabric file has changed; `TopologyError`, with what to do, if a connected switch would not fit it.
+
+    ``ports`` are those of the connected switches.
     """
     new = read()
-    found = list(differences(tree.document(), new.document()))
-    if found:
-        more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        raise TopologyError(
-            f"{'; '.join(found[:SHOWN])}{more}: only names, racks and ports may change while the controller runs. Undo that, or "
-            "restart the controller, in a cluster the standbys first"
+    changed = list(differences(tree.document(), new.document()))
+    wrong = [text for switch in sorted(ports) if (text := _misfit(tree, new, switch, ports[switch]))] if changed else []
+    if wrong:
+        raise TopologyError(f"{_some(wrong)}. It changes {_some(changed)}")
+    return Reading(new, list(differences(aliases.document(), new.aliases.document())), changed)
+
+
+def _misfit(tree: Clos, new: Clos, switch: Switch, ports: Collection[int]) -> str:
+    """Return why a connected switch would not fit another fabric, and what to do; nothing if it does."""
+    name = tree.name(switch)
+    if not new.has(switch):
+        return f"{name} is connected: take SOPA off it first"
+    before, now = tree.ports(switch), new.ports(switch)
+    moved = [port for port, node in now.items() if before.get(port, node) != node]
+    if moved:
+        return (
+            f"{name} port {moved[0]} would lead to {new.name(now[moved[0]])} instead of {tree.name(before[moved[0]])}: ports of "
+            "running switches stay where they are"
         )
-    return new.aliases, list(differences(aliases.document(), new.aliases.document()))
+    missing = ", ".join(str(port) for port in now if port not in ports)
+    return f"{name} has no port {missing}: sopa fabric plan prints what makes it" if missing else ""
+
+
+def _some(texts: list[str]) -> str:
+    """Return texts as one, the first `SHOWN` of them."""
+    return "; ".join(texts[:SHOWN]) + (f"; and {len(texts) - SHOWN} more" if len(texts) > SHOWN else "")
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -211,7 +242,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name):
                 yield f"{key}.{name} {new.get(name, 'as usual')} instead of {old.get(name, 'as usual')}"
-    for key in ("names", "racks", "ports"):
+    for key in KEYS:
         old, new = before.get(key, {}), now.get(key, {})
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name):

@@ -64,7 +64,7 @@ MAX_NAMED = 256
 ROLES = ("leader", "standby", "away")
 END = b"# EOF\n"  # of OpenMetrics
 _SWITCH = ("dp_name", "level")
-_ELEMENT = re.compile(rf'(?:dp_name|element|link|gateway)="({OWN_NAME.pattern})"')
+_ELEMENT = re.compile(rf'(dp_name|element|link|gateway|cause)="({OWN_NAME.pattern})"')
 
 
 def _place(at: int) -> Callable[[Switch, int, PortCounters], float | None]:
@@ -141,12 +141,13 @@ class ControllerMetrics:
         return b"".join(parts)
 
     def _with_aliases(self, lines: str) -> bytes:
-        """Return lines with a label ``alias`` behind the label of each element that has one, without which they are as ever."""
+        """Return lines with a label ``alias``, or ``cause_alias``, behind that of each element that has one; else as they are."""
         aliases = self.state.aliases
 
         def labels(found: re.Match[str]) -> str:
-            alias = aliases.alias(found[1])
-            return found[0] if alias is None else f'{found[0]},alias="{alias}"'
+            alias = aliases.alias(found[2])
+            label = "cause_alias" if found[1] == "cause" else "alias"
+            return found[0] if alias is None else f'{found[0]},{label}="{alias}"'
 
         return (_ELEMENT.sub(labels, lines) if aliases.names else lines).encode()
 
@@ -197,8 +198,8 @@ class ControllerMetrics:
     def _ports(self, openmetrics: bool) -> Iterator[str]:
         """Yield the families that have a line for each port: 17,280 lines each at k=24.
 
-        They are not rendered by the client library, which takes 4 to 8 us per line: up to a second. All their label values are
-        names and numbers, so that nothing has to be escaped.
+        They are not rendered by the client library, which takes 4 to 8 us per line: up to a second. All their label values but
+        those of the fabric file are names and numbers, so that nothing else has to be escaped.
         """
         totals = {switch: self.meter.traffic.totals(switch) for switch in self._names}
         for at, (name, text) in enumerate(PORT_COUNTERS.items()):
@@ -218,7 +219,8 @@ class ControllerMetrics:
             dp_name, level = self._names[switch]
             before = f'{name}{{dp_name="{dp_name}",level="{level}",port="'
             values = ((port, value_of(switch, port, counters)) for port, counters in ports.items())
-            yield "".join(f'{before}{port}"}} {value}\n' for port, value in values if value is not None)
+            labels = {port: f',port_label="{_escaped(label)}"' for port, label in self.state.aliases.ports.get(dp_name, {}).items()}
+            yield "".join(f'{before}{port}"{labels.get(port, "")}}} {value}\n' for port, value in values if value is not None)
             self._pause()
 
     def _speed(self, switch: Switch, port: int, _its: PortCounters) -> float | None:
@@ -406,6 +408,10 @@ _TRAFFIC: list[Row[ControllerMetrics]] = [
 def of_cluster(cluster: ClusterControl) -> list[Metric]:
     """Return what a member tells of its cluster."""
     return families(_CLUSTER, [((), {"leads": cluster.is_leader, **cluster.report()})])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"")
 
 
 def _head(name: str, text: str, kind: str, openmetrics: bool) -> str:

@@ -36,7 +36,7 @@ class Certificates:
     def __init__(self, make: Callable[[], ssl.SSLContext], *files: str | Path | None) -> None:
         self._make = make
         self._files = [Path(file) for file in files if file is not None]
-        _used.update(dict.fromkeys(self._files, ((), None)))
+        use(*self._files)
         self._seen = self._look()
         self._next = time.monotonic() + LOOK_SECONDS
         try:
@@ -77,6 +77,12 @@ def _signature(file: Path) -> tuple[int, ...]:
     except OSError:
         return ()  # a file that is away is one that has changed
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def use(*files: Path | None) -> None:
+    """Note that this process uses files for TLS, so that `ends` has their certificates."""
+    for file in filter(None, files):
+        _used.setdefault(file, ((), None))
 
 
 def ends() -> dict[str, float]:

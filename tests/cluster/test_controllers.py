@@ -25,7 +25,7 @@ from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
 from tests.helpers.relay import Agent, agent
 from tests.helpers.waiting import eventually
-from topologies import FatTree
+from topologies import Clos, FatTree
 
 pytestmark = pytest.mark.switch
 
@@ -245,3 +245,23 @@ def test_relays_agents_probe_and_hear_of_each_others_mcs_whoever_leads(cluster: 
             its.until("10.2.1.3", listed=False)
             assert its.removed == ["10.2.1.3"]
     cluster.members[leader].start()
+
+
+def test_members_take_another_fabric_once_the_leader_has(tmp_path: Path) -> None:
+    """Standbys that read the changed file take no part until the leader does, and then lead."""
+    tree = Clos(pods=1, edges=2, aggregations=2, cores=0, hosts=1, mbit={"host": 10, "edge": 10})
+    with running_cluster(tmp_path, tree=tree) as its:
+        former = str(its.leader())
+        for member in its.members.values():
+            file = member.log.with_suffix(".fabric.yaml")
+            file.write_text(json.dumps({**json.loads(file.read_text()), "gateways": ["h0_1_2"]}))
+        for name in its.standbys():
+            its.signal(name, signal.SIGUSR1)
+            eventually(lambda name=name: "its fabric is another than the cluster's" in its.members[name].log.read_text())
+        assert its.leader() == former
+        its.signal(former, signal.SIGUSR1)
+        assert its.next_leader(former) != former
+        its.wait_whole()
+        assert (its.key("charter") or {})["fabric"]["gateways"] == ["h0_1_2"]
+        its.wait_in_force({})
+        assert all("Traceback" not in member.log.read_text() for member in its.members.values())

@@ -75,22 +75,51 @@ def test_switches_that_fit_are_used_and_others_told_the_file_until_it_changes(tm
         assert ovs.ofctl("dump-flows", "e0_0", "--no-stats") == flows
 
 
-def test_a_file_is_read_anew_for_names_and_refused_as_a_whole_for_anything_else(tmp_path: Path) -> None:
+def test_a_running_controller_takes_a_changed_file_or_says_why_not(tmp_path: Path) -> None:
     log, names = tmp_path / "controller.log", "names: {a0_0: leaf-12, h0_0_2: web-1}\n"
     file = log.with_suffix(".fabric.yaml")
+    tree = parse(TEXT + names).fabric
     refused, other = "is not taken, the fabric stays as it is: ", names.replace("12", "13") + "ports: {a0_0: {1: Eth1}}"
-    with ControllerProcess(parse(TEXT + names).fabric, log, *free_ports(2), options=["--sopa-no-switches"]) as controller:
-        for text, said in (
-            (other, "names.a0_0 leaf-13 instead of leaf-12; ports.a0_0 {1: 'Eth1'} instead of nothing"),
-            (f"{other} # so", "was read anew: nothing has changed"),
-            (names + "gateways: [h0_0_2]", f"{refused}gateways with h0_0_2 (web-1): only names, racks and ports may change"),
-            (names + "racks: {e9_9: B}", f"{refused}{file}:9: racks.e9_9: 'e9_9' is no switch or host"),
-        ):
-            file.write_text(f"{TEXT}{text}\n")
+    whole = TEXT.replace("links:\n  e0_1-a0_0: absent\n", "")
+    options = ["--sopa-no-label=h0_2_3", "--sopa-settle=3"]
+    with (
+        PrivateOvs(tmp_path / "ovs", dummy=True) as ovs,
+        ControllerProcess(tree, log, *free_ports(2), options=options) as controller,
+    ):
+        DummyFabric(tree, ovs, controller.openflow)
+        controller.wait_connected(tree.switch_count)
+        assert controller.change("PUT", "/drains/a0_1").status_code == 200
+
+        def reload(text: str, said: str) -> None:
+            file.write_text(f"{text}\n")
             os.kill(controller.pid, signal.SIGUSR1)
             eventually(log.read_text, Containing(said))
-            assert controller.get("/names").json()["names"][0] == {"name": "a0_0", "alias": "leaf-13", "ports": {"1": "Eth1"}}
-        assert controller.change("PUT", "/drains/leaf-13").json()["drains"] == ["a0_0"]
+
+        for text, said in (
+            (TEXT + other, "names.a0_0 leaf-13 instead of leaf-12; ports.a0_0 {1: 'Eth1'} instead of nothing"),
+            (f"{TEXT}{other} # so", "was read anew: nothing has changed"),
+            (f"{TEXT}{names}racks: {{e9_9: B}}", f"{refused}{file}:9: racks.e9_9: 'e9_9' is no switch or host"),
+            (whole + names, "e0_1 has no port 3: sopa fabric plan prints what makes it; a0_0 (leaf-13) has no port 2"),
+            (TEXT.replace("edges: 3", "edges: 2"), f"{refused}no-label: 'h0_2_3' is no switch or host"),
+        ):
+            reload(text, said)
+        assert controller.get("/names").json()["names"][0] == {"name": "a0_0", "alias": "leaf-13", "ports": {"1": "Eth1"}}
+
+        def refusals() -> list[bool]:
+            events = controller.get("/events").json()["events"]
+            return [str(file) in its["cause"] for its in events if its["kind"] == "refused"]
+
+        eventually(refusals, [True] * 3)
+
+        # what more than names has changed is taken by the same process, which begins anew: drains stay
+        for switch, port in (("a0_0", 2), ("e0_1", 3)):
+            add_port(ovs, switch, port)
+        controller.read_anew(f"{whole}gateways: [h0_0_2]\n{names}")
+        assert "was read anew: links.e0_1-a0_0 as usual instead of absent; gateways with h0_0_2" in log.read_text()
+        controller.wait_connected(tree.switch_count)
+        assert controller.get("/paths", src="h0_0_2", dst="h0_1_2").json()["total"] == 2
+        assert controller.get("/drains").json()["drains"] == ["a0_1"]
+        assert controller.get("/names").json()["names"][0]["alias"] == "leaf-12"
     with ControllerProcess(2, log, *free_ports(2)) as controller:
         os.kill(controller.pid, signal.SIGUSR1)
         eventually(log.read_text, Containing("there is no fabric file to read anew"))

@@ -1,5 +1,6 @@
 """A rack and a pod are added to a running fabric, as docs/operating.md says: no switch that is there loses its channel or rules."""
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,19 +42,18 @@ def test_what_is_there_stays(tmp_path: Path, old: Clos, new: Clos) -> None:
     def controller(tree: Clos) -> ControllerProcess:
         return ControllerProcess(tree, tmp_path / "controller.log", openflow, rest, options=["--sopa-settle=3"])
 
-    with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
-        with controller(old) as its:
-            DummyFabric(old, ovs, f"tcp:127.0.0.1:{openflow}")
-            its.wait_connected(old.switch_count)
+    with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs, controller(old) as its:
+        DummyFabric(old, ovs, f"tcp:127.0.0.1:{openflow}")
+        its.wait_connected(old.switch_count)
         for tree, missing in grown(old, new, tmp_path):
-            with controller(tree) as its:
-                # while the new switches are away, those that are there are connected, with and without their new ports
-                eventually(lambda: set(its.fabric()["missing"]), set(missing))
-                if missing:
-                    plan(ovs, old, new, f"tcp:127.0.0.1:{openflow}", tmp_path)
-                its.wait_connected(new.switch_count)
-                assert its.fabric()["rejected"] == []
-                assert there.isdisjoint(failure["name"] for failure in its.get("/failures").json()["failures"])
+            its.read_anew(json.dumps(tree.document()))
+            # while the new switches are away, those that are there are connected, with and without their new ports
+            eventually(lambda: set(its.fabric()["missing"]), set(missing))
+            if missing:
+                plan(ovs, old, new, f"tcp:127.0.0.1:{openflow}", tmp_path)
+            its.wait_connected(new.switch_count)
+            assert its.fabric()["rejected"] == []
+            assert there.isdisjoint(failure["name"] for failure in its.get("/failures").json()["failures"])
         found = [each for setup in switch_database.read(ovs.database) for each in problems(new, setup)]
         assert found == []
 

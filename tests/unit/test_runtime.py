@@ -7,19 +7,25 @@ import os
 import signal
 import socket
 import threading
+import time
 from http.client import HTTPConnection
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import eventlet
 import pytest
 from prometheus_client import CollectorRegistry
 
-from sopa_ryu.runtime import green_threads
+from sopa_ryu.channel.client import authorities
+from sopa_ryu.cluster.address import Access, parse
+from sopa_ryu.cluster.engine import Engine
+from sopa_ryu.runtime import certificates, green_threads
 from sopa_ryu.runtime.clock import SteadyClock
 from sopa_ryu.runtime.green_threads import Moment, Turns
 from sopa_ryu.runtime.metrics import MOST, SHARE, served
 from sopa_ryu.runtime.service import SIGNALS, cancel, first_signal
+from tests.helpers.certificates import Authority
 from tests.helpers.waiting import eventually
 
 
@@ -190,3 +196,17 @@ def test_metrics_have_few_threads_and_are_read_by_names_of_this_machine() -> Non
         assert [status(host) for host in ("127.0.0.1", f"localhost:{port}", "evil.example", "")] == [200, 200, 403, 403]
         assert held[0].recv(1) == b"", "the oldest of its address"
         eventually(lambda: threading.active_count() <= before + 1 + MOST)
+
+
+def test_every_certificate_that_a_process_uses_has_its_end_in_the_metrics(tmp_path: Path) -> None:
+    """A server's, those shown to and trusted of switches' databases and etcd, and an agent's authorities."""
+    its = [Authority(tmp_path, name) for name in ("rest", "switches", "etcd", "agents")]
+    pairs = [authority.sign(f"{number}") for number, authority in enumerate(its[:3])]
+    certificates.server(*pairs[0])
+    certificates.switch_client(its[1].certificate, *pairs[1])
+    Engine(parse("etcd://127.0.0.1:1"), Access(its[2].certificate, *pairs[2])).close()
+    authorities(its[3].certificate)
+    used = [*(pair.certificate for pair in pairs), *(authority.certificate for authority in its[1:])]
+    ends = certificates.ends()
+    assert {file for file in ends if file.startswith(str(tmp_path))} == set(map(str, used))
+    assert all(0 < ends[str(file)] - time.time() <= 7 * 86400 for file in used)

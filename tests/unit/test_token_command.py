@@ -12,6 +12,8 @@ from sopa_ryu.agent.agent_options import AgentOptions
 from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.host_tokens import arbiter_token, host_token, token_of
 from sopa_ryu.cli import main
+from sopa_ryu.fabric.state_directory import keep_fabric
+from topologies import Aliases, FatTree
 
 ADDRESS = IPv4Address("10.0.0.2")
 
@@ -35,13 +37,15 @@ def test_its_lines_are_what_an_agent_reads(secret: Path, tmp_path: Path) -> None
         options.token(IPv4Address("10.0.0.4"))
 
 
-def test_either_address_of_a_host_names_it(secret: Path) -> None:
+def test_either_address_of_a_host_names_it_and_its_alias(secret: Path) -> None:
     def told(host: str) -> str:
         return CliRunner().invoke(main, ["token", host, f"--secret-file={secret}"]).output
 
     assert told("fd53:4f50:4100:201::3") == told("10.2.1.3") == f"10.2.1.3 {host_token('a secret', IPv4Address('10.2.1.3'))}\n"
-    secret.with_name("fabric.json").write_text('{"prefix6": "2001:db8:1::/48"}')
-    assert told("2001:db8:1:201::3") == told("10.2.1.3")
+    keep_fabric(secret.parent, FatTree(4, "2001:db8:1::/48"), Aliases({"h2_1_3": "web-1", "a0_1": "leaf.12"}))
+    assert told("2001:db8:1:201::3") == told("web-1") == told("10.2.1.3")
+    for wrong, said in (("web-2", "'web-2' is no switch or host"), ("leaf.12", "a0_1 is a switch")):
+        assert said in told(wrong), told(wrong)
     for wrong in ("fd53:4f50:4100:201::3", "2001:db8:1:201::1", "2001:db8:1:201::1:3", "2001:db8:1:201::3/64"):
         assert told(wrong).startswith("Error: ")
 

@@ -105,7 +105,9 @@ _interface = click.option("--interface", default="eth{port}", show_default=True,
 
 @fabric.command()
 @_of_switches
-@click.option("--cables", "as_cables", is_flag=True, help="The cables instead, as CSV: ends, ports, Mbit/s.")
+@click.option(
+    "--cables", "as_cables", is_flag=True, help="The cables instead, as CSV: ends, ports, Mbit/s, aliases, racks, labels."
+)
 @click.option("--controller", "controllers", multiple=True, metavar="TARGET", help="ssl:192.0.2.1:6653. May be repeated.")
 @click.option("--manager", metavar="TARGET", help="Where the database listens: pssl:6640:ADDRESS, the switch's own.")
 @click.option("--bridge", default="br0", show_default=True, help="Name of the bridge.")

@@ -53,3 +53,15 @@ def test_what_is_looked_up_by_name_is_found_with_aliases(monkeypatch: pytest.Mon
     drains, *links = (CliRunner().invoke(main, words).output for words in (["drains"], ["links", "leaf-12"], ["links", "web-1"]))
     assert re.search(r"a0_1-c1_0 \(leaf-12-spine-3\) .* ann .* fan", drains)
     assert ["a0_1-c1_0 (leaf-12-spine-3)" in said for said in links] == [True, False]
+
+
+def test_doctor_shows_aliases_and_leaves_commands_for_typing(monkeypatch: pytest.MonkeyPatch) -> None:
+    mend = "ovs-vsctl set-controller a0_1 tcp:192.0.2.1:6653"
+    problem = {"switch": "a0_1", "check": "controller", "problem": "it has no controller", "mend": mend}
+    setup = {"checked": 8, "detail": "as planned", "problems": [problem]}
+    body = {"switches": {"edge": 8}, "connected": 8, "rejected": [], "setup": setup, "bfd": {"enabled": True, "detail": "on"}}
+    answers = SimpleNamespace(aliases=ALIASES, get=lambda *_: body, close=lambda: None)
+    monkeypatch.setattr(client, "Controller", lambda *_: answers)
+    said = CliRunner().invoke(main, ["doctor", "controller", "--config-file", "/nowhere"]).output
+    assert f"WRONG a0_1 (leaf-12): it has no controller. Mend: there: {mend}\n" in said
+    assert ALIASES.shown(problem) == {**problem, "switch": "a0_1 (leaf-12)"}

@@ -15,6 +15,7 @@ from sopa_ryu.cluster.records import Charter, CommittedView, Leader
 from sopa_ryu.cluster.view import Identity
 from sopa_ryu.fabric.commitment import Proposal
 from sopa_ryu.fabric.drain import Drain
+from sopa_ryu.rest.reader import UndecidedError
 from tests.helpers.golden import Script, Step, each_script
 from topologies import Failures, FatTree
 
@@ -135,6 +136,16 @@ class World:
 
     def do_step_down(self) -> None:
         self.its.step_down()
+
+    def do_fabric(self, k: str) -> str:
+        """Have m1 read a changed fabric file; say what the members have to agree on then."""
+        try:
+            self.its.change_fabric(FatTree(int(k)).document())
+        except UndecidedError as error:
+            return f"refused: {error}"
+        charter = records.read("charter", self.engine.keys["charter"].value)
+        assert isinstance(charter, Charter)
+        return f"the charter has {charter.fabric['pods']} pods"
 
     def do_lose(self, key: str, done: str = "no") -> None:
         self.engine.lost, self.engine.was_done = key, done == "yes"

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from webob import Request, dec
 
 from sopa_ryu.fabric.suspects import Suspected
 from sopa_ryu.fabric.switch_manager import SwitchManager
+from sopa_ryu.fabric.traffic import PortCounters
 from sopa_ryu.rest.controller_metrics import MAX_NAMED, ControllerMetrics
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from tests.helpers.golden import Script, Step, each_script
@@ -28,9 +30,9 @@ LENGTHS = {"10m": ("15s", 60), "4d": ("5m", 1200)}
 """How often, and how many times, what is asked for at a time is scraped before."""
 
 
-def scraped(rest: Rest) -> list[Any]:
+def scraped(rest: Rest, poller: PortStatsPoller | None = None) -> list[Any]:
     """Return the samples of a controller's answer."""
-    its, poller, fleet = rest.fabric, PortStatsPoller(rest.state, {}, 0), SwitchManager(rest.state)
+    its, poller, fleet = rest.fabric, poller or PortStatsPoller(rest.state, {}, 0), SwitchManager(rest.state)
     metrics = ControllerMetrics(rest.state, fleet, its.agents, poller, "mac", None, its.arbiter, its.health, its.cluster)
     text = Request.blank("/metrics").get_response(dec.wsgify(metrics.page)).text
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
@@ -76,7 +78,7 @@ class Scraped:
             if what == "drain":
                 rest.fabric.drain(words[0])
             elif what == "name":
-                rest.state.aliases = Aliases({words[0]: words[1]})
+                rest.state.aliases = Aliases({**rest.state.aliases.names, words[0]: words[1]})
             elif what == "port":
                 rest.state.port_changed(rest.state.tree.switch(words[0]), int(words[1]), Reason(words[2]), 1)
 
@@ -152,3 +154,15 @@ def test_what_has_failed_is_named_up_to_a_bound_and_no_drain_hides_a_failure(tmp
     named = [sample.labels for sample in scraped(rest) if sample.name == "sopa_element_failed"]
     assert len(named) == MAX_NAMED
     assert {"kind": "link", "element": "e9_5-a9_5", "reason": "down", "cause": ""} in named
+
+
+def test_ports_have_their_labels(tmp_path: Path) -> None:
+    rest = Rest(tmp_path)
+    rest.state.aliases = Aliases({"a0_1": "leaf-12"}, ports={"a0_1": {3: 'Eth 1\\3 "up"'}})
+    poller = PortStatsPoller(rest.state, {}, 60)
+    poller.traffic.take(rest.state.tree.switch("a0_1"), dict.fromkeys((3, 4), PortCounters(*range(8))), time.monotonic())
+    found = {
+        sample.labels["port"]: sample.labels for sample in scraped(rest, poller) if sample.name == "sopa_port_receive_bytes_total"
+    }
+    own = {"dp_name": "a0_1", "alias": "leaf-12", "level": "aggregation"}
+    assert found == {"3": {**own, "port": "3", "port_label": 'Eth 1\\3 "up"'}, "4": {**own, "port": "4"}}

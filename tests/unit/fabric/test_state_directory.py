@@ -4,16 +4,17 @@ import json
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric
+from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric, read_anew
 from sopa_ryu.runtime.atomic_file import make_atomically
 from tests.helpers.golden import Script, Step, each_script, octets
 from tests.helpers.records import files_up_to
-from topologies import Clos, FatTree
+from topologies import Clos, FatTree, TopologyError
 
 
 class Directory:
@@ -89,3 +90,26 @@ def test_a_secret_that_cannot_be_written_whole_is_not_there(tmp_path: Path, room
     with pytest.raises(FileExistsError):
         make_atomically(file, b"another\n")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"secret\n"]
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"hosts": 3}, "e0_0 port 3 would lead to h0_0_4 instead of a0_0: ports of running switches stay where they are"),
+        ({"edges": 2}, "e0_2 is connected: take SOPA off it first"),
+        ({"links": {}}, "a0_0 has no port 2: sopa fabric plan prints what makes it"),
+        ({"edges": 4}, "a0_1 has no port 4: sopa fabric plan prints what makes it"),
+        ({"mbit": {"host": 10}}, ""),
+        ({"edges": 4, "links": {"e0_1-a0_0": "absent", "e0_3-a0_0": "absent", "e0_3-a0_1": "absent"}}, ""),
+    ],
+)
+def test_a_changed_file_is_taken_if_the_connected_switches_fit_it(change: dict[str, Any], wrong: str) -> None:
+    document = {"pods": 1, "edges": 3, "aggregations": 2, "cores": 0, "hosts": 2, "links": {"e0_1-a0_0": "absent"}}
+    tree, new = Clos(**document), Clos(**{**document, **change})
+    ports = {switch: tree.ports(switch).keys() for switch in tree.switches()}
+    if wrong:
+        with pytest.raises(TopologyError, match=re.escape(wrong)):
+            read_anew(lambda: new, tree, tree.aliases, ports)
+        new = Clos(**document)
+    found = read_anew(lambda: new, tree, tree.aliases, ports)
+    assert (found.fabric, bool(found.changed), found.named) == (new, not wrong, [])
