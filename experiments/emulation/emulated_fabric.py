@@ -40,6 +40,8 @@ ROUTERS = RUN / "routers"
 _LOGGED = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): (.*)")
 HEAL_SECONDS = 150.0
 """More than twice the longest hold-down."""
+AGENT_SECONDS = 300.0
+"""For all agents of a run to start, on a machine that is busy."""
 DRAIN_SECONDS = 1.0
 """Time until packets in queues and at closed ports are gone."""
 
@@ -285,10 +287,10 @@ class EmulatedFabric:
         agents = self._agents = self._run.enter_context(
             agent_process(self.lab, self._labelling, controller.url, tokens, RUN / "agents", options)
         )
-        agents.wait_until(lambda: controller.agents_know(count), f"all {count} agents had acknowledged", 60.0)
+        agents.wait_until(lambda: controller.agents_know(count), f"all {count} agents had acknowledged", AGENT_SECONDS)
         if self._mcs is not None:
             scattering = partial(self._mcs.all_scatter, count)
-            agents.wait_until(scattering, f"all {count} agents scattered to one another", 60.0)
+            agents.wait_until(scattering, f"all {count} agents scattered to one another", AGENT_SECONDS)
         if self.arbiter is not None:
             self.arbiter.wait_granting(count)
 

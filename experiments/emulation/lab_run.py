@@ -32,9 +32,9 @@ MIN_IDLE_PERCENT = 10.0
 
 
 def perform(
-    fabric: EmulatedFabric, run: Run, tick: Callable[[float], None] = lambda _seconds: None
+    fabric: EmulatedFabric, run: Run, tick: Callable[[float], object] = lambda _seconds: None
 ) -> tuple[RunRecord, list[FlowRecord]]:
-    """Configure the hosts, execute a run, and restore the hosts; ``tick`` gets the elapsed seconds several times a second.
+    """Configure the hosts, execute a run, and restore the hosts, as `Transfers.run` calls ``tick``.
 
     Raises `TransferError`, `ProcessError` or `LabError` if something does not start.
     """
@@ -54,7 +54,7 @@ class _LabRun:
         self._bad_at = {one: one.after for one in self.plan.bad}
         self._cookies: dict[Host, int] = {}
 
-    def perform(self, tick: Callable[[float], None]) -> tuple[RunRecord, list[FlowRecord]]:
+    def perform(self, tick: Callable[[float], object]) -> tuple[RunRecord, list[FlowRecord]]:
         fabric, lab, scheme = self.fabric, self.fabric.lab, self.run.scheme
         family = self.tree.families[self.plan.family == 6]
         transfers = Transfers(self.tree, self.plan, lab.netns, self.run.seed, multipath=scheme.subflows > 0, family=family)

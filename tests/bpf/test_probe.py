@@ -21,6 +21,8 @@ from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.probe_frames import HERE, PATHS, SECRET, THERE, changed, ends, probe
 
 BOTH = [(first, second) for first in Carrier for second in Carrier]
+FEW = 50
+"""Answers a second of a host whose flood has to be faster on any machine, and that stands still meanwhile."""
 
 
 @pytest.fixture
@@ -88,13 +90,13 @@ def test_script(host: Host, script: Script) -> None:
 
 
 def test_a_forged_flood_of_one_source_is_answered_no_more_and_others_are() -> None:
-    with closing(ProbeProgram(ends(THERE))) as program:
-        flood = [program.run(probe(number=number, ssid=number)).retval for number in range(3 * BURST)]
+    with closing(ProbeProgram(ends(THERE), most=FEW)) as program:
+        flood = [program.run(probe(number=number, ssid=number)).retval for number in range(4 * BURST)]
         answered = flood.count(REDIRECT)
         assert flood[: BURST // 2] == [REDIRECT] * (BURST // 2)
         assert set(flood) == {REDIRECT, SHOT}
         assert program.seen()[Seen.ANSWERED] == answered
-        assert program.seen()[Seen.TOO_MANY] == 3 * BURST - answered > 0
+        assert program.seen()[Seen.TOO_MANY] == 4 * BURST - answered > 0
         assert program.run(probe(source=IPv4Address("10.3.0.2"))).retval == REDIRECT
 
 
@@ -105,7 +107,7 @@ def test_whose_counter_a_source_shares_is_nobodys_choice() -> None:
     assert random_key() != random_key()
     mate = next(each for n in range(2**16) if place(each := IPv4Address("10.1.0.1") + n, KEY) == place(HERE, KEY) and each != HERE)
     for key, shared in ((KEY, True), (0xD1B54A32D192ED03, False)):
-        with closing(ProbeProgram(ends(THERE), key=key)) as program:
+        with closing(ProbeProgram(ends(THERE), key=key, most=FEW)) as program:
             for number in range(BURST):
                 program.run(probe(number=number, source=mate))
             # a counter allows one more now and then, how often depends on how fast this machine is

@@ -20,6 +20,7 @@ from tests.helpers.waiting import eventually
 from topologies import Clos, Host
 from topologies.lab.datapath import raise_receive_buffers
 from topologies.lab.isolation import isolated
+from topologies.lab.network import Lab
 
 P = ParamSpec("P")
 UDP_PORT = 9000
@@ -49,9 +50,14 @@ def whole(
     with its as lab:
         raise_receive_buffers(lab.lab.ovs.pid(), RECEIVE_BYTES)
         if bfd_ms is None and lab.lab.bfd:
-            every = [f"-- set Interface {name} bfd:min_tx={BFD_MS} bfd:min_rx={BFD_MS}" for name, _ in lab.lab.fabric_interfaces()]
-            lab.lab.ovs.vsctl(*" ".join(every).split())
+            slow_bfd(lab.lab)
         yield lab
+
+
+def slow_bfd(lab: Lab) -> None:
+    """Have BFD bear standstills. It also costs a third of a processor less: for each packet Open vSwitch looks at all ports."""
+    every = [f"-- set Interface {name} bfd:min_tx={BFD_MS} bfd:min_rx={BFD_MS}" for name, _ in lab.fabric_interfaces()]
+    lab.ovs.vsctl(*" ".join(every).split())
 
 
 def in_isolation(test: Callable[P, None]) -> Callable[P, None]:

@@ -144,13 +144,14 @@ def test_what_cannot_be_done_is_said(monkeypatch: pytest.MonkeyPatch, user: int,
 
 
 def test_the_demo_shows_what_each_core_carried_and_writes_the_contracts_figures(tmp_path: Path) -> None:
-    file = tmp_path / "demo.json"
-    done = sopa("demo", "--k", "4", "--seed", "3", "--duration", "3", "--json", str(file))
+    file, fabric = tmp_path / "demo.json", tmp_path / "fabric.yaml"
+    fabric.write_text("{pods: 2, edges: 2, aggregations: 2, cores: 4, hosts: 2}\n")
+    done = sopa("demo", "--fabric", str(fabric), "--seed", "3", "--duration", "3", "--json", str(file))
     assert done.returncode == 0, done.stderr
     assert "packets by core switch" in done.stdout
     report = json.loads(file.read_text())
     traffic, flows, failure = report["traffic"], report["flows"], report["failure"]
-    assert len(flows) == len({flow["src"] for flow in flows}) == len({flow["dst"] for flow in flows}) == 16
+    assert len(flows) == len({flow["src"] for flow in flows}) == len({flow["dst"] for flow in flows}) == 8
     assert min(flow["mbit"] for flow in flows) == traffic["min_mbit"] > 0
     assert sorted(traffic["core_packets"]) == ["c0_0", "c0_1", "c1_0", "c1_1"]
     # each packet of data crosses one core switch; how evenly they are used is test_sopa.py's

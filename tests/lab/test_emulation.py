@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
@@ -18,12 +19,13 @@ from experiments.core.run import Run
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.lab_run import perform
 from experiments.emulation.measurement.queue_lengths import QueueLengths
+from experiments.emulation.measurement.tcp_statistics import tcp_counters
 from experiments.emulation.routers.frr_daemons import FRR
 from experiments.schemes import Scheme, named
 from experiments.workloads import BadLink, Plan, Scale, Transfer, inter_pod_permutation
 from experiments.workloads import named as workload
 from sopa_ryu.cli import main as sopa_main
-from tests.helpers.sopa_lab import in_isolation
+from tests.helpers.sopa_lab import in_isolation, slow_bfd
 from tests.helpers.waiting import eventually
 from tests.lab.switches import run as run_command
 from topologies import Clos, FatTree
@@ -33,23 +35,40 @@ PODS, THIN = Clos(2, 2, 2, 4, 2), Clos(2, 1, 2, 4, 2)
 RATE = 4.0
 NEEDS_FRR = pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is missing: make install-peers")
 LONG = 8.0
-"""Seconds of a run that has to see the end of something: most of them may pass while the machine stands still."""
-HEDERA = 12.0
-"""The same, and it is told of flows every few seconds."""
+"""Seconds of a run that lasts as long as its plan says: most of them may pass while the machine stands still."""
+BOUND = 60.0
+"""Seconds after which a run ends that ends once `seen` has seen enough."""
+SOON = 10
+"""Ticks, two seconds of a machine that does not stand still."""
 Perform = Callable[..., tuple[RunRecord, list[FlowRecord]]]
 
 
 @in_isolation
-def in_fabric(tree: Clos, scheme: Scheme, body: Callable[[EmulatedFabric, Perform], None]) -> None:
-    """Call a function inside the fabric of a scheme, with one that performs plans there."""
+def in_fabric(tree: Clos, scheme: Scheme, body: Callable[[EmulatedFabric, Perform], None], bfd: bool = False) -> None:
+    """Call a function inside the fabric of a scheme, with one that performs plans there; without ``bfd`` no switch fails there."""
     with EmulatedFabric(tree, scheme, RATE) as fabric:
+        if fabric.sopa is not None and not bfd:
+            slow_bfd(fabric.sopa.lab)
 
         def performed(
-            plan: Plan, name: str = "test", tick: Callable[[float], None] = lambda _seconds: None
+            plan: Plan, name: str = "test", tick: Callable[[float], object] = lambda _seconds: None
         ) -> tuple[RunRecord, list[FlowRecord]]:
             return perform(fabric, Run(tree, plan, name, scheme, 1, Scale(RATE, plan.seconds)), tick)
 
         body(fabric, performed)
+
+
+def seen(what: Callable[[float], object], ticks: int = SOON) -> Callable[[float], bool]:
+    """End a run so many ticks after something is so, at its seconds: a machine that stands still makes no ticks."""
+    left = ticks
+
+    def tick(seconds: float) -> bool:
+        nonlocal left
+        if left < ticks or what(seconds):
+            left -= 1
+        return left < 0
+
+    return tick
 
 
 def from_all(tree: Clos, seconds: float) -> Plan:
@@ -59,8 +78,11 @@ def from_all(tree: Clos, seconds: float) -> Plan:
 
 
 def test_a_run_of_sopa_records_every_flow_exactly_and_the_failure_in_its_middle() -> None:
-    def body(_fabric: EmulatedFabric, performed: Perform) -> None:
-        run, flows = performed(replace(from_all(PODS, LONG), failed=("a0_0",), fail_after=1.0))
+    def body(fabric: EmulatedFabric, performed: Perform) -> None:
+        def told_of_it(seconds: float) -> bool:
+            return any(at > 1.0 and "a0_0" in text for at, text in fabric.changes_since(0, time.time() - seconds))
+
+        run, flows = performed(replace(from_all(PODS, BOUND), failed=("a0_0",), fail_after=1.0), tick=seen(told_of_it))
         assert [flow.flow for flow in flows] == list(range(8))
         assert all(flow.completed and flow.bytes > 0 for flow in flows)
         # the tracepoint's counts of all flows and those of no known flow add up to the kernel's counters
@@ -85,7 +107,7 @@ def test_a_run_of_sopa_records_every_flow_exactly_and_the_failure_in_its_middle(
         # all of them, also those of the pod that has lost a switch, go on
         assert all(sum(run.series[str(flow.flow)][int(10 * failed) :]) > 0 for flow in flows)
 
-    in_fabric(PODS, named("sopa"), body)
+    in_fabric(PODS, named("sopa"), body, bfd=True)
 
 
 def test_runs_of_ecmp_one_after_the_other() -> None:
@@ -136,8 +158,9 @@ def test_hedera_places_large_flows_and_leaves_small_ones() -> None:
     tree = FatTree(4)
     small = Transfer(tree.host("h0_0_2"), tree.host("h2_0_2"), 20_000, kind="small")
 
-    def body(_fabric: EmulatedFabric, performed: Perform) -> None:
-        run, flows = performed(Plan((*from_all(tree, HEDERA).transfers, small), HEDERA))
+    def body(fabric: EmulatedFabric, performed: Perform) -> None:
+        places = seen(lambda _seconds: any(" placed on " in text for _, text in fabric.changes_since(0, 0.0)))
+        run, flows = performed(Plan((*from_all(tree, BOUND).transfers, small), BOUND), tick=places)
         placed = {text.split(" at ")[0] for _, text in run.events if " placed on " in text}
         large = [flow for flow in flows if flow.kind != "small"]
         assert placed, (run.events, [flow.mbit for flow in flows])
@@ -147,8 +170,11 @@ def test_hedera_places_large_flows_and_leaves_small_ones() -> None:
 
 
 def test_multipath_tcp_has_its_eight_subflows() -> None:
-    def body(_fabric: EmulatedFabric, performed: Perform) -> None:
-        run, flows = performed(from_all(THIN, LONG))
+    def body(fabric: EmulatedFabric, performed: Perform) -> None:
+        hosts = [fabric.lab.netns(host) for host in THIN.hosts()]
+        plan = from_all(THIN, BOUND)
+        joined = seen(lambda _seconds: tcp_counters(hosts)["MPTcpExtMPJoinSynAckRx"] > 2 * len(plan.transfers))
+        run, flows = performed(plan, tick=joined)
         subflows = run.options["subflows_seen"]
         assert isinstance(subflows, int)
         # a port that was offered in a packet that is lost is offered again later
@@ -168,7 +194,8 @@ def test_mcs_scatters_one_connection_over_all_core_switches_and_routers_go_aroun
             for failed in (True, False):  # and use again what is back
                 fabric.fail(name, failed)
                 fabric.await_settled([name] if failed else [])
-        run, [flow] = performed(Plan((transfer,), LONG, failed=("a0_0",), fail_after=2.0))
+        goes_on = seen(lambda seconds: seconds > 2.0, 2 * SOON)
+        run, [flow] = performed(Plan((transfer,), BOUND, failed=("a0_0",), fail_after=2.0), tick=goes_on)
         assert run.failed_at is not None
         assert run.failed_at >= 2.0
         assert sum(run.series["0"][int(10 * run.failed_at) + 10 :]) > 0
@@ -184,27 +211,31 @@ def test_hosts_choose_paths_over_routers_by_lists_of_usids_and_leave_a_cut_one_b
     tree = Clos.from_document({**PODS.document(), "prefix6": str(PREFIX6)})
 
     def body(fabric: EmulatedFabric, performed: Perform) -> None:
-        plan = replace(from_all(tree, LONG), traced=())
+        plan = replace(from_all(tree, BOUND), traced=())
         before = fabric.lab.port_packets()
-        run, flows = performed(plan)
+        run, flows = performed(plan, tick=seen(lambda _seconds: min(fabric.lab.port_packets().values()) > 1000))
         packets = [now - before[name] for name, now in fabric.lab.port_packets().items()]
         assert run.options["carrier"] == "srv6"
         assert min(flow.bytes for flow in flows) > 0
         assert max(packets) - min(packets) < max(packets) / 10  # by hash some carry twice what others do
+        pod = {tree.name(host) for host in tree.hosts() if host.pod == 0}
 
         def reasons() -> dict[str, str]:
             return {line["name"]: line["reason"] for line in fabric.controller.get("/failures").json()["failures"]}
 
-        def cut(seconds: float) -> None:
+        def left(events: list[tuple[float, str]]) -> bool:
+            return {text.split()[0] for _, text in events if "leaves" in text} >= pod
+
+        def cut(seconds: float) -> bool:
             if seconds > 1 and not fabric.lab._failed:
                 fabric.lab.set_link("a0_0-c0_0", False)
                 # by the word of the routers at its ends; the controller forgets it with the agents, which end with the run
                 eventually(reasons, {"a0_0-c0_0": "silent"})
+            return left(fabric.paths_left_since(time.time() - seconds))
 
         run, flows = performed(replace(plan, family=6), tick=cut)
         assert min(flow.bytes for flow in flows) > 0
-        left = {text.split()[0] for _, text in run.events if "leaves" in text}
-        assert left >= {tree.name(host) for host in tree.hosts() if host.pod == 0}
+        assert left(run.events)
 
     in_fabric(tree, named("sopa-srv6"), body)
 
@@ -220,7 +251,7 @@ def test_self_probes_over_routers_come_home_and_soon_name_a_link_that_loses_a_te
         def suspects() -> list[str]:
             return [link["name"] for link in controller.get("/health", suspects="1").json()["links"]]
 
-        controller.wait_until(lambda: controller.get("/health").json()["streams"] == 16 * 52, "all hosts had their lists", 30)
+        controller.wait_until(lambda: controller.get("/health").json()["streams"] == 16 * 52, "all hosts had their lists", 120)
         fabric.bad_links.begin(bad, 7)
         controller.wait_until(lambda: bool(suspects()), "it was named", 60)  # two seconds, on an idle machine with fast links
         assert suspects() == [bad.link]
@@ -233,8 +264,10 @@ def test_marks_at_the_port_with_the_long_queue_arrive(base: str) -> None:
     tree = FatTree(2)
     scheme = replace(named(base), ecn=True, ecn_threshold=5, sysctls={"ipv4/tcp_ecn": "1"})
 
-    def body(_fabric: EmulatedFabric, performed: Perform) -> None:
-        run, _ = performed(Plan((Transfer(*tree.hosts()),), LONG, core_rate=0.5))
+    def body(fabric: EmulatedFabric, performed: Perform) -> None:
+        before = fabric.marked()
+        plan = Plan((Transfer(*tree.hosts()),), BOUND, core_rate=0.5)
+        run, _ = performed(plan, tick=seen(lambda _seconds: fabric.marked() != before))
         # the aggregation switch's port to the only core switch; its phantom queue has followed the link's lower rate
         assert list(run.marked) == ["a0_0-eth2"]
         arrived = run.counters["IpExtInCEPkts"]

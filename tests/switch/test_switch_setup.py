@@ -175,6 +175,9 @@ def test_the_controller_says_what_is_wrong_and_mends_what_it_may(watched: Fabric
     ovs = watched.ovs
     eventually(lambda: watched.controller.fabric()["setup"]["checked"], 20)
     assert watched.controller.fabric()["setup"]["problems"] == []
+    # the controller enables BFD by the same database: no peer answers here, so that it stops after one uplink of each switch
+    eventually(lambda: len(watched.controller.fabric()["failures"]), TREE.switch_link_count // 2)
+    watched.await_installed()
     before = watched.flows("e0_0")
     ovs.vsctl(*WRONG["in-band"], "--", *WRONG["fail-mode"], "--", *WRONG["prefixes"], "--", *WRONG["spanning-tree"])
     ovs.appctl("bridge/reconnect", "c0_0")  # it looks again after a switch has connected

@@ -278,12 +278,13 @@ class Transfers:
         self._keep_cwnd = len(plan.transfers) <= MAX_CWND_SERIES
         self._due = 0
 
-    def run(self, at: Sequence[tuple[float, Callable[[], None]]] = (), tick: Callable[[float], None] = lambda _now: None) -> None:
+    def run(self, at: Sequence[tuple[float, Callable[[], None]]] = (), tick: Callable[[float], object] = lambda _now: None) -> None:
         """Run all transfers, and further actions, each at its time: they delay the accounting of transfers, not TCP.
 
-        Transfers without a size end with the time of the plan. Transfers with a size that are running then get the same time again;
-        no other transfer starts after that, unless the plan is a collective operation. ``tick`` is called several times a second
-        with the elapsed seconds. Raises `TransferError` if a connection cannot be opened.
+        Transfers without a size end with the time of the plan. Transfers with a size that are running then get the same
+        time again; no other transfer starts after that, unless the plan is a collective operation. ``tick`` is called
+        several times a second with the elapsed seconds, and ends the run by returning something true. Raises
+        `TransferError` if a connection cannot be opened.
         """
         loop, seconds = self._loop, self.plan.seconds
         with ExitStack() as stack:
@@ -301,7 +302,8 @@ class Transfers:
             ticks = 0.0
             while self._runs() and (now := loop.now()) <= 2 * seconds:
                 if now >= ticks:
-                    tick(now)
+                    if tick(now):
+                        break
                     ticks = now + _TICK_SECONDS
                 loop.turn()
 

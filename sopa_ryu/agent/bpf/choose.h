@@ -12,6 +12,7 @@
 /* What a packet's path is chosen from. */
 struct choice {
 	void *table;
+	__u32 index; /* of the table */
 	__u32 policy;
 	__u32 hash; /* of the flow */
 	__u32 first; /* word of the first candidate */
@@ -39,15 +40,18 @@ static __always_inline void *table_in_force(void)
 #define MAX_COMPARED 8
 #define LOOKS_BACK 65536 /* bytes: a path that was unusable for a while does not get every packet until it has caught up */
 
-/* Returns nonzero if each packet of a flow takes the next path. */
-static __always_inline int is_sprayed(const struct flow_key *key)
+/*
+ * Returns nonzero if each packet of a flow takes the next path. Functions with a loop are not inlined: the verifier looks at them once, not
+ * at all that may follow each of their turns, which costs the agent half a second of a processor for each interface.
+ */
+__attribute__((noinline)) int is_sprayed(__u32 protocol, __u32 ports)
 {
-	__u32 proto = key->proto & 0xff, source = key->ports >> 16, destination = key->ports & 0xffff;
+	__u32 proto = protocol & 0xff, source = ports >> 16, destination = ports & 0xffff;
 	struct spray *rules = word(&spray, 0);
 
 	if (!rules || !(rules->kept[proto >> 6] >> (proto & 63) & 1))
 		return 1;
-	if (protocol_of(key) != IPPROTO_UDP)
+	if (protocol != IPPROTO_UDP)
 		return 0;
 	for (int i = 0; i < SPRAY_RANGES; i++) {
 		__u32 first = rules->udp[i].first, last = rules->udp[i].last;
@@ -97,22 +101,22 @@ static __always_inline void remember(struct flow_state *state, __u32 version, co
 
 #define MAX_SEARCHED 1024 /* k=64; of more candidates than that a path behind them counts as gone */
 
-/*
- * Returns the place of a path (up1 and up2 in 8 bits each) among the candidates of a table, by its index; `count` if it is none of them.
- * Not inlined: the verifier looks at it once, not at all that may follow each of its turns.
- */
-__attribute__((noinline)) __u32 place_of(__u32 index, __u32 first, __u32 count, __u32 path)
+/* Returns up1 and up2, in 8 bits each, of the path in a word of a table, by its index; more than that if there is none. */
+__attribute__((noinline)) __u32 path_at(__u32 index, __u32 at)
 {
 	void *table = word(&path_tables, index);
-	struct path_word *candidate;
+	struct path_word *path = table ? word(table, at) : (void *)0;
 
-	if (!table)
-		return count;
+	return path ? path->up1 << 8 | path->up2 : 1 << 16;
+}
+
+/* Returns the place of a path among the candidates of a table; `count` if it is none of them. */
+__attribute__((noinline)) __u32 place_of(__u32 index, __u32 first, __u32 count, __u32 path)
+{
 	for (__u32 i = 0; i < MAX_SEARCHED; i++) {
 		if (i >= count)
 			break;
-		candidate = word(table, first + i);
-		if (candidate && path == (candidate->up1 << 8 | candidate->up2))
+		if (path_at(index, first + i) == path)
 			return i;
 	}
 	return count;
@@ -148,11 +152,14 @@ static __always_inline __u64 flowlet(struct flow_state *state, __u64 gap)
 }
 
 /* Returns the candidate that has carried least, of those compared from number `start` on; its load catches up with the others'. */
-static __always_inline __u32 least_used(void *table, __u32 first, __u32 start, __u32 count)
+__attribute__((noinline)) __u32 least_used(__u32 index, __u32 first, __u32 start, __u32 count)
 {
+	void *table = word(&path_tables, index);
 	__u64 least = ~0ULL, most = 0, *chosen = (void *)0;
 	__u32 at = start, found = start;
 
+	if (!table)
+		return start;
 	for (int i = 0; i < MAX_COMPARED; i++) {
 		struct path_word *path;
 		__u64 *load;
@@ -207,7 +214,7 @@ static __always_inline __u32 position(const struct choice *from, __u32 bytes)
 		if (from->policy == RANDOM)
 			return random_choice(from->hash, n, from->count);
 		if (from->policy == LEAST_USED)
-			return least_used(from->table, from->first, random_choice(from->hash, n, from->count), from->count);
+			return least_used(from->index, from->first, random_choice(from->hash, n, from->count), from->count);
 		return round_robin(from->hash, n, from->count);
 	}
 	parameter = word(from->table, PARAMETER_WORD);
@@ -302,6 +309,7 @@ static __always_inline enum reason consider(const struct flow_key *key, int forw
 		return NO_TABLE;
 	version = *(volatile __u32 *)in_force;
 	index = version & 1;
+	found->index = index;
 	found->table = word(&path_tables, index);
 	found->state = (void *)0;
 	found->sprayed = 1;
@@ -326,7 +334,8 @@ static __always_inline enum reason consider(const struct flow_key *key, int forw
 				return LABELLED;
 		}
 	}
-	if (key->proto & FRAGMENT_KEY && !is_sprayed(key)) { /* all fragments between two hosts have one path: none has all ports */
+	/* All fragments between two hosts have one path: none has all ports. */
+	if (key->proto & FRAGMENT_KEY && !is_sprayed(protocol_of(key), key->ports)) {
 		found->sprayed = 0;
 		flow.ports = 0;
 	}
@@ -338,7 +347,7 @@ static __always_inline enum reason consider(const struct flow_key *key, int forw
 	if (!found->state) {
 		if (found->policy == HASH || key->proto & FRAGMENT_KEY || found->count == 1)
 			return LABELLED; /* nothing to remember */
-		found->sprayed = is_sprayed(key);
+		found->sprayed = is_sprayed(protocol_of(key), key->ports);
 		found->state = new_flow(key, found->sprayed);
 	}
 	if (found->state) {

@@ -37,6 +37,7 @@ struct place {
 	__u32 l4;
 	__be16 tci;
 	__u8 tagged;
+	__u8 unused;
 };
 
 /*
@@ -237,7 +238,7 @@ static __always_inline enum reason read_flow6(struct __sk_buff *skb, struct flow
 }
 
 /* Reads the key and the place; returns LABELLED, or the reason why this packet gets no label. */
-static __always_inline enum reason read_flow(struct __sk_buff *skb, struct flow_key *key, struct place *at)
+__attribute__((noinline)) int read_flow(struct __sk_buff *skb, struct flow_key *key, struct place *at)
 {
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
@@ -246,6 +247,8 @@ static __always_inline enum reason read_flow(struct __sk_buff *skb, struct flow_
 	__be16 protocol;
 	__u32 l3 = ETH_HLEN, ihl;
 
+	if (!key || !at)
+		return MALFORMED;
 	at->tci = 0;
 	at->tagged = 0;
 	if (data + USUAL_HEADERS > end) { /* a short frame, or one whose headers are not in the linear part */

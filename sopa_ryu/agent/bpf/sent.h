@@ -55,14 +55,26 @@ struct {
 	__uint(max_entries, 16384);
 } again SEC(".maps");
 
+/* A segment that is to be noted, and what its path was chosen from. */
+struct segment {
+	__u32 l4;
+	__u32 hash;
+	__u32 index;
+	__u32 first;
+	__u32 count;
+	__u32 daddr;
+	__u32 mark; /* the label, or of a burst that is spread its first identification */
+	__u32 spread; /* 0, or WAS_SPREAD */
+};
+
 /*
  * Counts a retransmission of the byte with this sequence number against the label that carried it last. Of a burst that was spread it
  * is that of the packet with this byte, whose packets had `bytes` each.
  */
-static __always_inline void count_again(const struct sent_ring *ring, __u32 seq, __u32 daddr, const struct choice *from, __u32 bytes)
+static __always_inline void count_again(const struct sent_ring *ring, __u32 seq, const struct segment *of, __u32 bytes)
 {
 	for (__u32 back = 1; back <= SEGMENTS; back++) {
-		struct sent_again record = { daddr, 0, 0, 0 };
+		struct sent_again record = { of->daddr, 0, 0, 0 };
 		__u64 segment;
 
 		if (back > ring->noted)
@@ -74,8 +86,9 @@ static __always_inline void count_again(const struct sent_ring *ring, __u32 seq,
 		record.up2 = segment;
 		if (ring->owner & WAS_SPREAD) {
 			__u16 id = segment + (seq - (__u32)(segment >> 32)) / bytes;
-			__u32 base = scaled(from->hash, BASES);
-			struct path_word *path = word(from->table, from->first + packet_number(base, id) % from->count);
+			__u32 base = scaled(of->hash, BASES);
+			void *table = word(&path_tables, of->index);
+			struct path_word *path = table ? word(table, of->first + packet_number(base, id) % of->count) : (void *)0;
 
 			if (!path)
 				break;
@@ -87,27 +100,30 @@ static __always_inline void count_again(const struct sent_ring *ring, __u32 seq,
 	}
 }
 
-/* `mark` is the label, or of a burst that is spread its first identification. */
-static __always_inline void note_segment(struct __sk_buff *skb, __u32 l4, const struct choice *from, __u32 daddr, __u16 mark, int spread)
+/* Not inlined, as `is_sprayed`; returns 0. */
+__attribute__((noinline)) int note_segment(struct __sk_buff *skb, const struct segment *of)
 {
-	__u32 hash = (from->hash & ~WAS_SPREAD) | spread;
-	struct tcphdr *tcp = header_at(skb, l4, sizeof(*tcp));
-	__u32 headers, bytes, seq, behind;
+	__u32 headers, bytes, seq, behind, hash;
 	struct sent_ring *ring;
+	struct tcphdr *tcp;
 
+	if (!of)
+		return 0;
+	hash = (of->hash & ~WAS_SPREAD) | of->spread;
+	tcp = header_at(skb, of->l4, sizeof(*tcp));
 	if (!tcp)
-		return;
-	headers = l4 + tcp->doff * 4;
+		return 0;
+	headers = of->l4 + tcp->doff * 4;
 	bytes = skb->len - headers; /* not the packet's own length, which is 0 of a burst beyond 64 KB */
 	if ((__s32)bytes <= 0 && !tcp->syn)
-		return;
-	ring = word(&sent, from->hash & (RINGS - 1));
+		return 0;
+	ring = word(&sent, of->hash & (RINGS - 1));
 	if (!ring)
-		return;
+		return 0;
 	seq = bpf_ntohl(tcp->seq);
 	if (tcp->syn) { /* another connection between the same ports */
 		ring->noted = 0;
-		return;
+		return 0;
 	}
 	behind = ring->next - seq;
 	if (ring->owner != hash || !ring->noted || (behind > MAX_WINDOW && behind < -MAX_WINDOW)) {
@@ -115,13 +131,21 @@ static __always_inline void note_segment(struct __sk_buff *skb, __u32 l4, const 
 		ring->noted = 0;
 		ring->next = seq;
 	} else if ((__s32)behind > 0) {
-		count_again(ring, seq, daddr, from, skb->gso_size ? skb->gso_size : bytes ? bytes : 1);
+		count_again(ring, seq, of, skb->gso_size ? skb->gso_size : bytes ? bytes : 1);
 	}
 	if ((__s32)(seq + bytes - ring->next) > 0)
 		ring->next = seq + bytes;
 	ring->segments[ring->noted & (SEGMENTS - 1)] =
-		(__u64)seq << 32 | (bytes < 0xffff ? bytes : 0xffff) << 16 | mark;
+		(__u64)seq << 32 | (bytes < 0xffff ? bytes : 0xffff) << 16 | (__u16)of->mark;
 	ring->noted++;
+	return 0;
+}
+
+static __always_inline void note_of(struct __sk_buff *skb, __u32 l4, const struct choice *from, __u32 daddr, __u32 mark, __u32 spread)
+{
+	struct segment its = { l4, from->hash, from->index, from->first, from->count, daddr, mark, spread };
+
+	note_segment(skb, &its);
 }
 
 /* Notes a packet that gets a label, before it is written. Where there was no choice of a path, there is none to leave. */
@@ -136,14 +160,14 @@ static __always_inline void note_sent(struct __sk_buff *skb, __u32 l4, const str
 		daddr = path->gateway[2] << 24 | path->gateway[3] << 16 | path->gateway[4] << 8 | path->gateway[5];
 	note_busy(daddr);
 	if (protocol_of(key) == IPPROTO_TCP && from->sprayed) /* of a flow with one path all losses are on it, bad or not */
-		note_segment(skb, l4, from, daddr, path->up1 << 8 | path->up2, 0);
+		note_of(skb, l4, from, daddr, path->up1 << 8 | path->up2, 0);
 }
 
 /* Notes a packet or burst that is to be spread. */
 static __always_inline void note_spread(struct __sk_buff *skb, __u32 l4, const struct flow_key *key, const struct choice *from, __u16 id)
 {
 	note_busy(key->daddr);
-	note_segment(skb, l4, from, key->daddr, id, WAS_SPREAD);
+	note_of(skb, l4, from, key->daddr, id, WAS_SPREAD);
 }
 
 #endif

@@ -308,6 +308,7 @@ static __always_inline void note_granted(struct __sk_buff *skb, const struct pla
 	struct choice choice;
 
 	choice.sprayed = 1;
+	choice.index = 0; /* for bursts that are spread only */
 	choice.table = table_in_force();
 	if (choice.table && find_candidates(key, &choice) == LABELLED)
 		note_sent(skb, at->l4, key, &choice, &path);
@@ -320,9 +321,9 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	struct path_word *path;
 	struct cfr_slot *grant;
 	struct choice choice;
-	struct flow_key key;
+	struct flow_key key = {};
 	enum reason reason;
-	struct place at;
+	struct place at = {};
 
 	reason = read_flow(skb, &key, &at);
 	if (reason != LABELLED)

@@ -20,9 +20,9 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	struct choice choice;
 	__u32 segments = skb->gso_segs;
 	struct path_word *path;
-	struct flow_key key;
+	struct flow_key key = {};
 	enum reason reason;
-	struct place at;
+	struct place at = {};
 	__u16 id;
 	int base;
 

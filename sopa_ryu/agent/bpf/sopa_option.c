@@ -40,9 +40,9 @@ static __always_inline __sum16 adjusted(__sum16 check, __u32 added)
 /* Copies the IPv4 header, without its options. */
 static __always_inline int read_header(struct __sk_buff *skb, __u32 l3, struct iphdr *ip)
 {
-	void *from = (void *)(long)skb->data + l3;
+	struct iphdr *from = header_at(skb, l3, sizeof(*from));
 
-	if (from + sizeof(*ip) > (void *)(long)skb->data_end)
+	if (!from)
 		return bpf_skb_load_bytes(skb, l3, ip, sizeof(*ip));
 	__builtin_memcpy(ip, from, sizeof(*ip));
 	return 0;
@@ -99,9 +99,9 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	__u32 segments = skb->gso_segs;
 	struct path_word *path;
 	struct header header;
-	struct flow_key key;
+	struct flow_key key = {};
 	enum reason reason;
-	struct place at;
+	struct place at = {};
 
 	reason = read_flow(skb, &key, &at);
 	if (reason != LABELLED)

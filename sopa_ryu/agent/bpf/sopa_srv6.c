@@ -49,10 +49,10 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	struct path_word *path;
 	struct srv6_word *own;
 	struct choice choice;
-	struct flow_key key;
+	struct flow_key key = {};
 	struct inner inner;
 	enum reason reason;
-	struct place at;
+	struct place at = {};
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
 	__be32 list[4];
 	__u8 pod, edge;

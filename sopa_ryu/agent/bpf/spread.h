@@ -31,12 +31,12 @@ static __always_inline int counts_up(struct flow_state *state, __u16 id)
 /* Returns the base, from 0, of the label that spreads this packet or burst, and its identification in `id`; negative if it gets another. */
 static __always_inline int spread_base(struct __sk_buff *skb, __u32 l3, const struct flow_key *key, const struct choice *from, __u16 *id)
 {
-	struct iphdr *ip = (void *)(long)skb->data + l3;
+	struct iphdr *ip = header_at(skb, l3, sizeof(*ip));
 	struct path_word *path;
 
 	if (!from->spreads || key->proto != IPPROTO_TCP || !from->sprayed || !from->state || from->count < 2)
 		return -1;
-	if ((void *)(ip + 1) > (void *)(long)skb->data_end)
+	if (!ip)
 		return -1;
 	path = word(from->table, from->first);
 	if (!path || leaves(path)) /* the switch's port knows the ways to racks only */
