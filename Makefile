@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-os-ken test-runs test-all test-kernel test-platforms deb test-deb soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench docs clean
+.PHONY: help install install-peers install-ns3 ready demo test test-os-ken test-runs test-all test-kernel test-platforms deb test-deb soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench docs pictures clean
 
 VENV := .venv/bin
 
@@ -87,6 +87,9 @@ docs: ready ## build the site of the documents in build/site, from docs/ and the
 	@test -x build/docs-venv/bin/mkdocs || { python3 -m venv build/docs-venv && build/docs-venv/bin/pip -q install -r requirements-docs.txt; }
 	@PYTHONPATH=. $(VENV)/python scripts/reference.py
 	@build/docs-venv/bin/mkdocs build --quiet --strict
+
+pictures: ready ## take the pictures of the page in docs/ anew, of labs with controller, agents and traffic (root): ARGS='failed lossy'
+	@$(VENV)/python -m tests.web.pictures $(ARGS)
 
 clean: ## remove .venv and everything that is built
 	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 from sopa_ryu.cli import main
+from tests.helpers.documents import ROOT, asks, blocks, transcript, typed
 
-ROOT, SCRIPTS = Path(__file__).parents[2], Path(__file__).parent / "scripts/typed"
+SCRIPTS = Path(__file__).parent / "scripts/typed"
 SOPA = [sys.executable, "-m", "sopa_ryu.cli"]
 LEAF_SPINE = "{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n"
 
@@ -97,14 +98,55 @@ def test_a_lab_of_routers_has_the_same_prompt_and_their_faults(tmp_path: Path) -
     assert said.count(" srv6 ") == 6
 
 
-def test_what_the_readme_has_typed_shows_what_its_text_says(tmp_path: Path) -> None:
-    [block] = [text for text in re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.S) if "mininet>" in text]
-    typed = [line.removeprefix("mininet> ") for line in block.splitlines() if line.startswith("mininet> ")]
-    script = tmp_path / "script"
-    script.write_text("".join(f"{line}\n" for line in typed if "sopa watch" not in line))  # which ends by Ctrl-C
-    done = sopa("lab", "--k", "4", "--script", str(script))
+FAT_TREE = "{pods: 4, edges: 2, aggregations: 2, cores: 4, hosts: 2, no_label: [h0_0_3]}\n"
+UNTIL = "sh timeout 60 sh -c 'until {} sopa status --json | grep -q a0_0-c0_1; do sleep 0.1; done'"
+TRANSCRIPTS = (
+    "sopa watch",
+    "sopa paths --without c0_0",
+    "sopa trace h0_0_2 h2_1_3 --count 50",
+    "sopa trace --flow h0_0_3:40000 h2_1_3:5201",
+    "sopa events --since 1h",
+)
+
+
+def shape(text: str) -> list[str]:
+    """Return the lines of an output without numbers, that are of the run, and with columns next to each other."""
+    without = re.sub(r"(?<![\w])[-+]?\d[-\d.:]*(?![\w])|(?<= )-(?= )|silent|down", "#", text)
+    return [" ".join(line.split()) for line in without.splitlines()]
+
+
+def test_what_documents_have_typed_runs_and_shows_what_they_say(tmp_path: Path) -> None:
+    [block] = [block for block in blocks(ROOT / "README.md") if "mininet>" in block.text]
+    readme = [line.removeprefix("mininet> ") for line in block.text.splitlines() if line.startswith("mininet> ")]
+    asked = [line for line in typed() if asks(line)]
+    out = tmp_path / "out"
+    watch, without, trace, flow, events = (f"sh {line} > {out}{number}" for number, line in enumerate(TRANSCRIPTS))
+    lines = [
+        f"{watch} & echo $! > {tmp_path}/pid",
+        *(f"sh {line} > /dev/null; echo status $? of {number}" for number, line in enumerate(asked)),
+        without,
+        flow,
+        "sh curl -s -X DELETE $SOPA_CONTROLLER/sopa/v1/drains/c0_0",
+        *("link a0_0 c0_1 down", UNTIL.format(""), "link a0_0 c0_1 up", UNTIL.format("!")),
+        *("loss a0_0 c0_1 100", trace, "loss a0_0 c0_1 0"),
+        *(line for line in readme if "sopa watch" not in line),
+        events,
+        f"sh kill $(cat {tmp_path}/pid)",
+    ]
+    script, fabric = tmp_path / "script", tmp_path / "fabric.yaml"
+    script.write_text("".join(f"{line}\n" for line in lines))
+    fabric.write_text(FAT_TREE)
+    done = sopa("lab", "--fabric", str(fabric), "--script", str(script))
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
+    # drained for maintenance is what `sopa status` has to say
+    statuses = ["3" if line == "sopa status" and "drain" in asked[number - 1] else "0" for number, line in enumerate(asked)]
+    assert re.findall(r"^status (\d) of \d+$", said, re.M) == statuses, said
+    for number, command in enumerate(TRANSCRIPTS):
+        found = shape(Path(f"{out}{number}").read_text())
+        for line in shape(transcript("docs/operating.md", command)):
+            shown = [each for each in found if each.startswith(line.removesuffix("..."))]
+            assert shown or "agent left" in line, f"{command}: {line} in {found}"
     sent = re.findall(r"02:53:9e:04:(\d\d:\d\d) > .* 10\.0\.0\.2\.(\d+) > 10\.2\.1\.3", said)
     assert len(sent) == 8, said
     for flow in {port for _, port in sent}:

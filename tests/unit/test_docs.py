@@ -4,15 +4,17 @@ import ast
 import doctest
 import importlib.util
 import math
+import os
 import pkgutil
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import click
 import pytest
 
 import experiments
@@ -20,14 +22,9 @@ import flowrules
 import sopa_ryu
 import tests.helpers
 import topologies
-from sopa_ryu.cli import main
 from sopa_ryu.manager import make_ryu_importable
+from tests.helpers.documents import DOCUMENTS, PROMPTS, ROOT, asks, blocks, command_of, typed
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "experiments/RESULTS.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
-]
 PACKAGES = ("topologies", "flowrules", "sopa_ryu", "experiments")
 MIN_LITERAL = 12  # characters that a message and its source must have in common to be the same one
 VARIABLE = 0.4  # of a word: what a variable part of a message counts for
@@ -46,11 +43,10 @@ def quoted(text: str) -> list[str]:
     return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
 
 
-def shell_lines(text: str) -> Iterator[str]:
-    """Yield the lines of the code blocks in shell, without comments; lines that end in a backslash are joined."""
-    for block in re.findall(r"^ *```sh\n(.*?)^ *```", text, re.M | re.S):
-        for line in block.replace("\\\n", " ").splitlines():
-            yield re.sub(r"\s+#.*", "", line).strip()
+def shell_lines(document: Path) -> Iterator[str]:
+    for block in blocks(document):
+        if block.info[:1] == ["sh"] or block.text.startswith("$ "):
+            yield from block.commands()
 
 
 @every_document
@@ -80,26 +76,17 @@ def files() -> list[str]:
     return [str(path) for folder in folders for path in (ROOT / folder).rglob("*")]
 
 
-def options_of(words: list[str]) -> tuple[click.Command, list[str]]:
-    """Return the command of sopa that a command line names, and the options on it."""
-    command: click.Command = main
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-        found = command.get_command(click.Context(command), words[0])
-        assert found is not None, words
-        command, words = found, words[1:]
-    return command, [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
-
-
 @every_document
 def test_commands_of_sopa_have_the_options_that_are_shown(document: Path) -> None:
     text = document.read_text()
     inline = [line for line in quoted(text) if line.startswith("sopa ")]
-    for line in [*shell_lines(text), *inline]:
+    for line in [*shell_lines(document), *inline]:
         for match in re.finditer(r"(?:^|&& |[(;] ?|sudo |sh |> )(?:\.venv/bin/)?sopa ([a-z][^|&;>)]*)", line):
             words = shlex.split(re.sub(r"[\[\]]", " ", match[1].replace("'", "").replace('"', "")).replace("...", ""))
             if words[0] in ("COMMAND", "lab|demo|experiment"):
                 continue
-            command, options = options_of(words)
+            command, rest = command_of(words)
+            options = [word.partition("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
             each = (name for its in command.params for name in (*its.opts, *its.secondary_opts))
             known = {"--help", *each}
             assert set(options) <= known, line
@@ -108,10 +95,69 @@ def test_commands_of_sopa_have_the_options_that_are_shown(document: Path) -> Non
 @every_document
 def test_targets_of_make_exist(document: Path) -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
-    text = document.read_text()
-    for line in [*shell_lines(text), *quoted(text)]:
+    for line in [*shell_lines(document), *quoted(document.read_text())]:
         for target in re.findall(r"(?:^|&& )make (?:-C \S+ )?([a-z0-9-]+)", line):
             assert target in targets, line
+
+
+COMMANDS = ("sopa", "make", "tc", "apt-get", "systemctl", "ovs-vsctl", "etcdctl", "ip", "mn", "pip", "ryu-manager")
+
+
+@every_document
+def test_every_block_of_commands_says_what_runs_it(document: Path) -> None:
+    for block in blocks(document):
+        if block.info[:1] == ["sh"]:
+            assert block.info[1:] in ([], ["elsewhere"], ["long"]), block
+        elif not block.text.startswith(PROMPTS):
+            first = block.text.removeprefix("sudo ").split(maxsplit=1)[0]
+            assert first not in COMMANDS, block.text
+
+
+def test_commands_run_as_they_are_typed(tmp_path: Path) -> None:
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    (tmp_path / "fabric.yaml").write_text("{pods: 4, edges: 2, aggregations: 2, cores: 4, hosts: 2, srv6: {}}\n")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    lines = [line for line in typed() if not asks(line) and not line.startswith("mn ")]  # tests/lab/test_mn_custom.py has these
+    assert len(lines) > 8
+    for line in lines:
+        here = line.partition(" | ssh ")[0].replace("/root/", f"{tmp_path}/")
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(["sh", "-c", here], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}: {done.stderr}"
+    assert [line for line in typed() if line.startswith("mn ")] == [
+        f"mn --custom topologies/fattree.py --topo {topo} --controller remote --switch ovs,datapath=user"
+        for topo in ("clos,fabric.yaml", "fattree,4")
+    ]
+
+
+def program(line: str) -> str:
+    """Return what a line runs: of make its last command, with what ARGS adds."""
+    words = shlex.split(line)
+    if words[0] != "make":
+        return line
+    done = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+@every_document
+def test_commands_that_take_long_are_understood(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_ryu_importable()
+    monkeypatch.chdir(tmp_path)
+    Path("results").mkdir()
+    Path("tests").symlink_to(ROOT / "tests")
+    for line in (line for block in blocks(document) if block.info[1:] == ["long"] for line in block.commands()):
+        words = shlex.split(program(line.removeprefix("sudo ")).replace("/tmp/steps.txt", "/dev/null"))
+        assert [word for word in words if word.startswith("tests/") and not (ROOT / word).exists()] == []
+        if words[0].endswith("sopa"):
+            command, rest = command_of(words[1:])
+        elif words[1:2] == ["-m"] and words[2] != "tests.mutants":  # which has no command of click
+            spec = importlib.util.find_spec(words[2])
+            assert spec is not None, line
+            name = f"{words[2]}.__main__" if spec.submodule_search_locations else words[2]
+            command, rest = importlib.import_module(name).main, words[3:]
+        else:
+            continue
+        command.make_context(line, rest)
 
 
 @cache

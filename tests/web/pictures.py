@@ -1,4 +1,4 @@
-"""Screenshots of the live page for docs/: as root, ``.venv/bin/python -m tests.web.pictures [NAME]...``, all by default.
+"""Screenshots of the live page for docs/: as root, ``make pictures ARGS='NAME ...'``, all by default.
 
 Each is the page of a lab with controller, agents and traffic. Look at them before you commit them.
 """
@@ -31,6 +31,7 @@ PAYLOAD = 1200
 HALF = {f"e0_{leaf}-a0_1": 10000 for leaf in range(4)}
 RATES = {"host": 10000, "edge": 20000}
 SLOW_SPINE = Clos(1, 4, 2, 0, 4, mbit=RATES, links=HALF, gateways=["h0_3_5"], no_label=["h0_0_3"])
+DARK = {"failed"}  # what is shown in both schemes
 STEPS = 4  # different loads of links that a picture shows
 
 
@@ -128,10 +129,12 @@ def take(name: str) -> int:
         page.scheme("light")
         prepare(lab, page)
         eventually(lambda: len(set(page.names(".links [data-link]", "step"))), lambda steps: steps >= STEPS, seconds=PATIENCE)
-        screenshot = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
-        # a third of the size; unlike the usual palette it keeps the colours of thin lines
-        small = screenshot.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
-        small.save(DOCS / f"page-{name}.png", optimize=True)
+        for scheme, ending in (("light", ""), *([("dark", "-dark")] if name in DARK else [])):
+            page.scheme(scheme)
+            screenshot = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
+            # a third of the size; unlike the usual palette it keeps the colours of thin lines
+            small = screenshot.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+            small.save(DOCS / f"page-{name}{ending}.png", optimize=True)
     return 0
 
 
