@@ -157,7 +157,8 @@ def test_commands_that_take_long_are_understood(document: Path, tmp_path: Path, 
             command, rest = importlib.import_module(name).main, words[3:]
         else:
             continue
-        command.make_context(line, rest)
+        with command.make_context(line, rest):
+            pass  # it closes the files that it has opened
 
 
 @cache
