@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +28,11 @@ ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "experiments/RESULTS.md": "results.md",
+}
+ANSWERS = {
+    "a link is down": ("GET /fabric", "GET /failures", "GET /paths?src=10.0.0.2&dst=10.2.1.3", "GET /changes?limit=1"),
+    "a switch and a link are drained": ("GET /drains",),
+    "cables lead elsewhere": ("GET /wiring",),
 }
 LEVELS = ("info", "warning", "error", "critical", "exception")
 
@@ -102,6 +108,16 @@ def rest() -> str:
     return table(("request", "what it does", "status"), rows)
 
 
+def answers() -> Iterator[str]:
+    """Yield the answers of a k=4 fabric, as the contract's test has recorded and compares them."""
+    recorded = json.loads((ROOT / "tests/contract/recorded/rest.json").read_text())
+    for situation, asked in ANSWERS.items():
+        yield f"## When {situation}\n\n"
+        for request in asked:
+            body = json.dumps(recorded[situation][request]["body"], indent=2)
+            yield f"`{request.replace(' /', ' /sopa/v1/')}`\n\n```json\n{body}\n```\n\n"
+
+
 def metric_rows(module: object) -> Iterator[Row[Any]]:
     for value in vars(module).values():
         if isinstance(value, list | tuple) and not isinstance(value, Row):
@@ -154,7 +170,8 @@ def make() -> None:
     context = click.Context(main, info_name="sopa")
     write("commands.md", "Commands", statuses + "".join(commands(main, context)))
     write("options.md", "Options of the controller", controller())
-    write("rest.md", "REST", "All paths are below the controller's URL. `/openapi.json` has the schemas.\n\n" + rest())
+    recorded = "A test compares these answers. `<number>` and `<text>` stand for what varies.\n\n" + "".join(answers())
+    write("rest.md", "REST", "All paths are below the controller's URL. `/openapi.json` has the schemas.\n\n" + rest() + recorded)
     write("metrics.md", "Metrics", "".join(metrics()))
     said = [(f"`{text.replace('`', '')}`", level, module) for text, level, module in log_messages()]
     more = "[Troubleshooting](../troubleshooting.md#log-messages) says what to do. `...` stands for what varies.\n\n"

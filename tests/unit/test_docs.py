@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib.util
+import json
 import math
 import os
 import pkgutil
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -254,6 +256,24 @@ def test_the_map_of_the_architecture_names_what_is_there() -> None:
         assert [name for name in quoted(names) if name not in text] == [], question
 
 
+def names(schema: Any) -> Iterator[str]:
+    """Yield the names of fields, parameters and fixed strings of a schema."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", ())
+        for its in (schema.get("enum", ()), schema.get("examples", ()), [schema.get("name"), schema.get("const")]):
+            yield from (each for each in its if isinstance(each, str))
+    for each in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from names(each)
+
+
+def test_fields_of_rest_that_the_architecture_names_are_in_the_recorded_contract() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
+    section = text[text.index("**REST**") : text.index("And everywhere:")]
+    known = {"admin", *names(json.loads((ROOT / "tests/contract/recorded/openapi.json").read_text()))}  # a role of tokens
+    assert known > {"no_channel", "weight"}
+    assert [name for name in quoted(section) if re.fullmatch(r"[a-z_]+", name) and name not in known] == []
+
+
 def test_sections_that_code_refers_to_exist() -> None:
     for package in (*PACKAGES, "tests"):
         for file in (path for path in (ROOT / package).rglob("*") if path.suffix in (".py", ".c", ".h", ".cc")):
@@ -284,6 +304,7 @@ def test_the_site_has_every_document_and_the_codes_own_tables(tmp_path: Path, mo
         ("commands", "## sopa drain\n"),
         ("options", "| `--sopa-hold-down` | `hold_down` |"),
         ("rest", "`PUT /sopa/v1/drains/{name}`"),
+        ("rest", '"a0_0-c0_1": "down"'),
         ("metrics", "| `sopa_switch_up` | dp_name, level"),
         ("messages", "has lost its OpenFlow channel"),
     ):
