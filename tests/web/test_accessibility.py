@@ -14,11 +14,12 @@ from topologies import Clos
 AXE = (Path(__file__).parent / "axe/axe.min.js").read_text()
 # Of the drawing axe says that it cannot tell what is behind a text; test_light_and_dark_are_readable compares its colours.
 DEFECTS = """
-const [onlyContrast, done] = arguments;
+const [onlyContrast, without, done] = arguments;
 const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 const run = async () => {
   const rules = { "target-size": { enabled: true }, "color-contrast": { enabled: false } };
-  const all = onlyContrast ? { violations: [] } : await axe.run({ runOnly: tags, rules, resultTypes: ["violations"] });
+  const options = { runOnly: tags, rules, resultTypes: ["violations"] };
+  const all = onlyContrast ? { violations: [] } : await axe.run({ exclude: without }, options);
   const contrast = await axe.run({ exclude: "#fabric svg" }, { runOnly: { type: "rule", values: ["color-contrast"] } });
   return [...all.violations, ...contrast.violations].flatMap((each) => each.nodes.map((node) => `${each.id}: ${node.html}`));
 };
@@ -65,11 +66,14 @@ def test_axe_finds_nothing_and_texts_are_large_enough(
         page.look_up(lossy)
         page.press(f"Drain {lossy}")
         page.run(AXE)
+        large = fabric == 8  # of its drawing and table axe sees nothing that k=4 has not, in minutes
+        if large:
+            page.one("#table-wrong").click()
         for width, scheme, only_contrast in ((1920, "light", 0), (1920, "dark", 1), (360, "dark", 0), (360, "light", 1)):
             page.size(width, 900)
             page.scheme(scheme)
             eventually(
                 lambda width=width: page.run("return document.documentElement.scrollWidth <= innerWidth && innerWidth"), width
             )
-            assert driver.execute_async_script(DEFECTS, only_contrast) == []
+            assert driver.execute_async_script(DEFECTS, only_contrast, ["#fabric svg"] if large else []) == []
             assert page.run(SMALLEST) >= 9
