@@ -60,7 +60,8 @@ def linked(text: str, folder: Path) -> str:
             on_site = ELSEWHERE.get(str(path))
         return f"[{found[1]}]({on_site}{'#' if anchor else ''}{anchor})" if on_site else found[1]
 
-    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", one, text)
+    fences = re.sub(r"^( *```sh) \w+$", r"\1", text, flags=re.M)  # the site's Markdown takes no second word
+    return re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", one, fences)
 
 
 def commands(command: click.Command, context: click.Context) -> Iterator[str]:
