@@ -12,7 +12,7 @@ printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d # there is no init
 chmod 755 /usr/sbin/policy-rc.d
 apt-get --quiet=2 update
 apt-get --quiet=2 install --yes --no-install-recommends --option Dpkg::Options::=--force-unsafe-io \
-    ca-certificates /build/"$package"_*.deb >/dev/null
+    binutils ca-certificates /build/"$package"_*.deb >/dev/null
 python=$(basename "$(readlink -f /usr/bin/python3)")
 set -- "$@" base-files ca-certificates libbpf1 "$python-minimal" "lib$python-minimal" "lib$python-stdlib"
 
@@ -21,8 +21,9 @@ cd /build
 {
     dpkg-query --listfiles "$@" | grep -vE '^/usr/share/(man|doc|lintian|locale|bash-completion)/|^/etc/(init|cron|logrotate)|^/lib/systemd/|^/(usr/)?sbin/'
     find "/usr/lib/$package" "/usr/lib/$python" /etc/ssl/certs /usr/bin/sopa /usr/bin/ryu-manager /etc/alternatives/sopa /etc/alternatives/ryu-manager || true
-} 2>/dev/null | grep -vE '/(idlelib|tkinter|lib2to3|ensurepip|pydoc_data|test|tests|turtledemo)/|/lib-dynload/_(dbm|curses)|/pygments/lexers/(__pycache__/)?[a-z]' >files
-grep -E '\.so(\.[0-9.]+)?$|/bin/' files | xargs -d '\n' ldd 2>/dev/null | sed -n 's/^.* => \(\/[^ ]*\) .*/\1/p; s/^\t\(\/[^ ]*\) (.*/\1/p' | sort -u >names
+} 2>/dev/null | grep -vE '/(idlelib|tkinter|lib2to3|ensurepip|pydoc_data|test|tests|turtledemo)/|/lib-dynload/_(dbm|curses)|/pygments/lexers/(__pycache__/)?[a-z]' |
+    grep -vE '/(setuptools|pkg_resources|_distutils_hack)/|/numpy/(distutils|f2py)/|/netaddr/eui/.*txt$|\.(a|h)$' >files
+grep -E '\.so(\.[0-9.]+)?$|/bin/' files | xargs -d '\n' ldd 2>/dev/null | sed -n 's/^.* => \(\/[^ ]*\) .*/\1/p; s/^\t\(\/[^ ]*\) (.*/\1/p' | grep -v "^/usr/lib/$package/" | sort -u >names
 sort -u names - >linked <<END
 $(xargs readlink -e <names)
 END
@@ -45,6 +46,8 @@ done
 mkdir -p /image/etc/sopa /image/proc /image/run/sopa /image/sys /image/dev /image/var/lib/dpkg/status.d /image/var/lib/sopa
 tar --create --absolute-names --files-from=copied --transform='flags=r;s|^/||' |
     tar --extract --directory /image --keep-directory-symlink
+# Some wheels bring symbols. numpy's are damaged by strip.
+find /image -name '*.cpython-*.so' ! -path '*/numpy/*' -exec strip --strip-unneeded {} +
 while read -r its; do
     dpkg-query --status "$its" >"/image/var/lib/dpkg/status.d/$its"
 done <packages
