@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-os-ken test-runs test-all test-kernel test-platforms deb test-deb soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench docs pictures clean
+.PHONY: help install install-peers install-ns3 ready demo test test-os-ken test-runs test-all test-kernel test-platforms deb test-deb image soak soak-cluster fuzz flood alerts mutants mutants-timing lint bench docs pictures clean
 
 VENV := .venv/bin
 
@@ -51,6 +51,10 @@ deb: ## build Debian packages in dist/: sopa-controller, sopa-agent and sopa-too
 test-deb: ready ## test them in roots made by debootstrap (root): installation, daemons, upgrade, purge
 	@scripts/build_deb.sh
 	@scripts/test_deb.sh $(ARGS)
+
+image: ready ## build them, and the container images sopa-controller and sopa-agent of them in podman's store (root): ARGS='--save DIRECTORY'
+	@scripts/build_deb.sh
+	@scripts/build_image.sh $(ARGS)
 
 soak: ready ## break and heal the lab many times, everything checked after each (root): ARGS='--faults 1000 --seed 1'
 	@$(VENV)/python -m tests.faults.soak $(ARGS)

@@ -33,3 +33,16 @@ sudo apt-get install --no-install-recommends ${missing[*]}"
         install --yes --no-install-recommends "${missing[@]}" </dev/null | grep -E '^(Need to get|Setting up) ' || true
     are_installed "$@" || die "could not be installed: ${missing[*]}; apt-get install ${missing[*]} says why"
 }
+
+# make_debian DIRECTORY [SUITE]: a root there by debootstrap, if it is missing; by default of this machine's release. One that is there
+# is whole: it gets its name when it is.
+make_debian() {
+    local root=$1 suite=${2-$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)}
+    if [[ -d $root ]]; then return; fi
+    rm -rf "$root.part"
+    mkdir -p "$(dirname "$root")"
+    say "making a Debian in $root (some minutes, once)"
+    debootstrap --variant=minbase "$suite" "$root.part" http://deb.debian.org/debian >"$root.log" ||
+        die "debootstrap failed (is there a network?): $root.log says why"
+    mv "$root.part" "$root"
+}

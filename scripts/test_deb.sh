@@ -8,8 +8,6 @@
 set -euo pipefail
 
 PACKAGES=(debootstrap qemu-system-x86 e2fsprogs)
-SUITE=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release) # packages are for the Debian that built them
-MIRROR=http://deb.debian.org/debian
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 script=test-deb
@@ -20,15 +18,7 @@ chroot=$work/chroot
 ((EUID == 0)) || die "only root can make roots: sudo make test-deb"
 install_missing "70 MB, less than a minute" "${PACKAGES[@]}"
 
-mkdir -p "$work"
-# A root that is there is whole: it gets its name when it is.
-if [[ ! -d $chroot ]]; then
-    rm -rf "$chroot.part"
-    say "making a Debian in $chroot (some minutes, once)"
-    debootstrap --variant=minbase "$SUITE" "$chroot.part" "$MIRROR" >"$work/debootstrap.log" ||
-        die "debootstrap failed: $work/debootstrap.log says why"
-    mv "$chroot.part" "$chroot"
-fi
+make_debian "$chroot" # packages are for the Debian that built them
 
 SOPA_MOUNTS_OUTSIDE=$(readlink /proc/self/ns/mnt)
 SOPA_ROOTS=$(mktemp --directory "$work/roots-XXXXXX")

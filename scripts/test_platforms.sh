@@ -10,7 +10,6 @@ set -euo pipefail
 
 PACKAGES=(debootstrap git iproute2 ca-certificates)
 SUITE=trixie
-MIRROR=http://deb.debian.org/debian
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 script=test-platforms
@@ -100,14 +99,7 @@ esac
 install_missing "less than a minute" "${PACKAGES[@]}"
 
 mkdir -p "$work"/{archives/partial,pip,dist}
-# One that is there is whole: it gets its name when it is.
-if [[ ! -d $base ]]; then
-    rm -rf "$base.part"
-    say "making a Debian in $base (a minute, once)"
-    debootstrap --variant=minbase "$SUITE" "$base.part" "$MIRROR" >"$work/debootstrap.log" ||
-        die "debootstrap failed (is there a network?): $work/debootstrap.log says why"
-    mv "$base.part" "$base"
-fi
+make_debian "$base" "$SUITE"
 
 running=
 # shellcheck disable=SC2329 # the trap calls it

@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile

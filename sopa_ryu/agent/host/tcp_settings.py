@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 from sopa_ryu.agent.host.mending import Part
 from sopa_ryu.agent.host.saved_settings import State
+from sopa_ryu.agent.kernel.netns import SYSCTLS
 
 DEFAULT_THRESHOLD = 10
 DEFAULT_MIN_RTT_WINDOW = 1
@@ -23,7 +23,7 @@ MAX_MIN_RTT_WINDOW = 86400  # the kernel's bound
 TO_CHECK = "tc filters, gso_max_segs, MTU, net.ipv4.tcp_reordering and net.ipv4.tcp_min_rtt_wlen"
 """What an operator has to look at where an agent could not put everything back."""
 _PARTS = (Part.REORDERING, Part.MIN_RTT)
-_DIRECTORY = Path("/proc/sys/net/ipv4")
+_DIRECTORY = SYSCTLS / "ipv4"
 
 
 def threshold_counts(release: str, sack: bool) -> bool:

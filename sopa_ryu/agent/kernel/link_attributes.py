@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from ipaddress import IPv4Address
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyroute2 import IPRoute
 
-_FLUSH = Path("/proc/sys/net/ipv4/route/flush")
+from sopa_ryu.agent.kernel.netns import SYSCTLS
+
+_FLUSH = SYSCTLS / "ipv4/route/flush"
 _ON_TOP = frozenset({"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"})
 
 

@@ -9,7 +9,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
+SYSCTLS = Path(os.environ.get("SOPA_PROC_SYS_NET", "/proc/sys/net"))
+"""The settings of the calling thread's namespace. A container's own are read-only: it names a mount of the host's."""
 _CLONE_NEWNET = 0x40000000
 SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14; the socket module has no name for it
 _libc = ctypes.CDLL(None, use_errno=True)

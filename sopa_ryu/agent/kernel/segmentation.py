@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_NOARP, IFF_UP
 
-_IPV6 = Path("/proc/sys/net/ipv6/conf")
+from sopa_ryu.agent.kernel.netns import SYSCTLS
+
+_IPV6 = SYSCTLS / "ipv6/conf"
 _KIND, _MODE = "macvlan", "source"
 _ONE = 1
 

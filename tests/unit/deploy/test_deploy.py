@@ -5,9 +5,11 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+import yaml
 from oslo_config import cfg
 
 from sopa_ryu import options
@@ -120,3 +122,39 @@ def test_the_guide_says_what_to_do_about_every_alarm() -> None:
     assert rules.count("runbook_url: file:///opt/sopa/docs/alarms.md#alarms\n") == len(alarms) > 0
     assert "\n## Alarms\n" in guide
     assert [alarm for alarm in alarms if f"| {alarm} |" not in guide] == []
+
+
+def options_of(command: str) -> set[str]:
+    its = main.get_command(click.Context(main), command)
+    assert its is not None
+    return {option for parameter in its.params for option in parameter.opts}
+
+
+def test_the_containers_of_an_agent_and_of_a_controller_may_do_what_their_units_may() -> None:
+    def containers(name: str) -> Any:
+        return next(yaml.safe_load_all((DEPLOY / "kubernetes" / name).read_text()))["spec"]["template"]["spec"]
+
+    agent, controller = containers("agent.yaml"), containers("controller.yaml")
+    [its] = agent["containers"]
+    given = its["securityContext"]["capabilities"]
+    [bounds] = settings(DEPLOY / "systemd/sopa-agent@.service", "CapabilityBoundingSet")
+    assert (given["drop"], {f"CAP_{name}" for name in given["add"]}) == (["ALL"], set(bounds.split()))
+    assert {word.partition("=")[0] for word in its["args"]} <= options_of("agent")
+    mounted = {each["mountPath"]: each["name"] for each in its["volumeMounts"]}
+    [where] = [each["value"] for each in its["env"] if each["name"] == "SOPA_PROC_SYS_NET"]
+    assert {"name": mounted[where], "hostPath": {"path": "/proc/sys/net", "type": "Directory"}} in agent["volumes"]
+    # the user that scripts/image_root.sh makes
+    user = controller["securityContext"]["runAsUser"]
+    assert f"sopa:x:{user}:{user}:" in (ROOT / "scripts/image_root.sh").read_text()
+    assert controller["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_compose_starts_programs_with_options_that_they_have() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    controllers = {f"--sopa-{option.name.replace('_', '-')}" for option in options._OPTIONS}
+    known = controllers | {"--wsapi-host", "--wsapi-port", "--ofp-tcp-listen-port", "--ofp-ssl-listen-port"}
+    for name, service in services.items():
+        given = {word.partition("=")[0] for word in service["command"] if word.startswith("--")}
+        assert name == "etcd" or given <= (options_of("relay") if "entrypoint" in service else known)
+    ports = [service["command"][3:] for name, service in services.items() if name in ("c1", "c2", "c3")]
+    assert len({word for words in ports for word in words if "tcp" in word or "wsapi" in word}) == 6  # on one machine

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Builds the container images of the packages in dist/, sopa-controller and sopa-agent, into podman's store (root), on a Debian that
+# debootstrap makes: no registry is asked.
+#
+#   scripts/build_image.sh [--save DIRECTORY]    OCI archives there, for podman load, skopeo or ctr images import
+set -euo pipefail
+
+PACKAGES=(buildah podman runc debootstrap)
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+script=image
+. scripts/debian.sh
+((EUID == 0)) || die "only root can make a Debian root: sudo make image"
+save=
+while (($#)); do
+    case $1 in
+    --save) save=$(realpath -m "${2:?--save needs a directory}") ;;
+    *) die "unknown argument $1 (there is --save)" ;;
+    esac
+    shift 2
+done
+install_missing "a minute" "${PACKAGES[@]}"
+make_debian "$PWD/build/deb/chroot"
+
+version=$(scripts/version.sh)
+base=localhost/sopa-debian
+tar --create --directory build/deb/chroot --exclude=./proc/* --exclude=./sys/* . | podman import --quiet - "$base" >/dev/null
+for name in controller agent; do
+    [[ -f dist/sopa-${name}_${version}_amd64.deb ]] || die "dist/ has no sopa-$name of this commit, $version: make deb"
+    mkdir -p build/image/dist build/image/scripts
+    cp "dist/sopa-${name}_${version}_amd64.deb" build/image/dist/
+    cp scripts/image_root.sh build/image/scripts/
+    buildah build --quiet --isolation chroot --network host --pull-never --build-arg "BASE=$base" --target "$name" \
+        --file deploy/Containerfile --tag "localhost/sopa-$name:$version" --tag "localhost/sopa-$name:latest" build/image >/dev/null
+    rm -r build/image
+    say "localhost/sopa-$name:$version, $(podman image inspect --format '{{.Size}}' "localhost/sopa-$name" | numfmt --to=si)B"
+    [[ -z $save ]] || { mkdir -p "$save" && podman save --quiet --format oci-archive --output "$save/sopa-$name.tar" "localhost/sopa-$name:$version"; }
+done
