@@ -124,7 +124,9 @@ def test_commands_run_as_they_are_typed(tmp_path: Path) -> None:
     for line in lines:
         here = line.partition(" | ssh ")[0].replace("/root/", f"{tmp_path}/")
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(["sh", "-c", here], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            ["sh", "-c", here], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
         assert done.returncode == 0, f"{line}: {done.stderr}"
     assert [line for line in typed() if line.startswith("mn ")] == [
         f"mn --custom topologies/fattree.py --topo {topo} --controller remote --switch ovs,datapath=user"
