@@ -82,7 +82,7 @@ class Rejections:
             return f"{name} has ports {has}, but a {self.tree.title}'s switch has {plan}"
         return (
             f"{name} has ports {has}, but {self.fabric_file} plans {plan}. sopa doctor switch --fabric {self.fabric_file} there "
-            "says what mends it. Or correct the file (an absent link's port may be missing), and restart the controller"
+            "says what mends it. Or correct the file (an absent link's port may be missing), and reload the controller"
         )
 
     def _mismatch(self, connection: SwitchConnection, switch: Switch) -> str:

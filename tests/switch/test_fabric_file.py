@@ -42,7 +42,7 @@ def test_switches_that_fit_are_used_and_others_told_the_file_until_it_changes(tm
             ovs.vsctl("del-port", "e0_2-eth1")
             ovs.appctl("bridge/reconnect", "e0_2")
             file = log.with_suffix(".fabric.yaml")
-            told = f"e0_2 has ports 2-4, but {file} plans 1-4: sopa doctor switch --fabric {file} there says what mends it"
+            told = f"e0_2 has ports 2-4, but {file} plans 1-4. sopa doctor switch --fabric {file} there says what mends it"
             eventually(lambda: [told in its["reason"] for its in controller.fabric()["rejected"]], [True])
             eventually(lambda: controller.fabric()["connected"], 4)
             add_port(ovs, "e0_2", 1)
