@@ -578,7 +578,7 @@ class SopaController(App):
         self._rereads = True
 
     def _read_anew(self) -> None:
-        """Take what the fabric file says now, or log why not. All but names is taken by a start, of the same process."""
+        """Take what the fabric file says now, or log why not. If more than names has changed, the program restarts."""
         file = self.switches.rejections.fabric_file
         if file is None:
             LOG.error("SIGUSR1: there is no fabric file to read anew. The fabric is that of --sopa-k. Restart with --sopa-fabric")
@@ -594,8 +594,8 @@ class SopaController(App):
             return
         said = "; ".join(found.changed + found.named) or "nothing has changed"
         if found.changed:
-            LOG.warning("SIGUSR1: %s was read anew: %s. This controller begins anew with it", file, said)
-            process.begin_anew()
+            LOG.warning("SIGUSR1: %s was read anew: %s. This controller restarts with it, in the same process", file, said)
+            process.restart()
             return
         self.state.aliases = found.fabric.aliases
         self.aside(partial(keep_fabric, self.metrics.directory, self.tree, self.state.aliases))

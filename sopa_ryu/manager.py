@@ -2,8 +2,8 @@
 
 It accepts all of Ryu's options, and adds: the options of group `sopa`; a REST API that listens on loopback by default; messages
 instead of tracebacks for a wrong option or a port in use; and a clean stop on Ctrl-C, SIGTERM and SIGHUP. SIGUSR1 has the fabric
-file read anew, by a new beginning of the same process if more than names has changed: SIGHUP is also
-what a terminal sends when it is closed.
+file read anew. If more than names has changed, the program restarts in the same process. SIGHUP is also what a terminal sends when
+it is closed.
 
 The order of the steps matters. eventlet patches the standard library before Ryu is imported, so that no earlier lock remains
 blocking; eventlet.wsgi gets the attribute that Ryu 4.34 expects before ryu.cmd.manager imports ryu.app.wsgi; and options are
@@ -315,7 +315,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
         pass  # a signal before Ryu was ready for it
     finally:
         signal.alarm(0)  # the interpreter's own end takes the handler away: the alarm would be the exit status
-    process.continue_anew()
+    process.restart_if_asked()
     if stop.signal is None and any(apps.servers()):
         print(f"{_PROGRAM}: a server ended that nobody stopped: see the log for the error", file=sys.stderr)
         return 1

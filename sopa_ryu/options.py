@@ -129,8 +129,8 @@ class Settings:
     suspect: SuspectPolicy = option(SuspectPolicy.WARN, "what happens to a link of which probes say that it loses packets. warn: "
         "a line in the log. drain: it is drained until an operator restores it (default {default})", metavar="POLICY")
     suspect_loss: float = option(0.05, "the least loss of a suspect link (default {default:g})", metavar="PERCENT")
-    insecure: bool = option(False, "say nothing at the start of what the options leave open to whoever reaches a port. This is "
-        "for a lab (default: a line of the log for each)")
+    insecure: bool = option(False, "do not warn at the start about ports that the options leave open. Use this in a lab only "
+        "(default: one warning for each)")
     state_dir: Path = option(Path("/var/lib/sopa"), "directory of drains and tokens. Each controller needs its own (default "
         "{default})", metavar="DIR", read=Path)
     # fmt: on

@@ -285,17 +285,17 @@ class ControllerProcess(_ServerProcess, ControllerRest):
         super().__init__(command, log, f"{reached_at}:{rest_port}", "/sopa/v1/fabric", ca_file, environment)
 
     def read_anew(self, text: str) -> None:
-        """Have it take another text of its fabric file, by a new beginning, and wait until it answers."""
+        """Have it take another text of its fabric file, by a restart in place, and wait until it answers."""
         self.log.with_suffix(".fabric.yaml").write_text(text)
         epoch = self.fabric()["epoch"]
         os.kill(self.pid, signal.SIGUSR1)
 
-        def has_begun() -> bool:
+        def has_restarted() -> bool:
             with contextlib.suppress(httpx.HTTPError):  # it ends meanwhile
                 return bool(self.fabric()["epoch"] != epoch)
             return False
 
-        self.wait_until(has_begun, "it had begun anew")
+        self.wait_until(has_restarted, "it had restarted")
 
 
 class RelayProcess(_ServerProcess):

@@ -5,8 +5,8 @@ leader: another member, or a relay, answers such a request with 307 and the lead
 sends the token there only if it was given the URL, if both are on its own machine, or by https if it was given the authorities
 of the leader's certificate; never over another scheme.
 
-A token whose file nobody names is that of this machine's controller, and goes no farther: to a server here that runs as the file's
-owner or root, or by https if authorities are given. Otherwise it would be whoever's answers 401 at the URL.
+The default token file belongs to this machine's controller. The client sends its token only to a server on this machine that runs
+as root or as the file's owner, or over https if --ca-file is given. Any other server that answers 401 does not get it.
 """
 
 from __future__ import annotations

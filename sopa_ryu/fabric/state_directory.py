@@ -186,7 +186,7 @@ def keep_fabric(directory: Path, tree: Clos, aliases: Aliases) -> None:
 
 
 class Reading(NamedTuple):
-    """A fabric file as it is now: what has changed of names, racks and ports, and what of all else, which a start takes."""
+    """A fabric file as it is now: what has changed of names, racks and ports, and of all else, which only a restart takes."""
 
     fabric: Clos
     named: list[str]

@@ -1,4 +1,4 @@
-"""The resources of this process: open files, short pauses for garbage collection; and its new beginning.
+"""The resources of this process: open files, short pauses for garbage collection, and a restart in place.
 
 A full collection examines every object: with 3,456 agents it took 170 ms, in which the controller handled no failure and no
 request, and it ran whenever enough objects had been allocated. Instead, long-lived objects are moved out of the collector's
@@ -28,19 +28,19 @@ def allow_files() -> int:
     return hard
 
 
-_begins_anew = False
+_restarts = False
 
 
-def begin_anew() -> None:
-    """Stop as on SIGTERM, after which `continue_anew` has this process run its program from the beginning."""
-    global _begins_anew
-    _begins_anew = True
+def restart() -> None:
+    """Stop as on SIGTERM. Then `restart_if_asked` restarts the program in this process."""
+    global _restarts
+    _restarts = True
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def continue_anew() -> None:
-    """Run the program from the beginning, with the same arguments and process id, if `begin_anew` was called."""
-    if _begins_anew:
+def restart_if_asked() -> None:
+    """Restart the program in this process (execve(2)), with the same arguments, if `restart` was called."""
+    if _restarts:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # it stays ignored until the program takes it again
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 

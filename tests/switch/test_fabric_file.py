@@ -111,7 +111,7 @@ def test_a_running_controller_takes_a_changed_file_or_says_why_not(tmp_path: Pat
 
         eventually(refusals, [True] * 3)
 
-        # what more than names has changed is taken by the same process, which begins anew: drains stay
+        # what more than names has changed is taken by a restart in the same process: drains stay
         for switch, port in (("a0_0", 2), ("e0_1", 3)):
             add_port(ovs, switch, port)
         controller.read_anew(f"{whole}gateways: [h0_0_2]\n{names}")

@@ -37,7 +37,7 @@ struct place {
 	__u32 l4;
 	__be16 tci;
 	__u8 tagged;
-	__u8 unused;
+	__u8 unused; /* Without it `{}` leaves padding unset, and a function that is verified alone has to get all of it. */
 };
 
 /*
