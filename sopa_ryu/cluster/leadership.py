@@ -268,6 +268,7 @@ class Member:
         self._hands = hands
         self._clock = clock
         self._event = hub.Event()
+        self._agreeing = hub.Event()
         self._resigns = False
         self._forsaken = 0
         self._agreed = False
@@ -356,7 +357,9 @@ class Member:
         while True:
             if self._agreed and self.candidacy.lease:
                 self._try("record", self._enlistment.enter)
-            self._pause()
+            self.look()
+            self._agreeing.wait(self.candidacy.renewal_seconds or RETRY_SECONDS)
+            self._agreeing.clear()
 
     def _pause(self) -> None:
         self.look()
@@ -455,6 +458,8 @@ class Member:
                 different,
             )
         self._difference = different
+        if not different and not self._agreed:
+            self._agreeing.set()
         self._agreed = not different
         return self._agreed
 

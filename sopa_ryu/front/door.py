@@ -71,6 +71,7 @@ class FrontDoor:
         self._share_option = share_option
         self._listener: socket.socket = listening(*listener, BACKLOG) if isinstance(listener, tuple) else listener
         self._listener.setblocking(False)
+        self.port = int(self._listener.getsockname()[1])
         self._say = SparingLog(LOG).warning
         self._waiting: dict[str, deque[tuple[socket.socket, str]]] = {}
         self._turn: asyncio.Handle | None = None
@@ -82,11 +83,6 @@ class FrontDoor:
     def scheme(self) -> str:
         """``http`` or ``https``."""
         return "http" if self._tls is None else "https"
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on."""
-        return int(self._listener.getsockname()[1])
 
     def open(self) -> None:
         """Accept connections from now on."""

@@ -289,14 +289,15 @@ def test_a_relay_serves_by_tls(leader: Leader, start: Start, tmp_path: Path) -> 
         # on asyncio, as the real agent: the client with threads uses one SSL object in two of them, and loses requests
         url, view = f"{relay.url.replace('http', 'ws', 1)}/sopa/v1/agents/{ADDRESS}", None
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with connect_async(url, ssl=context, additional_headers=headers, proxy=None) as channel:
+        connection = connect_async(url, ssl=context, additional_headers=headers, proxy=None)
+        async with asyncio.timeout(PATIENCE_SECONDS), connection as channel:
             for version in (1, 2):
                 leader.commit(7, version)
                 view = protocol.follow(messages.from_controller(await channel.recv()), view, IPv4Address(ADDRESS))
                 assert (view.epoch, view.version) == (7, version)
                 await channel.send(protocol.ack(view, 0))
 
-    asyncio.run(asyncio.wait_for(follow(), PATIENCE_SECONDS))
+    asyncio.run(follow())
     with socket.create_connection(("127.0.0.1", _port(relay))) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP/1.1 2" not in plain.recv(4096)

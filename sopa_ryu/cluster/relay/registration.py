@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import NoReturn
 
 from sopa_ryu.cluster.engine import Condition, Engine, EngineError, Patience, Written
@@ -99,11 +100,10 @@ class Registration:
                 await asyncio.sleep(SPACING_SECONDS)
 
     async def _wait(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._changed.wait(), max(0.0, seconds))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._changed.wait()
             self._changed.clear()
-        except TimeoutError:
-            pass
 
     async def _enter(self, lease: int, period: float) -> tuple[RelayRecord, int] | None:
         """Write the key once no other relay has it; return what was written and its revision, or None if the lease ended before."""
