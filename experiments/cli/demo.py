@@ -7,6 +7,7 @@ import json
 import signal
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -56,6 +57,7 @@ IPV6_BYTES = 20
 """By which IPv6's header is longer than IPv4's."""
 TCP = 6
 MINIMUM_IDLE = 10.0
+DRAIN_SECONDS = 1.0  # until what the ended flows have left in queues has crossed the core switches
 
 
 @click.command()
@@ -240,6 +242,7 @@ class _Demo:
         idle = CpuIdle()
         results = self._flows(lab, family, "sending", self.settings["duration"])
         percent = idle.percent()
+        time.sleep(DRAIN_SECONDS)
         after = lab.lab.port_packets(self.top)
         core = {name: after[name] - before[name] for name in after}
         flows = [

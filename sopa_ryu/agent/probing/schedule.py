@@ -30,7 +30,7 @@ class ProbeSchedule:
     """The streams of one host, in turn.
 
     Args:
-        phase: From 0 to 1, another one for each host: hosts that skip turns do not skip the same.
+        phase: From 0 to 1, another one for each host: hosts neither begin with the same uplinks nor skip the same turns.
 
     Attributes:
         assignment: The one in force.
@@ -49,7 +49,7 @@ class ProbeSchedule:
         self.is_tracing = False
         self._phase = phase
         self._assigned = _Turn()
-        self._busy = _Turn()
+        self._busy = _Turn(phase)
         self._parts: dict[IPv4Address, _Part] = {}
         self._credits: dict[Stream, float] = {}
 
@@ -145,11 +145,12 @@ class _Part:
 
 
 class _Turn:
-    """A turn through streams that may change meanwhile."""
+    """A turn through streams that may change meanwhile; it begins after ``phase`` of those that are there first."""
 
-    def __init__(self) -> None:
+    def __init__(self, phase: float = 0.0) -> None:
         self.due_at = 0.0
-        self._last = -1
+        self._phase = phase
+        self._last: int | None = None  # until there are streams
 
     def begin(self, now: float) -> None:
         self.due_at = now
@@ -159,6 +160,8 @@ class _Turn:
             return []
         if now - self.due_at > max(LATE_SECONDS, (BATCH + 1) * interval):
             self.due_at = now
+        if self._last is None:
+            self._last = int(self._phase * len(streams)) - 1
         found: list[Stream] = []
         for _ in range(len(streams)):
             if self.due_at > now:
