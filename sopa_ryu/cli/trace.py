@@ -119,10 +119,10 @@ def trace(
 
 def _followed(controller: Controller, asked: Body) -> Body:
     """Begin a trace and follow it to its end; Ctrl-C ends it and leaves what came so far."""
-    body = controller.send("POST", "/traces", asked)
+    body, began = controller.send("POST", "/traces", asked), time.monotonic()
     try:
         while body["state"] == "running":
-            _progress(body)
+            _progress(body, time.monotonic() - began)
             time.sleep(LOOK_SECONDS)
             body = controller.get(f"/traces/{body['id']}")
     except KeyboardInterrupt:
@@ -133,12 +133,14 @@ def _followed(controller: Controller, asked: Body) -> Body:
     return body
 
 
-def _progress(body: Body) -> None:
+def _progress(body: Body, elapsed: float) -> None:
     if not sys.stderr.isatty():
         return
     if "probes" in body:
-        seconds = body["probes"] * body["interval_ms"] / 1000
-        text = f"{body['decided']} of {body['probes']} probes on {len(body['paths'])} paths, {seconds:.1f} s in all; Ctrl-C ends it"
+        # on slow links an agent sends later than it was asked to, so that all probes stay within their share
+        decided, probes = body["decided"], body["probes"]
+        left = elapsed * (probes - decided) / decided if decided else probes * body["interval_ms"] / 1000
+        text = f"{decided} of {probes} probes on {len(body['paths'])} paths, {left:.0f} s left; Ctrl-C ends it"
     else:
         text = "asking the agent"
     click.echo(f"\r\033[K{text}", err=True, nl=False)
