@@ -156,3 +156,6 @@ def _check_fabric(body: dict[str, Any]) -> Iterator[Finding]:
     for problem in body["setup"]["problems"]:
         yield Finding(False, f"{problem['switch']}: {problem['problem']}", f"there: {problem['mend']}")
     yield Finding(body["bfd"]["enabled"], f"BFD {body['bfd']['detail']}", mend)
+    for trouble in body.get("troubles", ()):
+        if trouble["kind"] in ("leader", "arbiter", "gateways"):
+            yield Finding(False, trouble["text"], "sopa cluster" if trouble["kind"] == "leader" else "sopa status")

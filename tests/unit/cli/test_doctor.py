@@ -60,8 +60,9 @@ class Machine:
         """Let no other program be installed."""
         self._patch.setenv("PATH", str(self.directory))
 
-    def do_answering(self) -> None:
-        self._patch.setattr(Controller, "get", lambda *_: HEALTHY)
+    def do_answering(self, *troubles: str) -> None:
+        body = {**HEALTHY, "troubles": [{"kind": kind, "text": f"trouble of {kind}"} for kind in troubles]}
+        self._patch.setattr(Controller, "get", lambda *_: body)
 
     def do_unit(self, there: str, user: str = "sopa") -> None:
         for module in (doctor_controller, doctor):
