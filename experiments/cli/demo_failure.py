@@ -19,7 +19,7 @@ from topologies.lab.faults import set_silent
 
 MIN_SECONDS = 18
 CUT_AT, RESTORED_AT = 4 / 18, 9 / 18  # share of the sending time
-SETTLING_SECONDS = 0.5  # after a restored link is used again
+SETTLING_SECONDS = 3.0  # until TCP has grown again, after a restored link is used again
 
 RunFlows = Callable[[int, Callable[[float], None]], list[TransferResult]]
 
@@ -129,7 +129,7 @@ def play(
         f"  restored   {up.in_force_ms / 1000:6.1f} s after the link came up: BFD up, hold-down over, "
         f"{seen['candidates_after']} candidate paths\n"
         f"  mean per flow: {seen['mbit_before']:.2f} Mbit/s before, {seen['mbit_during']:.2f} during, "
-        f"{seen['mbit_after']:.2f} after"
+        f"{seen['mbit_after']:.2f} from {SETTLING_SECONDS:g} s after that on"
     )
     seen["silent"] = _silence(lab, tree.name(silent), say)
     return seen

@@ -130,6 +130,7 @@ function received(message) {
   setAttribute(byId("connection"), "data-state", "live");
   setText(byId("connection"), `live, ${clock(lastHeard)}`);
   document.body.classList.remove("stale");
+  document.querySelector("main").classList.remove("unknown");
   if (first) follow();
   if (!performance.getEntriesByName("drawn").length) performance.mark("drawn");
 }
