@@ -14,8 +14,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.probing.frames import FRAME_BYTES, read
 from sopa_ryu.agent.probing.programs import BURST, ProbeProgram, Seen, random_key
 from sopa_ryu.channel.messages import Stream
-from tests.bpf.probe_fuzz import KEY, Host, fuzz
-from tests.bpf.probe_reference import PASS, REDIRECT, SHOT, STOLEN
+from tests.bpf.probe_fuzz import KEY, PASS, REDIRECT, SHOT, STOLEN, Host, fuzz
 from tests.helpers.frames import tcp
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.probe_frames import HERE, PATHS, SECRET, THERE, changed, ends, probe

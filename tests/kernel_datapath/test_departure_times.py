@@ -22,9 +22,8 @@ from sopa_ryu.agent.slots.cfr_grants import LATE_NS, Gate, ahead_of
 from sopa_ryu.agent.slots.cfr_sender import SlotSender
 from sopa_ryu.agent.slots.departure_times import instead_of_fq
 from sopa_ryu.channel.slots import Granted
-from tests.helpers.cfr_fabric import CLOCK_NS, Capture, cfr_fabric, flows, judge
+from tests.helpers.cfr_fabric import CLOCK_NS, SENDERS, Capture, cfr_fabric, flows, judge
 from tests.helpers.frames import HERE, NEAR, table
-from tests.helpers.rack import SENDERS
 from tests.helpers.slot_arbiter import SlotArbiter
 from tests.helpers.veth import PEER_ADDRESS, Pair, Stream, veth_pair
 from tests.helpers.waiting import SLOWER, eventually

@@ -1,4 +1,4 @@
-"""Agents of single hosts in a lab: the files they need, another carrier, and their metrics.
+"""Agents of single hosts in a lab: the files they need, and their metrics.
 
 What they change and put back is in `tests/bpf`, that they do so however they end in `tests/switch/test_units.py`.
 """
@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from experiments.emulation.processes import AgentProcess, ProcessError, free_ports
 from experiments.emulation.sopa_lab import SopaLab
-from tests.helpers.sopa_lab import agent_of, datagrams, lost, run
-from tests.helpers.waiting import Containing, eventually
+from tests.helpers.sopa_lab import agent_of, datagrams, run
+from tests.helpers.waiting import eventually
 
 
 def test_one_process_has_the_files_that_all_its_hosts_need(bare: SopaLab) -> None:
@@ -29,16 +29,6 @@ def test_one_process_has_the_files_that_all_its_hosts_need(bare: SopaLab) -> Non
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         agents.wait_until(lambda: bare.controller.agents_know(bare.tree.host_count), "all agents had acknowledged")
         assert len(list(Path(f"/proc/{agents.pid}/fd").iterdir())) > most
-
-
-def test_an_agent_of_the_other_carrier_is_a_warning_and_stays_connected(bare: SopaLab) -> None:
-    host = bare.tree.host("h0_0_2")
-    with agent_of(bare, host, "--carrier=option"):
-        bare.controller.wait_agents(1)
-        [agent] = bare.controller.get("/agents").json()["agents"]
-        assert agent["carrier"] == "option"
-        eventually(bare.controller.log.read_text, Containing("agent of h0_0_2 writes labels by carrier option"))
-        assert lost(bare, "h0_0_2", "h1_0_2", 4) == 0  # hashed, as any unlabelled packet
 
 
 SRC, DST = "h0_0_2", "h1_1_3"

@@ -148,15 +148,6 @@ def test_packets_take_the_paths_that_they_name_over_every_core_switch(option: So
     eventually(taken, [[count + 16 for count in counts] for counts in before])
 
 
-def test_every_kind_of_pair_is_connected_and_failed_paths_are_excluded(option: SopaLab) -> None:
-    for dst in ("h0_0_3", "h0_1_2", "h1_0_2", NO_LABEL):
-        assert lost(option, "h0_0_2", dst, 3) == 0
-        assert lost(option, dst, "h0_0_2", 3) == 0
-    with without(option, "a0_0-c0_0"):
-        assert set(datagrams(option, "h0_0_2", "h1_0_2", 12, 7003)) == {(0, 1), (1, 0), (1, 1)}
-        assert lost(option, "h0_0_2", "h1_0_2", 8) == 0
-
-
 def test_the_parser_survives_a_restart_of_the_switch(option: SopaLab) -> None:
     def attached() -> list[tuple[int, object]]:
         return [(its.identifier, its.mode) for its in map(edge_parser.status, option.host_ports()) if its is not None]

@@ -1,15 +1,32 @@
-"""Linux routers that have run what `sopa fabric srv6` prints, and nothing else."""
+"""The lab's Linux routers, which have run what `sopa fabric srv6` prints: packets go as the model of `srv6_routers` says."""
 
+import json
+import mmap
 import re
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv6Address
+from pathlib import Path
+from typing import Any
 
-from tests.helpers.srv6_lab import ICMP6, SECRET, Srv6Lab
-from tests.helpers.srv6_routers import Routers
-from topologies import Clos, FatTree, Host
+from experiments.emulation.routers.srv6_lab import Srv6Lab
+from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.frames import checksum
+from tests.helpers.sopa_lab import in_isolation
+from tests.helpers.srv6_routers import Routers, Sighting
+from topologies import Clos, FatTree, Host, Switch
 from topologies.identity import PREFIX6
-from topologies.lab.isolation import isolated, require
 from topologies.srv6 import source_prefix, usid_list
 
+PORT = 9701
+TAKE_SECONDS = 0.15
+OUTER = (4, 41)
+"""The next header of an outer one: IP inside, of either version."""
+ICMP6, SECRET = 58, 0x1234ABCD5678
 CLOSED = "h0_0_3"
 WAYS_OUT = "h3_1_2", "h3_1_3"
 TREE = Clos(**{**FatTree(4).document(), "no_label": [CLOSED], "gateways": WAYS_OUT, "prefix6": str(PREFIX6)})
@@ -19,12 +36,106 @@ STRANGE = IPv6Address("fcbb:bb00:4000:8003:1080::")
 """Over a core switch that a0_0 has no cable to."""
 
 
+class Tap:
+    """What a node receives, copied as it comes: a router shifts uSIDs in place, also in what other sockets have not read yet."""
+
+    _SOL_PACKET, _PACKET_RX_RING = 263, 5
+    _SIZE, _COUNT, _OUTGOING = 2048, 256, 4
+
+    def __init__(self, name: str, netns: str) -> None:
+        self._name, self._next = name, 0
+        with inside(netns):
+            self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+            self._ports = {index: int(its.rpartition("-eth")[2]) for index, its in socket.if_nameindex() if "-eth" in its}
+        size = self._SIZE * self._COUNT
+        self._socket.setsockopt(self._SOL_PACKET, self._PACKET_RX_RING, struct.pack("IIII", size, 1, self._SIZE, self._COUNT))
+        self._ring = mmap.mmap(self._socket.fileno(), size)
+
+    def take(self) -> Iterator[tuple[tuple[int, int], str, int, bytes]]:
+        """Yield when each frame came, to which node, by which port, and the frame (packet(7), "TPACKET_V1")."""
+        while True:
+            at = self._next * self._SIZE
+            status, _, length, begin, _, seconds, micros = struct.unpack_from("@LIIHHII", self._ring, at)
+            if not status & 1:
+                return
+            index, kind = struct.unpack_from("@iHB", self._ring, at + 32 + 4)[::2]
+            if kind != self._OUTGOING and index in self._ports:
+                yield (seconds, micros), self._name, self._ports[index], self._ring[at + begin : at + begin + length]
+            struct.pack_into("@L", self._ring, at, 0)
+            self._next = (self._next + 1) % self._COUNT
+
+    def close(self) -> None:
+        self._ring.close()
+        self._socket.close()
+
+
+class Packets:
+    """Packets of hosts that answer nothing, and what becomes of them."""
+
+    def __init__(self, lab: Srv6Lab, stack: ExitStack) -> None:
+        self._lab = lab
+        for host in TREE.hosts():
+            for family in ("-4", "-6"):
+                self.run(host, "ip", family, "route", "flush", "table", "main")
+        self._taps = [Tap(TREE.name(node), lab.netns(node)) for node in (*TREE.switches(), *TREE.hosts())]
+        for tap in self._taps:
+            stack.callback(tap.close)
+        self.errors: list[tuple[Host, IPv6Address, IPv6Address, IPv6Address]] = []
+        """ICMPv6 errors that have come to hosts: source, destination, and the destination of what they are about."""
+
+    def run(self, node: Host | Switch, *command: str) -> str:
+        enter = ["nsenter", f"--net={self._lab.netns(node)}"]
+        return subprocess.run([*enter, *command], check=True, text=True, capture_output=True).stdout
+
+    def send(self, src: Host, to: IPv6Address, inner: IPv4Address | IPv6Address, payload: bytes, header: int | None = None) -> None:
+        """Send a datagram from a host's address in an outer header, as an agent does: H.Encaps.Red, the inner one unchanged.
+
+        Or with another next header, as no agent does.
+        """
+        family = next(family for family in TREE.families if family.number == inner.version)
+        datagram = udp(family.address(src), inner, payload)
+        outer = struct.pack("!IHBB", 6 << 28, len(datagram), header or (4 if inner.version == 4 else 41), 64)
+        edge = TREE.edge_of(src)
+        [link] = json.loads(self.run(edge, "ip", "-j", "link", "show", self._lab.interface(edge, TREE.port(edge, src))))
+        macs = bytes.fromhex((link["address"] + TREE.mac(src)).replace(":", ""))
+        with inside(self._lab.netns(src)), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
+            sender.bind((self._lab.interface(src, 0), 0))
+            sender.send(macs + b"\x86\xdd" + outer + source_prefix(TREE, src)[SECRET].packed + to.packed + datagram)
+
+    def take(self, payload: bytes) -> tuple[list[Sighting], list[tuple[Host, int]]]:
+        """Return where a packet with a payload came with an outer header, and to which hosts without, by which version."""
+        time.sleep(TAKE_SECONDS)
+        frames = sorted(each for tap in self._taps for each in tap.take() if each[-1].endswith(payload))
+        seen, received = [], []
+        for _, name, port, frame in frames:
+            if name.startswith("h") and frame[12:14] == b"\x86\xdd" and frame[20] == ICMP6:
+                self.errors.append((TREE.host(name), *map(IPv6Address, (frame[22:38], frame[38:54], frame[86:102]))))
+            elif name.startswith("h"):
+                assert is_right(frame[14:]), (name, frame.hex())
+                received.append((TREE.host(name), frame[14] >> 4))
+            elif frame[12:14] == b"\x86\xdd" and frame[20] in OUTER:
+                seen.append(Sighting(name, port, IPv6Address(frame[38:54])))
+        return seen, received
+
+
+def udp(src: Any, dst: Any, payload: bytes) -> bytes:
+    """Return an IP packet of either version with a datagram, and all checksums."""
+    header = struct.pack("!HHHH", PORT, PORT, 8 + len(payload), 0)
+    pseudo = src.packed + dst.packed + struct.pack("!IxxxB", 8 + len(payload), 17)
+    header = header[:6] + struct.pack("!H", checksum(pseudo + header + payload) or 0xFFFF)
+    if src.version == 6:
+        return struct.pack("!IHBB", 6 << 28, len(header + payload), 17, 64) + src.packed + dst.packed + header + payload
+    start = struct.pack("!BBHHHBBH", 0x45, 0, 28 + len(payload), 7, 0x4000, 64, 17, 0) + src.packed + dst.packed
+    return start[:10] + struct.pack("!H", checksum(start)) + start[12:] + header + payload
+
+
+def is_right(packet: bytes) -> bool:
+    ends, rest = (packet[8:40], packet[40:]) if packet[0] >> 4 == 6 else (packet[12:20], packet[20:])
+    return checksum(ends + struct.pack("!IxxxB", len(rest), 17) + rest) in (0, 0xFFFF)
+
+
+@in_isolation
 def test_packets_follow_the_plan() -> None:
-    require("ip", "nft", "sysctl")
-    assert isolated(_follow) == 0
-
-
-def _follow() -> int:
     src, closed, model = TREE.host("h0_0_2"), TREE.host(CLOSED), Routers(TREE)
     here = TREE.edge_of(src)
     asked: list[tuple[Host, IPv6Address, Host]] = []
@@ -32,25 +143,25 @@ def _follow() -> int:
         asked += [(src, usid_list(TREE, here, TREE.edge_of(dst), path.up), dst) for path in TREE.candidate_paths(src, dst)]
     asked += [(src, usid_list(TREE, here, here, up), src) for up in ((), (0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1))]
     nowhere = [(src, STRANGE, TREE.host("h2_0_2")), (closed, asked[0][1], asked[0][2])]
-    with Srv6Lab(TREE) as lab:
+    with Srv6Lab(TREE, 100.0, 100, Path("/run"), {}) as lab, ExitStack() as stack:
+        packets = Packets(lab, stack)
         for number, (sender, to, dst) in enumerate((*asked, *nowhere)):
             for family in TREE.families:
                 payload = b"%d %d SOPA" % (number, family.number)
-                lab.send(sender, to, family.address(dst), payload)
-                seen, received = lab.take(payload)
+                packets.send(sender, to, family.address(dst), payload)
+                seen, received = packets.take(payload)
                 way = model.follow(sender, to, family.address(dst))
                 assert tuple(seen) == way.seen, (sender, to, family.number)
                 assert received == ([] if number >= len(asked) else [(dst, family.number)]), way
         to = usid_list(TREE, here, TREE.switch("e3_1"), (1, 1))
         for version, outside in OUTSIDE.items():
-            lab.send(src, to, outside, b"%d outside" % version)
-            ((leads_out, its),) = lab.take(b"%d outside" % version)[1]
+            packets.send(src, to, outside, b"%d outside" % version)
+            ((leads_out, its),) = packets.take(b"%d outside" % version)[1]
             assert (TREE.name(leads_out) in WAYS_OUT, its) == (True, version)
         own, router, left = source_prefix(TREE, src)[SECRET], IPv6Address("fcbb:bb00:4000::1"), IPv6Address("fcbb:bb00:8003:1080::")
-        assert lab.errors == [(src, router, own, left)] * 2
-        lab.send(src, source_prefix(TREE, closed)[SECRET], TREE.ip(closed), b"forged", ICMP6)
-        assert lab.take(b"forged") == ([], [])
-        assert len(lab.errors) == 2
-        assert "counter packets 2 " in lab.run(here, "nft", "list", "table", "inet", "sopa_srv6")
-        assert re.search(r"Ip6InNoRoutes\s+2\n", lab.run(TREE.switch("a0_0"), "cat", "/proc/net/snmp6"))
-    return 0
+        assert packets.errors == [(src, router, own, left)] * 2
+        packets.send(src, source_prefix(TREE, closed)[SECRET], TREE.ip(closed), b"forged", ICMP6)
+        assert packets.take(b"forged") == ([], [])
+        assert len(packets.errors) == 2
+        assert "counter packets 2 " in packets.run(here, "nft", "list", "table", "inet", "sopa_srv6")
+        assert re.search(r"Ip6InNoRoutes\s+2\n", packets.run(TREE.switch("a0_0"), "cat", "/proc/net/snmp6"))

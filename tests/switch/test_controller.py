@@ -1,4 +1,4 @@
-"""The controller against real Open vSwitch: dead uplinks, a restart, a killed part, ports that are taken, a standstill.
+"""The controller against real Open vSwitch: a restart, a killed part, ports that are taken, a standstill.
 
 Other masters and second connections are in `tests/unit/fabric`, with switches that `test_memory_switch.py` compares with
 Open vSwitch.
@@ -26,15 +26,6 @@ pytestmark = pytest.mark.switch
 
 def agent(fabric: Fabric, address: str, *more: Any) -> AbstractContextManager[Agent]:
     return relay.agent(fabric.controller.url, address, fabric.controller.agent_token_file.read_text().strip(), *more)
-
-
-def test_a_packet_in_flight_that_names_a_dead_uplink_takes_another_one(shared: Fabric) -> None:
-    shared.set_link("a0_0-c0_1", False)
-    shared.fails({"a0_0-c0_1": "down"})
-    src, dst = shared.tree.host("h0_0_2"), shared.tree.host("h2_0_2")
-    assert shared.walk("h0_0_2", packet(shared, src, dst, (0, 1))) == ["e0_0", "a0_0", "c0_0", "a2_0", "e2_0", "h2_0_2"]
-    shared.set_link("a0_0-c0_1", True)
-    shared.fails({})
 
 
 def test_a_restarted_controller_repairs_entry_by_entry_and_keeps_what_was_learned(shared: Fabric) -> None:

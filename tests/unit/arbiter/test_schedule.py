@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import IPv4Address
 from itertools import pairwise
@@ -11,12 +12,51 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sopa_ryu.arbiter.budgets import Budgets
+from sopa_ryu.arbiter.allocation import Cell
+from sopa_ryu.arbiter.budgets import Budgets, Capacities
 from sopa_ryu.arbiter.schedule import AHEAD, DATAGRAMS_A_LEASE, SLOTS, HostLoad, RejectedError, Schedule, Timing
 from sopa_ryu.channel.slots import Demand, Wanted
 from tests.helpers.golden import Step, play, scripts
-from tests.models.memory_allocator import MemoryAllocator
 from topologies import Clos, Failures, FatTree
+
+
+class MemoryAllocator:
+    """Implements `sopa_ryu.arbiter.schedule.Allocator`: a greedy matching of hosts, the largest demands first.
+
+    It keeps the library's promises about hosts (``arbiter.h``), and knows nothing of links between switches.
+    """
+
+    def __init__(self, capacities: Capacities) -> None:
+        self.capacities = capacities
+        self.demands: dict[tuple[int, int], int] = {}  # cells left, by source and destination
+        self.reserved: dict[int, tuple[int, int]] = {}  # of the next batch
+
+    def follow(self, capacities: Capacities) -> None:
+        self.capacities = capacities
+
+    def demand(self, demands: Iterable[tuple[int, int, int]]) -> None:
+        self.demands.update({(source, destination): cells for source, destination, cells in demands})
+
+    def reserve(self, host: int, sending: int, receiving: int) -> None:
+        self.reserved[host] = sending, receiving
+
+    def batch(self) -> list[Cell]:
+        out = []
+        for slot in range(SLOTS):
+            sending, receiving = ({host for host, used in self.reserved.items() if SLOTS - slot <= used[way]} for way in (0, 1))
+            for (source, destination), left in sorted(self.demands.items(), key=lambda its: (-its[1], its[0])):
+                up = self.capacities.host[source] and self.capacities.host[destination]
+                if left and up and source not in sending and destination not in receiving:
+                    sending.add(source)
+                    receiving.add(destination)
+                    self.demands[source, destination] -= 1
+                    out.append(Cell(source, destination, slot, slot % 2, slot // 2 % 2))
+        self.reserved.clear()
+        return out
+
+    def statistics(self) -> tuple[int, int, int]:
+        return 0, 0, 0
+
 
 TREE = FatTree(4)
 HOSTS = [TREE.ip(host) for host in TREE.hosts()]

@@ -54,11 +54,6 @@ def test_lists_of_any_fabric_lead_over_their_paths_and_self_probes_come_back(see
     leads_where_it_says(tree, some_pairs(tree, 12, seed) if tree.host_count > 1 else [])
 
 
-@pytest.mark.parametrize("k", [2, 4, 6, 8, 16])
-def test_lists_of_fat_trees_lead_over_their_paths(k: int) -> None:
-    leads_where_it_says(with_srv6(FatTree(k)), some_pairs(FatTree(k), 6, k))
-
-
 def test_all_usids_of_the_largest_fabric_that_has_them_are_different() -> None:
     tree = Clos(64, 64, 64, 64 * 64, 1, srv6={"block": BLOCK})
     assert len({usid(switch) for switch in tree.switches()}) == tree.switch_count
