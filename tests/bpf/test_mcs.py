@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address
 from multiprocessing.connection import Connection as Pipe
-from pathlib import Path
 from socket import AF_INET, AF_INET6, create_connection, create_server
 from typing import Any
 
@@ -76,7 +75,7 @@ from tests.bpf.mcs_reference import (
     plus,
 )
 from tests.helpers.frames import FAR, FAR6, HERE6, INTER_POD, PREFIX, summed, table, word_of
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.veth import Pair
 
 OTHER = IPv4Address("10.2.1.4")
@@ -181,7 +180,7 @@ FLAGS = {"syn": SYN, "fin": FIN, "rst": RST}
 MCO_FIELDS = ("rcb", "rb", "rp", "channel", "gsn", "lsn")
 
 
-class Script:
+class Played:
     """A connection; `handle` plays a step."""
 
     def __init__(self, both: Both) -> None:
@@ -335,9 +334,9 @@ def _taken(frame: bytes, out: bytes) -> str:
 
 
 @FAMILIES
-@pytest.mark.parametrize("script", scripts(__file__, "mcs"), ids=lambda path: path.stem)
-def test_script(both: Both, script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Script(both).handle, record=request.config.option.record)
+@each_script(__file__, "mcs")
+def test_script(both: Both, script: Script) -> None:
+    script.play(Played(both).handle)
 
 
 @pytest.mark.parametrize("patience_us", [10_000_000, 0])

@@ -54,7 +54,29 @@ class Script:
     record: bool
 
     def play(self, handle: Callable[[Step], str]) -> None:
-        play(self.path, handle, record=self.record)
+        """Play a script, and check each step's output, or record it."""
+        written: list[str] = []
+        lines = self.path.read_text().splitlines()
+        at = 0
+        while at < len(lines):
+            line = lines[at]
+            at += 1
+            if not line.strip() or line.startswith("#"):
+                written.append(line)
+                continue
+            place = f"{self.path.name}:{at}: {line}"
+            expected = None
+            if at < len(lines) and lines[at] == RULE:
+                end = next((n for n in range(at + 1, len(lines)) if not lines[n].strip()), len(lines))
+                expected, at = lines[at + 1 : end], end
+            assert self.record or expected is not None, f"{place}: no output; pytest --record writes it"
+            said = [row.rstrip() for row in handle(Step.read(line)).splitlines() if row.strip()] or [NOTHING]
+            assert self.record or said == expected, f"{place}\nexpected:\n{_shown(expected)}\nsaid:\n{_shown(said)}"
+            written += [line, RULE, *said]
+            if expected is None and at < len(lines) and lines[at].strip():
+                written.append("")
+        if self.record:
+            self.path.write_text("\n".join(written) + "\n")
 
 
 def each_script(module: str, *subjects: str) -> pytest.MarkDecorator:
@@ -67,32 +89,6 @@ def octets(text: str) -> bytes:
     """Read a word that stands for bytes: escapes, and ``@40`` for 40 letters."""
     raw = text.encode().decode("unicode_escape").encode("latin-1")
     return re.sub(rb"@(\d+)", lambda found: b"x" * int(found[1]), raw)
-
-
-def play(script: Path, handle: Callable[[Step], str], *, record: bool) -> None:
-    """Play a script, and check each step's output, or record it."""
-    written: list[str] = []
-    lines = script.read_text().splitlines()
-    at = 0
-    while at < len(lines):
-        line = lines[at]
-        at += 1
-        if not line.strip() or line.startswith("#"):
-            written.append(line)
-            continue
-        place = f"{script.name}:{at}: {line}"
-        expected = None
-        if at < len(lines) and lines[at] == RULE:
-            end = next((n for n in range(at + 1, len(lines)) if not lines[n].strip()), len(lines))
-            expected, at = lines[at + 1 : end], end
-        assert record or expected is not None, f"{place}: no output; pytest --record writes it"
-        said = [row.rstrip() for row in handle(Step.read(line)).splitlines() if row.strip()] or [NOTHING]
-        assert record or said == expected, f"{place}\nexpected:\n{_shown(expected)}\nsaid:\n{_shown(said)}"
-        written += [line, RULE, *said]
-        if expected is None and at < len(lines) and lines[at].strip():
-            written.append("")
-    if record:
-        script.write_text("\n".join(written) + "\n")
 
 
 def _shown(lines: list[str] | None) -> str:

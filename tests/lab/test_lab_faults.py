@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sopa_ryu.southbound import bfd
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, scripts
 from tests.helpers.shared_lab import changes, disciplines
 from tests.helpers.sopa_lab import in_isolation
 from tests.helpers.waiting import eventually, throughout
@@ -150,7 +150,7 @@ def handle(lab: Lab, before: dict[str, object], step: Step) -> str:
 @pytest.mark.parametrize("file", scripts(__file__, "faults"), ids=lambda file: file.stem)
 def test_faults(switches: Lab, file: Path, record: bool) -> None:
     assert {bridge["controller"] for bridge in settings(switches)["Bridge"]} == {1}
-    play(file, partial(handle, switches, state(switches)), record=record)
+    Script(file, record).play(partial(handle, switches, state(switches)))
 
 
 def test_mininet_goes_on_and_its_prompts_commands_do_the_same(switches: Lab) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import report
-from tests.helpers.golden import Step, play
+from tests.helpers.golden import Script, Step
 from tests.timing import controls
 from tests.timing.controls import Control
 from tests.timing.judge import MAX_VOID, Timing
@@ -102,7 +102,7 @@ def test_a_script_that_says_otherwise_fails_at_its_line(tmp_path: Path, text: st
     script = tmp_path / "script"
     script.write_text(text)
     with pytest.raises(AssertionError, match=problem):
-        play(script, calculator, record=False)
-    play(script, calculator, record=True)
+        Script(script, record=False).play(calculator)
+    Script(script, record=True).play(calculator)
     assert script.read_text() in (SCRIPT.format(5), "add 1 to=1\n----\n2\n")
-    play(script, calculator, record=False)
+    Script(script, record=False).play(calculator)

@@ -26,7 +26,7 @@ RATE, ASSIGNED_RATE = 200.0, 50.0
 
 
 class ProbedFabric:
-    """One host that probes, in simulated time: 50 probes a second of an assignment, or half of the rate, and the rest of the busy rack.
+    """One host that probes: 50 probes a second of an assignment, or half of the rate, and the rest of the busy rack.
 
     Every link has a loss for each direction; a probe crosses the links out and the same ones back.
     """

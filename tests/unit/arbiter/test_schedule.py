@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import IPv4Address
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,7 @@ from sopa_ryu.arbiter.allocation import Cell
 from sopa_ryu.arbiter.budgets import Budgets, Capacities
 from sopa_ryu.arbiter.schedule import AHEAD, DATAGRAMS_A_LEASE, SLOTS, HostLoad, RejectedError, Schedule, Timing
 from sopa_ryu.channel.slots import Demand, Wanted
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import Clos, Failures, FatTree
 
 
@@ -157,9 +156,9 @@ class Arbiter:
         return int(text[:-1]) if text.endswith("b") else round(float(text) * CELL)
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "schedule"), ids=lambda path: path.stem)
-def test_schedule(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Arbiter().handle, record=request.config.option.record)
+@each_script(__file__, "schedule")
+def test_schedule(script: Script) -> None:
+    script.play(Arbiter().handle)
 
 
 def test_the_load_is_what_is_granted_of_all_hosts_slots_in_the_last_seconds() -> None:

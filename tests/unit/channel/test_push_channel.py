@@ -6,7 +6,6 @@ Agents have letters: ``a`` is one of the first host, ``a2`` another one of it. I
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from sopa_ryu.channel.mcs import ChannelKind
 from sopa_ryu.channel.mcs_hosts import LOST_SECONDS, SETTLE_SECONDS
 from sopa_ryu.channel.relayed import AnsweringHosts, McsLists
 from sopa_ryu.fabric.view import View
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
 from tests.models.relayed_channels import HOSTS, LEADER, RelayedChannels, follow, scattering, targets
 from topologies import Failures, Host
@@ -242,16 +241,14 @@ class World:
         return now != before
 
 
-@pytest.mark.parametrize(
-    "script", [each for subject in ("push", "mcs", "relayed") for each in scripts(__file__, subject)], ids=lambda path: path.stem
-)
-def test_push_channel(script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if script.stem == "long_list":
+@each_script(__file__, "push", "mcs", "relayed")
+def test_push_channel(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    if script.path.stem == "long_list":
         monkeypatch.setattr("sopa_ryu.channel.mcs_hosts.MAX_IN_SNAPSHOT", 3)
-    if script.stem == "many_hosts":
+    if script.path.stem == "many_hosts":
         for module in ("relayed", "handed_mcs"):
             monkeypatch.setattr(f"sopa_ryu.channel.{module}.MAX_HOSTS", 2)
-    play(script, World().handle, record=request.config.option.record)
+    script.play(World().handle)
 
 
 # -- what no sequence of events may lead to ----------------------------------------------------------------------------------

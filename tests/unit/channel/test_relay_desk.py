@@ -2,7 +2,6 @@
 
 import json
 import logging
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,7 +17,7 @@ from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.relayed import AnsweringHosts, Forged, Handed, McsBegun, McsEvents, Relayed, TraceAnswers
 from sopa_ryu.channel.trace_desk import State, Trace, UnableError
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree
 
 TREE = FatTree(4)
@@ -116,9 +115,9 @@ class Desk:
         return next((name for name, its in self.channels.items() if its is relay), "nobody")
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "relay_desk"), ids=lambda path: path.stem)
-def test_relay_desk(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
-    play(script, Desk(caplog).handle, record=request.config.option.record)
+@each_script(__file__, "relay_desk")
+def test_relay_desk(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+    script.play(Desk(caplog).handle)
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.binary(max_size=RECORD_BYTES)), max_size=30), st.integers(0, 40))

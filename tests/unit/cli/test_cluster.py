@@ -19,7 +19,7 @@ from sopa_ryu.cli.client import Controller, NoAnswer, Refused
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.answers import problem_answer
 from sopa_ryu.rest.operations import Problem
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.rest import Rest
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.wsgi import served
@@ -200,8 +200,8 @@ def test_what_may_have_been_done_is_not_asked_for_again(its: Cluster) -> None:
     assert its.leader.asked == []
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "cluster"), ids=lambda path: path.stem)
-def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "cluster")
+def test_commands(its: Cluster, script: Script) -> None:
     cluster = its.leader.cluster
 
     def handle(step: Step) -> str:
@@ -231,7 +231,7 @@ def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) ->
             its.leader.fabric.cluster = None
         return ""
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 def test_the_environment_may_name_several(its: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

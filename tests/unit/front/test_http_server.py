@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 import pytest
 
 from tests.helpers.certificates import Authority
-from tests.helpers.golden import Step, octets, play, scripts
+from tests.helpers.golden import Script, Step, each_script, octets
 
 SERVER = """
 import asyncio, itertools, json, socket, sys, types
@@ -163,8 +163,8 @@ def frame(opcode: int, data: bytes = b"", last: bool = True) -> bytes:
     return bytes([opcode | (0x80 if last else 0)]) + length + bytes(4) + data
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "http"), ids=lambda path: path.stem)
-def test_what_is_no_request_is_rejected(server: Server, script: Path, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "http")
+def test_what_is_no_request_is_rejected(server: Server, script: Script) -> None:
     def handle(step: Step) -> str:
         """Send octets; the headers of a PUT; some and then more of them slowly, or without end; or a WebSocket's frames."""
         with server.connect() as client:
@@ -188,7 +188,7 @@ def test_what_is_no_request_is_rejected(server: Server, script: Path, request: p
         assert server.rejected() - counted == Counter({status: 1})
         return status
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 def endless(client: socket.socket, piece: bytes) -> None:

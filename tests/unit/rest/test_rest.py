@@ -36,7 +36,7 @@ from sopa_ryu.rest.troubles import troubles
 from sopa_ryu.runtime import clock
 from sopa_ryu.southbound import rule_audit
 from sopa_ryu.southbound.port_stats import PortStatsPoller
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.picked import shown
 from tests.helpers.rest import Rest, flow_labels, problem, refused
 from tests.helpers.stub_cluster import StubCluster
@@ -252,11 +252,11 @@ class Talk:
         return "refused" if session.refused > refused else ""
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "rest"), ids=lambda path: path.stem)
-def test_rest(tmp_path: Path, script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_script(__file__, "rest")
+def test_rest(tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     talk = Talk(tmp_path)
     monkeypatch.setattr(clock, "now", lambda: talk.now)
-    play(script, talk.handle, record=request.config.option.record)
+    script.play(talk.handle)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -13,7 +12,7 @@ from sopa_ryu.southbound import bfd as bfd_module
 from sopa_ryu.southbound import bfd_keeper as keeper_module
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.models.green_time import GreenTime
 from tests.models.memory_ovsdb import End, MemoryOvsdb
 from tests.models.memory_switch import Channel, MemorySwitch
@@ -146,9 +145,7 @@ class World:
         return [(tree.switch(name), int(port)) for name, port in (text.split(":") for text in texts)]
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "bfd"), ids=lambda path: path.stem)
-def test_script(
-    script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@each_script(__file__, "bfd")
+def test_script(script: Script, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "sopa.bfd"):
-        play(script, World(monkeypatch, lambda: caplog.messages).handle, record=request.config.option.record)
+        script.play(World(monkeypatch, lambda: caplog.messages).handle)

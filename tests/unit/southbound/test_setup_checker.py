@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +17,7 @@ from sopa_ryu.fabric.switch_setup import SwitchSetup, Target, problems
 from sopa_ryu.southbound import bfd, setup_checker, switch_database
 from sopa_ryu.southbound.databases import names_at
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree, ovsdb
 from topologies.fabric_plan import PREFIXES
 from topologies.ovsdb import OvsdbError
@@ -102,12 +101,10 @@ class World:
         return "\n".join(news)
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "setup_checker"), ids=lambda path: path.stem)
-def test_script(
-    script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+@each_script(__file__, "setup_checker")
+def test_script(script: Script, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sopa.setup")
-    play(script, World(monkeypatch, lambda: caplog.messages).handle, record=request.config.option.record)
+    script.play(World(monkeypatch, lambda: caplog.messages).handle)
 
 
 def test_what_one_switch_has_said_of_it_is_bounded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

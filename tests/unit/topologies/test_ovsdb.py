@@ -20,7 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.certificates import Authority
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.waiting import eventually
 from topologies import ovsdb
 from topologies.ovsdb import JsonObjects, OvsdbError, Tls, elements, entries, insert, mapping, named, transact
@@ -102,8 +102,8 @@ def test_the_reply_is_found_however_it_comes(serve: Serve, pieces: list[bytes]) 
     assert patient(serve(saying(*pieces)), []) == [{"count": 1}]
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "ovsdb"), ids=lambda path: path.stem)
-def test_why_a_transaction_did_not_take_effect_is_said(script: Path, serve: Serve, request: pytest.FixtureRequest) -> None:
+@each_script(__file__, "ovsdb")
+def test_why_a_transaction_did_not_take_effect_is_said(script: Script, serve: Serve) -> None:
     def handle(step: Step) -> str:
         """Ask the database ``at`` an address, or one that answers by a ``reply``."""
         [text] = step.words
@@ -112,7 +112,7 @@ def test_why_a_transaction_did_not_take_effect_is_said(script: Path, serve: Serv
             patient(address, [])
         return str(caught.value).replace(address, "SERVER" if step.command == "reply" else address)
 
-    play(script, handle, record=request.config.option.record)
+    script.play(handle)
 
 
 def test_a_path_may_be_longer_than_sockets_take(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

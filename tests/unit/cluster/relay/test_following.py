@@ -2,14 +2,13 @@
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.gateway import Contents, Kept
 from sopa_ryu.cluster.relay.following import Following
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree
 
 CHARTERS = {k: records.write(records.Charter(records.FORMAT, FatTree(int(k)).document(), "option")) for k in ("4", "6")}
@@ -55,7 +54,7 @@ class Engine:
         return value
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "following"), ids=lambda path: path.stem)
-def test_script(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
+@each_script(__file__, "following")
+def test_script(script: Script, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sopa.relay")
-    play(script, Engine(lambda: caplog.messages).handle, record=request.config.option.record)
+    script.play(Engine(lambda: caplog.messages).handle)

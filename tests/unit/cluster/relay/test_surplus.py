@@ -1,9 +1,7 @@
 """How relays send agents on until each has its share, and that they send nobody round and round."""
 
 import random
-from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosedError
@@ -14,7 +12,7 @@ from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.protocol import SURPLUS
 from sopa_ryu.cluster.records import RelayRecord
 from sopa_ryu.cluster.relay.surplus import UNEVEN_AGENTS, UNEVEN_SECONDS, UNEVEN_SHARE, Surplus
-from tests.helpers.golden import Step, play, scripts
+from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree
 
 HOSTS = list(FatTree(16).hosts())
@@ -87,9 +85,9 @@ class Relays:
                     self._enter(number)
 
 
-@pytest.mark.parametrize("script", scripts(__file__, "surplus"), ids=lambda path: path.stem)
-def test_script(script: Path, request: pytest.FixtureRequest) -> None:
-    play(script, Relays().handle, record=request.config.option.record)
+@each_script(__file__, "surplus")
+def test_script(script: Script) -> None:
+    script.play(Relays().handle)
 
 
 CHANGES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60)), max_size=8)
