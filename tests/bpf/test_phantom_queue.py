@@ -1,4 +1,7 @@
-"""ECN marks of a lab's switch ports: packet by packet (BPF_PROG_TEST_RUN) against a model, and beside a real queue."""
+"""ECN marks of a lab's switch ports: packet by packet (BPF_PROG_TEST_RUN) against a model, and attached.
+
+That marks arrive is in tests/lab/test_emulation.py, how long the queue is beside the real one in tests/timing/test_queues.py.
+"""
 
 import random
 import socket
@@ -15,8 +18,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from tests.bpf.mcs_frames import tos_of
 from tests.helpers.frames import ETHERNET, chained6, checksum, ip, tcp
 from tests.helpers.veth import PEER_ADDRESS, Pair
-from tests.helpers.waiting import PATIENCE_SECONDS, eventually
-from topologies.lab.links import FRAME_BYTES, shaper, tbf_burst
+from topologies.lab.links import FRAME_BYTES, tbf_burst
 
 NOT_ECT, ECT1, ECT0, CE = range(4)
 LOOPBACK = struct.pack("=I", 1)  # the interface of a test run
@@ -24,7 +26,7 @@ SLOW_MBIT = 8e-6  # a byte a second: time stands still during a test of less
 MSEC, NSEC = 10**6, 10**9
 MINUTE_NS = 60 * NSEC
 LONG_NS = 1 << 62
-SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
+SO_SNDBUFFORCE = 32  # asm-generic/socket.h
 UNSPEC = 2**32 - 1  # the next filter decides
 
 
@@ -165,16 +167,6 @@ def test_the_default_is_dctcps_or_half_of_a_short_queue() -> None:
     assert [default_threshold(packets) for packets in (1, 2, 10, 40, 100, 1000)] == [1, 1, 5, 20, 20, 20]
 
 
-def by_ecn(receiver: socket.socket) -> list[int]:
-    """Count packets by their ECN bits until an empty one comes."""
-    seen = [0, 0, 0, 0]
-    while True:
-        data, [(_, _, tos)], _, _ = receiver.recvmsg(65536, 64)
-        if not data:
-            return seen
-        seen[tos[0] & CE] += 1
-
-
 @pytest.fixture
 def send(pair: Pair) -> Iterator[Callable[[int], int]]:
     with inside(pair.host):
@@ -183,33 +175,6 @@ def send(pair: Pair) -> Iterator[Callable[[int], int]]:
         made.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 24)
         made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
         yield lambda size: made.sendto(bytes(size), (PEER_ADDRESS, 9))
-
-
-def test_marks_seen_are_marks_made(pair: Pair, send: Callable[[int], int]) -> None:
-    """How long the queue is in comparison with the real one: tests/timing/test_queues.py."""
-    mbit, queue_packets, threshold, burst = 2.0, 100, 20, 60
-    pair.on_host("ip link set host0 mtu 1500")
-    pair.on_host(f"tc {shaper('host0', mbit, queue_packets)}")
-    with inside(pair.peer):
-        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with receiver, PhantomQueues({pair.host: {"host0": mbit}}, queue_packets, threshold) as phantom:
-        receiver.bind((PEER_ADDRESS, 9))
-        receiver.settimeout(PATIENCE_SECONDS)
-        receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
-        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-        sent = 0
-        while not phantom.counts()["host0"].marked:  # the queue gets empty while this process stands still
-            eventually(lambda: phantom.length("host0") < 0)
-            for _ in range(burst):
-                send(1472)
-            sent += burst
-        eventually(lambda: phantom.length("host0") < 0)
-        send(0)
-        counts = phantom.counts()["host0"]
-        seen = by_ecn(receiver)
-    assert seen == [0, 0, sent - counts.marked, counts.marked]  # nothing was lost
-    assert counts.full == counts.marked_before == counts.incapable == 0
-    assert counts.marked < burst - threshold
 
 
 def test_a_rate_follows_and_the_program_goes_with_the_context(pair: Pair, send: Callable[[int], int]) -> None:

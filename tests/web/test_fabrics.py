@@ -189,12 +189,8 @@ def test_paths_to_an_address_outside_end_at_gateways(shown: Shown, stub: Stub, t
 def test_an_irregular_fabric_is_used_as_any_other(shown: Shown, stub: Stub, tmp_path: Path) -> None:
     its = stub.serve(IRREGULAR, tmp_path)
     with shown(its) as page:
-        total = IRREGULAR.switch_count
-        assert page.text("#fact-switches") == f"{total} of {total}"
-        assert page.one("#healthy").is_displayed()
         its.ask("cut", "e0_0-a0_0")
         eventually(lambda: page.state("e0_0-a0_0"), "failed")
-        assert page.text("#problem-lists li").startswith("e0_0-a0_0down; since ")
         for absent in sorted(IRREGULAR.name(each) for each in IRREGULAR.absent):
             page.look_up(absent)
             assert page.text("#find-error") == f"{absent} is absent: the fabric has no cable there."
