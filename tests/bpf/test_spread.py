@@ -164,7 +164,7 @@ def test_on_the_wire_bursts_are_not_cut_by_the_agent_and_their_packets_take_the_
         assert packets > 2 * host.counters()["spread"] > 100
 
 
-def test_a_parser_and_a_spreader_take_each_others_place_and_other_programs_keep_theirs(tmp_path: Path) -> None:
+def test_a_parser_and_a_spreader_take_each_others_place_and_other_programs_keep_theirs() -> None:
     with veth_pair() as pair:
         name = f"peer0@{pair.peer}"
         assert CliRunner().invoke(main, ["parser", "attach", "--iface", name]).exit_code == 0

@@ -18,7 +18,7 @@ from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 pytestmark = pytest.mark.switch
 
 
-def grown(old: Clos, new: Clos, tmp_path: Path) -> Iterator[tuple[Clos, list[str]]]:
+def grown(old: Clos, new: Clos) -> Iterator[tuple[Clos, list[str]]]:
     """Yield the fabric with what is new announced, all its links absent, then the whole one; and the switches it lacks."""
     added = [switch for switch in new.switches() if new.name(switch) not in {old.name(each) for each in old.switches()}]
     links = [new.name(link) for link in new.switch_links() if link.lower in added or link.upper in added]
@@ -45,7 +45,7 @@ def test_what_is_there_stays(tmp_path: Path, old: Clos, new: Clos) -> None:
     with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs, controller(old) as its:
         DummyFabric(old, ovs, f"tcp:127.0.0.1:{openflow}")
         its.wait_connected(old.switch_count)
-        for tree, missing in grown(old, new, tmp_path):
+        for tree, missing in grown(old, new):
             its.read_anew(json.dumps(tree.document()))
             # while the new switches are away, those that are there are connected, with and without their new ports
             eventually(lambda: set(its.fabric()["missing"]), set(missing))
