@@ -12,6 +12,7 @@ registered before Ryu parses the command line.
 
 import contextlib
 import errno
+import gc
 import logging
 import os
 import signal
@@ -19,19 +20,27 @@ import socket
 import sys
 import warnings
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from types import FrameType
 from typing import Any, NoReturn
 
 with warnings.catch_warnings():
     # "Eventlet is deprecated": Ryu requires it.
     warnings.simplefilter("ignore")
+    os.environ.setdefault("EVENTLET_NO_GREENDNS", "yes")  # `green_names` instead
+    unwanted = {"OpenSSL"} - sys.modules.keys()  # eventlet takes pyOpenSSL where it finds it, and nothing here uses it
+    sys.modules.update(dict.fromkeys(unwanted))  # type: ignore[arg-type]  # None: it cannot be imported
     import eventlet
     import eventlet.hubs
     import eventlet.patcher
     import eventlet.wsgi
+
+    for name in unwanted:
+        del sys.modules[name]
 import greenlet
 
-from sopa_ryu.runtime import certificates, library, process
+from sopa_ryu.runtime import certificates, green_names, library, process
 from sopa_ryu.runtime.certificates import CertificateError
 from sopa_ryu.runtime.listeners import listening
 
@@ -48,11 +57,17 @@ class StartError(Exception):
 
 
 def make_ryu_importable() -> None:
-    """Add the attribute that ryu.app.wsgi expects of eventlet; call it before that module is imported."""
+    """Add the attribute that ryu.app.wsgi expects of eventlet, and load Python's distutils; call it before Ryu is imported."""
     if library.name() == "ryu" and not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
         # Ryu 4.34 returns it from WebSocket handlers that have answered themselves. eventlet replaced it by a flag,
         # WSGI_LOCAL.already_handled, which its WebSocketWSGI sets, and ignores the handler's return value.
         eventlet.wsgi.ALREADY_HANDLED = b""
+    # Of distutils, Ryu needs a class that compares versions. setuptools would load itself in its place, a tenth of the start.
+    if "distutils" not in sys.modules and (spec := PathFinder.find_spec("distutils")) and spec.loader:
+        sys.modules["distutils"] = module_from_spec(spec)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "distutils is deprecated"
+            spec.loader.exec_module(sys.modules["distutils"])
 
 
 def mend_openflow() -> None:
@@ -247,6 +262,8 @@ def _serve(apps: Any, args: list[str], prog: str) -> None:
 
 def main(args: list[str] | None = None, prog: str | None = None) -> int:
     """Run the controller until a signal stops it; return the exit status."""
+    gc.disable()  # what is loaded until `load_apps` stays
+    green_names.install()
     if "--enable-debugger" not in (sys.argv[1:] if args is None else args):
         eventlet.monkey_patch()
     process.allow_files()
@@ -285,6 +302,8 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
                     if f"{name}.".startswith(f"{error.name}."):
                         raise StartError(f"cannot find application {name}: {error}") from None
                 raise
+            finally:
+                gc.enable()
             check_switch_tls(CONF)
             if "sopa_ryu.app" in names:
                 say_what_is_open(CONF)

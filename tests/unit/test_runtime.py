@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry
 from sopa_ryu.channel.client import authorities
 from sopa_ryu.cluster.address import Access, parse
 from sopa_ryu.cluster.engine import Engine
-from sopa_ryu.runtime import certificates, green_threads
+from sopa_ryu.runtime import certificates, green_names, green_threads
 from sopa_ryu.runtime.clock import SteadyClock
 from sopa_ryu.runtime.green_threads import Moment, Turns
 from sopa_ryu.runtime.metrics import MOST, SHARE, served
@@ -210,3 +210,12 @@ def test_every_certificate_that_a_process_uses_has_its_end_in_the_metrics(tmp_pa
     ends = certificates.ends()
     assert {file for file in ends if file.startswith(str(tmp_path))} == set(map(str, used))
     assert all(0 < ends[str(file)] - time.time() <= 7 * 86400 for file in used)
+
+
+def test_names_are_looked_up_by_green_threads_and_addresses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from eventlet.support import greendns
+
+    monkeypatch.setattr(greendns, "getaddrinfo", lambda *where: where)
+    assert green_names.getaddrinfo("etcd1.example", 2379) == ("etcd1.example", 2379)
+    for address in ("127.0.0.1", b"127.0.0.1", "::1", None):
+        assert {info[4][1] for info in green_names.getaddrinfo(address, 2379)} == {2379}
