@@ -42,7 +42,8 @@ def test_after_faults_all_follow_one_leader_and_nothing_ever_went_back() -> None
 
 
 def _faults_of_a_cluster() -> int:
-    with FaultyCluster(Clos(2, 2, 2, 4, 2)) as lab:
+    mbit = {"host": 4, "edge": 4, "aggregation": 4}  # agents probe in proportion
+    with FaultyCluster(Clos(2, 2, 2, 4, 2, mbit=mbit)) as lab:
         for text in STEPS:
             lab.do(Step.parse(text))
         checked = lab.checked()
