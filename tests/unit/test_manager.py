@@ -28,24 +28,24 @@ from topologies import Host
 
 APP = """
 import sys
-from ryu.app.wsgi import ControllerBase, Response, WSGIApplication, route, websocket
 from ryu.base import app_manager
 from ryu.controller import ofp_event
 from ryu.controller.handler import MAIN_DISPATCHER, set_ev_cls
 from ryu.cfg import CONF
 from ryu.lib import hub
 
-class Api(ControllerBase):
-    @route("api", "/k", methods=["GET"])
-    def k(self, req, **kwargs):
-        return Response(content_type="text/plain", body=f"{CONF.sopa.k} {CONF.sopa.carrier}".encode())
-
+def said():
+    return f"{CONF.sopa.k} {CONF.sopa.carrier}".encode()
+REST
 class App(app_manager.RyuApp):
-    _CONTEXTS = {"wsgi": WSGIApplication}
+    _CONTEXTS = {"wsgi": WSGIApplication} if WSGIApplication else {}
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        kwargs["wsgi"].register(Api)
+        if WSGIApplication:
+            kwargs["wsgi"].register(Api)
+        else:
+            self.threads.append(hub.spawn(hub.WSGIServer((CONF.wsapi_host, CONF.wsapi_port), answer).serve_forever))
         if SPINNING_SECONDS:
             sys.modules["__main__"].STOP_SECONDS = SPINNING_SECONDS
             self.threads.append(hub.spawn(self.spin))
@@ -62,6 +62,24 @@ class App(app_manager.RyuApp):
     def packet_in(self, event):
         pass
 """
+# os-ken has no module for REST.
+REST = {
+    "ryu": """
+from ryu.app.wsgi import ControllerBase, Response, WSGIApplication, route, websocket
+
+class Api(ControllerBase):
+    @route("api", "/k", methods=["GET"])
+    def k(self, req, **kwargs):
+        return Response(content_type="text/plain", body=said())
+""",
+    "os_ken": """
+WSGIApplication = None
+
+def answer(environ, start_response):
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [said()]
+""",
+}
 OWN = "http://127.0.0.1:{}/k"
 ENDING = """
 from ryu.base import app_manager
@@ -81,15 +99,17 @@ class App(app_manager.RyuApp):
 """
 
 
-def written(directory: Path, text: str) -> str:
-    path = directory / "some_app.py"
+def written(path: Path, text: str, spinning: int = 0) -> str:
+    text = text.replace("REST\n", REST[library.name()]).replace("SPINNING_SECONDS", str(spinning))
+    if library.name() == "os_ken":  # the same application, for its library
+        text = text.replace("from ryu.", "from os_ken.").replace("RyuApp", "OSKenApp")
     path.write_text(text)
     return str(path)
 
 
 @pytest.fixture
 def app(tmp_path: Path) -> str:
-    return written(tmp_path, APP.replace("SPINNING_SECONDS", "0"))
+    return written(tmp_path / "some_app.py", APP)
 
 
 def command(*arguments: object) -> list[str]:
@@ -225,18 +245,17 @@ WRONG = {
 
 def test_commands_that_end_at_once(app: str, tmp_path: Path) -> None:
     taken, rest, other = free_ports(3)
-    config, ending = tmp_path / "ryu.conf", tmp_path / "ending.py"
+    config, ending = tmp_path / "ryu.conf", written(tmp_path / "ending.py", ENDING)
     config.write_text(f"[DEFAULT]\nofp_tcp_listen_port = {taken}\nwsapi_port = {other}\n")
-    ending.write_text(ENDING)
     # of its own kind: eventlet's servers set SO_REUSEPORT and would share the port, and so the switches
     with socket.create_server(("", taken), reuse_port=True), socket.create_server(("127.0.0.1", rest), reuse_port=True):
         version, helped, unused, ended, on_rest, on_openflow, *wrong = run_each(
             tmp_path,
             ["--version"],
             ["--help"],
-            ["ryu.cfg", *where(taken, rest)],  # which needs neither OpenFlow nor REST: no false alarm, and it ends by itself
+            [f"{library.name()}.cfg", *where(taken, rest)],  # no OpenFlow, no REST: no false alarm, it ends by itself
             [ending, *where(*free_ports(2))],
-            [app, *where(other, rest)],
+            [app if library.name() == "ryu" else "sopa_ryu.app", *where(other, rest), f"--sopa-state-dir={tmp_path}"],
             [app, "--config-file", config],
             *map(str.split, WRONG),
         )
@@ -278,7 +297,7 @@ def test_start_and_stop(app: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("seconds", "signals", "status"), [(1, ["TERM"], 143), (600, ["TERM", "INT"], 130)])
 def test_an_application_that_does_not_stop_is_left(tmp_path: Path, seconds: int, signals: list[str], status: int) -> None:
     openflow, rest = free_ports(2)
-    log, stubborn = tmp_path / "log", written(tmp_path, APP.replace("SPINNING_SECONDS", str(seconds)))
+    log, stubborn = tmp_path / "log", written(tmp_path / "some_app.py", APP, seconds)
     with running(log, OWN.format(rest), stubborn, *where(openflow, rest)) as process:
         for name in signals:
             process.send_signal(getattr(signal, f"SIG{name}"))
