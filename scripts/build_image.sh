@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the container images of the packages in dist/, sopa-controller and sopa-agent, into podman's store (root), on a Debian that
-# debootstrap makes: no registry is asked.
+# Builds the container images of the newest packages in dist/, sopa-controller and sopa-agent, into podman's store (root), on a
+# Debian that debootstrap makes: no registry is asked.
 #
 #   scripts/build_image.sh [--save DIRECTORY]    OCI archives there, for podman load, skopeo or ctr images import
 set -euo pipefail
@@ -22,13 +22,17 @@ done
 install_missing "a minute" "${PACKAGES[@]}"
 make_debian "$PWD/build/deb/chroot"
 
-version=$(scripts/version.sh)
 base=localhost/sopa-debian
 tar --create --directory build/deb/chroot --exclude=./proc/* --exclude=./sys/* . | podman import --quiet - "$base" >/dev/null
 for name in controller agent; do
-    [[ -f dist/sopa-${name}_${version}_amd64.deb ]] || die "dist/ has no sopa-$name of this commit, $version: make deb"
+    deb=$(find dist -name "sopa-${name}_*_amd64.deb" -printf '%T@ %p\n' | sort -n | sed -n '$s/^[^ ]* //p')
+    [[ $deb ]] || die "dist/ has no package sopa-$name: make deb"
+    version=${deb#*_}
+    version=${version%_*}
+    version=${version//[~+]/-} # a tag has neither
+    rm -rf build/image # of a run that was cut
     mkdir -p build/image/dist build/image/scripts
-    cp "dist/sopa-${name}_${version}_amd64.deb" build/image/dist/
+    cp "$deb" build/image/dist/
     cp scripts/image_root.sh build/image/scripts/
     buildah build --quiet --isolation chroot --network host --pull-never --build-arg "BASE=$base" --target "$name" \
         --file deploy/Containerfile --tag "localhost/sopa-$name:$version" --tag "localhost/sopa-$name:latest" build/image >/dev/null
@@ -36,3 +40,4 @@ for name in controller agent; do
     say "localhost/sopa-$name:$version, $(podman image inspect --format '{{.Size}}' "localhost/sopa-$name" | numfmt --to=si)B"
     [[ -z $save ]] || { mkdir -p "$save" && podman save --quiet --format oci-archive --output "$save/sopa-$name.tar" "localhost/sopa-$name:$version"; }
 done
+podman image rm "$base" >/dev/null
