@@ -122,6 +122,8 @@ def followed(package: Package) -> tuple[set[str], set[str]]:
                 todo.append(name)
             elif top not in (*OWN, *sys.stdlib_module_names, *package.absent, *package.debian):
                 others.add(top)
+    if "sopa_ryu.manager" in own:
+        others.add("ryu")  # sopa_ryu/runtime/library.py imports it by a name that it makes
     return own, others
 
 

@@ -90,7 +90,8 @@ def test_environments_have_what_is_locked(environment: ModuleType, followed: Fol
 
 def test_environments_have_what_they_start(environment: ModuleType, followed: Followed) -> None:
     modules = environment.modules()
-    for name, (own, _) in followed.items():
+    for name, (own, others) in followed.items():
+        assert ("ryu" in others) == (name != "sopa-agent")
         started = {found for module in own for found in re.findall(r'"-m",\s*"([\w.]+)"', modules[module].read_text())}
         assert started & modules.keys() <= own
         assert ("sopa_ryu.health.worker" in own) == (name != "sopa-agent")
