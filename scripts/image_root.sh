@@ -21,8 +21,8 @@ cd /build
 {
     dpkg-query --listfiles "$@" | grep -vE '^/usr/share/(man|doc|lintian|locale|bash-completion)/|^/etc/(init|cron|logrotate)|^/lib/systemd/|^/(usr/)?sbin/'
     find "/usr/lib/$package" "/usr/lib/$python" /etc/ssl/certs /usr/bin/sopa /usr/bin/ryu-manager /etc/alternatives/sopa /etc/alternatives/ryu-manager || true
-} 2>/dev/null | grep -vE '/(idlelib|tkinter|lib2to3|ensurepip|pydoc_data|test|tests|turtledemo)/|/lib-dynload/_(dbm|curses)|/pygments/lexers/(__pycache__/)?[a-z]' |
-    grep -vE '/(setuptools|pkg_resources|_distutils_hack)/|/numpy/(distutils|f2py)/|/netaddr/eui/.*txt$|\.(a|h)$' >files
+} 2>/dev/null | grep -vE '/(idlelib|tkinter|lib2to3|ensurepip|pydoc_data|test|tests|turtledemo)/|/lib-dynload/(_dbm|_curses|_test|nis|readline)|/pygments/lexers/(__pycache__/)?[a-z]' |
+    grep -vE '/(setuptools|pkg_resources|_distutils_hack)/|/distutils-precedence\.pth$|/numpy/(distutils|f2py|fft|ma|polynomial|random|testing|_core/_simd)[/.]|/ryu/services/|/netaddr/eui/.*txt$|\.(a|h)$' >files
 grep -E '\.so(\.[0-9.]+)?$|/bin/' files | xargs -d '\n' ldd 2>/dev/null | sed -n 's/^.* => \(\/[^ ]*\) .*/\1/p; s/^\t\(\/[^ ]*\) (.*/\1/p' | grep -v "^/usr/lib/$package/" | sort -u >names
 sort -u names - >linked <<END
 $(xargs readlink -e <names)
