@@ -15,6 +15,8 @@ a failure, or a host that begins or ceases to answer, changes the lanes concerne
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
@@ -228,18 +230,38 @@ def digests(elements: Elements, lanes: Lanes) -> npt.NDArray[np.uint64]:
 
 
 def assignment(elements: Elements, lanes: Lanes, host: int, number: int, needs: LaneDemand) -> Assignment:
-    """Return what a host has to probe; a stream that is there twice is probed twice as often."""
+    """Return what a host has to probe, its uplinks by turns; a stream that is there twice is probed twice as often."""
     first, last = np.searchsorted(lanes.src, (host, host + 1))
     tree = elements.tree
-    streams, turns = [], []
-    for dst, up1, up2 in zip(*(column[first:last].tolist() for column in lanes[1:]), strict=True):
-        if dst != host:
-            streams.append(Stream(IPv4Address(tree.ip(elements.host(dst))), up1, up2))
-            continue
+    its = list(zip(*(column[first:last].tolist() for column in lanes[1:]), strict=True))
+    streams = [
+        Stream(IPv4Address(tree.ip(elements.host(dst))), up1, up2)
+        for dst, up1, up2 in _by_turns([lane for lane in its if lane[0] != host], host)
+    ]
+    turns = []
+    for _, up1, up2 in _by_turns([lane for lane in its if lane[0] == host], host):
         port2 = UNUSED if up2 == UNUSED else tree.uplink_port(Level.AGGREGATION, up2)
         turns.append(Turn(up1, up2, tree.uplink_port(Level.EDGE, up1), port2))
     interval = min(MAX_LISTED_MS, 1000.0 / (needs.rate * max(1, len(streams) + len(turns))))
     return Assignment(number, round(interval, 3), tuple(streams), round(needs.host_rate, 3), tuple(turns))
+
+
+def _by_turns(lanes: Sequence[tuple[int, ...]], first: int) -> list[tuple[int, ...]]:
+    """Return lanes of equal ends so that their uplinks take turns: however far a host has got, it has probed all alike.
+
+    A lane is a destination and its uplinks. Hosts with another ``first`` begin with other uplinks.
+
+    >>> _by_turns([(9, 0, 0), (8, 0, 0), (9, 0, 1), (8, 0, 1)], 1)
+    [(9, 0, 1), (9, 0, 0), (8, 0, 1), (8, 0, 0)]
+    """
+    counts, seen = Counter(lane[1:] for lane in lanes), Counter[tuple[int, ...]]()
+    place = {uplinks: (number + first) % len(counts) for number, uplinks in enumerate(sorted(counts))}
+    at = []
+    for _, *hops in lanes:
+        uplinks = tuple(hops)
+        at.append((seen[uplinks] + (place[uplinks] + 0.5) / len(counts)) / counts[uplinks])
+        seen[uplinks] += 1
+    return [lanes[number] for number in sorted(range(len(lanes)), key=at.__getitem__)]
 
 
 def summary(elements: Elements, lanes: Lanes, needs: LaneDemand) -> dict[str, Any]:
