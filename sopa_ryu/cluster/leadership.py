@@ -350,7 +350,8 @@ class Member:
     def keep_lease(self) -> None:
         while True:
             self._try("lease", self._enlistment.renew)
-            self._pause()
+            self.look()
+            hub.sleep(self.candidacy.renewal_seconds or RETRY_SECONDS)
 
     def keep_record(self) -> None:
         """Keep this member's record up to date until killed: a write, which may take longer than the lease."""
@@ -360,10 +361,6 @@ class Member:
             self.look()
             self._agreeing.wait(self.candidacy.renewal_seconds or RETRY_SECONDS)
             self._agreeing.clear()
-
-    def _pause(self) -> None:
-        self.look()
-        hub.sleep(self.candidacy.renewal_seconds or RETRY_SECONDS)
 
     def watch(self) -> None:
         """Follow the engine's keys until killed."""

@@ -37,7 +37,7 @@ class WatchedSwitch(MemorySwitch):
 
 
 class MemberFabric(SimulatedFabric):
-    """A member: a controller's core that stands by until it is told to lead."""
+    """The core of a cluster member: a standby until it is told to lead."""
 
     outranked = ""
     knows_leader = 0
