@@ -157,7 +157,7 @@ class SopaController(App):
         self._relayed: tuple[int | None, int] = None, 0
         if settings.cluster is not None:
             self._join(settings.cluster, settings.state_dir, tokens.secret)
-        self.state.note = self.agents.note = self.journal.note  # what was drained before is no event
+        self.state.note = self.agents.note = caretaker.note = self.journal.note  # what was drained before is no event
         self._happened(EventKind.STARTED, f"SOPA {__version__}, {self.tree.title}")
         self.metrics = controller_metrics.ControllerMetrics(
             self.state,

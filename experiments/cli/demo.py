@@ -39,6 +39,7 @@ from experiments.cli.lab_isolation import (
 )
 from experiments.core.machine import CpuIdle, describe
 from experiments.emulation.cluster_watch import NotSeenError, links_of_one_pod, streams
+from experiments.emulation.emulated_fabric import DRAIN_SECONDS
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.transfers import PORT, TransferError, TransferResult, Transfers
 from experiments.workloads import Plan, Transfer, WorkloadError, inter_pod_permutation
@@ -57,7 +58,6 @@ IPV6_BYTES = 20
 """By which IPv6's header is longer than IPv4's."""
 TCP = 6
 MINIMUM_IDLE = 10.0
-DRAIN_SECONDS = 1.0  # until what the ended flows have left in queues has crossed the core switches
 
 
 @click.command()

@@ -15,7 +15,7 @@ from experiments.core.campaign import Campaign, line, progress_bar, resume_hint
 from experiments.core.machine import CpuIdle, describe
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.core.run import Run
-from experiments.emulation.emulated_fabric import EmulatedFabric
+from experiments.emulation.emulated_fabric import DRAIN_SECONDS, EmulatedFabric
 from experiments.emulation.measurement.capture import Capture, TracedFlow
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.measurement.tcp_statistics import tcp_counters
@@ -84,10 +84,11 @@ class _LabRun:
             counters = tcp_counters(hosts)
             counters.subtract(before)
             counters.update(fabric.mcs_packets())
-            core = {name: count - core_before[name] for name, count in lab.port_packets(Level.CORE).items()}
-            marked = {name: count - marked_before[name] for name, count in fabric.marked().items()}
             truth = [{**one.record(), "at": self._bad_at[one], **fabric.bad_links.truth(one)} for one in self.plan.bad]
             capture.stop()
+            time.sleep(DRAIN_SECONDS)
+            core = {name: count - core_before[name] for name, count in lab.port_packets(Level.CORE).items()}
+            marked = {name: count - marked_before[name] for name, count in fabric.marked().items()}
             self._events += fabric.changes_since(version, self._begin) + fabric.paths_left_since(self._begin)
         finally:
             capture.stop()

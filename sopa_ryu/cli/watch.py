@@ -111,7 +111,8 @@ def events(controller: Controller, since: float, element: str | None, follow: bo
 
 
 def event_line(event: Body) -> str:
-    colour = {"failed": BAD, "switch lost": BAD, "refused": BAD, "drained": PENDING, "healed": GOOD, "restored": GOOD}
+    colour = {"failed": BAD, "switch lost": BAD, "refused": BAD, "suspect": BAD, "drained": PENDING}
+    colour |= dict.fromkeys(("healed", "cleared", "restored"), GOOD)
     kind = click.style(f"{event['kind']:<16}", fg=colour.get(event["kind"]))
     whose = (("by" if event["kind"] in ("drained", "restored") else "at"), event["actor"])
     more = [event["cause"] or "", " ".join(whose) if event["actor"] and event["kind"] != "leader" else ""]

@@ -1,13 +1,15 @@
-"""What follows from a suspect link: a line in the log, and by policy a drain, within bounds. Pure."""
+"""What follows from a suspect link: a line in the log, an event, and by policy a drain, within bounds. Pure."""
 
 from __future__ import annotations
 
 import logging
 import math
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from sopa_ryu.events.event import Event, EventKind, Note, ignored
 from topologies import Clos, Failures, Level, Link, Switch
 
 LOG = logging.getLogger("sopa.health")
@@ -55,11 +57,12 @@ class _Known:
 
 
 class Caretaker:
-    """Follows what the estimator says."""
+    """Follows what the estimator says. ``note`` gets the events; it may be set at any time."""
 
     def __init__(self, tree: Clos, policy: SuspectPolicy) -> None:
         self.tree, self.policy = tree, policy
         self.taken = 0
+        self.note: Note = ignored
         self._known: dict[tuple[str, bool | None], _Known] = {}
         self._drained: set[str] = set()
 
@@ -82,6 +85,10 @@ class Caretaker:
                 self._drained.add(name)
                 record.is_drained = True
                 failures = failures.with_failed(name)
+            if not record.told:
+                its = record.suspect
+                what = f"loses {its.loss:.2%} {its.direction}; losses reported by {its.hosts} hosts"
+                self.note((Event(time.time(), EventKind.SUSPECT, name, what),))
             if not record.told or record.refused != refused or record.is_drained:
                 record.refused = refused
                 record.told = True
@@ -110,7 +117,9 @@ class Caretaker:
             if known.seen < CONFIRMED or known.missed >= LOST_SIGHT:
                 del self._known[key]
                 if known.told and not known.is_drained:
-                    LOG.info("link %s loses no more packets %s", known.suspect.name, known.suspect.direction)
+                    what = f"loses no more packets {known.suspect.direction}"
+                    LOG.info("link %s %s", known.suspect.name, what)
+                    self.note((Event(time.time(), EventKind.CLEARED, known.suspect.name, what),))
 
     def _refusal(self, suspect: Suspected, failures: Failures) -> str | None:
         """Return why a suspect is not taken out of use; None if it is."""

@@ -23,7 +23,8 @@ from topologies.identity import PREFIX6
 from topologies.srv6 import source_prefix, usid_list
 
 PORT = 9701
-TAKE_SECONDS = 0.15
+TAKE_SLICES, SLICE_SECONDS = 15, 0.01
+"""So long the kernel has for a packet. Slices, as a standstill of the processor uses up one of them only."""
 OUTER = (4, 41)
 """The next header of an outer one: IP inside, of either version."""
 ICMP6, SECRET = 58, 0x1234ABCD5678
@@ -104,7 +105,8 @@ class Packets:
 
     def take(self, payload: bytes) -> tuple[list[Sighting], list[tuple[Host, int]]]:
         """Return where a packet with a payload came with an outer header, and to which hosts without, by which version."""
-        time.sleep(TAKE_SECONDS)
+        for _ in range(TAKE_SLICES):
+            time.sleep(SLICE_SECONDS)
         frames = sorted(each for tap in self._taps for each in tap.take() if each[-1].endswith(payload))
         seen, received = [], []
         for _, name, port, frame in frames:

@@ -1,9 +1,11 @@
-"""Screenshots of the live page for docs/: as root, ``make pictures ARGS='NAME ...'``, all by default.
+"""Pictures for docs/: as root, ``make pictures ARGS='NAME ...'``, all by default. Look at them before you commit them.
 
-Each is the page of a lab with controller, agents and traffic. Look at them before you commit them.
+``demo`` is what `sopa demo --k 4` says, each other one the page of a lab with controller, agents and traffic.
 """
 
 import io
+import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -11,6 +13,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from PIL import Image
+from rich.console import Console
+from rich.text import Text
 from selenium.webdriver.common.keys import Keys
 
 from experiments.emulation.bad_links import BadLinks
@@ -138,5 +142,19 @@ def take(name: str) -> int:
     return 0
 
 
+def demo() -> int:
+    command = [str(Path(sys.executable).with_name("sopa")), "demo", "--k", "4"]
+    said = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
+    terminal = Console(record=True, file=io.StringIO(), width=max(map(len, said.splitlines())), color_system=None)
+    terminal.print(Text.from_ansi(said), end="")
+    picture = terminal.export_svg(title="make demo", unique_id="demo")
+    (DOCS / "demo.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))  # nothing is fetched
+    return 0
+
+
+def make(name: str) -> int:
+    return demo() if name == "demo" else isolated(lambda: take(name))
+
+
 if __name__ == "__main__":
-    sys.exit(any(isolated(lambda name=name: take(name)) for name in sys.argv[1:] or PICTURES))
+    sys.exit(any(make(name) for name in sys.argv[1:] or ["demo", *PICTURES]))

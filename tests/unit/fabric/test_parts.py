@@ -1,14 +1,18 @@
 """Small parts of the core by scripts: who has a turn, who has followed which version, and what follows from suspect links."""
 
 import logging
+from collections.abc import Iterable
 
 import pytest
 
+from sopa_ryu.events.event import Event
 from sopa_ryu.fabric.pacing import Pacer
 from sopa_ryu.fabric.suspects import Caretaker, Suspected, SuspectPolicy, needed
 from sopa_ryu.fabric.view import VersionTracker
 from tests.helpers.golden import Script, Step, each_script
 from topologies import Clos, Failures, FatTree
+
+LOG = logging.getLogger("sopa.health")
 
 
 class Part:
@@ -61,6 +65,11 @@ class Suspicions(Part):
 
     def do_caretaker(self, policy: str) -> None:
         self.its, self.names = Caretaker(self.tree, SuspectPolicy(policy)), set[str]()
+        self.its.note = self.noted
+
+    def noted(self, events: Iterable[Event]) -> None:
+        for event in events:
+            LOG.info("event: %s %s: %s", event.kind, event.element, event.cause)
 
     def do_suspects(self, *names: str, certainty: str = "0.9999", down: str = "yes", drained: str = "", of: str = "all") -> str:
         """Say what is to be drained after an evaluation, what is confirmed, and what has been drained, with those that are."""
