@@ -29,6 +29,7 @@ from topologies.lab.network import default_rate
 
 DOCS = Path(__file__).parents[2] / "docs"
 WIDTH, HEIGHT = 1280, 960
+COLUMNS = 110  # of a terminal
 PATIENCE = 120.0
 LOADS = (0.9, 0.6, 0.4, 0.2)  # rates of the streams between pods, as shares of the rate of a link
 PAYLOAD = 1200
@@ -145,7 +146,7 @@ def take(name: str) -> int:
 def demo() -> int:
     command = [str(Path(sys.executable).with_name("sopa")), "demo", "--k", "4"]
     said = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
-    terminal = Console(record=True, file=io.StringIO(), width=max(map(len, said.splitlines())), color_system=None)
+    terminal = Console(record=True, file=io.StringIO(), width=COLUMNS, color_system=None)
     terminal.print(Text.from_ansi(said), end="")
     picture = terminal.export_svg(title="make demo", unique_id="demo")
     (DOCS / "demo.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))  # nothing is fetched
