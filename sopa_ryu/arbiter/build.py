@@ -38,9 +38,10 @@ def build_program(target: Path, sources: Sequence[Path], flags: Sequence[str] = 
     newest = max(source.stat().st_mtime for source in read)
     if not force and target.exists() and newest <= target.stat().st_mtime:
         return []
-    compiler = shutil.which("g++")
+    name = os.environ.get("CXX", "g++")
+    compiler = shutil.which(name)
     if compiler is None:
-        raise AllocatorBuildError("g++ is missing: apt install g++")
+        raise AllocatorBuildError(f"{name} is missing: apt install g++")
     # renamed when complete: a running arbiter has the old one mapped
     fresh = target.with_suffix(f".{os.getpid()}.tmp")
     command = [compiler, *FLAGS, *flags, f"-I{SOURCES}", *map(str, sources), "-o", str(fresh)]
