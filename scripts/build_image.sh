@@ -25,7 +25,7 @@ make_debian "$PWD/build/deb/chroot"
 base=localhost/sopa-debian
 tar --create --directory build/deb/chroot --exclude=./proc/* --exclude=./sys/* . | podman import --quiet - "$base" >/dev/null
 for name in controller agent; do
-    deb=$(find dist -name "sopa-${name}_*_amd64.deb" -printf '%T@ %p\n' | sort -n | sed -n '$s/^[^ ]* //p')
+    deb=$(find dist -name "sopa-${name}_*_$(dpkg --print-architecture).deb" -printf '%T@ %p\n' | sort -n | sed -n '$s/^[^ ]* //p')
     [[ $deb ]] || die "dist/ has no package sopa-$name: make deb"
     version=${deb#*_}
     version=${version%_*}

@@ -42,7 +42,7 @@ import greenlet
 
 from sopa_ryu.runtime import certificates, green_names, library, process
 from sopa_ryu.runtime.certificates import CertificateError
-from sopa_ryu.runtime.listeners import listening
+from sopa_ryu.runtime.listeners import bound
 
 WSAPI_HOST, WSAPI_PORT = "127.0.0.1", 8080
 ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3
@@ -147,7 +147,7 @@ def check_port(host: str, port: int, option: str) -> None:
         return  # the path of a Unix domain socket, which Ryu accepts too
     host_option = f"{option[: option.index('-')]}-{'listen-' if option.startswith('ofp') else ''}host"
     try:
-        listening(host, port, 1).close()
+        bound(host, port).close()
     except OverflowError:
         raise StartError(f"--{option} must be from 0 to 65535, not {port}") from None
     except socket.gaierror as error:

@@ -210,8 +210,8 @@ def lab(
             sopa_lab.lab.bfd_ms = links.bfd_ms
         # for sopa commands at the prompt: sh sopa drain c0_0, or h0_0_2 sopa status (where Mininet replaces names by addresses)
         os.environ |= {"SOPA_CONTROLLER": sopa_lab.url, "SOPA_TOKEN_FILE": str(sopa_lab.rest.token_file)}
-        # where this command is, if `make install` has not linked it
-        os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
+        # those of this checkout, whichever `make install` has linked
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         with sopa_lab, ExitStack() as marking:
             if mbit is not None and ecn is not None:
                 ports = port_rates(at_rate(tree, mbit), sopa_lab.lab.interface, lambda _switch: None)

@@ -51,8 +51,11 @@ def file_share(wanted: int) -> int:
     return max(1, min(wanted, (soft - OWN_FILES) // 2))
 
 
-def listening(host: str, port: int, backlog: int, make: Callable[..., Any] = sockets.socket) -> Any:
-    """Return a listening socket on an IPv4 or IPv6 address, or a name; ``::`` is every address of both."""
+def bound(host: str, port: int, make: Callable[..., Any] = sockets.socket) -> Any:
+    """Return a socket bound to an IPv4 or IPv6 address, or a name; ``::`` is every address of both.
+
+    Raises `OSError` (EADDRINUSE) where another socket listens, and refuses clients: only `listening` has them wait.
+    """
     host = host.strip("[]")
     family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
     # without the port, which getaddrinfo would take modulo 65536
@@ -64,8 +67,18 @@ def listening(host: str, port: int, backlog: int, make: Callable[..., Any] = soc
         if family == sockets.AF_INET6:
             listener.setsockopt(sockets.IPPROTO_IPV6, sockets.IPV6_V6ONLY, 0)
         listener.bind(address)
-        listener.listen(backlog)
     except (OSError, OverflowError):
+        listener.close()
+        raise
+    return listener
+
+
+def listening(host: str, port: int, backlog: int, make: Callable[..., Any] = sockets.socket) -> Any:
+    """Return a listening socket (`bound`)."""
+    listener = bound(host, port, make)
+    try:
+        listener.listen(backlog)
+    except OSError:
         listener.close()
         raise
     return listener

@@ -1,6 +1,7 @@
 """The ryu-manager command. Ryu patches the standard library on import, so it runs in processes of its own."""
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -304,6 +306,24 @@ def test_an_application_that_does_not_stop_is_left(tmp_path: Path, seconds: int,
             eventually(log.read_text, Containing("stopping"))
         assert process.wait(timeout=60) == status
     assert ("did not stop in time" in log.read_text()) == (len(signals) == 1)
+
+
+def test_a_client_is_refused_while_the_port_is_only_checked() -> None:
+    [port] = free_ports(1)
+    results: set[int] = set()
+
+    def check() -> None:
+        for _ in range(2000):
+            check_port("127.0.0.1", port, "wsapi-port")
+
+    with ThreadPoolExecutor(1) as pool:
+        checks = pool.submit(check)
+        while not checks.done():
+            with socket.socket() as client:
+                client.bind(("127.0.0.2", 0))  # from the same address it might connect to itself
+                results.add(client.connect_ex(("127.0.0.1", port)))
+        checks.result()
+    assert results == {errno.ECONNREFUSED}
 
 
 def test_ipv6_addresses(tmp_path: Path) -> None:
