@@ -182,7 +182,7 @@ class _LabRun:
         return self.fabric.fast_recoveries.entered(self._cookies[host], self.tree.ip(host), port)
 
 
-OVERHEAD_SECONDS = 6.0
+OVERHEAD_SECONDS = 7.0
 """Duration of a run besides its traffic, for the progress bar: start and end of agents."""
 
 

@@ -37,7 +37,7 @@ class WatchedSwitch(MemorySwitch):
 
 
 class MemberFabric(SimulatedFabric):
-    """The core of a cluster member: a standby until it is told to lead."""
+    """A controller's core as a member of a cluster. It is a standby until it becomes the leader."""
 
     outranked = ""
     knows_leader = 0
