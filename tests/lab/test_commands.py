@@ -81,6 +81,7 @@ def test_a_lab_of_a_fabric_file_with_slots_delivers_between_all_hosts_and_is_see
 def test_a_lab_of_routers_has_the_same_prompt_and_their_faults(tmp_path: Path) -> None:
     file, script, captured = tmp_path / "fabric.yaml", tmp_path / "script", tmp_path / "captured"
     file.write_text(LEAF_SPINE)
+    # the capture asks for TCP of h0_0_2 within: other hosts of its rack still probe what they pinged
     script.write_text((SCRIPTS / "routers.txt").read_text().replace("CAPTURED", str(captured)))
     done = sopa("lab", "--switches", "srv6", "--fabric", str(file), "--script", str(script))
     said = done.stdout + done.stderr
