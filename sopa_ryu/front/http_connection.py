@@ -34,6 +34,8 @@ LINGER_SECONDS = 1.0
 MAX_LINGER_BYTES = 1 << 24
 MAX_HEAD_BYTES = 1 << 15
 MAX_BODY_BYTES = 1 << 16
+MAX_CHUNKS = 256
+"""A chunk costs as much as its headers, however few bytes it has: one read of tiny ones would delay everybody else."""
 MAX_REQUEST_BYTES = 1 << 18
 PIECE_BYTES = 1 << 16
 """A longer answer is written in pieces: over TLS nothing else shows how far the client has read."""
@@ -55,7 +57,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         count: Called with the reason of what is rejected before it is a request: its status, or ``timeout``.
     """
 
-    __slots__ = ("_answer", "_body", "_busy", "_count", "_ended", "_full", "_h11", "_head", "_lingering", "_received", "_stuck",
+    __slots__ = ("_answer", "_body", "_busy", "_chunks", "_count", "_ended", "_full", "_h11", "_head", "_lingering", "_received", "_stuck",
                  "_task", "_timer", "_transport", "_unsent", "peer", "scheme")  # fmt: skip
 
     def __init__(
@@ -74,6 +76,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._head: h11.Request | None = None
         self._body = bytearray()
+        self._chunks = 0
         self._transport: Any = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -179,12 +182,15 @@ class HttpConnection(asyncio.BufferedProtocol):
                 if event is h11.NEED_DATA or event is h11.PAUSED:
                     return
                 if isinstance(event, h11.Request):
-                    self._head, self._body = event, bytearray()
+                    self._head, self._body, self._chunks = event, bytearray(), 0
                     self._check_length(dict(event.headers))
                     if self._h11.they_are_waiting_for_100_continue:
                         self._write(h11.InformationalResponse(status_code=100, headers=[]))
                 elif isinstance(event, h11.Data):
                     self._body += event.data
+                    self._chunks += event.chunk_start
+                    if self._chunks > MAX_CHUNKS:
+                        raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body may have at most {MAX_CHUNKS} chunks")
                     if len(self._body) > MAX_BODY_BYTES:
                         raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LONG)
                 elif isinstance(event, h11.EndOfMessage):

@@ -220,6 +220,7 @@ def test_requests_on_one_connection_are_answered_and_bodies_within_their_bounds_
             (PUT + b"Content-Length: 5\r\n\r\nhello", b"hello"),
             (CHUNKED + b"2\r\nhe\r\n3;a=b\r\nllo\r\n0\r\nT: u\r\n\r\n", b"hello"),
             (CHUNKED + (b"8000\r\n" + b"x" * 0x8000 + b"\r\n") * 2 + b"0\r\n\r\n", b"x" * 0x10000),
+            (CHUNKED + b"1\r\nx\r\n" * 256 + b"0\r\n\r\n", b"x" * 256),
             (PUT + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\nhello", b"hello"),
         ):
             client.sendall(request)
