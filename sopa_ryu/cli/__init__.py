@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -10,6 +11,9 @@ from importlib.util import find_spec
 import click
 
 from sopa_ryu import __version__
+
+# httpx imports its own command wherever click and rich are, a sixth of what a command of ours takes to start. None: it is absent.
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 
 _GROUPS = {
     "Operate a fabric": {
