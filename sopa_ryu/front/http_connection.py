@@ -57,8 +57,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         count: Called with the reason of what is rejected before it is a request: its status, or ``timeout``.
     """
 
-    __slots__ = ("_answer", "_body", "_busy", "_chunks", "_count", "_ended", "_full", "_h11", "_head", "_lingering", "_received", "_stuck",
-                 "_task", "_timer", "_transport", "_unsent", "peer", "scheme")  # fmt: skip
+    __slots__ = ("_answer", "_body", "_busy", "_chunks", "_count", "_ended", "_full", "_h11", "_head", "_lingering", "_received",
+                 "_stuck", "_task", "_timer", "_transport", "_unsent", "peer", "scheme")  # fmt: skip
 
     def __init__(
         self,
