@@ -27,8 +27,9 @@ from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.agent.slots.cfr_grants import Gate
 from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.slots import Grant, Granted, read_demand, write_grant
+from tests.bpf.labelling import label_of
 from tests.helpers.cfr_fabric import SENDERS, Fabric, cfr_fabric, flows
-from tests.helpers.frames import FAR, FAR6, HERE, HERE6, INTER_POD, NEAR, PREFIX, SAME_RACK, ip, table, word_of
+from tests.helpers.frames import FAR, FAR6, HERE, HERE6, INTER_POD, NEAR, PREFIX, SAME_RACK, ip, table
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.slot_arbiter import SLOT_NS as GRANTED_NS
 from tests.helpers.slot_arbiter import SlotArbiter
@@ -65,9 +66,10 @@ class Host(ExitStack):
     def __init__(self, *, every_socket: bool = True, netns: str | None = None) -> None:
         super().__init__()
         its = self.enter_context(libbpf.Object(CFR, {"flows": 64}))
-        tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
-        self.callback(tables.close)
-        tables.swap(table()._replace(prefix=PREFIX))
+        self._tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
+        self.callback(self._tables.close)
+        libbpf.update(its.map_fd("fabric_mtu"), struct.pack("=I", 0), struct.pack("=I", 1540))
+        self.carry(by_lists=False)
         self.programs = CfrPrograms(its, netns, every_socket=every_socket)
         self.callback(self.programs.close)
         self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
@@ -87,6 +89,10 @@ class Host(ExitStack):
         self.gate = Gate(slot_ns, offset, now + int(lease * 1e9), first, int(late * slot_ns), int(ahead * slot_ns))
         self.programs.set_gate(IPv4Address(HERE), self.gate)
 
+    def carry(self, *, by_lists: bool) -> None:
+        """Put a path table of the carrier ``srv6`` in force, or of ``mac``."""
+        self._tables.swap(table()._replace(prefix=PREFIX, **({} if by_lists else {"srv6": None})))
+
     def departs(self, frame: bytes, tstamp: int = 0, gso_segments: int = 0) -> int | None:
         """Return the departure time of a frame that passes, None if it is held."""
         done = libbpf.run_program(self.programs.gate_fd, frame, gso_segments=gso_segments, tstamp=tstamp)
@@ -95,7 +101,7 @@ class Host(ExitStack):
     def label(self, frame: bytes, tstamp: int | None = None) -> tuple[int, int] | None:
         done = libbpf.run_program(self._label, frame, tstamp=tstamp)
         assert done.retval == 0xFFFFFFFF
-        return word_of(done.data)
+        return label_of(done.data)
 
     def counts(self) -> dict[str, int]:
         found = self.counted.by_reason()
@@ -112,7 +118,7 @@ def host(objects: None) -> Iterator[Host]:
 class Steps:
     """Steps of a script about the gate. Slots are told from `NOW` on; ``+3.5`` is the middle of the third one after it.
 
-    ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate with such settings. ``data`` says what becomes of
+    ``lists`` has paths carried as lists of uSIDs. ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate with such settings. ``data`` says what becomes of
     a packet, maybe with flags and TCP's own departure time (``at``), ``label`` which path it takes, ``sum`` what was used and sent.
     """
 
@@ -122,6 +128,9 @@ class Steps:
 
     def handle(self, step: Step) -> str:
         return str(getattr(self, f"do_{step.command}")(step) or "")
+
+    def do_lists(self, _step: Step) -> None:
+        self.host.carry(by_lists=True)
 
     def do_grant(self, step: Step) -> None:
         up1, up2 = map(int, step.options.get("label", "7.9").split("."))
