@@ -25,6 +25,7 @@ from sopa_ryu.channel.slots import Granted
 from tests.bpf import reference
 from tests.helpers.frames import FAR, HERE, HERE6, INTER_POD, INTRA_RACK, PREFIX, checksum, table
 from topologies import FatTree
+from topologies.structure import FABRIC_NETWORK
 
 PASSED = {"label": 0xFFFFFFFF, "wrap": 0xFFFFFFFF, "slot": 0xFFFFFFFF, "write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
 MTU = 300
@@ -114,7 +115,7 @@ class Packets:
     def _packet(self) -> bytes:
         draw = self.draw
         options = self._options()
-        protocol = draw.choice((6, 17, 1, 132, 33, 136, 47, draw.randrange(256)))
+        protocol = draw.choice((6, 6, 6, 6, 17, 1, 132, 33, 136, 47, draw.randrange(256)))
         payload = draw.randbytes(draw.choice((0, 4, 7, 8, 20, 40, draw.randrange(MTU))))
         if protocol == 1 and payload:
             payload = bytes([draw.choice((0, 3, 8, 11))]) + payload[1:]
@@ -134,7 +135,7 @@ class Packets:
     def _packet6(self) -> bytes:
         draw = self.draw
         headers = [draw.choice((0, 43, 44, 51, 60)) for _ in range(draw.choice((0, 0, 0, 1, 2, 3, 7, 8, 9, 40)))]
-        protocol = draw.choice((6, 17, 58, 58, 132, 33, 136, 50, 59, draw.randrange(256)))
+        protocol = draw.choice((6, 6, 6, 6, 17, 58, 58, 132, 33, 136, 50, 59, draw.randrange(256)))
         packet = b""
         for header, following in zip(headers, [*headers[1:], protocol], strict=False):
             if header == 44:  # a fragment, more often an atomic one (RFC 6946)
@@ -228,7 +229,8 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
                 elif counted == "labelled" and program != "wrap":
                     at = 10 if program == "label" else 36
                     carried[wanted[at], wanted[at + 1]] += 1
-        kernel = sum((Counter(programs.counters(program)) for program in ("label", "wrap", "slot", "write", "parse")), Counter[str]())
+        of = ("label", "wrap", "slot", "write", "parse")
+        kernel = sum((Counter(programs.counters(program)) for program in of), Counter[str]())
         told = {name: count for name, count in done.items() if ": " not in name}
         if told != kernel:
             raise Difference(f"the programs have counted {kernel}, the reference {told}")
@@ -239,10 +241,10 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
 
 
 def aim(frame: bytes) -> int:
-    """Where an untagged frame goes, in 32 bits; whatever is there in others."""
-    if frame[12:14] == b"\x86\xdd" and len(frame) >= 54:
-        return short_address(IPv6Address(frame[38:54]), PREFIX)
-    return int.from_bytes(frame[30:34], "big")
+    """Return the address of the fabric to which an untagged frame goes, in 32 bits; another one for others."""
+    is_ipv6 = frame[12:14] == b"\x86\xdd" and len(frame) >= 54
+    found = short_address(IPv6Address(frame[38:54]), PREFIX) if is_ipv6 else int.from_bytes(frame[30:34], "big")
+    return int(FABRIC_NETWORK.network_address) | found & int(FABRIC_NETWORK.hostmask)
 
 
 def numbered(packets: int, say: bool) -> Iterator[int]:

@@ -108,7 +108,7 @@ def flow6(packet: bytes, prefix: IPv6Network) -> tuple[FlowKey, bytes] | str:
 
 
 def _chosen(frame: bytes, table: PathTable, slot: Slot | None = None) -> tuple[FlowKey, Label, bytes] | str:
-    """The flow, the label and the Ethernet destination of a packet that gets one, by a table that chooses by hash, or by a slot; or why not."""
+    """The flow, the label and the Ethernet destination of a packet, by a table that chooses by hash or by a slot; or why not."""
     at = _network(frame)
     if len(frame) < at:
         return "malformed"

@@ -18,12 +18,14 @@ from typing import Any
 
 import pytest
 
+from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR
 from sopa_ryu.agent.kernel.counters import Counters, Handling
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.kernel.path_maps import PathTables
+from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.slots.cfr_grants import Gate
 from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.slots import Grant, Granted, read_demand, write_grant
@@ -33,12 +35,13 @@ from tests.helpers.frames import FAR, FAR6, HERE, HERE6, INTER_POD, NEAR, PREFIX
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.slot_arbiter import SLOT_NS as GRANTED_NS
 from tests.helpers.slot_arbiter import SlotArbiter
-from tests.helpers.veth import PEER_ADDRESS, Pair
+from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, frames, raw_socket
 from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 from topologies.lab.standstill import standing_still
 
 SLOT_NS = 10**13
 """So long that a test does not notice that time passes: what decides is at least 0.005 of it away, which is 50 s."""
+SO_SNDBUFFORCE = 32
 NOW = 500_000
 """The slot that it is in tests."""
 FLAGS = {"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16}
@@ -118,8 +121,9 @@ def host(objects: None) -> Iterator[Host]:
 class Steps:
     """Steps of a script about the gate. Slots are told from `NOW` on; ``+3.5`` is the middle of the third one after it.
 
-    ``lists`` has paths carried as lists of uSIDs. ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate with such settings. ``data`` says what becomes of
-    a packet, maybe with flags and TCP's own departure time (``at``), ``label`` which path it takes, ``sum`` what was used and sent.
+    ``lists`` has paths carried as lists of uSIDs. ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate
+    with such settings. ``data`` says what becomes of a packet, maybe with flags and TCP's own departure time (``at``), ``label``
+    which path it takes, ``sum`` what was used and sent.
     """
 
     def __init__(self, host: Host) -> None:
@@ -314,7 +318,7 @@ def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gate
 def test_connections_to_one_host_share_its_slots(pair: Pair, gated: Gated) -> None:
     connections = [(gated.client, gated.end), *(gated.connect(pair) for _ in range(3))]
     for client, _ in connections:
-        client.setsockopt(socket.SOL_SOCKET, 32, 1 << 22)  # SO_SNDBUFFORCE
+        client.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 22)
         client.sendall(b"first")
         client.sendall(bytes(1_000_000))
     arrived = [0] * 4
@@ -351,6 +355,54 @@ def test_what_tcp_sends_again_does_not_wait_for_a_slot(pair: Pair, gated: Gated)
     assert "held" not in gated.host.counts()
     pair.on_peer(f"ip addr add {PEER_ADDRESS}/8 dev peer0")
     eventually(gated.arrived, 4)
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=str)
+def test_bursts_take_the_list_of_their_slot_and_fit_its_budget(pair: Pair, family: socket.AddressFamily) -> None:
+    """The peer takes outer headers off, as a last router does, and checks what is inside."""
+    address, ends, sent = PEER_ADDRESS, "End.DX4 nh4 0.0.0.0", os.urandom(300_000)
+    for run, interface, own in ((pair.on_host, "host0", HERE6), (pair.on_peer, "peer0", FAR6)):
+        run(f"sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=0")
+        run(f"ip address add {own}/48 dev {interface} nodad")
+    if family is socket.AF_INET6:
+        address, ends = FAR6, "End.DT6 table local"
+    pair.on_peer(f"ip -6 route add fcbb:bb00::/32 encap seg6local action {ends} dev peer0")
+    pair.on_host("ip link set host0 mtu 1460")
+    pair.on_host("ethtool -K host0 tx off")  # the kernel cuts bursts, and writes checksums
+    with (
+        Labeller("host0", netns=pair.host, carrier=Carrier.SRV6, fabric_mtu=1500, cfr=True) as its,
+        raw_socket(pair.peer, "peer0", ALL) as wire,
+    ):
+        its.swap(table()._replace(prefix=PREFIX))
+        its.attach()
+        assert its.cfr is not None
+        now = time.monotonic_ns()
+        its.cfr.set_gate(IPv4Address(HERE), Gate(SLOT_NS, NOW * SLOT_NS + SLOT_NS // 10 - now, now + SLOT_NS, 0, SLOT_NS // 100))
+        with inside(pair.peer), socket.create_server((address, 0), family=family) as server:
+            with inside(pair.host):
+                client = socket.create_connection(server.getsockname()[:2], 10)
+            end = server.accept()[0]
+        with client, end:
+            client.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 22)
+            client.sendall(b"first")
+            eventually(lambda: end.recv(5, socket.MSG_DONTWAIT), b"first")
+            client.sendall(sent)
+            assert its.counters()["held"] > 0
+            before = list(filter(None, map(label_of, frames(wire))))
+            its.cfr.grant([granted(NOW, PEER_ADDRESS, 1 << 20)])
+            with inside(pair.host):
+                its.cfr.sender.run(its.cfr.sender.prepare())
+            got = b""
+            while len(got) < len(sent):
+                got += end.recv(1 << 20)
+            data = [frame for frame in frames(wire) if label_of(frame)]
+        assert got == sent
+        assert before
+        assert set(before) <= set(INTER_POD)  # the connection's begin, and its first packet
+        assert {label_of(frame) for frame in data} == {LABEL}
+        assert max(map(len, data)) == ETHERNET + 1500
+        assert its.cfr.used(NOW) == sum(map(len, data))
+        assert its.counters()["gso"] > 0
 
 
 LEASE_MS = 100
