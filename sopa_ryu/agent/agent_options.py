@@ -60,9 +60,10 @@ class AgentOptions:
         "IPv4 option. id: in the address once for each burst, whose packets the edge switch's port spreads (sopa parser follow). "
         "srv6: as the uSID list of an outer IPv6 header, for routers.")
     policy: str = option(Policy.ROUND_ROBIN.option_name, f"{POLICIES} cfr sends TCP's data in slots that an arbiter grants, all "
-        "else round-robin (docs/cfr.md): no --segments, no --carrier. mcs scatters each TCP connection over channels and follows "
-        "congestion on them (docs/mcs.md). TCP settings and bursts stay as they are then: no --segments, no --fr-threshold, no "
-        "--carrier option.", type=click.Choice([*(policy.option_name for policy in Policy), mcs.POLICY, slots.POLICY]))
+        "else round-robin (docs/cfr.md): no --segments, no --carrier option. mcs scatters each TCP connection over channels and "
+        "follows congestion on them (docs/mcs.md). TCP settings and bursts stay as they are then: no --segments, no "
+        "--fr-threshold, no --carrier option.",
+        type=click.Choice([*(policy.option_name for policy in Policy), mcs.POLICY, slots.POLICY]))
     spray: str = option(DEFAULT, "Flows each of whose packets takes the next path: all, or protocols (tcp, udp, icmp, ... or a "
         "number) and udp:PORT[-PORT]. Every other flow keeps one candidate path, by a hash.", metavar="RULE[,RULE...]")
     forwarded: str = option("hash", "What becomes of packets that the host passes on for containers and virtual machines. hash: "
@@ -120,12 +121,10 @@ class AgentOptions:
             raise AgentError(f"--spray: {error}") from error
         if self.carrier is Carrier.ID and (self.policy != Policy.ROUND_ROBIN.option_name or not self.weights):
             raise AgentError(f"carrier id has the edge switch choose paths in turn: leave out --policy {self.policy}, --no-weights")
-        if self.is_timed and self.carrier is not Carrier.MAC:
-            raise AgentError(f"CFR needs carrier mac, not {self.carrier}: start the controller and all agents with carrier mac")
-        if self.mcs is not None and self.carrier not in (Carrier.MAC, Carrier.SRV6):
+        if self.policy in (mcs.POLICY, slots.POLICY) and self.carrier not in (Carrier.MAC, Carrier.SRV6):
             raise AgentError(
-                f"MCS needs carrier mac or srv6, not {self.carrier}: start the controller and all agents with such a one, or use "
-                "another policy"
+                f"{self.policy.upper()} needs carrier mac or srv6, not {self.carrier}: start the controller and all agents with "
+                "such a one, or use another policy"
             )
         if self.mcs is not None and self.carrier is Carrier.SRV6 and self.mcs.kind is ChannelKind.PORTS:
             raise AgentError("channels of ports take no paths: leave out --carrier srv6, or --channel-kind ports")

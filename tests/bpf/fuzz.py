@@ -11,20 +11,28 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from ipaddress import IPv6Address
+from ipaddress import IPv4Address, IPv6Address
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.libbpf import RunOutcome
 from sopa_ryu.agent.label.edge_parser import Parser
 from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.agent.paths.flow_hash import short_address
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
+from sopa_ryu.agent.slots.cfr_grants import Gate
+from sopa_ryu.channel.slots import Granted
 from tests.bpf import reference
-from tests.helpers.frames import HERE6, INTER_POD, INTRA_RACK, PREFIX, checksum, table
+from tests.helpers.frames import FAR, HERE, HERE6, INTER_POD, INTRA_RACK, PREFIX, checksum, table
 from topologies import FatTree
+from topologies.structure import FABRIC_NETWORK
 
-PASSED = {"label": 0xFFFFFFFF, "wrap": 0xFFFFFFFF, "write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
+PASSED = {"label": 0xFFFFFFFF, "wrap": 0xFFFFFFFF, "slot": 0xFFFFFFFF, "write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
 MTU = 300
+SLOT_NS = 10**15
+"""Longer than a run."""
+ELSEWHERE = int(IPv4Address(FAR))
+GRANTED: tuple[Label, ...] = ((7, 9), (1, 0), (3, 0xFF), (0xFF, 0xFF))
 PACKETS_ALIKE = 500  # with the same table
 WAYS = tuple(WayOut(bytes.fromhex(f"02000a0{pod}0002"), labels) for pod, labels in enumerate((INTRA_RACK, INTER_POD)))
 SAY_EVERY_SECONDS = 10.0
@@ -34,7 +42,7 @@ MIN_OF_IP = {b"\x08\x00": 34, b"\x86\xdd": 54}
 
 
 class Programs(ExitStack):
-    """The programs, loaded and attached to nothing: of the carriers ``mac`` and ``srv6``, and the three of ``option``."""
+    """The programs, loaded and attached to nothing: of ``mac`` and ``srv6``, of CFR, and the three of ``option``."""
 
     def __init__(self, labels: PathTable, mtu: int) -> None:
         super().__init__()
@@ -42,12 +50,24 @@ class Programs(ExitStack):
         self.labeller = self.enter_context(Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=mtu))
         self.srv6 = self.enter_context(Labeller("lo", carrier=Carrier.SRV6, fabric_mtu=mtu))
         self.parser = self.enter_context(Parser())
+        self.timed = self.enter_context(Labeller("lo", carrier=Carrier.SRV6, cfr=True, fabric_mtu=mtu))
         self.swap(labels)
 
     def swap(self, labels: PathTable) -> None:
         self.mac.swap(labels)
         self.srv6.swap(labels)
         self.labeller.swap(labels._replace(prefix=None))
+
+    def begin(self, source: int, labels: PathTable) -> None:
+        """Begin a slot that lasts, with a table of either carrier."""
+        assert self.timed.cfr is not None
+        self.timed.swap(labels)
+        now = time.monotonic_ns()
+        self.timed.cfr.set_gate(IPv4Address(source), Gate(SLOT_NS, SLOT_NS + SLOT_NS // 2 - now, now + SLOT_NS, 0, 0))
+
+    def grant(self, slot: reference.Slot) -> None:
+        assert self.timed.cfr is not None
+        self.timed.cfr.grant([Granted(1, *slot.hops, IPv4Address(slot.destination), 1)])
 
     def run(self, program: str, frame: bytes) -> RunOutcome:
         runs = {
@@ -56,11 +76,13 @@ class Programs(ExitStack):
             "write": self.labeller.run,
             "strip": self.labeller.strip,
             "parse": self.parser.run,
+            "slot": self.timed.run,
         }
         return runs[program](frame)
 
     def counters(self, program: str) -> dict[str, int]:
-        return {"label": self.mac, "wrap": self.srv6, "parse": self.parser}.get(program, self.labeller).counters()
+        its = {"label": self.mac, "wrap": self.srv6, "parse": self.parser, "slot": self.timed}
+        return its.get(program, self.labeller).counters()
 
 
 class Difference(AssertionError):
@@ -93,7 +115,7 @@ class Packets:
     def _packet(self) -> bytes:
         draw = self.draw
         options = self._options()
-        protocol = draw.choice((6, 17, 1, 132, 33, 136, 47, draw.randrange(256)))
+        protocol = draw.choice((6, 6, 6, 6, 17, 1, 132, 33, 136, 47, draw.randrange(256)))
         payload = draw.randbytes(draw.choice((0, 4, 7, 8, 20, 40, draw.randrange(MTU))))
         if protocol == 1 and payload:
             payload = bytes([draw.choice((0, 3, 8, 11))]) + payload[1:]
@@ -113,7 +135,7 @@ class Packets:
     def _packet6(self) -> bytes:
         draw = self.draw
         headers = [draw.choice((0, 43, 44, 51, 60)) for _ in range(draw.choice((0, 0, 0, 1, 2, 3, 7, 8, 9, 40)))]
-        protocol = draw.choice((6, 17, 58, 58, 132, 33, 136, 50, 59, draw.randrange(256)))
+        protocol = draw.choice((6, 6, 6, 6, 17, 58, 58, 132, 33, 136, 50, 59, draw.randrange(256)))
         packet = b""
         for header, following in zip(headers, [*headers[1:], protocol], strict=False):
             if header == 44:  # a fragment, more often an atomic one (RFC 6946)
@@ -174,17 +196,23 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
     """Give packets to all programs; return what the reference says that they count."""
     done, carried, stream = Counter[str](), Counter[Label](), Packets(seed)
     inside = table(seed=seed, policy=Policy.HASH)._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2), prefix=PREFIX)
+    source = int(IPv4Address(HERE))
     with Programs(inside, MTU) as programs:
         for number in numbered(packets, say):
             if number % PACKETS_ALIKE == 0:
                 labels = inside._replace(ways_out=stream.draw.choice(((), WAYS)))
                 programs.swap(labels)
+                timed = labels._replace(srv6=stream.draw.choice((None, labels.srv6)))
+                programs.begin(source, timed)
             frame = stream.next()
+            slot = reference.Slot(source, stream.draw.choice((aim(frame), ELSEWHERE)), stream.draw.choice(GRANTED))
+            programs.grant(slot)
             expected = {"parse": reference.parse(frame)}
             if len(frame) >= MIN_OF_IP.get(frame[12:14], 0):
                 expected |= {
                     "label": reference.label(frame, labels),
                     "wrap": reference.wrap(frame, labels, MTU, programs.srv6.outer_secret),
+                    "slot": reference.timed(frame, timed, MTU, programs.timed.outer_secret, slot),
                 }
                 expected |= {"write": reference.write(frame, labels._replace(prefix=None), MTU), "strip": reference.strip(frame)}
             for program, (wanted, counted) in expected.items():
@@ -195,10 +223,14 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
                         f"frame     {frame.hex()}\nreference {wanted.hex()}\nprogram   {outcome.data.hex()} ({outcome.retval})"
                     )
                 done[counted or f"{program}: nothing"] += 1
-                if counted == "labelled" and program != "wrap":
+                if program == "slot":
+                    others = reference.timed(frame, timed, MTU, programs.timed.outer_secret, None)
+                    done["slot: by a list" if timed.srv6 else "slot: by a label"] += (wanted, counted) != others
+                elif counted == "labelled" and program != "wrap":
                     at = 10 if program == "label" else 36
                     carried[wanted[at], wanted[at + 1]] += 1
-        kernel = sum((Counter(programs.counters(program)) for program in ("label", "wrap", "write", "parse")), Counter[str]())
+        of = ("label", "wrap", "slot", "write", "parse")
+        kernel = sum((Counter(programs.counters(program)) for program in of), Counter[str]())
         told = {name: count for name, count in done.items() if ": " not in name}
         if told != kernel:
             raise Difference(f"the programs have counted {kernel}, the reference {told}")
@@ -206,6 +238,13 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
         if paths != carried:
             raise Difference(f"the programs have counted {paths} by path, the reference {carried}")
     return done
+
+
+def aim(frame: bytes) -> int:
+    """Return the address of the fabric to which an untagged frame goes, in 32 bits; another one for others."""
+    is_ipv6 = frame[12:14] == b"\x86\xdd" and len(frame) >= 54
+    found = short_address(IPv6Address(frame[38:54]), PREFIX) if is_ipv6 else int.from_bytes(frame[30:34], "big")
+    return int(FABRIC_NETWORK.network_address) | found & int(FABRIC_NETWORK.hostmask)
 
 
 def numbered(packets: int, say: bool) -> Iterator[int]:

@@ -7,12 +7,13 @@ import struct
 from ipaddress import IPv6Address, IPv6Network
 from typing import NamedTuple
 
-from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash
+from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, IPV6_KEY, FlowKey, flow_hash
 from sopa_ryu.agent.paths.path_table import Label, PathTable
 from tests.helpers.frames import checksum, summed
 
 IPV4, IPV6, VLAN = b"\x08\x00", b"\x86\xdd", b"\x81\x00"
 WITH_PORTS = (6, 17, 33, 132, 136)  # TCP, UDP, DCCP, SCTP, UDP-Lite
+TCP = 6
 ICMP, ECHOES = 1, (0, 8)
 ICMPV6, ECHOES6, NEIGHBOURS = 58, (128, 129), range(133, 138)
 HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, OPTIONS = 0, 43, 44, 51, 60
@@ -21,6 +22,14 @@ LINK, BASE, OPTION = 14, 20, b"\x9e\x04"
 LABEL = b"\x02\x53\x9e\x04"
 
 Result = tuple[bytes, str]
+
+
+class Slot(NamedTuple):
+    """The granted slot that it is: where its data goes, from which host, and by which path."""
+
+    source: int
+    destination: int
+    hops: Label
 
 
 class Header(NamedTuple):
@@ -65,8 +74,8 @@ def flow(packet: bytes, its: Header) -> FlowKey | None:
     return FlowKey(its.src, its.dst, 0, its.protocol)
 
 
-def flow6(packet: bytes, prefix: IPv6Network) -> FlowKey | str:
-    """The flow of an IPv6 packet; or why it gets no label."""
+def flow6(packet: bytes, prefix: IPv6Network) -> tuple[FlowKey, bytes] | str:
+    """The flow of an IPv6 packet, and what follows its headers; or why it gets no label."""
     if len(packet) < 40 or packet[0] >> 4 != 6:
         return "malformed"
     src, dst = (IPv6Address(packet[at : at + 16]) for at in (8, 24))
@@ -75,8 +84,8 @@ def flow6(packet: bytes, prefix: IPv6Network) -> FlowKey | str:
     kind, rest = packet[6], packet[40:]
     label = int.from_bytes(packet[1:4], "big") & 0xFFFFF
 
-    def key(protocol: int, ports: int) -> FlowKey:
-        return FlowKey.of(src, dst, protocol, ports >> 16, ports & 0xFFFF, prefix)
+    def key(protocol: int, ports: int) -> tuple[FlowKey, bytes]:
+        return FlowKey.of(src, dst, protocol, ports >> 16, ports & 0xFFFF, prefix), rest
 
     for _ in range(MOST_HEADERS):
         if kind not in (HOP_BY_HOP, ROUTING, FRAGMENT, AUTHENTICATION, OPTIONS):
@@ -98,17 +107,18 @@ def flow6(packet: bytes, prefix: IPv6Network) -> FlowKey | str:
     return key(kind, int.from_bytes(rest[4:6], "big") if rest[0] in ECHOES6 else 0)
 
 
-def _chosen(frame: bytes, table: PathTable) -> tuple[FlowKey, Label, bytes] | str:
-    """The flow, the label and the Ethernet destination of a packet that gets one, by a table that chooses by hash; or why not."""
+def _chosen(frame: bytes, table: PathTable, slot: Slot | None = None) -> tuple[FlowKey, Label, bytes] | str:
+    """The flow, the label and the Ethernet destination of a packet, by a table that chooses by hash or by a slot; or why not."""
     at = _network(frame)
     if len(frame) < at:
         return "malformed"
     kind, packet = frame[at - 2 : at], frame[at:]
     if kind == IPV6 and table.prefix is not None:
-        key6 = flow6(packet, table.prefix)
-        if isinstance(key6, str):
-            return key6
-        return _path(frame, key6, table)
+        found = flow6(packet, table.prefix)
+        if isinstance(found, str):
+            return found
+        key6, rest = found
+        return (key6, slot.hops, frame[:6]) if slot and _is_data(key6, rest, slot) else _path(frame, key6, table)
     if kind != IPV4:
         return "not_ipv4"
     if len(packet) < BASE:
@@ -117,7 +127,16 @@ def _chosen(frame: bytes, table: PathTable) -> tuple[FlowKey, Label, bytes] | st
     if its.version != 4 or its.header < BASE or its.header > len(packet):
         return "malformed"
     key = flow(packet, its)
-    return "malformed" if key is None else _path(frame, key, table)
+    if key is None:
+        return "malformed"
+    return (key, slot.hops, frame[:6]) if slot and _is_data(key, packet[its.header :], slot) else _path(frame, key, table)
+
+
+def _is_data(key: FlowKey, segment: bytes, slot: Slot) -> bool:
+    """Whether a packet takes a slot's path (docs/cfr.md, "Hosts"): it is between its hosts, and has TCP data."""
+    if key.proto not in (TCP, TCP | IPV6_KEY) or (key.saddr, key.daddr) != (slot.source, slot.destination):
+        return False
+    return len(segment) > 12 and len(segment) > 4 * (segment[12] >> 4)
 
 
 def _path(frame: bytes, key: FlowKey, table: PathTable) -> tuple[FlowKey, Label, bytes] | str:
@@ -133,9 +152,9 @@ def _network(frame: bytes) -> int:
     return LINK + 4 * (frame[12:14] == VLAN)
 
 
-def label(frame: bytes, table: PathTable) -> Result:
+def label(frame: bytes, table: PathTable, slot: Slot | None = None) -> Result:
     """tc egress, of the ``mac`` carrier."""
-    found = _chosen(frame, table)
+    found = _chosen(frame, table, slot)
     if isinstance(found, str):
         return frame, found
     _, hops, destination = found
@@ -161,9 +180,9 @@ def write(frame: bytes, table: PathTable, mtu: int) -> Result:
     return destination + frame[6:12] + IPV4 + rebuilt(packet, its.total + 4, options), "labelled"
 
 
-def wrap(frame: bytes, table: PathTable, mtu: int, secret: bytes) -> Result:
+def wrap(frame: bytes, table: PathTable, mtu: int, secret: bytes, slot: Slot | None = None) -> Result:
     """tc egress, of the ``srv6`` carrier: RFC 8200, section 3, RFC 9800, section 6.1."""
-    found = _chosen(frame, table)
+    found = _chosen(frame, table, slot)
     if isinstance(found, str):
         return frame, found
     key, (up1, up2), destination = found
@@ -176,6 +195,11 @@ def wrap(frame: bytes, table: PathTable, mtu: int, secret: bytes) -> Result:
         return frame, "labelled"
     rack = destination[3:5] if key.leaves else packet[30:32] if frame[12:14] == IPV6 else packet[17:19]
     return encapsulated(frame, table, (up1, up2), rack, flow_hash(key, table.seed), secret), "labelled"
+
+
+def timed(frame: bytes, table: PathTable, mtu: int, secret: bytes, slot: Slot | None) -> Result:
+    """tc egress, with CFR, of the carrier of the table, ``mac`` or ``srv6``."""
+    return label(frame, table, slot) if table.srv6 is None else wrap(frame, table, mtu, secret, slot)
 
 
 def encapsulated(frame: bytes, table: PathTable, hops: Label, rack: bytes, hash_: int, secret: bytes) -> bytes:

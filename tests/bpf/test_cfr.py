@@ -18,26 +18,30 @@ from typing import Any
 
 import pytest
 
+from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR
 from sopa_ryu.agent.kernel.counters import Counters, Handling
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.kernel.path_maps import PathTables
+from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.slots.cfr_grants import Gate
 from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.slots import Grant, Granted, read_demand, write_grant
+from tests.bpf.labelling import label_of
 from tests.helpers.cfr_fabric import SENDERS, Fabric, cfr_fabric, flows
-from tests.helpers.frames import FAR, FAR6, HERE, HERE6, INTER_POD, NEAR, PREFIX, SAME_RACK, ip, table, word_of
+from tests.helpers.frames import FAR, FAR6, HERE, HERE6, INTER_POD, NEAR, PREFIX, SAME_RACK, ip, table
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.slot_arbiter import SLOT_NS as GRANTED_NS
 from tests.helpers.slot_arbiter import SlotArbiter
-from tests.helpers.veth import PEER_ADDRESS, Pair
+from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, frames, raw_socket
 from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 from topologies.lab.standstill import standing_still
 
 SLOT_NS = 10**13
 """So long that a test does not notice that time passes: what decides is at least 0.005 of it away, which is 50 s."""
+SO_SNDBUFFORCE = 32
 NOW = 500_000
 """The slot that it is in tests."""
 FLAGS = {"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16}
@@ -65,9 +69,10 @@ class Host(ExitStack):
     def __init__(self, *, every_socket: bool = True, netns: str | None = None) -> None:
         super().__init__()
         its = self.enter_context(libbpf.Object(CFR, {"flows": 64}))
-        tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
-        self.callback(tables.close)
-        tables.swap(table()._replace(prefix=PREFIX))
+        self._tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
+        self.callback(self._tables.close)
+        libbpf.update(its.map_fd("fabric_mtu"), struct.pack("=I", 0), struct.pack("=I", 1540))
+        self.carry(by_lists=False)
         self.programs = CfrPrograms(its, netns, every_socket=every_socket)
         self.callback(self.programs.close)
         self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
@@ -87,6 +92,10 @@ class Host(ExitStack):
         self.gate = Gate(slot_ns, offset, now + int(lease * 1e9), first, int(late * slot_ns), int(ahead * slot_ns))
         self.programs.set_gate(IPv4Address(HERE), self.gate)
 
+    def carry(self, *, by_lists: bool) -> None:
+        """Put a path table of the carrier ``srv6`` in force, or of ``mac``."""
+        self._tables.swap(table()._replace(prefix=PREFIX, **({} if by_lists else {"srv6": None})))
+
     def departs(self, frame: bytes, tstamp: int = 0, gso_segments: int = 0) -> int | None:
         """Return the departure time of a frame that passes, None if it is held."""
         done = libbpf.run_program(self.programs.gate_fd, frame, gso_segments=gso_segments, tstamp=tstamp)
@@ -95,7 +104,7 @@ class Host(ExitStack):
     def label(self, frame: bytes, tstamp: int | None = None) -> tuple[int, int] | None:
         done = libbpf.run_program(self._label, frame, tstamp=tstamp)
         assert done.retval == 0xFFFFFFFF
-        return word_of(done.data)
+        return label_of(done.data)
 
     def counts(self) -> dict[str, int]:
         found = self.counted.by_reason()
@@ -112,8 +121,9 @@ def host(objects: None) -> Iterator[Host]:
 class Steps:
     """Steps of a script about the gate. Slots are told from `NOW` on; ``+3.5`` is the middle of the third one after it.
 
-    ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate with such settings. ``data`` says what becomes of
-    a packet, maybe with flags and TCP's own departure time (``at``), ``label`` which path it takes, ``sum`` what was used and sent.
+    ``lists`` has paths carried as lists of uSIDs. ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate
+    with such settings. ``data`` says what becomes of a packet, maybe with flags and TCP's own departure time (``at``), ``label``
+    which path it takes, ``sum`` what was used and sent.
     """
 
     def __init__(self, host: Host) -> None:
@@ -122,6 +132,9 @@ class Steps:
 
     def handle(self, step: Step) -> str:
         return str(getattr(self, f"do_{step.command}")(step) or "")
+
+    def do_lists(self, _step: Step) -> None:
+        self.host.carry(by_lists=True)
 
     def do_grant(self, step: Step) -> None:
         up1, up2 = map(int, step.options.get("label", "7.9").split("."))
@@ -305,7 +318,7 @@ def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gate
 def test_connections_to_one_host_share_its_slots(pair: Pair, gated: Gated) -> None:
     connections = [(gated.client, gated.end), *(gated.connect(pair) for _ in range(3))]
     for client, _ in connections:
-        client.setsockopt(socket.SOL_SOCKET, 32, 1 << 22)  # SO_SNDBUFFORCE
+        client.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 22)
         client.sendall(b"first")
         client.sendall(bytes(1_000_000))
     arrived = [0] * 4
@@ -342,6 +355,54 @@ def test_what_tcp_sends_again_does_not_wait_for_a_slot(pair: Pair, gated: Gated)
     assert "held" not in gated.host.counts()
     pair.on_peer(f"ip addr add {PEER_ADDRESS}/8 dev peer0")
     eventually(gated.arrived, 4)
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=str)
+def test_bursts_take_the_list_of_their_slot_and_fit_its_budget(pair: Pair, family: socket.AddressFamily) -> None:
+    """The peer takes outer headers off, as a last router does, and checks what is inside."""
+    address, ends, sent = PEER_ADDRESS, "End.DX4 nh4 0.0.0.0", os.urandom(300_000)
+    for run, interface, own in ((pair.on_host, "host0", HERE6), (pair.on_peer, "peer0", FAR6)):
+        run(f"sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=0")
+        run(f"ip address add {own}/48 dev {interface} nodad")
+    if family is socket.AF_INET6:
+        address, ends = FAR6, "End.DT6 table local"
+    pair.on_peer(f"ip -6 route add fcbb:bb00::/32 encap seg6local action {ends} dev peer0")
+    pair.on_host("ip link set host0 mtu 1460")
+    pair.on_host("ethtool -K host0 tx off")  # the kernel cuts bursts, and writes checksums
+    with (
+        Labeller("host0", netns=pair.host, carrier=Carrier.SRV6, fabric_mtu=1500, cfr=True) as its,
+        raw_socket(pair.peer, "peer0", ALL) as wire,
+    ):
+        its.swap(table()._replace(prefix=PREFIX))
+        its.attach()
+        assert its.cfr is not None
+        now = time.monotonic_ns()
+        its.cfr.set_gate(IPv4Address(HERE), Gate(SLOT_NS, NOW * SLOT_NS + SLOT_NS // 10 - now, now + SLOT_NS, 0, SLOT_NS // 100))
+        with inside(pair.peer), socket.create_server((address, 0), family=family) as server:
+            with inside(pair.host):
+                client = socket.create_connection(server.getsockname()[:2], 10)
+            end = server.accept()[0]
+        with client, end:
+            client.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 22)
+            client.sendall(b"first")
+            eventually(lambda: end.recv(5, socket.MSG_DONTWAIT), b"first")
+            client.sendall(sent)
+            assert its.counters()["held"] > 0
+            before = list(filter(None, map(label_of, frames(wire))))
+            its.cfr.grant([granted(NOW, PEER_ADDRESS, 1 << 20)])
+            with inside(pair.host):
+                its.cfr.sender.run(its.cfr.sender.prepare())
+            got = b""
+            while len(got) < len(sent):
+                got += end.recv(1 << 20)
+            data = [frame for frame in frames(wire) if label_of(frame)]
+        assert got == sent
+        assert before
+        assert set(before) <= set(INTER_POD)  # the connection's begin, and its first packet
+        assert {label_of(frame) for frame in data} == {LABEL}
+        assert max(map(len, data)) == ETHERNET + 1500
+        assert its.cfr.used(NOW) == sum(map(len, data))
+        assert its.counters()["gso"] > 0
 
 
 LEASE_MS = 100

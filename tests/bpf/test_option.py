@@ -52,6 +52,7 @@ def test_random_and_mutated_packets_come_out_as_the_reference_says() -> None:
     # a fuzz that reaches only refusals proves nothing
     assert min(done[name] for name in ("labelled", "stripped", "believed")) > 1_000
     assert min(done[name] for name in ("no_room", "too_big", "malformed", "reserved", "forged")) > 20
+    assert min(done[f"slot: by a {how}"] for how in ("list", "label")) > 20
 
 
 def test_a_checksum_that_carries_twice_is_right(programs: Programs) -> None:

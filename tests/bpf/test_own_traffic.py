@@ -145,8 +145,9 @@ def said(source: bytes, destination: bytes, about: bytes, kind: int = 1, paramet
     return bytes(12) + b"\x86\xdd" + head + error
 
 
-def test_a_router_s_error_about_a_list_is_the_agent_s_and_nobody_else_can_make_one() -> None:
-    with Labeller("lo", carrier=Carrier.SRV6) as its:
+@pytest.mark.parametrize("cfr", [False, True])
+def test_a_router_s_error_about_a_list_is_the_agent_s_and_nobody_else_can_make_one(cfr: bool) -> None:
+    with Labeller("lo", carrier=Carrier.SRV6, cfr=cfr) as its:
         its.swap(table())
         assert its.own is not None
         own = label_source(its)

@@ -55,7 +55,7 @@ def test_a_lab_of_a_fabric_file_with_slots_delivers_between_all_hosts_and_is_see
     file.write_text(LEAF_SPINE)
     until = f"sh until [ -e {seen} ]; do sleep 0.1; done\n"
     script.write_text(f"{until}pingall 60\nsh sopa status\nsh sopa paths h0_0_2 h0_2_3\nsh sopa agents\n")
-    words = ["lab", "--fabric", str(file), "--script", str(script), "--policy=cfr", "--rate=2"]
+    words = ["lab", "--fabric", str(file), "--script", str(script), "--policy=cfr", "--rate=2", "--switches=srv6"]
     with socket.create_server(("127.0.0.1", 0)) as taken, subprocess.Popen([*SOPA, *words], stdout=-1, stderr=-1, text=True) as lab:
         assert lab.stderr is not None
         said = ""
@@ -75,7 +75,7 @@ def test_a_lab_of_a_fabric_file_with_slots_delivers_between_all_hosts_and_is_see
     assert "3x2 leaf-spine fabric, 5 switches, 6 hosts" in out
     assert "inter-rack, 2 of 2 paths" in out
     assert "waiting until the arbiter grants slots to every host" in said
-    assert out.count(" cfr ") == 6
+    assert out.count(" srv6      cfr ") == 6
 
 
 def test_a_lab_of_routers_has_the_same_prompt_and_their_faults(tmp_path: Path) -> None:

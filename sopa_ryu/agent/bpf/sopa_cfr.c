@@ -25,6 +25,7 @@
 #include "packet.h"
 #include "probe.h"
 #include "sent.h"
+#include "srv6.h"
 
 #define PASS 1
 #define DROP_UNSEEN 0 /* and no word of congestion: BPF_CGROUP_INET_EGRESS gives TCP -EPERM instead of NET_XMIT_DROP */
@@ -99,6 +100,14 @@ static __always_inline int is_gated(const struct cfr_settings *its, __u64 destin
 	return fabric && !(destination >> 32) && (destination & fabric->netmask) == fabric->network && destination != its->host;
 }
 
+/* Returns the bytes that a frame to a destination is longer by once it leaves. */
+static __always_inline __u32 outer_bytes(__u32 destination)
+{
+	struct srv6_word *own = by_lists(table_in_force());
+
+	return own && (destination >> 8 & 0xffff) != (own->pod << 8 | own->edge) ? OUTER_BYTES : 0;
+}
+
 /* Reads the addresses of a TCP packet that begins with its IP header; returns its bytes, or 0 for another packet. */
 static __always_inline __u32 read_ip(struct __sk_buff *skb, __u64 *source, __u64 *destination)
 {
@@ -140,7 +149,7 @@ static __always_inline int read_data(struct __sk_buff *skb, const struct cfr_set
 	to->destination = destination;
 	to->seq = bpf_ntohl(tcp.seq);
 	to->packets = skb->gso_segs > 1 ? skb->gso_segs : 1;
-	to->bytes = skb->len + ETH_HLEN + (to->packets - 1) * (ETH_HLEN + headers);
+	to->bytes = skb->len + ETH_HLEN + (to->packets - 1) * (ETH_HLEN + headers) + to->packets * outer_bytes(destination);
 	return 1;
 }
 
@@ -301,65 +310,87 @@ static __always_inline struct cfr_slot *grant_of(struct __sk_buff *skb, const st
 	return entry;
 }
 
-/* Notes a packet on a granted path as `note_sent` does one on a path of the table. */
-static __always_inline void note_granted(struct __sk_buff *skb, const struct place *at, const struct flow_key *key, const struct cfr_slot *grant)
+/* As `consider`, for a packet whose path is granted: the path may be none of the candidates. */
+static __always_inline enum reason consider_granted(const struct flow_key *key, struct choice *found)
 {
-	struct path_word path = { .up1 = grant->up1, .up2 = grant->up2 };
-	struct choice choice;
-
-	choice.sprayed = 1;
-	choice.index = 0; /* for bursts that are spread only */
-	choice.table = table_in_force();
-	if (choice.table && find_candidates(key, &choice) == LABELLED)
-		note_sent(skb, at->l4, key, &choice, &path);
+	found->table = table_in_force();
+	if (!found->table)
+		return NO_TABLE;
+	if (find_candidates(key, found) != LABELLED)
+		found->count = 0; /* there is no path to leave */
+	return LABELLED;
 }
 
 static __always_inline enum reason label(struct __sk_buff *skb)
 {
 	__u8 source[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH };
 	int forwarded = is_forwarded(skb);
-	struct path_word *path;
-	struct cfr_slot *grant;
-	struct choice choice;
+	__u32 segments = skb->gso_segs;
+	struct path_word path = {}, *next;
+	struct choice choice = { .sprayed = 1 };
 	struct flow_key key = {};
+	struct cfr_slot *grant;
+	struct srv6_word *own;
+	struct inner inner;
 	enum reason reason;
 	struct place at = {};
+	__u64 flags;
 
 	reason = read_flow(skb, &key, &at);
 	if (reason != LABELLED)
 		return reason;
-	choice.sprayed = 1;
 	grant = forwarded ? (void *)0 : grant_of(skb, &key, &at);
-	if (grant) {
-		note_granted(skb, &at, &key, grant);
-		source[4] = grant->up1;
-		source[5] = grant->up2;
-	} else {
-		reason = consider(&key, forwarded, &choice);
+	reason = grant ? consider_granted(&key, &choice) : consider(&key, forwarded, &choice);
+	if (reason != LABELLED)
+		return reason;
+	own = by_lists(choice.table);
+	if (own) {
+		if (at.tagged || skb->vlan_present) /* routers of the fabric know no VLAN */
+			return NOT_IPV4;
+		reason = read_inner(skb, &at, &key, choice.hash, &inner, &flags);
 		if (reason != LABELLED)
 			return reason;
-		path = next_path(&choice, skb->len);
-		if (!path)
+	}
+	if (grant) {
+		path.up1 = grant->up1;
+		path.up2 = grant->up2;
+	} else {
+		next = next_path(&choice, skb->len);
+		if (!next)
 			return NO_PATH;
-		note_sent(skb, at.l4, &key, &choice, path);
-		source[4] = path->up1;
-		source[5] = path->up2;
-		if (leaves(path) && bpf_skb_store_bytes(skb, 0, path->gateway, sizeof(path->gateway), 0))
+		path = *next;
+	}
+	note_sent(skb, at.l4, &key, &choice, &path);
+	if (own) {
+		if (put_into(skb, own, &inner, &key, &path, flags))
+			return NOT_WRITABLE;
+	} else {
+		source[4] = path.up1;
+		source[5] = path.up2;
+		if (leaves(&path) && bpf_skb_store_bytes(skb, 0, path.gateway, sizeof(path.gateway), 0))
+			return NOT_WRITABLE;
+		if (bpf_skb_store_bytes(skb, ETH_ALEN, source, sizeof(source), 0))
 			return NOT_WRITABLE;
 	}
-	if (bpf_skb_store_bytes(skb, ETH_ALEN, source, sizeof(source), 0))
-		return NOT_WRITABLE;
-	count_path(source[4], source[5]);
+	count_path(path.up1, path.up2);
 	if (!choice.sprayed)
 		count(HASHED);
-	else if (skb->gso_segs > 1)
+	else if (segments > 1)
 		count(GSO);
 	return LABELLED;
 }
 
 SEC("tc")
+int sopa_srv6_in(struct __sk_buff *skb)
+{
+	return take_router_error(skb);
+}
+
+SEC("tc")
 int sopa_cfr(struct __sk_buff *skb)
 {
+	if (is_carried(skb) && by_lists(table_in_force()))
+		return carry_probe(skb);
 	if (!is_answer(skb))
 		count(label(skb));
 	return TC_ACT_UNSPEC; /* on to the filters behind this one */
@@ -415,7 +446,8 @@ int sopa_cfr_unsent(struct bpf_iter__tcp *each)
 		return 0;
 	found.destination = destination;
 	/* IPv6's header, which is the longer one, where a socket may have either */
-	headers = ETH_HLEN + (sk->skc_family == INET6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + tcp->tcp_header_len;
+	headers = ETH_HLEN + (sk->skc_family == INET6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)) + tcp->tcp_header_len +
+		  outer_bytes(destination);
 	found.bytes = payload + (payload + segment - 1) / segment * headers;
 	bpf_seq_write(each->meta->seq, &found, sizeof(found));
 	return 0;

@@ -4,10 +4,7 @@
  * counted.
  */
 #include <linux/bpf.h>
-#include <linux/in.h>
 #include <linux/pkt_cls.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
@@ -17,35 +14,9 @@
 #include "sent.h"
 #include "srv6.h"
 
-/* Reads what the outer header repeats; returns the bytes of the packet, of a burst those of its largest packet. */
-static __always_inline __u32 read_inner(struct __sk_buff *skb, const struct place *at, const struct flow_key *key, __u32 hash, struct inner *to)
-{
-	__u32 bytes = skb->len - at->l3, first;
-	__be32 copy, *word = header_at(skb, at->l3, sizeof(copy));
-	__u8 doff;
-
-	if (!word) {
-		if (bpf_skb_load_bytes(skb, at->l3, &copy, sizeof(copy)))
-			return 0;
-		word = &copy;
-	}
-	first = bpf_ntohl(*word);
-	to->is_ipv6 = !!(key->proto & IPV6_KEY);
-	to->class = first >> (to->is_ipv6 ? 20 : 16);
-	to->flow_label = (to->is_ipv6 ? first : hash) & 0xfffff;
-	if (!skb->gso_size)
-		return bytes;
-	bytes = at->l4 - at->l3 + sizeof(struct udphdr) + skb->gso_size;
-	if (protocol_of(key) != IPPROTO_TCP)
-		return bytes;
-	if (bpf_skb_load_bytes(skb, at->l4 + 12, &doff, sizeof(doff)))
-		return 0;
-	return bytes - sizeof(struct udphdr) + (doff >> 4) * 4;
-}
-
 static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 {
-	__u32 segments = skb->gso_segs, bytes;
+	__u32 segments = skb->gso_segs;
 	struct path_word *path;
 	struct srv6_word *own;
 	struct choice choice;
@@ -53,9 +24,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	struct inner inner;
 	enum reason reason;
 	struct place at = {};
-	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO;
-	__be32 list[4];
-	__u8 pod, edge;
+	__u64 flags;
 
 	reason = read_flow(skb, &key, &at);
 	if (reason != LABELLED)
@@ -71,21 +40,14 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	*device = cutting_device(skb, &key, &choice);
 	if (*device)
 		return CUT;
-	bytes = read_inner(skb, &at, &key, choice.hash, &inner);
-	if (!bytes)
-		return MALFORMED;
-	if (!fits(bytes + OUTER_BYTES)) {
-		if (!skb->gso_size || protocol_of(&key) != IPPROTO_TCP)
-			return TOO_BIG;
-		flags = 0; /* the kernel cuts the burst into packets that are smaller by as much */
-	}
+	reason = read_inner(skb, &at, &key, choice.hash, &inner, &flags);
+	if (reason != LABELLED)
+		return reason;
 	path = next_path(&choice, skb->len);
 	if (!path)
 		return NO_PATH;
 	note_sent(skb, at.l4, &key, &choice, path);
-	pod = leaves(path) ? path->gateway[3] : key.daddr >> 16;
-	edge = leaves(path) ? path->gateway[4] : key.daddr >> 8;
-	if (!write_list(list, own, path->up1, path->up2, pod, edge) && encapsulate(skb, own, &inner, list, flags))
+	if (put_into(skb, own, &inner, &key, path, flags))
 		return NOT_WRITABLE;
 	count_path(path->up1, path->up2);
 	if (!choice.sprayed)

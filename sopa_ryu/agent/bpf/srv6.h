@@ -12,6 +12,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
+#include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
@@ -19,6 +20,7 @@
 #include "label.h"
 #include "maps.h"
 #include "mtu.h"
+#include "packet.h"
 #include "probe.h"
 
 /* uSIDs of switches, as in topologies/srv6.py. */
@@ -71,6 +73,38 @@ struct inner {
 	__u32 flow_label;
 };
 
+/* Reads what the outer header repeats, and the `flags` of `encapsulate`; returns LABELLED, or why the packet gets no outer header. */
+static __always_inline enum reason read_inner(
+	struct __sk_buff *skb, const struct place *at, const struct flow_key *key, __u32 hash, struct inner *to, __u64 *flags)
+{
+	__u32 bytes = skb->len - at->l3, first; /* of a burst: of its largest packet */
+	__be32 copy, *word = header_at(skb, at->l3, sizeof(copy));
+	__u8 doff;
+
+	if (!word) {
+		if (bpf_skb_load_bytes(skb, at->l3, &copy, sizeof(copy)))
+			return MALFORMED;
+		word = &copy;
+	}
+	first = bpf_ntohl(*word);
+	to->is_ipv6 = !!(key->proto & IPV6_KEY);
+	to->class = first >> (to->is_ipv6 ? 20 : 16);
+	to->flow_label = (to->is_ipv6 ? first : hash) & 0xfffff;
+	if (skb->gso_size) {
+		bytes = at->l4 - at->l3 + sizeof(struct udphdr) + skb->gso_size;
+		if (protocol_of(key) == IPPROTO_TCP) {
+			if (bpf_skb_load_bytes(skb, at->l4 + 12, &doff, sizeof(doff)))
+				return MALFORMED;
+			bytes += (doff >> 4) * 4 - sizeof(struct udphdr);
+		}
+	}
+	*flags = BPF_F_ADJ_ROOM_FIXED_GSO;
+	if (fits(bytes + OUTER_BYTES))
+		return LABELLED;
+	*flags = 0; /* the kernel cuts a burst into packets that are smaller by as much */
+	return skb->gso_size && protocol_of(key) == IPPROTO_TCP ? LABELLED : TOO_BIG;
+}
+
 /*
  * Writes the destination: block, aggregation, core and edge switch of a path. Nonzero for a path inside the rack, where there is nothing to
  * choose.
@@ -122,6 +156,16 @@ static __always_inline int encapsulate(
 	for (int i = 0; i < 4; i++)
 		to[6 + i] = list[i];
 	return 0;
+}
+
+/* Puts a packet into an outer header with the list of its path, but inside the rack; returns nonzero if it cannot. */
+static __always_inline int put_into(struct __sk_buff *skb, const struct srv6_word *own, const struct inner *of, const struct flow_key *key,
+				    const struct path_word *path, __u64 flags)
+{
+	__u8 pod = leaves(path) ? path->gateway[3] : key->daddr >> 16, edge = leaves(path) ? path->gateway[4] : key->daddr >> 8;
+	__be32 list[4];
+
+	return !write_list(list, own, path->up1, path->up2, pod, edge) && encapsulate(skb, own, of, list, flags);
 }
 
 /* This host's word of the carrier; null with another one. */
