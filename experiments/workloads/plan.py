@@ -133,7 +133,8 @@ class Workload:
     Attributes:
         summary: One line for ``--help``, with the paper's section.
         build: Raises `WorkloadError` if a plan is impossible in the fabric.
-        seconds: Default duration of a run.
+        seconds: Default duration of a run in the lab; in the simulator a share of it.
+        latest: Latest start in seconds that a file says: the default duration follows it.
         parameters: Constants of ``build`` that are written to results.
         family: Of IP, of all its plans.
     """
@@ -142,5 +143,6 @@ class Workload:
     summary: str
     build: Build
     seconds: float = 10.0
+    latest: float = 0.0
     parameters: Mapping[str, float | str] = field(default_factory=dict)
     family: int = 4
