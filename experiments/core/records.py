@@ -111,7 +111,8 @@ class RunRecord:
         failed_at: Time of the failure during the run, in seconds; None without one.
         events: ``[seconds, text]`` of each change of the fabric, caused or observed.
         collective: Of a collective operation: ``transfers``, those that ``completed``, and ``seconds`` from the start of the
-            run to the end of the last transfer, or null if one did not end in time. Empty of other workloads.
+            run to the end of the last transfer, or null if one did not end in time; of several jobs that of each, too, as ``jobs``.
+            Empty of other workloads.
         round_trips: Those of pings in milliseconds, in the order of their answers; ``counters`` has the number of ``pings`` sent.
         bad: The truth of each bad link: ``link``, ``towards``, ``at`` in seconds, ``loss``, ``corruption`` and ``rate`` as
             planned, ``transfers`` that may cross it, and the ``packets`` that it carried since then, ``lost`` and
@@ -136,7 +137,7 @@ class RunRecord:
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
     failed_at: float | None = None
     events: Sequence[Sequence[Any]] = ()
-    collective: Mapping[str, float | None] = field(default_factory=dict)
+    collective: Mapping[str, Any] = field(default_factory=dict)
     round_trips: Sequence[float] = field(default_factory=list)
     bad: Sequence[Mapping[str, Any]] = field(default_factory=list)
 

@@ -28,7 +28,7 @@ class Collected:
     Attributes:
         shown: From each scheme to the run that is drawn over time: the valid run with the lowest seed.
         recoveries, effects: By scheme, of runs with a failure, and of runs with a bad link.
-        collectives: Completion times in seconds; None of an operation that was not complete in time.
+        collectives: Completion times in seconds, of the whole and of each of several jobs; None of what was not complete in time.
     """
 
     settings: RunSettings
@@ -37,7 +37,7 @@ class Collected:
     shown: dict[str, RunRecord]
     recoveries: dict[str, list[Recovery]]
     effects: dict[str, list[Effect]]
-    collectives: dict[tuple[str, int], float | None]
+    collectives: dict[tuple[str, int], tuple[float | None, ...]]
 
     def schemes(self) -> list[str]:
         """Return the schemes with a valid run, by name."""
@@ -68,7 +68,7 @@ def collect(directory: Path) -> Collected:
     shown: dict[str, RunRecord] = {}
     recoveries: dict[str, list[Recovery]] = {}
     effects: dict[str, list[Effect]] = {}
-    collectives: dict[tuple[str, int], float | None] = {}
+    collectives: dict[tuple[str, int], tuple[float | None, ...]] = {}
     excluded = []
     for file in empty:
         scheme, _, number = file.stem.rpartition("-")
@@ -80,7 +80,7 @@ def collect(directory: Path) -> Collected:
             # Series and traces are large; one run per scheme is drawn.
             shown.setdefault(scheme, run)
             if run.collective:
-                collectives[scheme, seed] = run.collective["seconds"]
+                collectives[scheme, seed] = (run.collective["seconds"], *run.collective.get("jobs", ()))
             if found := recovery(run):
                 recoveries.setdefault(scheme, []).append(found)
             if cost := effect(run):

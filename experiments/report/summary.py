@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from experiments.core.records import FlowRecord, RunSettings
@@ -26,8 +26,13 @@ from experiments.report.statistics import (
 
 @dataclass(frozen=True)
 class Collective:
-    """Completion times of a collective operation, in seconds: those of the runs that were complete in time."""
+    """Completion times of a collective operation in seconds, of the runs in which it was complete in time.
 
+    Attributes:
+        job: The number of one of several jobs; 0 for the whole.
+    """
+
+    job: int
     runs: int
     completed: int
     mean: float | None
@@ -46,6 +51,7 @@ class SchemeSummary:
         ratio: To the mean of the base scheme.
         fairness: Mean of the Jain indices of runs: only concurrent flows share capacity.
         completion: Completion times by kind of transfer with a size.
+        collectives: Of the whole operation, and of each of several jobs.
     """
 
     scheme: str
@@ -60,7 +66,7 @@ class SchemeSummary:
     completion: dict[str, Completion]
     recoveries: Recoveries | None
     bad_link: Effect | None = None
-    collective: Collective | None = None
+    collectives: tuple[Collective, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ def summarize(collected: Collected, base: str = "sopa") -> RunSummary:
     schemes = [
         replace(
             _of_scheme(collected, scheme, means[scheme], ratio(means[scheme], means[base])),
-            collective=_collective(collected, scheme, base),
+            collectives=tuple(_collectives(collected, scheme, base)),
         )
         for scheme in order
     ]
@@ -126,24 +132,24 @@ def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], again
     )
 
 
-def _collective(collected: Collected, scheme: str, base: str) -> Collective | None:
-    times = _times(collected, scheme)
-    runs = sum(name == scheme for name, _ in collected.collectives)
-    if not runs:
-        return None
-    each = list(times.values())
-    return Collective(
-        runs,
-        len(each),
-        _mean(each) if each else None,
-        max(each, default=None),
-        mean_interval(each),
-        ratio(times, _times(collected, base)),
-    )
+def _collectives(collected: Collected, scheme: str, base: str) -> Iterator[Collective]:
+    runs = [times for (name, _), times in collected.collectives.items() if name == scheme]
+    for job in range(max(map(len, runs), default=0)):
+        times = _times(collected, scheme, job)
+        each = list(times.values())
+        yield Collective(
+            job,
+            len(runs),
+            len(each),
+            _mean(each) if each else None,
+            max(each, default=None),
+            mean_interval(each),
+            ratio(times, _times(collected, base, job)),
+        )
 
 
-def _times(collected: Collected, scheme: str) -> dict[int, float]:
-    of_scheme = {seed: time for (name, seed), time in sorted(collected.collectives.items()) if name == scheme}
+def _times(collected: Collected, scheme: str, job: int) -> dict[int, float]:
+    of_scheme = {seed: times[job] for (name, seed), times in sorted(collected.collectives.items()) if name == scheme}
     return {seed: time for seed, time in of_scheme.items() if time is not None}
 
 

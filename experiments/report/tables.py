@@ -67,9 +67,9 @@ def grids(summary: RunSummary) -> list[Grid]:
         ),
         Grid(
             "Completion time of the collective operation in ms",
-            1,
-            ("scheme", "runs", "ended in time", "mean of those", "± 95%", f"to {summary.base}", "± 95%", "longest"),
-            [_collective(scheme, scheme.collective) for scheme in summary.schemes if scheme.collective],
+            2,
+            ("scheme", "job", "runs", "ended in time", "mean of those", "± 95%", f"to {summary.base}", "± 95%", "longest"),
+            [_collective(scheme, one) for scheme in summary.schemes for one in scheme.collectives],
         ),
         Grid(
             "Completion times of transfers in ms",
@@ -194,7 +194,7 @@ def _collective(scheme: SchemeSummary, collective: Collective) -> tuple[str, ...
     half = None if collective.interval is None else (collective.interval.high - collective.interval.low) / 2
     against = collective.ratio
     return (
-        *(scheme.scheme, str(collective.runs), str(collective.completed)),
+        *(scheme.scheme, str(collective.job or "all"), str(collective.runs), str(collective.completed)),
         *(_milliseconds(collective.mean), MISSING if half is None else _milliseconds(half)),
         *(_number(against.value if against else None, 3), _half(against.interval if against else None, 3)),
         _milliseconds(collective.longest),

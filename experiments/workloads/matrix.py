@@ -39,10 +39,10 @@ class MatrixRow:
 def from_csv(path: Path) -> Workload:
     """Return a workload, named as the file without ``.csv``, with one transfer per line of the file.
 
-    The first line names the columns, in any order. ``src`` and ``dst``, or ``source`` and ``destination``, are names or addresses of
-    hosts. ``bytes`` is the payload, or empty to send until the end of the run. ``start`` is the time after the start of the run in
-    seconds; default 0. The transfers and their order do not depend on the seed. Raises `WorkloadError` if the file is unreadable or a line is invalid. Hosts are
-    checked when a plan is built.
+    The first line names the columns, in any order. ``src`` and ``dst``, or ``source`` and ``destination``, are names or addresses
+    of hosts. ``bytes`` is the payload, or empty to send until the end of the run. ``start`` is the time after the start of the run
+    in seconds; default 0. The transfers and their order do not depend on the seed. Raises `WorkloadError` if the file is unreadable
+    or a line is invalid. Hosts are checked when a plan is built.
     """
     try:
         data = path.read_bytes()
