@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sopa_ryu.runtime.atomic_file import write_atomically
-from topologies import Clos
+from topologies import Clos, FatTree
 
 SETTINGS = "experiment.json"
 
@@ -44,7 +44,11 @@ class RunSettings:
     @property
     def title(self) -> str:
         """The fabric in a few words: ``k=4``, or ``32x4 leaf-spine fabric``."""
-        return f"k={self.k}" if self.fabric is None else Clos.from_document(dict(self.fabric)).title
+        return f"k={self.k}" if self.fabric is None else self.tree().title
+
+    def tree(self) -> Clos:
+        """Return the fabric."""
+        return FatTree(self.k or 0) if self.fabric is None else Clos.from_document(dict(self.fabric))
 
 
 @dataclass(frozen=True)

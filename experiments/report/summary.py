@@ -5,22 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from experiments.core.records import FlowRecord, RunSettings
 from experiments.report.collect import Collected, ExcludedRun
 from experiments.report.faults import Effect, Recoveries, effects, recoveries
 from experiments.report.statistics import (
+    PACKET_BYTES,
     Completion,
     Distribution,
     Interval,
     LossStatistics,
     RatioStatistics,
+    Slowdown,
     completion,
     distribution,
     fairness,
+    ideal_seconds,
     losses,
     mean_interval,
     ratio,
+    slowdown,
 )
 
 
@@ -51,6 +56,7 @@ class SchemeSummary:
         ratio: To the mean of the base scheme.
         fairness: Mean of the Jain indices of runs: only concurrent flows share capacity.
         completion: Completion times by kind of transfer with a size.
+        slowdown: Slowdown by kind of transfer with a size.
         collectives: Of the whole operation, and of each of several jobs.
     """
 
@@ -64,6 +70,7 @@ class SchemeSummary:
     losses: LossStatistics
     kinds: dict[str, Distribution]
     completion: dict[str, Completion]
+    slowdown: dict[str, Slowdown]
     recoveries: Recoveries | None
     bad_link: Effect | None = None
     collectives: tuple[Collective, ...] = ()
@@ -115,6 +122,10 @@ def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], again
     flows = collected.flows(scheme)
     invalid = sum(one.scheme == scheme for one in collected.excluded)
     runs = [[flow.mbit for flow in collected.runs[scheme, seed]] for seed in sorted(means)]
+    sized = _by_kind([flow for flow in flows if flow.size is not None])
+    options = collected.shown[scheme].options
+    packet, delay = int(options.get("packet_bytes", PACKET_BYTES)), options.get("link_delay_ns", 0) / 1e9
+    ideal = partial(ideal_seconds, tree=collected.settings.tree(), packet=packet, delay=delay)
     indices = [index for index in map(fairness, runs) if index is not None]
     return SchemeSummary(
         scheme,
@@ -126,7 +137,8 @@ def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], again
         _mean(indices) if indices else None,
         losses(flows),
         {kind: distribution([flow.mbit for flow in of_kind]) for kind, of_kind in _by_kind(flows).items()},
-        {kind: completion(of_kind) for kind, of_kind in _by_kind([flow for flow in flows if flow.size is not None]).items()},
+        {kind: completion(of_kind) for kind, of_kind in sized.items()},
+        {kind: slowdown(of_kind, ideal) for kind, of_kind in sized.items()},
         recoveries(collected.recoveries.get(scheme, ())),
         effects(collected.effects.get(scheme, ())),
     )

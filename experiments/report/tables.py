@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from rich.console import Console
@@ -74,12 +74,13 @@ def grids(summary: RunSummary) -> list[Grid]:
         Grid(
             "Completion times of transfers in ms",
             2,
-            ("scheme", "kind", "transfers", "ended in time", "mean of those", "median", "99%"),
+            ("scheme", "kind", "transfers", "ended in time", "mean of those", "median", "99%", "slowdown: median", "95%", "99%"),
             [
                 (
                     *(scheme.scheme, kind or MISSING, str(one.count), str(one.completed)),
                     _milliseconds(one.mean),
                     *("not in time" if time is None else _milliseconds(time) for time in (one.median, one.p99)),
+                    *("not in time" if times is None else _number(times) for times in astuple(scheme.slowdown[kind])),
                 )
                 for scheme in summary.schemes
                 for kind, one in scheme.completion.items()
@@ -145,6 +146,7 @@ def kinds_csv(summary: RunSummary) -> str:
     return _csv(
         {"scheme": scheme.scheme, "kind": kind, **_prefixed("mbit", asdict(one))}
         | _prefixed("completion_s", asdict(scheme.completion[kind]) if kind in scheme.completion else _NO_COMPLETION)
+        | _prefixed("slowdown", asdict(scheme.slowdown[kind]) if kind in scheme.slowdown else _NO_SLOWDOWN)
         for scheme in summary.schemes
         for kind, one in scheme.kinds.items()
     )
@@ -162,6 +164,7 @@ def as_json(summary: RunSummary, figures: dict[str, Any]) -> str:
 
 _SPREAD = ("minimum", "1%", "5%", "median", "95%", "99%", "maximum")
 _NO_COMPLETION: dict[str, Any] = dict.fromkeys(("count", "completed", "mean", "median", "p99"))
+_NO_SLOWDOWN: dict[str, Any] = dict.fromkeys(("p50", "p95", "p99"))
 
 
 def _throughput(scheme: SchemeSummary) -> tuple[str, ...]:
