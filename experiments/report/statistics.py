@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from experiments.core.records import FlowRecord
-from topologies import Clos
+from topologies import Clos, Link
 
 CONFIDENCE = 0.95
 PACKET_BYTES, HEADER_BYTES = 1500, 40
@@ -144,17 +144,18 @@ def _percentile(values: Sequence[float], count: int, percent: float) -> float | 
 def ideal_seconds(flow: FlowRecord, tree: Clos, packet: int = PACKET_BYTES, delay: float = 0.0) -> float:
     """Return the time that a transfer needs at least, alone in an empty fabric, from opening the connection on.
 
-    That is a handshake, the first packet over every link of the path, and the rest at the rate of a host's link. ``packet`` is the
-    size of a packet in bytes with 40 of headers, ``delay`` that of a link in seconds.
+    That is a handshake, the first packet over every link of the path, and the rest at the rate of the slower host's link.
+    ``packet`` is the size of a packet in bytes with 40 of headers, ``delay`` that of a link in seconds.
     """
     size, src, dst = flow.size or 0, tree.host(flow.src), tree.host(flow.dst)
-    levels = ["host"]
+    above: list[str] = []
     if tree.edge_of(src) != tree.edge_of(dst):
-        levels += ["edge", "aggregation"] if src.pod != dst.pod else ["edge"]
-    byte = [8 / (flow.rate_mbit * 1e6 * tree.level_rate(level) / tree.level_rate("host")) for level in levels]
+        above = ["edge", "aggregation"] if src.pod != dst.pod else ["edge"]
+    rates = [tree.capacity(Link(host, tree.edge_of(host))) for host in (src, dst)] + [*map(tree.level_rate, above)] * 2
+    byte = [8 * tree.level_rate("host") / (flow.rate_mbit * 1e6 * rate) for rate in rates]
     first = min(size, packet - HEADER_BYTES) + HEADER_BYTES
     wire = size + HEADER_BYTES * -(-size // (packet - HEADER_BYTES))
-    return 2 * sum((2 * HEADER_BYTES + first) * each + 3 * delay for each in byte) + (wire - first) * byte[0]
+    return sum((2 * HEADER_BYTES + first) * each + 3 * delay for each in byte) + (wire - first) * max(byte[:2])
 
 
 def losses(flows: Sequence[FlowRecord]) -> LossStatistics:

@@ -66,6 +66,8 @@ def test_a_transfer_alone_needs_a_handshake_its_first_packet_over_all_links_and_
     assert ideal_seconds(a_flow(size=200, **ends), tree, packet=140) == pytest.approx((2 * (80 + 140) + 140) * 1e-6)
     for dst, share in (("h0_1_2", 1.5), ("h1_0_2", 1.75)):
         assert ideal_seconds(a_flow(size=60, **ends | {"dst": dst}), tree) == pytest.approx(share * 360 * 1e-6)
+    slower = Clos(1, 1, 1, 0, 2, mbit={"host": 10, "edge": 10}, links={"h0_0_3-e0_0": 5})
+    assert ideal_seconds(a_flow(size=2920, **ends), slower) == pytest.approx((1580 + 2 * 1580 + 2 * 1500) * 1e-6)
     flows = [a_flow(size=60, **ends, seconds=seconds, completed=seconds < 1) for seconds in (360e-6, 720e-6, 1080e-6, 1.0)]
     assert slowdown(flows[:3], partial(ideal_seconds, tree=tree)) == Slowdown(*map(pytest.approx, (2, 2.9, 2.98)))
     assert slowdown(flows, partial(ideal_seconds, tree=tree)) == Slowdown(pytest.approx(2.5), None, None)
