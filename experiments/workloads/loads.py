@@ -20,14 +20,14 @@ MAX_LOAD_PERCENT = 200
 MIN_BYTES, MAX_BYTES = 2_000, 198_000
 """Sizes of flows of ``uniform-load`` (CFR paper, Li et al., 2015, section 5.1): uniform between both."""
 INCAST_BYTES, INCAST_PERCENT = 500_000, 2
-"""What each sender of an incast beside other flows sends, and the load of all incasts (HPCC, SIGCOMM 2019, section 5)."""
+"""What each sender of an incast beside other flows sends, and the load of all these incasts. Both are ours."""
 SMALL_BYTES, MEDIUM_BYTES = 100_000, 10_000_000
-"""Largest small and medium flow (Alizadeh et al., pFabric, SIGCOMM 2013, section 5)."""
+"""Largest small and medium flow, as of Alizadeh et al., pFabric, SIGCOMM 2013."""
 
 Points = Sequence[tuple[int, float]]
 """Of a cumulative distribution: sizes in bytes, and the share of flows up to each; linear between them."""
-# Both as in conf/ of github.com/HKUST-SING/TrafficGenerator at 28faaaad (DCTCP_CDF.txt) and 1c1bc657 (VL2_CDF.txt), which read them
-# off the figures.
+# The papers have figures. These are the points that conf/DCTCP_CDF.txt and conf/VL2_CDF.txt of the widely used generator
+# github.com/HKUST-SING/TrafficGenerator have, at its commits 28faaaad and 1c1bc657.
 WEB_SEARCH: Points = (
     *((0, 0), (10_000, 0.15), (20_000, 0.2), (30_000, 0.3), (50_000, 0.4), (80_000, 0.53), (200_000, 0.6), (1_000_000, 0.7)),
     *((2_000_000, 0.8), (5_000_000, 0.9), (10_000_000, 0.97), (30_000_000, 1)),
