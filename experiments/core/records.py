@@ -182,8 +182,7 @@ class Results:
         """Return the settings shared by all runs."""
         try:
             found = RunSettings(**json.loads((self.directory / SETTINGS).read_text()))
-            if found.fabric is not None:
-                Clos.from_document(found.fabric)
+            found.tree()
             return found
         except (OSError, ValueError, TypeError) as error:
             raise ResultsError(f"{self.directory} contains no results: {error}") from error

@@ -108,7 +108,7 @@ def _check(flow: FlowRecord, tree: Clos, directory: Path) -> None:
     try:
         possible = all(isinstance(one, int | float) and math.isfinite(one) and one >= 0 for one in numbers)
         possible = possible and tree.host(flow.src) != tree.host(flow.dst)
-    except ValueError:
+    except (ValueError, TypeError):  # a TopologyError, or no text
         possible = False
     if not possible:
         file = directory / f"{flow.scheme}-{flow.seed}.jsonl"

@@ -17,7 +17,10 @@ from experiments.workloads.plan import Plan, Scale, Transfer, Workload, Workload
 from topologies import Clos
 
 SHARE = 0.25
-"""Of what a host's link carries in the run, and of its share of the fabric: what the busiest host sends in all steps together."""
+"""Of what a host's link carries in the run, and of its share of the fabric: what every host sends in all steps together.
+
+Of experts, the most popular one receives half of that, and sends the other half back.
+"""
 ZIPF = 1.0
 MAX_ZIPF = 10
 MAX_EXPERTS = 128
@@ -60,8 +63,8 @@ def halving(count: int) -> Iterator[Step]:
 def experts(zipf: float, count: int) -> Iterator[Step]:
     """Yield the two steps of a mixture-of-experts layer with an expert per host: tokens to their experts, and the results back.
 
-    All transfers of a step start together. The expert of rank r gets r^-zipf of what the most popular one gets from each host, and
-    all send that one, or it them, half of the payload. Raises `WorkloadError` for too many hosts.
+    All transfers of a step start together. The expert of rank r receives r^-zipf of what the most popular one does. Raises
+    `WorkloadError` for too many hosts.
     """
     if count > MAX_EXPERTS:
         raise WorkloadError(f"mixture-of-experts has at most {MAX_EXPERTS} hosts in a job, not {count}: give fewer, or more jobs")
