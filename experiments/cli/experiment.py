@@ -55,7 +55,7 @@ def list_all() -> None:
         for name, summary in found:
             table.add_row(name, summary)
         out.print(table)
-    out.print("A workload can also be a traffic matrix: FILE.csv with src,dst,bytes,start. Suffixes of a scheme change its TCP:")
+    out.print("A workload can also be a matrix or a trace: FILE.csv with src,dst,bytes,start. Suffixes of a scheme change its TCP:")
     out.print(
         "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no RACK loss detection), sopa+adapt=off (fixed threshold), "
         "rps+sack=off (no selective acknowledgements), sopa+minrtt=300 (how long TCP remembers its shortest round trip). "
@@ -109,7 +109,7 @@ def run(
     out: Path,
     scheduler: str | None,
 ) -> None:
-    """Run workload NAME, or the traffic matrix NAME.csv, with each scheme and seed, and write a report.
+    """Run workload NAME, or the matrix or trace NAME.csv, with each scheme and seed, and write a report.
 
     Each run is written to --out when it ends: DIR/SCHEME-SEED.jsonl has one JSON object per flow. A run during which the
     processors were too busy is marked as invalid and excluded from the report. The same command repeats it.
@@ -141,7 +141,7 @@ def run(
         _check_family(workload, tree, wanted, simulated)
         share = ns3.SECONDS_SHARE if simulated else 1.0
         default_mbit = ns3.DEFAULT_MBIT if simulated else default_rate(tree)
-        scale = Scale(rate or default_mbit, seconds or share * workload.seconds)
+        scale = Scale(rate or default_mbit, seconds or workload.latest + share * workload.seconds)
         plans = {seed: workload.build(tree, seed, scale) for seed in range(first, first + seeds)}
         if failed_percent is not None:
             plans = {seed: workloads.with_failed_links(plan, tree, seed, failed_percent) for seed, plan in plans.items()}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sopa_ryu.runtime.atomic_file import write_atomically
-from topologies import Clos
+from topologies import Clos, FatTree
 
 SETTINGS = "experiment.json"
 
@@ -44,7 +44,11 @@ class RunSettings:
     @property
     def title(self) -> str:
         """The fabric in a few words: ``k=4``, or ``32x4 leaf-spine fabric``."""
-        return f"k={self.k}" if self.fabric is None else Clos.from_document(dict(self.fabric)).title
+        return f"k={self.k}" if self.fabric is None else self.tree().title
+
+    def tree(self) -> Clos:
+        """Return the fabric."""
+        return FatTree(self.k or 0) if self.fabric is None else Clos.from_document(dict(self.fabric))
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,8 @@ class RunRecord:
         failed_at: Time of the failure during the run, in seconds; None without one.
         events: ``[seconds, text]`` of each change of the fabric, caused or observed.
         collective: Of a collective operation: ``transfers``, those that ``completed``, and ``seconds`` from the start of the
-            run to the end of the last transfer, or null if one did not end in time. Empty of other workloads.
+            run to the end of the last transfer, or null if one did not end in time; of several jobs that of each, too, as ``jobs``.
+            Empty of other workloads.
         round_trips: Those of pings in milliseconds, in the order of their answers; ``counters`` has the number of ``pings`` sent.
         bad: The truth of each bad link: ``link``, ``towards``, ``at`` in seconds, ``loss``, ``corruption`` and ``rate`` as
             planned, ``transfers`` that may cross it, and the ``packets`` that it carried since then, ``lost`` and
@@ -136,7 +141,7 @@ class RunRecord:
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
     failed_at: float | None = None
     events: Sequence[Sequence[Any]] = ()
-    collective: Mapping[str, float | None] = field(default_factory=dict)
+    collective: Mapping[str, Any] = field(default_factory=dict)
     round_trips: Sequence[float] = field(default_factory=list)
     bad: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
@@ -177,8 +182,7 @@ class Results:
         """Return the settings shared by all runs."""
         try:
             found = RunSettings(**json.loads((self.directory / SETTINGS).read_text()))
-            if found.fabric is not None:
-                Clos.from_document(found.fabric)
+            found.tree()
             return found
         except (OSError, ValueError, TypeError) as error:
             raise ResultsError(f"{self.directory} contains no results: {error}") from error

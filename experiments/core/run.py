@@ -29,14 +29,22 @@ class Run:
     queue_packets: int = 100
     options: Mapping[str, int | str] = field(default_factory=dict)
 
-    def collective(self, flows: Sequence[FlowRecord]) -> dict[str, float | None]:
+    def collective(self, flows: Sequence[FlowRecord]) -> dict[str, Any]:
         """Return `RunRecord.collective`, from the records of the transfers that have started."""
         if not self.plan.collective:
             return {}
-        completed = [flow for flow in flows if flow.completed]
-        every = len(completed) == len(self.plan.transfers)
-        end = round(max(flow.start + flow.seconds for flow in completed), 9) if every else None
-        return {"transfers": len(self.plan.transfers), "completed": len(completed), "seconds": end}
+        ended = {flow.flow: flow.start + flow.seconds for flow in flows if flow.completed}
+        jobs: dict[int, float | None] = {}
+        for number, one in enumerate(self.plan.transfers):
+            latest, end = jobs.setdefault(one.job, 0.0), ended.get(number)
+            jobs[one.job] = None if latest is None or end is None else round(max(latest, end), 9)
+        times = [time for time in jobs.values() if time is not None]
+        return {
+            "transfers": len(self.plan.transfers),
+            "completed": len(ended),
+            "seconds": max(times) if len(times) == len(jobs) else None,
+            **({"jobs": [*jobs.values()]} if len(jobs) > 1 else {}),
+        }
 
     def flow_record(self, backend: str, number: int, **measured: Any) -> FlowRecord:
         """Return the record of a transfer of the plan. ``measured`` are the fields that the backend measures."""

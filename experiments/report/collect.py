@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments.core.records import FlowRecord, Results, ResultsError, RunRecord, RunSettings
 from experiments.report.faults import Effect, Recovery, effect, recovery
+from topologies import Clos
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Collected:
     Attributes:
         shown: From each scheme to the run that is drawn over time: the valid run with the lowest seed.
         recoveries, effects: By scheme, of runs with a failure, and of runs with a bad link.
-        collectives: Completion times in seconds; None of an operation that was not complete in time.
+        collectives: Completion times in seconds, of the whole and of each of several jobs; None of what was not complete in time.
     """
 
     settings: RunSettings
@@ -37,7 +38,7 @@ class Collected:
     shown: dict[str, RunRecord]
     recoveries: dict[str, list[Recovery]]
     effects: dict[str, list[Effect]]
-    collectives: dict[tuple[str, int], float | None]
+    collectives: dict[tuple[str, int], tuple[float | None, ...]]
 
     def schemes(self) -> list[str]:
         """Return the schemes with a valid run, by name."""
@@ -55,10 +56,11 @@ def collect(directory: Path) -> Collected:
     """
     results = Results(directory)
     settings = results.settings()
+    tree = settings.tree()
     flows: dict[tuple[str, int], list[FlowRecord]] = {}
     try:
         for flow in results.flows():
-            _check(flow, directory)
+            _check(flow, tree, directory)
             flows.setdefault((flow.scheme, flow.seed), []).append(flow)
         empty = [file for file in sorted(directory.glob("*.jsonl")) if not file.read_text().strip()]
     except (OSError, UnicodeDecodeError) as error:
@@ -68,7 +70,7 @@ def collect(directory: Path) -> Collected:
     shown: dict[str, RunRecord] = {}
     recoveries: dict[str, list[Recovery]] = {}
     effects: dict[str, list[Effect]] = {}
-    collectives: dict[tuple[str, int], float | None] = {}
+    collectives: dict[tuple[str, int], tuple[float | None, ...]] = {}
     excluded = []
     for file in empty:
         scheme, _, number = file.stem.rpartition("-")
@@ -80,7 +82,7 @@ def collect(directory: Path) -> Collected:
             # Series and traces are large; one run per scheme is drawn.
             shown.setdefault(scheme, run)
             if run.collective:
-                collectives[scheme, seed] = run.collective["seconds"]
+                collectives[scheme, seed] = (run.collective["seconds"], *run.collective.get("jobs", ()))
             if found := recovery(run):
                 recoveries.setdefault(scheme, []).append(found)
             if cost := effect(run):
@@ -99,11 +101,16 @@ def collect(directory: Path) -> Collected:
     return Collected(settings, runs, excluded, drawn, recoveries, effects, collectives)
 
 
-def _check(flow: FlowRecord, directory: Path) -> None:
-    """Raise `ResultsError` for numbers that JSON can express but a flow cannot have."""
+def _check(flow: FlowRecord, tree: Clos, directory: Path) -> None:
+    """Raise `ResultsError` for numbers that JSON can express but a flow cannot have, and for hosts that are not there."""
     numbers: list[Any] = [flow.mbit, flow.seconds, flow.start, flow.rtt_ms, flow.bytes, flow.packets, flow.reordered]
     numbers += [flow.retransmits, flow.spurious, flow.fast_retransmits, flow.timeouts, flow.size or 0, flow.seed]
-    if not all(isinstance(one, int | float) and math.isfinite(one) and one >= 0 for one in numbers):
+    try:
+        possible = all(isinstance(one, int | float) and math.isfinite(one) and one >= 0 for one in numbers)
+        possible = possible and tree.host(flow.src) != tree.host(flow.dst)
+    except (ValueError, TypeError):  # a TopologyError, or no text
+        possible = False
+    if not possible:
         file = directory / f"{flow.scheme}-{flow.seed}.jsonl"
         raise ResultsError(f"{file} is damaged (flow {flow.flow} has an impossible value): delete the file and run again")
 

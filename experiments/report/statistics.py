@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtrit
 
 from experiments.core.records import FlowRecord
+from topologies import Clos, Link
 
 CONFIDENCE = 0.95
+PACKET_BYTES, HEADER_BYTES = 1500, 40
 WINDOW = 500
 """Packets per window (SOPA paper, figure 5)."""
 
@@ -80,6 +82,15 @@ class LossStatistics:
     retransmitted_share: float | None
 
 
+@dataclass(frozen=True)
+class Slowdown:
+    """Completion times over those alone in an empty fabric, of all transfers; None if that transfer did not end in time."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
 def distribution(values: Sequence[float]) -> Distribution:
     """Return the distribution of one or more values."""
     minimum, p1, p5, p50, p95, p99, maximum = (float(one) for one in np.percentile(values, [0, 1, 5, 50, 95, 99, 100]))
@@ -113,15 +124,38 @@ def fairness(values: Sequence[float]) -> float | None:
 
 def completion(flows: Sequence[FlowRecord]) -> Completion:
     """Return the completion times of transfers, all with a size."""
-    times = sorted(flow.seconds for flow in flows if flow.completed)
-
-    def percentile(percent: float) -> float | None:
-        # Transfers that did not end took longer than all others: the order is known except for the tail.
-        position = (len(flows) - 1) * percent / 100
-        return float(np.interp(position, np.arange(len(times)), times)) if position <= len(times) - 1 else None
-
+    times = [flow.seconds for flow in flows if flow.completed]
     mean = math.fsum(times) / len(times) if times else None
-    return Completion(len(flows), len(times), mean, percentile(50), percentile(99))
+    return Completion(len(flows), len(times), mean, _percentile(times, len(flows), 50), _percentile(times, len(flows), 99))
+
+
+def slowdown(flows: Sequence[FlowRecord], ideal: Callable[[FlowRecord], float]) -> Slowdown:
+    """Return the slowdown of transfers, all with a size; ``ideal`` returns the seconds that one alone would take."""
+    slow = [flow.seconds / ideal(flow) for flow in flows if flow.completed]
+    return Slowdown(*(_percentile(slow, len(flows), percent) for percent in (50, 95, 99)))
+
+
+def _percentile(values: Sequence[float], count: int, percent: float) -> float | None:
+    # Transfers that did not end took longer than all others: the order is known except for the tail.
+    position = (count - 1) * percent / 100
+    return float(np.interp(position, np.arange(len(values)), sorted(values))) if position <= len(values) - 1 else None
+
+
+def ideal_seconds(flow: FlowRecord, tree: Clos, packet: int = PACKET_BYTES, delay: float = 0.0) -> float:
+    """Return the time that a transfer needs at least, alone in an empty fabric, from opening the connection on.
+
+    That is a handshake, the first packet over every link of the path, and the rest at the rate of the slower host's link.
+    ``packet`` is the size of a packet in bytes with 40 of headers, ``delay`` that of a link in seconds.
+    """
+    size, src, dst = flow.size or 0, tree.host(flow.src), tree.host(flow.dst)
+    above: list[str] = []
+    if tree.edge_of(src) != tree.edge_of(dst):
+        above = ["edge", "aggregation"] if src.pod != dst.pod else ["edge"]
+    rates = [tree.capacity(Link(host, tree.edge_of(host))) for host in (src, dst)] + [*map(tree.level_rate, above)] * 2
+    byte = [8 * tree.level_rate("host") / (flow.rate_mbit * 1e6 * rate) for rate in rates]
+    first = min(size, packet - HEADER_BYTES) + HEADER_BYTES
+    wire = size + HEADER_BYTES * -(-size // (packet - HEADER_BYTES))
+    return sum((2 * HEADER_BYTES + first) * each + 3 * delay for each in byte) + (wire - first) * max(byte[:2])
 
 
 def losses(flows: Sequence[FlowRecord]) -> LossStatistics:

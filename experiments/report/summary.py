@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from experiments.core.records import FlowRecord, RunSettings
 from experiments.report.collect import Collected, ExcludedRun
 from experiments.report.faults import Effect, Recoveries, effects, recoveries
 from experiments.report.statistics import (
+    PACKET_BYTES,
     Completion,
     Distribution,
     Interval,
     LossStatistics,
     RatioStatistics,
+    Slowdown,
     completion,
     distribution,
     fairness,
+    ideal_seconds,
     losses,
     mean_interval,
     ratio,
+    slowdown,
 )
 
 
 @dataclass(frozen=True)
 class Collective:
-    """Completion times of a collective operation, in seconds: those of the runs that were complete in time."""
+    """Completion times of a collective operation in seconds, of the runs in which it was complete in time.
 
+    Attributes:
+        job: The number of one of several jobs; 0 for the whole.
+    """
+
+    job: int
     runs: int
     completed: int
     mean: float | None
@@ -46,6 +56,8 @@ class SchemeSummary:
         ratio: To the mean of the base scheme.
         fairness: Mean of the Jain indices of runs: only concurrent flows share capacity.
         completion: Completion times by kind of transfer with a size.
+        slowdown: Slowdown by kind of transfer with a size.
+        collectives: Of the whole operation, and of each of several jobs.
     """
 
     scheme: str
@@ -58,9 +70,10 @@ class SchemeSummary:
     losses: LossStatistics
     kinds: dict[str, Distribution]
     completion: dict[str, Completion]
+    slowdown: dict[str, Slowdown]
     recoveries: Recoveries | None
     bad_link: Effect | None = None
-    collective: Collective | None = None
+    collectives: tuple[Collective, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,7 +108,7 @@ def summarize(collected: Collected, base: str = "sopa") -> RunSummary:
     schemes = [
         replace(
             _of_scheme(collected, scheme, means[scheme], ratio(means[scheme], means[base])),
-            collective=_collective(collected, scheme, base),
+            collectives=tuple(_collectives(collected, scheme, base)),
         )
         for scheme in order
     ]
@@ -109,6 +122,10 @@ def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], again
     flows = collected.flows(scheme)
     invalid = sum(one.scheme == scheme for one in collected.excluded)
     runs = [[flow.mbit for flow in collected.runs[scheme, seed]] for seed in sorted(means)]
+    sized = _by_kind([flow for flow in flows if flow.size is not None])
+    options = collected.shown[scheme].options
+    packet, delay = int(options.get("packet_bytes", PACKET_BYTES)), options.get("link_delay_ns", 0) / 1e9
+    ideal = partial(ideal_seconds, tree=collected.settings.tree(), packet=packet, delay=delay)
     indices = [index for index in map(fairness, runs) if index is not None]
     return SchemeSummary(
         scheme,
@@ -120,30 +137,31 @@ def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], again
         _mean(indices) if indices else None,
         losses(flows),
         {kind: distribution([flow.mbit for flow in of_kind]) for kind, of_kind in _by_kind(flows).items()},
-        {kind: completion(of_kind) for kind, of_kind in _by_kind([flow for flow in flows if flow.size is not None]).items()},
+        {kind: completion(of_kind) for kind, of_kind in sized.items()},
+        {kind: slowdown(of_kind, ideal) for kind, of_kind in sized.items()},
         recoveries(collected.recoveries.get(scheme, ())),
         effects(collected.effects.get(scheme, ())),
     )
 
 
-def _collective(collected: Collected, scheme: str, base: str) -> Collective | None:
-    times = _times(collected, scheme)
-    runs = sum(name == scheme for name, _ in collected.collectives)
-    if not runs:
-        return None
-    each = list(times.values())
-    return Collective(
-        runs,
-        len(each),
-        _mean(each) if each else None,
-        max(each, default=None),
-        mean_interval(each),
-        ratio(times, _times(collected, base)),
-    )
+def _collectives(collected: Collected, scheme: str, base: str) -> Iterator[Collective]:
+    runs = [times for (name, _), times in collected.collectives.items() if name == scheme]
+    for job in range(max(map(len, runs), default=0)):
+        times = _times(collected, scheme, job)
+        each = list(times.values())
+        yield Collective(
+            job,
+            len(runs),
+            len(each),
+            _mean(each) if each else None,
+            max(each, default=None),
+            mean_interval(each),
+            ratio(times, _times(collected, base, job)),
+        )
 
 
-def _times(collected: Collected, scheme: str) -> dict[int, float]:
-    of_scheme = {seed: time for (name, seed), time in sorted(collected.collectives.items()) if name == scheme}
+def _times(collected: Collected, scheme: str, job: int) -> dict[int, float]:
+    of_scheme = {seed: times[job] for (name, seed), times in sorted(collected.collectives.items()) if name == scheme}
     return {seed: time for seed, time in of_scheme.items() if time is not None}
 
 

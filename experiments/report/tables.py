@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 from rich.console import Console
@@ -67,19 +67,20 @@ def grids(summary: RunSummary) -> list[Grid]:
         ),
         Grid(
             "Completion time of the collective operation in ms",
-            1,
-            ("scheme", "runs", "ended in time", "mean of those", "± 95%", f"to {summary.base}", "± 95%", "longest"),
-            [_collective(scheme, scheme.collective) for scheme in summary.schemes if scheme.collective],
+            2,
+            ("scheme", "job", "runs", "ended in time", "mean of those", "± 95%", f"to {summary.base}", "± 95%", "longest"),
+            [_collective(scheme, one) for scheme in summary.schemes for one in scheme.collectives],
         ),
         Grid(
             "Completion times of transfers in ms",
             2,
-            ("scheme", "kind", "transfers", "ended in time", "mean of those", "median", "99%"),
+            ("scheme", "kind", "transfers", "ended in time", "mean of those", "median", "99%", "slowdown 50%", "95%", "99%"),
             [
                 (
                     *(scheme.scheme, kind or MISSING, str(one.count), str(one.completed)),
                     _milliseconds(one.mean),
                     *("not in time" if time is None else _milliseconds(time) for time in (one.median, one.p99)),
+                    *map(_number, astuple(scheme.slowdown[kind])),
                 )
                 for scheme in summary.schemes
                 for kind, one in scheme.completion.items()
@@ -145,6 +146,7 @@ def kinds_csv(summary: RunSummary) -> str:
     return _csv(
         {"scheme": scheme.scheme, "kind": kind, **_prefixed("mbit", asdict(one))}
         | _prefixed("completion_s", asdict(scheme.completion[kind]) if kind in scheme.completion else _NO_COMPLETION)
+        | _prefixed("slowdown", asdict(scheme.slowdown[kind]) if kind in scheme.slowdown else _NO_SLOWDOWN)
         for scheme in summary.schemes
         for kind, one in scheme.kinds.items()
     )
@@ -162,6 +164,7 @@ def as_json(summary: RunSummary, figures: dict[str, Any]) -> str:
 
 _SPREAD = ("minimum", "1%", "5%", "median", "95%", "99%", "maximum")
 _NO_COMPLETION: dict[str, Any] = dict.fromkeys(("count", "completed", "mean", "median", "p99"))
+_NO_SLOWDOWN: dict[str, Any] = dict.fromkeys(("p50", "p95", "p99"))
 
 
 def _throughput(scheme: SchemeSummary) -> tuple[str, ...]:
@@ -194,7 +197,7 @@ def _collective(scheme: SchemeSummary, collective: Collective) -> tuple[str, ...
     half = None if collective.interval is None else (collective.interval.high - collective.interval.low) / 2
     against = collective.ratio
     return (
-        *(scheme.scheme, str(collective.runs), str(collective.completed)),
+        *(scheme.scheme, str(collective.job or "all"), str(collective.runs), str(collective.completed)),
         *(_milliseconds(collective.mean), MISSING if half is None else _milliseconds(half)),
         *(_number(against.value if against else None, 3), _half(against.interval if against else None, 3)),
         _milliseconds(collective.longest),

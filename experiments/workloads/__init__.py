@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from experiments.suggestions import unknown
-from experiments.workloads import bad_links, collectives, failures, many_to_one, pairs, production, racks, small_examples
+from experiments.workloads import bad_links, collectives, failures, loads, pairs, production, racks, small_examples
 from experiments.workloads.failures import with_failed_links
 from experiments.workloads.matrix import from_csv
 from experiments.workloads.pairs import inter_pod_permutation
@@ -29,7 +29,7 @@ __all__ = [
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for module in (pairs, production, failures, bad_links, small_examples, racks, many_to_one, collectives)
+    for module in (pairs, production, failures, bad_links, small_examples, racks, loads, collectives)
     for workload in module.WORKLOADS
 }
 
@@ -48,7 +48,7 @@ def named(name: str) -> Workload:
         its = named(base)
         build = partial(_by_ipv6, its.build)
         return replace(its, name=f"{its.name}{plus}6", build=build, family=6, parameters={**its.parameters, "family": 6})
-    for module in (collectives, many_to_one, bad_links):
+    for module in (collectives, loads, bad_links):
         found = module.named(name)
         if found is not None:
             return found

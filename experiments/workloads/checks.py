@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Iterator
 
 from experiments.workloads.plan import Scale, Transfer, WorkloadError
 from topologies import Clos, Host, Level, Link, Switch
@@ -37,6 +38,14 @@ def need_transfers(count: int, workload: str, instead: str) -> None:
     """Raise `WorkloadError` if a plan has too many transfers. ``instead`` says what to change."""
     if count > MAX_TRANSFERS:
         raise WorkloadError(f"{workload} has more than {MAX_TRANSFERS} transfers, the limit of one run: {instead}")
+
+
+def poisson(choose: random.Random, rate: float, seconds: float) -> Iterator[float]:
+    """Yield the times of a Poisson process of so many events a second, drawn one by one as they are asked for."""
+    start = choose.expovariate(rate)
+    while start < seconds:
+        yield start
+        start += choose.expovariate(rate)
 
 
 def smaller(tree: Clos) -> str:

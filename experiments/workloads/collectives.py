@@ -1,12 +1,13 @@
-"""Collective operations of N hosts: all-to-all, and all-reduce by a ring or by halving and doubling. Seeded, pure.
+"""Collective operations of N hosts, of one job or of several at once. Seeded, pure.
 
-Each step is a permutation of the hosts, and every transfer of it a TCP connection of its own, from slow start on. A host starts to
-send in a step when all that it has sent and received in the step before has arrived, as MPI_Sendrecv has it. Hosts have their ranks
-at random, as from a scheduler that does not know the fabric: in the order of addresses a ring would hardly leave the racks.
+Every transfer of a step is a TCP connection of its own, from slow start on. A host starts to send in a step when all that it has
+sent and received in the step before has arrived, as MPI_Sendrecv has it. Hosts have their ranks at random, as from a scheduler that
+does not know the fabric: in the order of addresses a ring would hardly leave the racks. Jobs share no host, only links.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,24 +17,31 @@ from experiments.workloads.plan import Plan, Scale, Transfer, Workload, Workload
 from topologies import Clos
 
 SHARE = 0.25
-"""Of what a host's link carries in the run, and of its share of the fabric: what every host sends in all steps together."""
+"""Of what a host's link carries in the run, and of its share of the fabric: what every host sends in all steps together.
 
-Step = tuple[float, Callable[[int], int], str]
-"""Share of the host's payload, receiver of each rank, and kind of the transfers."""
+Of experts, the most popular one receives half of that, and sends the other half back.
+"""
+ZIPF = 1.0
+MAX_ZIPF = 10
+MAX_EXPERTS = 128
+"""Every combining transfer waits for all that its host has sent and received: N^3 indices in all."""
+
+Step = tuple[str, list[tuple[int, int, float]]]
+"""Kind of the transfers, and for each one the ranks of sender and receiver, and its share of the host's payload."""
 Steps = Callable[[int], Iterator[Step]]
 
 
 def all_to_all(count: int) -> Iterator[Step]:
     """Yield the steps in which every host sends to each other one another block: in step s to the one s ranks further."""
     for step in range(1, count):
-        yield 1 / (count - 1), partial(_further, count, step), ""
+        yield "", [(rank, (rank + step) % count, 1 / (count - 1)) for rank in range(count)]
 
 
-def ring(count: int) -> Iterator[Step]:
-    """Yield the steps of an all-reduce by a ring: every host passes a block of 1/N on, N-1 times reduced and N-1 times copied."""
-    for kind in ("reduce-scatter", "all-gather"):
+def ring(kinds: Sequence[str], count: int) -> Iterator[Step]:
+    """Yield the steps of a ring, in which every host passes a block of 1/N on, N-1 times for each kind."""
+    for kind in kinds:
         for _ in range(count - 1):
-            yield 1 / (2 * (count - 1)), partial(_further, count, 1), kind
+            yield kind, [(rank, (rank + 1) % count, 1 / (len(kinds) * (count - 1))) for rank in range(count)]
 
 
 def halving(count: int) -> Iterator[Step]:
@@ -49,77 +57,108 @@ def halving(count: int) -> Iterator[Step]:
     distances = [1 << bit for bit in reversed(range(count.bit_length() - 1))]
     for kind, order in (("reduce-scatter", distances), ("all-gather", distances[::-1])):
         for distance in order:
-            yield distance / (2 * (count - 1)), partial(_exchanged, distance), kind
+            yield kind, [(rank, rank ^ distance, distance / (2 * (count - 1))) for rank in range(count)]
 
 
-def _further(count: int, distance: int, rank: int) -> int:
-    return (rank + distance) % count
+def experts(zipf: float, count: int) -> Iterator[Step]:
+    """Yield the two steps of a mixture-of-experts layer with an expert per host: tokens to their experts, and the results back.
+
+    All transfers of a step start together. The expert of rank r receives r^-zipf of what the most popular one does. Raises
+    `WorkloadError` for too many hosts.
+    """
+    if count > MAX_EXPERTS:
+        raise WorkloadError(f"mixture-of-experts has at most {MAX_EXPERTS} hosts in a job, not {count}: give fewer, or more jobs")
+    dispatch = [(src, dst, (dst + 1) ** -zipf / (2 * (count - 1))) for src in range(count) for dst in range(count) if src != dst]
+    yield "dispatch", dispatch
+    yield "combine", [(dst, src, share) for src, dst, share in dispatch]
 
 
-def _exchanged(distance: int, rank: int) -> int:
-    return rank ^ distance
+def collective(operations: Sequence[str], jobs: int, wanted: int | None, zipf: float, tree: Clos, seed: int, scale: Scale) -> Plan:
+    """Build the plan of jobs that each perform one of the operations in turn, on so many hosts a job.
 
-
-def collective(name: str, steps: Steps, wanted: int | None, tree: Clos, seed: int, scale: Scale) -> Plan:
-    """Build the plan of a collective operation of so many hosts; None for all, or of halving for the greatest power of two.
-
-    ``name`` is that of the workload without the number of hosts, for messages and the seed.
+    None is for all hosts that a job can have; with halving for the greatest power of two.
     """
     need_scale(scale)
-    count = wanted or (1 << tree.host_count.bit_length() - 1 if steps is halving else tree.host_count)
-    if not 2 <= count <= tree.host_count:
-        raise WorkloadError(f"{name} needs 2 or more hosts, and a {tree.title} has {tree.host_count}, not {count}")
-    ranks = random.Random(f"{seed} {name}").sample(list(tree.hosts()), count)
+    name, most = ",".join(operations), tree.host_count // jobs
+    count = wanted or (1 << most.bit_length() - 1 if most and "all-reduce-halving" in operations else most)
+    if not 2 <= count <= most:
+        each = f" for each of {jobs} jobs" if jobs > 1 else ""
+        raise WorkloadError(f"{name} needs 2 or more hosts, and a {tree.title} has {most}{each}, not {count}")
+    hosts = random.Random(f"{seed} {name}").sample(list(tree.hosts()), jobs * count)
     payload = scale.bytes_of(SHARE * fair_share(tree))
     transfers: list[Transfer] = []
-    sent: Sequence[int] = ()
-    received: Sequence[int] = ()
-    for share, receiver, kind in steps(count):
-        first = len(transfers)
-        need_transfers(first + count, name, f"give fewer hosts, as in {name}+64")
-        size = max(1, round(share * payload))
-        for rank, host in enumerate(ranks):
-            after = tuple(sorted({sent[rank], received[rank]})) if sent else ()
-            transfers.append(Transfer(host, ranks[receiver(rank)], size, after=after, kind=kind))
-        sent = range(first, first + count)
-        received = [0] * count
-        for rank in range(count):
-            received[receiver(rank)] = first + rank
+    for job in range(jobs):
+        ranks, operation = hosts[job * count : (job + 1) * count], operations[job % len(operations)]
+        after: list[tuple[int, ...]] = [()] * count
+        for kind, blocks in partial(experts, zipf)(count) if operation == EXPERTS else STEPS[operation][0](count):
+            need_transfers(len(transfers) + len(blocks), name, f"give fewer hosts, as in {name}+64")
+            ends: list[list[int]] = [[] for _ in ranks]
+            for src, dst, share in blocks:
+                ends[src].append(len(transfers))
+                ends[dst].append(len(transfers))
+                size = max(1, round(share * payload))
+                transfers.append(Transfer(ranks[src], ranks[dst], size, after=after[src], kind=kind, job=job))
+            after = [tuple(own) for own in ends]
     return Plan(tuple(transfers), scale.seconds, traced=first_across(tree, transfers), collective=True)
 
 
+EXPERTS = "mixture-of-experts"
 STEPS: dict[str, tuple[Steps, str]] = {
     "all-to-all": (all_to_all, "every host sends another block to each other one, a permutation at a time"),
-    "all-reduce-ring": (ring, "every host passes blocks of a vector on around a ring, to sum it"),
+    "all-reduce-ring": (
+        partial(ring, ("reduce-scatter", "all-gather")),
+        "every host passes blocks of a vector on around a ring, to sum it",
+    ),
     "all-reduce-halving": (halving, "pairs of 2, 4, 8, ... hosts exchange halves of a vector, to sum it"),
+    "all-gather": (partial(ring, ("all-gather",)), "every host passes the others' blocks on around a ring, once"),
+    EXPERTS: (
+        partial(experts, ZIPF),
+        f"every host sends tokens to all others at once, and gets them back; expert r is as popular as r^-Z (+zipf=Z, {ZIPF:g})",
+    ),
 }
 
 
 def named(name: str) -> Workload | None:
-    """Return the collective operation of N hosts, by a name with ``+N``; None for any other name.
+    """Return the collective operation of N hosts a job by a name with ``+N``; None for any other name.
 
-    Raises `WorkloadError` if N is no number of hosts.
+    ``all-reduce-ring+jobs=4`` is of four jobs at once, ``all-reduce-ring,all-gather`` of a job of each, and
+    ``mixture-of-experts+zipf=1.5`` of that skew. Raises `WorkloadError` if a number is out of range.
     """
-    base, plus, hosts = name.partition("+")
-    if base not in STEPS or not plus:
+    base, *settings = name.split("+")
+    operations = base.split(",")
+    if not set(operations) <= set(STEPS) or not (settings or operations[1:]):
         return None
-    if not (hosts.isascii() and hosts.isdigit() and hosts == str(int(hosts)) and int(hosts) >= 2):
-        raise WorkloadError(f"{name}: {hosts!r} is no number of hosts: write {base}+8")
-    return _workload(name, base, int(hosts))
+    values = {"": 0.0, "jobs": float(len(operations)), "zipf": ZIPF}
+    for setting in settings:
+        key, equals, text = setting.rpartition("=")
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        whole = math.isfinite(number) and text == f"{number:.0f}"
+        if not equals and not (whole and number >= 2):
+            raise WorkloadError(f"{name}: {text!r} is no number of hosts: write {base}+8")
+        valid = {"": not equals, "jobs": whole and number >= 1, "zipf": EXPERTS in operations and 0 <= number <= MAX_ZIPF}
+        if not valid.get(key, False):
+            more = f", or {base}+zipf=1.5, from 0 to {MAX_ZIPF}" if EXPERTS in operations else ""
+            raise WorkloadError(f"{name}: {setting!r} is not a setting: write {base}+jobs=4{more}")
+        values[key] = number
+    return _workload(name, operations, int(values["jobs"]), int(values[""]) or None, values["zipf"])
 
 
-def _workload(name: str, base: str, hosts: int | None) -> Workload:
-    steps, summary = STEPS[base]
+def _workload(name: str, operations: Sequence[str], jobs: int = 1, hosts: int | None = None, zipf: float = ZIPF) -> Workload:
+    summary = STEPS[operations[0]][1]
     return Workload(
         name,
-        f"{summary}; {base}+N: N hosts" if hosts is None else summary,
-        partial(collective, base, steps, hosts),
+        f"{summary}; {name}+N: N hosts" if name in STEPS else f"{jobs} jobs of {', '.join(operations)} on other hosts each",
+        partial(collective, operations, jobs, hosts, zipf),
         seconds=20.0,
         parameters={
             "flow_sizes": f"together {SHARE:g} of what a host's link and its share of the fabric carry in the run",
             "hosts": "all" if hosts is None else str(hosts),
+            **({"zipf": zipf} if EXPERTS in operations else {}),
         },
     )
 
 
-WORKLOADS = tuple(_workload(name, name, None) for name in STEPS)
+WORKLOADS = tuple(_workload(name, [name]) for name in STEPS)

@@ -1,4 +1,4 @@
-"""Traffic matrices from CSV files with the columns ``src,dst,bytes,start``."""
+"""Traffic matrices and traces from CSV files with the columns ``src,dst,bytes,start``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from topologies import Clos, Host
 
 NEEDED = ("src", "dst", "bytes")
 COLUMNS = (*NEEDED, "start")
+LONG_NAMES = {"source": "src", "destination": "dst"}
 FIRST_LINE = "the first line must be src,dst,bytes or src,dst,bytes,start"
 AFTERWARDS = 10.0
-"""Default time in seconds that a run continues after the start of its last transfer."""
+"""Default time in seconds that a run in the lab continues after the start of its last transfer."""
 _MAX_DIGITS = 15
 
 
@@ -38,10 +39,10 @@ class MatrixRow:
 def from_csv(path: Path) -> Workload:
     """Return a workload, named as the file without ``.csv``, with one transfer per line of the file.
 
-    The first line names the columns, in any order. ``src`` and ``dst`` are names or addresses of hosts. ``bytes`` is the payload,
-    or empty to send until the end of the run. ``start`` is the time after the start of the run in seconds; default 0. The transfers
-    and their order do not depend on the seed. Raises `WorkloadError` if the file is unreadable or a line is invalid. Hosts are
-    checked when a plan is built.
+    The first line names the columns, in any order. ``src`` and ``dst``, or ``source`` and ``destination``, are names or addresses
+    of hosts. ``bytes`` is the payload, or empty to send until the end of the run. ``start`` is the time after the start of the run
+    in seconds; default 0. The transfers and their order do not depend on the seed. Raises `WorkloadError` if the file is unreadable
+    or a line is invalid. Hosts are checked when a plan is built.
     """
     try:
         data = path.read_bytes()
@@ -58,7 +59,8 @@ def from_csv(path: Path) -> Workload:
         path.stem,
         f"the traffic matrix {path.name}",
         partial(_plan, path, rows),
-        seconds=AFTERWARDS + max(row.start for row in rows),
+        seconds=AFTERWARDS,
+        latest=max(row.start for row in rows),
         # A changed file is another experiment: its results need another directory.
         parameters={"matrix": path.name, "matrix_sha256": hashlib.sha256(data).hexdigest()},
     )
@@ -117,6 +119,7 @@ def _rows(path: Path, text: str) -> Iterator[MatrixRow]:
 
 
 def _columns(cells: list[str], where: str) -> list[str]:
+    cells = [LONG_NAMES.get(name, name) for name in cells]
     for name in cells:
         if name not in COLUMNS:
             raise WorkloadError(f"{where}: {unknown('column', name, COLUMNS)}")

@@ -20,6 +20,7 @@ class Transfer:
         start: Seconds after the start of the run, or after the end of the last of `after`.
         after: Indices of the transfers that have to end before this one starts, all of them lower than its own.
         kind: Name of its kind in results if the workload has several: ``short``, ``long``.
+        job: Which of the jobs of a collective plan it belongs to.
     """
 
     src: Host
@@ -28,6 +29,7 @@ class Transfer:
     start: float = 0.0
     after: tuple[int, ...] = ()
     kind: str = ""
+    job: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,8 @@ class Plan:
         fail_after: Time of the failures in seconds after the start of the run; None for before the start.
         bad: Links that become bad without a notification: hosts and switches have to detect it.
         traced: Indices of the transfers whose packets are recorded one by one, for the figures.
-        collective: The transfers are the steps of one collective operation, whose completion time is recorded: the end of its last
-            transfer. So transfers that follow others start after `seconds`, too, up to the end of those with a size.
+        collective: The transfers are the steps of one collective operation for each job, whose completion time is recorded: the end
+            of its last transfer. So transfers that follow others start after `seconds`, too, up to the end of those with a size.
         family: 4 or 6, of IP.
     """
 
@@ -133,7 +135,8 @@ class Workload:
     Attributes:
         summary: One line for ``--help``, with the paper's section.
         build: Raises `WorkloadError` if a plan is impossible in the fabric.
-        seconds: Default duration of a run.
+        seconds: Default duration of a run in the lab; in the simulator a share of it.
+        latest: Latest start in seconds that a file says: the default duration follows it.
         parameters: Constants of ``build`` that are written to results.
         family: Of IP, of all its plans.
     """
@@ -142,5 +145,6 @@ class Workload:
     summary: str
     build: Build
     seconds: float = 10.0
+    latest: float = 0.0
     parameters: Mapping[str, float | str] = field(default_factory=dict)
     family: int = 4

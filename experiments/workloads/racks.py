@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from experiments.workloads.checks import need_scale, need_transfers, need_two_hosts, smaller
+from experiments.workloads.checks import need_scale, need_transfers, need_two_hosts, poisson, smaller
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos, Level, Link, Switch
 
@@ -58,13 +58,11 @@ def half_load(tree: Clos, seed: int, scale: Scale) -> Plan:
     rates = LOAD * len(hosts) * scale.bytes_of() / (large + SMALL_FLOWS * SMALL_BYTES) / scale.seconds
     for kind, mean, rate in (("large", large, rates), ("small", SMALL_BYTES, SMALL_FLOWS * rates)):
         choose = random.Random(f"{seed} half-load {kind}")
-        start = choose.expovariate(rate)
-        while start < scale.seconds:
+        for start in poisson(choose, rate, scale.seconds):
             src, dst = choose.sample(hosts, 2)
             size = min(MAX_SIZE, choose.paretovariate(PARETO_SHAPE) * (PARETO_SHAPE - 1) / PARETO_SHAPE)
             found.append(Transfer(src, dst, max(1, round(size * mean)), start, kind=kind))
             need_transfers(len(found), "half-load", f"give {smaller(tree)}")
-            start += choose.expovariate(rate)
     return Plan(tuple(sorted(found, key=lambda one: one.start)), scale.seconds)
 
 

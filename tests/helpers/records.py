@@ -15,7 +15,7 @@ THESE = RunSettings("permutation", "emulation", 4, 20.0, 10.0, {"queue": 100})
 def a_flow(scheme: str = "sopa", seed: int = 1, flow: int = 0, mbit: float = 10.0, **others: Any) -> FlowRecord:
     """A flow of a run; what is not given is of no interest."""
     its: dict[str, Any] = {name: getattr(THESE, name) for name in ("workload", "backend", "k", "rate_mbit")}
-    its |= {"scheme": scheme, "seed": seed, "flow": flow, "src": f"h0_{flow}", "dst": f"h1_{flow}", "mbit": mbit}
+    its |= {"scheme": scheme, "seed": seed, "flow": flow, "src": "h0_0_2", "dst": "h0_1_2", "mbit": mbit}
     its |= {"bytes": int(mbit * 1.25e6), "seconds": 10.0, "size": None, "completed": True, "start": 0.0, "kind": ""}
     its |= dict.fromkeys(("reordered", "retransmits", "spurious", "fast_retransmits", "timeouts"), 0)
     return FlowRecord(**its | {"packets": 1000, "rtt_ms": 2.0, "valid": True} | others)

@@ -3,7 +3,7 @@
 import subprocess
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from experiments.core.run import Run
 from experiments.ns3 import SIMULATED, SimulatorError, build, simulate
 from experiments.ns3.run_lines import fabric_lines
 from experiments.ns3.simulate import SAMPLES
+from experiments.report.statistics import ideal_seconds
 from experiments.schemes import named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
@@ -368,6 +369,21 @@ def test_a_transfer_starts_after_the_last_that_it_waits_for_and_a_collective_ope
         ends = [flows[before].start + flows[before].seconds for before in transfer.after]
         assert flow.start == pytest.approx(max(ends, default=0.0) + transfer.start, abs=1e-9)
     assert run.collective["seconds"] == pytest.approx(max(flow.start + flow.seconds for flow in flows))
+
+
+@pytest.mark.parametrize("scheme", ["sopa", "ecmp"])
+def test_transfers_alone_take_little_longer_than_the_ideal(scheme: str) -> None:
+    """The report's ideal is a bound, and a close one: it leaves out SOPA's option and TCP's."""
+    ends = [("h0_0_2", "h0_0_3"), ("h0_0_2", "h0_1_2"), ("h0_0_2", "h1_0_2")]
+    sizes = (100, 20_000, MEGABYTE)
+    alone = [
+        Transfer(TREE.host(src), TREE.host(dst), size, 0.02 * number)
+        for number, ((src, dst), size) in enumerate(product(ends, sizes))
+    ]
+    run, flows = simulated(Plan(tuple(alone), 0.2), scheme)
+    for flow in flows:
+        slow = flow.seconds / ideal_seconds(flow, TREE, delay=run.options["link_delay_ns"] / 1e9)
+        assert 1 <= slow < (1.25 if flow.size == 100 else 1.01), (flow.src, flow.dst, flow.size, slow)
 
 
 @each_script(__file__, "refused")

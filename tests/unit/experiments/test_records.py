@@ -84,6 +84,10 @@ def test_a_collective_is_complete_when_all_its_transfers_are() -> None:
     late = [*flows[:-1], replace(flows[-1], completed=False)]
     assert run.collective(late)["seconds"] is None
     assert replace(run, plan=replace(plan, collective=False)).collective(flows) == {}
+    # of two jobs, one of the even transfers and one of the odd ones, each has its own time
+    two = replace(plan, transfers=tuple(replace(one, job=number % 2) for number, one in enumerate(plan.transfers)))
+    assert replace(run, plan=two).collective(flows)["jobs"] == [count - 2 + 0.25, count - 1 + 0.25]
+    assert replace(run, plan=two).collective(late)["jobs"] == [count - 2 + 0.25, None]
 
 
 @pytest.mark.parametrize("line", ["{", "[]", "7", '{"workload": "permutation"}'])

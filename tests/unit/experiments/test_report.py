@@ -83,12 +83,13 @@ def test_report(tmp_path: Path, script: Script) -> None:
     script.play(Experiment(tmp_path).handle)
 
 
-@pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b'{"mbit": 1}', b"same NaN", b"same -1.0", b'same "many"'], ids=repr)
+@pytest.mark.parametrize("damage", [b"{", b"\xff\xfe", b'{"mbit": 1}', b"same NaN", b"same -1.0", b'same "many"', b"h9 "], ids=repr)
 def test_damage_is_told_with_the_file(tmp_path: Path, damage: bytes) -> None:
     results_in(tmp_path).add(a_run(), [a_flow(mbit=123.5)])
     file = tmp_path / "sopa-1.jsonl"
     kind, _, value = damage.partition(b" ")
-    file.write_bytes(file.read_bytes().replace(b"123.5", value) if kind == b"same" else damage)
+    wrong = file.read_bytes().replace(b"123.5", value) if kind == b"same" else damage
+    file.write_bytes(file.read_bytes().replace(b"h0_0_2", b"h9_0_2") if kind == b"h9" else wrong)
     with pytest.raises(ResultsError, match=r"(?s)sopa-1\.jsonl.*(damaged|cannot be read).*delete (it|the file) and run again"):
         report(tmp_path)
 

@@ -1,11 +1,14 @@
 """Numbers of a report: windows of packets, deviations of paths, recovery from a failure; its text is in scripts/report."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 
 from experiments.bench.silence import Sample, back_after, longest_silence
-from experiments.report.statistics import largest_deviation, path_windows
+from experiments.report.statistics import Slowdown, ideal_seconds, largest_deviation, path_windows, slowdown
+from tests.helpers.records import a_flow
+from topologies import Clos
 
 BEGAN = 100.0
 
@@ -52,3 +55,19 @@ def test_the_largest_deviation_is_of_any_path_in_any_window() -> None:
     assert largest_deviation([Counter({(0, 0): 250, (0, 1): 250})], 2) == 0
     assert largest_deviation([Counter({(0, 0): 190, (0, 1): 190, (1, 0): 120})], 4) == pytest.approx(100)
     assert largest_deviation([], 4) is None
+
+
+def test_a_transfer_alone_needs_a_handshake_its_first_packet_over_all_links_and_the_rest_at_the_rate_of_a_host() -> None:
+    tree = Clos(4, 2, 2, 4, 2, mbit={"host": 10, "edge": 20, "aggregation": 40})
+    ends = {"src": "h0_0_2", "dst": "h0_0_3", "rate_mbit": 8.0}  # a byte takes a microsecond
+    assert ideal_seconds(a_flow(size=60, **ends), tree) == pytest.approx(2 * (80 + 100) * 1e-6)
+    assert ideal_seconds(a_flow(size=1460, **ends), tree, delay=1e-3) == pytest.approx(2 * (80 + 1500) * 1e-6 + 6e-3)
+    assert ideal_seconds(a_flow(size=1460 * 3 + 1, **ends), tree) == pytest.approx((2 * (80 + 1500) + 2 * 1500 + 41) * 1e-6)
+    assert ideal_seconds(a_flow(size=200, **ends), tree, packet=140) == pytest.approx((2 * (80 + 140) + 140) * 1e-6)
+    for dst, share in (("h0_1_2", 1.5), ("h1_0_2", 1.75)):
+        assert ideal_seconds(a_flow(size=60, **ends | {"dst": dst}), tree) == pytest.approx(share * 360 * 1e-6)
+    slower = Clos(1, 1, 1, 0, 2, mbit={"host": 10, "edge": 10}, links={"h0_0_3-e0_0": 5})
+    assert ideal_seconds(a_flow(size=2920, **ends), slower) == pytest.approx((1580 + 2 * 1580 + 2 * 1500) * 1e-6)
+    flows = [a_flow(size=60, **ends, seconds=seconds, completed=seconds < 1) for seconds in (360e-6, 720e-6, 1080e-6, 1.0)]
+    assert slowdown(flows[:3], partial(ideal_seconds, tree=tree)) == Slowdown(*map(pytest.approx, (2, 2.9, 2.98)))
+    assert slowdown(flows, partial(ideal_seconds, tree=tree)) == Slowdown(pytest.approx(2.5), None, None)

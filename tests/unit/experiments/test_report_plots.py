@@ -162,7 +162,7 @@ def test_the_flow_that_is_shown_is_one_that_all_schemes_have(tmp_path: Path) -> 
     results.add(a_run("sopa", arrivals={"5": packet, "10": packet}), [a_flow(flow=5), a_flow(flow=10)])
     results.add(a_run("ecmp", arrivals={"10": packet}), [a_flow("ecmp", flow=10)])
     titles = [trace.title for trace in traces.traces(collect(tmp_path), ["sopa", "rps", "ecmp"])]
-    assert titles == ["sopa, seed 1, flow 10, h0_10 → h1_10", "ecmp, seed 1, flow 10, h0_10 → h1_10"]
+    assert titles == ["sopa, seed 1, flow 10, h0_0_2 → h0_1_2", "ecmp, seed 1, flow 10, h0_0_2 → h0_1_2"]
 
 
 def test_events_of_several_runs_are_one_mark_each() -> None:

@@ -30,7 +30,9 @@ def steps(plan: Plan) -> list[list[int]]:
     return [found[step] for step in sorted(found)]
 
 
-@pytest.mark.parametrize("name", ["all-to-all", "all-reduce-ring", "all-reduce-halving+8", "all-to-all+5", "all-reduce-ring+4"])
+@pytest.mark.parametrize(
+    "name", ["all-to-all", "all-reduce-ring", "all-reduce-halving+8", "all-to-all+5", "all-reduce-ring+4", "all-gather"]
+)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_step_is_a_permutation_that_waits_for_its_hosts_step_before(name: str, seed: int) -> None:
     plan = built(name, seed=seed)
@@ -70,6 +72,47 @@ def test_an_all_reduce_sums_all_vectors_everywhere(name: str, count: int, rounds
     # the least that every host of an all-reduce has to send: 2 (N-1)/N vectors (Patarasuk and Yuan, 2009)
     assert all(total == pytest.approx(vector * 2 * (count - 1) / count, rel=0.001) for total in sent.values())
     assert Counter(one.kind for one in plan.transfers) == dict.fromkeys(("reduce-scatter", "all-gather"), len(plan.transfers) // 2)
+
+
+def test_an_all_gather_brings_every_block_to_every_host() -> None:
+    plan = built("all-gather+5")
+    known: dict[Host, set[Host]] = {one.src: {one.src} for one in plan.transfers}
+    for step in steps(plan):
+        now = {host: set(parts) for host, parts in known.items()}
+        for number in step:
+            known[plan.transfers[number].dst] |= now[plan.transfers[number].src]
+    assert all(parts == set(known) for parts in known.values())
+    assert sum(one.bytes or 0 for one in plan.transfers) == pytest.approx(5 * SCALE.bytes_of(SHARE * fair_share(LEAVES)), rel=0.001)
+
+
+@pytest.mark.parametrize("zipf", [0, 1, 1.5])
+def test_experts_get_tokens_by_their_popularity_and_send_as_many_back(zipf: float) -> None:
+    plan = built(f"mixture-of-experts+zipf={zipf}")
+    dispatch, combine = steps(plan)
+    sizes = {(plan.transfers[n].src, plan.transfers[n].dst): plan.transfers[n].bytes or 0 for n in dispatch}
+    assert sorted(sizes) == sorted(permutations(LEAVES.hosts(), 2))
+    assert {(plan.transfers[n].dst, plan.transfers[n].src): plan.transfers[n].bytes for n in combine} == sizes
+    for number in combine:  # an expert begins to answer when it has everything
+        its = plan.transfers[number].src
+        assert set(plan.transfers[number].after) == {n for n in dispatch if its in (plan.transfers[n].src, plan.transfers[n].dst)}
+    received: Counter[Host] = Counter()
+    for (_, dst), size in sizes.items():
+        received[dst] += size
+    most, *others = sorted(received.values(), reverse=True)
+    # the busiest host's link carries the same at any skew
+    assert most == pytest.approx(SCALE.bytes_of(SHARE * fair_share(LEAVES)) / 2, rel=0.001)
+    assert [other / most for other in others] == pytest.approx([rank**-zipf for rank in range(2, 10)], rel=0.001)
+
+
+def test_jobs_at_once_share_no_host_and_wait_for_none_of_another() -> None:
+    plan = built("all-reduce-ring,all-gather+3+jobs=3")
+    hosts: defaultdict[int, set[Host]] = defaultdict(set)
+    for one in plan.transfers:
+        hosts[one.job] |= {one.src, one.dst}
+        assert all(plan.transfers[before].job == one.job for before in one.after)
+    assert [len(its) for its in hosts.values()] == [3, 3, 3]
+    assert len(set().union(*hosts.values())) == 9
+    assert Counter(one.job for one in plan.transfers) == {0: 12, 1: 6, 2: 12}
 
 
 def test_it_sends_as_much_as_the_fabric_carries_in_the_time() -> None:

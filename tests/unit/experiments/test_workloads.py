@@ -1,6 +1,7 @@
 """Workloads are found by name, repeat, and refuse what a fabric or a scale cannot do."""
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from experiments.workloads import (
     WORKLOADS,
     Plan,
     Scale,
+    Transfer,
     WorkloadError,
     bad_links,
     checks,
@@ -18,20 +20,19 @@ from experiments.workloads import (
     inter_pod_permutation,
     named,
 )
+from experiments.workloads.loads import DATA_MINING, WEB_SEARCH, Points
 from topologies import Clos, FatTree
 
 SCALE = Scale(4.0, 20.0)
+LOADS = ("uniform-load", "web-search", "data-mining")
 SEEDED = [
     *("permutation", "permutation-transfers", "permutation-anywhere", "ftp", "ftp-transfers", "production"),
-    *("failure", "failure-permutation", "short-flow-beside-incast", "half-load", "incast", "uniform-load"),
+    *("failure", "failure-permutation", "short-flow-beside-incast", "half-load", "incast", *LOADS),
     *("grey-link", "slow-link", "corrupting-link"),
 ]
 COLLECTIVE = {workload.name for workload in collectives.WORKLOADS}
 BAD = {workload.name for workload in bad_links.WORKLOADS}
-ANYWHERE = {
-    *("permutation-anywhere", "ftp", "ftp-transfers", "production", "failure", "half-load", "incast", "uniform-load"),
-    *COLLECTIVE,
-}
+ANYWHERE = {*("permutation-anywhere", "ftp", "ftp-transfers", "production", "failure", "half-load", "incast", *LOADS), *COLLECTIVE}
 BETWEEN_PODS = sorted(set(WORKLOADS) - ANYWHERE)
 
 
@@ -137,3 +138,34 @@ def test_flows_of_a_uniform_load_have_the_papers_sizes_and_load_the_links_as_ask
     starts = [one.start for one in plan.transfers]
     assert starts == sorted(starts)
     assert all(one.src != one.dst for one in plan.transfers)
+
+
+@pytest.mark.parametrize(("name", "points"), [("web-search", WEB_SEARCH), ("data-mining", DATA_MINING)])
+def test_flows_have_the_published_sizes_and_load_the_links_as_asked(name: str, points: Points) -> None:
+    """Of some 20,000 flows the share up to each point is the published one, also where links carry less than the largest flow."""
+    tree = FatTree(6)
+    for scale, percent in ((Scale(100_000.0, 0.1), 50), (Scale(1000.0, 1.0), 80)):
+        scale = replace(scale, seconds=20_000 * scale.seconds / len(named(f"{name}+{percent}").build(tree, 1, scale).transfers))
+        sizes = [one.bytes or 0 for one in named(f"{name}+{percent}").build(tree, 1, scale).transfers]
+        assert max(sizes) <= min(points[-1][0], scale.bytes_of())
+        for size, share in points:
+            if size < scale.bytes_of():
+                assert sum(one <= size for one in sizes) / len(sizes) == pytest.approx(share, abs=0.015)
+        # the tail decides the load: some 3 of 10,000 flows of data mining are half of its bytes
+        assert sum(sizes) == pytest.approx(percent / 100 * 54 * scale.bytes_of(), rel=0.15)
+
+
+def test_incasts_come_on_top_of_the_same_flows() -> None:
+    tree, scale = FatTree(4), Scale(1000.0, 10.0)
+    alone, mixed = (named(name).build(tree, 1, scale).transfers for name in ("web-search+30", "web-search+30+incast=8"))
+    bursts = [one for one in mixed if one.kind == "incast"]
+    assert [one for one in mixed if one.kind != "incast"] == list(alone)
+    assert {one.kind for one in alone} == {"small", "medium", "large"}
+    assert [one.start for one in mixed] == sorted(one.start for one in mixed)
+    groups: defaultdict[float, list[Transfer]] = defaultdict(list)
+    for one in bursts:
+        groups[one.start].append(one)
+    for burst in groups.values():
+        [receiver] = {one.dst for one in burst}
+        assert len({one.src for one in burst} - {receiver}) == 8
+    assert sum(one.bytes or 0 for one in bursts) == pytest.approx(0.02 * 16 * scale.bytes_of(), rel=0.3)
