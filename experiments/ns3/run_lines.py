@@ -92,7 +92,7 @@ def _slot_lines(slots: Slots) -> Iterator[str]:
     yield f"demand {slots.demand}"
 
 
-WEIGHTED = ("sopa", "sopa-skip", "flowcell", "mcs", "sopa-feedback")
+WEIGHTED = ("sopa", "sopa-skip", "flowcell", "presto", "mcs", "sopa-feedback")
 """Schemes that use candidate paths in proportion to their weights. All others ignore weights."""
 _NS = 1_000_000_000
 _HOP_NOT_TAKEN = 255

@@ -118,7 +118,18 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "host-queue": Option("1000", "capacity of the queue of a host in packets"),
         "patience": Option("2", "multiple of the duration after which transfers with a size are aborted", 1, 10_000),
         "all-transfers": Option("0", "start following transfers even after the duration of the run: 1 or 0", 0, 1),
-        "resequencing": Option("200us", "maximum resequencing delay at receivers of drb and per-packet", 1, _MAX_TIME, True),
+        "resequencing": Option(
+            "200us",
+            "maximum resequencing delay at receivers of drb, per-packet, reps, drill, adaptive, and of presto in the beginning; "
+            "0ns: none",
+            0,
+            _MAX_TIME,
+            True,
+        ),
+        "flowlet-gap": Option("500us", "gap in a flow after which switches of letflow take another uplink", 0, _MAX_TIME, True),
+        "drill-samples": Option("2", "queues that a switch of drill looks at (its paper's d)", 1, 1000),
+        "drill-memory": Option("1", "queues that a switch of drill remembers (its paper's m)", 0, 1000),
+        "flowcell": Option("65536", "bytes after which senders of flowcell and presto take the next path"),
         "hedera-period": Option("0ns", "polling interval of the Hedera controller; 0ns is a tenth of the run", 0, _MAX_TIME, True),
     }
 )

@@ -54,6 +54,15 @@ SCHEMES = (
     # below TCP, which only the simulator has
     Scheme("drb", "the sender selects the core switch of each packet by IP in IP, the receiver resequences",
            fabric=Fabric.SIMULATOR),
+    # baselines of the field as their papers have them, with the TCP of ecmp
+    Scheme("letflow", "ecmp, and switches take a random uplink after a gap of 500 us in a flow (LetFlow, NSDI 2017)",
+           fabric=Fabric.SIMULATOR),
+    Scheme("drill", "switches take the shortest of 2 random queues and the last best; a reorder buffer (DRILL, SIGCOMM 2017)",
+           fabric=Fabric.SIMULATOR),
+    Scheme("adaptive", "adaptive routing: switches take the shortest queue for each packet; a reorder buffer",
+           fabric=Fabric.SIMULATOR),
+    Scheme("presto", "flowcell without a label, and the receiver puts flowcells in order (Presto, SIGCOMM 2015)",
+           fabric=Fabric.SIMULATOR),
     # senders with DCTCP that change paths by what comes back
     Scheme("plb", "ecmp, and a flow takes another path after congested rounds (Linux' tcp_plb, SIGCOMM 2022)",
            fabric=Fabric.SIMULATOR),

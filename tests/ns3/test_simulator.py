@@ -179,7 +179,7 @@ def test_no_scheme_is_faster_than_its_links_and_a_seed_decides_everything(scheme
     assert again.counters == run.counters
     _, other = simulated(plan, scheme, seed=2)
     alike = [flow.mbit for flow in other] == [flow.mbit for flow in flows]
-    assert not alike or scheme in ("sopa", "sopa+probes=on", "sopa-skip", "flowcell", "drb", "per-packet", "cfr")
+    assert not alike or scheme in ("sopa", "sopa+probes=on", "sopa-skip", "flowcell", "presto", "drb", "per-packet", "cfr")
 
 
 # the option takes four bytes of each packet, and the outer header 20

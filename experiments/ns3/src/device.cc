@@ -21,6 +21,8 @@ constexpr std::uint32_t IP_BYTES = 20, TCP_BYTES = 20, MAX_IP_BYTES = 24;
 constexpr std::uint32_t MAX_MCO_BYTES = McoBytes(MAX_CHANNELS);
 constexpr std::uint32_t ECHO_BYTES = 40; // as much as an acknowledgement
 constexpr std::uint32_t PING_BYTES = 44; // 64 with the IP header
+// Presto waits twice the moving average of the waits before (its alpha); the last one has an eighth, as in TCP.
+constexpr std::int64_t PRESTO_WAITS = 2, PRESTO_MEAN = 8;
 constexpr std::uint32_t PING_PORT = 7, PROBE_PORT = 862;
 constexpr std::uint8_t OPTION_TYPE = 0x9e, OPTION_LENGTH = 4, TTL = 64, TCP = 6, TCP_ECE = 0x40;
 
@@ -459,7 +461,7 @@ Device::Receive(InFlightPacket& in_flight)
     const std::int64_t patience = m_fabric->selector().resequencing();
     if (patience && payload)
     {
-        Resequence(*in_flight.flow, {in_flight.packet, header, Load32(tcp + 4), payload}, patience);
+        Resequence(*in_flight.flow, {in_flight.packet, header, Load32(tcp + 4), payload, in_flight.channel}, patience);
     }
     else
     {
@@ -509,6 +511,12 @@ Device::ReceiveEcho(const ns3::Packet& packet)
     return true;
 }
 
+bool
+Device::IsDue(const Sequence& its, const Segment& segment) const
+{
+    return segment.sequence == its.next || (segment.cell == its.cell && m_fabric->selector().has_flowcells());
+}
+
 void
 Device::Resequence(const Flow& flow, Segment segment, std::int64_t patience)
 {
@@ -517,30 +525,48 @@ Device::Resequence(const Flow& flow, Segment segment, std::int64_t patience)
     {
         its.known = true;
         its.next = segment.sequence;
+        its.mean_wait = patience / PRESTO_WAITS;
     }
     const auto ahead = static_cast<std::int32_t>(segment.sequence - its.next);
+    const bool has_flowcells = m_fabric->selector().has_flowcells();
+    const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
     const auto wait = [&] {
-        its.timer = ns3::Simulator::Schedule(ns3::TimeStep(patience), [this, &its] { Release(its, true); });
+        const std::int64_t most = has_flowcells ? PRESTO_WAITS * its.mean_wait : patience;
+        its.timer = ns3::Simulator::Schedule(ns3::TimeStep(most), [this, &its] { Release(its, true); });
     };
-    if (ahead > 0)
+    const auto has_waited = [&] {
+        its.mean_wait += (now - its.since - its.mean_wait) / PRESTO_MEAN;
+        its.since = 0;
+    };
+    if (ahead > 0 && !IsDue(its, segment))
     {
         its.held.emplace(segment.sequence, segment);
         if (!its.timer.IsRunning())
         {
+            its.since = has_flowcells ? now : 0;
             wait();
         }
         return;
+    }
+    if (its.since && static_cast<std::int16_t>(segment.cell - its.cell) < 0)
+    {
+        has_waited(); // too short: it was given up
     }
     m_tcp->Receive(segment.packet, segment.header, m_interface);
     const std::int32_t more = ahead + static_cast<std::int32_t>(segment.payload);
     if (more > 0)
     {
         its.next += more;
+        its.cell = segment.cell;
         Release(its, false);
         its.timer.Cancel();
         if (!its.held.empty())
         {
             wait(); // for the next missing segment
+        }
+        else if (its.since)
+        {
+            has_waited();
         }
     }
 }
@@ -553,12 +579,13 @@ Device::Release(Sequence& its, bool all)
         // Ascending from the next expected sequence number, which may wrap around.
         auto first = its.held.lower_bound(its.next);
         first = first == its.held.end() ? its.held.begin() : first;
-        if (!all && first->first != its.next)
+        if (!all && !IsDue(its, first->second))
         {
             return;
         }
         const Segment segment = first->second;
         its.held.erase(first);
+        its.cell = segment.cell;
         its.next = segment.sequence + segment.payload;
         m_tcp->Receive(segment.packet, segment.header, m_interface);
     }

@@ -129,6 +129,7 @@ class Device : public ns3::SimpleNetDevice, public Receiver
         ns3::Ptr<ns3::Packet> packet;
         ns3::Ipv4Header header;
         std::uint32_t sequence, payload;
+        std::uint16_t cell;
     };
 
     // Segments of a flow that wait for an earlier one.
@@ -136,12 +137,17 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     {
         bool known = false;
         std::uint32_t next = 0;
+        std::uint16_t cell = 0;                // of what precedes `next`
+        std::int64_t since = 0, mean_wait = 0; // ns, for what precedes a flowcell: the beginning of the last one, and the mean
         std::map<std::uint32_t, Segment> held;
         ns3::EventId timer;
     };
 
     // Pass a segment to TCP in sequence, or after `patience` ns.
     void Resequence(const Flow& flow, Segment segment, std::int64_t patience);
+
+    // Return whether a segment waits for none: it is the next one, or what is missing before it is lost, since it had the same path.
+    bool IsDue(const Sequence& its, const Segment& segment) const;
     void Release(Sequence& its, bool all);
 
     Fabric* m_fabric = nullptr;

@@ -51,20 +51,22 @@ class Sopa : public PathSelector
 class Flowcell : public Sopa
 {
   public:
-    using Sopa::Sopa;
+    explicit Flowcell(const Settings& settings)
+        : Sopa(settings),
+          m_cell(settings.flowcell)
+    {
+    }
 
     void AtHost(Flow& flow, std::uint32_t bytes, std::uint8_t& up1, std::uint8_t& up2) override
     {
-        const auto& all = PathSetOf(flow).all;
-        if (!all.empty() && labels(flow))
+        if (labels(flow))
         {
-            std::tie(up1, up2) = all[(flow.next + flow.bytes / CELL) % all.size()];
+            CellAtHost(flow, bytes, m_cell, up1, up2);
         }
-        flow.bytes += bytes;
     }
 
   private:
-    static constexpr std::uint64_t CELL = 65536;
+    const std::uint32_t m_cell;
 };
 
 // Round-robin over all paths without a label's bytes, and a receiver that resequences: "PerPacket" of the MCS paper, section VI.A.
@@ -86,6 +88,28 @@ class PerPacket : public PathSelector
 
   private:
     const std::int64_t m_resequencing;
+};
+
+// Presto as a whole: a path is in the Ethernet header, a flowcell's number in a field that TCP does not use, and the receiver puts
+// flowcells in order.
+class Presto : public PerPacket
+{
+  public:
+    explicit Presto(const Settings& settings)
+        : PerPacket(settings),
+          m_cell(settings.flowcell)
+    {
+    }
+
+    bool has_flowcells() const override { return true; }
+
+    void AtHost(Flow& flow, std::uint32_t bytes, std::uint8_t& up1, std::uint8_t& up2) override
+    {
+        flow.channel = static_cast<std::uint16_t>(CellAtHost(flow, bytes, m_cell, up1, up2));
+    }
+
+  private:
+    const std::uint32_t m_cell;
 };
 
 // Digit-reversal bouncing (Cao et al., CoNEXT 2013): the sender selects the core switch of each packet round-robin in

@@ -2,6 +2,7 @@
 
 #include "hedera.h"
 #include "host_selectors.h"
+#include "load_selectors.h"
 
 #include "ns3/simulator.h"
 
@@ -167,6 +168,19 @@ PathSelector::RoundRobinAtHost(Flow& flow, std::uint8_t& up1, std::uint8_t& up2)
     }
 }
 
+std::uint64_t
+PathSelector::CellAtHost(Flow& flow, std::uint32_t bytes, std::uint32_t cell, std::uint8_t& up1, std::uint8_t& up2)
+{
+    const auto& all = PathSetOf(flow).all;
+    const std::uint64_t number = flow.bytes / cell;
+    if (!all.empty())
+    {
+        std::tie(up1, up2) = all[(flow.next + number) % all.size()];
+    }
+    flow.bytes += bytes;
+    return number;
+}
+
 void
 SwitchSelector::AtEdge(InFlightPacket& in_flight, Fabric&)
 {
@@ -259,8 +273,7 @@ class LeastUsed : public SwitchSelector
     template <typename Counter>
     std::size_t Take(InFlightPacket& in_flight, std::uint32_t at, std::size_t count, Counter* carried)
     {
-        const PathSet& paths = PathSetOf(*in_flight.flow);
-        const auto& ports = at ? paths.second[at - 1] : paths.first;
+        const auto& ports = UplinksOf(in_flight, at);
         std::uint32_t equal = 1;
         std::size_t found = 0;
         for (std::size_t hop = 1; hop < count; ++hop)
@@ -288,7 +301,7 @@ class PortCounters : public LeastUsed
   public:
     explicit PortCounters(const Settings& settings)
         : LeastUsed(settings),
-          m_carried(std::size_t{m_tree.racks + m_tree.pods * m_tree.aggregations} * Uplinks())
+          m_carried(Switches() * Uplinks())
     {
     }
 
@@ -297,9 +310,7 @@ class PortCounters : public LeastUsed
   protected:
     std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) override
     {
-        const std::uint32_t rack = m_tree.RackOf(in_flight.source);
-        const std::uint32_t edge_or_aggregation = at ? m_tree.racks + m_tree.PodOfRack(rack) * m_tree.aggregations + at - 1 : rack;
-        return Take(in_flight, at, count, m_carried.data() + std::size_t{edge_or_aggregation} * Uplinks());
+        return Take(in_flight, at, count, m_carried.data() + SwitchOf(in_flight, at) * Uplinks());
     }
 
   private:
@@ -325,6 +336,10 @@ const std::map<std::string, std::function<std::unique_ptr<PathSelector>(const Se
     {"plts-rr", Make<RoundRobin>},
     {"plts-cnt", Make<PortCounters>},
     {"least-used", Make<LeastUsed>},
+    {"letflow", Make<LetFlow>},
+    {"drill", Make<Drill>},
+    {"adaptive", Make<Adaptive>},
+    {"presto", Make<Presto>},
     {"ecmp", Make<Hash>},
     {"ecmp-vcc", Make<ChannelHash>},
     {"mcs-ports", Make<ChannelHash>},

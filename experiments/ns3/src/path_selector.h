@@ -53,6 +53,9 @@ class PathSelector
     // Maximum time in ns that the receiving host delays a packet while an earlier one is missing; 0: no resequencing.
     virtual std::int64_t resequencing() const { return 0; }
 
+    // True if the channel of a packet is its flowcell, within which all packets take one path.
+    virtual bool has_flowcells() const { return false; }
+
     // Called when the fabric and all transfers are set up, before the first packet.
     virtual void Start(Fabric&) {}
 
@@ -77,6 +80,8 @@ class PathSelector
     const PathSet& PathSetOf(Flow& flow) { return flow.version == m_version && flow.paths ? *flow.paths : Find(flow); }
     // Take the next path of a flow.
     void RoundRobinAtHost(Flow& flow, std::uint8_t& up1, std::uint8_t& up2);
+    // Take the next path of a flow after each `cell` bytes. Return the number of the cell.
+    std::uint64_t CellAtHost(Flow& flow, std::uint32_t bytes, std::uint32_t cell, std::uint8_t& up1, std::uint8_t& up2);
     std::uint32_t Random(std::uint32_t below) { return static_cast<std::uint32_t>(m_random() % below); }
 
     const Clos m_tree;
@@ -106,6 +111,22 @@ class SwitchSelector : public PathSelector
   protected:
     // Return the index of one of `count` uplinks; `at` is 0 at the edge switch and 1 + up1 at an aggregation switch.
     virtual std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) = 0;
+
+    // Return the uplinks of which the one at the index is taken.
+    const std::vector<std::uint8_t>& UplinksOf(InFlightPacket& in_flight, std::uint32_t at)
+    {
+        const PathSet& paths = PathSetOf(*in_flight.flow);
+        return at ? paths.second[at - 1] : paths.first;
+    }
+
+    // Number all switches that select uplinks.
+    std::size_t SwitchOf(const InFlightPacket& in_flight, std::uint32_t at) const
+    {
+        const std::uint32_t rack = m_tree.RackOf(in_flight.source);
+        return at ? m_tree.racks + m_tree.PodOfRack(rack) * m_tree.aggregations + at - 1 : rack;
+    }
+
+    std::size_t Switches() const { return std::size_t{m_tree.racks} + m_tree.pods * m_tree.aggregations; }
 };
 
 // One path per flow (ECMP): every switch uses a hash function of its own, or all share one.

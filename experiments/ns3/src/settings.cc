@@ -160,6 +160,10 @@ Read(std::istream& lines)
         {"spread", into(its.spread)},
         {"hedera-period", into(its.hedera_period)},
         {"resequencing", into(its.resequencing)},
+        {"flowlet-gap", into(its.flowlet_gap)},
+        {"drill-samples", into(its.drill_samples)},
+        {"drill-memory", into(its.drill_memory)},
+        {"flowcell", into(its.flowcell)},
         {"seed", into(its.seed)},
         {"seconds", into(its.seconds)},
         {"all-transfers", into(its.all_transfers)},
@@ -260,6 +264,10 @@ Read(std::istream& lines)
     if (its.subflows > 1 && its.loss_recovery == "ns-3.20")
     {
         throw std::invalid_argument("subflows have no loss-recovery ns-3.20");
+    }
+    if (its.drill_samples < 1 || its.flowcell < 1)
+    {
+        throw std::invalid_argument("drill-samples and flowcell must be 1 or more");
     }
     if (its.slot_packets < 1 || its.slot_packets > 64)
     {

@@ -65,6 +65,9 @@ struct Settings
     std::uint64_t pacing = 0;   // maximum payload rate of a connection in Mbit/s; 0: no pacing
     std::int64_t spread = 0; // ns; simultaneous starts are spread randomly over this interval
     std::int64_t hedera_period = 5'000'000'000, resequencing = 200'000; // ns
+    std::int64_t flowlet_gap = 500'000;                                  // ns, of letflow
+    std::uint32_t drill_samples = 2, drill_memory = 1;                   // queues
+    std::uint32_t flowcell = 65'536;                                     // bytes
     std::uint64_t seed = 1;
     std::int64_t seconds = 10'000'000'000;  // ns until transfers without a size end and no follower starts
     bool all_transfers = false;             // followers start after that, too
