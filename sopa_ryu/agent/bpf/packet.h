@@ -42,12 +42,12 @@ struct place {
 
 /*
  * Returns nonzero for a packet that the host passes on for a container or a virtual machine: it came in by an interface of the host, or
- * no socket has sent it (a tunnel that the host ends has wrapped it). Its sender knows nothing of several paths: its bursts are not
+ * no socket has sent it (a tunnel that the host ends has wrapped it; TCP's own replies by IPv6, as resets, have none either). Its sender knows nothing of several paths: its bursts are not
  * cut, and its fast-retransmit threshold is its own. So it gets no label, and the switches keep its flow on one path.
  */
-static __always_inline int is_forwarded(struct __sk_buff *skb)
+static __always_inline int is_forwarded(struct __sk_buff *skb, __u32 protocol)
 {
-	return skb->ingress_ifindex || !skb->sk;
+	return skb->ingress_ifindex || (!skb->sk && protocol != IPPROTO_TCP);
 }
 
 /* Returns a header at byte `offset` of the frame; null if it is not whole, or not in the linear part. */

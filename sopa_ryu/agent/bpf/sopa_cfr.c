@@ -324,7 +324,7 @@ static __always_inline enum reason consider_granted(const struct flow_key *key, 
 static __always_inline enum reason label(struct __sk_buff *skb)
 {
 	__u8 source[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH };
-	int forwarded = is_forwarded(skb);
+	int forwarded;
 	__u32 segments = skb->gso_segs;
 	struct path_word path = {}, *next;
 	struct choice choice = { .sprayed = 1 };
@@ -339,6 +339,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	reason = read_flow(skb, &key, &at);
 	if (reason != LABELLED)
 		return reason;
+	forwarded = is_forwarded(skb, protocol_of(&key));
 	grant = forwarded ? (void *)0 : grant_of(skb, &key, &at);
 	reason = grant ? consider_granted(&key, &choice) : consider(&key, forwarded, &choice);
 	if (reason != LABELLED)

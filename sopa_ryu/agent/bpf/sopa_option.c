@@ -108,7 +108,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 		return reason;
 	if (at.tagged && skb->vlan_present) /* two tags */
 		return NOT_IPV4;
-	reason = consider(&key, is_forwarded(skb), &choice);
+	reason = consider(&key, is_forwarded(skb, protocol_of(&key)), &choice);
 	if (reason != LABELLED)
 		return reason;
 	*device = cutting_device(skb, &key, &choice);

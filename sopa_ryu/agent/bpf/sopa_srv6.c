@@ -29,7 +29,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	reason = read_flow(skb, &key, &at);
 	if (reason != LABELLED)
 		return reason;
-	reason = consider(&key, is_forwarded(skb), &choice);
+	reason = consider(&key, is_forwarded(skb, protocol_of(&key)), &choice);
 	if (reason != LABELLED)
 		return reason;
 	if (at.tagged || skb->vlan_present) /* routers of the fabric know no VLAN */
