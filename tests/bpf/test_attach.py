@@ -25,7 +25,7 @@ from sopa_ryu.agent.label.spray import Spray
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli.doctor import _addresses, check_bursts, check_ipv6, check_size
 from tests.bpf.labelling import kill_agent, label_of, labelling
-from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
+from tests.helpers.frames import FAR, FAR6, HERE6, INTER_POD, table, tcp, word_of
 from tests.helpers.path_tables import flow_positions
 from tests.helpers.veth import ALL, IPV4, PEER_ADDRESS, Pair, frames, raw_socket, run, transfer
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
@@ -391,6 +391,20 @@ def test_a_containers_flow_is_sprayed_or_keeps_a_path_where_the_agent_labels_wha
             assert len(taken) == 4
         elif container["target"] == FAR:  # a tunnel has a flow for each of those inside
             assert len(taken) == 1
+
+
+def test_a_reset_by_ipv6_is_the_hosts_own_although_no_socket_has_sent_it(pair: Pair, tmp_path: Path) -> None:
+    for on, end, its, other in ((pair.on_host, "host0", HERE6, FAR6), (pair.on_peer, "peer0", FAR6, HERE6)):
+        on(f"sysctl -w net.ipv6.conf.{end}.disable_ipv6=0")
+        on(f"ip address add {its}/128 dev {end} nodad")
+        on(f"ip -6 route add {other}/128 dev {end}")
+    with labelling(pair, tmp_path, paths=table()._replace(prefix=PREFIX6)) as labeller:
+        before = labeller.counted.by_reason()
+        with inside(pair.peer), pytest.raises(ConnectionRefusedError):
+            socket.create_connection((HERE6, 1), PATIENCE_SECONDS)
+        after = labeller.counted.by_reason()
+        assert after[Handling.LABELLED] == before[Handling.LABELLED] + 1
+        assert after[Handling.FORWARDED] == before[Handling.FORWARDED]
 
 
 @CARRIERS
