@@ -2,6 +2,7 @@
 
 import gc
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,7 +27,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    gc.disable()
     if not hasattr(config, "workerinput"):  # a worker's reports reach its parent
         config.pluginmanager.register(RecordedTests(float(config.getini("timeout"))))
     use_same_examples(config.getoption("--hypothesis-seed", None))
@@ -70,10 +70,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((n for n, folder in enumerate(FIRST) if folder in item.path.parts), len(FIRST)))
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Examine what was collected no more: 400,000 objects take a quarter of a second each time, and `sopa` asks for it."""
-    gc.enable()
-    gc.freeze()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 class RecordedTests:
