@@ -34,8 +34,13 @@ class Rollout:
         return switch_rules(self.state.tree, switch, self.state.failures, self._no_label)
 
     def follow(self, since: int) -> list[SwitchSession]:
-        """Begin with every version after one; return the sessions that are to follow."""
-        state, others = self.state, self._differing(since)
+        """Begin with every version after one; return the sessions that are to follow, in order.
+
+        What fails is left by the lowest switches first, and what heals is used by them last: until a switch above has no way any
+        more, or has one again.
+        """
+        state, before = self.state, self._followed[1]
+        others = self._differing(since)
         following: dict[SwitchSession, Switch] = {}
         advanced = False
         for session in self._sessions.values():
@@ -50,7 +55,8 @@ class Rollout:
         for version in range(min(since + 1, state.version), state.version + 1):
             if not self._tracker.begin(version, following.values()) and advanced and version > since:
                 self._done.append(version)
-        return list(following)
+        heals = state.failures.keys() < before.keys()
+        return sorted(following, key=lambda session: following[session].level, reverse=heals)
 
     def _differing(self, since: int) -> frozenset[Switch] | None:
         """Return the switches whose rules may differ from those of an earlier version; None if that is not known."""

@@ -231,7 +231,8 @@ class SwitchManager:
 
     def follow(self, since: int, effects: Effects) -> None:
         """Bring every switch from a version to the fabric's present one, independently of each other."""
-        effects.due |= dict.fromkeys(self.rollout.follow(since))
+        following = dict.fromkeys(self.rollout.follow(since))
+        effects.due = {session: None for session in effects.due if session not in following} | following
 
     def tick(self, now: float, effects: Effects) -> None:
         """Give up answers that are overdue, retry what is due, and check roles in turn."""
