@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from webob import Request, Response
 
-from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, PROBLEM, Listing, Operation, Problem, problem_body
+from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, PROBLEM, Listing, Operation, Problem, encoded, problem_body
 
 TARGET = "sopa.target"
 """Key of a request's environment: path and query, to be sent on. The path is encoded anew from what the request is routed by."""
@@ -78,7 +78,7 @@ def answer(
     offset, limit = values.pop("offset", 0), values.pop("limit", MAX_ITEMS)
     listing = make(values)
     body = listing.page(offset, limit) if isinstance(listing, Listing) else listing
-    data = json.dumps(body).encode()
+    data = encoded(body)
     etag = etag_of(data)
     if request.method in ("GET", "HEAD") and etag in request.if_none_match:
         return Response(status=HTTPStatus.NOT_MODIFIED.value, etag=etag)

@@ -8,7 +8,6 @@ requests that wait for it, and is never older than a request.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 import zlib
@@ -27,7 +26,7 @@ from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.answers import answer, not_allowed, problem_answer
 from sopa_ryu.rest.interface import operations
 from sopa_ryu.rest.openapi import document
-from sopa_ryu.rest.operations import MAX_ITEMS, ROOT, Operation, Problem
+from sopa_ryu.rest.operations import MAX_ITEMS, ROOT, Operation, Problem, encoded
 from sopa_ryu.rest.operators import Role
 from sopa_ryu.rest.reader import FabricControl, check_leads
 from sopa_ryu.rest.resources import Resources
@@ -159,7 +158,7 @@ class RestApplication:
         self._methods: dict[str, dict[str, Operation]] = {}
         for operation in self.operations:
             self._methods.setdefault(operation.path, {})[operation.method] = operation
-        self._document = json.dumps(document(self.operations)).encode()
+        self._document = encoded(document(self.operations))
         self._map = Mapper()
         self._map.minimization = False
         for path in self._methods:
@@ -237,7 +236,7 @@ class RestApplication:
         return f"{self._state.epoch}-{self._state.version}-{zlib.crc32(data):08x}"
 
     def _check_unchanged(self, request: Request) -> None:
-        drains = json.dumps(self._resources.drains().page(0, MAX_ITEMS)).encode()
+        drains = encoded(self._resources.drains().page(0, MAX_ITEMS))
         if self._etag(drains) not in request.if_match:
             raise Problem(
                 HTTPStatus.PRECONDITION_FAILED, f"the drains have changed since: read {ROOT}/drains again, or omit If-Match"

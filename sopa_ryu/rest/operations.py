@@ -9,6 +9,8 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Any, NamedTuple
 
+import msgspec
+
 from sopa_ryu.rest.operators import Role
 
 ROOT = "/sopa/v1"
@@ -33,7 +35,15 @@ class Problem(Exception):
 def problem_body(problem: Problem) -> bytes:
     """Return the problem document."""
     body = {"type": "about:blank", "title": problem.status.phrase, "status": problem.status.value, "detail": problem.detail}
-    return json.dumps(body).encode()
+    return encoded(body)
+
+
+def encoded(body: object) -> bytes:
+    """Return JSON; half of a surrogate pair, which a client may write in JSON, is escaped as it was then."""
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        return json.dumps(body).encode()
 
 
 class Param(NamedTuple):
