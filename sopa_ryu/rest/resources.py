@@ -383,24 +383,22 @@ class Resources:
         choices = tuple(path.up for path in usable)
         weights = weights_of(failures, source, destination, choices)
         rounded = {weight: round(weight, WEIGHT_DIGITS) for weight in set(weights)}
-        racks = self.tree.edge_of(source), self.tree.edge_of(destination)
+        candidates = [
+            {"up": path.up, "option": _option(path.up), "hops": path.hops, "weight": rounded[weight]}
+            for path, weight in zip(usable, weights, strict=True)
+        ]
+        if self.tree.srv6 and choices[:1] != ((),):
+            racks = self.tree.edge_of(source), self.tree.edge_of(destination)
+            for path, up in zip(candidates, choices, strict=True):
+                path["usids"] = str(usid_list(self.tree, *racks, up))
         body = {
             "src": str(family.address(source)),
             "dst": str(family.address(destination)),
             "kind": self.tree.kind(source, destination),
             "version": self.state.version,
             "total": len(usable) + len(excluded),
-            "candidates": [
-                {
-                    "up": list(path.up),
-                    "option": _option(path.up),
-                    **({"usids": str(usid_list(self.tree, *racks, path.up))} if self.tree.srv6 and path.up else {}),
-                    "hops": list(path.hops),
-                    "weight": rounded[weight],
-                }
-                for path, weight in zip(usable, weights, strict=True)
-            ],
-            "excluded": [{"up": list(path.up), "reason": path.reason} for path in excluded],
+            "candidates": candidates,
+            "excluded": [{"up": path.up, "reason": path.reason} for path in excluded],
         }
         if packets is not None:
             start = 0
