@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 WORK = Path(__file__).parents[2] / "build/deb"
-CHROOT = WORK / "chroot"
+CHROOT = WORK / os.environ.get("SOPA_CHROOT", "chroot")
+"""The Debian that scripts/test_deb.sh has made: that of the packages."""
 ARCHIVES = WORK / "archives"
 MINUTES = 20 * 60
 OUTSIDE = "SOPA_MOUNTS_OUTSIDE"

@@ -1,4 +1,4 @@
-"""The units under systemd: in a guest with Debian 12's own kernel, in QEMU."""
+"""The units under systemd: in a guest with the kernel of the packages' Debian, in QEMU."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from tests.packages.roots import CHROOT, WORK, Root, higher
 
 PACKAGES = ("systemd-sysv", "linux-image-amd64", "initramfs-tools", "iproute2", "kmod", "procps", "udev", "dbus",
             "etcd-server", "openvswitch-switch")  # fmt: skip
-GUEST = WORK / f"guest-{sha256(' '.join(PACKAGES).encode()).hexdigest()[:8]}"
+GUEST = WORK / f"guest-{sha256(' '.join((CHROOT.name, *PACKAGES)).encode()).hexdigest()[:8]}"
 BOOT_SECONDS = 5400  # an emulated processor on a busy machine
 JOB = """[Unit]
 Description=The test's job
