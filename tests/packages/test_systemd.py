@@ -63,7 +63,7 @@ def test_systemd_runs_restarts_and_stops_the_units(directory: Path, bare: Path, 
     disk = made / "disk.img"
     subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", root.path, "-m", "0", disk, "4G"], check=True)
 
-    log = WORK / "console.log"
+    log = WORK / f"console-{CHROOT.name}.log"
     command = ["qemu-system-x86_64", *machine(), "-cpu", "max", "-m", "2048"]
     command += ["-kernel", f"{made}/vmlinuz", "-initrd", f"{made}/initrd.img"]
     command += ["-append", "root=/dev/vda rw console=ttyS0 panic=-1 quiet mitigations=off"]
