@@ -48,8 +48,7 @@ test-platforms: ## README's commands, unit and BPF tests and packages on Debian 
 deb: ## build Debian packages in dist/: sopa-controller, sopa-agent and sopa-tools
 	@scripts/build_deb.sh $(ARGS)
 
-test-deb: ready ## test them in roots made by debootstrap (root): installation, daemons, upgrade, purge
-	@scripts/build_deb.sh
+test-deb: ready ## build and test them in roots made by debootstrap (root): installation, daemons, upgrade, purge: ARGS='--suite trixie'
 	@scripts/test_deb.sh $(ARGS)
 
 image: ready ## build them, and the container images sopa-controller and sopa-agent of them in podman's store (root): ARGS='--save DIRECTORY'

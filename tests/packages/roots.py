@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 WORK = Path(__file__).parents[2] / "build/deb"
-CHROOT = WORK / "chroot"
-ARCHIVES = WORK / "archives"
+CHROOT = WORK / os.environ.get("SOPA_CHROOT", "chroot")
+"""The Debian that scripts/test_deb.sh has made: that of the packages."""
+ARCHIVES = WORK / f"archives-{CHROOT.name}"
 MINUTES = 20 * 60
 OUTSIDE = "SOPA_MOUNTS_OUTSIDE"
 """The mount namespace in which scripts/test_deb.sh was started: mounts here must be in another."""

@@ -1,4 +1,4 @@
-"""The units under systemd: in a guest with Debian 12's own kernel, in QEMU."""
+"""The units under systemd: in a guest with the kernel of the packages' Debian, in QEMU."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from tests.packages.roots import CHROOT, WORK, Root, higher
 
 PACKAGES = ("systemd-sysv", "linux-image-amd64", "initramfs-tools", "iproute2", "kmod", "procps", "udev", "dbus",
             "etcd-server", "openvswitch-switch")  # fmt: skip
-GUEST = WORK / f"guest-{sha256(' '.join(PACKAGES).encode()).hexdigest()[:8]}"
+GUEST = WORK / f"guest-{sha256(' '.join((CHROOT.name, *PACKAGES)).encode()).hexdigest()[:8]}"
 BOOT_SECONDS = 5400  # an emulated processor on a busy machine
 JOB = """[Unit]
 Description=The test's job
@@ -63,7 +63,7 @@ def test_systemd_runs_restarts_and_stops_the_units(directory: Path, bare: Path, 
     disk = made / "disk.img"
     subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", root.path, "-m", "0", disk, "4G"], check=True)
 
-    log = WORK / "console.log"
+    log = WORK / f"console-{CHROOT.name}.log"
     command = ["qemu-system-x86_64", *machine(), "-cpu", "max", "-m", "2048"]
     command += ["-kernel", f"{made}/vmlinuz", "-initrd", f"{made}/initrd.img"]
     command += ["-append", "root=/dev/vda rw console=ttyS0 panic=-1 quiet mitigations=off"]

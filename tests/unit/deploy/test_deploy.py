@@ -147,6 +147,8 @@ def test_the_containers_of_an_agent_and_of_a_controller_may_do_what_their_units_
     user = controller["securityContext"]["runAsUser"]
     assert f"sopa:x:{user}:{user}:" in (ROOT / "scripts/image_root.sh").read_text()
     assert controller["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    # the node's network implies them, and podman kube play, which needs no cluster, refuses both
+    assert (controller["hostNetwork"], [port for port in controller["containers"][0]["ports"] if "hostPort" in port]) == (True, [])
 
 
 def test_compose_starts_programs_with_options_that_they_have() -> None:
