@@ -32,8 +32,6 @@ LOG = logging.getLogger("sopa.agent")
 
 SWEEP_SECONDS = REPORT_SECONDS = 1.0
 LEAST_REPORT_SECONDS = 0.1
-SETTLE_SECONDS = 0.02
-"""So long after a swap the next one is prepared, in a thread: meanwhile the other agents of this process swap theirs."""
 NEWS_SECONDS, LOOK_SECONDS = 0.5, 0.1
 """A host that sends self-probes reports losses so soon after the last report; how often it looks for such."""
 NOT_IN_FORCE = 4000
@@ -114,7 +112,6 @@ class HostAgent:
         self._reporting: asyncio.Task[None] | None = None
         self.tracer = Tracer(prober)
         self._settling: asyncio.Task[None] | None = None
-        self._settle_at: asyncio.TimerHandle | None = None
         self._loading = asyncio.Lock()
         self._heard_at = float("-inf")
         self._sweep_problem = ""
@@ -152,8 +149,6 @@ class HostAgent:
         finally:
             for task in tasks:
                 task.cancel()
-            if self._settle_at is not None:
-                self._settle_at.cancel()
             await asyncio.gather(*tasks, *([self._settling] if self._settling else []), return_exceptions=True)
 
     async def _follow(self) -> NoReturn:
@@ -197,7 +192,7 @@ class HostAgent:
                         todo = todo.answer
                     answer = await self._carry_out(todo)
                     if answer.settle:
-                        self._settle_soon()
+                        self._settling = asyncio.create_task(self._settle())
                 if answer.delay:
                     await asyncio.sleep(answer.delay)
                 if not await self.keeper.confirm():
@@ -260,7 +255,7 @@ class HostAgent:
                 self.follower.not_swapped(error)
                 return False
             self.follower.swapped(table)
-            self._settle_soon()
+            self._settling = asyncio.create_task(self._settle())
             return True
 
     async def _leave(self, channel: ClientConnection) -> None:
@@ -329,20 +324,12 @@ class HostAgent:
     async def _swap(self, table: PathTable) -> None:
         """Put a table in force. What makes the kernel wait is done in a thread, after the swap wherever possible."""
         tables = self.labeller.tables
-        if self._settle_at is not None:
-            self._settle_at.cancel()
         if self._settling is not None:
             await self._settling
         if tables.ready_for(table):
             tables.swap(table)
         else:
             await in_thread(tables.swap, table)
-
-    def _settle_soon(self) -> None:
-        self._settle_at = asyncio.get_running_loop().call_later(SETTLE_SECONDS, self._begin_settling)
-
-    def _begin_settling(self) -> None:
-        self._settling = asyncio.create_task(self._settle())
 
     async def _settle(self) -> None:
         try:
