@@ -15,7 +15,9 @@ from sopa_ryu.fabric.messages import Message
 from sopa_ryu.fabric.state import Change, FabricState
 from sopa_ryu.fabric.switch_session import ADMITTING, SwitchPhase, SwitchSession
 from sopa_ryu.fabric.view import VersionTracker
-from topologies import Host, Switch
+from topologies import Host, Reason, Switch
+
+DEAD = frozenset({Reason.DOWN, Reason.SILENT})
 
 
 class Rollout:
@@ -36,8 +38,8 @@ class Rollout:
     def follow(self, since: int) -> list[SwitchSession]:
         """Begin with every version after one; return the sessions that are to follow, in order.
 
-        What fails is left by the lowest switches first, and what heals is used by them last: until a switch above has no way any
-        more, or has one again.
+        What still forwards is left by the lowest switches first, and what is used again is used by them last: in between no switch
+        sends packets to one above that has no way for them. What is on its way to a dead element is lost in any order.
         """
         state, before = self.state, self._followed[1]
         others = self._differing(since)
@@ -55,8 +57,10 @@ class Rollout:
         for version in range(min(since + 1, state.version), state.version + 1):
             if not self._tracker.begin(version, following.values()) and advanced and version > since:
                 self._done.append(version)
-        heals = state.failures.keys() < before.keys()
-        return sorted(following, key=lambda session: following[session].level, reverse=heals)
+        new = {state.failures[name] for name in state.failures.keys() - before.keys()}
+        if new and new <= DEAD:
+            return list(following)
+        return sorted(following, key=lambda session: following[session].level, reverse=not new)
 
     def _differing(self, since: int) -> frozenset[Switch] | None:
         """Return the switches whose rules may differ from those of an earlier version; None if that is not known."""

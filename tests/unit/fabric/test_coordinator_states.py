@@ -14,16 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from flowrules.model import Flow, Table
-from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.messages import AddFlow, DeleteFlow
 from tests.models.memory_fabric import MemoryFabric
 from tests.models.reports import End
-from topologies import Level, Link, Switch
+from topologies import Level, Switch
 from topologies.failures import Reason
 
 FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
-HELD_SECONDS = 10.0
-"""More than a link is held down that has failed for the first time."""
 NUMBERS = st.integers(0, 999)
 CHOICES = st.lists(st.integers(0, 999), max_size=40)
 
@@ -241,38 +238,3 @@ def test_at_rest_all_switches_have_the_rules_of_what_has_failed(
     number = pytestconfig.getoption("--examples") or examples
     those = settings(max_examples=number, stateful_step_count=steps, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=those)
-
-
-class Orders(MemoryFabric):
-    """A fabric that notes in which order switches are sent each version, by their levels."""
-
-    def _start(self) -> None:
-        self.orders: list[list[Level]] = []
-        super()._start()
-
-    def _carry_out(self, effects: Effects) -> None:
-        if effects.tell_agents:
-            self.orders.append([session.switch.level for session in effects.due if session.version != self.state.version])
-        super()._carry_out(effects)
-
-
-def test_what_fails_is_left_from_below_and_used_again_from_above() -> None:
-    """In between no switch sends a packet to one above that has no way for it any more, or none yet."""
-    fabric = Orders(4)
-    for switch in reversed(fabric.switches):  # the order of connections decides nothing
-        fabric.connect(switch)
-    fabric.settle()
-    fabric.advance(1)
-    for name in ("e0_0-a0_0", "a0_0-c0_0", "e3_1-a3_1", "a2_1-c1_1"):
-        link = fabric.tree.element(name)
-        assert isinstance(link, Link)
-        assert isinstance(link.lower, Switch)
-        for trouble, sign in ((Reason.DOWN, 1), (None, -1)):
-            fabric.orders.clear()
-            for end, other in ((link.lower, link.upper), (link.upper, link.lower)):
-                fabric.switches[end].set_port(fabric.tree.port(end, other), trouble)
-            fabric.settle()
-            fabric.advance(HELD_SECONDS)
-            assert fabric.orders
-            assert all(order == sorted(order, key=lambda level: sign * level) for order in fabric.orders), fabric.orders
-            assert any(len({*order}) > 1 for order in fabric.orders)

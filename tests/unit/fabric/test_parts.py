@@ -6,11 +6,13 @@ from collections.abc import Iterable
 import pytest
 
 from sopa_ryu.events.event import Event
+from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.pacing import Pacer
 from sopa_ryu.fabric.suspects import Caretaker, Suspected, SuspectPolicy, needed
 from sopa_ryu.fabric.view import VersionTracker
 from tests.helpers.golden import Script, Step, each_script
-from topologies import Clos, Failures, FatTree
+from tests.models.memory_fabric import MemoryFabric
+from topologies import Clos, Failures, FatTree, Reason
 
 LOG = logging.getLogger("sopa.health")
 
@@ -91,3 +93,22 @@ PARTS = {"pacer": Pacing, "version_tracker": Tracking, "suspects": Suspicions}
 def test_script(script: Script, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sopa.health")
     script.play(PARTS[script.path.parent.name](caplog).handle)
+
+
+@pytest.mark.parametrize("name", ["a0_0-c0_0", "a3_0", "c1_1"])
+@pytest.mark.parametrize("reason", [Reason.NO_RULES, Reason.NOT_CONNECTED, Reason.MISWIRED, Reason.DRAINED])
+def test_what_forwards_is_left_from_below_and_used_again_from_above(reason: Reason, name: str) -> None:
+    """In between no switch sends a packet to one above that has no way for it any more, or none yet."""
+    fabric = MemoryFabric(4)
+    for switch in reversed(fabric.switches):  # the order of connections decides nothing
+        fabric.connect(switch)
+    fabric.settle()
+    fabric.advance(1)
+    state, healthy = fabric.state, fabric.state.failures
+    for failures, sign in ((Failures(fabric.tree, {name: reason}), 1), (healthy, -1)):
+        effects = Effects(due=dict.fromkeys(fabric.core.switches.sessions.values()))
+        state.version, state.failures = state.version + 1, failures
+        fabric.core.switches.follow(state.version - 1, effects)
+        levels = [session.switch.level for session in effects.due if not session.holds(state.version)]
+        assert levels == sorted(levels, key=lambda level: sign * level)
+        assert levels
