@@ -48,7 +48,7 @@ PARTNERS = 2
 TURN_SECONDS = 2.0
 """The time after which other candidate paths are probed, where there are too many of them."""
 LOG_SECONDS, LOG_LINES = 10.0, 6
-PER_PACKET = (Policy.ROUND_ROBIN, Policy.RANDOM, Policy.LEAST_USED)
+PER_PACKET = (Policy.ROUND_ROBIN, Policy.RANDOM, Policy.LEAST_USED, Policy.SOPA_SKIP)
 """Policies with which each packet's path is chosen anew. With others a flow's losses are all on its path, bad or not."""
 
 

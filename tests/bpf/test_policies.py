@@ -147,5 +147,5 @@ def test_fragments_and_a_rack_with_one_path_need_no_state(labeller: Labeller, po
 
 def test_policies_have_the_command_lines_names() -> None:
     assert [Policy.named(policy.option_name) for policy in Policy] == list(Policy)
-    with pytest.raises(ValueError, match="choose from round-robin, random, hash, least-used, flowlet, flowcell"):
+    with pytest.raises(ValueError, match="choose from round-robin, random, hash, least-used, flowlet, flowcell, sopa-skip"):
         Policy.named("rr")

@@ -8,6 +8,7 @@
 
 #include "flowhash.h"
 #include "maps.h"
+#include "skip.h"
 
 /* What a packet's path is chosen from. */
 struct choice {
@@ -198,8 +199,29 @@ static __always_inline void charge(const struct path_word *path, __u32 bytes)
 		*load += bytes; /* per CPU */
 }
 
+#define MAX_SKIPPED 64 /* by a packet: all paths between pods at k=16 */
+
+/* Returns the place of the flow's next path that does not lose its turn; at the latest the one after each has lost one. */
+__attribute__((noinline)) __u32 after_skips(struct flow_state *state, __u32 index, __u32 first, __u32 count, __u32 daddr)
+{
+	__u32 most = count < MAX_SKIPPED ? count : MAX_SKIPPED, at = 0;
+	void *table = word(&path_tables, index);
+
+	if (!state || !table)
+		return 0;
+	for (__u32 i = 0; i <= MAX_SKIPPED; i++) {
+		struct path_word *path;
+
+		at = round_robin(state->hash, __sync_fetch_and_add(&state->turns, 1), count);
+		path = word(table, first + at);
+		if (!path || i >= most || !loses_turn(end_of(path, daddr), path->up1, path->up2))
+			break;
+	}
+	return at;
+}
+
 /* Returns the index of the packet's path among the candidates, and advances the flow. */
-static __always_inline __u32 position(const struct choice *from, __u32 bytes)
+static __always_inline __u32 position(const struct choice *from, __u32 daddr, __u32 bytes)
 {
 	struct flow_state *state = from->state;
 	struct parameter_word *parameter;
@@ -217,6 +239,8 @@ static __always_inline __u32 position(const struct choice *from, __u32 bytes)
 			return least_used(from->index, from->first, random_choice(from->hash, n, from->count), from->count);
 		return round_robin(from->hash, n, from->count);
 	}
+	if (from->policy == SOPA_SKIP)
+		return after_skips(state, from->index, from->first, from->count, daddr);
 	parameter = word(from->table, PARAMETER_WORD);
 	if (!parameter)
 		return scaled(from->hash, from->count);
@@ -375,9 +399,9 @@ static __always_inline __u32 cutting_device(struct __sk_buff *skb, const struct 
 }
 
 /* Returns the flow's next path, for a packet of so many bytes, and advances the flow. */
-static __always_inline struct path_word *next_path(const struct choice *from, __u32 bytes)
+static __always_inline struct path_word *next_path(const struct choice *from, const struct flow_key *key, __u32 bytes)
 {
-	struct path_word *path = word(from->table, from->first + position(from, bytes));
+	struct path_word *path = word(from->table, from->first + position(from, key->daddr, bytes));
 
 	if (path && from->policy == LEAST_USED) /* also where there was no choice: those packets load the path as well */
 		charge(path, bytes);

@@ -67,6 +67,8 @@ enum policy { ROUND_ROBIN, RANDOM, HASH, LEAST_USED, FLOWLET, FLOWCELL };
 /* In place of a policy in `turn`: ROUND_ROBIN, and edge switches' ports may spread (spread.h), over the same candidates. */
 #define SPREADS 6
 
+#define SOPA_SKIP 7
+
 /* Counter numbers: `Reason` in kernel/counters.py. */
 enum reason {
 	LABELLED,
@@ -212,6 +214,14 @@ struct {
 static __always_inline int leaves(const struct path_word *path)
 {
 	return path->gateway[0];
+}
+
+/* Returns an address in the last rack of a path to this one; a gateway's Ethernet address ends with its own in the fabric. */
+static __always_inline __u32 end_of(const struct path_word *path, __u32 daddr)
+{
+	if (!leaves(path))
+		return daddr;
+	return path->gateway[2] << 24 | path->gateway[3] << 16 | path->gateway[4] << 8 | path->gateway[5];
 }
 
 static __always_inline __u32 path_place(__u8 up1, __u8 up2)

@@ -17,6 +17,7 @@
 #include "label.h"
 #include "maps.h"
 #include "packet.h"
+#include "skip.h"
 
 /*
  * A ring has a flow's last segments, in one word each, so that a flow that moves to another processor leaves no half of one. Flows that
@@ -67,11 +68,21 @@ struct segment {
 	__u32 spread; /* 0, or WAS_SPREAD */
 };
 
+/* Returns how many turns of a path a retransmission takes: TCP says itself that a timeout has made it. */
+static __always_inline __u32 turns_for(struct __sk_buff *skb)
+{
+	struct bpf_sock *socket = skb->sk;
+	struct bpf_tcp_sock *tcp = socket ? bpf_tcp_sock(socket) : (void *)0;
+
+	return tcp && tcp->icsk_retransmits ? TURNS_OF_TIMEOUT : TURNS_OF_LOSS;
+}
+
 /*
  * Counts a retransmission of the byte with this sequence number against the label that carried it last. Of a burst that was spread it
  * is that of the packet with this byte, whose packets had `bytes` each.
  */
-static __always_inline void count_again(const struct sent_ring *ring, __u32 seq, const struct segment *of, __u32 bytes)
+static __always_inline void count_again(
+	const struct sent_ring *ring, __u32 seq, const struct segment *of, __u32 bytes, __u32 turns)
 {
 	for (__u32 back = 1; back <= SEGMENTS; back++) {
 		struct sent_again record = { of->daddr, 0, 0, 0 };
@@ -95,6 +106,7 @@ static __always_inline void count_again(const struct sent_ring *ring, __u32 seq,
 			record.up1 = path->up1;
 			record.up2 = path->up2;
 		}
+		lose_turns(of->daddr, record.up1, record.up2, turns);
 		bpf_ringbuf_output(&again, &record, sizeof(record), BPF_RB_NO_WAKEUP);
 		break;
 	}
@@ -131,7 +143,7 @@ __attribute__((noinline)) int note_segment(struct __sk_buff *skb, const struct s
 		ring->noted = 0;
 		ring->next = seq;
 	} else if ((__s32)behind > 0) {
-		count_again(ring, seq, of, skb->gso_size ? skb->gso_size : bytes ? bytes : 1);
+		count_again(ring, seq, of, skb->gso_size ? skb->gso_size : bytes ? bytes : 1, turns_for(skb));
 	}
 	if ((__s32)(seq + bytes - ring->next) > 0)
 		ring->next = seq + bytes;
@@ -152,12 +164,10 @@ static __always_inline void note_of(struct __sk_buff *skb, __u32 l4, const struc
 static __always_inline void note_sent(struct __sk_buff *skb, __u32 l4, const struct flow_key *key, const struct choice *from,
 				      const struct path_word *path)
 {
-	__u32 daddr = key->daddr;
+	__u32 daddr = end_of(path, key->daddr);
 
 	if (from->count < 2)
 		return;
-	if (leaves(path)) /* a gateway's Ethernet address ends with its own in the fabric */
-		daddr = path->gateway[2] << 24 | path->gateway[3] << 16 | path->gateway[4] << 8 | path->gateway[5];
 	note_busy(daddr);
 	if (protocol_of(key) == IPPROTO_TCP && from->sprayed) /* of a flow with one path all losses are on it, bad or not */
 		note_of(skb, l4, from, daddr, path->up1 << 8 | path->up2, 0);

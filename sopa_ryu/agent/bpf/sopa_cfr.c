@@ -356,7 +356,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 		path.up1 = grant->up1;
 		path.up2 = grant->up2;
 	} else {
-		next = next_path(&choice, skb->len);
+		next = next_path(&choice, &key, skb->len);
 		if (!next)
 			return NO_PATH;
 		path = *next;

@@ -119,7 +119,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	reason = room(skb, at.l3, &header.ip);
 	if (reason != LABELLED)
 		return reason;
-	path = next_path(&choice, skb->len);
+	path = next_path(&choice, &key, skb->len);
 	if (!path)
 		return NO_PATH;
 	note_sent(skb, at.l4, &key, &choice, path);

@@ -43,7 +43,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	reason = read_inner(skb, &at, &key, choice.hash, &inner, &flags);
 	if (reason != LABELLED)
 		return reason;
-	path = next_path(&choice, skb->len);
+	path = next_path(&choice, &key, skb->len);
 	if (!path)
 		return NO_PATH;
 	note_sent(skb, at.l4, &key, &choice, path);

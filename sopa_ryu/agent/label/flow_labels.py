@@ -7,8 +7,8 @@ from sopa_ryu.agent.paths.flow_hash import IPV6_KEY, FlowKey, flow_hash, scaled
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel.messages import MAX_LABELS, FlowLabels
 
-_BY_LOAD = (Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL)
-"""Policies whose choices depend on the packets' sizes and times, or on other flows."""
+_BY_LOAD = (Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL, Policy.SOPA_SKIP)
+"""Policies whose choices depend on the packets' sizes, times and losses, or on other flows."""
 _WITH_PORTS6 = frozenset(PROTOCOLS.values()) - {ICMP} | {ICMPV6}
 """Protocols whose ports or identifiers are hashed with IPv6; of others the flow label is, which who asks does not know."""
 

@@ -50,6 +50,9 @@ class Policy(IntEnum):
     """A random candidate after each gap in the flow (LetFlow: Vanini et al., NSDI 2017)."""
     FLOWCELL = 5
     """The next candidate after a number of bytes of the flow (Presto: He et al., SIGCOMM 2015)."""
+    SOPA_SKIP = 7
+    """`ROUND_ROBIN`, and a path that has lost a packet of this host to the rack loses 4 turns, 15 if TCP noticed by its timeout
+    (the bitmap of ultraethernet/uet-htsim, without marks)."""
 
     @property
     def option_name(self) -> str:
