@@ -78,9 +78,10 @@ SCHEMES = (
     Scheme("sopa-feedback", "sopa with the weights of MCS by marks: 16 channels, no window control, no filter of ACKs",
            policy="mcs", policy_options=("--mcs-without=window", "--mcs-without=filter"), channels=16, ecn=True,
            fr_threshold=10, min_rtt_window=1, sysctls=SHORT_BURSTS),
-    # the bitmap of the Ultra Ethernet simulator (ultraethernet/uet-htsim) under TCP: marks move packets, losses slow down
-    Scheme("sopa-skip", "sopa, and a path loses a turn for each mark, 4 for a packet sent again, 15 for a timeout",
-           fr_threshold=10, fabric=Fabric.SIMULATOR),
+    # the bitmap of the Ultra Ethernet simulator (ultraethernet/uet-htsim) under TCP: marks move packets, losses slow down. In the
+    # lab no marks come back, as receivers do not see which path a packet has taken
+    Scheme("sopa-skip", "sopa, and a path loses 4 turns for a packet sent again, 15 for a timeout, in the simulator 1 for a mark",
+           policy="sopa-skip", fr_threshold=10, min_rtt_window=1),
     Scheme("mcs-ports-ovs", "MCS over ecmp: each channel a source port, which switches hash",
            policy="mcs", channels=DEFAULT_CHANNELS, channel_kind=ChannelKind.PORTS, ecn=True, sysctls=SHORT_BURSTS),
     # what the paper of MCS compares it with (Li, Bi, Wang, IFIP Networking 2017, section VI.A), besides multipath TCP

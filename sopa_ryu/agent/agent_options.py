@@ -26,7 +26,8 @@ CHANNEL = "/sopa/v1/agents/"
 TOKEN_FILE = Path("/etc/sopa/agent-token")
 POLICIES = (
     "Selects each packet's path: in turn, at random, by a hash of the flow, or the path that carried the fewest bytes. flowlet "
-    "takes the next path after a gap in the flow, flowcell after a number of bytes."
+    "takes the next path after a gap in the flow, flowcell after a number of bytes. sopa-skip is round-robin, but a path that "
+    "loses more of TCP's packets than others loses turns."
 )
 
 

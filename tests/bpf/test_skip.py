@@ -1,11 +1,13 @@
-"""The policy sopa-skip: a path that has lost a packet loses turns, and without losses every turn is that of round-robin."""
+"""The policy sopa-skip: a path that loses packets loses turns, and without losses every turn is that of round-robin."""
 
 import random
 import socket
 import struct
-from collections import Counter
+from collections import Counter as Counts
+from collections import defaultdict
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,19 +15,22 @@ from experiments.emulation.bad_links import BadLinks
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.kernel.own_traffic import SentAgain
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.paths.flow_hash import FlowKey
+from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, mix64, scaled
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
 from tests.bpf.labelling import labelling
 from tests.bpf.test_bad_link import LINK, LOWER, TwoEnds
-from tests.bpf.test_own_traffic import again, segment, send
-from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, NEAR, TCP, table
+from tests.bpf.test_own_traffic import RINGS, SEGMENTS, again, segment, send
+from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, TCP, table
 from tests.helpers.path_tables import flow_positions
 from tests.helpers.veth import PEER_ADDRESS, Pair
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 
 LOSS, MOST, MOST_SKIPPED = 4, 15, 64
+CHANCE, REMEMBERED = 3, 64
 SLOTS, MIX = 4096, 0x9E3779B97F4A7C15
+COUNTER = struct.Struct("=IHH")
 MANY = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
 HEAVY = (*INTER_POD, (0, 0), (1, 0))
 """Two paths with twice the weight of the others."""
@@ -36,23 +41,38 @@ def slot(rack: tuple[int, int], label: Label) -> int:
     return (int.from_bytes(bytes([*rack, *label]), "big") * MIX % (1 << 64)) >> 52
 
 
-def counters(labeller: Labeller) -> dict[int, int]:
-    """Those above 0, by slot."""
+class Counter(NamedTuple):
+    """A path's turns to lose, losses, and draws."""
+
+    turns: int = 0
+    lost: int = 0
+    drawn: int = 0
+
+
+def counters(labeller: Labeller) -> dict[int, Counter]:
+    """Those that are not all 0, by slot."""
     skips = labeller._object.map_fd("skips")
-    values = (int.from_bytes(libbpf.lookup(skips, struct.pack("=I", at), 4) or b"", "little") for at in range(SLOTS))
-    return {at: value for at, value in enumerate(values) if value}
+    found = {}
+    for at in range(SLOTS):
+        value = libbpf.lookup(skips, struct.pack("=I", at), COUNTER.size)
+        if value and any(value):
+            found[at] = Counter(*COUNTER.unpack(value))
+    return found
 
 
-def set_counter(labeller: Labeller, label: Label, value: int, rack: tuple[int, int] = (2, 1)) -> None:
-    libbpf.update(labeller._object.map_fd("skips"), struct.pack("=I", slot(rack, label)), struct.pack("=I", value))
+def set_counter(
+    labeller: Labeller, label: Label, turns: int, lost: int = 0, drawn: int = 0, rack: tuple[int, int] = (2, 1)
+) -> None:
+    libbpf.update(labeller._object.map_fd("skips"), struct.pack("=I", slot(rack, label)), COUNTER.pack(turns, lost, drawn))
 
 
 class Model:
-    """The counters of a host, and the turns of its flows."""
+    """The counters of a host, and the turns and segments of its flows."""
 
     def __init__(self, its: PathTable) -> None:
         self.table = its
-        self.left, self.turns = Counter[int](), Counter[FlowKey]()
+        self.counters: defaultdict[int, Counter] = defaultdict(Counter)
+        self.turns, self.sent = Counts[FlowKey](), defaultdict[FlowKey, list[Label]](list)
 
     def choose(self, key: FlowKey) -> Label:
         _, pod, edge, _ = IPv4Address(key.daddr).packed
@@ -62,57 +82,104 @@ class Model:
             assert label is not None
             self.turns[key] += 1
             at = slot((pod, edge), label)
-            if not self.left[at] or skipped == min(len(candidates), MOST_SKIPPED):
+            its = self.counters[at]
+            if not its.turns or skipped == min(len(candidates), MOST_SKIPPED):
                 return label
-            self.left[at] -= 1
+            self.counters[at] = its._replace(turns=its.turns - 1)
             skipped += 1
 
-    def lost(self, rack: tuple[int, int], label: Label) -> None:
-        at = slot(rack, label)
-        self.left[at] = min(MOST, self.left[at] + LOSS)
+    def lost(self, key: FlowKey, seq: int, found: SentAgain) -> bool:
+        """Note a retransmission, before it is noted as sent; return whether it takes turns."""
+        sent = self.sent[key]
+        draw = scaled(mix64((seq + len(sent)) % (1 << 64)) >> 32, min(len(sent), SEGMENTS))
+        other, its = (slot(found.rack, label) for label in (sent[-1 - draw], found.label))
+        self._add(other, drawn=1)
+        self._add(its, lost=1)
+        counter = self.counters[its]
+        takes = counter.lost > 2 * counter.drawn + CHANCE
+        if takes:
+            self.counters[its] = counter._replace(turns=min(MOST, counter.turns + LOSS))
+        return takes
+
+    def _add(self, at: int, lost: int = 0, drawn: int = 0) -> None:
+        its = self.counters[at]
+        its = its._replace(lost=its.lost + lost, drawn=its.drawn + drawn)
+        if its.lost + its.drawn >= REMEMBERED:
+            its = its._replace(lost=its.lost // 2, drawn=its.drawn // 2)
+        self.counters[at] = its
 
 
 @pytest.mark.parametrize("carrier", [Carrier.MAC, Carrier.OPTION, Carrier.SRV6])
 @pytest.mark.parametrize("inter_pod", [INTER_POD, HEAVY, MANY], ids=len)
 def test_program_and_model_skip_alike(carrier: Carrier, inter_pod: tuple[Label, ...]) -> None:
-    """Retransmissions are those that the agent itself is told of; tables change meanwhile."""
+    """A path loses more than others. Tables change meanwhile, and retransmissions are those that the agent itself is told of."""
     draw = random.Random(f"{carrier} {len(inter_pod)}")
     whole = table(policy=Policy.SOPA_SKIP, inter_pod=inter_pod)
+    flows = [FlowKey.of(HERE, dst, TCP, sport, 5001) for sport in range(40000, 40004) for dst in (FAR, FAR, NEAR)]
+    assert len({flow_hash(key, whole.seed) % RINGS for key in flows}) == len(set(flows))
     with Labeller("lo", carrier=carrier, fabric_mtu=9000) as labeller:
-        model, following, losses = Model(whole), Counter[int](), 0
+        model, following, losses, judged = Model(whole), Counts[FlowKey](), 0, 0
+        carriers = defaultdict[FlowKey, dict[int, Label]](dict)
         for number in range(5000):
             if number % 1000 == 0:
                 model.table = whole if number % 2000 == 0 else table(policy=Policy.SOPA_SKIP, inter_pod=inter_pod[1:])
                 labeller.swap(model.table)
             if draw.random() < 0.01:  # all of them: there is a path nevertheless
                 for label in inter_pod:
-                    set_counter(labeller, label, MOST)
-                    model.left[slot((2, 1), label)] = MOST
-            sport, dst = draw.randrange(40000, 40006), draw.choice((FAR, FAR, NEAR))
-            sport += 10 * (dst == NEAR)
-            seq = following[sport]
-            if draw.random() < 0.1:
-                seq = max(0, seq - 100 * draw.randrange(1, 30))
-            chosen = model.choose(FlowKey.of(HERE, dst, TCP, sport, 5001))
-            assert send(labeller, segment(seq, 100, sport=sport, dst=dst)) == chosen
-            following[sport] = max(following[sport], seq + 100)
-            for rack, label in again(labeller):
+                    its = model.counters[slot((2, 1), label)]._replace(turns=MOST)
+                    model.counters[slot((2, 1), label)] = its
+                    set_counter(labeller, label, *its)
+            key = draw.choice(flows)
+            seq, carried = following[key], carriers[key]
+            if carried and draw.random() < 0.15:
+                bad = [seq for seq, label in carried.items() if label == inter_pod[1]][-5:]
+                seq = draw.choice(bad if bad and draw.random() < 0.8 else [*carried][-20:])
+            chosen = model.choose(key)
+            frame = segment(seq, 100, sport=key.ports >> 16, dst=str(IPv4Address(key.daddr)))
+            assert send(labeller, frame) == chosen
+            for found in again(labeller):
                 losses += 1
-                model.lost(rack, label)
+                judged += model.lost(key, seq, found)
+            following[key] = max(following[key], seq + 100)
+            model.sent[key].append(chosen)
+            carried[seq] = chosen
         assert losses > 200
-        assert counters(labeller) == +model.left
+        assert judged > 50 or inter_pod == MANY
+        assert counters(labeller) == {at: its for at, its in model.counters.items() if any(its)}
         assert flow_positions(labeller) == model.turns
+
+
+def turns(labeller: Labeller) -> list[int]:
+    return [its.turns for its in counters(labeller).values() if its.turns]
 
 
 def test_a_loss_takes_exactly_four_turns_from_its_path_and_no_more(fresh: Labeller) -> None:
     fresh.swap(SKIPPING)
     order = [send(fresh, segment(100 * number, 100)) for number in range(4)]
     assert sorted(order) == sorted(INTER_POD)
+    set_counter(fresh, order[1], 0, lost=REMEMBERED // 2)
     assert send(fresh, segment(100, 100)) == order[0]  # that of the second one is lost
+    assert turns(fresh) == [LOSS]
     rest, without = order[2:], [label for label in order if label != order[1]]
     wanted = [*rest, *without * 3, *order * 5]
     assert [send(fresh, segment(1000 + 100 * number, 100)) for number in range(len(wanted))] == wanted
-    assert counters(fresh) == {}
+    assert turns(fresh) == []
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_losses_take_turns_only_where_a_path_has_more_than_its_part(fresh: Labeller, bad: bool) -> None:
+    """Half of all segments are sent again: those of one path, or any, as if others had overtaken them."""
+    fresh.swap(SKIPPING)
+    draw, carried, lost = random.Random(1), dict[int, Label](), 0
+    for number in range(2000):
+        again_from = [seq for seq, label in carried.items() if not bad or label == INTER_POD[2]][-20:]
+        seq = draw.choice(again_from) if again_from and number % 2 else 100 * number
+        carried.pop(seq, None)
+        carried[seq] = send(fresh, segment(seq, 100))
+        lost += len(again(fresh))
+    [position] = flow_positions(fresh).values()
+    assert lost > 100
+    assert position - 2000 > 2 * lost if bad else position - 2000 < lost / 50
 
 
 def test_a_healthy_fabric_has_the_turns_of_round_robin(fresh: Labeller) -> None:
@@ -126,11 +193,12 @@ def test_a_healthy_fabric_has_the_turns_of_round_robin(fresh: Labeller) -> None:
 
 def test_losses_keep_a_counter_at_fifteen(fresh: Labeller) -> None:
     fresh.swap(SKIPPING)
-    send(fresh, segment(0, 100))
     for _ in range(200):
+        for label in INTER_POD:
+            set_counter(fresh, label, MOST - 1, lost=REMEMBERED // 2)
         fresh.run(segment(0, 100))
-        assert max(counters(fresh).values()) <= MOST
-    assert fresh.counters()["labelled"] == 201
+        assert max(turns(fresh)) <= MOST
+    assert fresh.counters()["labelled"] == 200
 
 
 @pytest.mark.parametrize("rack", [(2, 0), (3, 1)])
@@ -147,7 +215,7 @@ def test_packets_on_their_way_out_skip_by_their_gateways_rack(fresh: Labeller) -
     way = WayOut(bytes.fromhex("02000a030102"), INTER_POD)
     fresh.swap(SKIPPING._replace(destinations=(-1,) * 8, ways_out=(way,)))
     set_counter(fresh, (0, 1), 2, rack=(3, 1))
-    taken = Counter(send(fresh, segment(100 * at, 100, dst="192.0.2.9")) for at in range(14))
+    taken = Counts(send(fresh, segment(100 * at, 100, dst="192.0.2.9")) for at in range(14))
     assert taken == {(0, 0): 4, (1, 0): 4, (1, 1): 4, (0, 1): 2}
 
 
@@ -169,14 +237,14 @@ def test_a_timeout_of_tcp_takes_fifteen_turns(pair: Pair, tmp_path: Path) -> Non
         socket.create_server((PEER_ADDRESS, 5001)) as server,
         inside(pair.host),
         socket.create_connection((PEER_ADDRESS, 5001), PATIENCE_SECONDS) as client,
+        server.accept()[0] as accepted,
     ):
-        with server.accept()[0] as accepted:
-            client.sendall(b"before")
-            assert accepted.recv(6, socket.MSG_WAITALL) == b"before"
-            bad.set_loss(LINK, LOWER, 1.0, seed=1)
-            client.sendall(b"unacknowledged")
-            eventually(lambda: MOST in counters(labeller).values())
-            assert len(again(labeller)) <= 3  # one of them by a tail loss probe
-            bad.set_loss(LINK, LOWER, 0.0, seed=1)
-            client.sendall(b"and on")
-            assert accepted.recv(20, socket.MSG_WAITALL) == b"unacknowledgedand on"
+        client.sendall(b"before")
+        assert accepted.recv(6, socket.MSG_WAITALL) == b"before"
+        bad.set_loss(LINK, LOWER, 1.0, seed=1)
+        client.sendall(b"unacknowledged")
+        eventually(lambda: MOST in turns(labeller))
+        assert len(again(labeller)) <= 3  # one of them by a tail loss probe
+        bad.set_loss(LINK, LOWER, 0.0, seed=1)
+        client.sendall(b"and on")
+        assert accepted.recv(20, socket.MSG_WAITALL) == b"unacknowledgedand on"

@@ -214,7 +214,7 @@ __attribute__((noinline)) __u32 after_skips(struct flow_state *state, __u32 inde
 
 		at = round_robin(state->hash, __sync_fetch_and_add(&state->turns, 1), count);
 		path = word(table, first + at);
-		if (!path || i >= most || !loses_turn(end_of(path, daddr), path->up1, path->up2))
+		if (!path || i >= most || !loses_turn(daddr, path))
 			break;
 	}
 	return at;

@@ -68,13 +68,13 @@ struct segment {
 	__u32 spread; /* 0, or WAS_SPREAD */
 };
 
-/* Returns how many turns of a path a retransmission takes: TCP says itself that a timeout has made it. */
-static __always_inline __u32 turns_for(struct __sk_buff *skb)
+/* Returns nonzero for a retransmission that a timeout has made. */
+static __always_inline int is_timed_out(struct __sk_buff *skb)
 {
 	struct bpf_sock *socket = skb->sk;
 	struct bpf_tcp_sock *tcp = socket ? bpf_tcp_sock(socket) : (void *)0;
 
-	return tcp && tcp->icsk_retransmits ? TURNS_OF_TIMEOUT : TURNS_OF_LOSS;
+	return tcp && tcp->icsk_retransmits;
 }
 
 /*
@@ -82,7 +82,7 @@ static __always_inline __u32 turns_for(struct __sk_buff *skb)
  * is that of the packet with this byte, whose packets had `bytes` each.
  */
 static __always_inline void count_again(
-	const struct sent_ring *ring, __u32 seq, const struct segment *of, __u32 bytes, __u32 turns)
+	const struct sent_ring *ring, __u32 seq, const struct segment *of, __u32 bytes, int timed_out)
 {
 	for (__u32 back = 1; back <= SEGMENTS; back++) {
 		struct sent_again record = { of->daddr, 0, 0, 0 };
@@ -105,8 +105,12 @@ static __always_inline void count_again(
 				break;
 			record.up1 = path->up1;
 			record.up2 = path->up2;
+		} else {
+			__u32 all = ring->noted < SEGMENTS ? ring->noted : SEGMENTS;
+			__u64 at = ring->noted - 1 - scaled(mix64(seq + ring->noted) >> 32, all);
+
+			lose_turns(of->daddr, segment, ring->segments[at & (SEGMENTS - 1)], timed_out);
 		}
-		lose_turns(of->daddr, record.up1, record.up2, turns);
 		bpf_ringbuf_output(&again, &record, sizeof(record), BPF_RB_NO_WAKEUP);
 		break;
 	}
@@ -143,7 +147,7 @@ __attribute__((noinline)) int note_segment(struct __sk_buff *skb, const struct s
 		ring->noted = 0;
 		ring->next = seq;
 	} else if ((__s32)behind > 0) {
-		count_again(ring, seq, of, skb->gso_size ? skb->gso_size : bytes ? bytes : 1, turns_for(skb));
+		count_again(ring, seq, of, skb->gso_size ? skb->gso_size : bytes ? bytes : 1, is_timed_out(skb));
 	}
 	if ((__s32)(seq + bytes - ring->next) > 0)
 		ring->next = seq + bytes;

@@ -51,8 +51,8 @@ class Policy(IntEnum):
     FLOWCELL = 5
     """The next candidate after a number of bytes of the flow (Presto: He et al., SIGCOMM 2015)."""
     SOPA_SKIP = 7
-    """`ROUND_ROBIN`, and a path that has lost a packet of this host to the rack loses 4 turns, 15 if TCP noticed by its timeout
-    (the bitmap of ultraethernet/uet-htsim, without marks)."""
+    """`ROUND_ROBIN`, and a path to a rack that has more than its part of this host's retransmissions loses 4 turns for each, 15
+    after a timeout (the bitmap of ultraethernet/uet-htsim, without marks)."""
 
     @property
     def option_name(self) -> str:
