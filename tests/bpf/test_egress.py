@@ -251,7 +251,7 @@ def test_a_flow_that_knows_its_candidates_takes_those_of_the_table_in_force(labe
         ({"stride": 256}, "stride"),
         ({"seed": 1 << 32}, "seed"),
         ({"seed": -1}, "seed"),
-        ({"policy": 7}, "Policy"),
+        ({"policy": 8}, "Policy"),
         ({"destinations": (3,)}, "set outside"),
         ({"destinations": (-2,)}, "set outside"),
         ({"sets": (((0, 256),),), "destinations": (0,)}, "range"),
