@@ -39,7 +39,11 @@ def problem_body(problem: Problem) -> bytes:
 
 
 def encoded(body: object) -> bytes:
-    """Return JSON; half of a surrogate pair, which a client may write in JSON, is escaped as it was then."""
+    r"""Return JSON; half of a surrogate pair, which a client may write in JSON, is escaped as it was then.
+
+    >>> encoded({"reason": "caf\u00e9"}), encoded({"reason": "\ud800"})
+    (b'{"reason":"caf\xc3\xa9"}', b'{"reason": "\\ud800"}')
+    """
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
