@@ -65,6 +65,7 @@ from sopa_ryu.southbound.undeliverable import UndeliverableAnswers
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import Picture
 from topologies import Host, Level, Link, Reason, Switch, TopologyError
+from topologies.failures import DEAD
 from topologies.ovsdb import Tls
 
 if TYPE_CHECKING:
@@ -497,7 +498,7 @@ class SopaController(App):
     def wiring_report(self) -> dict[str, Any]:
         """Return what link discovery found."""
         since = self.switches.since()
-        down = {name: reason for name, reason in self.state.failures.items() if reason in (Reason.DOWN, Reason.SILENT)}
+        down = {name: reason for name, reason in self.state.failures.items() if reason in DEAD}
         report = self.core.discovery.wiring.report(down, since, self._now())
         if not self.state.has_switches:  # nobody could have sent or heard a probe
             report |= {"unchecked": report["unchecked"] + len(report["problems"]), "problems": []}

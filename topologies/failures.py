@@ -34,6 +34,8 @@ class Reason(StrEnum):
     """A switch at one end cannot be given the rules that follow labels onto it. It still carries packets."""
 
 
+DEAD = frozenset({Reason.DOWN, Reason.SILENT})
+"""Reasons of what carries no packet."""
 SOFT = frozenset({Reason.DRAINED, Reason.NO_CHANNEL})
 """Reasons of what still carries packets, where no other path is left. Every other reason is a hard failure."""
 

@@ -15,9 +15,8 @@ from sopa_ryu.fabric.messages import Message
 from sopa_ryu.fabric.state import Change, FabricState
 from sopa_ryu.fabric.switch_session import ADMITTING, SwitchPhase, SwitchSession
 from sopa_ryu.fabric.view import VersionTracker
-from topologies import Host, Reason, Switch
-
-DEAD = frozenset({Reason.DOWN, Reason.SILENT})
+from topologies import Host, Switch
+from topologies.failures import DEAD
 
 
 class Rollout:

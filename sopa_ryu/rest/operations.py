@@ -39,7 +39,7 @@ def problem_body(problem: Problem) -> bytes:
 
 
 def encoded(body: object) -> bytes:
-    r"""Return JSON; half of a surrogate pair, which a client may write in JSON, is escaped as it was then.
+    r"""Return JSON. A lone surrogate, which a client may have written as ``\ud800``, stays escaped: UTF-8 has none.
 
     >>> encoded({"reason": "caf\u00e9"}), encoded({"reason": "\ud800"})
     (b'{"reason":"caf\xc3\xa9"}', b'{"reason": "\\ud800"}')

@@ -14,6 +14,7 @@ from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.library import hub
 from topologies import Failures, Host, Level, Link, Reason, Switch
 from topologies.cabling import ABSENT
+from topologies.failures import DEAD
 from topologies.identity import Node
 from topologies.impact import groups
 
@@ -143,7 +144,7 @@ class Picture:
 
     def _has_failed(self, name: str) -> bool:
         """Return whether a link carries nothing, or a switch at one of its ends is not connected."""
-        if self._state.failures.get(name) in (Reason.DOWN, Reason.SILENT):
+        if self._state.failures.get(name) in DEAD:
             return True
         return any(end not in self._state.reached for end in self._tree.link_by_name(name))
 

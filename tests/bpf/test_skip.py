@@ -112,7 +112,10 @@ class Model:
 @pytest.mark.parametrize("carrier", [Carrier.MAC, Carrier.OPTION, Carrier.SRV6])
 @pytest.mark.parametrize("inter_pod", [INTER_POD, HEAVY, MANY], ids=len)
 def test_program_and_model_skip_alike(carrier: Carrier, inter_pod: tuple[Label, ...]) -> None:
-    """A path loses more than others. Tables change meanwhile, and retransmissions are those that the agent itself is told of."""
+    """One path loses more packets than the others, while path tables are swapped.
+
+    The model counts the retransmissions that the program reports to the agent.
+    """
     draw = random.Random(f"{carrier} {len(inter_pod)}")
     whole = table(policy=Policy.SOPA_SKIP, inter_pod=inter_pod)
     flows = [FlowKey.of(HERE, dst, TCP, sport, 5001) for sport in range(40000, 40004) for dst in (FAR, FAR, NEAR)]

@@ -107,10 +107,9 @@ class FaultyCluster(FaultyLab):
 
         Switches take rules independently of each other: what one hashes onto an excluded switch the next one may have no way for.
         """
-        told = set(self._told()) & hostile if hostile else hostile
-        problems = self._wrong_packets(oracle, certain)
-        if problems and hostile and told != (now := set(self._told()) & hostile):
-            print(f"      sent again: {problems}, as {now ^ told} was excluded or came back", flush=True)
+        before = self._told().keys() & hostile
+        if (problems := self._wrong_packets(oracle, certain)) and (changed := before ^ (self._told().keys() & hostile)):
+            print(f"      sent again: {problems}, as {changed} was excluded or came back", flush=True)
             problems = self._wrong_packets(oracle, certain)
         if problems:
             raise Wrong("\n".join(problems))

@@ -62,12 +62,10 @@ enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, OUTSIDE_WORD, PREF
 #define GATEWAY_SLOTS 256
 #define GATEWAY_SEED 0x6f757473 /* of all hosts and for ever: a flow stays with its gateway when its agent restarts */
 
-enum policy { ROUND_ROBIN, RANDOM, HASH, LEAST_USED, FLOWLET, FLOWCELL };
+enum policy { ROUND_ROBIN, RANDOM, HASH, LEAST_USED, FLOWLET, FLOWCELL, SOPA_SKIP = 7 };
 
 /* In place of a policy in `turn`: ROUND_ROBIN, and edge switches' ports may spread (spread.h), over the same candidates. */
 #define SPREADS 6
-
-#define SOPA_SKIP 7
 
 /* Counter numbers: `Reason` in kernel/counters.py. */
 enum reason {

@@ -19,8 +19,9 @@
 #define SKIP_SLOTS 4096
 
 /*
- * Most of what TCP sends again in a healthy fabric was overtaken, not lost, and skips for that would have more overtaken. So a path loses
- * turns only for more than its part of the losses: with each one segment of the flow is drawn, and its path would have it by chance.
+ * In a healthy fabric most retransmissions are spurious: the packet was overtaken, not lost, and each skip reorders more packets. So a path
+ * loses turns only if it has more retransmissions than chance explains. For each one a recent segment of the flow is drawn at random, and
+ * counted for that segment's path.
  */
 struct skip_counter {
 	__u32 turns; /* still to lose */
