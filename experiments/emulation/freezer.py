@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import mkdtemp
 
 from sopa_ryu.agent.kernel.cgroup import open_root
 
@@ -20,8 +21,8 @@ class Freezer:
     def __enter__(self) -> Freezer:
         self._fd = open_root()
         self._root = Path(f"/proc/{os.getpid()}/fd/{self._fd}")
-        self._group = self._root / f"sopa-{os.getpid()}"
-        self._group.mkdir()
+        # not named by the process id, which another lab's PID namespace has, too
+        self._group = Path(mkdtemp(prefix="sopa-", dir=self._root))
         return self
 
     def __exit__(self, *_exception: object) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import threading
 import zlib
 from pathlib import Path
 
-from sopa_ryu.runtime.atomic_file import write_atomically
+from sopa_ryu.runtime.atomic_file import replaced
 
 
 def directory() -> Path:
@@ -47,8 +46,8 @@ class Cache:
     def put(self, name: str, output: str) -> None:
         """Write an output atomically. Raises OSError if it cannot be written; no part of it remains."""
         self.where.mkdir(parents=True, exist_ok=True)
-        part = f".{name}.{os.getpid()}.{threading.get_ident()}.part"
-        write_atomically(self._file(name), gzip.compress(output.encode(), mtime=0), part)
+        with replaced(self._file(name)) as fresh:
+            fresh.write_bytes(gzip.compress(output.encode(), mtime=0))
 
     def _file(self, name: str) -> Path:
         return self.where / f"{name}.gz"

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from sopa_ryu.runtime.atomic_file import replaced
+
 SOURCES = Path(__file__).parent / "allocator"
 LIBRARY = SOURCES / "libsopa_arbiter.so"
 FLAGS = ("-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror")
@@ -42,18 +44,14 @@ def build_program(target: Path, sources: Sequence[Path], flags: Sequence[str] = 
     compiler = shutil.which(name)
     if compiler is None:
         raise AllocatorBuildError(f"{name} is missing: apt install g++")
-    # renamed when complete: a running arbiter has the old one mapped
-    fresh = target.with_suffix(f".{os.getpid()}.tmp")
-    command = [compiler, *FLAGS, *flags, f"-I{SOURCES}", *map(str, sources), "-o", str(fresh)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise AllocatorBuildError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
-        fresh.replace(target)
+        with replaced(target) as fresh:  # a running arbiter has the old one mapped
+            command = [compiler, *FLAGS, *flags, f"-I{SOURCES}", *map(str, sources), "-o", str(fresh)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise AllocatorBuildError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
     except OSError as error:
         raise AllocatorBuildError(f"cannot write {target}: {error.strerror}") from error
-    finally:
-        fresh.unlink(missing_ok=True)
     return [target]
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory, mkstemp
 
 
 def write_atomically(file: Path, content: bytes, part: str = "", mode: int = 0o666) -> None:
@@ -26,17 +29,34 @@ def make_atomically(file: Path, content: bytes) -> None:
     """Create a file that only its owner can read. `FileExistsError` if it exists, `OSError` if it cannot be written."""
     if file.exists():
         raise FileExistsError(file)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.part")
+    # not named by the process id: two containers that share the directory may have the same
+    descriptor, name = mkstemp(".part", f".{file.name}.", file.parent)
     try:
-        _write(temporary, content, 0o600)
-        os.link(temporary, file)  # which replaces no other one's
+        _fill(descriptor, content)
+        os.link(name, file)  # which replaces no other one's
     finally:
-        temporary.unlink(missing_ok=True)
+        os.unlink(name)
     _sync(file.parent)
 
 
+@contextmanager
+def replaced(file: Path) -> Iterator[Path]:
+    """Yield a new name for what another program writes, such as a compiler; at the end it takes the place of ``file``.
+
+    If the block raises, ``file`` is as before. The name is no other process's, also in another PID namespace.
+    """
+    with TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as directory:
+        fresh = Path(directory) / file.name
+        yield fresh
+        fresh.replace(file)
+
+
 def _write(file: Path, content: bytes, mode: int) -> None:
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), "wb") as opened:
+    _fill(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode), content)
+
+
+def _fill(descriptor: int, content: bytes) -> None:
+    with os.fdopen(descriptor, "wb") as opened:
         opened.write(content)
         opened.flush()
         os.fsync(opened.fileno())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from sopa_ryu.runtime.atomic_file import replaced
 
 SOURCES = Path(__file__).parents[1] / "bpf"
 EGRESS, OPTION, PARSER = SOURCES / "sopa_egress.o", SOURCES / "sopa_option.o", SOURCES / "sopa_parser.o"
@@ -52,19 +53,15 @@ def _compile(target: Path) -> None:
     clang = shutil.which("clang")
     if clang is None:
         raise BuildError("clang is missing: apt install clang libbpf-dev")
-    # renamed when complete: a running agent may be loading the old one
-    fresh = target.with_suffix(f".{os.getpid()}.tmp")
-    command = [clang, *FLAGS, f"-I/usr/include/{_multiarch()}", "-c", str(target.with_suffix(".c")), "-o", str(fresh)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            hint = "\n(apt install libbpf-dev linux-libc-dev)" if "file not found" in done.stderr else ""
-            raise BuildError(f"{' '.join(command)} failed:\n{done.stderr.strip()}{hint}")
-        fresh.replace(target)
+        with replaced(target) as fresh:  # a running agent may be loading the old one
+            command = [clang, *FLAGS, f"-I/usr/include/{_multiarch()}", "-c", str(target.with_suffix(".c")), "-o", str(fresh)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                hint = "\n(apt install libbpf-dev linux-libc-dev)" if "file not found" in done.stderr else ""
+                raise BuildError(f"{' '.join(command)} failed:\n{done.stderr.strip()}{hint}")
     except OSError as error:
         raise BuildError(f"cannot write {target}: {error.strerror}") from error
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def _multiarch() -> str:

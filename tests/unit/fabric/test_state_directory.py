@@ -11,7 +11,7 @@ import pytest
 from sopa_ryu.fabric.drain import Drain
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.state_directory import Drains, StateError, note_fabric, read_anew
-from sopa_ryu.runtime.atomic_file import make_atomically
+from sopa_ryu.runtime.atomic_file import make_atomically, replaced
 from tests.helpers.golden import Script, Step, each_script, octets
 from tests.helpers.records import files_up_to
 from topologies import Clos, FatTree, TopologyError
@@ -90,6 +90,20 @@ def test_a_secret_that_cannot_be_written_whole_is_not_there(tmp_path: Path, room
     with pytest.raises(FileExistsError):
         make_atomically(file, b"another\n")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"secret\n"]
+
+
+def test_two_that_replace_a_file_at_the_same_time_have_a_name_each(tmp_path: Path) -> None:
+    file = tmp_path / "program.o"
+    with replaced(file) as outer:
+        outer.write_text("outer")
+        with replaced(file) as inner:
+            inner.write_text("inner")
+        assert file.read_text() == "inner"
+    assert file.read_text() == "outer"
+    with files_up_to(2), pytest.raises(OSError, match="File too large"), replaced(file) as fresh:
+        fresh.write_text("half")
+    assert file.read_text() == "outer"
+    assert list(tmp_path.iterdir()) == [file]
 
 
 @pytest.mark.parametrize(
