@@ -1,18 +1,19 @@
-"""Turns of answers that a relay computes itself: one at a time, clients in turn, and everything else between two of them.
+"""Turns of answers that a relay computes itself: one at a time, clients in fair order, and everything else between two of them.
 
-An answer about a large fabric takes milliseconds. A client that asks for many delays the view's way to agents by one answer at
-most, and the other clients by one each.
+An answer about a large fabric takes milliseconds. Clients that ask for many delay the view's way to agents by one answer at most,
+and a client that asks for few by one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TypeVar
 
 from sopa_ryu.rest.operations import Problem
+from sopa_ryu.runtime.fair_order import FairOrder
 
 T = TypeVar("T")
 
@@ -24,7 +25,7 @@ class Turns:
     """The requests that wait for their turn, by client."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._order: FairOrder[asyncio.Future[None]] = FairOrder()
         self._count = 0
         self._next: asyncio.Handle | None = None
 
@@ -37,29 +38,30 @@ class Turns:
         if self._count >= MAX_WAITING:
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests wait: try again later", {"Retry-After": "1"})
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(client, deque()).append(turn)
+        self._order.add(client, turn)
         self._count += 1
         self._schedule()
+        began = None
         try:
             await turn
+            began = time.thread_time()
+            return make()
         finally:
             self._count -= 1
-        return make()
+            if not turn.cancelled():  # also if its client has left right after it
+                self._order.spent(client, time.thread_time() - began if began is not None else 0.0)
+                self._schedule()
 
     def _schedule(self) -> None:
-        if self._next is None and self._waiting:
+        if self._next is None and self._order:
             self._next = asyncio.get_running_loop().call_soon(self._give)
 
     def _give(self) -> None:
-        """Give one client its turn; it goes to the end of the queue."""
+        """Give one client its turn."""
         self._next = None
-        while self._waiting:
-            client = next(iter(self._waiting))
-            turns = self._waiting.pop(client)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[client] = turns
+        while self._order:
+            client, turn = self._order.take()
             if not turn.done():  # otherwise its client has left
                 turn.set_result(None)
                 break
-        self._schedule()
+            self._order.spent(client, 0.0)

@@ -1,9 +1,9 @@
 """The REST interface (docs/architecture.md, section 7): dispatch, parameters, ETags, problem documents.
 
-What one client asks for delays others by one answer at most: requests of one address are answered one after the other, clients
-in turn, and after a slice of time everything else that is ready has its turn. All answers without a token together take half of
-the time, however many addresses ask, and costly ones a tenth. An answer that costs much (`Operation.costly`) is shared by all
-requests that wait for it, and is never older than a request.
+What one client asks for delays others by one answer at most: requests of one address are answered one after the other, those of
+who has had least first, and after a slice of time everything else that is ready has its turn. All answers without a token together
+take half of the time, however many addresses ask, and costly ones a tenth. An answer that costs much (`Operation.costly`) is shared
+by all requests that wait for it, and is never older than a request.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 import eventlet
+from eventlet.event import Event as Signal
 from eventlet.semaphore import Semaphore
 from routes import Mapper
 from webob import Request, Response
@@ -32,6 +33,7 @@ from sopa_ryu.rest.reader import FabricControl, check_leads
 from sopa_ryu.rest.resources import Resources
 from sopa_ryu.rest.traces import TraceResources
 from sopa_ryu.runtime.clients import client_of
+from sopa_ryu.runtime.fair_order import FairOrder
 
 LOG = logging.getLogger("sopa.rest")
 
@@ -94,29 +96,41 @@ class Fairness:
     """The turns of all clients, and of costly answers."""
 
     def __init__(self) -> None:
-        self._clients = Turns()
+        self._order: FairOrder[Signal] = FairOrder()
+        self._taken = False
         self._costly = Turns()
         self._slots = Semaphore(COSTLY_AT_ONCE)
         self._waiting = 0
         self._free_at = 0.0
-        self._one = Semaphore(1)
         self._unbroken = self._paid_at = 0.0
 
     def answer(self, client: str, make: Callable[[], T]) -> T:
         """Make an answer in the client's turn, once those before it are paid for by others' time; ``make`` may not yield."""
-        with self._clients.of(client), self._one:
-            while (left := self._paid_at - BURST_SECONDS - time.monotonic()) > 0:
-                eventlet.sleep(left)
-            began = time.thread_time()
-            try:
-                return make()
-            finally:
-                spent = time.thread_time() - began
-                self._paid_at = max(self._paid_at, time.monotonic()) + spent / SHARE
-                self._unbroken += spent
-                if self._unbroken > SLICE_SECONDS:
-                    self._unbroken = 0.0
-                    eventlet.sleep(0)
+        turn = Signal()
+        self._order.add(client, turn)
+        self._give()
+        turn.wait()
+        while (left := self._paid_at - BURST_SECONDS - time.monotonic()) > 0:
+            eventlet.sleep(left)
+        began = time.thread_time()
+        try:
+            return make()
+        finally:
+            spent = time.thread_time() - began
+            self._order.spent(client, spent)
+            self._paid_at = max(self._paid_at, time.monotonic()) + spent / SHARE
+            self._unbroken += spent
+            if self._unbroken > SLICE_SECONDS:
+                self._unbroken = 0.0
+                eventlet.sleep(0)
+            self._taken = False
+            self._give()
+
+    def _give(self) -> None:
+        """Give the next one its turn, unless somebody has it."""
+        if not self._taken and self._order:
+            self._taken = True
+            self._order.take()[1].send()
 
     def costly(self, key: str, make: Callable[[], Any]) -> Any:
         """Make a costly answer, or take one begun after the request; `Problem` (503) if too many requests wait."""

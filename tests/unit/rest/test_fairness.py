@@ -16,6 +16,7 @@ from sopa_ryu.rest import application as module
 from sopa_ryu.rest.application import BURST_SECONDS, MAX_WAITING, SHARE, SLICE_SECONDS, Fairness
 from sopa_ryu.rest.operations import Problem
 from sopa_ryu.runtime.clients import Clients, ExcessClient, client_of, network
+from sopa_ryu.runtime.fair_order import LONGEST_EVERY, FairOrder
 
 
 def test_one_client_with_many_requests_delays_another_by_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +26,41 @@ def test_one_client_with_many_requests_delays_another_by_one_answer(monkeypatch:
         eventlet.spawn(fairness.answer, "192.0.2.1", partial(order.append, f"many {number}"))
     eventlet.spawn(fairness.answer, "192.0.2.2", partial(order.append, "one")).wait()
     assert order.index("one") <= 1
+
+
+@given(st.lists(st.floats(0.1, 3.0), min_size=40, max_size=40), st.integers(1, 20))
+def test_who_asks_for_little_is_next_and_who_asks_without_pause_has_as_much_as_others(costs: list[float], readers: int) -> None:
+    order, had = FairOrder[None](), dict.fromkeys(map(str, range(readers)), 0.0)
+    for client in had:
+        order.add(client, None)
+    for number, cost in enumerate(costs):
+        client, _ = order.take()
+        had[client] += cost
+        order.add(client, None)
+        order.spent(client, cost)
+        assert max(had.values()) - min(had.values()) <= 2 * 3.001
+        if number % 10 == 9 and number >= readers:
+            order.add("another", None)
+            if (client := order.take()[0]) != "another":  # whose turn it is once in a while
+                order.add(client, None)
+                order.spent(client, 0.0)
+                client, _ = order.take()
+            assert client == "another"
+            order.spent(client, 0.1)
+
+
+def test_new_clients_without_end_keep_nobody_waiting() -> None:
+    order, turns = FairOrder[None](), list[str]()
+    for client in ("one", "one", *map(str, range(10))):
+        order.add(client, None)
+    for number in range(10, 1000):
+        client, _ = order.take()
+        turns.append(client)
+        order.add(str(number), None)
+        order.spent(client, 1.0)
+    assert turns.count("one") == 2
+    assert turns.index("one", 1) <= 11 * LONGEST_EVERY
+    assert max(len(order._ends), len(order._line)) < 100
 
 
 def test_all_clients_together_have_a_share_of_the_time_and_others_a_turn_after_each_slice(monkeypatch: pytest.MonkeyPatch) -> None:

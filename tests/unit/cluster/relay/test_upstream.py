@@ -4,6 +4,7 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 
 import pytest
 from webob import Request, Response, dec
@@ -118,3 +119,16 @@ def test_clients_have_their_answers_in_turn_and_one_at_a_time() -> None:
         return between
 
     assert asyncio.run(run()) == ["a", "b"]
+
+
+def test_a_reader_that_leaves_as_it_gets_its_turn_holds_up_nobody() -> None:
+    async def run() -> list[str]:
+        turns, made = Turns(), list[str]()
+        leaves = asyncio.create_task(turns.make("a", lambda: made.append("left")))
+        stays = [asyncio.create_task(turns.make(client, partial(made.append, client))) for client in ("a", "b", "a")]
+        await asyncio.sleep(0)  # all wait, and the first one is about to be given its turn
+        asyncio.get_running_loop().call_soon(leaves.cancel)
+        await asyncio.gather(*stays)
+        return made
+
+    assert sorted(asyncio.run(run())) == ["a", "a", "b"]
