@@ -130,7 +130,9 @@ def several(its: Running) -> dict[str, Any]:
 
 def several_undone(its: Running) -> None:
     its.set_live("e0_1-a0_0", True)
+    its.failing("a1_0-c0_1", "a3_0-c0_0", "c1_1")  # or two that heal at the same time are one version
     its.set_link("a1_0-c0_1", True)
+    its.failing("a3_0-c0_0", "c1_1")
     its.drain("DELETE", "c1_1")
     its.drain("DELETE", "a3_0-c0_0")
 
