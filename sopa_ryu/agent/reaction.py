@@ -6,7 +6,6 @@ What decides is `PathHealth`; this reads, tells, logs and counts.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -219,9 +218,11 @@ class Reaction:
             loop.add_reader(errors_fd, self._hear_or_stop, errors_fd)
         try:
             while True:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_SECONDS):
-                        await self._decided.wait()
+                timer = loop.call_later(LOOK_SECONDS, self._decided.set)
+                try:
+                    await self._decided.wait()
+                finally:
+                    timer.cancel()
                 self._decided.clear()
                 self.look(loop.time())
                 if self._health.avoided != self._in_force and loop.time() >= self._retry_at:

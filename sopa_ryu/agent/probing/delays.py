@@ -94,6 +94,9 @@ class Delays:
     @property
     def crowded(self) -> bool:
         """Whether the delay is far above the smallest one, and near the largest: a queue on the way is full, or nearly."""
-        now, largest = max(self._last, self._mean), self._largest.delay_ns
-        bounds = (FAR_ABOVE, self._smallest.delay_ns), (FAR_ABOVE_OTHERS, self._of_host.delay_ns)
-        return any(now > times * least + FAR_ABOVE_NS and now > (least + largest) / 2 for times, least in bounds)
+        now = max(self._last, self._mean)
+        own, of_host = self._smallest.delay_ns, self._of_host.delay_ns
+        above_own, above_others = now > FAR_ABOVE * own + FAR_ABOVE_NS, now > FAR_ABOVE_OTHERS * of_host + FAR_ABOVE_NS
+        return (above_own and now > (own + self._largest.delay_ns) / 2) or (
+            above_others and now > (of_host + self._largest.delay_ns) / 2
+        )

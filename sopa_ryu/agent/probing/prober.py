@@ -7,7 +7,6 @@ deadline is over, and sends what is due, at most one probe of each stream.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -173,12 +172,15 @@ class Prober:
 
     async def run(self) -> NoReturn:
         """Probe until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
             seconds = self.wake()
             self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._changed.wait()
+            timer = loop.call_later(seconds, self._changed.set)  # asyncio.timeout takes as long as half a wake
+            try:
+                await self._changed.wait()
+            finally:
+                timer.cancel()
 
     # -- one wake -------------------------------------------------------------------------------------------------------------
 
@@ -201,7 +203,8 @@ class Prober:
         times = [self._schedule.next_due(now, busy), self._trace.next_due() if self._trace is not None else None]
         if self.busy is not nothing_busy:
             times.append(now + IDLE_SECONDS)
-        return max(self._schedule.pause, min((at for at in times if at is not None), default=now + UNUSED_SECONDS) - now)
+        first = min((at for at in times if at is not None), default=now + UNUSED_SECONDS)
+        return max(self._schedule.pause(bool(busy)), first - now)
 
     def _take(self) -> None:
         try:

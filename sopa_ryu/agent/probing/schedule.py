@@ -42,6 +42,8 @@ class ProbeSchedule:
     >>> its.follow(Assignment(1, 20.0, (first, second)), 0.0)
     >>> [its.due(now, {}) for now in (0.0, 0.01, 0.02, 0.04)] == [[first], [], [second], [first]]
     True
+    >>> its.pause(busy=True), its.pause(busy=False)
+    (0.04, 0.08)
     """
 
     def __init__(self, phase: float = 0.0) -> None:
@@ -75,10 +77,10 @@ class ProbeSchedule:
         """Seconds between two probes of a trace at least, as it takes turns with busy racks."""
         return 2.0 / max(self.rate - self._assigned_rate, LEAST_RATE)
 
-    @property
-    def pause(self) -> float:
-        """Seconds between two wakes, at least."""
-        return min(MAX_BATCH_SECONDS, max(BATCH_SECONDS, BATCH / max(self.rate, LEAST_RATE)))
+    def pause(self, busy: bool) -> float:
+        """Return the seconds between two wakes, at least: longer while no rack is busy, so that a host that sends nothing rests."""
+        rate = self.rate if busy or self.is_tracing else self._assigned_rate
+        return min(MAX_BATCH_SECONDS, max(BATCH_SECONDS, BATCH / max(rate, LEAST_RATE)))
 
     @property
     def _assigned_rate(self) -> float:

@@ -188,13 +188,15 @@ class StreamState:
     def _decide_before(self, number: int, answer: int) -> list[Fate]:
         """Decide about all probes before one that was answered; return the fates of those that were not decided about."""
         missing = number - self._answered - 1
-        before = [one for one in (*self._lost, *self._open) if one < number]
         arrived = (answer - self._last_answer) % NUMBERS
         is_next = self._answered >= 0 and 1 <= arrived <= missing + 1
         if self.to_itself:
             is_next = False
         elif self._answered >= 0 and not is_next:
             self.restarts += 1
+        if not missing:
+            return []
+        before = [one for one in (*self._lost, *self._open) if one < number]
         ways: list[bool | None]
         if is_next:
             out = missing + 1 - arrived
