@@ -17,7 +17,7 @@ from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.slots.cfr_sender import PRIORITY_OF_LOOP, SlotSender, ask_for_priority
 from sopa_ryu.agent.supervisor import Supervisor
 from sopa_ryu.runtime.process import allow_files
-from sopa_ryu.runtime.service import SIGNALS, cancel, exit_status, first_signal
+from sopa_ryu.runtime.service import SIGNALS, cancel, exit_status, first_signal, keep_short
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -83,7 +83,8 @@ def _reports_failure(interface: Interface) -> Callable[[object, BaseException | 
 async def _run_all(agents: Sequence[Supervisor]) -> int:
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(min(MAX_THREADS, len(agents)), thread_name_prefix="swap"))
-    tasks = [asyncio.create_task(agent.run(), name=str(agent.interface)) for agent in agents]
+    tasks: list[asyncio.Task[None]] = [asyncio.create_task(keep_short())]
+    tasks += [asyncio.create_task(agent.run(), name=str(agent.interface)) for agent in agents]
     try:
         return await first_signal(tasks)
     finally:

@@ -21,7 +21,7 @@ from sopa_ryu.arbiter.service import Listen, Service, bind
 from sopa_ryu.channel.client import ControllerAddress
 from sopa_ryu.channel.messages import ArbiterReport
 from sopa_ryu.runtime.metrics import COUNTER, GAUGE, Row, families, served
-from sopa_ryu.runtime.service import cancel, exit_status, first_signal, notify
+from sopa_ryu.runtime.service import cancel, exit_status, first_signal, keep_short, notify
 from topologies import Failures, FatTree
 
 LOG = logging.getLogger("sopa.arbiter")
@@ -150,7 +150,7 @@ def run_arbiter(options: ArbiterOptions) -> int:
 
 async def _run(service: Service, link: ControllerLink) -> int:
     """Run all parts until a signal; return its number."""
-    tasks = [asyncio.create_task(part.run()) for part in (service, link)]
+    tasks = [asyncio.create_task(its) for its in (service.run(), link.run(), keep_short())]
     try:
         return await first_signal(tasks)
     finally:
