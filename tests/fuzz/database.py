@@ -12,8 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from flowrules.model import Table
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.southbound import bfd, switch_database
+from sopa_ryu.southbound import bfd, bfd_keeper, setup_checker, switch_database
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.setup_checker import SetupChecker
 from tests.fuzz.garble import TEXTS, garbled, text
@@ -29,8 +30,8 @@ COLUMNS = {table: {**columns, **bfd._COLUMNS.get(table, {})} for table, columns 
 DEFAULTS: dict[str, Any] = {
     "name": "br0", "fail_mode": "secure", "protocols": "OpenFlow13", "controller": ["uuid", "Controller 0"], "stp_enable": False,
     "rstp_enable": False, "other_config": ["map", [["disable-in-band", "true"]]], "cfm_mpid": ["set", []], "ssl": ["set", []],
-    "target": "tcp:192.0.2.9:6653", "is_connected": True, "flow_tables": ["map", [[0, ["uuid", "Flow_Table 0"]]]],
-    "prefixes": ["set", ["ip_dst", "ip_src"]],
+    "target": "tcp:192.0.2.9:6653", "is_connected": True, "flow_tables": ["map", [[int(its), ["uuid", "Flow_Table 0"]] for its in Table]],
+    "prefixes": ["set", ["ip_dst", "ip_src", "ipv6_dst", "ipv6_src"]],
 }  # fmt: skip
 HOWS = ("late", "twice", "never", "endless", "half", "garbled", "refused", "foreign", "deep", "empty")
 ATOMS: tuple[Any, ...] = (*TEXTS, 0, -1, 1 << 70, True, 1.5, None, {}, "secure", "standalone", "e0_0", f"{TREE.dpid(LIAR):016x}")
@@ -83,9 +84,9 @@ class LyingDatabase(logging.Handler):
         self._state.settle(0)
         self._checker = SetupChecker(self._state, connections, addresses)
         self._keeper = BfdKeeper(self._state, connections, addresses)
-        for name in ("sopa", "ryu"):
-            logging.getLogger(name).addHandler(self)
-            stack.callback(logging.getLogger(name).removeHandler, self)
+        for log in (setup_checker.LOG, bfd_keeper.LOG):  # others' tests in this process may log, too
+            log.addHandler(self)
+            stack.callback(log.removeHandler, self)
         self._round()
         self._right = {end: dict(its) for end, its in self._memory.bfd.items() if end[0] != LIAR}
         self._since, self._before, self._most = time.monotonic(), resident_mib(_pid()), 0.0
