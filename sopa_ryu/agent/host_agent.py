@@ -31,7 +31,7 @@ from sopa_ryu.channel.messages import encode
 LOG = logging.getLogger("sopa.agent")
 
 SWEEP_SECONDS = REPORT_SECONDS = 1.0
-LEAST_REPORT_SECONDS = 0.1
+LEAST_REPORT_SECONDS = 0.02
 NEWS_SECONDS, LOOK_SECONDS = 0.5, 0.1
 """A host that sends self-probes reports losses so soon after the last report; how often it looks for such."""
 NOT_IN_FORCE = 4000

@@ -30,7 +30,8 @@ COLUMNS = {table: {**columns, **bfd._COLUMNS.get(table, {})} for table, columns 
 DEFAULTS: dict[str, Any] = {
     "name": "br0", "fail_mode": "secure", "protocols": "OpenFlow13", "controller": ["uuid", "Controller 0"], "stp_enable": False,
     "rstp_enable": False, "other_config": ["map", [["disable-in-band", "true"]]], "cfm_mpid": ["set", []], "ssl": ["set", []],
-    "target": "tcp:192.0.2.9:6653", "is_connected": True, "flow_tables": ["map", [[int(its), ["uuid", "Flow_Table 0"]] for its in Table]],
+    "target": "tcp:192.0.2.9:6653", "is_connected": True,
+    "flow_tables": ["map", [[int(its), ["uuid", "Flow_Table 0"]] for its in Table]],
     "prefixes": ["set", ["ip_dst", "ip_src", "ipv6_dst", "ipv6_src"]],
 }  # fmt: skip
 HOWS = ("late", "twice", "never", "endless", "half", "garbled", "refused", "foreign", "deep", "empty")
