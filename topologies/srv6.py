@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from topologies.identity import Host, Level, Switch
 from topologies.structure import Clos
-from topologies.usids import BLOCK, BLOCK_BITS, USID_BITS, require, usid
+from topologies.usids import BLOCK, BLOCK_BITS, USID_BITS, edge_sids, require, usid
 
 _LINK_LOCAL = int(IPv6Address("fe80::"))
 
@@ -77,6 +77,9 @@ class Router(NamedTuple):
         link_local: Its address on each port to a router, the next hop of its neighbours' routes.
         gateways: Of an edge switch, its address on each port to a host, one for each family.
         routes: To uSIDs by neighbours, and of an edge switch to its hosts: their addresses, and where ICMPv6 errors find them.
+            Of several to one prefix any may be taken.
+        unreachable: What is so unless a route leads there: the block, and at an aggregation switch its pod's edge switches, which
+            core switches would send back.
         to_routers, to_hosts: Ports.
         outside: Of an edge switch, the addresses of hosts that lead out of the fabric, and their ports.
         closed: Those of ``to_hosts`` from which no packet to the block is taken: their hosts may not choose paths.
@@ -88,6 +91,7 @@ class Router(NamedTuple):
     link_local: IPv6Address
     gateways: tuple[Any, ...]
     routes: tuple[Route, ...]
+    unreachable: tuple[IPv6Network, ...]
     to_routers: tuple[int, ...]
     to_hosts: tuple[int, ...]
     outside: tuple[tuple[Any, int], ...]
@@ -107,6 +111,11 @@ def router(tree: Clos, switch: Switch) -> Router:
         for port, towards in routers.items()
         for behind in (tree.below(towards) if switch.level is Level.CORE else (towards,))
     ]
+    unreachable = [block]
+    up = [port for port, towards in routers.items() if towards.level is Level.CORE]
+    if up and any(family.number == 6 for family in tree.families):  # ICMPv6 errors to hosts of other pods take it
+        routes += [Route(edge_sids(block), port, link_local(routers[port])) for port in up]
+        unreachable.append(edge_sids(block, switch.pod))
     for family in tree.families:
         routes += [Route(type(family.network)(family.address(host)), port, None) for port, host in hosts.items()]
         if family.number == 6:
@@ -118,6 +127,7 @@ def router(tree: Clos, switch: Switch) -> Router:
         link_local=link_local(switch),
         gateways=tuple(family.gateway(host) for family in tree.families for host in [*hosts.values()][:1]),
         routes=tuple(routes),
+        unreachable=tuple(unreachable),
         to_routers=tuple(routers),
         to_hosts=tuple(hosts),
         outside=tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 from topologies.identity import Switch
@@ -38,10 +39,10 @@ def iproute2(tree: Clos, switch: Switch, interface: Interface) -> Iterator[str]:
     for port, addresses in _addresses(its):
         for address in addresses:
             yield f"ip address replace {address} dev {shlex.quote(interface(port))}{' nodad' if ':' in address else ''}"
-    yield f"ip -6 route replace unreachable {its.block}"
-    for route in its.routes:
-        where = f"via {route.via} dev" if route.via else "dev"
-        yield f"ip route replace {route.prefix} {where} {shlex.quote(interface(route.port))}"
+    yield from (f"ip -6 route replace unreachable {prefix}" for prefix in its.unreachable)
+    for prefix, routes in groupby(its.routes, lambda route: route.prefix):
+        hops = [f"{f'via {its.via} ' if its.via else ''}dev {shlex.quote(interface(its.port))}" for its in routes]
+        yield f"ip route replace {prefix} {hops[0] if len(hops) == 1 else ' '.join(f'nexthop {hop}' for hop in hops)}"
 
 
 def frr(tree: Clos, switch: Switch, interface: Interface) -> Iterator[str]:
@@ -53,7 +54,7 @@ def frr(tree: Clos, switch: Switch, interface: Interface) -> Iterator[str]:
         yield f"interface {interface(port)}"
         yield from (f" {'ipv6' if ':' in address else 'ip'} address {address}" for address in addresses)
         yield "exit"
-    yield f"ipv6 route {its.block} reject"
+    yield from (f"ipv6 route {prefix} reject" for prefix in its.unreachable)
     for route in its.routes:
         family, via = "ip" if route.prefix.version == 4 else "ipv6", f"{route.via} " if route.via else ""
         yield f"{family} route {route.prefix} {via}{interface(route.port)}"
@@ -77,12 +78,12 @@ def sonic(tree: Clos, switch: Switch, interface: Interface) -> dict[str, Any]:
         "INTERFACE": {key: {} for port in map(interface, its.to_routers) for key in (port, f"{port}|{its.link_local}/64")},
         "SRV6_MY_LOCATORS": {name: {"prefix": str(its.sid.network_address)}},
         "SRV6_MY_SIDS": {f"{name}|{its.sid}": {"action": "uN", "decap_dscp_mode": "pipe"}},
-        "STATIC_ROUTE": {f"default|{its.block}": {"blackhole": "true"}},
+        "STATIC_ROUTE": {f"default|{prefix}": {"blackhole": "true"} for prefix in its.unreachable},
     }
-    for route in its.routes:
-        if route.via:
-            by = f"Vlan{VLAN}" if route.port in its.to_hosts else interface(route.port)
-            tables["STATIC_ROUTE"][f"default|{route.prefix}"] = {"nexthop": str(route.via), "ifname": by}
+    for prefix, routes in groupby((route for route in its.routes if route.via), lambda route: route.prefix):
+        hops = [(str(to.via), f"Vlan{VLAN}" if to.port in its.to_hosts else interface(to.port)) for to in routes]
+        nexthop, ifname = (",".join(hop[column] for hop in hops) for column in (0, 1))
+        tables["STATIC_ROUTE"][f"default|{prefix}"] = {"nexthop": nexthop, "ifname": ifname}
     if its.to_hosts:
         lan, prefixes = f"Vlan{VLAN}", [family.prefix(switch) for family in tree.families]
         gateways = [f"{gateway}/{prefix.prefixlen}" for gateway, prefix in zip(its.gateways, prefixes, strict=True)]

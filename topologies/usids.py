@@ -28,6 +28,18 @@ def usid(switch: Switch) -> int:
     return base | switch.pod << shift | switch.index
 
 
+def edge_sids(block: IPv6Network, pod: int | None = None) -> IPv6Network:
+    """Return what the SIDs of all edge switches have in common, or of those of one pod.
+
+    >>> str(edge_sids(BLOCK)), str(edge_sids(BLOCK, 2))
+    ('fcbb:bb00:1000::/36', 'fcbb:bb00:1080::/42')
+    """
+    base, shift = _KIND[Level.EDGE]
+    first = base | (pod or 0) << shift
+    length = BLOCK_BITS + USID_BITS - (shift if pod is not None else shift + (GROUP - 1).bit_length())
+    return IPv6Network((int(block[0]) | first << 128 - BLOCK_BITS - USID_BITS, length))
+
+
 def switch_of(value: int) -> Switch:
     """Return the switch whose uSID this is, in a fabric that may not have it; `ValueError` if it is none of a switch.
 

@@ -77,24 +77,34 @@ class Routers:
 
     def follow(self, src: Host, to: IPv6Address, inner: IPv4Address | IPv6Address) -> Way:
         """Return the way of a packet that a host sends to its edge switch."""
-        at, port, seen = self.tree.edge_of(src), self.tree.port(self.tree.edge_of(src), src), []
+        return self._follow(self.tree.edge_of(src), self.tree.port(self.tree.edge_of(src), src), to, inner)
+
+    def follow_error(self, at: Switch, to: IPv6Address) -> Way:
+        """Return the way of an ICMPv6 error that a router sends."""
+        return self._follow(at, None, to, None)
+
+    def _follow(self, at: Switch, port: int | None, to: IPv6Address, inner: IPv4Address | IPv6Address | None) -> Way:
+        seen: list[Sighting] = []
+        version = None if inner is None else inner.version
         while len(seen) < MOST_HOPS:
-            seen.append(Sighting(self.tree.name(at), port, to))
+            seen.append(Sighting(self.tree.name(at), port or 0, to))
             its = self._its[at]
-            if port not in its.trusted:
+            if port is not None and port not in its.trusted:
                 return Way(tuple(seen), None, f"{self.tree.name(at)} takes none by port {port}")
-            done = its.found(to, inner.version)
+            done = its.found(to, version)
             if "next-csid" in done:
                 block, rest = int(to) >> _BLOCK, int(to) & (1 << _BLOCK - 16) - 1
                 to = IPv6Address(block << _BLOCK | rest << 16)
-                done = its.found(to, inner.version)
-            if "encap" in done and "next-csid" not in done:
+                done = its.found(to, version)
+            if inner is not None and "encap" in done and "next-csid" not in done:
                 done = its.found(inner)
                 host = None if "dev" not in done else self.tree.neighbour(at, self._port(done))
                 return Way(tuple(seen), host if isinstance(host, Host) else None, "" if host else "no such host")
             if "dev" not in done or "next-csid" in done:
                 return Way(tuple(seen), None, f"{self.tree.name(at)} has no way to {to}")
             after = self.tree.neighbour(at, self._port(done))
+            if inner is None and isinstance(after, Host):
+                return Way(tuple(seen), after)
             assert isinstance(after, Switch)
             port = self.tree.port(after, at)
             assert (port, ip_address(done[done.index("via") + 1])) in self._its[after].owns, "the next hop is nobody's"

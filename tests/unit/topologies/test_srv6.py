@@ -13,7 +13,7 @@ from tests.helpers.srv6_routers import Routers
 from topologies import Clos, FatTree, Host, Level, Switch, TopologyError, fabric_of
 from topologies.fabric_file import dump, parse
 from topologies.identity import PREFIX6
-from topologies.srv6 import usid_list
+from topologies.srv6 import source_prefix, usid_list
 from topologies.usids import usid
 
 BLOCK = "fc00:5a::/32"
@@ -52,6 +52,17 @@ def turns(tree: Clos, edge: Switch) -> list[tuple[int, ...]]:
 def test_lists_of_any_fabric_lead_over_their_paths_and_self_probes_come_back(seed: int) -> None:
     tree = with_srv6(random_fabric(seed))
     leads_where_it_says(tree, some_pairs(tree, 12, seed) if tree.host_count > 1 else [])
+
+
+@pytest.mark.parametrize("tree", [FatTree(4), FatTree(6), Clos(3, 4, 2, 6, 3), Clos(1, 3, 2, 0, 2)])
+def test_what_any_router_of_a_path_says_of_a_list_finds_the_host_that_has_named_it(tree: Clos) -> None:
+    tree = with_srv6(tree)
+    routers = Routers(tree)
+    for src, dst in some_pairs(tree, 12, 1):
+        told = source_prefix(tree, src)[5]
+        for path in tree.candidate_paths(src, dst):
+            for at in map(tree.switch, path.hops[:-1]):  # the last one takes the list off
+                assert routers.follow_error(at, told).host == src, (at, path.hops)
 
 
 def test_all_usids_of_the_largest_fabric_that_has_them_are_different() -> None:
