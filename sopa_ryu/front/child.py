@@ -237,7 +237,6 @@ class Front:
         self._calls: dict[int, asyncio.Future[Response]] = {}
         self._numbers = itertools.count(1)
         self._changed: set[Host] = set()
-        self._left: dict[Host, tuple[str, ...]] = {}
         self._counted: tuple[dict[str, int], dict[str, int]] = {}, {}
         self._flush_at: asyncio.TimerHandle | None = None
         self._free_at = 0.0
@@ -389,16 +388,10 @@ class Front:
         )
 
     def _note(self, session: AgentSession | None) -> None:
-        """Note that something has changed of an agent, or of all. That it has left a link is not kept for others' changes."""
+        """Note that something has changed of an agent, or of all."""
         self._changed.update(self.agents.notifier.sessions if session is None else (session.host,))
-        urgent = session is not None and session.left != self._left.get(session.host, ())
-        if session is not None and urgent:
-            self._left[session.host] = session.left
-        at = max(self._free_at, self._loop.time() + (0.0 if urgent else FLUSH_SECONDS))
-        if self._flush_at is None or at < self._flush_at.when():
-            if self._flush_at is not None:
-                self._flush_at.cancel()
-            self._flush_at = self._loop.call_at(at, self.flush)
+        if self._flush_at is None:
+            self._flush_at = self._loop.call_at(max(self._free_at, self._loop.time() + FLUSH_SECONDS), self.flush)
 
     def _completed(self, version: int) -> None:
         view = self.view
