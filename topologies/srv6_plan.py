@@ -41,7 +41,7 @@ def iproute2(tree: Clos, switch: Switch, interface: Interface) -> Iterator[str]:
             yield f"ip address replace {address} dev {shlex.quote(interface(port))}{' nodad' if ':' in address else ''}"
     yield from (f"ip -6 route replace unreachable {prefix}" for prefix in its.unreachable)
     for prefix, routes in groupby(its.routes, lambda route: route.prefix):
-        hops = [f"{f'via {its.via} ' if its.via else ''}dev {shlex.quote(interface(its.port))}" for its in routes]
+        hops = [f"{f'via {to.via} ' if to.via else ''}dev {shlex.quote(interface(to.port))}" for to in routes]
         yield f"ip route replace {prefix} {hops[0] if len(hops) == 1 else ' '.join(f'nexthop {hop}' for hop in hops)}"
 
 

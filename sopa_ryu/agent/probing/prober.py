@@ -176,7 +176,7 @@ class Prober:
         while True:
             seconds = self.wake()
             self._changed.clear()
-            timer = loop.call_later(seconds, self._changed.set)  # asyncio.timeout takes as long as half a wake
+            timer = loop.call_later(seconds, self._changed.set)  # which costs less than an asyncio.timeout that ends
             try:
                 await self._changed.wait()
             finally:
