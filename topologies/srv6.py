@@ -77,9 +77,9 @@ class Router(NamedTuple):
         link_local: Its address on each port to a router, the next hop of its neighbours' routes.
         gateways: Of an edge switch, its address on each port to a host, one for each family.
         routes: To uSIDs by neighbours, and of an edge switch to its hosts: their addresses, and where ICMPv6 errors find them.
-            Of several to one prefix any may be taken.
-        unreachable: What is so unless a route leads there: the block, and at an aggregation switch its pod's edge switches, which
-            core switches would send back.
+            Several to one prefix are equal-cost next hops.
+        unreachable: Prefixes that are unreachable where no longer one has a route: the block, and at an aggregation switch the
+            SIDs of its pod's edge switches, or core switches would send their packets back.
         to_routers, to_hosts: Ports.
         outside: Of an edge switch, the addresses of hosts that lead out of the fabric, and their ports.
         closed: Those of ``to_hosts`` from which no packet to the block is taken: their hosts may not choose paths.

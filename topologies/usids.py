@@ -29,7 +29,7 @@ def usid(switch: Switch) -> int:
 
 
 def edge_sids(block: IPv6Network, pod: int | None = None) -> IPv6Network:
-    """Return what the SIDs of all edge switches have in common, or of those of one pod.
+    """Return the prefix of all edge switches' SIDs, or of those of one pod.
 
     >>> str(edge_sids(BLOCK)), str(edge_sids(BLOCK, 2))
     ('fcbb:bb00:1000::/36', 'fcbb:bb00:1080::/42')

@@ -233,10 +233,7 @@ class HostAgent:
                 while (since := clock() - told_at) < REPORT_SECONDS and not departed.is_set():
                     if since >= NEWS_SECONDS and prober.has_news:
                         break
-                    if not prober.probes_itself:
-                        wait = REPORT_SECONDS - since
-                    else:
-                        wait = LOOK_SECONDS if since >= NEWS_SECONDS else NEWS_SECONDS - since
+                    wait = max(LOOK_SECONDS, NEWS_SECONDS - since) if prober.probes_itself else REPORT_SECONDS - since
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(wait):
                             await departed.wait()

@@ -21,6 +21,7 @@ from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import HealthChange, PathHealth
 from sopa_ryu.channel.messages import MAX_LEFT, MAX_STREAMS, Stream
+from sopa_ryu.runtime.service import set_or_after
 from topologies import Clos, Failures, Level, Switch
 from topologies.usids import switch_of
 
@@ -218,11 +219,7 @@ class Reaction:
             loop.add_reader(errors_fd, self._hear_or_stop, errors_fd)
         try:
             while True:
-                timer = loop.call_later(LOOK_SECONDS, self._decided.set)
-                try:
-                    await self._decided.wait()
-                finally:
-                    timer.cancel()
+                await set_or_after(self._decided, LOOK_SECONDS)
                 self._decided.clear()
                 self.look(loop.time())
                 if self._health.avoided != self._in_force and loop.time() >= self._retry_at:

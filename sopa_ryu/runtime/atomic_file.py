@@ -43,12 +43,15 @@ def make_atomically(file: Path, content: bytes) -> None:
 def replaced(file: Path) -> Iterator[Path]:
     """Yield a new name for what another program writes, such as a compiler; at the end it takes the place of ``file``.
 
-    If the block raises, ``file`` is as before. The name is no other process's, also in another PID namespace.
+    If the block raises, ``file`` is as before. No other process has the name, not even one in another PID namespace.
     """
     with TemporaryDirectory(prefix=f".{file.name}.", dir=file.parent) as directory:
         fresh = Path(directory) / file.name
         yield fresh
+        with fresh.open("rb") as written:
+            os.fsync(written.fileno())
         fresh.replace(file)
+    _sync(file.parent)
 
 
 def _write(file: Path, content: bytes, mode: int) -> None:

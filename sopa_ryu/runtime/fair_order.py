@@ -1,4 +1,4 @@
-"""The order in which requests of many clients are answered: who has had little is not behind those that ask without pause."""
+"""Fair queueing of requests by client: a client that asks for little is served before those that ask without pause."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Generic, NamedTuple, TypeVar
 Item = TypeVar("Item")
 
 MOST_IDLE = 64
-"""So many clients that wait for nothing may be known, besides as many as wait."""
+"""Clients with nothing waiting that are remembered, besides as many as have something waiting."""
 LONGEST_EVERY = 8
-"""Every so many turns, the client that has waited longest is next: others that are always new keep it waiting no longer."""
+"""Every so many turns, the client that has waited longest is next, so that a steady stream of new clients cannot starve it."""
 
 
 class FairOrder(Generic[Item]):
-    """What waits, by client, in the order of start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996).
+    """Start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996) of items by client.
 
-    Whoever calls `take` has to say what the turn has cost before the next one (`spent`).
+    After each `take`, call `spent` with the cost of that turn before the next `take`.
 
     >>> order = FairOrder[str]()
     >>> for name in ("a1", "a2", "a3", "b1", "b2"):
@@ -48,7 +48,7 @@ class FairOrder(Generic[Item]):
         return len(self._places)
 
     def add(self, client: str, item: Item) -> None:
-        """Have something wait, behind what the same client has waiting."""
+        """Queue an item behind those of the same client."""
         if client in self._waiting:
             self._waiting[client].append(item)
         else:
@@ -56,7 +56,7 @@ class FairOrder(Generic[Item]):
             self._line_up(client)
 
     def take(self) -> tuple[str, Item]:
-        """Return what is next and its client; `IndexError` if nothing waits."""
+        """Return the next client and its item; `IndexError` if nothing is queued."""
         self._turns += 1
         if self._turns % LONGEST_EVERY or not self._places:
             place = heappop(self._line)
@@ -71,7 +71,7 @@ class FairOrder(Generic[Item]):
         return place.client, self._waiting[place.client].popleft()
 
     def spent(self, client: str, cost: float) -> None:
-        """Note what the turn of a client has cost."""
+        """Charge a client for its turn."""
         self._ends[client] += cost
         if self._waiting[client]:
             self._line_up(client)
@@ -87,10 +87,10 @@ class FairOrder(Generic[Item]):
 
 
 class _Place(NamedTuple):
-    """Where a client waits: the least one is next."""
+    """A client's place in the queue: the least is next."""
 
     begins: float
     ended: float
-    """Of two that would begin at the same time, who has had its last turn earlier is first."""
+    """Breaks ties of ``begins``: the client whose last turn ended earlier is first."""
     number: int
     client: str

@@ -50,6 +50,15 @@ async def first_signal(tasks: Sequence[asyncio.Task[Any]]) -> int:
     return received.result()
 
 
+async def set_or_after(event: asyncio.Event, seconds: float) -> None:
+    """Wait until an event is set, which it is after so long at the latest: that costs less than an `asyncio.timeout` that ends."""
+    timer = asyncio.get_running_loop().call_later(seconds, event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
+
+
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancel tasks and wait until all have ended, however they do."""
     ending = list(tasks)

@@ -23,6 +23,7 @@ from sopa_ryu.agent.probing.schedule import ProbeSchedule
 from sopa_ryu.agent.probing.streams import Record, Streams, StreamState
 from sopa_ryu.agent.probing.traces import Trace, Traced, TraceError
 from sopa_ryu.channel.messages import Assignment, Report, Stream
+from sopa_ryu.runtime.service import set_or_after
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -172,15 +173,10 @@ class Prober:
 
     async def run(self) -> NoReturn:
         """Probe until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
             seconds = self.wake()
             self._changed.clear()
-            timer = loop.call_later(seconds, self._changed.set)  # which costs less than an asyncio.timeout that ends
-            try:
-                await self._changed.wait()
-            finally:
-                timer.cancel()
+            await set_or_after(self._changed, seconds)
 
     # -- one wake -------------------------------------------------------------------------------------------------------------
 
