@@ -127,7 +127,7 @@ _CFR: list[Row[CfrAgent]] = [
         lambda c: c.grants.clock.jumps),
     Row("sopa_agent_cfr_term", GAUGE, "With --policy cfr: the arbiter's term; 0 before the first grant.", lambda c: c.grants.term),
     Row("sopa_agent_cfr_gate_closed", GAUGE, "With --policy cfr: 1 while data waits for granted slots, 0 while no arbiter answers.",
-        lambda c: c.grants.is_closed(time.monotonic_ns())),
+        lambda c: not c.too_many and c.grants.is_closed(time.monotonic_ns())),
     Row("sopa_agent_cfr_lease_seconds", GAUGE, "With --policy cfr: what is left of the arbiter's lease.", _lease),
     Row("sopa_agent_cfr_clock_offset_seconds", GAUGE, "With --policy cfr: the arbiter's monotonic clock less this host's.",
         lambda c: _seconds(c.grants.clock.offset)),

@@ -19,7 +19,7 @@ from sopa_ryu.agent.label.bursts import segments_in
 from sopa_ryu.agent.paths.path_table import Label
 from sopa_ryu.agent.slots.cfr_demand import Demands, Unsent
 from sopa_ryu.agent.slots.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection, used_through
-from sopa_ryu.agent.slots.cfr_sender import Programs, SlotSender
+from sopa_ryu.agent.slots.cfr_sender import MAX_BUSY, Programs, SlotSender
 from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.slots import DatagramError, Demand, Granted, TokenError, read_grant, write_demand
 
@@ -40,6 +40,8 @@ PASS_PARTS = 5
 """An iteration over all sockets may take up to one part in so many of the time between two."""
 SLOW_PASS_NS = 500_000
 """An iteration that takes longer is reported: slots of a few milliseconds are not used well then."""
+PASSES = 8
+"""The shortest of so many iterations counts: what else the processor does makes single ones longer."""
 
 
 class GatePrograms(Programs, Protocol):
@@ -78,6 +80,7 @@ class CfrAgent:
         slots_used: Granted slots in which anything was sent.
         slots_rerouted: Granted slots whose path the host avoids: they have another one.
         pass_ns: The time that the last iteration over all sockets took.
+        too_many: Iterations take too long for slots, so data leaves without them.
     """
 
     def __init__(
@@ -94,6 +97,9 @@ class CfrAgent:
         self.host, self.arbiter = host, arbiter
         self.grants = Grants(host)
         self.slots_used = self.slots_rerouted = self.pass_ns = 0
+        self.too_many = False
+        self._looked_at = 0
+        self._passes: deque[int] = deque(maxlen=PASSES)
         self._token, self._key = token, ""
         self.programs, self._sender = programs, sender
         self._limit_bursts, self._instead = limit_bursts, instead
@@ -186,6 +192,8 @@ class CfrAgent:
             self.grants.rejected[reason] += 1
             self._report(f"a datagram of arbiter {self.arbiter_name} is rejected: {error}")
             return
+        if self.too_many:
+            return
         try:
             self._carry_out(orders)
         except BpfError as error:
@@ -235,7 +243,8 @@ class CfrAgent:
         """Return the seconds until the next look at what is to be sent."""
         grants = self.grants
         wanted = grants.batch_ns / 1e9 if grants.batch_ns and grants.is_closed(time.monotonic_ns()) else FIRST_SECONDS
-        return min(MAX_SECONDS, max(MIN_SECONDS, wanted, PASS_PARTS * self.pass_ns / 1e9))
+        passes = 0 if self.too_many else PASS_PARTS * self.pass_ns / 1e9
+        return min(MAX_SECONDS, max(MIN_SECONDS, wanted, passes))
 
     def _tick(self, now: int) -> None:
         """Look at what is to be sent, and tell the arbiter if it has to know."""
@@ -244,7 +253,9 @@ class CfrAgent:
             LOG.warning("%s: arbiter %s is silent. Its term is forgotten, and any arbiter's holds", self.host, self.arbiter_name)
         through = self._settle(now)
         try:
-            self._look_at_sockets()
+            if not self.too_many or now - self._looked_at >= MAX_SECONDS * 1e9:
+                self._looked_at = now
+                self._look_at_sockets(now)
         except (BpfError, NetnsError, OSError) as error:
             self._report(f"what TCP has to send cannot be read: {error}")
             return
@@ -252,12 +263,14 @@ class CfrAgent:
         if self._demands.outstanding or now - self._told_at >= min(idle_ns, int(MAX_SECONDS * 1e9)):
             self._tell(through)
 
-    def _look_at_sockets(self) -> None:
-        begin = time.monotonic_ns()
+    def _look_at_sockets(self, now: int) -> None:
+        begin, used = time.monotonic_ns(), time.thread_time_ns()
         found = self.programs.unsent()
         self.pass_ns = time.monotonic_ns() - begin
+        self._passes.append(time.thread_time_ns() - used)
+        self._judge_passes(now)
         unsent = Counter[IPv4Address]()
-        for demand in found:
+        for demand in [] if self.too_many else found:
             unsent[IPv4Address(demand.destination)] += demand.bytes
         self._demands.note(unsent, self.programs.sent(unsent.keys() | self._demands.active))
         if self.pass_ns > SLOW_PASS_NS and not self._slow:
@@ -268,6 +281,31 @@ class CfrAgent:
                 self.host,
                 self.pass_ns / 1e6,
             )
+
+    def _judge_passes(self, now: int) -> None:
+        """Let the lease end while iterations are too long for slots: any user of a host may open thousands of sockets."""
+        gate = self.grants.gate
+        if gate is None or len(self._passes) < PASSES:
+            return
+        shortest, longest = min(self._passes), gate.slot_ns * MAX_BUSY
+        if not self.too_many and shortest > longest:
+            self.too_many, self._closed = True, False
+            self._sender.leave(self.programs)
+            self._pending.clear()
+            LOG.warning(
+                "%s: an iteration over TCP's sockets takes %.1f ms, too long for slots of %g ms. Data leaves without slots, "
+                "round-robin, until it takes less than %.1f ms. Look who opens so many sockets (ss -s)",
+                self.host,
+                shortest / 1e6,
+                gate.slot_ns / 1e6,
+                longest / 2e6,
+            )
+        elif self.too_many and shortest < longest / 2:
+            self.too_many, self._closed = False, self.grants.is_closed(now)
+            LOG.info("%s: an iteration over TCP's sockets takes %.1f ms: data waits for slots again", self.host, shortest / 1e6)
+        else:
+            return
+        self._passes.clear()
 
     def _settle(self, now: int) -> int:
         """Count the granted slots that are over; return the last slot whose grants are used or over."""

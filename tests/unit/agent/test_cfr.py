@@ -1,5 +1,6 @@
 """The agent's part in CFR, without sockets and programs: the arbiter's clock, which grants hold, and what is demanded."""
 
+import itertools
 from ipaddress import IPv4Address
 from typing import Any
 from unittest.mock import Mock
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.agent_options import AgentError, AgentOptions
-from sopa_ryu.agent.cfr_agent import MIN_READS, READ_TOGETHER, CfrAgent
+from sopa_ryu.agent.cfr_agent import MIN_READS, PASSES, READ_TOGETHER, CfrAgent
 from sopa_ryu.agent.slots.cfr_clock import CONTRARY, Clock
-from sopa_ryu.agent.slots.cfr_demand import REPEATS, Demands
+from sopa_ryu.agent.slots.cfr_demand import REPEATS, Demands, Unsent
 from sopa_ryu.agent.slots.cfr_grants import LATE_NS, Grants, Rejected, Rejection
+from sopa_ryu.agent.slots.cfr_sender import MAX_BUSY
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.slots import MAX_ENTRIES, Grant, Granted, Wanted, read_demand
@@ -149,6 +151,40 @@ def test_what_comes_in_the_arbiters_name_is_read_at_a_bounded_rate(monkeypatch: 
     agent.grants.term = 7
     agent._tick(10**15)
     assert agent.grants.term == read_demand(forged.send.call_args[0][0], "").term == 0
+
+
+def test_a_host_whose_iterations_are_too_long_for_slots_sends_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, takes, programs, sender = [BEGIN], [0], Mock(sent=Mock(return_value={}), used=Mock(return_value=0)), Mock()
+    numbers = itertools.count(1)
+
+    def unsent() -> list[Unsent]:
+        now[0] += takes[0]
+        return [Unsent(int(PEER), 1514)]
+
+    programs.unsent = unsent
+    for clock in ("monotonic_ns", "thread_time_ns"):
+        monkeypatch.setattr(f"sopa_ryu.agent.cfr_agent.time.{clock}", lambda: now[0])
+    monkeypatch.setattr("sopa_ryu.agent.cfr_agent.read_grant", lambda _data, _key: grant(next(numbers), now[0]))
+    agent = CfrAgent(HOST, ("192.0.2.1", 9160), str, programs, sender)
+    agent._socket = Mock()
+
+    def waits(milliseconds: int) -> tuple[bool, int, bool]:
+        """Let so many grants come with so long iterations: does data wait at the end, how much is demanded, have slots begun?"""
+        takes[0] = milliseconds * 10**6
+        for _ in range(10 * PASSES):
+            sender.follow.reset_mock()
+            agent._follow(b"", now[0])
+            agent._tick(now[0])
+            now[0] += 10**8
+        entries = read_demand(agent._socket.send.call_args[0][0], "").entries
+        closed = programs.set_gate.call_args[0][1].open_after >= now[0]
+        return closed, sum(entry.wanted - entry.sent for entry in entries), sender.follow.called
+
+    assert 0.1 < MAX_BUSY < 1
+    assert waits(0) == (True, 1514, True)
+    assert waits(1) == (False, 0, False)
+    sender.leave.assert_called_with(programs)
+    assert waits(0) == (True, 1514, True)
 
 
 PEERS = [IPv4Address("10.1.0.0") + n for n in range(200)]
