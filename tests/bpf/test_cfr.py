@@ -332,10 +332,14 @@ def test_connections_to_one_host_share_its_slots(pair: Pair, gated: Gated) -> No
 
 
 def test_other_destinations_and_namespaces_sockets_stay_as_they_are(pair: Pair, gated: Gated) -> None:
+    """Nothing else has TCP send in the slot: no acknowledgement is due any more, and its timers run for minutes."""
+    pair.on_host("ip route change 10.0.0.0/8 dev host0 rto_min 100s")
+    gated.client, gated.end = gated.connect(pair)
     gated.host.set()
     gated.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     gated.client.sendall(b"first")
     eventually(gated.arrived, 5)
+    eventually(lambda: gated.tcp_info(24), 0)  # not acknowledged
     gated.client.sendall(bytes(3000))
     for destination, netns in ((NEAR, pair.host), (PEER_ADDRESS, pair.peer)):
         gated.host.programs.grant([granted(NOW, destination, 1 << 20)])
