@@ -177,6 +177,8 @@ _AGENT: list[Row[_Running]] = [
         lambda a: a.packets[Handling.CUT]),
     Row("sopa_agent_untracked_packets", COUNTER, "Packets whose path was hashed: no room for their flow's position.",
         lambda a: a.packets[Handling.NO_FLOW_STATE]),
+    Row("sopa_agent_filtered_acks", COUNTER, "Duplicate ACKs that only showed that packets overtook each other, and were not sent.",
+        lambda a: a.packets[Handling.ACK_FILTERED]),
     Row("sopa_agent_received_options", COUNTER, "Packets received with an option, by whether it was taken out.",
         lambda a: a.counted((Handling.STRIPPED, Handling.NOT_STRIPPED)), ("result",)),
     Row("sopa_agent_mcs_packets", COUNTER, "With --policy mcs: packets by what was done with them.",

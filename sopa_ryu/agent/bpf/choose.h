@@ -4,6 +4,7 @@
 
 #include <linux/bpf.h>
 #include <linux/in.h>
+#include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
 #include "flowhash.h"
@@ -396,6 +397,17 @@ static __always_inline __u32 cutting_device(struct __sk_buff *skb, const struct 
 		return 0;
 	device = word(&cut_by, 0);
 	return device ? *device : 0;
+}
+
+/* Counts a packet, and returns what the kernel is to do with it: `device` is the one that cuts bursts. */
+static __always_inline int verdict(enum reason reason, __u32 device)
+{
+	count(reason);
+	if (reason == ACK_FILTERED)
+		return TC_ACT_STOLEN; /* TCP takes it for sent */
+	if (reason == CUT)
+		return bpf_redirect(device, 0);
+	return TC_ACT_UNSPEC; /* on to the filters behind this one */
 }
 
 /* Returns the flow's next path, for a packet of so many bytes, and advances the flow. */

@@ -166,7 +166,7 @@ struct {
 
 struct flow_state {
 	__u64 turns; /* packets so far; FLOWLET: flowlets that have ended; of a flow that keeps its path: the path's place among candidates */
-	__u64 mark; /* FLOWLET: time of the last packet, ns; FLOWCELL: bytes so far */
+	__u64 mark; /* FLOWLET: time of the last packet, ns; FLOWCELL: bytes so far; of a flow that is sprayed otherwise: ack.h */
 	__u64 known; /* version of a path table, the word of the first candidate there, their number: choose.h */
 	__u32 hash; /* of the flow, once the candidates are known */
 	__u32 path; /* KEEPS_PATH, HAS_PATH and a label; 0 of a flow that is sprayed */

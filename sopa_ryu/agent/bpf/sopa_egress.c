@@ -1,12 +1,13 @@
 /*
  * tc egress of a host's interface: writes the next path of the packet's flow, as the SOPA label, into the Ethernet source address (the
- * `mac` carrier, docs/wire-format.md). It drops nothing: a packet that cannot be labelled goes out unchanged, and is counted.
+ * `mac` carrier, docs/wire-format.md). A packet that cannot be labelled goes out unchanged, and is counted.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
 
+#include "ack.h"
 #include "choose.h"
 #include "label.h"
 #include "maps.h"
@@ -32,6 +33,8 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	reason = consider(&key, is_forwarded(skb, protocol_of(&key)), &choice);
 	if (reason != LABELLED)
 		return reason;
+	if (is_spare_ack(skb, at.l4, &key, &choice))
+		return ACK_FILTERED;
 	base = spread_base(skb, at.l3, &key, &choice, &id);
 	if (base >= 0) {
 		__u8 spread[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH, UNUSED_HOP, base };
@@ -69,15 +72,10 @@ SEC("tc")
 int sopa_egress(struct __sk_buff *skb)
 {
 	__u32 device = 0;
-	enum reason reason;
 
 	if (is_answer(skb))
 		return TC_ACT_UNSPEC;
-	reason = label(skb, &device);
-	count(reason);
-	if (reason == CUT)
-		return bpf_redirect(device, 0);
-	return TC_ACT_UNSPEC; /* on to the filters behind this one */
+	return verdict(label(skb, &device), device);
 }
 
 char LICENSE[] SEC("license") = "Apache-2.0"; /* no helper in use asks for the GPL */

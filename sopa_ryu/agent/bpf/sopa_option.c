@@ -10,6 +10,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "ack.h"
 #include "choose.h"
 #include "label.h"
 #include "maps.h"
@@ -111,6 +112,8 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	reason = consider(&key, is_forwarded(skb, protocol_of(&key)), &choice);
 	if (reason != LABELLED)
 		return reason;
+	if (is_spare_ack(skb, at.l4, &key, &choice))
+		return ACK_FILTERED;
 	*device = cutting_device(skb, &key, &choice);
 	if (*device)
 		return CUT;
@@ -155,10 +158,7 @@ int sopa_option(struct __sk_buff *skb)
 		count(NOT_WRITABLE);
 		return TC_ACT_SHOT;
 	}
-	count(reason);
-	if (reason == CUT)
-		return bpf_redirect(device, 0);
-	return TC_ACT_UNSPEC;
+	return verdict(reason, device);
 }
 
 SEC("tc")

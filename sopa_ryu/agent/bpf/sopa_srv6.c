@@ -1,13 +1,13 @@
 /*
  * The `srv6` carrier (docs/srv6.md) at tc egress of a host's interface: puts a packet into an outer IPv6 header whose destination is the uSID
- * list of its path. The last router takes the header off. It drops nothing: a packet that cannot be encapsulated goes out unchanged, and is
- * counted.
+ * list of its path. The last router takes the header off. A packet that cannot be encapsulated goes out unchanged, and is counted.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "ack.h"
 #include "choose.h"
 #include "maps.h"
 #include "packet.h"
@@ -37,6 +37,8 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	own = by_lists(choice.table);
 	if (!own)
 		return NO_TABLE;
+	if (is_spare_ack(skb, at.l4, &key, &choice))
+		return ACK_FILTERED;
 	*device = cutting_device(skb, &key, &choice);
 	if (*device)
 		return CUT;
@@ -67,15 +69,10 @@ SEC("tc")
 int sopa_srv6(struct __sk_buff *skb)
 {
 	__u32 device = 0;
-	enum reason reason;
 
 	if (is_carried(skb))
 		return carry_probe(skb);
-	reason = label(skb, &device);
-	count(reason);
-	if (reason == CUT)
-		return bpf_redirect(device, 0);
-	return TC_ACT_UNSPEC;
+	return verdict(label(skb, &device), device);
 }
 
 char LICENSE[] SEC("license") = "Apache-2.0"; /* no helper in use asks for the GPL */
