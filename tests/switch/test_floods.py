@@ -1,6 +1,5 @@
 """What clients without a token send takes no memory, no switch and no agent from a real controller."""
 
-import contextlib
 import os
 import re
 import resource
@@ -65,14 +64,3 @@ def test_without_files_connections_wait_and_nothing_ends(shared: Fabric, side: s
             other.settimeout(60)
             assert other.recv(8)
         assert client.get("/fabric").json()["connected"] == 20
-
-
-def test_a_client_that_is_no_switch_is_disconnected(shared: Fabric) -> None:
-    with idle(port_of(shared, "openflow"), 2) as (silent, lively):
-        for each in (lively, silent):
-            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-                while header := each.recv(8):
-                    if each is lively and header[1:2] == bytes([ECHO_REQUEST]):
-                        each.sendall(bytes([4, ECHO_REPLY]) + header[2:])
-    metrics = shared.metrics()
-    assert re.search(r'sopa_rejected_connections_total{listener="openflow",reason="timeout"} [1-9]', metrics)
