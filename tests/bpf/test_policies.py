@@ -14,7 +14,6 @@ from sopa_ryu.agent.label.spray import Spray
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, IPV6_KEY, FlowKey, flow_hash, random_choice, scaled
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
-from tests.bpf.labelling import label_of
 from tests.helpers.frames import (
     FAR,
     HERE,
@@ -28,6 +27,7 @@ from tests.helpers.frames import (
     UDP,
     chained6,
     ip,
+    label_of,
     ports,
     table,
     tcp,
