@@ -8,8 +8,8 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.label.spray import EVERYTHING, Spray
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.paths.path_table import Label, PathTable
-from tests.helpers.frames import table, word_of
+from sopa_ryu.agent.paths.path_table import PathTable
+from tests.helpers.frames import table
 from tests.helpers.veth import Pair
 
 
@@ -51,11 +51,3 @@ def abandon(settings: HostSettings) -> None:
     """Release the lock of applied settings, as the kernel does at a process' end."""
     assert settings._saved is not None
     settings._saved.release()
-
-
-def label_of(frame: bytes) -> Label | None:
-    """The label of an IPv4 frame, by whichever carrier: in its source address, its first option, or its uSID list."""
-    if frame[38:42] == bytes.fromhex("fcbbbb00"):
-        return frame[43] & 63, frame[45] if frame[44] & 0x80 else 0xFF
-    is_option = frame[14] > 0x45 and frame[34:36] == b"\x9e\x04"
-    return (frame[36], frame[37]) if is_option else word_of(frame)

@@ -24,8 +24,8 @@ from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.label.spray import Spray
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli.doctor import _addresses, check_bursts, check_ipv6, check_size
-from tests.bpf.labelling import kill_agent, label_of, labelling
-from tests.helpers.frames import FAR, FAR6, HERE6, INTER_POD, table, tcp, word_of
+from tests.bpf.labelling import kill_agent, labelling
+from tests.helpers.frames import FAR, FAR6, HERE6, INTER_POD, label_of, table, tcp, word_of
 from tests.helpers.path_tables import flow_positions
 from tests.helpers.veth import ALL, IPV4, PEER_ADDRESS, Pair, frames, raw_socket, run, transfer
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually

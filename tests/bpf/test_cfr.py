@@ -29,9 +29,8 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.slots.cfr_grants import Gate
 from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.slots import Grant, Granted, read_demand, write_grant
-from tests.bpf.labelling import label_of
 from tests.helpers.cfr_fabric import SENDERS, Fabric, cfr_fabric, flows
-from tests.helpers.frames import FAR, FAR6, HERE, HERE6, INTER_POD, NEAR, PREFIX, SAME_RACK, ip, table
+from tests.helpers.frames import FAR, FAR6, HERE, HERE6, INTER_POD, NEAR, PREFIX, SAME_RACK, ip, label_of, table
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.slot_arbiter import SLOT_NS as GRANTED_NS
 from tests.helpers.slot_arbiter import SlotArbiter

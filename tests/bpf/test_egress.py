@@ -1,40 +1,20 @@
 """The labelling program, packet by packet (BPF_PROG_TEST_RUN), against its Python twin, and the tables that it is given."""
 
 import random
-import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Network
 from typing import Any
 
 import pytest
 
-from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.counters import OTHERS
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, IPV6_KEY, FlowKey
+from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
-from tests.bpf.labelling import label_of
-from tests.helpers.frames import (
-    FAR,
-    HERE,
-    INTER_POD,
-    INTER_RACK,
-    INTRA_RACK,
-    PREFIX,
-    SAME_RACK,
-    SCTP,
-    TCP,
-    UDP,
-    chained6,
-    ip,
-    ports,
-    table,
-    tcp,
-    word_of,
-)
+from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, PREFIX, SAME_RACK, TCP, table, tcp, word_of
 from tests.helpers.path_tables import flow_positions, map_entries, read_table, set_flow
 from topologies import Clos, FatTree
 
@@ -65,69 +45,6 @@ def test_a_full_flow_table_forgets_old_flows_and_labels_all_packets(make_labelle
 
 
 WAYS = tuple(WayOut(bytes.fromhex(f"02000a0{pod}0002"), labels) for pod, labels in enumerate((INTRA_RACK, INTER_POD, INTER_RACK)))
-MANY = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
-LONGER_THAN_A_TEST = 1 << 62  # nanoseconds of a gap, or bytes of a cell
-
-
-def random_flows(rng: random.Random, count: int) -> list[tuple[bytes, FlowKey]]:
-    """Packets of flows within the fabric and to the outside, and fragments."""
-    flows = []
-    for _ in range(count):
-        src, dst = (f"10.{rng.randrange(4)}.{rng.randrange(2)}.{rng.randrange(2, 255)}" for _ in range(2))
-        dst = rng.choice((dst, str(IPv4Address(rng.randrange(11 << 24, 0xE << 28)))))
-        proto, sport, dport = rng.choice((TCP, UDP, SCTP)), rng.randrange(65536), rng.randrange(65536)
-        shape = rng.choice(({}, {"options": bytes(8)}, {"vlan": 9}, {"options": bytes(32), "vlan": 9}))  # the same flow
-        key = FlowKey.of(src, dst, proto, sport, dport)
-        if rng.random() < 0.5:
-            flows.append(random_flow6(rng, proto, sport, dport))
-            continue
-        if rng.random() < 0.2:
-            shape, key = {"fragment": 0x2000, "ident": sport}, FlowKey.of(src, dst, proto | FRAGMENT_KEY, 0, sport)
-        flows.append((ip(ports(sport, dport), src=src, dst=dst, proto=proto, **shape), key))
-    return flows
-
-
-def random_flow6(rng: random.Random, proto: int, sport: int, dport: int) -> tuple[bytes, FlowKey]:
-    src, dst = (f"fd53:4f50:4100:{rng.randrange(4) << 8 | rng.randrange(2):x}::{rng.randrange(2, 255):x}" for _ in range(2))
-    dst = rng.choice((dst, f"2001:db8::{rng.randrange(1 << 16):x}"))
-    headers = rng.choice(([], [(0, bytes(8))], [(60, bytes(8))], [(44, bytes(8))]))  # the last is an atomic fragment
-    key = FlowKey.of(src, dst, proto, sport, dport, PREFIX)
-    if rng.random() < 0.2:
-        headers = [(44, struct.pack("!HHI", 0, 1, sport))]
-        key = FlowKey.of(src, dst, proto | FRAGMENT_KEY, 0, sport, PREFIX)
-    return chained6(ports(sport, dport), proto, *headers, src=src, dst=dst), key
-
-
-@pytest.mark.parametrize("policy", [each for each in Policy if each not in (Policy.LEAST_USED, Policy.SOPA_SKIP)])
-@pytest.mark.parametrize(("inter_pod", "carrier"), [(INTER_POD, Carrier.MAC), *((MANY, each) for each in Carrier)])
-def test_program_and_twin_choose_alike(
-    make_labeller: MakeLabeller, carrier: Carrier, policy: Policy, inter_pod: tuple[Label, ...]
-) -> None:
-    """Also after a swap, when a flow goes on over other candidates; out of the fabric its packets go to one gateway."""
-    rng, labeller = random.Random(len(inter_pod)), make_labeller(carrier=carrier)
-    prefix = None if carrier is Carrier.OPTION else PREFIX
-    flows = [(frame, key) for frame, key in random_flows(rng, 150) if prefix or not key.proto & IPV6_KEY]
-    sent: Counter[FlowKey] = Counter()
-    for candidates in (inter_pod, inter_pod[1:], inter_pod[::2], inter_pod):
-        chosen_from = table(seed=len(inter_pod), policy=policy, inter_pod=candidates)
-        chosen_from = chosen_from._replace(ways_out=WAYS, parameter=LONGER_THAN_A_TEST, prefix=prefix)
-        labeller.swap(chosen_from)
-        for _ in range(500):
-            frame, key = rng.choice(flows)
-            labelled, way = labeller.run(frame).data, chosen_from.way_out(key)
-            choice = chosen_from.choose(key, sent[key])
-            is_left = carrier is Carrier.SRV6 and frame[12:14] == b"\x81\x00"
-            unwrapped = is_left or (carrier is Carrier.SRV6 and choice == INTRA_RACK[0])
-            assert label_of(labelled) == (None if unwrapped else choice)
-            assert labelled[:6] == (frame[:6] if way is None or carrier is Carrier.SRV6 else way.mac)
-            assert chosen_from._replace(seed=77).way_out(key) == way  # the agent restarts
-            several = len(way.labels if way else chosen_from.candidates(key.daddr) or ()) > 1
-            # a lone candidate needs no turn, and fragments have none
-            in_turn = policy in (Policy.ROUND_ROBIN, Policy.RANDOM) and several and not key.proto & FRAGMENT_KEY and not is_left
-            sent[key] += in_turn
-    assert {key: count for key, count in flow_positions(labeller).items() if count} == +sent
-
-
 MANY_FLOWS = [tcp(sport=port) for port in range(1024, 5120)]
 
 

@@ -20,10 +20,10 @@ from sopa_ryu.agent.label import edge_parser
 from sopa_ryu.agent.label.edge_parser import Mode
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli import main
-from tests.bpf.labelling import label_of, labelling
-from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, ip, ports, tcp, word_of
+from tests.bpf.labelling import labelling
+from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, ip, label_of, ports, tcp, word_of
 from tests.helpers.golden import Script, Step, each_script
-from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer, veth_pair
+from tests.helpers.veth import ALL, Pair, frames, raw_socket, veth_pair
 from tests.helpers.waiting import PATIENCE_SECONDS
 
 Ends = tuple[Labeller, Labeller]
@@ -82,15 +82,6 @@ def test_the_wire_has_the_word_and_the_socket_has_no_option_but_without_an_agent
         assert (data, options[:2]) == (b"hello", b"\x9e\x04")
     assert Counter(words) == dict.fromkeys(INTER_POD, 2)
     assert (host.counters()["labelled"], peer.counters()["stripped"]) == (9, 8)
-
-
-@pytest.mark.parametrize("offload", ["on", "off"])
-def test_tcp_arrives_whole_in_packets_that_fit(pair: Pair, ends: Ends, offload: str) -> None:
-    pair.on_host(f"ethtool -K host0 tx {offload}")
-    data = os.urandom(400_000)
-    with raw_socket(pair.peer, "peer0", ALL) as wire:
-        assert transfer(pair, data) == data
-        assert max(len(frame) for frame in packets(wire) if frame[26:30] == bytes([10, 0, 0, 2])) == 14 + 1500
 
 
 def test_all_fragments_of_a_datagram_take_one_path_and_arrive_as_one(pair: Pair, ends: Ends) -> None:

@@ -12,8 +12,7 @@ from sopa_ryu.agent.kernel.own_traffic import RouterError, SentAgain
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash
 from sopa_ryu.agent.paths.path_table import Label, PathTable, WayOut
-from tests.bpf.labelling import label_of
-from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, TCP, UDP, chained6, ip, ports, table, tcp
+from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, TCP, UDP, chained6, ip, label_of, ports, table, tcp
 from tests.helpers.golden import Script, Step, each_script
 
 RINGS, SEGMENTS, WINDOW = 512, 128, 1 << 30

@@ -156,19 +156,6 @@ def turns(labeller: Labeller) -> list[int]:
     return [its.turns for its in counters(labeller).values() if its.turns]
 
 
-def test_a_loss_takes_exactly_four_turns_from_its_path_and_no_more(fresh: Labeller) -> None:
-    fresh.swap(SKIPPING)
-    order = [send(fresh, segment(100 * number, 100)) for number in range(4)]
-    assert sorted(order) == sorted(INTER_POD)
-    set_counter(fresh, order[1], 0, lost=REMEMBERED // 2)
-    assert send(fresh, segment(100, 100)) == order[0]  # that of the second one is lost
-    assert turns(fresh) == [LOSS]
-    rest, without = order[2:], [label for label in order if label != order[1]]
-    wanted = [*rest, *without * 3, *order * 5]
-    assert [send(fresh, segment(1000 + 100 * number, 100)) for number in range(len(wanted))] == wanted
-    assert turns(fresh) == []
-
-
 @pytest.mark.parametrize("bad", [False, True])
 def test_losses_take_turns_only_where_a_path_has_more_than_its_part(fresh: Labeller, bad: bool) -> None:
     """Half of all segments are sent again: those of one path, or any, as if others had overtaken them."""
@@ -183,35 +170,6 @@ def test_losses_take_turns_only_where_a_path_has_more_than_its_part(fresh: Label
     [position] = flow_positions(fresh).values()
     assert lost > 100
     assert position - 2000 > 2 * lost if bad else position - 2000 < lost / 50
-
-
-def test_a_healthy_fabric_has_the_turns_of_round_robin(fresh: Labeller) -> None:
-    fresh.swap(SKIPPING)
-    flows = {sport: FlowKey.of(HERE, FAR, TCP, sport, 5001) for sport in range(40000, 40050)}
-    for number in range(40):
-        for sport, key in flows.items():
-            assert send(fresh, segment(100 * number, 100, sport=sport)) == table().choose(key, number)
-    assert counters(fresh) == {}
-
-
-def test_losses_keep_a_counter_at_fifteen(fresh: Labeller) -> None:
-    fresh.swap(SKIPPING)
-    for _ in range(200):
-        for label in INTER_POD:
-            set_counter(fresh, label, MOST - 1, lost=REMEMBERED // 2)
-        fresh.run(segment(0, 100))
-        assert max(turns(fresh)) <= MOST
-    assert fresh.counters()["labelled"] == 200
-
-
-@pytest.mark.parametrize("rack", [(2, 0), (3, 1)])
-def test_the_same_label_to_another_rack_loses_nothing(fresh: Labeller, rack: tuple[int, int]) -> None:
-    fresh.swap(SKIPPING)
-    for label in INTER_POD:
-        set_counter(fresh, label, MOST)
-    dst = f"10.{rack[0]}.{rack[1]}.2"
-    key = FlowKey.of(HERE, dst, TCP, 40000, 5001)
-    assert [send(fresh, segment(100 * at, 100, dst=dst)) for at in range(8)] == [table().choose(key, at) for at in range(8)]
 
 
 def test_packets_on_their_way_out_skip_by_their_gateways_rack(fresh: Labeller) -> None:

@@ -46,16 +46,6 @@ def until(watched: Iterator[Contents], key: str) -> Contents:
     return next(contents for contents in watched if key in contents.keys or contents.whole)
 
 
-def test_a_write_is_read_with_its_revisions(etcd: PrivateEtcd, connect: Connect) -> None:
-    engine = connect(etcd)
-    first = engine.write({"view": "1", "drains": "ü"})
-    second = engine.write({"view": "2"}, deletes=["drains"])
-    contents = connect(etcd, first=1).read()
-    assert contents.whole
-    assert contents.keys == {"view": ("2", first.revision, second.revision, 0)}
-    assert connect(etcd, name="other").read().keys == {}
-
-
 def test_the_write_of_a_deposed_leader_is_refused(etcd: PrivateEtcd, connect: Connect) -> None:
     old, new = connect(etcd), connect(etcd, first=1)
     lease = old.grant(LONG)

@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from tests.faults.management import HEADER, messages, port
+from tests.faults.management import messages
+from tests.helpers.openflow_switch import HEADER, PlainSwitch, packed
 from topologies.lab.private_ovs import PrivateOvs
 from topologies.lab.startable import Startable
 
@@ -136,7 +137,7 @@ ADDED: dict[str, Callable[[int, int, bytes], bytes]] = {
     # bad request, is slave; role request failed, stale
     "errors": lambda number, _xid, _body: _message(ERROR, number, struct.pack("!HH8x", *((1, 10), (11, 0))[number % 2])),
     "answer": lambda _number, xid, body: _message(MULTIPART_REPLY, xid, body[:2] + b"\0\1" + body[4:]),  # OFPMPF_REPLY_MORE
-    "ports": lambda number, _xid, _body: _message(PORT_STATUS, 0, bytes(8) + port(1000 + number)),
+    "ports": lambda number, _xid, _body: _message(PORT_STATUS, 0, packed("port-status", (0, *PlainSwitch.port(1000 + number)))),
     "packets": lambda *_: _message(PACKET_IN, 0, struct.pack("!IHBBQHH4x2x60x", 2**32 - 1, 60, 0, 0, 0, 1, 4)),
 }
 WAYS = (*CHANGED, *ADDED)

@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import socket
-import struct
 import subprocess
 import time
 from collections.abc import Collection, Iterable, Iterator
@@ -17,7 +16,9 @@ from pathlib import Path
 from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import Table
+from sopa_ryu.runtime.library import ofproto_v1_3 as of
 from tests.faults.plan import part_switches
+from tests.helpers.openflow_switch import HEADER, PlainSwitch, packed
 from tests.helpers.waiting import eventually
 from topologies import Host
 from topologies.lab.batch_net import run_batch
@@ -26,7 +27,6 @@ from topologies.lab.standstill import standing_still
 NOWHERE = "tcp:127.0.0.1:9"
 OPENFLOW_PORT = 6653
 PART_ADDRESS = IPv4Address("127.0.1.1")
-HEADER = struct.Struct("!BBHI")
 CONNECTIONS = 40
 IMPOSTOR_SECONDS = 3.0
 CLOCK_SHIFT = -86_400.0
@@ -114,22 +114,16 @@ def pause_controller(lab: SopaLab, seconds: float) -> None:
 
 def impersonate(dpid: int, ports: Collection[int]) -> None:
     """Connect to the controller as a switch whose datapath id and ports are another's, and claim that its port 1 is down."""
-    there = "127.0.0.1", OPENFLOW_PORT
-    with contextlib.suppress(OSError), socket.create_connection(there, IMPOSTOR_SECONDS) as channel:
-        channel.settimeout(IMPOSTOR_SECONDS)
-        channel.sendall(HEADER.pack(4, 0, 8, 1))
-        until = time.monotonic() + IMPOSTOR_SECONDS
-        for kind, xid, body in messages(channel):
-            if kind == 2:
-                channel.sendall(HEADER.pack(4, 3, 8 + len(body), xid) + body)
-            elif kind == 5:
-                channel.sendall(HEADER.pack(4, 6, 32, xid) + struct.pack("!QIBB2xII", dpid, 0, 254, 0, 0x4F, 0))
-            elif kind == 18:
-                described = body[:2] + bytes(6) + b"".join(map(port, ports))
-                channel.sendall(HEADER.pack(4, 19, 16 + len(ports) * 64, xid) + described)
-                channel.sendall(HEADER.pack(4, 12, 80, 0) + struct.pack("!B7x", 2) + port(1, down=True))
-            if time.monotonic() > until:
-                return
+    its, until = PlainSwitch(dpid, ports, [f"tcp:127.0.0.1:{OPENFLOW_PORT}"]), time.monotonic() + IMPOSTOR_SECONDS
+    status = [of.OFPPR_MODIFY, *its.port(1)]
+    status[5] = of.OFPPS_LINK_DOWN
+    its.open()
+    while time.monotonic() < until:
+        for channel in list(its.alive):
+            with contextlib.suppress(OSError):
+                its.write(channel, of.OFPT_PORT_STATUS, 0, packed("port-status", status))
+        time.sleep(0.1)  # the rate of its claims
+    its.cut()
 
 
 def messages(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
@@ -138,12 +132,6 @@ def messages(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
     while header := stream.read(HEADER.size):
         _, kind, length, xid = HEADER.unpack(header)
         yield kind, xid, stream.read(length - HEADER.size)
-
-
-def port(number: int, down: bool = False) -> bytes:
-    """Return an ``ofp_port`` (OpenFlow 1.3.5, section 7.2.1)."""
-    head = struct.pack("!I4x6s2x16sII", number, bytes([2, 0, 0, 0, 0, number & 255]), b"port", 0, 1 if down else 4)
-    return head + struct.pack("!IIIIII", 0, 0, 0, 0, 0, 0)
 
 
 @contextmanager

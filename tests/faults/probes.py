@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-import struct
 import time
 from collections import Counter
 from collections.abc import Sequence
 
 from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.frames import checksum
+from tests.helpers.frames import datagram
 from topologies.identity import Family
 from topologies.lab.network import Lab
 from topologies.structure import GATEWAY_MAC, Clos
@@ -153,15 +152,9 @@ def _at(interface: str, ethertype: int) -> socket.socket:
 def _frame(tree: Clos, family: Family, probe: Probe, source: str, port: int) -> bytes:
     number, src, dst, label = probe
     payload = f"{number} {src} {dst} {label}".encode()
-    addresses = b"".join(family.address(tree.host(name)).packed for name in (src, dst))
-    datagram = struct.pack("!HHHH", port, PORT, 8 + len(payload), 0) + payload
-    if family.number == 4:
-        header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(datagram), 0, 0, 64, socket.IPPROTO_UDP, 0) + addresses
-        header = header[:10] + checksum(header).to_bytes(2) + header[12:]
-    else:
-        header = struct.pack("!IHBB", 6 << 28, len(datagram), socket.IPPROTO_UDP, 64) + addresses
+    packet = datagram(*(family.address(tree.host(name)) for name in (src, dst)), port, PORT, payload)
     ends = bytes.fromhex(GATEWAY_MAC.replace(":", "") + source.replace(":", ""))
-    return (ends + ETHERTYPES[family.number].to_bytes(2) + header + datagram).ljust(60, b"\0")
+    return (ends + ETHERTYPES[family.number].to_bytes(2) + packet).ljust(60, b"\0")
 
 
 def _carrier_mac(up: tuple[int, int]) -> str:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx
-from websockets.sync.client import ClientConnection, connect
 
 from sopa_ryu.channel.host_tokens import host_token
 from tests.helpers.fabrics import Fabric
@@ -29,16 +28,6 @@ SPARE_SECONDS = 60.0
 def port_of(fabric: Fabric, side: str) -> int:
     url = fabric.controller.url if side == "rest" else fabric.controller.openflow
     return int(url.rpartition(":")[2])
-
-
-@contextlib.contextmanager
-def agent(fabric: Fabric) -> Iterator[ClientConnection]:
-    """Connect an agent that has its first version."""
-    headers = {"Authorization": f"Bearer {fabric.controller.agent_token_file.read_text().strip()}"}
-    url = f"{fabric.controller.url.replace('http', 'ws')}/sopa/v1/agents/10.0.0.2"
-    with connect(url, additional_headers=headers, proxy=None, compression=None, ping_interval=None) as opened:
-        opened.recv(60)
-        yield opened
 
 
 class Measured(NamedTuple):
@@ -68,13 +57,14 @@ def unharmed(fabric: Fabric) -> Iterator[httpx.Client]:
     """Yield another client of a controller that keeps its switches, its version and its agent meanwhile."""
     controller = fabric.controller
     log_start = len(controller.log.read_text())
-    with agent(fabric) as its, httpx.Client(base_url=f"{controller.url}/sopa/v1", timeout=60) as client:
+    with fabric.agent() as its, httpx.Client(base_url=f"{controller.url}/sopa/v1", timeout=60) as client:
+        its.follow()
         version = client.get("/fabric").json()["version"]
         yield client
         body = client.get("/fabric").json()
         assert (body["connected"], body["version"]) == (fabric.tree.switch_count, version)
         eventually(lambda: client.get("/agents").json()["total"], 1)  # the flood may have been one, too
-        assert its.ping().wait(60)
+        assert its.channel.ping().wait(60)
     said = controller.log.read_text()[log_start:]
     assert re.findall(r"switch .* (?:disconnected|lost its OpenFlow channel)", said) == []
     assert "Traceback" not in said

@@ -13,9 +13,9 @@ from typing import Any
 from sopa_ryu.cluster import records
 from tests.faults.cluster_history import Committed, wrong_commits
 from tests.fuzz.declared import Declared
-from tests.fuzz.lying_engine import EVENTS, FAULTS, LyingEngine
 from tests.fuzz.members import TREE, Members, silent, wait
-from tests.fuzz.target import Broken
+from tests.fuzz.peers import Broken
+from tests.helpers.lying_engine import EVENTS, FAULTS
 
 PATHS = ("range", "txn", "lease/grant", "lease/keepalive", "lease/revoke", "watch")
 LINKS = [TREE.name(link) for link in TREE.switch_links()]
@@ -52,8 +52,7 @@ class LyingEtcd(Members):
     leads_on = False
 
     def begun(self) -> None:
-        assert isinstance(self.cluster.slow, LyingEngine)
-        self._engine = self.cluster.slow
+        self._engine = self.cluster.proxy
         self._down: set[str] = set()
         self._put: set[str] = set()
         self._commits: list[Committed] = []

@@ -16,8 +16,7 @@ from websockets.exceptions import WebSocketException
 
 from experiments.emulation.processes import ProcessError
 from tests.floods.measure import waited
-from tests.fuzz.lying_engine import LyingEngine
-from tests.fuzz.target import Broken
+from tests.fuzz.peers import Broken
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
 from tests.helpers.memory import children, resident_mib
 from tests.helpers.openflow_switch import PlainSwitch
@@ -287,8 +286,8 @@ class Members:
 
 
 def members(directory: Path) -> AbstractContextManager[Cluster]:
-    """Start the three controllers, whose etcd may lie."""
-    return running_cluster(directory, size=3, tree=TREE, proxy=LyingEngine)
+    """Start the three controllers."""
+    return running_cluster(directory, size=3, tree=TREE)
 
 
 def wait(seconds: str) -> None:

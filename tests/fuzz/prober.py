@@ -20,7 +20,7 @@ from sopa_ryu.agent.reaction import LOOK_SECONDS, Reaction
 from sopa_ryu.channel.messages import Assignment, Stream
 from sopa_ryu.fabric.view import View
 from tests.fuzz.declared import extreme
-from tests.fuzz.target import Broken
+from tests.fuzz.peers import Broken
 from tests.helpers.probe_frames import HERE, ends
 from topologies import Failures, FatTree, Level, Switch
 

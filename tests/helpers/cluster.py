@@ -5,7 +5,7 @@ import os
 import re
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +15,10 @@ import httpx
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
-from tests.helpers.slow_writes import SlowWrites
+from tests.helpers.lying_engine import LyingEngine
 from tests.helpers.waiting import eventually
 from topologies import Clos, FatTree
-from topologies.lab.etcd import EtcdPlace, PrivateEtcd
+from topologies.lab.etcd import PrivateEtcd
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 LEASE_SECONDS = 12
@@ -33,7 +33,7 @@ class Cluster:
     tree: Clos
     directory: Path
     etcd: PrivateEtcd
-    slow: SlowWrites
+    proxy: LyingEngine
     members: dict[str, ControllerProcess]
     ovs: PrivateOvs
     dummy: DummyFabric
@@ -133,18 +133,17 @@ class Cluster:
 @contextmanager
 def running_cluster(
     directory: Path, *options: str, size: int = 3, tree: Clos | None = None, lease: int = LEASE_SECONDS, healthy: bool = True,
-    proxy: Callable[[Sequence[EtcdPlace]], SlowWrites] = SlowWrites,
 ) -> Iterator[Cluster]:  # fmt: skip
     """A cluster whose first leader has every switch connected and at its rules; what is healthy has no failures."""
     tree = tree or FatTree(4)
     ports = free_ports(2 * size)
     with ExitStack() as stack:
         etcd = stack.enter_context(PrivateEtcd(directory / "etcd"))
-        slow = stack.enter_context(proxy(etcd.places))
+        proxy = stack.enter_context(LyingEngine(etcd.places))
         members = {}
         for number in range(size):
             name = f"m{number}"
-            its = {"": slow.address(first=number % 3), "-member": name, "-lease": lease}
+            its = {"": proxy.address(first=number % 3), "-member": name, "-lease": lease}
             more = [f"--sopa-cluster{key}={value}" for key, value in its.items()]
             more += ["--sopa-settle=3", "--sopa-hold-down=0.5", "--sopa-hold-down-max=0.5", *options]
             log = directory / f"{name}.log"
@@ -162,7 +161,7 @@ def running_cluster(
         # without it, a switch tries a member that is back only after up to 8 s
         rows = ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller").split()
         ovs.vsctl(*[word for row in rows for word in ("--", "set", "Controller", row, "max_backoff=1000")][1:])
-        cluster = Cluster(tree, directory, etcd, slow, members, ovs, dummy)
+        cluster = Cluster(tree, directory, etcd, proxy, members, ovs, dummy)
         cluster.wait_in_force({} if healthy else None)
         cluster.wait_whole()
         yield cluster

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ import httpx
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from flowrules import label
+from tests.helpers.relay import Agent, agent
 from tests.helpers.waiting import eventually
 from topologies import Clos, FatTree, Host, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
@@ -123,6 +124,10 @@ class Fabric:
         lines = self.ovs.ofctl("dump-flows", switch, "--no-stats").splitlines()
         unversioned = (re.sub(r"(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
         return sorted(line.strip() for line in unversioned if "actions=" in line)
+
+    def agent(self, address: str = "10.0.0.2", *more: Any) -> AbstractContextManager[Agent]:
+        """Connect a host's agent."""
+        return agent(self.controller.url, address, self.controller.agent_token_file.read_text().strip(), *more)
 
     def metrics(self) -> str:
         return httpx.get(f"{self.controller.url}/metrics", trust_env=False, timeout=60).raise_for_status().text

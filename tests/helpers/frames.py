@@ -3,6 +3,7 @@
 import struct
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
+from sopa_ryu.agent.paths.flow_hash import Address
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy
 from topologies import Host
 
@@ -92,3 +93,22 @@ def checksum(data: bytes, total: int = 0) -> int:
 def word_of(frame: bytes) -> Label | None:
     """The hop bytes in a frame's source address, or None if it carries no option word."""
     return (frame[10], frame[11]) if frame[6:10] == bytes.fromhex("02539e04") else None
+
+
+def label_of(frame: bytes) -> Label | None:
+    """The label of an IPv4 frame, by whichever carrier: in its source address, its first option, or its uSID list."""
+    if frame[38:42] == bytes.fromhex("fcbbbb00"):
+        return frame[43] & 63, frame[45] if frame[44] & 0x80 else 0xFF
+    is_option = frame[14] > 0x45 and frame[34:36] == b"\x9e\x04"
+    return (frame[36], frame[37]) if is_option else word_of(frame)
+
+
+def datagram(src: Address, dst: Address, sport: int, dport: int, payload: bytes) -> bytes:
+    """An IP packet of either version with a UDP datagram, and right checksums."""
+    header = struct.pack("!HHH", sport, dport, 8 + len(payload))
+    pseudo = src.packed + dst.packed + struct.pack("!IxxxB", 8 + len(payload), UDP)
+    header += struct.pack("!H", checksum(pseudo + header + payload) or 0xFFFF)
+    if src.version == 6:
+        return struct.pack("!IHBB", 6 << 28, len(header + payload), UDP, 64) + src.packed + dst.packed + header + payload
+    start = struct.pack("!BBHHHBBH", 0x45, 0, 28 + len(payload), 7, 0x4000, 64, UDP, 0) + src.packed + dst.packed
+    return start[:10] + struct.pack("!H", checksum(start)) + start[12:] + header + payload

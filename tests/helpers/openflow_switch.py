@@ -165,7 +165,8 @@ class PlainSwitch:
             "ports": self.port(its),
         }.get(kind, ())
 
-    def port(self, number: int) -> Values:
+    @staticmethod
+    def port(number: int) -> Values:
         mac, name = bytes([2, 0, 0, 0, 0, number & 255]), b"p%d" % number
         return (number, mac, name, 0, of.OFPPS_LIVE, 0, 0, 0, 0, 10_000_000, 10_000_000)
 

@@ -11,7 +11,6 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from experiments.core.draws import DrawKind, hits, stream
 from experiments.core.records import FlowRecord, Results, RunRecord
@@ -24,7 +23,6 @@ from experiments.emulation.routers.frr_daemons import FRR
 from experiments.schemes import Scheme, named
 from experiments.workloads import BadLink, Plan, Scale, Transfer, inter_pod_permutation
 from experiments.workloads import named as workload
-from sopa_ryu.cli import main as sopa_main
 from tests.helpers.sopa_lab import in_isolation, slow_bfd
 from tests.helpers.waiting import eventually
 from tests.lab.switches import run as run_command
@@ -310,15 +308,3 @@ def test_the_command_writes_the_flows_of_a_run(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0 or "no valid run" in done.stderr, done.stderr
     assert len(list(Results(tmp_path).flows())) == 2
-
-
-def test_a_matrix_with_a_foreign_host_and_a_used_directory_are_rejected(tmp_path: Path) -> None:
-    matrix, letter = tmp_path / "mine.csv", tmp_path / "letters/letter.txt"
-    matrix.write_text("src,dst,bytes\nh0_0_2,h9_0_2,1000\n")
-    letter.parent.mkdir()
-    letter.write_text("dear")
-    for plan, out, said in ((str(matrix), "out", ["h9_0_2", "line 2"]), ("permutation", "letters", ["other files"])):
-        done = CliRunner().invoke(sopa_main, ["experiment", "run", plan, "--out", str(tmp_path / out)])
-        assert done.exit_code == 1
-        assert all(text in done.output for text in said)
-    assert sorted(tmp_path.rglob("*")) == sorted([letter, letter.parent, matrix])

@@ -230,6 +230,7 @@ def test_bfd_can_be_switched_on_later_one_uplink_after_the_other() -> None:
     its.bfd_ms = SLOW_BFD_MS
     with its as lab:
         assert lab.bfd_up() == {}
+        lab.ovs.vsctl("--no-wait", "add-br", "fresh", "--", "set", "bridge", "fresh", "datapath_type=nosuch")  # not ours
         _avoided(lab)
         lab.ovs.vsctl("set", "Interface", "a0_0-eth4", "bfd:enable=false")
         lab.ovs.vsctl("clear", "Interface", "a0_0-eth4", "bfd")

@@ -10,20 +10,15 @@ from typing import Any
 
 from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.traffic.udp_stream import UdpStream
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.cli.doctor import check_probes
 from tests.helpers.sopa_lab import UDP_PORT, datagrams, failures, in_lab
 from tests.helpers.waiting import eventually
 from topologies import Clos, Level
-from topologies.lab.faults import set_silent
-from topologies.lab.standstill import standing_still
 from topologies.structure import BFD_MAC
 
 SRC, DST, LINK = "h0_0_2", "h1_1_3", "a0_0-c0_1"
 COUNT = 50
-AGAIN = rf"{SRC}: takes (path \(0, 1\) to rack e1_1|the paths over link \S+) again: \d+ probes"
-LEAVES = rf"{SRC}: leaves (path \(0, 1\) to rack e1_1|the paths over link \S+): \d+ probes in a row lost"
 
 
 def trace(lab: SopaLab, *words: str) -> tuple[int, dict[str, Any], str]:
@@ -101,23 +96,6 @@ def answers(lab: SopaLab) -> int:
         text = check_probes(lab.lab.interface(lab.tree.host(SRC), 0), others=True).text
     counted = re.search(r"(\d+) answers to this host's", text)
     return int(counted[1]) if counted else 0
-
-
-def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_again(probing: SopaLab) -> None:
-    assert probing.agent is not None
-    log = probing.agent.log
-    at = len(log.read_text())
-    eventually(lambda: set(datagrams(probing, SRC, DST, 8, 40002)) == {(0, 0), (0, 1), (1, 0), (1, 1)})
-    # a rack is probed for as long as packets go there
-    probed, used = answers(probing), UdpStream(probing.lab, probing.tree.host(SRC), probing.tree.host(DST), 100)
-    with used, standing_still(probing.controller.pid):
-        eventually(lambda: answers(probing) > probed + 100)
-        set_silent(probing.lab, "a1_0-c0_1", "a1_0", True)  # down to the receiver's pod: no switch before it knows better
-        eventually(lambda: re.search(LEAVES, log.read_text()[at:]))
-        eventually(lambda: set(datagrams(probing, SRC, DST, 8, 40003)), {(0, 0), (1, 0), (1, 1)})
-        set_silent(probing.lab, "a1_0-c0_1", "a1_0", False)
-        eventually(lambda: set(datagrams(probing, SRC, DST, 8, 40003)), {(0, 0), (0, 1), (1, 0), (1, 1)}, seconds=120)
-    eventually(lambda: re.search(AGAIN, log.read_text()[at:]))
 
 
 def test_a_grey_link_is_named_and_drained_and_no_other() -> None:

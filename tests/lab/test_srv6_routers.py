@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Any
 
 from experiments.emulation.routers.srv6_lab import Srv6Lab
 from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.frames import checksum
+from tests.helpers.frames import checksum, datagram
 from tests.helpers.sopa_lab import in_isolation
 from tests.helpers.srv6_routers import Routers, Sighting
 from topologies import Clos, FatTree, Host, Switch
@@ -94,14 +93,14 @@ class Packets:
         Or with another next header, as no agent does.
         """
         family = next(family for family in TREE.families if family.number == inner.version)
-        datagram = udp(family.address(src), inner, payload)
-        outer = struct.pack("!IHBB", 6 << 28, len(datagram), header or (4 if inner.version == 4 else 41), 64)
+        packet = datagram(family.address(src), inner, PORT, PORT, payload)
+        outer = struct.pack("!IHBB", 6 << 28, len(packet), header or (4 if inner.version == 4 else 41), 64)
         edge = TREE.edge_of(src)
         [link] = json.loads(self.run(edge, "ip", "-j", "link", "show", self._lab.interface(edge, TREE.port(edge, src))))
         macs = bytes.fromhex((link["address"] + TREE.mac(src)).replace(":", ""))
         with inside(self._lab.netns(src)), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
             sender.bind((self._lab.interface(src, 0), 0))
-            sender.send(macs + b"\x86\xdd" + outer + source_prefix(TREE, src)[SECRET].packed + to.packed + datagram)
+            sender.send(macs + b"\x86\xdd" + outer + source_prefix(TREE, src)[SECRET].packed + to.packed + packet)
 
     def take(self, payload: bytes) -> tuple[list[Sighting], list[tuple[Host, int]]]:
         """Return where a packet with a payload came with an outer header, and to which hosts without, by which version."""
@@ -118,17 +117,6 @@ class Packets:
             elif frame[12:14] == b"\x86\xdd" and frame[20] in OUTER:
                 seen.append(Sighting(name, port, IPv6Address(frame[38:54])))
         return seen, received
-
-
-def udp(src: Any, dst: Any, payload: bytes) -> bytes:
-    """Return an IP packet of either version with a datagram, and all checksums."""
-    header = struct.pack("!HHHH", PORT, PORT, 8 + len(payload), 0)
-    pseudo = src.packed + dst.packed + struct.pack("!IxxxB", 8 + len(payload), 17)
-    header = header[:6] + struct.pack("!H", checksum(pseudo + header + payload) or 0xFFFF)
-    if src.version == 6:
-        return struct.pack("!IHBB", 6 << 28, len(header + payload), 17, 64) + src.packed + dst.packed + header + payload
-    start = struct.pack("!BBHHHBBH", 0x45, 0, 28 + len(payload), 7, 0x4000, 64, 17, 0) + src.packed + dst.packed
-    return start[:10] + struct.pack("!H", checksum(start)) + start[12:] + header + payload
 
 
 def is_right(packet: bytes) -> bool:

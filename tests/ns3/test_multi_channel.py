@@ -163,14 +163,6 @@ def test_subflows_have_paths_of_their_own_and_share_the_data() -> None:
     assert max(flow.seconds for flow in flows) < max(flow.seconds for flow in ecmp)
 
 
-def test_the_reorder_buffer_hides_what_is_late() -> None:
-    tree = two_racks(4, e0_0__a0_0=5_000)
-    _, flows = scattered(tree, "per-packet", resequencing=2_000_000)
-    assert all(flow.completed for flow in flows)
-    assert sum(flow.reordered for flow in flows) > 0
-    assert sum(flow.fast_retransmits for flow in flows) == 0
-
-
 @pytest.mark.parametrize("scheme", ["mcs-ports", "mptcp", "ecmp"])
 def test_a_series_has_every_packet(scheme: str) -> None:
     run, flows = scattered(two_racks(2), scheme, series=1_000_000)

@@ -1,81 +1,24 @@
-"""The controller against real Open vSwitch: a restart, a killed part, ports that are taken, a standstill.
+"""The controller against real Open vSwitch: a killed part, ports that are taken, a standstill.
 
-Other masters and second connections are in `tests/unit/fabric`, with switches that `test_memory_switch.py` compares with
-Open vSwitch.
+A restart is in `tests/lab/test_sopa.py` and `tests/faults`. Other masters and second connections are in `tests/unit/fabric`, with
+switches that `test_memory_switch.py` compares with Open vSwitch.
 """
 
 import os
 import signal
 import subprocess
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
 from experiments.emulation.processes import free_ports
-from tests.floods.measure import agent as listener
-from tests.helpers import relay
-from tests.helpers.fabrics import Fabric, packet
+from tests.helpers.fabrics import Fabric
 from tests.helpers.memory import front_of
 from tests.helpers.relay import Agent
 from tests.helpers.waiting import Containing, eventually
 from topologies.lab.standstill import standing_still
 
 pytestmark = pytest.mark.switch
-
-
-def agent(fabric: Fabric, address: str, *more: Any) -> AbstractContextManager[Agent]:
-    return relay.agent(fabric.controller.url, address, fabric.controller.agent_token_file.read_text().strip(), *more)
-
-
-def test_a_restarted_controller_repairs_entry_by_entry_and_keeps_what_was_learned(shared: Fabric) -> None:
-    tree, ovs, healthy = shared.tree, shared.ovs, shared.flows("e0_0")
-    mac = "06:11:22:33:44:55"
-
-    def counted() -> bool:
-        flows = ovs.ofctl("dump-flows", "e0_0").splitlines()
-        return any("n_packets=1" in flow and "in_port=1,nw_src" in flow for flow in flows)
-
-    def send(packet: str) -> None:
-        ovs.appctl("netdev-dummy/receive", "e0_0-eth1", f"in_port(1),{packet}")
-
-    shared.controller.change("PUT", "/drains/c1_0").raise_for_status()
-    shared.set_link("a1_0-c0_1", False)
-    known = {"c1_0": "drained", "a1_0-c0_1": "down"}
-    shared.fails(known)
-    ends = "ipv4(src=10.0.0.2,dst=10.0.0.3,proto=17,tos=0,ttl=64,frag=no),udp(src=1,dst=2)"
-    send(f"eth(src=02:00:0a:00:00:02,dst=02:00:00:00:00:01),eth_type(0x0800),{ends}")
-    eventually(counted)
-    arp = f"arp(sip=10.0.0.2,tip=10.0.0.1,op=1,sha={mac},tha=00:00:00:00:00:00)"
-    send(f"eth(src={mac},dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),{arp}")
-    eventually(lambda: mac.replace(":", "").lstrip("0") in ovs.ofctl("dump-flows", "e0_0", "table=4"))
-    shared.controller.stop(signal.SIGKILL)
-    ovs.ofctl("--strict", "del-flows", "e0_0", "table=1,priority=40,ip,nw_dst=10.0.0.2")
-    ovs.ofctl("add-flow", "e0_0", "table=0,priority=99,udp,actions=drop")
-    ours = "cookie=0x5012345600000001,table=1,priority=40,ip"
-    ovs.ofctl("add-flow", "e0_0", f"{ours},nw_dst=10.0.0.3,actions=drop")
-    ovs.ofctl("mod-group", "e0_0", "group_id=1,type=ff,bucket=watch_port:4,actions=output:4")
-    ovs.ofctl("add-group", "e0_0", "group_id=77,type=all")
-    shared.set_link("a0_0-c0_1", False)
-    shared.controller.start()
-    with agent(shared, "10.0.0.2") as its:  # before the switches are back
-        assert its.follow()[0] == shared.controller.fabric()["epoch"]
-        assert its.view.failures.items() >= known.items()
-    shared.controller.wait_connected(20)
-    shared.fails({**known, "a0_0-c0_1": "down"})
-    shared.controller.change("DELETE", "/drains/c1_0").raise_for_status()
-    for name in ("a0_0-c0_1", "a1_0-c0_1"):
-        shared.set_link(name, True)
-    shared.fails({})
-    learned = [flow for flow in shared.flows("e0_0") if flow.startswith("cookie=0x50000000,")]
-    assert sorted({*shared.flows("e0_0")} - {*learned}) == [flow for flow in healthy if not flow.startswith("cookie=0x50000000,")]
-    groups = ovs.ofctl("dump-groups", "e0_0")
-    assert "group_id=77" not in groups
-    assert "group_id=1,type=ff,bucket=watch_port:3,actions=output:3,bucket=watch_port:4,actions=output:4" in groups
-    assert counted()
-    flow = packet(shared, tree.host("h1_0_2"), tree.host("h0_0_2"))
-    assert f"dst={mac}" in shared.trace(tree.switch("e0_0"), f"in_port=3,{flow}").actions
-    ovs.ofctl("del-flows", "e0_0", "cookie=0x5000000000000000/-1")
 
 
 def test_after_an_estimator_that_is_killed_another_one_hands_out_lists_anew(shared: Fabric) -> None:
@@ -89,7 +32,7 @@ def test_after_an_estimator_that_is_killed_another_one_hands_out_lists_anew(shar
         return shared.controller.get("/health").json()["running"]
 
     probing = "probes=1", {"probes": listed}
-    with agent(shared, "10.0.0.2", *probing) as one, agent(shared, "10.2.0.2", *probing) as other:
+    with shared.agent("10.0.0.2", *probing) as one, shared.agent("10.2.0.2", *probing) as other:
         assert one.follow() == other.follow()
         eventually(lambda: len(lists) == 2 and running())
         said, former = shared.controller.log.read_text(), max(lists.values())
@@ -103,14 +46,14 @@ def test_without_a_front_failures_are_handled_and_another_one_serves_agents_with
 ) -> None:
     known = shared.controller.fabric()["version"]
     before, log = front_of(shared.controller.pid), len(shared.controller.log.read_text())
-    with agent(shared, "10.0.0.2") as its:
+    with shared.agent() as its:
         its.follow()
         os.kill(before, end)
         shared.set_link("a0_0-c0_0", False)
         eventually(lambda: why in shared.controller.log.read_text()[log:])
     eventually(lambda: "front runs as process " in shared.controller.log.read_text()[log:])
     shared.fails({"a0_0-c0_0": "down"})
-    with agent(shared, "10.0.0.2") as its:
+    with shared.agent() as its:
         its.follow()
         assert its.view.failures == {"a0_0-c0_0": "down"}
         eventually(lambda: shared.controller.get("/agents").json()["behind"] == 0)
@@ -124,10 +67,11 @@ def test_without_a_front_failures_are_handled_and_another_one_serves_agents_with
 
 def test_the_front_of_a_controller_that_stands_still_answers_nobody(shared: Fabric) -> None:
     """Or agents would stay with it in place of finding the next leader."""
-    with listener(shared) as its:
+    with shared.agent() as its:
+        its.follow()
         with standing_still(shared.controller.pid):
-            eventually(lambda: not its.ping().wait(0.5))
-        assert its.ping().wait(60)
+            eventually(lambda: not its.channel.ping().wait(0.5))
+        assert its.channel.ping().wait(60)
         assert shared.controller.get("/agents").json()["total"] == 1
 
 

@@ -1,6 +1,5 @@
 """What clients without a token send takes no memory, no switch and no agent from a real controller."""
 
-import contextlib
 import os
 import re
 import resource
@@ -10,7 +9,7 @@ import httpx
 import pytest
 
 from tests.floods.clients import KINDS, burst, idle
-from tests.floods.measure import agent, port_of, unharmed
+from tests.floods.measure import port_of, unharmed
 from tests.helpers.fabrics import Fabric
 from tests.helpers.memory import front_of, resident_mib
 from tests.helpers.waiting import Containing, eventually
@@ -41,7 +40,7 @@ def test_without_files_connections_wait_and_nothing_ends(shared: Fabric, side: s
     port = port_of(shared, side)
     pid = front_of(controller.pid) if side == "rest" else controller.pid
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-    with agent(shared) as its, httpx.Client(base_url=f"{controller.url}/sopa/v1", timeout=60) as client:
+    with shared.agent() as its, httpx.Client(base_url=f"{controller.url}/sopa/v1", timeout=60) as client:
         client.get("/fabric")  # its connection stays open
         used = len(os.listdir(f"/proc/{pid}/fd"))
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 5, limits[1]))
@@ -50,7 +49,7 @@ def test_without_files_connections_wait_and_nothing_ends(shared: Fabric, side: s
             with idle(port, 20) as waiting:
                 eventually(lambda: controller.log.read_text()[start:], Containing("no file is left for new connections"))
                 assert client.get("/fabric").json()["connected"] == 20
-                assert its.ping().wait(60)
+                assert its.channel.ping().wait(60)
                 assert len(waiting) == 20
             eventually(lambda: controller.log.read_text()[start:], Containing("new connections are accepted"))
             said = controller.log.read_text()[start:]
@@ -65,14 +64,3 @@ def test_without_files_connections_wait_and_nothing_ends(shared: Fabric, side: s
             other.settimeout(60)
             assert other.recv(8)
         assert client.get("/fabric").json()["connected"] == 20
-
-
-def test_a_client_that_is_no_switch_is_disconnected(shared: Fabric) -> None:
-    with idle(port_of(shared, "openflow"), 2) as (silent, lively):
-        for each in (lively, silent):
-            with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-                while header := each.recv(8):
-                    if each is lively and header[1:2] == bytes([ECHO_REQUEST]):
-                        each.sendall(bytes([4, ECHO_REPLY]) + header[2:])
-    metrics = shared.metrics()
-    assert re.search(r'sopa_rejected_connections_total{listener="openflow",reason="timeout"} [1-9]', metrics)

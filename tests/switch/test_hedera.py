@@ -1,4 +1,7 @@
-"""Hedera with the SOPA controller on real Open vSwitch: elephants are found by their counters, moved, and released."""
+"""Hedera with the SOPA controller on real Open vSwitch: elephants are found by their counters, placed, and released.
+
+When one moves is in `tests/unit/experiments/test_hedera.py`.
+"""
 
 import re
 from collections.abc import Iterator
@@ -127,33 +130,6 @@ def test_an_elephant_takes_the_chosen_core_switch_and_others_stay_hashed(hedera:
     flow = packet(hedera, SRC, DST, other) + ",tcp_src=40001,tcp_dst=5201"
     assert hedera.walk("h0_0_2", flow)[1:3] == [f"a0_{other[0]}", f"c{other[0]}_{other[1]}"]
     assert hedera.walk("h0_0_2", tcp(hedera, Host(0, 0, 3), DST, 40001)) == ["e0_0"]
-
-
-def test_a_placed_elephant_moves_only_when_its_own_path_fails(hedera: Fabric) -> None:
-    tree, flow = hedera.tree, (SRC, DST, 40004)
-    up = takes_its_path(hedera, *flow)
-    standing = entries(hedera, "e0_0", 1)
-    # a failure elsewhere: new rules at the edge switches, and ours are still there
-    elsewhere = tree.switch("a3_0")
-    hedera.dummy.set_port(elsewhere, 1, up=False)
-    eventually(lambda: send(hedera, *flow) or any("nw_dst=10.3." in rule for rule in hedera.flows("e0_0")))
-    assert len(entries(hedera, "e0_0", 1)) == len(standing)
-    assert takes_its_path(hedera, *flow) == up
-    assert {path for path, _ in placed(hedera, *flow)} == {up}
-    # a failure on its path: SOPA's own entries lead around it immediately, and the next round places it elsewhere
-    _, upper, core = tree.hops(SRC, DST, up)[:3]
-    uplink = tree.uplink_port(Level.EDGE, core.index)
-    hedera.dummy.set_port(upper, uplink, up=False)
-
-    def elsewhere_then() -> bool:
-        send(hedera, *flow)
-        assert walk(hedera, *flow)[-1] == "h2_1_3"
-        return placed(hedera, *flow)[-1][0] != up
-
-    eventually(elsewhere_then)
-    assert takes_its_path(hedera, *flow) != up
-    hedera.dummy.set_port(elsewhere, 1, up=True)
-    hedera.dummy.set_port(upper, uplink, up=True)
 
 
 def test_a_switch_that_reconnects_counts_again_though_it_was_reconciled(hedera: Fabric) -> None:

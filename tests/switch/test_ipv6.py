@@ -9,7 +9,6 @@ from ipaddress import IPv4Address, IPv6Address
 import pytest
 
 from flowrules.host_ports import ADVERTISEMENT, SOLICITATION
-from tests.helpers.commands import ask
 from tests.helpers.fabrics import Fabric, running
 from tests.helpers.frames import ICMPV6, LATER, SKIPPED, UDP, chained6, ip, ports
 from tests.helpers.waiting import eventually
@@ -84,16 +83,6 @@ def test_without_a_way_out_the_gateway_answers_with_1280_bytes(fabric: Fabric) -
     assert answered() == (0, 0)
     fabric.ovs.appctl("netdev-dummy/receive", "e0_0-eth1", chained6(bytes(1400)).hex())
     eventually(answered, (1, 14 + 1280))
-
-
-def test_what_is_installed_is_as_planned_and_hosts_have_both_addresses(fabric: Fabric) -> None:
-    for name in ("e0_0", "a0_0", "c0_0"):
-        rules = fabric.controller.get(f"/switches/{name}/rules").json()
-        assert [entry for entry in rules["entries"] if entry["state"] not in ("installed", "learned")] == []
-    hosts = fabric.controller.get("/hosts").json()["hosts"]
-    assert hosts[-1]["address6"] == "fd53:4f50:4100:301::3"
-    shown = [ask(fabric.controller, what).stdout for what in ("hosts", "status")]
-    assert [text in said for text, said in zip((hosts[-1]["address6"], f"IPv6 {PREFIX6}"), shown, strict=True)] == [True, True]
 
 
 def solicited(kind: int, target: IPv6Address, src: object = SRC6) -> bytes:

@@ -138,21 +138,6 @@ def test_a_switch_that_makes_its_key_as_planned_is_admitted_once_its_request_is_
         assert not [*pki.path.rglob("switch.key")]
 
 
-def test_bfd_is_enabled_over_tls_at_each_switchs_address(tmp_path: Path, authority: Authority, own: Certificate) -> None:
-    switch = authority.sign("switch", "192.0.2.1")  # by which address a switch is reached its certificate need not say
-    openflow, rest, database = free_ports(3)
-    options = [f"--ca-certs={authority.certificate}", f"--ctl-cert={own.certificate}", f"--ctl-privkey={own.key}"]
-    options += [f"--ofp-ssl-listen-port={openflow}", f"--sopa-ovsdb=ssl:*:{database}"]
-    with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
-        ovs.vsctl("set-ssl", str(switch.key), str(switch.certificate), str(authority.certificate))
-        ovs.vsctl("set-manager", f"pssl:{database}:127.0.0.1")
-        log = tmp_path / "controller.log"
-        with ControllerProcess(TREE.k, log, openflow, rest, options=options) as its:
-            DummyFabric(TREE, ovs, f"ssl:127.0.0.1:{openflow}")
-            its.wait_connected(TREE.switch_count)
-            eventually(lambda: ovs.vsctl("--bare", "--columns=name", "find", "Interface", "bfd:enable=true"))
-
-
 def test_a_fabric_with_the_certificates_of_sopa_pki_which_are_renewed_while_it_runs(tmp_path: Path) -> None:
     # every bridge of one Open vSwitch has its certificate, which names them all
     machines = [Machine("controllers", "c1", ("127.0.0.1",)), Machine("relays", "r1", ("127.0.0.1",))]
@@ -184,6 +169,7 @@ def test_a_fabric_with_the_certificates_of_sopa_pki_which_are_renewed_while_it_r
         ovs.vsctl("set-ssl", f"{switch}/switch.key", f"{switch}/switch.pem", f"{switch}/controllers.pem")
         its.wait_connected(TREE.switch_count)
         eventually(lambda: its.fabric()["setup"]["checked"], TREE.switch_count)
+        eventually(lambda: ovs.vsctl("--bare", "--columns=name", "find", "Interface", "bfd:enable=true"))
 
         # nor is it a controller's: the switches' database answers to controllers only
         stranger = ssl.create_default_context(cafile=own / "switches.pem")

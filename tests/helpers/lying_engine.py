@@ -1,4 +1,4 @@
-"""A proxy of etcd's JSON gateway that loses, repeats, reorders and delays, as a test says."""
+"""A proxy of etcd's JSON gateway that is slow to write, loses, repeats, reorders and delays, as a test says."""
 
 import contextlib
 import json
@@ -9,7 +9,6 @@ from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
-from tests.helpers.slow_writes import SlowWrites
 from topologies.lab.etcd import EtcdPlace
 
 FAULTS = ("lost", "unanswered", "repeated", "late", "kept", "refused")
@@ -21,14 +20,21 @@ ERRORS = ((14, "etcdserver: no leader"), (14, "etcdserver: request timed out"), 
           (11, "etcdserver: mvcc: required revision has been compacted"))  # fmt: skip
 
 
-class LyingEngine(SlowWrites):
-    """A proxy of the JSON gateway in front of each node. What it does to the next requests is in `faults`, by path."""
+WRITES = ("txn", "lease/grant", "lease/revoke")
+
+
+class LyingEngine:
+    """A proxy of the JSON gateway in front of each node, as a context manager.
+
+    What it does to the next requests is in `faults`, by path. A write reaches its node `seconds` after the client has sent it, as
+    with a slow disk, also if the client has given it up meanwhile.
+    """
 
     def __init__(self, places: Sequence[EtcdPlace]) -> None:
         self.faults: dict[str, list[tuple[str, float]]] = {}
         self.events: list[str] = []
+        self.seconds = 0.0
         self._servers = [self._server(place) for place in places]
-        self._listeners = [server.socket for server in self._servers]
 
     def __enter__(self) -> Self:
         for server in self._servers:
@@ -39,6 +45,11 @@ class LyingEngine(SlowWrites):
         for server in self._servers:
             server.shutdown()
             server.server_close()
+
+    def address(self, name: str = "sopa", first: int = 0) -> str:
+        """Return the address for ``--sopa-cluster``; ``first`` is the node that a client begins with."""
+        nodes = [f"127.0.0.1:{server.server_address[1]}" for server in self._servers]
+        return f"etcd://{','.join(nodes[first:] + nodes[:first])}/{name}"
 
     def _server(self, place: EtcdPlace) -> ThreadingHTTPServer:
         engine = self
@@ -61,8 +72,7 @@ class LyingEngine(SlowWrites):
         path = client.path.removeprefix("/v3/").removeprefix("kv/")
         waiting = self.faults.get(path)
         fault, seconds = waiting.pop() if waiting else ("", 0.0)
-        if fault == "late":
-            time.sleep(seconds)  # how late
+        time.sleep(seconds * (fault == "late") + self.seconds * (path in WRITES))  # how late, and how slow the disk is
         if fault == "lost":
             return False
         if fault == "refused":
