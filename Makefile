@@ -61,7 +61,7 @@ soak: ready ## break and heal the lab many times, everything checked after each 
 soak-cluster: ready ## faults of three controllers, relays and etcd's nodes in the lab, everything checked after each (root): ARGS='--faults 500 --seed 1'
 	@$(VENV)/python -m tests.faults.soak --cluster --faults 500 $(ARGS)
 
-fuzz: ready ## garbled input for a controller, peers that lie (switch, etcd, agent, relay, arbiter, prober), packets for the eBPF programs, demands for the arbiter's library (root): ARGS='switch --seconds 600'
+fuzz: ready ## garbled input for a controller, peers that lie (switch, ovsdb, etcd, agent, relay, arbiter, prober), packets for the eBPF programs, demands for the arbiter's library (root): ARGS='switch --seconds 600'
 	@$(VENV)/python -m tests.fuzz $(ARGS)
 
 flood: ready ## what clients without a token can send, as much as goes, while another client measures (root): ARGS='openflow --seconds 60'

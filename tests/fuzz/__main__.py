@@ -11,7 +11,7 @@ from typing import TextIO
 
 import click
 
-from tests.fuzz import clients, engine, prober, switch
+from tests.fuzz import clients, database, engine, prober, switch
 from tests.fuzz.channels import LyingAgent, LyingArbiter, LyingRelay
 from tests.fuzz.peers import PeerKind, campaign, replay
 
@@ -20,6 +20,7 @@ PEERS = {
     "rest": PeerKind(clients.REST, clients.GarblingClient.start),
     "lldp": PeerKind(clients.LLDP, clients.GarblingClient.start),
     "switch": PeerKind(switch.plan, switch.LyingSwitch.start),
+    "ovsdb": PeerKind(database.plan, database.LyingDatabase.start),
     "etcd": PeerKind(engine.plan, engine.LyingEtcd.start),
     "agent": PeerKind(LyingAgent.plan, LyingAgent.start),
     "relay": PeerKind(LyingRelay.plan, LyingRelay.start),
@@ -44,6 +45,7 @@ def main(kinds: tuple[str, ...], seconds: float, seed: int | None, packets: int,
     agents     messages and frames of agents
     rest       requests                   lldp      frames at switch ports
     switch     a switch that lies to three controllers in OpenFlow
+    ovsdb      a switch's database that lies to the set-up checker and the keeper of BFD
     etcd       an etcd that loses, repeats, reorders and delays, and has foreign values, of three controllers
     agent, relay, arbiter-channel         peers of the leader that lie, each with its own token
     prober     a host that lies in its answers to probes, in simulated time
