@@ -15,6 +15,7 @@ ALLOW_SKIPS = "SOPA_ALLOW_SKIPS"
 NEEDS_ROOT = "needs root: Open vSwitch, network namespaces or eBPF"
 MAX_SHOWN = 10
 FIRST = ("faults", "lab", "cluster", "ns3", "switch", "web", "contract", "bpf")  # folders whose modules take longest
+LONGEST = ("coordinator_states", "mutants", "observer", "report_plots", "docs", "manager", "pki", "path_health")  # of all others
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,12 +63,19 @@ class Modules(LoadScopeScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Modules:
+    config.option.loadscopereorder = False  # modules with few tests would come last, of which many take longest
     return Modules(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the folders whose modules take longest first, so that workers end together."""
-    items.sort(key=lambda item: next((n for n, folder in enumerate(FIRST) if folder in item.path.parts), len(FIRST)))
+    """Run the folders and modules that take longest first, so that workers end together."""
+    folders, modules = ({name: place for place, name in enumerate(names)} for names in (FIRST, LONGEST))
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        its = (folders[part] for part in item.path.parts if part in folders and "unit" not in item.path.parts)
+        return next(its, len(folders)), modules.get(item.path.stem.removeprefix("test_"), len(modules))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(wrapper=True)
