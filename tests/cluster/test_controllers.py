@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
+from sopa_ryu.channel import mcs
 from sopa_ryu.channel.messages import Report, encode
 from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
@@ -190,14 +191,43 @@ def report(its: Agent, message: dict[str, Any]) -> None:
     its.channel.send(encode(Report(message["number"])))
 
 
-def test_relays_agents_probe_whoever_leads(cluster: Cluster, leader: str) -> None:
-    [port] = free_ports(1)
-    with (
-        RelayProcess(cluster.etcd.address(), cluster.directory / "relay.log", port, cluster.members["m0"].state_dir) as relay,
-        ExitStack() as stack,
-    ):
-        eventually(lambda: relay.get("/sopa/v1/failures").status_code, 200)
-        for address in ("10.0.0.3", "10.2.1.2"):
+class Scattering:
+    """An agent that runs MCS, and which hosts it has been told of."""
+
+    def __init__(self, its: Agent) -> None:
+        self.its = its
+        self.hosts: set[str] = set()
+        self.removed: list[str] = []
+
+    def until(self, host: str, listed: bool = True) -> None:
+        """Follow what comes until a host is listed, or not any more."""
+        while (host in self.hosts) is not listed:
+            message = json.loads(self.its.take())
+            if message["type"] == "snapshot":
+                self.hosts = set(message["mcs"])
+            elif message["type"] == "mcs":
+                self.hosts = (self.hosts | set(message["added"])) - set(message["removed"])
+                self.removed += message["removed"]
+            self.its.acknowledge()
+
+
+def test_relays_agents_probe_and_hear_of_each_others_mcs_whoever_leads(cluster: Cluster, leader: str) -> None:
+    state = cluster.members["m0"].state_dir
+    query = mcs.request(mcs.POLICY, mcs.Variant(mcs.VERSION, mcs.ChannelKind.PATHS))
+    with ExitStack() as stack:
+        relays = []
+        for name, port in zip(("first", "second"), free_ports(2), strict=True):
+            relay = RelayProcess(cluster.etcd.address(), cluster.directory / f"{name}.log", port, state)
+            relays.append(stack.enter_context(relay))
+            eventually(lambda relay=relay: relay.get("/sopa/v1/failures").status_code, 200)
+
+        def scattering(relay: RelayProcess, address: str) -> Scattering:
+            return Scattering(stack.enter_context(agent(relay.url, address, TOKEN, query)))
+
+        one, other = scattering(relays[0], "10.0.0.2"), scattering(relays[1], "10.2.1.3")
+        for its, host in ((other, "10.2.1.3"), (one, "10.2.1.3"), (other, "10.0.0.2")):
+            its.until(host)
+        for relay, address in zip(relays, ("10.0.0.3", "10.2.1.2"), strict=True):
             stack.enter_context(agent(relay.url, address, TOKEN, "probes=1", {"probes": report})).follow()
         for name in (leader, ""):
             member = cluster.members[name or cluster.next_leader(leader)]
@@ -205,6 +235,15 @@ def test_relays_agents_probe_whoever_leads(cluster: Cluster, leader: str) -> Non
             eventually(partial(taken, member))
             if name:
                 member.stop()
+        third = scattering(relays[1], "10.3.1.3")
+        third.until("10.0.0.2")
+        for its in (one, other):
+            its.until("10.3.1.3")
+            assert its.removed == [], "another member leads, and no host has stopped"
+        other.its.channel.close()
+        for its in (one, third):
+            its.until("10.2.1.3", listed=False)
+            assert its.removed == ["10.2.1.3"]
     cluster.members[leader].start()
 
 

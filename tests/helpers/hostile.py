@@ -1,5 +1,7 @@
 """Packets that a hostile root on a host may send: everything that a switch or a controller might take for its own."""
 
+import re
+import subprocess
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -27,6 +29,8 @@ DENIED = [
     *(f"tcp6,ipv6_src={source}" for source in ("::", "::1", "fe80::2", "ff02::1", "fd53:4f50:4100::9", "2001:db8::1")),
     "dl_type=0x8847",
 ]
+BFD_DOWN = f"20400318{1:08x}{0:08x}{100_000:08x}{100_000:08x}{0:08x}"
+"""A BFD control packet (RFC 5880, section 4.1) in state Down, with 0 as Your Discriminator."""
 
 
 def denied(fabric: Any, src: Host, dst: Host) -> Iterator[str]:
@@ -40,3 +44,10 @@ def denied(fabric: Any, src: Host, dst: Host) -> Iterator[str]:
             fields = {name: value for name, value in fields.items() if name.startswith("dl_") or "udp" in name}
         flow = ",".join([kind, *(f"{name}={value}" for name, value in fields.items())])
         yield from (flow, f"{flow},dl_vlan=7")
+
+
+def frame(flow: str) -> bytes:
+    """Return the frame of a packet, which says what BFD says where it has data."""
+    command = ["ovs-ofctl", "compose-packet", flow, BFD_DOWN]
+    dump = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return bytes.fromhex("".join(re.findall(r"(?<=[ -])[0-9a-f]{2}\b", dump))).ljust(60, b"\0")

@@ -13,9 +13,9 @@ from typing import Any, ParamSpec
 
 from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import SopaLab
+from flowrules import label
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.runtime.library import icmp
-from tests.helpers.frames import label_of
 from tests.helpers.waiting import eventually
 from topologies import Clos, Host
 from topologies.lab.datapath import raise_receive_buffers
@@ -157,12 +157,19 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
                 ports = ports_at(frame)
                 if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[ports + 2 : ports + 4] == to_port:
                     break
-            seen.append(label_of(frame))
+            seen.append(word_of(frame))
     return seen
 
 
 def ports_at(frame: bytes) -> int:
     return 14 + (frame[14] & 15) * 4
+
+
+def word_of(frame: bytes) -> tuple[int, int] | None:
+    """The hops that an IPv4 packet carries, as its first option or in its Ethernet source address."""
+    if ports_at(frame) > 34 and frame[34:36] == b"\x9e\x04":
+        return frame[36], frame[37]
+    return label.parse_mac(":".join(f"{octet:02x}" for octet in frame[6:12]))
 
 
 def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = None) -> AgentProcess:

@@ -30,6 +30,13 @@ def bfd_of(lab: Lab, link: str = LINK) -> list[bool | None]:
     return [state.get(end) for end in ends(lab, link)]
 
 
+def flaps(lab: Lab) -> dict[str, str]:
+    """Return every BFD session's count of changes."""
+    select = {"op": "select", "table": "Interface", "where": [], "columns": ["name", "bfd_status"]}
+    found = {row["name"]: ovsdb.entries(row["bfd_status"]) for row in lab.ovs.transact([select])[0]["rows"]}
+    return {name: status["flap_count"] for name, status in found.items() if status}
+
+
 def unsettled(lab: Lab) -> set[str]:
     """Sessions that are not up, or not as fast as they should be: they start slowly (RFC 5880, section 6.8.3)."""
     state, shown = lab.bfd_up(), lab.ovs.appctl("bfd/show")

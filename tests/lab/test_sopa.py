@@ -1,6 +1,7 @@
-"""The whole system with real packets: labels of both carriers, switches that obey them, failures under traffic."""
+"""The whole system with real packets: labels of both carriers, switches that obey them, failures under traffic, a hostile host."""
 
 import signal
+import socket
 import time
 from collections import Counter
 from itertools import pairwise
@@ -13,10 +14,13 @@ from sopa_ryu.agent.label import edge_parser
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from tests.helpers.sopa_lab import GONE_SECONDS, UDP_PORT, datagrams, hits, known, lost, revalidated, run, without
+from tests.helpers.hostile import denied, frame
+from tests.helpers.sopa_lab import GONE_SECONDS, UDP_PORT, datagrams, hits, known, lost, revalidated, run, socket_at, without
 from tests.helpers.waiting import eventually
 from tests.lab.conftest import NO_LABEL, SEED
+from tests.lab.switches import flaps
 from topologies import Failures, Level
+from topologies.structure import BFD_MAC
 
 
 def test_every_packet_carries_exactly_the_path_that_the_seed_decides(lab: SopaLab) -> None:
@@ -87,6 +91,32 @@ def test_a_controller_restart_during_failures_costs_no_packet(lab: SopaLab) -> N
                 eventually(lambda stream=stream, last=last: stream.arrived >= set(range(last)))
         assert lab.controller.fabric()["epoch"] > epoch
         assert one.lost() == other.lost() == []
+
+
+def test_nothing_that_a_host_sends_changes_the_state_of_a_link_a_switch_or_a_neighbour(lab: SopaLab) -> None:
+    src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_1_3")
+    before, changed = lab.controller.fabric(), flaps(lab.lab)
+    assert len(changed) == 64
+    frames = [frame(flow) for flow in denied(lab, src, dst)]
+    stopped = ("dl_dst=" + BFD_MAC, "tp_dst=", "nw_frag=first")
+    counts = [hits(lab, "e0_0", f"priority=65,.*{which}") for which in stopped]
+    with socket_at(lab, "h0_0_2", socket.AF_PACKET, socket.SOCK_RAW) as wire:
+        wire.bind(("h0_0_2-eth0", 0))
+        for number, each in enumerate(frames):
+            wire.send(each)
+            if number % 50 == 0:  # a socket of a switch that has no processor takes only so many
+                assert lost(lab, "h0_0_2", "h2_1_3", 1) == 0
+    # it is the edge switch that stops them
+    for which, count in zip(stopped, counts, strict=True):
+        eventually(lambda which=which, count=count: hits(lab, "e0_0", f"priority=65,.*{which}") > count)
+    after = lab.controller.fabric()
+    assert (after["version"], after["failures"]) == (before["version"], [])
+    assert after["connected"] == lab.tree.switch_count
+    assert flaps(lab.lab) == changed
+    assert all(lab.lab.bfd_up().values())
+    wiring = lab.controller.get("/wiring").json()
+    assert (wiring["problems"], wiring["refused"]) == ([], 0)
+    assert {agent["lag"] for agent in lab.controller.get("/agents").json()["agents"]} == {0}
 
 
 # the carrier ``option``: on the wire it is shown by tests/bpf/test_option_wire.py

@@ -3,14 +3,17 @@
 What they print is in `scripts/commands`; their exit statuses and ``--json`` are recorded by `tests/contract`.
 """
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.helpers.commands import ask, sopa
 from tests.helpers.fabrics import Fabric
@@ -103,6 +106,29 @@ def test_watch_begins_with_the_last_versions_follows_a_restart_and_ends_by_ctrl_
     said = file.read_text()
     assert [said.count(each) for each in ("c1_0 drained", "c1_0 healed", "no answer", "e0_0-a0_1 drained")] == [1] * 4
     ask(its, "restore", "e0_0-a0_1")
+
+
+def test_events_say_who_drained_what_why_and_until_when_over_a_kill_of_the_controller(shared: Fabric) -> None:
+    its, begin = shared.controller, time.time()
+
+    def events(element: str) -> list[dict[str, Any]]:
+        said = ask(its, "events", "--since", f"{int(begin)}", "--element", element, "--json").stdout
+        return [json.loads(line) for line in said.splitlines()]
+
+    ask(its, "drain", "c1_1", "--reason", "fan", "--until", f"{begin + 4:.0f}")
+    shared.lead(["c0_0"], "tcp:127.0.0.1:9")
+    eventually(lambda: [event["kind"] for event in events("c0_0")], ["switch lost"])
+    its.stop(signal.SIGKILL)
+    its.start()
+    shared.lead(["c0_0"], its.openflow)
+    eventually(lambda: its.get("/drains").json()["drains"], [])
+    eventually(
+        lambda: [event["kind"] for event in events("c1_1") if event["kind"] in ("drained", "restored")], ["drained", "restored"]
+    )
+    drained, *_, restored = (event for event in events("c1_1") if event["kind"] in ("drained", "restored"))
+    assert drained["actor"] == "operator from 127.0.0.1"
+    assert drained["cause"].startswith("fan (until ")
+    assert (restored["actor"], restored["cause"]) == ("sopa", "its time is over")
 
 
 def completed(words: str, **more: str) -> list[str]:

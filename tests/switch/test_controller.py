@@ -1,7 +1,7 @@
-"""The controller against real Open vSwitch: a killed part, ports that are taken, a standstill.
+"""The controller against real Open vSwitch: a restart, a killed part, ports that are taken, a standstill.
 
-A restart is in `tests/lab/test_sopa.py` and `tests/faults`. Other masters and second connections are in `tests/unit/fabric`, with
-switches that `test_memory_switch.py` compares with Open vSwitch.
+Other masters and second connections are in `tests/unit/fabric`, with switches that `test_memory_switch.py` compares with
+Open vSwitch.
 """
 
 import os
@@ -12,13 +12,63 @@ from typing import Any
 import pytest
 
 from experiments.emulation.processes import free_ports
-from tests.helpers.fabrics import Fabric
+from tests.helpers.fabrics import Fabric, packet
 from tests.helpers.memory import front_of
 from tests.helpers.relay import Agent
 from tests.helpers.waiting import Containing, eventually
 from topologies.lab.standstill import standing_still
 
 pytestmark = pytest.mark.switch
+
+
+def test_a_restarted_controller_repairs_entry_by_entry_and_keeps_what_was_learned(shared: Fabric) -> None:
+    tree, ovs, healthy = shared.tree, shared.ovs, shared.flows("e0_0")
+    mac = "06:11:22:33:44:55"
+
+    def counted() -> bool:
+        flows = ovs.ofctl("dump-flows", "e0_0").splitlines()
+        return any("n_packets=1" in flow and "in_port=1,nw_src" in flow for flow in flows)
+
+    def send(packet: str) -> None:
+        ovs.appctl("netdev-dummy/receive", "e0_0-eth1", f"in_port(1),{packet}")
+
+    shared.controller.change("PUT", "/drains/c1_0").raise_for_status()
+    shared.set_link("a1_0-c0_1", False)
+    known = {"c1_0": "drained", "a1_0-c0_1": "down"}
+    shared.fails(known)
+    ends = "ipv4(src=10.0.0.2,dst=10.0.0.3,proto=17,tos=0,ttl=64,frag=no),udp(src=1,dst=2)"
+    send(f"eth(src=02:00:0a:00:00:02,dst=02:00:00:00:00:01),eth_type(0x0800),{ends}")
+    eventually(counted)
+    arp = f"arp(sip=10.0.0.2,tip=10.0.0.1,op=1,sha={mac},tha=00:00:00:00:00:00)"
+    send(f"eth(src={mac},dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),{arp}")
+    eventually(lambda: mac.replace(":", "").lstrip("0") in ovs.ofctl("dump-flows", "e0_0", "table=4"))
+    shared.controller.stop(signal.SIGKILL)
+    ovs.ofctl("--strict", "del-flows", "e0_0", "table=1,priority=40,ip,nw_dst=10.0.0.2")
+    ovs.ofctl("add-flow", "e0_0", "table=0,priority=99,udp,actions=drop")
+    ours = "cookie=0x5012345600000001,table=1,priority=40,ip"
+    ovs.ofctl("add-flow", "e0_0", f"{ours},nw_dst=10.0.0.3,actions=drop")
+    ovs.ofctl("mod-group", "e0_0", "group_id=1,type=ff,bucket=watch_port:4,actions=output:4")
+    ovs.ofctl("add-group", "e0_0", "group_id=77,type=all")
+    shared.set_link("a0_0-c0_1", False)
+    shared.controller.start()
+    with shared.agent("10.0.0.2") as its:  # before the switches are back
+        assert its.follow()[0] == shared.controller.fabric()["epoch"]
+        assert its.view.failures.items() >= known.items()
+    shared.controller.wait_connected(20)
+    shared.fails({**known, "a0_0-c0_1": "down"})
+    shared.controller.change("DELETE", "/drains/c1_0").raise_for_status()
+    for name in ("a0_0-c0_1", "a1_0-c0_1"):
+        shared.set_link(name, True)
+    shared.fails({})
+    learned = [flow for flow in shared.flows("e0_0") if flow.startswith("cookie=0x50000000,")]
+    assert sorted({*shared.flows("e0_0")} - {*learned}) == [flow for flow in healthy if not flow.startswith("cookie=0x50000000,")]
+    groups = ovs.ofctl("dump-groups", "e0_0")
+    assert "group_id=77" not in groups
+    assert "group_id=1,type=ff,bucket=watch_port:3,actions=output:3,bucket=watch_port:4,actions=output:4" in groups
+    assert counted()
+    flow = packet(shared, tree.host("h1_0_2"), tree.host("h0_0_2"))
+    assert f"dst={mac}" in shared.trace(tree.switch("e0_0"), f"in_port=3,{flow}").actions
+    ovs.ofctl("del-flows", "e0_0", "cookie=0x5000000000000000/-1")
 
 
 def test_after_an_estimator_that_is_killed_another_one_hands_out_lists_anew(shared: Fabric) -> None:
