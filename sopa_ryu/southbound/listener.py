@@ -163,7 +163,19 @@ class SwitchServer:
             self._clients.leave(place.peer)
 
     def _attend(self, place: Place, address: tuple[Any, ...]) -> None:
-        """Serve one connection to its end, which is an error if it is not a switch's."""
+        """Serve one connection to its end. One that is no switch's keeps its place for a while, but nothing of what it has sent."""
+        is_openflow = True
+        try:
+            is_openflow = self._serve(place, address)
+        finally:
+            place.socket.close()
+            if is_openflow:
+                self._leave(place)
+            else:
+                eventlet.hubs.get_hub().schedule_call_global(PENALTY_SECONDS, self._leave, place)
+
+    def _serve(self, place: Place, address: tuple[Any, ...]) -> bool:
+        """Serve one connection to its end; return False if something came that is not OpenFlow."""
         peer, socket = place.peer, place.socket
         try:
             if self._tls is not None:
@@ -176,19 +188,16 @@ class SwitchServer:
                     if place in self._unproven:  # not for a newer one
                         turned_away[NAME, "tls"] += 1
                         self._say("tls", "TLS handshake with switch at %s failed, check its certificate: %s", peer, error)
-                    return
+                    return True
             self._handle(SwitchSocket(socket, lambda: self._leave(place)), address)
         except OSError as error:
             LOG.debug("connection of switch at %s ended: %s", peer, error)
         except Exception as error:  # of Ryu's parsers, for a message that is none
             turned_away[NAME, "malformed"] += 1
             text = "switch at %s sent what is not OpenFlow 1.3 (%s: %s): connection closed. Check what connects from there"
-            self._say("malformed", text, peer, type(error).__name__, error)
-            socket.close()
-            eventlet.sleep(PENALTY_SECONDS)
-        finally:
-            self._leave(place)
-            socket.close()
+            self._say("malformed", text, peer, type(error).__name__, str(error))
+            return False
+        return True
 
 
 class SwitchSocket:
@@ -236,6 +245,8 @@ class SwitchSocket:
                 self._turn_ends = time.monotonic() + SLICE_SECONDS
         data = self._read[self._at : self._at + size]
         self._at += len(data)
+        if self._at == len(self._read):
+            self._read, self._at = b"", 0  # of a closed connection, which garbage may hold for a while
         if self._left is not None:
             self._left -= len(data)
             if self._left < 0:

@@ -1,5 +1,6 @@
 """Who has a place at OpenFlow's socket: strangers take each other's, and no switch's."""
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -64,6 +65,30 @@ def test_who_has_most_makes_room_and_a_switch_keeps_its_place(listener: Listener
         end.close()
     eventually(lambda: sorted(listener.served), [f"127.0.0.{last}" for last in (2, 3, 7)], sleep=eventlet.sleep)
     assert listener.server._clients.total == 3
+
+
+def test_who_sends_what_is_not_openflow_keeps_a_place_for_a_while_and_nothing_else() -> None:
+    class Message:
+        """What was parsed."""
+
+    kept, reads = list[Any](), list[bytes]()
+
+    def handle(socket: Any, address: Any) -> None:
+        message = Message()
+        kept.append(weakref.ref(message))
+        socket.recv(100)
+        reads.append(socket._read)
+        raise ValueError("no OpenFlow")
+
+    server = SwitchServer(("127.0.0.1", 0), handle, None, Clients(SHARE, TOTAL))
+    thread = eventlet.spawn(server.serve_forever)
+    with green.create_connection(server.server.getsockname()) as client:
+        client.sendall(bytes(100))
+        assert client.recv(1) == b""
+    assert ([its() for its in kept], reads, server._clients.total) == ([None], [b""], 1)
+    eventually(lambda: server._clients.total, 0, sleep=eventlet.sleep)
+    thread.kill()
+    server.server.close()
 
 
 def test_a_handshake_that_is_cut_off_for_a_newer_connection_counts_once() -> None:
