@@ -22,6 +22,7 @@
 #define ACK_LEFT_OUT 48 /* the last one */
 #define ACK_COUNT 49 /* of all, up to ACK_FIRST */
 
+#define MAX_TCP_HEADER 60
 #define MAX_TCP_OPTIONS 8
 #define SACK_OPTION 5
 
@@ -69,6 +70,8 @@ static __always_inline int is_spare_ack(struct __sk_buff *skb, __u32 l4, const s
 	struct tcphdr *tcp;
 	__u64 last, acks;
 
+	if (skb->len > l4 + MAX_TCP_HEADER) /* data, at the least cost */
+		return 0;
 	if (!state || !from->sprayed || from->policy == FLOWLET || from->policy == FLOWCELL || protocol_of(key) != IPPROTO_TCP)
 		return 0;
 	tcp = header_at(skb, l4, sizeof(*tcp));
