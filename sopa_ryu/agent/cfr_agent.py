@@ -302,6 +302,7 @@ class CfrAgent:
             )
         elif self.too_many and shortest < longest / 2:
             self.too_many, self._closed = False, self.grants.is_closed(now)
+            self.programs.forget()  # the grants that said so, of another arbiter's slots, may have passed unread
             LOG.info("%s: an iteration over TCP's sockets takes %.1f ms: data waits for slots again", self.host, shortest / 1e6)
         else:
             return

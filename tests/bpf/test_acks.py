@@ -18,6 +18,8 @@ FIRST = 64
 ACK, OTHERS = 0x10, (0x11, 0x12, 0x14, 0x30, 0x50, 0x90)
 """The flags of an acknowledgement; FIN, SYN, RST, URG, ECE and CWR with it."""
 TIMESTAMP = b"\1\1\x08\x0a" + bytes(8)
+AS_LINUX = (TIMESTAMP, b"")
+"""Options before SACK, as Linux has them."""
 
 
 class Segment(NamedTuple):
@@ -40,7 +42,7 @@ class Segment(NamedTuple):
         return ip(whole) if family == 4 else chained6(whole, 6, dst=FAR6)
 
 
-def says_twice(ack: int, blocks: tuple[tuple[int, int], ...]) -> bool:
+def says_twice(blocks: tuple[tuple[int, int], ...]) -> bool:
     """Tell whether the first block is of data that has come twice (RFC 2883): below the acknowledgement, or within the second."""
     low, high = blocks[0]
     return low < 0 or (len(blocks) > 1 and blocks[1][0] <= low and high <= blocks[1][1])
@@ -62,7 +64,7 @@ class Twin:
         self.last, self.left_out = (its.ack, its.window), False
         if self.count < FIRST or left_out or last is None or last[0] != its.ack or its.window > 2 * last[1]:
             return False
-        self.left_out = bool(its.blocks) and not says_twice(its.ack, its.blocks)
+        self.left_out = bool(its.blocks) and its.options in AS_LINUX and not says_twice(its.blocks)
         return self.left_out
 
 

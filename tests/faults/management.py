@@ -1,6 +1,5 @@
 """Faults of the management network, of the controller's machine, and by people and programs that interfere."""
 
-import contextlib
 import json
 import os
 import re
@@ -8,10 +7,11 @@ import resource
 import socket
 import subprocess
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import REST_PORT, SopaLab
@@ -114,15 +114,19 @@ def pause_controller(lab: SopaLab, seconds: float) -> None:
 
 def impersonate(dpid: int, ports: Collection[int]) -> None:
     """Connect to the controller as a switch whose datapath id and ports are another's, and claim that its port 1 is down."""
-    its, until = PlainSwitch(dpid, ports, [f"tcp:127.0.0.1:{OPENFLOW_PORT}"]), time.monotonic() + IMPOSTOR_SECONDS
-    status = [of.OFPPR_MODIFY, *its.port(1)]
+    its = PlainSwitch(dpid, ports, [f"tcp:127.0.0.1:{OPENFLOW_PORT}"])
+    status, answer = [of.OFPPR_MODIFY, *its.port(1)], its.answer
     status[5] = of.OFPPS_LINK_DOWN
-    its.open()
-    while time.monotonic() < until:
-        for channel in list(its.alive):
-            with contextlib.suppress(OSError):
+
+    def claim(kind: str, values: Any, xid: int, write: Callable[[bytes], None]) -> None:
+        answer(kind, values, xid, write)
+        if kind == "ports":
+            for channel in list(its.alive):
                 its.write(channel, of.OFPT_PORT_STATUS, 0, packed("port-status", status))
-        time.sleep(0.1)  # the rate of its claims
+
+    its.answer = claim
+    its.open()
+    time.sleep(IMPOSTOR_SECONDS)  # how long it stays is the fault
     its.cut()
 
 

@@ -72,7 +72,10 @@ class LyingEngine:
         path = client.path.removeprefix("/v3/").removeprefix("kv/")
         waiting = self.faults.get(path)
         fault, seconds = waiting.pop() if waiting else ("", 0.0)
-        time.sleep(seconds * (fault == "late") + self.seconds * (path in WRITES))  # how late, and how slow the disk is
+        if path in WRITES:
+            time.sleep(self.seconds)  # how slow the disk is
+        if fault == "late":
+            time.sleep(seconds)  # how late
         if fault == "lost":
             return False
         if fault == "refused":

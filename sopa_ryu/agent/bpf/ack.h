@@ -22,41 +22,17 @@
 #define ACK_LEFT_OUT 48 /* the last one */
 #define ACK_COUNT 49 /* of all, up to ACK_FIRST */
 
-#define MAX_TCP_HEADER 60
-#define MAX_TCP_OPTIONS 8
-#define SACK_OPTION 5
-
-/* Returns nonzero if an option at that offset of the frame says that packets behind a missing one have come, and none has come twice (RFC 2883). */
-static __always_inline int is_plain_sack(struct __sk_buff *skb, __u32 offset, __u32 length, __u32 ack)
+/* Returns nonzero if an acknowledgement says that packets behind a missing one have come, and none has come twice (RFC 2883). */
+static __always_inline int is_plain_sack(struct __sk_buff *skb, __u32 l4, __u32 header, __u32 ack)
 {
-	__be32 edges[4] = {};
+	__u32 blocks, at = l4 + find_sack(skb, l4, header, &blocks) + 4;
+	__u32 first = read_word(skb, at), behind = read_word(skb, at + 4);
 
-	if (length < 10 || bpf_skb_load_bytes(skb, offset + 2, edges, 8))
+	if (!blocks || (__s32)(first - ack) < 0)
 		return 0;
-	if ((__s32)(bpf_ntohl(edges[0]) - ack) < 0)
-		return 0;
-	if (length < 18)
+	if (blocks == 1)
 		return 1;
-	if (bpf_skb_load_bytes(skb, offset + 10, edges + 2, 8))
-		return 0;
-	return (__s32)(bpf_ntohl(edges[0]) - bpf_ntohl(edges[2])) < 0 || (__s32)(bpf_ntohl(edges[1]) - bpf_ntohl(edges[3])) > 0;
-}
-
-/* Returns nonzero if a segment's options, between two offsets of the frame, have a plain SACK. Not inlined, as `is_sprayed`. */
-__attribute__((noinline)) int has_plain_sack(struct __sk_buff *skb, __u32 offset, __u32 end, __u32 ack)
-{
-	for (int i = 0; i < MAX_TCP_OPTIONS; i++) {
-		__u8 its[2];
-
-		if (offset + 2 > end || bpf_skb_load_bytes(skb, offset, its, sizeof(its)))
-			return 0;
-		if (its[0] == SACK_OPTION)
-			return is_plain_sack(skb, offset, its[1], ack);
-		if (!its[0])
-			return 0;
-		offset += its[0] == 1 ? 1 : its[1] < 2 ? 2 : its[1];
-	}
-	return 0;
+	return (__s32)(first - read_word(skb, at + 8)) < 0 || (__s32)(behind - read_word(skb, at + 12)) > 0;
 }
 
 /*
@@ -88,7 +64,7 @@ static __always_inline int is_spare_ack(struct __sk_buff *skb, __u32 l4, const s
 	state->mark = acks << ACK_COUNT | (__u64)window << ACK_WINDOW | ack;
 	if (acks < ACK_FIRST || last >> ACK_LEFT_OUT & 1 || (__u32)last != ack || window > 2 * (last >> ACK_WINDOW & 0xffff))
 		return 0;
-	if (!has_plain_sack(skb, l4 + sizeof(*tcp), end, ack))
+	if (!is_plain_sack(skb, l4, end - l4, ack))
 		return 0;
 	state->mark |= 1ULL << ACK_LEFT_OUT;
 	return 1;

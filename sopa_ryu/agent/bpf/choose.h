@@ -400,11 +400,11 @@ static __always_inline __u32 cutting_device(struct __sk_buff *skb, const struct 
 }
 
 /* Counts a packet, and returns what the kernel is to do with it: `device` is the one that cuts bursts. */
-static __always_inline int verdict(enum reason reason, __u32 device)
+static __always_inline int verdict_of(enum reason reason, __u32 device)
 {
 	count(reason);
 	if (reason == ACK_FILTERED)
-		return TC_ACT_STOLEN; /* TCP takes it for sent */
+		return TC_ACT_STOLEN; /* not dropped, for TCP: it would take that for congestion */
 	if (reason == CUT)
 		return bpf_redirect(device, 0);
 	return TC_ACT_UNSPEC; /* on to the filters behind this one */

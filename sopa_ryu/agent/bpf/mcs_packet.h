@@ -21,12 +21,9 @@
 #define FLAGS 12 /* bytes of the TCP header */
 #define WINDOW 14
 #define CHECKSUM 16
-#define MAX_TCP_HEADER 60
 #define ECN_BITS 3
 #define ECT_0 2
 #define CE 3
-#define SACK_WORD 0x01010500 /* two NOPs, kind 5, and its length in the lowest byte: as Linux aligns it */
-#define TIMESTAMP_WORD 0x0101080a
 #define NOPS 0x01010101
 
 /* The headers of a TCP packet, as far as they are read. */
@@ -56,35 +53,14 @@ static __always_inline void *end(struct __sk_buff *skb)
 	return (void *)(long)skb->data_end;
 }
 
-static __always_inline __u32 read_word(struct __sk_buff *skb, __u32 at)
-{
-	__be32 *word = header_at(skb, at, sizeof(*word));
-
-	return word ? bpf_ntohl(*word) : 0;
-}
-
-/* Finds SACK where Linux writes it: behind the timestamps, if there are any. */
 static __always_inline void read_sack(struct __sk_buff *skb, struct parsed *to)
 {
-	__u32 at = 20, word, length;
-
-	if (to->header < 32)
+	to->sack_at = find_sack(skb, to->l4, to->header, &to->blocks);
+	if (!to->sack_at)
 		return;
-	word = read_word(skb, to->l4 + 20);
-	if (word == TIMESTAMP_WORD) {
-		at = 32;
-		word = read_word(skb, to->l4 + 32);
-	}
-	length = word & 0xff;
-	if ((word & ~0xffU) != SACK_WORD || (length != 10 && length != 18 && length != 26 && length != 34))
-		return;
-	if (at + 2 + length > to->header)
-		return;
-	to->sack_at = at;
-	to->blocks = length / 8;
 	/* A block before the ACK says that a packet has arrived twice (RFC 2883). */
-	to->segment.sack = !before(read_word(skb, to->l4 + at + 4), to->segment.ack);
-	to->segment.sack_end = read_word(skb, to->l4 + at + 8);
+	to->segment.sack = !before(read_word(skb, to->l4 + to->sack_at + 4), to->segment.ack);
+	to->segment.sack_end = read_word(skb, to->l4 + to->sack_at + 8);
 }
 
 /*

@@ -21,6 +21,9 @@
 #define USUAL_HEADERS (ETH_HLEN + sizeof(struct iphdr) + 8)
 #define MAX_HEADERS (ETH_HLEN + 4 + 60 + 8)
 #define MAX_L4 511 /* also a mask for the verifier; losses of packets with more headers are not attributed to paths */
+#define MAX_TCP_HEADER 60
+#define SACK_WORD 0x01010500 /* two NOPs, kind 5, and its length in the lowest byte: as Linux aligns it */
+#define TIMESTAMP_WORD 0x0101080a
 #define MAX_EXTENSIONS 8 /* that are parsed; a flow with more is identified by its flow label instead of its ports */
 #define FIRST_NEIGHBOUR_TYPE 133 /* router and neighbour discovery, RFC 4861 */
 #define LAST_NEIGHBOUR_TYPE 137
@@ -60,6 +63,36 @@ static __always_inline void *header_at(struct __sk_buff *skb, __u32 offset, __u3
 	asm volatile("" : "+r"(offset)); /* so that the verifier sees the bound where the offset is added */
 	its = (void *)(long)skb->data + (offset & MAX_L4);
 	return its + bytes > (void *)(long)skb->data_end ? (void *)0 : its;
+}
+
+static __always_inline __u32 read_word(struct __sk_buff *skb, __u32 at)
+{
+	__be32 *word = header_at(skb, at, sizeof(*word));
+
+	return word ? bpf_ntohl(*word) : 0;
+}
+
+/*
+ * Finds SACK where Linux writes it: behind the timestamps, if there are any. Returns the byte of the TCP header where it begins, with its
+ * NOPs, and how many blocks it has; 0 if there is none.
+ */
+static __always_inline __u32 find_sack(struct __sk_buff *skb, __u32 l4, __u32 header, __u32 *blocks)
+{
+	__u32 at = 20, word, length;
+
+	*blocks = 0;
+	if (header < 32)
+		return 0;
+	word = read_word(skb, l4 + 20);
+	if (word == TIMESTAMP_WORD) {
+		at = 32;
+		word = read_word(skb, l4 + 32);
+	}
+	length = word & 0xff;
+	if ((word & ~0xffU) != SACK_WORD || (length != 10 && length != 18 && length != 26 && length != 34) || at + 2 + length > header)
+		return 0;
+	*blocks = length / 8;
+	return at;
 }
 
 /*

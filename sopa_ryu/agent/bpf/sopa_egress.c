@@ -75,7 +75,7 @@ int sopa_egress(struct __sk_buff *skb)
 
 	if (is_answer(skb))
 		return TC_ACT_UNSPEC;
-	return verdict(label(skb, &device), device);
+	return verdict_of(label(skb, &device), device);
 }
 
 char LICENSE[] SEC("license") = "Apache-2.0"; /* no helper in use asks for the GPL */

@@ -19,16 +19,11 @@
 SEC("tc")
 int sopa_mcs(struct __sk_buff *skb)
 {
-	enum reason reason;
-
 	if (is_carried(skb) && by_lists(table_in_force()))
 		return carry_probe(skb);
 	if (is_answer(skb))
 		return TC_ACT_UNSPEC;
-	reason = scatter(skb);
-	count(reason);
-	/* Not dropped, for TCP: it would take that for congestion. */
-	return reason == ACK_FILTERED ? TC_ACT_STOLEN : TC_ACT_UNSPEC;
+	return verdict_of(scatter(skb), 0);
 }
 
 SEC("tc")

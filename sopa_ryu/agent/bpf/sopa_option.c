@@ -158,7 +158,7 @@ int sopa_option(struct __sk_buff *skb)
 		count(NOT_WRITABLE);
 		return TC_ACT_SHOT;
 	}
-	return verdict(reason, device);
+	return verdict_of(reason, device);
 }
 
 SEC("tc")

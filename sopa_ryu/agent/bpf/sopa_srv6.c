@@ -72,7 +72,7 @@ int sopa_srv6(struct __sk_buff *skb)
 
 	if (is_carried(skb))
 		return carry_probe(skb);
-	return verdict(label(skb, &device), device);
+	return verdict_of(label(skb, &device), device);
 }
 
 char LICENSE[] SEC("license") = "Apache-2.0"; /* no helper in use asks for the GPL */

@@ -182,9 +182,11 @@ def test_a_host_whose_iterations_are_too_long_for_slots_sends_without_them(monke
 
     assert 0.1 < MAX_BUSY < 1
     assert waits(0) == (True, 1514, True)
+    programs.forget.reset_mock()
     assert waits(1) == (False, 0, False)
     sender.leave.assert_called_with(programs)
     assert waits(0) == (True, 1514, True)
+    programs.forget.assert_called_once_with()
 
 
 PEERS = [IPv4Address("10.1.0.0") + n for n in range(200)]
