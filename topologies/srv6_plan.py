@@ -141,9 +141,10 @@ def _linux(its: Router, interface: Interface) -> Iterator[str]:
         gateways = {port for _, port in its.outside}
         marked = ", ".join(f'"{interface(port)}"' for port in (*its.to_hosts, *its.to_routers) if port not in gateways)
         block += f" iifname {{ {marked} }} meta mark set {OUTSIDE};"
-    # a self-probe leaves by the port it came by, which is no host's mistake
-    redirects = "type filter hook output priority filter; icmp type redirect drop; icmpv6 type nd-redirect drop;"
-    its_table, chains = "table inet sopa_srv6", f"chain block {{ {block} }}; chain redirects {{ {redirects} }};"
+    # a self-probe leaves by the port it came by, which is no host's mistake; hosts wait for errors, so no queue holds them up
+    own = "type filter hook output priority filter; icmp type redirect drop; icmpv6 type nd-redirect drop;"
+    own += " icmpv6 type { destination-unreachable, packet-too-big } ip6 dscp set cs6;"
+    its_table, chains = "table inet sopa_srv6", f"chain block {{ {block} }}; chain own {{ {own} }};"
     yield f"nft {shlex.quote(f'{its_table}; delete {its_table}; {its_table} {{ {chains} }}')}"
 
 

@@ -27,6 +27,8 @@ TAKE_SLICES, SLICE_SECONDS = 15, 0.01
 OUTER = (4, 41)
 """The next header of an outer one: IP inside, of either version."""
 ICMP6, SECRET = 58, 0x1234ABCD5678
+CS6 = 48
+"""The DSCP of what leaves a queue first (RFC 4594)."""
 CLOSED = "h0_0_3"
 WAYS_OUT = "h3_1_2", "h3_1_3"
 TREE = Clos(**{**FatTree(4).document(), "no_label": [CLOSED], "gateways": WAYS_OUT, "prefix6": str(PREFIX6)})
@@ -110,6 +112,7 @@ class Packets:
         seen, received = [], []
         for _, name, port, frame in frames:
             if name.startswith("h") and frame[12:14] == b"\x86\xdd" and frame[20] == ICMP6:
+                assert int.from_bytes(frame[14:16]) >> 6 == 6 << 6 | CS6, frame.hex()
                 self.errors.append((TREE.host(name), *map(IPv6Address, (frame[22:38], frame[38:54], frame[86:102]))))
             elif name.startswith("h"):
                 assert is_right(frame[14:]), (name, frame.hex())

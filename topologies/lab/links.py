@@ -125,7 +125,7 @@ def shaper(interface: str, rate_mbit: float, queue_packets: int) -> str:
 
 
 def control_first(interface: str, queue_packets: int) -> Iterator[str]:
-    """Yield the lines that send routing messages before everything else in an interface's queue, at the same rate.
+    """Yield the lines that send routing messages and routers' errors before everything else in an interface's queue, at its rate.
 
     Routers and switches mark them as network control, CS6 (RFC 4594, section 3.1), and serve that first. ARP has the same
     priority: a router that has lost its neighbour's address drops the packets that wait for it.
@@ -136,7 +136,8 @@ def control_first(interface: str, queue_packets: int) -> Iterator[str]:
     for band in (1, 2):
         yield f"class add dev {interface} parent 10: classid 10:{band} {unlimited} prio {band}"
         yield f"qdisc add dev {interface} parent 10:{band} bfifo limit {queue_packets * FRAME_BYTES}"
-    for pref, match in enumerate(("ip u32 match ip tos 0xc0 0xff", "arp u32 match u32 0 0"), start=1):
+    matches = "ip u32 match ip tos 0xc0 0xff", "arp u32 match u32 0 0", "ipv6 u32 match ip6 priority 0xc0 0xfc"
+    for pref, match in enumerate(matches, start=1):
         yield f"filter add dev {interface} parent 10: pref {pref} protocol {match} flowid 10:1"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from topologies import srv6_plan
 from topologies.lab.batch_net import LabRouter, run_batch
 from topologies.lab.isolation import require
-from topologies.lab.links import filters
+from topologies.lab.links import control_first, filters
 from topologies.lab.mininet_topo import ClosTopo
 from topologies.lab.network import Lab
 from topologies.srv6 import link_local
@@ -118,7 +118,10 @@ class RoutedLab(Lab):
     def _prepare(self, number: int, router: Switch) -> None:
         settings = kernel_settings(number, self._sysctls)
         interfaces = [*self._interfaces(router)]
-        traffic = [filters(each) for each in interfaces] + (self._shapers(interfaces) if self.rate_mbit is not None else [])
+        traffic = [filters(each) for each in interfaces]
+        if self.rate_mbit is not None:
+            traffic += self._shapers(interfaces)
+            traffic += [line for each in interfaces for line in control_first(each, self.queue_packets)]
         lines = [
             *(f"echo {value} > /proc/sys/net/{name}" for name, value in settings.items()),
             *(f"ip link set {each} up" for each in ("lo", *interfaces)),
