@@ -42,11 +42,11 @@ WITNESS = 0.005
 """The probability that what others than the main witness have lost in a row was lost by chance, at most."""
 SUSPEND_SECONDS = 1.0
 BACKLOG_SECONDS = 1.0
-"""After a standstill of this host, so long queues may be full: those of links, and of switches that stood still, too."""
+"""After a standstill of this host, so long queues may be full at most: those of links, and of switches that stood still, too."""
 SETTLE_SECONDS = 5.0
 """After another fabric, or a standstill of this host, so long nothing is concluded from what TCP sends again."""
 BURST_DELAYS, MAX_BURST_SECONDS = 4.0, 1.0
-"""Retransmissions within so many delays of a path, or this time, have one cause: a queue that is full loses many packets."""
+"""Losses within so many delays of a path, or this time, have one cause: a queue that is full loses many packets."""
 JUDGE_SECONDS, JUDGE_SECONDS_OF_PATH = 0.1, 0.002
 """The time from one judgement of shares to the next: more paths take longer."""
 MAX_KNOWN, MAX_QUEUES = 1 << 10, 1 << 14
@@ -152,7 +152,7 @@ class PathHealth:
         if through:
             self._come_through(probe, host, now)
         elif now > self._moving_at:  # what is decided as this host goes on was sent before it stood still
-            self._lose(probe, host, CROWDED if crowded else 1.0, now)
+            self._lose(probe, host, CROWDED if fate.crowded else 1.0, now)
 
     def retransmitted(self, rack: tuple[int, int], up: Label, now: float) -> None:
         """Note that what a path had carried to a rack (its pod, and its edge switch's number) was sent again."""
@@ -270,6 +270,8 @@ class PathHealth:
         if counts:
             self._missed += 1
             self._usual.note(True, now)
+        if now < self._moving_at + min(BACKLOG_SECONDS, BURST_DELAYS * self._queue(way).delay):
+            return  # what follows tells whether it is a queue: that lets something through, or nothing more is lost
         *wider, alone = probed.sections
         for section in (*wider, alone):  # the widest first: what it includes is left with it
             if self._explained(section) or section not in self._runs or not self._is_dead(section, section == alone, now):

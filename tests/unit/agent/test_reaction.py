@@ -99,8 +99,11 @@ class Scripted:
         silent: str = "0",
         near: str = "no",
         hosts: str = "2",
+        delay: str = "0",
     ) -> None:
         """Probe all four paths to hosts of a rack, 200 times a second in all; on bad ones one of so many is lost.
+
+        The others come back after a ``delay`` in seconds.
 
         It is ``known`` to be lost on the way ``back``. For each probe so many go the same way to a host that never answers, and for
         each tenth one to a ``near`` rack comes back.
@@ -111,7 +114,8 @@ class Scripted:
             for _ in range(int(silent)):
                 self.its.decided(Fate(Stream(SILENT, *up), False), now)
             lost_out = False if lost and known == "back" else None
-            self.its.decided(Fate(Stream(FARS[n // 4 % int(hosts)], *up), not lost, lost_out, crowded=crowded == "yes"), now)
+            delay_ns = round(float(delay) * 1e9)
+            self.its.decided(Fate(Stream(FARS[n // 4 % int(hosts)], *up), not lost, lost_out, delay_ns, crowded == "yes"), now)
             if near == "yes" and n % 10 == 0:
                 self.its.decided(Fate(Stream(NEAR, 0, UNUSED), True), now)
             self.loop.advance(0.005)
