@@ -26,6 +26,8 @@ SHARE = 0.01
 """The most that probes, answers, traces and BFD together take of a link's rate, in each direction."""
 ASSIGNED = 0.5
 """What the streams of lists take of that; the rest is for racks that hosts use, and for traces."""
+LISTED = 2 / 3
+"""What a host's list takes of its own rate at most: the rest is for the paths that it uses, and those that it has left."""
 BFD_BITS = 66 * 8 * 1000 / BFD_INTERVAL_MS
 """Bits per second of BFD in each direction of a link: frames of 66 bytes."""
 RATE = 2.0

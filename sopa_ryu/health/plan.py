@@ -27,7 +27,7 @@ from flowrules.label import UNUSED
 from sopa_ryu.channel.messages import MAX_LISTED_MS, Assignment, Stream, Turn
 from sopa_ryu.health import filling
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.health.filling import CROSSINGS, RATE, SELF_SHORT, WITHIN, LaneDemand, counted, crossed
+from sopa_ryu.health.filling import CROSSINGS, LISTED, RATE, SELF_SHORT, WITHIN, LaneDemand, counted, crossed
 from sopa_ryu.health.records import Bools, Ints
 from topologies import Clos, Failures, Level, Switch
 
@@ -242,7 +242,8 @@ def assignment(elements: Elements, lanes: Lanes, host: int, number: int, needs: 
     for _, up1, up2 in _by_turns([lane for lane in its if lane[0] == host], host):
         port2 = UNUSED if up2 == UNUSED else tree.uplink_port(Level.AGGREGATION, up2)
         turns.append(Turn(up1, up2, tree.uplink_port(Level.EDGE, up1), port2))
-    interval = min(MAX_LISTED_MS, 1000.0 / (needs.rate * max(1, len(streams) + len(turns))))
+    listed = min(needs.rate * max(1, len(streams) + len(turns)), LISTED * needs.host_rate)
+    interval = min(MAX_LISTED_MS, 1000.0 / max(listed, 1e-3))
     return Assignment(number, round(interval, 3), tuple(streams), round(needs.host_rate, 3), tuple(turns))
 
 

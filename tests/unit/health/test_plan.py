@@ -190,6 +190,22 @@ def test_a_list_is_what_the_protocol_takes() -> None:
         assert turn.port2 == UNUSED == turn.up2 or tree.name(tree.neighbour(above, turn.port2)) == f"c{turn.up1}_{turn.up2}"
 
 
+@pytest.mark.parametrize("self_probes", [False, True])
+@pytest.mark.parametrize("mbit", [1, 2, 4, 10, 33, 66])
+def test_a_list_leaves_a_host_probes_for_the_paths_that_it_uses(mbit: int, self_probes: bool) -> None:
+    tree = FatTree(4)
+    elements = Elements(tree)
+    bits = {number: 1e6 * mbit for number, _ in elements.present}
+    for failed in ({}, {"e0_0-a0_0": "link"}, {"a0_0-c0_0": "link", "e3_1-a3_1": "link"}):
+        failures = Failures(tree, failed)
+        needs = demand(elements, failures, bits, 102, 1e6 * mbit, self_probes)
+        its = plan.lanes(elements, failures, np.ones(elements.hosts, bool), needs)
+        for host in range(elements.hosts):
+            found = plan.assignment(elements, its, host, 1, needs)
+            assert found.rate is not None
+            assert 1000 / found.interval_ms <= 2 / 3 * found.rate + 0.001
+
+
 def _picked(its: Lanes, kept: np.ndarray) -> Lanes:
     return Lanes(*(column[kept] for column in its))
 
