@@ -12,7 +12,7 @@ from rich.table import Table
 
 from experiments import ns3, workloads
 from experiments.cli.lab_isolation import carrier_option, in_isolation, rate_option
-from experiments.cli.paper import paper, scheduler_option
+from experiments.cli.paper import paper, record, scheduler_option
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import Results, ResultsError
 from experiments.emulation import lab_schemes
@@ -211,3 +211,4 @@ def _report(directory: Path, base: str = "sopa") -> None:
 
 
 experiment.add_command(paper)
+experiment.add_command(record)

@@ -67,6 +67,36 @@ def paper(
     sys.exit(status)
 
 
+@click.command("record")
+@click.argument("results", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="[DIR]")
+@click.option("--check", is_flag=True, help="Change nothing. Name each run that is damaged or missing, and exit with 1 if any is.")
+def record(results: Path | None, check: bool) -> None:
+    """Put the runs of DIR, the results of `paper`, into experiments/record, and make its tables.
+
+    \b
+    Examples:
+      sopa experiment paper four-flows --out paper && sopa experiment record paper
+      sopa experiment record --check
+    """
+    from experiments.paper.record import RECORD, load, problems, take
+
+    if check == (results is not None):
+        raise click.UsageError("give either the directory of results to record, or --check")
+    try:
+        if results is not None:
+            click.echo(f"{take(results)} new runs; the tables are in {RECORD / 'tables.md'}")
+            return
+        found = list(problems())
+        for problem in found:
+            click.echo(problem)
+        its = [run for runs in load(RECORD).values() for run in runs]
+    except ResultsError as error:
+        fail(str(error))
+    simulators = len({run.record["simulator"] for run in its})
+    click.echo(f"{len(its)} runs by {simulators} versions of the simulator: {f'{len(found)} problems' if found else 'whole'}")
+    sys.exit(bool(found))
+
+
 def _simulate(runs: list[Campaign], scheduler: str | None) -> int:
     return ns3.run_simulations(runs, scheduler) if count_missing(runs) else 0
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from matplotlib.patches import Patch
 from rich.table import Table
@@ -47,7 +49,7 @@ def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
     Raises `ResultsError` if a directory contains something else.
     """
     found = []
-    for part in _parts(figures):
+    for part in parts_of(figures):
         settings = ns3.parse(part.options)
         scale = Scale(part.rate_mbit, part.seconds)
         workload = workloads.named(part.workload)
@@ -101,7 +103,7 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], p
     omitted. Raises `ResultsError` if a run is missing or damaged, or a file cannot be written.
     """
     kept = {}
-    for part in _parts(figures):
+    for part in parts_of(figures):
         if runs := collect(part, out, partial):
             kept[part.name] = runs
             report(out / part.name, say=lambda _text: None)
@@ -123,19 +125,34 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], p
 
 
 def compact(runs: Sequence[RunData]) -> str:
-    """Return runs as JSON with one line per run."""
-    return "[\n" + ",\n".join(json.dumps(asdict(run), separators=(",", ":")) for run in runs) + "\n]\n"
+    """Return runs as JSON with one line per run, which ends with its own digest."""
+    return "[\n" + ",\n".join(_line_of(asdict(run)) for run in runs) + "\n]\n"
 
 
 def read(text: str) -> list[RunData]:
-    """Parse the output of `compact`. Raises `ResultsError` if it is damaged."""
+    """Parse the output of `compact`. Raises `ResultsError` if it is damaged; the text says which run."""
+    lines = text.splitlines()
+    if lines[:1] != ["["] or lines[-1] != "]":
+        raise ResultsError("no data of runs, or not all of them")
+    return [_run_of(number, line.removesuffix(",")) for number, line in enumerate(lines[1:-1], 2)]
+
+
+def _line_of(one: dict[str, Any]) -> str:
+    text = json.dumps(one, separators=(",", ":"))
+    return f'{text[:-1]},"sha256":"{hashlib.sha256(text.encode()).hexdigest()}"}}'
+
+
+def _run_of(number: int, line: str) -> RunData:
     try:
-        found = json.loads(text)
-        if not isinstance(found, list):
-            raise ResultsError("data of runs are damaged: not a list")
-        return [RunData(**{**one, "mbit": tuple(one["mbit"])}) for one in found]
+        one = json.loads(line)
+        place = f"line {number}, the run of {one['scheme']} with seed {one['seed']}"
+        del one["sha256"]
+        run = RunData(**{**one, "mbit": tuple(one["mbit"])})
     except (ValueError, TypeError, KeyError) as error:
-        raise ResultsError(f"data of runs are damaged: {error}") from error
+        raise ResultsError(f"line {number} is damaged: {error}") from error
+    if _line_of(one) != line:
+        raise ResultsError(f"{place}, is not what was recorded: its digest is another one")
+    return run
 
 
 def tables(figures: Iterable[Figure], kept: Mapping[str, Sequence[RunData]]) -> str:
@@ -230,8 +247,8 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
-def _parts(figures: Iterable[Figure]) -> list[FigurePart]:
-    """Return the part of each directory once, with all schemes and seeds that any figure needs."""
+def parts_of(figures: Iterable[Figure]) -> list[FigurePart]:
+    """Return the part of each directory once, with all schemes and seeds that any of the figures needs."""
     found: dict[str, FigurePart] = {}
     for part in (part for figure in figures for part in figure.runs()):
         before = found.get(part.name, part)

@@ -1,0 +1,86 @@
+"""The record of the papers' figures: the data of every run, in ``experiments/record``, and the tables that are made from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+
+from experiments.core.records import ResultsError
+from experiments.paper.figure_runs import compact, parts_of, read, tables
+from experiments.paper.figures import FIGURES, RunData
+
+RECORD = Path(__file__).parents[1] / "record"
+ROUNDED = 0.06
+"""Mbit/s: a mean of throughputs with one decimal differs by so much at most."""
+
+Kept = Mapping[str, list[RunData]]
+"""The runs of each part."""
+
+
+def load(directory: Path) -> dict[str, list[RunData]]:
+    """Return the data of every run in ``directory``/data. Raises `ResultsError`, which names file and run, if one is damaged."""
+    found = {}
+    for file in sorted(directory.glob("data/*.json")):
+        try:
+            found[file.stem] = read(file.read_text())
+        except (OSError, UnicodeDecodeError, ResultsError) as error:
+            raise ResultsError(f"{file}: {error}") from error
+    if not found:
+        raise ResultsError(f"{directory} has no data of runs: sopa experiment paper --out {directory} makes some")
+    return found
+
+
+def problems(directory: Path = RECORD) -> Iterator[str]:
+    """Yield what is wrong with the record. Raises `ResultsError` as `load` does."""
+    kept = load(directory)
+    parts = {part.name: part for part in parts_of(FIGURES.values())}
+    for name, runs in kept.items():
+        seen = set()
+        for run in runs:
+            its = f"{directory / 'data' / name}.json: the run of {run.scheme} with seed {run.seed}"
+            if name not in parts or run.scheme not in parts[name].schemes:
+                yield f"{its} belongs to no figure"
+            if (run.scheme, run.seed) in seen:
+                yield f"{its} is there twice"
+            seen.add((run.scheme, run.seed))
+            if not math.isclose(run.measures["mean"], sum(run.mbit) / len(run.mbit), abs_tol=ROUNDED):
+                yield f"{its}: its mean is not that of its flows"
+    for figure in FIGURES.values():
+        wanted = {(part.name, *run) for part in figure.runs() for run in product(part.schemes, range(1, part.seeds + 1))}
+        missing = wanted - {(name, run.scheme, run.seed) for name, runs in kept.items() for run in runs}
+        if missing:
+            name, scheme, seed = min(missing)
+            yield (
+                f"{figure.name}: {len(missing)} of {len(wanted)} runs are missing, the first one of {name}, {scheme}, seed {seed}: "
+                f"sopa experiment paper {figure.name} --out DIR, then sopa experiment record DIR"
+            )
+    file = directory / "tables.md"
+    if not file.is_file() or file.read_text() != _tables(kept):
+        yield f"{file} is not what its data say: sopa experiment record writes it"
+
+
+def take(source: Path | None, directory: Path = RECORD) -> int:
+    """Put the complete runs of the results in ``source`` into the record, and write its tables; return how many runs were new.
+
+    A run that the record has already is replaced. Raises `ResultsError` if either is damaged, or a file cannot be written.
+    """
+    kept = load(directory)
+    new = 0
+    for name, runs in (load(source) if source is not None else {}).items():
+        its = {(run.scheme, run.seed): run for run in kept.get(name, ())}
+        new += len({(run.scheme, run.seed) for run in runs} - its.keys())
+        its |= {(run.scheme, run.seed): run for run in runs}
+        kept[name] = [its[key] for key in sorted(its)]
+    try:
+        for name, runs in kept.items():
+            (directory / "data" / f"{name}.json").write_text(compact(runs))
+        (directory / "tables.md").write_text(_tables(kept))
+    except OSError as error:
+        raise ResultsError(f"the record cannot be written to {directory}: {error.strerror or error}") from error
+    return new
+
+
+def _tables(kept: Kept) -> str:
+    return tables([figure for figure in FIGURES.values() if any(part.name in kept for part in figure.runs())], kept)
