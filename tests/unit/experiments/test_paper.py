@@ -182,8 +182,7 @@ def copied(tmp_path: Path) -> Path:
 
 
 NOT_RUN = {"production", "sizes", "starts", "uec"}
-NOT_RUN |= {"mcs-channels", "mcs-schemes", "mcs-asymmetric", "mcs-gso", "mcs-fat-tree", "cfr-permutation", "cfr-load", "cfr-delay"}
-NOT_RUN |= {"cfr-slots"}
+NOT_RUN |= {"mcs-fat-tree", "cfr-permutation", "cfr-load", "cfr-delay", "cfr-slots"}
 """Figures of which some runs, of hours each in all, are not in the record."""
 
 
