@@ -58,17 +58,17 @@ def problems(directory: Path = RECORD) -> Iterator[str]:
             )
     file = directory / "tables.md"
     if not file.is_file() or file.read_text() != _tables(kept):
-        yield f"{file} is not what its data say: sopa experiment record writes it"
+        yield f"{file} is not what its data say: sopa experiment record DIR writes it"
 
 
-def take(source: Path | None, directory: Path = RECORD) -> int:
+def take(source: Path, directory: Path = RECORD) -> int:
     """Put the complete runs of the results in ``source`` into the record, and write its tables; return how many runs were new.
 
     A run that the record has already is replaced. Raises `ResultsError` if either is damaged, or a file cannot be written.
     """
     kept = load(directory)
     new = 0
-    for name, runs in (load(source) if source is not None else {}).items():
+    for name, runs in load(source).items():
         its = {(run.scheme, run.seed): run for run in kept.get(name, ())}
         new += len({(run.scheme, run.seed) for run in runs} - its.keys())
         its |= {(run.scheme, run.seed): run for run in runs}
