@@ -10,6 +10,7 @@ from pathlib import Path
 from experiments.core.records import ResultsError
 from experiments.paper.figure_runs import compact, parts_of, read, tables
 from experiments.paper.figures import FIGURES, RunData
+from sopa_ryu.runtime.atomic_file import write_atomically
 
 RECORD = Path(__file__).parents[1] / "record"
 ROUNDED = 0.06
@@ -75,8 +76,8 @@ def take(source: Path, directory: Path = RECORD) -> int:
         kept[name] = [its[key] for key in sorted(its)]
     try:
         for name, runs in kept.items():
-            (directory / "data" / f"{name}.json").write_text(compact(runs))
-        (directory / "tables.md").write_text(_tables(kept))
+            write_atomically(directory / "data" / f"{name}.json", compact(runs).encode())
+        write_atomically(directory / "tables.md", _tables(kept).encode())
     except OSError as error:
         raise ResultsError(f"the record cannot be written to {directory}: {error.strerror or error}") from error
     return new
