@@ -86,12 +86,12 @@ def record(results: Path | None, check: bool) -> None:
         if results is not None:
             click.echo(f"{take(results)} new runs; the tables are in {RECORD / 'tables.md'}")
             return
-        found = list(problems())
-        for problem in found:
-            click.echo(problem)
-        its = [run for runs in load(RECORD).values() for run in runs]
+        kept = load(RECORD)
     except ResultsError as error:
         fail(str(error))
+    found, its = list(problems(kept)), [run for runs in kept.values() for run in runs]
+    for problem in found:
+        click.echo(problem)
     simulators = len({run.record["simulator"] for run in its})
     click.echo(f"{len(its)} runs by {simulators} versions of the simulator: {f'{len(found)} problems' if found else 'whole'}")
     sys.exit(bool(found))

@@ -156,8 +156,8 @@ def _run_of(number: int, line: str) -> RunData:
 
 
 def tables(figures: Iterable[Figure], kept: Mapping[str, Sequence[RunData]]) -> str:
-    """Return the tables of figures, without rows and variants that no run has measured."""
-    return "\n".join(markdown(figure, kept) for figure in figures)
+    """Return the tables of the figures that have runs, without rows and variants that no run has measured."""
+    return "\n".join(markdown(figure, kept) for figure in figures if any(part.name in kept for part in figure.runs()))
 
 
 def markdown(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> str:

@@ -33,9 +33,8 @@ def load(directory: Path) -> dict[str, list[RunData]]:
     return found
 
 
-def problems(directory: Path = RECORD) -> Iterator[str]:
-    """Yield what is wrong with the record. Raises `ResultsError` as `load` does."""
-    kept = load(directory)
+def problems(kept: Kept, directory: Path = RECORD) -> Iterator[str]:
+    """Yield what is wrong with the record, which `load` has returned."""
     parts = {part.name: part for part in parts_of(FIGURES.values())}
     for name, runs in kept.items():
         seen = set()
@@ -58,7 +57,7 @@ def problems(directory: Path = RECORD) -> Iterator[str]:
                 f"sopa experiment paper {figure.name} --out DIR, then sopa experiment record DIR"
             )
     file = directory / "tables.md"
-    if not file.is_file() or file.read_text() != _tables(kept):
+    if not file.is_file() or file.read_text() != tables(FIGURES.values(), kept):
         yield f"{file} is not what its data say: sopa experiment record DIR writes it"
 
 
@@ -67,21 +66,18 @@ def take(source: Path, directory: Path = RECORD) -> int:
 
     A run that the record has already is replaced. Raises `ResultsError` if either is damaged, or a file cannot be written.
     """
-    kept = load(directory)
+    kept, taken = load(directory), load(source)
     new = 0
-    for name, runs in load(source).items():
+    for name, runs in taken.items():
         its = {(run.scheme, run.seed): run for run in kept.get(name, ())}
-        new += len({(run.scheme, run.seed) for run in runs} - its.keys())
+        new -= len(its)
         its |= {(run.scheme, run.seed): run for run in runs}
+        new += len(its)
         kept[name] = [its[key] for key in sorted(its)]
     try:
-        for name, runs in kept.items():
-            write_atomically(directory / "data" / f"{name}.json", compact(runs).encode())
-        write_atomically(directory / "tables.md", _tables(kept).encode())
+        for name in taken:
+            write_atomically(directory / "data" / f"{name}.json", compact(kept[name]).encode())
+        write_atomically(directory / "tables.md", tables(FIGURES.values(), kept).encode())
     except OSError as error:
         raise ResultsError(f"the record cannot be written to {directory}: {error.strerror or error}") from error
     return new
-
-
-def _tables(kept: Kept) -> str:
-    return tables([figure for figure in FIGURES.values() if any(part.name in kept for part in figure.runs())], kept)

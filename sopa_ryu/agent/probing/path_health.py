@@ -41,8 +41,9 @@ DOUBT_SECONDS, DOUBT_ENDS_SECONDS = 2.0, 5.0
 WITNESS = 0.005
 """The probability that what others than the main witness have lost in a row was lost by chance, at most."""
 SUSPEND_SECONDS = 1.0
-BACKLOG_SECONDS = 1.0
-"""After a standstill of this host, so long queues may be full at most: those of links, and of switches that stood still, too."""
+LEAST_BACKLOG_SECONDS, BACKLOG_SECONDS = 0.25, 1.0
+"""After a standstill of this host, so long queues may be full at least and at most: those of links, and of switches that stood still,
+too. The least is the longest deadline of a probe."""
 SETTLE_SECONDS = 5.0
 """After another fabric, or a standstill of this host, so long nothing is concluded from what TCP sends again."""
 BURST_DELAYS, MAX_BURST_SECONDS = 4.0, 1.0
@@ -270,7 +271,8 @@ class PathHealth:
         if counts:
             self._missed += 1
             self._usual.note(True, now)
-        if now < self._moving_at + min(BACKLOG_SECONDS, BURST_DELAYS * self._queue(way).delay):
+        delays = BURST_DELAYS * (self._queue(way).delay or math.inf)
+        if now < self._moving_at + min(BACKLOG_SECONDS, max(LEAST_BACKLOG_SECONDS, delays)):
             return  # what follows tells whether it is a queue: that lets something through, or nothing more is lost
         *wider, alone = probed.sections
         for section in (*wider, alone):  # the widest first: what it includes is left with it

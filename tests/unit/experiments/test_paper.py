@@ -20,6 +20,7 @@ from experiments.paper.figure_runs import compact, markdown, measure_bars, read,
 from experiments.paper.figures import FIGURES, Bars, Figure, FigurePart, FigureRow, RunData, Variant
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.paper.record import RECORD, problems, take
+from experiments.paper.record import load as load_record
 from experiments.schemes import named
 from experiments.workloads import Scale, WorkloadError
 from tests.helpers.golden import Script, Step, each_script
@@ -183,7 +184,7 @@ def copied(tmp_path: Path) -> Path:
 
 NOT_RUN = {"production", "sizes", "starts", "uec"}
 NOT_RUN |= {"mcs-fat-tree", "cfr-permutation", "cfr-load", "cfr-delay", "cfr-slots"}
-"""Figures of which some runs, of hours each in all, are not in the record."""
+"""Figures of which some runs are not in the record."""
 
 
 def test_the_record_is_small_and_whole_but_for_these() -> None:
@@ -211,7 +212,7 @@ def test_a_record_that_lacks_a_run_or_has_one_twice_or_another_table(copied: Pat
     file = copied / "data/four-flows.json"
     runs = read(file.read_text())
     file.write_text(compact([*runs[1:], runs[1]]))
-    said = list(problems(copied))
+    said = list(problems(load_record(copied), copied))
     first, again = (f"{run.scheme} with seed {run.seed}" for run in runs[:2])
     assert any(again in line and "is there twice" in line for line in said), said
     assert any(line.startswith("four-flows: 1 of ") and f"{runs[0].scheme}, seed {runs[0].seed}" in line for line in said), first
@@ -227,4 +228,4 @@ def test_runs_are_taken_once(copied: Path, tmp_path: Path) -> None:
     (tmp_path / "new/data").mkdir(parents=True)
     (tmp_path / "new/data/four-flows.json").write_text(compact(runs[:4]))
     assert take(tmp_path / "new", copied) == 2
-    assert list(problems(copied)) == list(problems())
+    assert list(problems(load_record(copied), copied)) == list(problems(load_record(RECORD)))
