@@ -42,8 +42,8 @@ WITNESS = 0.005
 """The probability that what others than the main witness have lost in a row was lost by chance, at most."""
 SUSPEND_SECONDS = 1.0
 LEAST_BACKLOG_SECONDS, BACKLOG_SECONDS = 0.25, 1.0
-"""After a standstill of this host, so long queues may be full at least and at most: those of links, and of switches that stood still,
-too. The least is the longest deadline of a probe."""
+"""After a standstill of this host, so long queues may be full: those of links, and of switches that stood still, too. The least is
+the longest deadline of a probe."""
 SETTLE_SECONDS = 5.0
 """After another fabric, or a standstill of this host, so long nothing is concluded from what TCP sends again."""
 BURST_DELAYS, MAX_BURST_SECONDS = 4.0, 1.0
