@@ -1,8 +1,8 @@
 """Changes of host settings by the agent, and their restoration, in a throwaway network namespace.
 
 In the scripts ``agent NAME`` applies an agent's settings, ``leave`` restores them, ``kill`` leaves what SIGKILL leaves, ``mend``
-puts right what another program has changed. ``ip``, ``peer`` and ``sysctl`` are other programs; ``saved`` changes what agents have
-saved. Each step says what is different afterwards.
+puts right what another program has changed, ``limit`` changes the limit of bursts. ``ip``, ``peer`` and ``sysctl`` are other
+programs; ``saved`` changes what agents have saved. Each step says what is different afterwards.
 """
 
 import json
@@ -80,6 +80,9 @@ class Host:
         found = "\n".join(its.changed().values())
         its.mend()
         return found
+
+    def do_limit(self, step: Step) -> None:
+        self._agents[step.words[0]].limit_bursts(int(step.words[1]))
 
     def do_clsact(self, step: Step) -> None:
         self._agents[step.words[0]].note_clsact(step.words[1] == "added")
