@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 
 import click
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import ns3, workloads
-from experiments.cli.lab_isolation import carrier_option, in_isolation, rate_option
+from experiments.cli.lab_isolation import carrier_option, rate_option, run_campaign
 from experiments.cli.paper import paper, record, scheduler_option
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import Results, ResultsError
@@ -19,7 +18,7 @@ from experiments.emulation import lab_schemes
 from experiments.schemes import Fabric, Scheme, SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
-from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fail, k_option, need_root
+from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fail, k_option
 from topologies import Clos
 from topologies.identity import PREFIX6
 from topologies.lab.network import default_rate
@@ -154,9 +153,6 @@ def run(
         if most > MAX_LAB_TRANSFERS:
             limit = f"{most} transfers exceed the {MAX_LAB_TRANSFERS} ports of the lab"
             fail(f"{limit}: use fewer --seconds, a lower --rate or a smaller fabric")
-        need_root("sopa experiment run")
-        if Path("/run") in (out.resolve(), *out.resolve().parents):
-            fail(f"{out} is in /run, which a lab replaces by its own: give another --out")
     campaign = Campaign(Results(out), workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), simulator_options)
     try:
         lost = {} if failed_percent is None else {"failed_links_percent": failed_percent}
@@ -167,7 +163,7 @@ def run(
     status = 0
     if missing:
         try:
-            status = ns3.run_simulations([campaign], scheduler) if simulated else in_isolation(partial(_in_lab, campaign))
+            status = ns3.run_simulations([campaign], scheduler) if simulated else run_campaign(campaign)
         except ns3.SimulatorError as error:
             fail(str(error))
     if status == 0:
@@ -184,12 +180,6 @@ def _check_family(workload: workloads.Workload, tree: Clos, schemes: list[Scheme
         raise WorkloadError("the fabric file has prefix6: none, and so no IPv6")
     if routers := [scheme.name for scheme in schemes if scheme.fabric is Fabric.ROUTERS]:
         raise SchemeError(f"{', '.join(routers)}: routers have IPv4 only: leave them out, or +family=6")
-
-
-def _in_lab(campaign: Campaign) -> int:
-    from experiments.emulation.lab_run import run_in_lab
-
-    return run_in_lab(campaign)
 
 
 @experiment.command("report")

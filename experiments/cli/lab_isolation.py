@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import click
 
+from experiments.core.campaign import Campaign
 from experiments.emulation.published import HOST, PORT, Published, PublishError, listening, seen_from_outside
 from sopa_ryu.agent.agent_options import POLICIES, AgentOptions
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.cli.common import fabric_file_option, fail, k_option
+from sopa_ryu.cli.common import fabric_file_option, fail, k_option, need_root
 from sopa_ryu.runtime.option_fields import Command, option_of
 from topologies import Clos
 from topologies.lab.calibration import seconds_per_packet
@@ -76,6 +77,21 @@ def chosen_datapath(option: str) -> DatapathKind:
         return choose(None if option == AUTO else DatapathKind(option))
     except NoDatapathError as error:
         fail(str(error))
+
+
+def run_campaign(campaign: Campaign) -> int:
+    """Run what is missing of an experiment in namespaces of its own, and return its status. Exits with an error without root."""
+    need_root("sopa experiment")
+    out = campaign.results.directory
+    if Path("/run") in (out.resolve(), *out.resolve().parents):
+        fail(f"{out} is in /run, which a lab replaces by its own: give another --out")
+
+    def inside() -> int:
+        from experiments.emulation.lab_run import run_in_lab
+
+        return run_in_lab(campaign)
+
+    return in_isolation(inside)
 
 
 def in_isolation(main_inside: Callable[[], int]) -> int:

@@ -1,4 +1,4 @@
-"""``sopa experiment paper``: the figures of the papers, repeated in the simulator."""
+"""``sopa experiment paper``: the figures of the papers, repeated in the simulator or in the lab."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import ns3
+from experiments.cli.lab_isolation import run_campaign
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import ResultsError
 from experiments.paper.figures import Figure
@@ -32,7 +33,7 @@ scheduler_option = click.option(
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), metavar="COUNT", help="Number of runs of each scheme, instead of that of each figure."
 )
-@click.option("--tables", "only_tables", is_flag=True, help="Simulate nothing. Write tables of the runs that are complete.")
+@click.option("--tables", "only_tables", is_flag=True, help="Run nothing. Write tables of the runs that are complete.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("paper"), show_default=True,
               metavar="DIR", help="Directory of results. The same command continues an interrupted run.")  # fmt: skip
 @scheduler_option
@@ -42,13 +43,15 @@ def paper(
     """Repeat figures of the papers in the simulator, and compare with the numbers of the papers.
 
     Without NAME, all figures are simulated, which takes some hours on two processors at k=24. Runs in --out or in the
-    cache (~/.cache/sopa, or $SOPA_CACHE) are not simulated again.
+    cache (~/.cache/sopa, or $SOPA_CACHE) are not simulated again. Figures lab-... run in the lab, one run after the other,
+    and require an idle machine.
 
     \b
     Examples:
       sopa experiment paper --list
       sopa experiment paper four-flows paths
       sopa experiment paper permutation --k 8 --out small
+      sopa experiment paper lab-permutation --out lab
     """
     if listing:
         _list()
@@ -57,8 +60,10 @@ def paper(
     from experiments.paper.figures import FIGURES
 
     try:
-        chosen = [scaled(_named(name), k, seeds) for name in dict.fromkeys(names or FIGURES)]
-        status = 0 if only_tables else _simulate(campaigns(chosen, out), scheduler)
+        default = (name for name, figure in FIGURES.items() if all(part.backend == "ns3" for part in figure.parts))
+        chosen = [scaled(_named(name), k, seeds) for name in dict.fromkeys(names or default)]
+        simulated, in_lab = (campaigns(chosen, out, backend) for backend in ("ns3", "lab"))
+        status = 0 if only_tables else _run(simulated, in_lab, scheduler)
         if status == 0:
             write(chosen, out, Console(highlight=False).print, partial=only_tables)
             click.echo(f"tables are in {out / 'tables.md'}, data in {out / 'data'}, plots in {out}/*/report")
@@ -71,7 +76,7 @@ def paper(
 @click.argument("results", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="[DIR]")
 @click.option("--check", is_flag=True, help="Change nothing. Name each run that is damaged or missing, and exit with 1 if any is.")
 def record(results: Path | None, check: bool) -> None:
-    """Put the runs of DIR, the results of `paper`, into experiments/record, and make its tables.
+    """Put the runs of DIR, the results of `paper`, into experiments/record, and make its tables and those of RESULTS.md.
 
     \b
     Examples:
@@ -92,13 +97,20 @@ def record(results: Path | None, check: bool) -> None:
     found, its = list(problems(kept)), [run for runs in kept.values() for run in runs]
     for problem in found:
         click.echo(problem)
-    simulators = len({run.record["simulator"] for run in its})
-    click.echo(f"{len(its)} runs by {simulators} versions of the simulator: {f'{len(found)} problems' if found else 'whole'}")
+    simulators = [run.record["simulator"] for run in its if "simulator" in run.record]
+    count = (
+        f"{len(simulators)} runs by {len(set(simulators))} versions of the simulator, and {len(its) - len(simulators)} in the lab"
+    )
+    click.echo(f"{count}: {f'{len(found)} problems' if found else 'whole'}")
     sys.exit(bool(found))
 
 
-def _simulate(runs: list[Campaign], scheduler: str | None) -> int:
-    return ns3.run_simulations(runs, scheduler) if count_missing(runs) else 0
+def _run(simulated: list[Campaign], in_lab: list[Campaign], scheduler: str | None) -> int:
+    status = ns3.run_simulations(simulated, scheduler) if count_missing(simulated) else 0
+    for campaign in in_lab if count_missing(in_lab) else ():
+        if status == 0 and campaign.missing():
+            status = run_campaign(campaign)
+    return status
 
 
 def _named(name: str) -> Figure:

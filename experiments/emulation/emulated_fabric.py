@@ -31,6 +31,7 @@ from experiments.emulation.sopa_lab import OPENFLOW_PORT, REST_PORT, SopaLab
 from experiments.schemes import Fabric, Scheme
 from flowrules.label import Carrier
 from topologies import Clos, Level, Link, Switch
+from topologies.identity import PREFIX6
 from topologies.lab.batch_net import run_batch
 from topologies.lab.faults import kill_switch, restore_switch, silence_switch
 from topologies.lab.links import at_rate, shaper
@@ -62,6 +63,8 @@ class EmulatedFabric:
     def __init__(
         self, tree: Clos, scheme: Scheme, rate_mbit: float, *, queue_packets: int = 100, carrier: Carrier = Carrier.MAC
     ) -> None:
+        if scheme.fabric is Fabric.SRV6 and tree.prefix6 is None:  # routers send errors to hosts' IPv6 addresses only
+            tree = Clos(**{**tree.document(), "prefix6": str(PREFIX6)})
         self.tree, self.scheme, self.rate_mbit, self.queue_packets = tree, scheme, rate_mbit, queue_packets
         self.carrier = Carrier.SRV6 if scheme.fabric is Fabric.SRV6 else carrier
         self._rated = at_rate(tree, rate_mbit)

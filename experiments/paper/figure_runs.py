@@ -1,4 +1,4 @@
-"""Runs the experiments of the papers in the simulator, and writes tables, figures and data."""
+"""Runs the experiments of the papers, and writes tables, figures and data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.table import Table
 from experiments import ns3, workloads
 from experiments.core.campaign import Campaign
 from experiments.core.records import FlowRecord, Results, ResultsError
-from experiments.paper.figures import Figure, FigurePart, FigureRow, RunData, TableCell, Variant
+from experiments.paper.figures import Figure, FigurePart, FigureRow, RunData, TableCell, Variant, column_row
 from experiments.paper.measures import data
 from experiments.report import report, style
 from experiments.report.statistics import mean_interval
@@ -25,7 +25,8 @@ from experiments.schemes import named
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
 
-PACKET_BYTES, HEADER_BYTES = 1500, 40
+PAYLOAD_SHARE = {"ns3": 1460 / 1500, "lab": 1448 / 1514}
+"""Of the rate of a link: the lab counts the Ethernet header, and Linux sends TCP timestamps."""
 MIN_SPREAD = 1e-6
 """Smaller intervals, as a share of the mean, are rounding errors."""
 BAR_WIDTH = 0.8
@@ -43,13 +44,13 @@ def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
     return replace(figure, parts=parts, source=f"{figure.source}; here k={k}" if other else figure.source)
 
 
-def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
-    """Return the campaigns of some figures. Parts that figures share occur once.
+def campaigns(figures: Iterable[Figure], out: Path, backend: str = "ns3") -> list[Campaign]:
+    """Return the campaigns of some figures in the simulator, or in the lab. Parts that figures share occur once.
 
     Raises `ResultsError` if a directory contains something else.
     """
     found = []
-    for part in parts_of(figures):
+    for part in (part for part in parts_of(figures) if part.backend == backend):
         settings = ns3.parse(part.options)
         scale = Scale(part.rate_mbit, part.seconds)
         workload = workloads.named(part.workload)
@@ -57,18 +58,19 @@ def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
         plans = {seed: _plan(part, seed) for seed in range(1, part.seeds + 1)}
         schemes = [named(scheme) for scheme in part.schemes]
         found.append(Campaign(results, part.workload, schemes, plans, tree, scale, part.queue_packets, Carrier.MAC, settings))
-        found[-1].open("ns3", workload.parameters)
+        carrier = {"carrier": Carrier.MAC.value} if backend == "lab" else {}
+        found[-1].open(backend, {**carrier, **workload.parameters})
     return found
 
 
 def collect(part: FigurePart, out: Path, partial: bool = False) -> list[RunData]:
     """Return the data of the runs of a part. Raises `ResultsError` if a run is damaged, or missing unless ``partial``."""
     results = Results(out / part.name)
-    payload = part.rate_mbit * (PACKET_BYTES - HEADER_BYTES) / PACKET_BYTES
+    payload = part.rate_mbit * PAYLOAD_SHARE[part.backend]
     wanted = {(scheme, seed) for scheme in part.schemes for seed in range(1, part.seeds + 1)}
     flows: dict[tuple[str, int], list[FlowRecord]] = {}
     for flow in results.flows():
-        if (flow.scheme, flow.seed) in wanted:
+        if flow.valid and (flow.scheme, flow.seed) in wanted:
             flows.setdefault((flow.scheme, flow.seed), []).append(flow)
     missing = wanted - flows.keys()
     if missing and not partial:
@@ -162,12 +164,17 @@ def tables(figures: Iterable[Figure], kept: Mapping[str, Sequence[RunData]]) -> 
 
 def markdown(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> str:
     """Return the table of a figure in Markdown."""
-    figure = _measured(figure, kept)
-    titles = _titles(figure)
-    lines = [f"## {figure.name}", "", f"{figure.source}.", "", _line(titles), "|---|" + "---:|" * (len(titles) - 1)]
-    lines += [_line(cells) for cells in _rows(figure, kept)]
-    lines += ["", *(f"- {note}" for note in figure.notes)]
+    lines = [f"## {figure.name}", "", f"{figure.source}.", "", *rows_of(figure, kept), "", *(f"- {note}" for note in figure.notes)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def rows_of(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> list[str]:
+    """Return the lines of the table of a figure in Markdown, without what is around it; none without runs."""
+    figure = _measured(figure, kept)
+    if not figure.variants:
+        return []
+    titles = _titles(figure)
+    return [_line(titles), "|---|" + "---:|" * (len(titles) - 1), *map(_line, _rows(figure, kept))]
 
 
 def terminal(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Table:
@@ -216,6 +223,8 @@ def _measured(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Figure:
 
 
 def _titles(figure: Figure) -> list[str]:
+    if figure.columns:
+        return ["scheme", *figure.columns]
     found = ["", "paper"]
     for variant in figure.variants:
         found += [variant.title, "ratio"]
@@ -223,6 +232,14 @@ def _titles(figure: Figure) -> list[str]:
 
 
 def _rows(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Iterator[list[str]]:
+    if figure.columns:
+        by_title = {row.title: row for row in figure.rows}
+        for scheme in dict.fromkeys(row.scheme for row in figure.rows):
+            its = (by_title.get(column_row(scheme, column)) for column in figure.columns)
+            cells_of_scheme = [table_cell(figure, row, figure.variants[0], kept) if row else None for row in its]
+            if any(cells_of_scheme):
+                yield [scheme, *map(_here, cells_of_scheme)]
+        return
     for row in figure.rows:
         cells = [row.title, "" if row.paper is None else _number(row.paper)]
         measured = [table_cell(figure, row, variant, kept) for variant in figure.variants]

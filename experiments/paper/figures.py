@@ -1,4 +1,4 @@
-"""Figures of the SOPA, the PLTS, the MCS and the CFR paper, from ``figures.yaml``: runs, and a measure for each number. Pure."""
+"""Figures of the four papers, and tables of the lab, from ``figures.yaml``: runs, and a measure for each number. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topologies import Clos, FatTree
 
 @dataclass(frozen=True)
 class FigurePart:
-    """Runs of one workload in one fabric, as of one ``sopa experiment run --backend ns3``; the name is that of its directory.
+    """Runs of one workload in one fabric, as of one ``sopa experiment run``; the name is that of its directory.
 
     Attributes:
         seconds: Scale of the workload; see `Scale.seconds`.
@@ -23,6 +23,7 @@ class FigurePart:
         fabric: The fabric if it is not the fat-tree of size `k`, which is 0 then.
         rate_mbit: Rate of hosts' links.
         queue_packets: Capacity of the queue of a link in packets.
+        backend: ``ns3`` or ``lab``.
     """
 
     name: str
@@ -35,6 +36,7 @@ class FigurePart:
     fabric: Clos | None = None
     rate_mbit: float = 1000.0
     queue_packets: int = 100
+    backend: str = "ns3"
 
     @property
     def tree(self) -> Clos:
@@ -103,6 +105,7 @@ class Figure:
         variants: Each has all parts, and a column in the table.
         notes: What the paper leaves open, and the choices made.
         bars: A plot of all parts together, besides the report of each.
+        columns: Titles of measures, if the table has a line for each scheme: `column_row` is the title of the row in each cell.
     """
 
     name: str
@@ -112,6 +115,7 @@ class Figure:
     variants: tuple[Variant, ...]
     notes: tuple[str, ...] = ()
     bars: Bars | None = None
+    columns: tuple[str, ...] = ()
 
     def runs(self) -> Iterator[FigurePart]:
         """Yield every part in each variant."""
@@ -134,8 +138,8 @@ class RunData:
 
     Attributes:
         measures: By name; see `measures.measure`.
-        mbit: Throughput of each flow in the order of the plan, with one decimal.
-        record: Command, options, digest of the program, and packet-hops.
+        mbit: Throughput of each flow in the order of the plan, with one decimal, or three on links below 100 Mbit/s.
+        record: Command and options; the simulator's digest and packet-hops, or the machine and the idle share of its processors.
     """
 
     scheme: str
@@ -151,6 +155,11 @@ Values = dict[str, Any]
 """What the names in braces stand for."""
 
 
+def column_row(scheme: str, column: str) -> str:
+    """Return the title of the row that is a scheme's cell in a column."""
+    return f"{scheme}, {column}"
+
+
 def _read(text: str) -> Mapping[str, Figure]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return {one["name"]: _figure(one) for one in yaml.load(text, loader)["figures"]}
@@ -159,9 +168,15 @@ def _read(text: str) -> Mapping[str, Figure]:
 def _figure(one: Values) -> Figure:
     parts = tuple(_part(spec, values) for spec in one["parts"] for values in _each(spec, {}))
     variants = tuple(Variant(**{**variant, "options": _flat(variant.get("options", ()))}) for variant in one["variants"])
-    rows = tuple(row for spec in one["rows"] for row in _rows(spec, parts[0].name, {}))
+    rows = [row for spec in one.get("rows", ()) for row in _rows(spec, parts[0].name, {})]
+    columns, by_name = one.get("columns", ()), {part.name: part for part in parts}
+    for scheme, (title, measure, *part) in product(parts[0].schemes, columns):
+        its = by_name[part[0]] if part else parts[0]
+        if scheme in its.schemes:
+            rows.append(FigureRow(column_row(scheme, title), its.name, scheme, measure))
     bars = _bars(**one["bars"]) if "bars" in one else None
-    return Figure(one["name"], one["source"], parts, rows, variants, tuple(one.get("notes", ())), bars)
+    titles = tuple(column[0] for column in columns)
+    return Figure(one["name"], one["source"], parts, tuple(rows), variants, tuple(one.get("notes", ())), bars, titles)
 
 
 def _part(spec: Values, values: Values) -> FigurePart:

@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.paper.figures import RunData
+from experiments.report.faults import recovery
 from experiments.report.statistics import largest_deviation, losses, path_windows
 from topologies.identity import FIRST_HOST
 
@@ -37,8 +38,9 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
     ``mean``, ``minimum``, ``maximum`` are Mbit/s of a flow, ``host_*`` those of all flows of a host together; ``link_percent`` is
     the mean by ``payload``, the maximum payload rate of a link in Mbit/s; ``fast_retransmits``, ``retransmits``, ``timeouts``,
     ``dropped`` are of the run, ``fast_retransmits_of_a_flow`` their mean; ``completion_*`` in ms, also by kind, as ``KIND_mean``
-    and ``KIND_timeouts``. Of traced flows: ``delay_*`` in us, ``deviation`` and ``path UP1.UP2`` in percent; ``queue_most`` in
-    packets.
+    and ``KIND_timeouts``. Of traced flows: ``delay_*`` in us, ``deviation`` and ``path UP1.UP2`` in percent. ``queue_most`` and
+    ``queue_p99`` are packets, of all samples of ports that ever had any; ``cores`` is the largest by the smallest number of packets
+    of a core switch. ``silence`` and ``recovered_*`` are seconds, see `experiments.report.faults.Recovery`.
     """
     mbit = [flow.mbit for flow in flows]
     hosts = host_mbit(flows)
@@ -56,6 +58,7 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
         "retransmits": float(lost.retransmits),
         "timeouts": float(lost.timeouts),
         "reordered_percent": 100 * (lost.reordered_share or 0.0),
+        "retransmitted_percent": 100 * (lost.retransmitted_share or 0.0),
         "dropped": float(run.counters.get("dropped", 0)),
         "not_completed": float(sum(not flow.completed for flow in flows)),
         **_completion(flows),
@@ -63,10 +66,16 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
     for kind in sorted({flow.kind for flow in flows} - {""}):
         flow_records = [flow for flow in flows if flow.kind == kind]
         found[f"{kind}_mean"] = math.fsum(flow.mbit for flow in flow_records) / len(flow_records)
+        found[f"{kind}_minimum"] = min(flow.mbit for flow in flow_records)
         found[f"{kind}_timeouts"] = float(sum(flow.timeouts for flow in flow_records))
         found |= _completion(flow_records, f"{kind}_")
     if run.queues:
-        found["queue_most"] = float(max(max(lengths) for lengths in run.queues.values()))
+        lengths = np.concatenate([np.array(lengths) for lengths in run.queues.values()])
+        found |= {"queue_most": float(lengths.max()), "queue_p99": float(np.percentile(lengths, 99))}
+    if run.core_packets and min(run.core_packets.values()):
+        found["cores"] = max(run.core_packets.values()) / min(run.core_packets.values())
+    if back := recovery(run):
+        found |= {"silence": back.silence, "recovered_mean": back.mean, "recovered_last": back.longest}
     return found | of_series(run) | of_queues(run, flows, payload) | _of_traces(run) | (_of_two(run, flows) if failed else {})
 
 
@@ -85,14 +94,13 @@ def _completion(flows: Sequence[FlowRecord], prefix: str = "") -> dict[str, floa
 
 def data(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bool = False) -> RunData:
     """Return the data that are kept of a run."""
-    record = {
-        "command": run.command,
-        "options": dict(run.options),
-        "simulator": run.machine.get("simulator", ""),
-        "hops": run.counters.get("hops", 0),
-    }
+    record: dict[str, object] = {"command": run.command, "options": dict(run.options)}
+    if "simulator" in run.machine:
+        record |= {"simulator": run.machine["simulator"], "hops": run.counters.get("hops", 0)}
+    else:
+        record |= {"machine": dict(run.machine), "idle_percent": run.cpu_idle_percent}
     measures = {name: _short(value) for name, value in measure(run, flows, payload, failed).items()}
-    return RunData(run.scheme, run.seed, measures, tuple(round(flow.mbit, 1) for flow in flows), record)
+    return RunData(run.scheme, run.seed, measures, tuple(round(flow.mbit, 1 if payload >= 100 else 3) for flow in flows), record)
 
 
 def host_mbit(flows: Sequence[FlowRecord]) -> list[float]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 
 from experiments.core.records import ResultsError
-from experiments.paper.figure_runs import compact, parts_of, read, tables
+from experiments.paper.figure_runs import compact, parts_of, read, rows_of, tables
 from experiments.paper.figures import FIGURES, RunData
 from sopa_ryu.runtime.atomic_file import write_atomically
 
 RECORD = Path(__file__).parents[1] / "record"
+_BELOW = re.compile(r"(<!-- table of (\S+) -->\n)(?:\|.*\n)*")
+"""In ``RESULTS.md`` the mark above a table that is made from the record, and the table."""
 
 Kept = Mapping[str, list[RunData]]
 """The runs of each part."""
@@ -20,7 +23,7 @@ Kept = Mapping[str, list[RunData]]
 def load(directory: Path) -> dict[str, list[RunData]]:
     """Return the data of every run in ``directory``/data. Raises `ResultsError`, which names file and run, if one is damaged."""
     found = {}
-    for file in sorted(directory.glob("data/*.json")):
+    for file in sorted((*directory.glob("data/*.json"), *directory.glob("lab/*.json"))):
         try:
             found[file.stem] = read(file.read_text())
         except (OSError, UnicodeDecodeError, ResultsError) as error:
@@ -36,7 +39,7 @@ def problems(kept: Kept, directory: Path = RECORD) -> Iterator[str]:
     for name, runs in kept.items():
         seen = set()
         for run in runs:
-            its = f"{directory / 'data' / name}.json: the run of {run.scheme} with seed {run.seed}"
+            its = f"{_file(directory, name)}: the run of {run.scheme} with seed {run.seed}"
             if name not in parts or run.scheme not in parts[name].schemes:
                 yield f"{its} belongs to no figure"
             if (run.scheme, run.seed) in seen:
@@ -51,9 +54,24 @@ def problems(kept: Kept, directory: Path = RECORD) -> Iterator[str]:
                 f"{figure.name}: {len(missing)} of {len(wanted)} runs are missing, the first one of {name}, {scheme}, seed {seed}: "
                 f"sopa experiment paper {figure.name} --out DIR, then sopa experiment record DIR"
             )
-    file = directory / "tables.md"
-    if not file.is_file() or file.read_text() != tables(FIGURES.values(), kept):
-        yield f"{file} is not what its data say: sopa experiment record DIR writes it"
+    for file, text in _documents(directory, kept).items():
+        if not file.is_file() or file.read_text() != text:
+            yield f"{file} is not what the data say: sopa experiment record DIR writes it"
+
+
+def _file(directory: Path, part: str) -> Path:
+    return directory / ("lab" if part.startswith("lab-") else "data") / f"{part}.json"
+
+
+def _documents(directory: Path, kept: Kept) -> dict[Path, str]:
+    """Return what the tables have to be: ``tables.md``, and what ``RESULTS.md`` beside the record has of them."""
+
+    def below(mark: re.Match[str]) -> str:
+        return mark[1] + "".join(f"{line}\n" for line in rows_of(FIGURES[mark[2]], kept))
+
+    found = {directory / "tables.md": tables(FIGURES.values(), kept)}
+    results = directory.parent / "RESULTS.md"
+    return found | {results: _BELOW.sub(below, results.read_text())} if results.is_file() else found
 
 
 def take(source: Path, directory: Path = RECORD) -> int:
@@ -71,8 +89,9 @@ def take(source: Path, directory: Path = RECORD) -> int:
         kept[name] = [its[key] for key in sorted(its)]
     try:
         for name in taken:
-            write_atomically(directory / "data" / f"{name}.json", compact(kept[name]).encode())
-        write_atomically(directory / "tables.md", tables(FIGURES.values(), kept).encode())
+            write_atomically(_file(directory, name), compact(kept[name]).encode())
+        for file, text in _documents(directory, kept).items():
+            write_atomically(file, text.encode())
     except OSError as error:
         raise ResultsError(f"the record cannot be written to {directory}: {error.strerror or error}") from error
     return new

@@ -27,7 +27,8 @@ from tests.helpers.sopa_lab import in_isolation, slow_bfd
 from tests.helpers.waiting import eventually
 from tests.lab.switches import run as run_command
 from topologies import Clos, FatTree
-from topologies.identity import PREFIX6
+from topologies.identity import PREFIX6, Family
+from topologies.srv6 import source_prefix
 
 PODS, THIN = Clos(2, 2, 2, 4, 2), Clos(2, 1, 2, 4, 2)
 RATE = 4.0
@@ -250,6 +251,12 @@ def test_self_probes_over_routers_come_home_and_soon_name_a_link_that_loses_a_te
             return [link["name"] for link in controller.get("/health", suspects="1").json()["links"]]
 
         controller.wait_until(lambda: controller.get("/health").json()["streams"] == 16 * 52, "all hosts had their lists", 120)
+        host = fabric.tree.host("h0_0_2")  # the workload has no IPv6, which errors of routers need
+        routes = subprocess.check_output(
+            ["nsenter", f"--net={fabric.lab.netns('e0_0')}", "ip", "-6", "route", "show", str(source_prefix(fabric.tree, host))],
+            text=True,
+        )
+        assert str(Family(PREFIX6).address(host)) in routes
         fabric.bad_links.begin(bad, 7)
         controller.wait_until(lambda: bool(suspects()), "it was named", 60)  # two seconds, on an idle machine with fast links
         assert suspects() == [bad.link]

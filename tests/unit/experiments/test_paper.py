@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 from experiments import workloads
 from experiments.cli.paper import record
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
+from experiments.emulation.lab_schemes import check
 from experiments.ns3 import SIMULATED, parse
-from experiments.paper.figure_runs import compact, markdown, measure_bars, read, scaled
+from experiments.paper.figure_runs import campaigns, compact, markdown, measure_bars, read, scaled
 from experiments.paper.figures import FIGURES, Bars, Figure, FigurePart, FigureRow, RunData, Variant
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.paper.record import RECORD, problems, take
 from experiments.paper.record import load as load_record
 from experiments.schemes import named
 from experiments.workloads import Scale, WorkloadError
+from flowrules.label import Carrier
 from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree
 from topologies.fabric_file import load
@@ -48,7 +50,10 @@ def test_every_part_can_be_run_and_every_row_has_its_runs(figure: Figure) -> Non
         assert part.seeds >= 1
         parse(part.options)
         for scheme in part.schemes:
-            assert named(scheme).name.partition("+")[0] in SIMULATED
+            if part.backend == "lab":
+                check(named(scheme), Carrier.MAC, part.queue_packets)
+            else:
+                assert named(scheme).name.partition("+")[0] in SIMULATED
         tree = part.fabric or FatTree(min(part.k, 8))
         assert workloads.named(part.workload).build(tree, 1, Scale(part.rate_mbit, part.seconds)).transfers
     parts = {part.name: part for part in figure.parts}
@@ -64,6 +69,15 @@ def test_parts_of_the_same_name_are_the_same_runs() -> None:
     for part in (part for figure in FIGURES.values() for part in figure.runs()):
         before = seen.setdefault(part.name, part)
         assert replace(part, schemes=before.schemes, seeds=before.seeds) == before
+
+
+def test_figures_of_the_lab_are_run_there_and_mixed_ones_in_both(tmp_path: Path) -> None:
+    figures = [FIGURES["lab-simulated"], FIGURES["lab-permutation"]]
+    [simulated] = campaigns(figures, tmp_path)
+    [in_lab] = campaigns(figures, tmp_path, "lab")
+    assert (simulated.results.settings().backend, in_lab.results.settings().backend) == ("ns3", "lab")
+    assert len(in_lab.schemes) == 16  # of both figures, once
+    assert in_lab.results.settings().parameters["carrier"] == "mac"
 
 
 def test_a_figure_can_be_had_in_another_fabric_if_its_workloads_can() -> None:
@@ -164,6 +178,20 @@ def test_the_table_of_a_figure_has_means_over_the_parts_own_seeds() -> None:
     assert {line.count("|") for line in lines if line.startswith("|")} == {7}
 
 
+def test_a_table_with_columns_has_a_line_for_each_scheme_with_a_run() -> None:
+    rows = [
+        FigureRow(f"{scheme}, {name}", "p", scheme, name) for scheme in ("sopa", "rps", "drb") for name in ("mean", "delay_most")
+    ]
+    figure = replace(FIGURE, rows=tuple(rows), columns=("mean", "delay, us"), variants=FIGURE.variants[:1])
+    lines = markdown(figure, kept()).splitlines()
+    assert [line for line in lines if line.startswith("|")] == [
+        "| scheme | mean | delay, us |",
+        "|---|---:|---:|",
+        "| sopa | 105 ± 64 |  |",
+        "| rps | 50 |  |",
+    ]
+
+
 def test_data_come_back_and_have_a_line_for_each_run() -> None:
     runs = kept()["p"]
     text = compact(runs)
@@ -184,6 +212,7 @@ def copied(tmp_path: Path) -> Path:
 
 NOT_RUN = {"production", "sizes", "starts", "uec"}
 NOT_RUN |= {"mcs-fat-tree", "cfr-permutation", "cfr-load", "cfr-delay", "cfr-slots"}
+NOT_RUN |= {"thresholds-k4", "lab-short-flow", "lab-production", "lab-production-failure"}
 """Figures of which some runs are not in the record."""
 
 
@@ -216,7 +245,7 @@ def test_a_record_that_lacks_a_run_or_has_one_twice_or_another_table(copied: Pat
     first, again = (f"{run.scheme} with seed {run.seed}" for run in runs[:2])
     assert any(again in line and "is there twice" in line for line in said), said
     assert any(line.startswith("four-flows: 1 of ") and f"{runs[0].scheme}, seed {runs[0].seed}" in line for line in said), first
-    assert any("tables.md is not what its data say" in line for line in said)
+    assert any("tables.md is not what the data say" in line for line in said)
     with pytest.raises(ResultsError, match="has no data of runs"):
         take(copied / "data", copied)
 
@@ -227,5 +256,10 @@ def test_runs_are_taken_once(copied: Path, tmp_path: Path) -> None:
     file.write_text(compact(runs[2:]))
     (tmp_path / "new/data").mkdir(parents=True)
     (tmp_path / "new/data/four-flows.json").write_text(compact(runs[:4]))
+    results = tmp_path / "RESULTS.md"
+    results.write_text("Before\n\n<!-- table of four-flows -->\n| old |\n| 1 |\n\nafter\n")
+    assert any("RESULTS.md is not what the data say" in line for line in problems(load_record(copied), copied))
     assert take(tmp_path / "new", copied) == 2
+    table = [line for line in markdown(FIGURES["four-flows"], load_record(copied)).splitlines() if line.startswith("|")]
+    assert results.read_text().splitlines() == ["Before", "", "<!-- table of four-flows -->", *table, "", "after"]
     assert list(problems(load_record(copied), copied)) == list(problems(load_record(RECORD)))
