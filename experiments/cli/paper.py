@@ -106,11 +106,11 @@ def record(results: Path | None, check: bool) -> None:
 
 
 def _run(simulated: list[Campaign], in_lab: list[Campaign], scheduler: str | None) -> int:
-    status = ns3.run_simulations(simulated, scheduler) if count_missing(simulated) else 0
+    status = 0
     for campaign in in_lab if count_missing(in_lab) else ():
         if status == 0 and campaign.missing():
             status = run_campaign(campaign)
-    return status
+    return ns3.run_simulations(simulated, scheduler) if status == 0 and count_missing(simulated) else status
 
 
 def _named(name: str) -> Figure:

@@ -48,6 +48,7 @@ def run(**changes: Any) -> RunRecord:
 def test_every_part_can_be_run_and_every_row_has_its_runs(figure: Figure) -> None:
     for part in figure.runs():
         assert part.seeds >= 1
+        assert part.name.startswith("lab-") == (part.backend == "lab")  # its data are in record/lab
         parse(part.options)
         for scheme in part.schemes:
             if part.backend == "lab":
