@@ -193,7 +193,7 @@ class HostSettings:
             SettingsError: If it cannot be saved or changed.
         """
         if segments == self.segments:
-            return  # many hosts of a lab ask at once, and to look takes the lock of all interfaces, which switches need, too
+            return  # many hosts of a lab ask at once, and their looks together keep its switches from BFD
         self.segments = segments
         self.mend()
         with inside(self.netns):
