@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -55,11 +55,15 @@ def host_settings(tree: Clos, netns: Callable[[Host], str], interface: Callable[
                 run_batch(["nsenter", f"--net={netns(host)}", "ip", "-batch", "-"], lines)
             with inside(netns(host)):
                 before[host] = {name: (_SYS / name).read_text() for name in wanted}
-                for name, value in wanted.items():
-                    (_SYS / name).write_text(value)
+            write_sysctls(netns(host), wanted)
         yield
     finally:
         for host, values in before.items():
-            with inside(netns(host)):
-                for name, value in values.items():
-                    (_SYS / name).write_text(value)
+            write_sysctls(netns(host), values)
+
+
+def write_sysctls(netns: str, values: Mapping[str, str]) -> None:
+    """Write settings of a network namespace, by their names under ``/proc/sys/net``."""
+    with inside(netns):
+        for name, value in values.items():
+            (_SYS / name).write_text(value)

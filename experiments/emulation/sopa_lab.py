@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.emulation.host_agents import agent_process
+from experiments.emulation.host_sysctls import write_sysctls
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ControllerRest, SpreaderProcess
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess
-from experiments.schemes.catalogue import OWN_HASH
+from experiments.schemes.catalogue import OWN_HASH, SEND_BUFFERS
 from experiments.schemes.scheme import Slots
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel.netns import Interface
@@ -146,6 +147,8 @@ class SopaLab:
             if self.arbiter is not None:
                 self._say("starting the arbiter")
                 stack.enter_context(self.arbiter)
+                for host in self.labelling:
+                    write_sysctls(self.lab.netns(host), SEND_BUFFERS)
             if self._agents:
                 count = len(self.labelling)
                 self._say(f"starting {count} agents")

@@ -10,9 +10,8 @@ The L4 hash of Linux (policy 1) reuses the hash that is stored with a packet, an
 one: in a lab all routers select alike, and half of the core switches carry nothing. Routers on separate machines hash on their own.
 """
 HANDED_ON_HASH = {"ipv4/fib_multipath_hash_policy": "1"}
-SEND_BUFFERS = {"ipv4/tcp_wmem": "4096 131072 4194304"}
-"""Slots are granted two batches ahead, for what sockets have taken from applications by then: they may take that much from the
-beginning."""
+SEND_BUFFERS = {"ipv4/tcp_wmem": "4096 262144 4194304"}
+"""More than `send_buffers.BATCHES` batches of the lab's slots, which have the same packets at any rate."""
 SHORT_BURSTS = {"ipv4/tcp_tso_rtt_log": "0", "ipv4/tcp_min_tso_segs": "1"}
 """A burst takes one channel as a whole. Linux makes bursts of what it sends in a millisecond, and in addition, where round trips
 are short, of up to 64 KB: 50 us on a link of 10 Gbit/s, but 130 ms on one of the lab. So the lab has bursts of a millisecond only:

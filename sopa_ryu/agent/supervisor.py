@@ -39,6 +39,7 @@ from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.scatter.mcs_peers import McsPeers
 from sopa_ryu.agent.slots.cfr_sender import SlotSender
 from sopa_ryu.agent.slots.departure_times import DepartureTimes
+from sopa_ryu.agent.slots.send_buffers import SendBuffers
 from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.mcs import ChannelKind
 from topologies.structure import GATEWAY_MAC
@@ -215,7 +216,7 @@ class Supervisor:
         )
         departure = DepartureTimes(place.address, self.interface.name, place.ifindex, place.namespace.path, timed.grants)
         departure.look()
-        keeper.looks.append(departure.look)
+        keeper.looks += [departure.look, SendBuffers(place.address, place.namespace.path, timed.grants).look]
         return timed
 
     def _ends(self, place: Place, namespace: Namespace) -> Ends:

@@ -146,6 +146,7 @@ class Grants:
         gate: In force.
         batch_ns: The length of the arbiter's batches in nanoseconds; 0 before the first grant.
         lease_ns: The length of its leases.
+        batch_bytes: What the host's link carries in a batch by what was granted, in bytes of frames; 0 before the first slot.
         granted, late: Slots that were granted, and of them those that had begun when the datagram came.
         rejected: Datagrams that were ignored.
     """
@@ -156,7 +157,7 @@ class Grants:
         self.clock = Clock()
         self.term = 0
         self.gate: Gate | None = None
-        self.batch_ns = self.lease_ns = 0
+        self.batch_ns = self.lease_ns = self.batch_bytes = 0
         self.granted = self.late = 0
         self.rejected: Counter[Rejection] = Counter()
         self._highest = 0
@@ -218,6 +219,7 @@ class Grants:
         ahead = ahead_of(grant.slot_ns) if self.departure_times else 0
         self.gate = Gate(grant.slot_ns, offset, now + self.lease_ns, first, LATE_NS, ahead)
         slots = [slot for slot in grant.entries if slot.slot > current]
+        self.batch_bytes = max(grant.slots * max((entry.budget for entry in slots), default=0), 0 if fresh else self.batch_bytes)
         self.granted += len(grant.entries)
         self.late += len(grant.entries) - len(slots)
         return Orders(self.gate, slots, fresh, closes)

@@ -17,6 +17,7 @@ from sopa_ryu.agent.slots.cfr_clock import CONTRARY, Clock
 from sopa_ryu.agent.slots.cfr_demand import REPEATS, Demands, Unsent
 from sopa_ryu.agent.slots.cfr_grants import LATE_NS, Grants, Rejected, Rejection
 from sopa_ryu.agent.slots.cfr_sender import MAX_BUSY
+from sopa_ryu.agent.slots.send_buffers import BATCHES, SendBuffers
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.slots import MAX_ENTRIES, Grant, Granted, Wanted, read_demand
@@ -244,6 +245,21 @@ def test_many_destinations_take_several_datagrams_and_those_at_rest_come_in_turn
     seen = {entry.destination for _ in range(4) for its in demands.datagrams() for entry in its}
     assert seen == set(PEERS)
     assert list(Demands().datagrams()) == [[]]
+
+
+def test_send_buffers_that_begin_too_small_for_slots_are_said_once_with_what_to_set(caplog: pytest.LogCaptureFixture) -> None:
+    grants, buffers = Grants(HOST), (4096, 16384, 4194304)
+    its, sequence = SendBuffers(HOST, None, grants, lambda: buffers), itertools.count(1)
+    its.look()
+    assert not caplog.messages, "no slot was granted yet"
+    for budgets, first in [([1514, 757], 16384), ([1514], 16384), ([15140], 484480), ([15141], 484480)]:  # 757: on a slow path
+        buffers = (4096, first, 4194304)
+        for budget in budgets:
+            one = grant(next(sequence))
+            grants.receive(one._replace(entries=[entry._replace(budget=budget) for entry in one.entries]), BEGIN)
+        its.look()
+    wanted = [BATCHES * BATCH * 1514, BATCHES * BATCH * 15141]
+    assert [message.partition("tcp_wmem=")[2] for message in caplog.messages] == [f"'4096 {most} 4194304'" for most in wanted]
 
 
 def test_options_that_contradict_cfr_are_refused() -> None:
