@@ -40,7 +40,8 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
     ``dropped`` are of the run, ``fast_retransmits_of_a_flow`` their mean; ``completion_*`` in ms, also by kind, as ``KIND_mean``
     and ``KIND_timeouts``. Of traced flows: ``delay_*`` in us, ``deviation`` and ``path UP1.UP2`` in percent. ``queue_most`` and
     ``queue_p99`` are packets, of all samples of ports that ever had any; ``cores`` is the largest by the smallest number of packets
-    of a core switch. ``silence`` and ``recovered_*`` are seconds, see `experiments.report.faults.Recovery`.
+    of a core switch. ``collective`` is the time of the slowest job, in ms. ``silence`` and ``recovered_*`` are seconds, see
+    `experiments.report.faults.Recovery`.
     """
     mbit = [flow.mbit for flow in flows]
     hosts = host_mbit(flows)
@@ -69,6 +70,8 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
         found[f"{kind}_minimum"] = min(flow.mbit for flow in flow_records)
         found[f"{kind}_timeouts"] = float(sum(flow.timeouts for flow in flow_records))
         found |= _completion(flow_records, f"{kind}_")
+    if seconds := run.collective.get("seconds"):
+        found["collective"] = 1000 * seconds
     if run.queues:
         lengths = np.concatenate([np.array(lengths) for lengths in run.queues.values()])
         found |= {"queue_most": float(lengths.max()), "queue_p99": float(np.percentile(lengths, 99))}

@@ -104,7 +104,36 @@ def _slow_switch(name: str, percent: float) -> Workload:
     )
 
 
+def lossy(its: Workload, text: str) -> Workload:
+    """Return a workload in which both directions of all links between switches lose a percentage of packets from the start.
+
+    Raises `WorkloadError` for a percentage that is not from 0 to 100, or if the workload has other bad links.
+    """
+    name = f"{its.name}+lossy={text}"
+    percent = _percent(text)
+    if not 0 <= percent <= 100:
+        raise WorkloadError(f"{name}: {text!r} is no percentage: write {its.name}+lossy=PERCENT, from 0 to 100")
+
+    def build(tree: Clos, seed: int, scale: Scale) -> Plan:
+        plan = its.build(tree, seed, scale)
+        if plan.bad:
+            raise WorkloadError(f"{name}: {its.name} has bad links of its own: leave out +lossy")
+        ends = [(link, tree.name(end)) for link in tree.switch_links() for end in link]
+        return replace(plan, bad=tuple(BadLink(tree.name(link), end, 0.0, percent / 100) for link, end in ends))
+
+    parameters = {**its.parameters, "loss_percent": percent, "bad": "all links between switches, from the start"}
+    return replace(its, name=name, summary=f"{its.summary}, and all links lose {percent:g}%", build=build, parameters=parameters)
+
+
 WORKLOADS = tuple(_workload(name, name, kind.percent) for name, kind in _KINDS.items())
+
+
+def _percent(text: str) -> float:
+    """Return a percentage; -1 for anything else."""
+    try:
+        return float(text)
+    except ValueError:
+        return -1.0
 
 
 def named(name: str) -> Workload | None:
@@ -120,10 +149,7 @@ def named(name: str) -> Workload | None:
         return None
     known = _SETTINGS[base]
     key, _, text = setting.partition("=")
-    try:
-        percent = float(text)
-    except ValueError:
-        percent = -1.0
+    percent = _percent(text)
     if key != known or not 0 <= percent <= 100 or (known in ("rate", "slow") and percent == 0):
         least = "above 0 and at most 100" if known in ("rate", "slow") else "from 0 to 100"
         raise WorkloadError(f"{name}: {setting!r} is not a setting: write {base}+{known}=PERCENT, {least}")

@@ -10,11 +10,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from experiments.workloads.checks import need_scale, need_transfers, need_two_hosts, poisson, smaller
+from experiments.workloads.pairs import FILE_SHARE, with_files
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos
 
 SENDERS = 15
 """All hosts of a fat-tree with k=4 but the receiver."""
+BESIDE_SENDERS = 7
 MAX_SENDERS = 65_000
 MAX_LOAD_PERCENT = 200
 MIN_BYTES, MAX_BYTES = 2_000, 198_000
@@ -51,6 +53,31 @@ def incast(senders: int, tree: Clos, seed: int, scale: Scale) -> Plan:
     _need_senders(senders, "incast+", tree)
     receiver, *others = random.Random(f"{seed} incast").sample(hosts, senders + 1)
     return Plan(tuple(Transfer(src, receiver) for src in others), scale.seconds)
+
+
+def incast_transfers(senders: int, tree: Clos, seed: int, scale: Scale) -> Plan:
+    """Build the plan of `incast` in which each sends what a link carries in 80% of the run."""
+    return with_files(incast(senders, tree, seed, scale), scale)
+
+
+def incast_beside(senders: int, tree: Clos, seed: int, scale: Scale) -> Plan:
+    """Build a plan in which hosts send to one, and one more to another host of the same rack, until the run is over.
+
+    All senders are in other racks. Raises `WorkloadError` if a rack has one host, or there are fewer senders.
+    """
+    need_scale(scale)
+    choose = random.Random(f"{seed} incast beside")
+    receiver = choose.choice(list(tree.hosts()))
+    rack = [host for host in tree.hosts() if host[:2] == receiver[:2] and host != receiver]
+    elsewhere = [host for host in tree.hosts() if host[:2] != receiver[:2]]
+    if not rack or len(elsewhere) <= senders:
+        raise WorkloadError(
+            f"an incast of {senders} senders beside another flow needs two hosts a rack and {senders + 1} in other racks, which a "
+            f"{tree.title} does not have: write incast-beside+N"
+        )
+    source, *others = choose.sample(elsewhere, senders + 1)
+    flows = (Transfer(source, choose.choice(rack), kind="beside"), *(Transfer(src, receiver, kind="incast") for src in others))
+    return Plan(flows, scale.seconds)
 
 
 def _need_senders(senders: int, setting: str, tree: Clos) -> None:
@@ -157,28 +184,43 @@ def named(name: str) -> Workload | None:
     ``web-search+50+incast=15`` has incasts of 15 senders, too. Raises `WorkloadError` if a number is out of range.
     """
     base, plus, text = name.partition("+")
-    if base not in ("incast", *SIZES) or not plus:
+    if base not in (*_INCASTS, *SIZES) or not plus:
         return None
     percent, mixed, senders = text.partition("+incast=")
-    what, most = ("number of senders", MAX_SENDERS) if base == "incast" else ("load in percent", MAX_LOAD_PERCENT)
+    what, most = ("number of senders", MAX_SENDERS) if base in _INCASTS else ("load in percent", MAX_LOAD_PERCENT)
     if not _is_number(percent, most):
         raise WorkloadError(f"{name}: {percent!r} is no {what} from 1 to {most}: write {base}+8")
-    if mixed and (base == "incast" or not _is_number(senders, MAX_SENDERS)):
+    if mixed and (base in _INCASTS or not _is_number(senders, MAX_SENDERS)):
         raise WorkloadError(f"{name}: {senders!r} is no number of senders from 1 to {MAX_SENDERS}: write web-search+50+incast=8")
-    return _incast(name, int(percent)) if base == "incast" else _load(name, base, int(percent), int(senders or 0))
+    return _incast(name, base, int(percent)) if base in _INCASTS else _load(name, base, int(percent), int(senders or 0))
 
 
 def _is_number(text: str, most: int) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 6 and text == str(int(text)) and 1 <= int(text) <= most
 
 
-def _incast(name: str, senders: int) -> Workload:
-    return Workload(
-        name,
-        f"{senders} hosts send to one until the run is over; incast+N: N hosts (CFR paper, sections 5.2 and 5.3)",
-        partial(incast, senders),
-        parameters={"flow_sizes": "none: every flow sends until the run is over", "senders": senders},
-    )
+_ENDLESS = "none: every flow sends until the run is over"
+_INCASTS: dict[str, tuple[Callable[[int, Clos, int, Scale], Plan], int, str, str]] = {
+    "incast": (incast, SENDERS, "send to one until the run is over; incast+N: N hosts (CFR paper, sections 5.2 and 5.3)", _ENDLESS),
+    "incast-transfers": (
+        incast_transfers,
+        SENDERS,
+        "send a file each to one, as in the Ultra Ethernet reference simulator; incast-transfers+N: N hosts",
+        f"what a link carries in {FILE_SHARE:.0%} of the run",
+    ),
+    "incast-beside": (
+        incast_beside,
+        BESIDE_SENDERS,
+        "send to one, and another host to a neighbour of it; incast-beside+N: N hosts (MRC paper)",
+        _ENDLESS,
+    ),
+}
+"""By name: how it is built, with how many senders, what they do, and the sizes of their flows."""
+
+
+def _incast(name: str, base: str, senders: int) -> Workload:
+    build, _, what, sizes = _INCASTS[base]
+    return Workload(name, f"{senders} hosts {what}", partial(build, senders), parameters={"flow_sizes": sizes, "senders": senders})
 
 
 def _load(name: str, base: str, percent: int, senders: int = 0) -> Workload:
@@ -197,4 +239,7 @@ def _load(name: str, base: str, percent: int, senders: int = 0) -> Workload:
     )
 
 
-WORKLOADS = (_incast("incast", SENDERS), *(_load(base, base, sizes.percent) for base, sizes in SIZES.items()))
+WORKLOADS = (
+    *(_incast(name, name, senders) for name, (_, senders, *_) in _INCASTS.items()),
+    *(_load(base, base, sizes.percent) for base, sizes in SIZES.items()),
+)

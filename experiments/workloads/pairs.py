@@ -51,7 +51,7 @@ def permutation_transfers(tree: Clos, seed: int, scale: Scale) -> Plan:
 
     At 1 Gbit/s and 0.1 s these are the 10 MB of the paper (section 4.3, figure 11).
     """
-    return _with_files(permutation(tree, seed, scale), scale)
+    return with_files(permutation(tree, seed, scale), scale)
 
 
 def permutation_anywhere(tree: Clos, seed: int, scale: Scale) -> Plan:
@@ -69,7 +69,7 @@ def permutation_anywhere(tree: Clos, seed: int, scale: Scale) -> Plan:
     while any(map(eq, senders, receivers)):
         choose.shuffle(receivers)
     transfers = tuple(Transfer(src, dst) for src, dst in zip(senders, receivers, strict=True))
-    return _with_files(Plan(transfers, scale.seconds, traced=first_across(tree, transfers)), scale)
+    return with_files(Plan(transfers, scale.seconds, traced=first_across(tree, transfers)), scale)
 
 
 def ftp(tree: Clos, seed: int, scale: Scale) -> Plan:
@@ -95,10 +95,11 @@ def ftp_transfers(tree: Clos, seed: int, scale: Scale) -> Plan:
     6. "The senders and receivers are picked randomly" for figure 11 (section 4.3). At 1 Gbit/s and 0.1 s a transfer has the 10 MB
     of the paper.
     """
-    return _with_files(ftp(tree, seed, scale), scale)
+    return with_files(ftp(tree, seed, scale), scale)
 
 
-def _with_files(endless: Plan, scale: Scale) -> Plan:
+def with_files(endless: Plan, scale: Scale) -> Plan:
+    """Return a plan whose transfers have the size of what a link carries in 80% of the run."""
     size = scale.bytes_of(FILE_SHARE)
     return replace(endless, transfers=tuple(replace(one, bytes=size) for one in endless.transfers))
 

@@ -73,6 +73,15 @@ def test_as_many_are_hit_as_the_probability_says(probability: float) -> None:
             threshold(wrong)
 
 
+@pytest.mark.parametrize("tree", [FatTree(4), LEAF_SPINE], ids=lambda tree: tree.title)
+def test_lossy_links_are_all_between_switches_in_both_directions_from_the_start(tree: Clos) -> None:
+    plan = built("all-to-all+4+lossy=0.5", tree)
+    assert plan.transfers == built("all-to-all+4", tree).transfers
+    assert {(one.after, one.loss, one.corruption, one.rate) for one in plan.bad} == {(0.0, 0.005, 0.0, 1.0)}
+    ways = sorted((one.link, one.towards) for one in plan.bad)
+    assert ways == sorted((tree.name(link), tree.name(end)) for link in tree.switch_links() for end in link)
+
+
 NOTHING = Plan((), 1.0)
 
 

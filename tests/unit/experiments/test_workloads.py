@@ -24,15 +24,16 @@ from experiments.workloads.loads import DATA_MINING, WEB_SEARCH, Points
 from topologies import Clos, FatTree
 
 SCALE = Scale(4.0, 20.0)
+INCASTS = ("incast", "incast-transfers", "incast-beside")
 LOADS = ("uniform-load", "web-search", "data-mining")
 SEEDED = [
     *("permutation", "permutation-transfers", "permutation-anywhere", "ftp", "ftp-transfers", "production"),
-    *("failure", "failure-permutation", "short-flow-beside-incast", "half-load", "incast", *LOADS),
+    *("failure", "failure-permutation", "short-flow-beside-incast", "half-load", *INCASTS, *LOADS),
     *("grey-link", "slow-link", "corrupting-link"),
 ]
 COLLECTIVE = {workload.name for workload in collectives.WORKLOADS}
 BAD = {workload.name for workload in bad_links.WORKLOADS}
-ANYWHERE = {*("permutation-anywhere", "ftp", "ftp-transfers", "production", "failure", "half-load", "incast", *LOADS), *COLLECTIVE}
+ANYWHERE = {*("permutation-anywhere", "ftp", "ftp-transfers", "production", "failure", "half-load", *INCASTS, *LOADS), *COLLECTIVE}
 BETWEEN_PODS = sorted(set(WORKLOADS) - ANYWHERE)
 
 
@@ -67,7 +68,7 @@ def test_every_workload_says_what_it_is_and_where_the_papers_have_it() -> None:
     for name, workload in WORKLOADS.items():
         assert named(name) is workload
         assert workload.name == name
-        assert "section" in workload.summary or name in {"permutation-anywhere", *COLLECTIVE, *BAD}
+        assert "section" in workload.summary or name in {"permutation-anywhere", *INCASTS, *COLLECTIVE, *BAD}
         assert "\n" not in workload.summary
         assert workload.parameters
 
@@ -153,6 +154,19 @@ def test_flows_have_the_published_sizes_and_load_the_links_as_asked(name: str, p
                 assert sum(one <= size for one in sizes) / len(sizes) == pytest.approx(share, abs=0.015)
         # the tail decides the load: some 3 of 10,000 flows of data mining are half of its bytes
         assert sum(sizes) == pytest.approx(percent / 100 * 54 * scale.bytes_of(), rel=0.15)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("tree", [FatTree(4), FatTree(6), Clos(1, 3, 2, 0, 4)], ids=repr)
+def test_a_flow_beside_an_incast_shares_the_rack_of_its_receiver_and_no_host(tree: Clos, seed: int) -> None:
+    beside, *incast = named("incast-beside").build(tree, seed, SCALE).transfers
+    [receiver] = {one.dst for one in incast}
+    assert [one.kind for one in (beside, *incast)] == ["beside"] + 7 * ["incast"]
+    assert receiver != beside.dst
+    assert receiver[:2] == beside.dst[:2]
+    senders = {beside.src, *(one.src for one in incast)}
+    assert len(senders) == 8
+    assert all(sender[:2] != receiver[:2] for sender in senders)
 
 
 def test_incasts_come_on_top_of_the_same_flows() -> None:
