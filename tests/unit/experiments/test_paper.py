@@ -212,7 +212,6 @@ def copied(tmp_path: Path) -> Path:
 
 
 NOT_RUN = {"production", "sizes", "starts", "mrc", "cfr-load", "cfr-delay", "cfr-slots"}
-NOT_RUN |= {"lab-short-flow", "lab-production", "lab-production-failure"}
 """Figures of which some runs are not in the record."""
 
 
