@@ -31,6 +31,9 @@ SCHEMES = (
     # the same paths on routers that are no OpenFlow switches: an outer header lists them as SRv6 uSIDs (RFC 9800)
     Scheme("sopa-srv6", "sopa over Linux routers: each packet's path is a uSID list (SRv6); threshold 10",
            policy="round-robin", fr_threshold=10, min_rtt_window=1, fabric=Fabric.SRV6, router_sysctls=OWN_HASH),
+    Scheme("cfr-srv6", "cfr over the routers of sopa-srv6",
+           policy="cfr", fr_threshold=10, min_rtt_window=1, slots=Slots(), sysctls=SEND_BUFFERS, fabric=Fabric.SRV6,
+           router_sysctls=OWN_HASH),
     Scheme("ecmp-srv6", "the routers of sopa-srv6 without agents: one path per flow", fabric=Fabric.SRV6, router_sysctls=OWN_HASH),
     # multipath TCP of the kernel (Raiciu et al., SIGCOMM 2011, section 4)
     Scheme("mptcp", "multipath TCP with 8 subflows over ecmp", subflows=8),

@@ -23,11 +23,13 @@ from experiments.emulation.routers.frr_daemons import FRR
 from experiments.schemes import Scheme, named
 from experiments.workloads import BadLink, Plan, Scale, Transfer, inter_pod_permutation
 from experiments.workloads import named as workload
+from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.sopa_lab import in_isolation, slow_bfd
 from tests.helpers.waiting import eventually
 from tests.lab.switches import run as run_command
 from topologies import Clos, FatTree
 from topologies.identity import PREFIX6, Family
+from topologies.lab.network import OWN_TABLES
 from topologies.srv6 import source_prefix
 
 PODS, THIN = Clos(2, 2, 2, 4, 2), Clos(2, 1, 2, 4, 2)
@@ -257,6 +259,8 @@ def test_self_probes_over_routers_come_home_and_soon_name_a_link_that_loses_a_te
             text=True,
         )
         assert str(Family(PREFIX6).address(host)) in routes
+        with inside(fabric.lab.netns(host)):  # a table of its own: CFR reads it in each slot
+            assert Path("/proc/sys/net/ipv4/tcp_ehash_entries").read_text().split() == [*OWN_TABLES.values()]
         fabric.bad_links.begin(bad, 7)
         controller.wait_until(lambda: bool(suspects()), "it was named", 60)  # two seconds, on an idle machine with fast links
         assert suspects() == [bad.link]

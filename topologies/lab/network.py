@@ -34,13 +34,10 @@ MANAGEMENT_NETWORK = IPv4Network("192.168.0.0/16")
 FRAME_MEMORY_BYTES = 2500  # memory of a full Ethernet frame in the kernel's accounting
 ETHERTYPE_EXPERIMENTAL = 0x88B5  # IEEE 802, for local experiments: every host ignores it
 
-_SYSCTLS = {
-    "ipv6/conf/all/disable_ipv6": "1",
-    "ipv6/conf/default/disable_ipv6": "1",
-    "ipv4/ip_forward": "0",
-    # Hosts have tables of their own for their connections: reading all of the machine's takes 3 ms, the length of a slot.
-    "ipv4/tcp_child_ehash_entries": "1024",
-}
+OWN_TABLES = {"ipv4/tcp_child_ehash_entries": "1024"}
+"""Of the namespace in which hosts' are made: each has a table of its own for its connections. Reading all of the machine's takes
+3 ms, the length of a slot."""
+_SYSCTLS = {"ipv6/conf/all/disable_ipv6": "1", "ipv6/conf/default/disable_ipv6": "1", "ipv4/ip_forward": "0", **OWN_TABLES}
 _BFD_SECONDS = 120.0
 _BFD_SESSION = re.compile(r"^---- (\S+) ----\s+Forwarding: (\w+)", re.MULTILINE)
 _RECEIVED = re.compile(r"^\s*(\S+)-eth\d+: *\d+ +(\d+)", re.MULTILINE)

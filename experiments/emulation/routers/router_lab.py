@@ -16,6 +16,7 @@ from topologies import Clos, Failures, Host, Level, Switch
 from topologies.lab.batch_net import LabError, run_batch
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.links import at_rate, control_first, shaper
+from topologies.lab.network import OWN_TABLES
 from topologies.lab.routers import kernel_settings
 
 NAMESPACES = Path("/run/netns")
@@ -123,6 +124,8 @@ class RouterLab:
     # -- nodes --------------------------------------------------------------------------------------------------------
 
     def _make_nodes(self) -> None:
+        for sysctl, value in OWN_TABLES.items():
+            Path("/proc/sys/net", sysctl).write_text(value)
         nodes: list[Host | Switch] = [*self.tree.hosts(), *self.tree.switches()]
         lines = [f"netns add {self.tree.name(node)}" for node in nodes]
         for link in self.tree.links():

@@ -77,7 +77,7 @@ def test_figures_of_the_lab_are_run_there_and_mixed_ones_in_both(tmp_path: Path)
     [simulated] = campaigns(figures, tmp_path)
     [in_lab] = campaigns(figures, tmp_path, "lab")
     assert (simulated.results.settings().backend, in_lab.results.settings().backend) == ("ns3", "lab")
-    assert len(in_lab.schemes) == 16  # of both figures, once
+    assert len(in_lab.schemes) == 17  # of both figures, once
     assert in_lab.results.settings().parameters["carrier"] == "mac"
 
 
