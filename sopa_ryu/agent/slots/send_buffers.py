@@ -50,8 +50,8 @@ class SendBuffers:
         self._said = wanted
         if first < wanted:
             LOG.warning(
-                "%s: a connection's send buffer begins with %d bytes, and slots need %d. Slots are asked for what TCP has taken "
-                "from applications, so the host gets fewer than its link has. Set, for new connections: "
+                "%s: a connection's send buffer begins with %d bytes, and slots need %d. Slots are granted for what TCP has taken "
+                "from applications, so the host gets fewer than its link carries. Set, for new connections: "
                 "sysctl -w net.ipv4.tcp_wmem='%d %d %d'",
                 self._address,
                 first,
