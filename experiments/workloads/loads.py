@@ -68,8 +68,9 @@ def incast_beside(senders: int, tree: Clos, seed: int, scale: Scale) -> Plan:
     need_scale(scale)
     choose = random.Random(f"{seed} incast beside")
     receiver = choose.choice(list(tree.hosts()))
-    rack = [host for host in tree.hosts() if host[:2] == receiver[:2] and host != receiver]
-    elsewhere = [host for host in tree.hosts() if host[:2] != receiver[:2]]
+    edge = tree.edge_of(receiver)
+    rack = [host for host in tree.hosts_of(edge) if host != receiver]
+    elsewhere = [host for host in tree.hosts() if tree.edge_of(host) != edge]
     if not rack or len(elsewhere) <= senders:
         raise WorkloadError(
             f"an incast of {senders} senders beside another flow needs two hosts a rack and {senders + 1} in other racks, which a "
