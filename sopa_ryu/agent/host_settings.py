@@ -7,7 +7,7 @@
   TCP hands over no longer bursts. Connections that are open already keep their burst size until they look up their
   route again.
 
-With `HostSettings.changes` false, for MCS, none of it is changed, and what a killed agent of another policy has left is put back.
+With `HostSettings.changes` false, for MCS, only the MTU is changed, and what a killed agent of another policy has left is put back.
 
 The saved settings are in one state file per network namespace, ``netns-<cookie>.json``, since the TCP settings are
 the namespace's and several agents may work in it: the last one to leave puts them back. Each has a lock on its interface; an
@@ -58,7 +58,7 @@ class HostSettings:
         overhead: Bytes that a packet grows by below the IP layer: the MTU is lowered by as many.
         segments: The packets of a burst that share a label.
         cuts: Whether bursts of one packet are cut by a segmentation device; if not, TCP makes them no longer.
-        changes: False to change none of the settings: only the lock is taken, and what is known of clsact is kept.
+        changes: False to change only the MTU: besides the lock is taken, and what is known of clsact is kept.
 
     Attributes:
         fabric_mtu: Since `apply`: the interface's own MTU, in bytes.
@@ -205,10 +205,9 @@ class HostSettings:
             tcp_settings.restore(state)
 
     def _write(self, wanted_mtus: dict[int, int]) -> None:
-        if not self.changes:
-            return
-        self._tcp.write()
-        self._limit_bursts()
+        if self.changes:
+            self._tcp.write()
+            self._limit_bursts()
         for index, mtu in wanted_mtus.items():
             link_attributes.write_mtu(index, mtu)
 
