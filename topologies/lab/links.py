@@ -118,8 +118,9 @@ def tbf_burst(rate_mbit: float) -> int:
 
 def shaper(interface: str, rate_mbit: float, queue_packets: int) -> str:
     """Return the line that sets an interface's rate in Mbit/s and its queue in full frames."""
+    # Without a size table the kernel counts a packet's bytes before the filters at tc egress, where SRv6 adds 40.
     return (
-        f"qdisc replace dev {interface} root handle 1: tbf rate {round(rate_mbit * 1e6)}bit"
+        f"qdisc replace dev {interface} root handle 1: stab linklayer ethernet tbf rate {round(rate_mbit * 1e6)}bit"
         f" burst {tbf_burst(rate_mbit)} limit {queue_packets * FRAME_BYTES}"
     )
 
