@@ -57,7 +57,8 @@ def list_all() -> None:
     out.print("A workload can also be a matrix or a trace: FILE.csv with src,dst,bytes,start. Suffixes of a scheme change its TCP:")
     out.print(
         "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no RACK loss detection), sopa+adapt=off (fixed threshold), "
-        "rps+sack=off (no selective acknowledgements), sopa+minrtt=300 (how long TCP remembers its shortest round trip). "
+        "rps+sack=off (no selective acknowledgements), sopa+minrtt=300 (how long TCP remembers its shortest round trip), "
+        "sopa+congestion=bbr (the lab's TCP). "
         "sopa+segments=16 lets 16 packets of a burst share a label, sopa+weights=off uses all candidate paths alike. "
         "sopa+probes=off does not probe paths, sopa+probes=on does in the simulator, too. "
         "mcs+channels=4 has fewer channels, mcs+ecn=10 switches that mark packets in queues above 10, mcs+ecn=off none that mark. "

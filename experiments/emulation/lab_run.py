@@ -57,7 +57,10 @@ class _LabRun:
     def perform(self, tick: Callable[[float], object]) -> tuple[RunRecord, list[FlowRecord]]:
         fabric, lab, scheme = self.fabric, self.fabric.lab, self.run.scheme
         family = self.tree.families[self.plan.family == 6]
-        transfers = Transfers(self.tree, self.plan, lab.netns, self.run.seed, multipath=scheme.subflows > 0, family=family)
+        multipath, congestion = scheme.subflows > 0, scheme.congestion
+        transfers = Transfers(
+            self.tree, self.plan, lab.netns, self.run.seed, multipath=multipath, family=family, congestion=congestion
+        )
         traced = [transfers.results[number] for number in self.plan.traced]
         capture = Capture(
             self.tree,

@@ -34,6 +34,9 @@ SCHEMES = (
     Scheme("cfr-srv6", "cfr over the routers of sopa-srv6",
            policy="cfr", fr_threshold=10, min_rtt_window=1, slots=Slots(), sysctls=SEND_BUFFERS, fabric=Fabric.SRV6,
            router_sysctls=OWN_HASH),
+    # no port marks: the outer header is Not-ECT (RFC 6040, compatibility mode), so weights follow losses alone
+    Scheme("mcs-srv6", "mcs over the routers of sopa-srv6, without marks",
+           policy="mcs", channels=DEFAULT_CHANNELS, sysctls=SHORT_BURSTS, fabric=Fabric.SRV6, router_sysctls=OWN_HASH),
     Scheme("ecmp-srv6", "the routers of sopa-srv6 without agents: one path per flow", fabric=Fabric.SRV6, router_sysctls=OWN_HASH),
     # multipath TCP of the kernel (Raiciu et al., SIGCOMM 2011, section 4)
     Scheme("mptcp", "multipath TCP with 8 subflows over ecmp", subflows=8),

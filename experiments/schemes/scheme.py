@@ -13,6 +13,9 @@ from sopa_ryu.agent.label.bursts import MAX_SEGMENTS
 from sopa_ryu.agent.label.spray import DEFAULT, Spray
 from sopa_ryu.channel.mcs import MAX_CHANNELS, MIN_CHANNELS, ChannelKind
 
+LINUX_CONGESTION = "cubic"
+"""Default congestion control of Linux."""
+CONGESTION_CONTROLS = ("bbr", LINUX_CONGESTION, "reno")
 LINUX_THRESHOLD = 3
 """Default fast-retransmit threshold of Linux (net.ipv4.tcp_reordering)."""
 MAX_DUPLICATES = 300
@@ -82,6 +85,7 @@ class Scheme:
         fr_threshold: Fast-retransmit threshold of TCP on all hosts.
         min_rtt_window: Seconds for which TCP on all hosts remembers the shortest round trip: RACK waits a quarter of it for a
             packet that others have overtaken.
+        congestion: Congestion control of TCP of the lab's hosts, by its name in Linux.
         recovery: ``net.ipv4.tcp_recovery``: 1 with RACK (loss detection by time, RFC 8985), 0 without.
         subflows, channels: How many of multipath TCP, or of MCS, at the hosts a connection has; 0: TCP.
         channel_kind: With MCS, what is different between channels.
@@ -102,6 +106,7 @@ class Scheme:
     weights: bool = True
     fr_threshold: int = LINUX_THRESHOLD
     min_rtt_window: int = LINUX_MIN_RTT_WINDOW
+    congestion: str = LINUX_CONGESTION
     recovery: int = 1
     subflows: int = 0
     channels: int = 0
@@ -212,6 +217,7 @@ SETTINGS = {
     "probes": Setting(_SWITCH.get, ("probes",), _labels),
     "fr": Setting(_number(1, MAX_DUPLICATES), ("fr_threshold",)),
     "minrtt": Setting(_number(0, MAX_MIN_RTT_WINDOW), ("min_rtt_window",)),
+    "congestion": Setting(_one_of(CONGESTION_CONTROLS), ("congestion",)),
     "rack": Setting({"on": 1, "off": 0}.get, ("recovery",)),
     "adapt": Setting(_SWITCH.get),
     "sack": Setting(_SWITCH.get),
@@ -219,7 +225,7 @@ SETTINGS = {
 """In the order of a variant's name. ``adapt=off`` keeps TCP from raising the threshold when it detects reordering; ``sack=off`` is
 TCP without selective acknowledgements (RFC 2018), which detects losses by duplicate acknowledgements only."""
 _HELP = (
-    f"+fr=N (1 to {MAX_DUPLICATES}), +minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
+    f"+fr=N (1 to {MAX_DUPLICATES}), +minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), +congestion={'|'.join(CONGESTION_CONTROLS)}, "
     f"+spray=RULE (all, a protocol, udp:PORT), +segments=N (1 to {MAX_SEGMENTS}), "
     "+weights=on or +weights=off, and +probes=on or +probes=off where senders write labels, "
     f"+channels=N ({MIN_CHANNELS} to {MAX_CHANNELS}) and +ecn=PACKETS, +ecn=on or +ecn=off with MCS, "

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from experiments.emulation.measurement.tcp_statistics import TcpInfo, tcp_info
+from experiments.schemes.scheme import LINUX_CONGESTION
 from experiments.workloads import Plan, Transfer
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import Clos, Host
@@ -243,7 +244,6 @@ class TransferConnection:
 
 
 CLIENT_PORTS = range(20000, 60000)
-CONGESTION_CONTROL = b"cubic"
 SAMPLE_SECONDS = 0.1
 """Interval between samples of each sender."""
 MAX_CWND_SERIES = 32
@@ -255,11 +255,19 @@ class Transfers:
     """All transfers of a plan, by TCP or multipath TCP of a family. The seed is that of the ports of the senders."""
 
     def __init__(
-        self, tree: Clos, plan: Plan, netns: Callable[[Host], str], seed: int, *, multipath: bool = False, family: Family = IPV4
+        self,
+        tree: Clos,
+        plan: Plan,
+        netns: Callable[[Host], str],
+        seed: int,
+        *,
+        multipath: bool = False,
+        family: Family = IPV4,
+        congestion: str = LINUX_CONGESTION,
     ) -> None:
         self.tree, self.plan, self._family = tree, plan, family
         self._sockets = socket.AF_INET if family.number == IPV4.number else socket.AF_INET6
-        self._netns = netns
+        self._netns, self._congestion = netns, congestion
         self._protocol = socket.IPPROTO_MPTCP if multipath else socket.IPPROTO_TCP
         ports = random.Random(f"{seed} ports").sample(CLIENT_PORTS, len(plan.transfers))
         self.results = [
@@ -367,7 +375,7 @@ class Transfers:
         one = TransferConnection(result, sender, self._loop, self._buffer, self._ended)
         try:
             sender.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, CONGESTION_CONTROL)
+            self._choose_congestion_control(sender)
             sender.bind((src, result.source_port))
             one.connect(dst)
         except OSError as error:
@@ -375,6 +383,14 @@ class Transfers:
             ends = (self.tree.name(host) for host in (result.transfer.src, result.transfer.dst))
             raise TransferError(f"cannot open the connection from {' to '.join(ends)}: {error.strerror}") from error
         self._open[src, result.source_port] = one
+
+    def _choose_congestion_control(self, sender: socket.socket) -> None:
+        try:
+            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion.encode())
+        except FileNotFoundError:
+            raise TransferError(
+                f"this kernel has no congestion control {self._congestion}: modprobe tcp_{self._congestion}"
+            ) from None
 
     def _ended(self, one: TransferConnection) -> None:
         result = one.result
