@@ -68,7 +68,8 @@ class AgentOptions:
     spray: str = option(DEFAULT, "Flows each of whose packets takes the next path: all, or protocols (tcp, udp, icmp, ... or a "
         "number) and udp:PORT[-PORT]. Every other flow keeps one candidate path, by a hash.", metavar="RULE[,RULE...]")
     forwarded: str = option("hash", "What becomes of packets that the host passes on for containers and virtual machines. hash: "
-        "switches hash their flows. spray: --spray applies to them, and their senders have to bear reordering.",
+        "switches hash their flows. spray: --spray applies to them, and their senders have to bear reordering. With --policy mcs: "
+        "connections of containers are scattered, whose TCP is this kernel's.",
         type=click.Choice(["hash", "spray"]))
     fr_threshold: int = option(DEFAULT_THRESHOLD, "TCP's fast-retransmit threshold, net.ipv4.tcp_reordering, in packets. From "
         "Linux 6.17 on it has no effect with SACK: --min-rtt-window decides.", type=click.IntRange(1, 300))
@@ -151,7 +152,7 @@ class AgentOptions:
         if self.policy != mcs.POLICY:
             return None
         left_out = Without(sum(Without[name.upper()] for name in set(self.mcs_without)))
-        return McsOptions(self.channels, self.channel_kind, left_out, round(1000 * self.mcs_patience))
+        return McsOptions(self.channels, self.channel_kind, left_out, round(1000 * self.mcs_patience), self.forwarded == "spray")
 
     @property
     def metrics(self) -> tuple[str, int] | None:

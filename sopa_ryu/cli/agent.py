@@ -15,7 +15,7 @@ from sopa_ryu.cli.common import fail, log_to_stderr, need_root
 from sopa_ryu.runtime.option_fields import options_of
 
 NOT_WITH = {
-    POLICY: ("spray", "forwarded", "segments", "fr_threshold", "min_rtt_window", "flowlet_gap", "flowcell"),
+    POLICY: ("spray", "segments", "fr_threshold", "min_rtt_window", "flowlet_gap", "flowcell"),
     slots.POLICY: ("segments", "flowlet_gap", "flowcell"),
 }
 ONLY_WITH = {POLICY: ("channels", "channel_kind", "mcs_patience", "mcs_without"), slots.POLICY: ("arbiter",)}

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -45,12 +46,12 @@ DELAY, STEP = 0.002, 0.001  # seconds: the first path's, and how much longer eac
 
 
 @contextmanager
-def scattering(*ends: tuple[str, str, str], patience_us: int = 0) -> Iterator[list[Labeller]]:
-    """MCS at interfaces, each given by its namespace, its name and the other end's address."""
+def scattering(*ends: tuple[str, str, str], patience_us: int = 0, forwarded: tuple[str, ...] = ()) -> Iterator[list[Labeller]]:
+    """MCS at interfaces, each given by its namespace, its name and the other end's address; some serve containers, too."""
     with ExitStack() as stack:
         made = []
         for netns, ifname, remote in ends:
-            its = stack.enter_context(Labeller(ifname, netns=netns, mcs=McsOptions()))
+            its = stack.enter_context(Labeller(ifname, netns=netns, mcs=McsOptions(forwarded=ifname in forwarded)))
             its.swap(table()._replace(srv6=None, destinations=(2,) * 8, prefix=PREFIX))
             assert its.mcs is not None
             its.mcs.note({IPv4Address(remote): Use.SCATTERS})
@@ -181,6 +182,40 @@ def test_over_paths_of_different_length_no_tcp_sees_reordering(relayed: tuple[Pa
         assert counted["TcpExtTCPOFOQueue"] > 1000
         # without the programs' filter thousands; a few after a pause of the relay
         assert counted["TcpExtTCPSACKReorder"] < 100
+
+
+@pytest.mark.parametrize("forwarded", [(), ("host0",)])
+def test_a_container_behind_the_host_sees_no_reordering_either_where_it_is_served(
+    relayed: tuple[Pair, Relay], forwarded: tuple[str, ...]
+) -> None:
+    pair, relay = relayed
+    name = f"sopatest-c-{uuid.uuid4().hex[:8]}"
+    run(f"ip netns add {name}")
+    try:
+        pair.on_host(f"ip link add inner type veth peer name outer netns {name}")
+        for command in ("ip address add 172.16.0.1/24 dev inner", "ip link set inner up", "sysctl -qw net.ipv4.ip_forward=1"):
+            pair.on_host(command)
+        pair.on_host("nft add table ip nat; add chain ip nat out { type nat hook postrouting priority 100; }; "
+                     "add rule ip nat out oifname host0 masquerade")  # fmt: skip
+        for command in ("address add 172.16.0.2/24 dev outer", "link set outer up", "route add default via 172.16.0.1"):
+            run(f"ip -n {name} {command}")
+        both = ((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE))
+        with scattering(*both, patience_us=10_000_000, forwarded=forwarded) as ends:
+            data = os.urandom(10_000_000)
+            assert transfer(pair, data, source=f"/run/netns/{name}") == data
+            counted = ends[0].counters()
+        assert (counted["scattered"] > 100) == (min(relay.taken.values()) > 1000) == bool(forwarded)
+        assert statistics(name)["TcpExtTCPSACKReorder"] < 100
+    finally:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def test_containers_are_served_by_one_interface(pair: Pair) -> None:
+    both = ((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE))
+    with pytest.raises(libbpf.AttachError, match="serves all containers"), scattering(*both, forwarded=("host0", "peer0")):
+        pass
+    with scattering(*both, forwarded=("peer0",)):  # nothing is left of the first
+        pass
 
 
 def test_what_is_lost_is_soon_sent_again_and_a_path_that_has_died_is_left(relayed: tuple[Pair, Relay]) -> None:

@@ -175,7 +175,7 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 	struct mco *mco;
 	int room;
 
-	if (!set || !parse(skb, set, &of, 1) || is_forwarded(skb, IPPROTO_TCP))
+	if (!set || !parse(skb, set, &of, 1))
 		return UNSCATTERED;
 	channels = set->channels;
 	if (channels < 2 || channels > MAX_CHANNELS)

@@ -1,6 +1,7 @@
 /*
  * Room for the option of Multi-Channel Scatter (docs/mcs.md) in the headers that Linux' TCP writes. One program for all interfaces of an
- * agent's process: Linux attaches 64 to a cgroup, and a socket's network namespace tells whose it is.
+ * agent's process: Linux attaches 64 to a cgroup, and a socket's network namespace tells whose it is. Sockets of all other namespaces, those
+ * of containers, are of one interface at most.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -13,6 +14,7 @@
 #define MD5_KIND 19 /* RFC 2385 */
 #define AO_KIND 29 /* RFC 5925 */
 #define ENOSPC 28
+#define OTHERS 0 /* no namespace has this cookie */
 
 /* By the cookie of a network namespace: the map mcs_hosts of the programs at its interface. */
 struct {
@@ -60,13 +62,17 @@ static __always_inline __u32 remote_of(struct bpf_sock_ops *its, __u64 namespace
 	return bpf_ntohl(its->remote_ip4);
 }
 
-/* Returns what may be done with the remote host, by the socket's namespace; 0: nothing. */
+/* Returns what may be done with the remote host, by the socket's namespace, or as one of the others; 0: nothing. */
 static __always_inline __u32 use_of_remote(struct bpf_sock_ops *its)
 {
 	__u64 namespace = bpf_get_netns_cookie(its);
 	void *hosts = bpf_map_lookup_elem(&mcs_namespaces, &namespace);
 	__u32 remote, *use;
 
+	if (!hosts) {
+		namespace = OTHERS;
+		hosts = bpf_map_lookup_elem(&mcs_namespaces, &namespace);
+	}
 	if (!hosts)
 		return 0;
 	remote = remote_of(its, namespace);

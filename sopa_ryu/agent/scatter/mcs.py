@@ -13,7 +13,7 @@ from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.netns import cookie, inside
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.scatter.mcs_peers import Use
-from sopa_ryu.agent.scatter.mcs_room import ROOM
+from sopa_ryu.agent.scatter.mcs_room import OTHERS, ROOM
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 
@@ -43,12 +43,14 @@ class McsOptions(NamedTuple):
         kind: What is different between channels.
         without: What is left out.
         patience_us: Microseconds after which data that is missing before later data counts as lost.
+        forwarded: Connections of containers are scattered, too: of sockets in all network namespaces without MCS of their own.
     """
 
     channels: int = mcs.DEFAULT_CHANNELS
     kind: ChannelKind = ChannelKind.PATHS
     without: Without = Without.NOTHING
     patience_us: int = DEFAULT_PATIENCE_US
+    forwarded: bool = False
 
     @property
     def variant(self) -> Variant:
@@ -61,7 +63,7 @@ class McsPrograms:
 
     Args:
         loaded: Its descriptors stay the caller's.
-        netns: Path of the interface's network namespace, whose sockets alone get room for the option.
+        netns: Path of the interface's network namespace, whose sockets get room for the option.
 
     Attributes:
         connections: The connections that had a state at the last clean-up.
@@ -69,7 +71,8 @@ class McsPrograms:
 
     def __init__(self, loaded: libbpf.Object, options: McsOptions, netns: str | None) -> None:
         self.connections = 0
-        self._object, self._leaves_room = loaded, False
+        self._object = loaded
+        self._served: list[int] = []  # cookies of namespaces
         self._options, self._networks = options, (0, 0)
         self._noted: dict[IPv4Address, Use] = {}
         with inside(netns):
@@ -96,20 +99,21 @@ class McsPrograms:
         """Let TCP leave room for the option in headers. The kernel ends this with the process. May be repeated.
 
         Raises:
-            AttachError: If another interface in the network namespace has MCS, or the kernel refuses.
+            AttachError: If another interface has MCS for these sockets, or the kernel refuses.
         """
-        ROOM.leave(self._namespace, self._object.map_fd("mcs_hosts"), self._object.map_fd("mcs_settings"))
-        self._leaves_room = True
+        for namespace in [self._namespace, *[OTHERS] * self._options.forwarded]:
+            ROOM.leave(namespace, self._object.map_fd("mcs_hosts"), self._object.map_fd("mcs_settings"))
+            if namespace not in self._served:
+                self._served.append(namespace)
 
     def is_attached(self) -> bool:
         """Return False if another program has ended what `attach` has begun."""
-        return not self._leaves_room or ROOM.is_left()
+        return not self._served or ROOM.is_left()
 
     def detach(self) -> None:
         """End that: TCP writes headers as ever. May be repeated."""
-        if self._leaves_room:
-            self._leaves_room = False
-            ROOM.end(self._namespace)
+        while self._served:
+            ROOM.end(self._served.pop())
 
     def note(self, uses: Mapping[IPv4Address, Use]) -> None:
         """Write what may be done with which host; those that are not named are unknown.

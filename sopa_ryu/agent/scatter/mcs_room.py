@@ -12,9 +12,15 @@ from sopa_ryu.agent.kernel.libbpf import AttachError, BpfMapError
 
 PROGRAM = "sopa_mcs_ops"
 _NAMESPACES, _SETTINGS = "mcs_namespaces", "mcs_settings_of"
+OTHERS = 0
+"""In place of the cookie of a network namespace: all those that no interface with MCS is in, as those of containers."""
 _TAKEN = (
     "another interface in this network namespace has --policy mcs, of this agent or of another one: "
     "give each interface with MCS a network namespace of its own"
+)
+_OTHERS_TAKEN = (
+    "another interface has --policy mcs with --forwarded spray, of this agent or of another one: leave it out at all but one, "
+    "which serves all containers"
 )
 
 
@@ -34,17 +40,17 @@ class Room:
         """Have the sockets of a network namespace leave room in the headers of connections to some hosts.
 
         Args:
-            namespace: Its cookie.
+            namespace: Its cookie, or `OTHERS`.
             hosts: Descriptor of the map ``mcs_hosts`` of its interface's programs.
             settings: Of their map ``mcs_settings``.
 
         Raises:
-            AttachError: If another interface in this namespace has MCS, or the kernel refuses.
+            AttachError: If another interface has MCS for these sockets, or the kernel refuses.
             BpfLoadError, BpfMapError: If the kernel refuses the program, or has no room.
         """
         with self._lock:
             if self._hosts.get(namespace, hosts) != hosts:
-                raise AttachError(_TAKEN)
+                raise AttachError(_taken(namespace))
             try:
                 if not self._object.loaded:
                     self._object.load()
@@ -86,7 +92,7 @@ class Room:
         """Two programs would reserve two options for one packet, and two interfaces' programs each know half of a connection."""
         for program in cgroup.sock_ops_programs():
             if libbpf.program_name(program) == PROGRAM and _serves(program, namespace):
-                raise AttachError(_TAKEN)
+                raise AttachError(_taken(namespace))
 
     def _forget(self, namespace: int) -> None:
         if self._hosts.pop(namespace, None) is not None:
@@ -100,6 +106,10 @@ class Room:
         if self._link >= 0:
             os.close(self._link)
             self._link = -1
+
+
+def _taken(namespace: int) -> str:
+    return _OTHERS_TAKEN if namespace == OTHERS else _TAKEN
 
 
 def _serves(program: int, namespace: int) -> bool:
