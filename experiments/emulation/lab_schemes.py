@@ -18,7 +18,9 @@ def check(scheme: Scheme, carrier: Carrier, queue_packets: int) -> None:
         raise SchemeError(f"{scheme.name}: in the lab a burst of MCS is as long as TCP makes it: leave out +segments")
     if scheme.slots is not None and scheme.segments > 1:
         raise SchemeError(f"{scheme.name}: in the lab slots limit bursts: leave out +segments")
-    if (scheme.channels or scheme.slots is not None) and carrier is not Carrier.MAC:
+    if scheme.fabric is Fabric.SRV6 and carrier not in (Carrier.MAC, Carrier.SRV6):  # mac also without the option
+        raise SchemeError(f"{scheme.name}: its routers forward SRv6 only: leave out --carrier")
+    if (scheme.channels or scheme.slots is not None) and carrier not in (Carrier.MAC, Carrier.SRV6):
         raise SchemeError(f"{scheme.name} has labels in the Ethernet address only: leave out --carrier")
     if scheme.slots is not None and scheme.slots.is_simulated:
         raise SchemeError(
