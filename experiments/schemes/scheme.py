@@ -132,7 +132,9 @@ class Scheme:
             setting = SETTINGS.get(name)
             value = setting.read(text) if setting is not None and setting.applies(self) else None
             if setting is None or value is None:
-                raise SchemeError(f"{self.name}: {name}={text} is not a setting: write {_HELP}")
+                known = SETTINGS if setting is None else [name]
+                forms = ", ".join(f"+{each}={SETTINGS[each].form}" for each in known)
+                raise SchemeError(f"{self.name}: {name}={text} is not a setting: write {forms}")
             changes = dict(zip(setting.fields, value if isinstance(value, tuple) else (value,), strict=False))
             if name in SLOT_SETTINGS:
                 assert changed.slots is not None
@@ -150,9 +152,10 @@ class Scheme:
 class Setting(NamedTuple):
     """A setting of a scheme's variant, and the schemes to which it applies.
 
-    ``read`` returns the value of a text for the fields of the scheme, or of its slots; a tuple for several, None if invalid.
+    ``form`` is how it is written, and where it applies. ``read`` returns the value of a text for the fields of the scheme, or of its slots; a tuple for several, None if invalid.
     """
 
+    form: str
     read: Callable[[str], Any]
     fields: tuple[str, ...] = ()
     applies: Callable[[Scheme], bool] = lambda _scheme: True
@@ -166,8 +169,10 @@ def _short_number(least: int, most: int) -> Callable[[str], int | None]:
     return lambda text: _number(least, most)(text) if text.isascii() and len(text) < 4 else None
 
 
-def _one_of(values: tuple[str, ...]) -> Callable[[str], str | None]:
-    return lambda text: text if text in values else None
+def _choice(
+    values: tuple[str, ...], where: str, fields: tuple[str, ...], applies: Callable[[Scheme], bool] = lambda _scheme: True
+) -> Setting:
+    return Setting(f"{'|'.join(values)} {where}", lambda text: text if text in values else None, fields, applies)
 
 
 def _delay_ns(text: str) -> int | None:
@@ -197,40 +202,42 @@ def _has_slots(scheme: Scheme) -> bool:
 
 
 _SWITCH = {"on": True, "off": False}
+_IN_SIMULATOR = "with cfr, in the simulator"
 SLOT_SETTINGS = {
-    "slot": Setting(_short_number(1, MAX_SLOT), ("packets",), _has_slots),
-    "delay": Setting(_delay_ns, ("delay_ns",), _has_slots),
-    "guard": Setting(_short_number(0, MAX_GUARD), ("guard_percent",), _has_slots),
-    "order": Setting(_one_of(ORDERS), ("order",), _has_slots),
-    "paths": Setting(_one_of(PATHS), ("paths",), _has_slots),
-    "demand": Setting(_one_of(DEMANDS), ("demand",), _has_slots),
+    "slot": Setting(f"PACKETS (1 to {MAX_SLOT}) with cfr", _short_number(1, MAX_SLOT), ("packets",), _has_slots),
+    "delay": Setting(f"TIME (0us to 1ms) {_IN_SIMULATOR}", _delay_ns, ("delay_ns",), _has_slots),
+    "guard": Setting(f"PERCENT (0 to {MAX_GUARD}) {_IN_SIMULATOR}", _short_number(0, MAX_GUARD), ("guard_percent",), _has_slots),
+    "order": _choice(ORDERS, _IN_SIMULATOR, ("order",), _has_slots),
+    "paths": _choice(PATHS, _IN_SIMULATOR, ("paths",), _has_slots),
+    "demand": _choice(DEMANDS, _IN_SIMULATOR, ("demand",), _has_slots),
 }
 """Of `Slots`."""
+_SENDERS = "where senders write labels"
 SETTINGS = {
-    "channels": Setting(_number(MIN_CHANNELS, MAX_CHANNELS), ("channels",), lambda scheme: scheme.channels > 1),
-    "ecn": Setting(_ecn, ("ecn", "ecn_threshold"), lambda scheme: scheme.channels > 0),
-    "ecn-bytes": Setting(_number(1, MAX_ECN_BYTES), ("ecn_bytes",), lambda scheme: scheme.ecn and not scheme.channels),
+    "channels": Setting(
+        f"N ({MIN_CHANNELS} to {MAX_CHANNELS}) with MCS",
+        _number(MIN_CHANNELS, MAX_CHANNELS),
+        ("channels",),
+        lambda scheme: scheme.channels > 1,
+    ),
+    "ecn": Setting("PACKETS|on|off with MCS", _ecn, ("ecn", "ecn_threshold"), lambda scheme: scheme.channels > 0),
+    "ecn-bytes": Setting(
+        f"BYTES (1 to {MAX_ECN_BYTES}) with dctcp",
+        _number(1, MAX_ECN_BYTES),
+        ("ecn_bytes",),
+        lambda scheme: scheme.ecn and not scheme.channels,
+    ),
     **SLOT_SETTINGS,
-    "spray": Setting(_spray, ("spray",), _labels),
-    "segments": Setting(_number(1, MAX_SEGMENTS), ("segments",), _labels),
-    "weights": Setting(_SWITCH.get, ("weights",), _labels),
-    "probes": Setting(_SWITCH.get, ("probes",), _labels),
-    "fr": Setting(_number(1, MAX_DUPLICATES), ("fr_threshold",)),
-    "minrtt": Setting(_number(0, MAX_MIN_RTT_WINDOW), ("min_rtt_window",)),
-    "congestion": Setting(_one_of(CONGESTION_CONTROLS), ("congestion",)),
-    "rack": Setting({"on": 1, "off": 0}.get, ("recovery",)),
-    "adapt": Setting(_SWITCH.get),
-    "sack": Setting(_SWITCH.get),
+    "spray": Setting(f"RULE (all, a protocol, udp:PORT) {_SENDERS}", _spray, ("spray",), _labels),
+    "segments": Setting(f"N (1 to {MAX_SEGMENTS}) {_SENDERS}", _number(1, MAX_SEGMENTS), ("segments",), _labels),
+    "weights": Setting(f"on|off {_SENDERS}", _SWITCH.get, ("weights",), _labels),
+    "probes": Setting(f"on|off {_SENDERS}", _SWITCH.get, ("probes",), _labels),
+    "fr": Setting(f"N (1 to {MAX_DUPLICATES})", _number(1, MAX_DUPLICATES), ("fr_threshold",)),
+    "minrtt": Setting(f"SECONDS (0 to {MAX_MIN_RTT_WINDOW})", _number(0, MAX_MIN_RTT_WINDOW), ("min_rtt_window",)),
+    "congestion": _choice(CONGESTION_CONTROLS, "in the lab", ("congestion",)),
+    "rack": Setting("on|off", {"on": 1, "off": 0}.get, ("recovery",)),
+    "adapt": Setting("on|off", _SWITCH.get),
+    "sack": Setting("on|off", _SWITCH.get),
 }
 """In the order of a variant's name. ``adapt=off`` keeps TCP from raising the threshold when it detects reordering; ``sack=off`` is
 TCP without selective acknowledgements (RFC 2018), which detects losses by duplicate acknowledgements only."""
-_HELP = (
-    f"+fr=N (1 to {MAX_DUPLICATES}), +minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), +congestion={'|'.join(CONGESTION_CONTROLS)}, "
-    f"+spray=RULE (all, a protocol, udp:PORT), +segments=N (1 to {MAX_SEGMENTS}), "
-    "+weights=on or +weights=off, and +probes=on or +probes=off where senders write labels, "
-    f"+channels=N ({MIN_CHANNELS} to {MAX_CHANNELS}) and +ecn=PACKETS, +ecn=on or +ecn=off with MCS, "
-    f"+ecn-bytes=BYTES (1 to {MAX_ECN_BYTES}) with dctcp, "
-    f"+slot=PACKETS (1 to {MAX_SLOT}) with cfr, and in the simulator +delay=TIME (0us to 1ms), +guard=PERCENT (0 to {MAX_GUARD}), "
-    f"+order={'|'.join(ORDERS)}, +paths={'|'.join(PATHS)} and +demand={'|'.join(DEMANDS)}, "
-    "+rack=on or +rack=off, +adapt=on or +adapt=off, +sack=on or +sack=off"
-)
