@@ -152,7 +152,8 @@ class Scheme:
 class Setting(NamedTuple):
     """A setting of a scheme's variant, and the schemes to which it applies.
 
-    ``form`` is how it is written, and where it applies. ``read`` returns the value of a text for the fields of the scheme, or of its slots; a tuple for several, None if invalid.
+    ``form`` is how it is written, and where it applies. ``read`` returns the value of a text for the fields of the scheme, or of
+    its slots; a tuple for several, None if invalid.
     """
 
     form: str

@@ -89,7 +89,7 @@ def handle(step: Step) -> str:
         assert command == "set"
         return " ".join(f"{name} {value}" for name, value in parse(text).items())
     except (SchemeError, WorkloadError, SimulationOptionError) as error:
-        what_there_is = ": expected one of| expected one of|(?<=is not a setting): write \\+fr"
+        what_there_is = ": expected one of| expected one of"
         return f"refused: {error if step.command == 'explain' else re.split(what_there_is, str(error))[0]}"
 
 
