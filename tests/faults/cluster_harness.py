@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -25,7 +25,6 @@ from tests.faults.harness import OPTIONS, FaultyLab, Wrong
 from tests.faults.hostile import HostileSwitch
 from tests.faults.management import set_clock
 from tests.faults.oracle import Oracle
-from tests.faults.probes import Probes
 from tests.faults.shares import Shares
 from tests.helpers.waiting import eventually
 from topologies import Clos, Failures
@@ -53,22 +52,17 @@ class FaultyCluster(FaultyLab):
         self._disk = self.cluster.etcd.data(len(self.cluster.names(PartKind.ETCD)) - 1)
         self._full = self.cluster.names(PartKind.ETCD)[-1]
 
-    def __enter__(self) -> FaultyCluster:
-        with ExitStack() as stack:
-            self._disk.mkdir(parents=True)
-            # it goes with the lab's mount namespace
-            mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "disk", str(self._disk)]
-            subprocess.run(mount, check=True)
-            stack.enter_context(self.its)
-            self.its.lab.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=100")
-            names = [self.tree.name(switch) for switch in self.tree.switches()]
-            self.monitors = stack.enter_context(FlowMonitors(names, self.its.directory))
-            self.probes = stack.enter_context(Probes(self.its.lab))
-            self.agents_log = AgentsLog(self.its.agent.log)
-            self._stack = stack.pop_all()
-        self.settle()
-        self.check()
-        return self
+    def __enter__(self) -> Self:
+        self._disk.mkdir(parents=True)
+        # it goes with the lab's mount namespace
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "disk", str(self._disk)]
+        subprocess.run(mount, check=True)
+        return super().__enter__()
+
+    def _watch(self, stack: ExitStack) -> None:
+        names = [self.tree.name(switch) for switch in self.tree.switches()]
+        self.monitors = stack.enter_context(FlowMonitors(names, self.its.directory))
+        self.agents_log = AgentsLog(self.its.agent.log)
 
     def do(self, step: Step) -> None:
         """Do the faults of a step and its changes of links, undo the faults, wait until everything has settled, and check it."""

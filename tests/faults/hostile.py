@@ -51,10 +51,7 @@ class HostileSwitch(Startable):
 
     def stop(self) -> None:
         self._set(self._targets)
-        for each in self._sockets:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        _close(*self._sockets)
 
     def _set(self, targets: dict[str, str]) -> None:
         for row, target in targets.items():
@@ -79,10 +76,14 @@ class HostileSwitch(Startable):
     def _run(self, work: Callable[[], None], channel: _Channel) -> None:
         with contextlib.suppress(OSError, struct.error):  # an end is closed, in the middle of a message
             work()
-        for each in (channel.switch, channel.above):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        _close(channel.switch, channel.above)
+
+
+def _close(*ends: socket.socket) -> None:
+    for each in ends:
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+        each.close()
 
 
 class _Channel:
