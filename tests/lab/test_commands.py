@@ -157,33 +157,21 @@ def test_what_documents_have_typed_runs_and_shows_what_they_say(tmp_path: Path) 
     assert len(sent) == 8, said
     for flow in {port for _, port in sent}:
         labels = [label for label, port in sent if port == flow]
-        assert [len(set(labels[at : at + 4])) for at in range(len(labels))] == [
-            min(4, len(labels) - at) for at in range(len(labels))
-        ]
-    documents = ("README.md", "docs/install.md", "experiments/cli/lab.py")
-    assert (
-        len(
-            {
-                re.sub(r" -i \S+", "", its)
-                for name in documents
-                for its in re.findall(r"tcpdump -.*? tcp", (ROOT / name).read_text())
-            }
-        )
-        == 1
-    )
+        for at in range(len(labels)):
+            assert len(set(labels[at : at + 4])) == min(4, len(labels) - at)
+    texts = [(ROOT / name).read_text() for name in ("README.md", "docs/install.md", "experiments/cli/lab.py")]
+    captures = [re.sub(r" -i \S+", "", its) for text in texts for its in re.findall(r"tcpdump -.*? tcp", text)]
+    assert len(set(captures)) == 1
 
 
 AGENT = "agent --controller http://127.0.0.1:9 --iface"
 
 
+NO_HOST = (0, f"{AGENT} lo", "a host of the fabric has one of 10.0.0.0/8")
+
+
 @pytest.mark.parametrize(
-    ("user", "words", "said"),
-    [
-        (0, f"{AGENT} lo", "a host of the fabric has one of 10.0.0.0/8"),
-        (0, f"{AGENT} a@", "is no interface: write eth0"),
-        (0, f"{AGENT} lo@/proc/0/ns/net", "no network namespace at"),
-        *((65534, words, "needs root") for words in (f"{AGENT} lo", "lab", "demo")),
-    ],
+    ("user", "words", "said"), [NO_HOST, *((65534, words, "needs root") for words in (f"{AGENT} lo", "lab", "demo"))]
 )
 def test_what_cannot_be_done_is_said(monkeypatch: pytest.MonkeyPatch, user: int, words: str, said: str) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
