@@ -6,7 +6,6 @@ import base64
 import contextlib
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -26,6 +25,7 @@ from tests.faults.hostile import HostileSwitch
 from tests.faults.management import set_clock
 from tests.faults.oracle import Oracle
 from tests.faults.shares import Shares
+from tests.helpers.veth import run
 from tests.helpers.waiting import eventually
 from topologies import Clos, Failures
 from topologies.lab.management import Way
@@ -55,8 +55,7 @@ class FaultyCluster(FaultyLab):
     def __enter__(self) -> Self:
         self._disk.mkdir(parents=True)
         # it goes with the lab's mount namespace
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "disk", str(self._disk)]
-        subprocess.run(mount, check=True)
+        run(f"mount -t tmpfs -o size={DISK_MIB}m,mode=700 disk {self._disk}")
         return super().__enter__()
 
     def _watch(self, stack: ExitStack) -> None:
@@ -122,7 +121,7 @@ class FaultyCluster(FaultyLab):
         cluster = self.cluster
         if fault.kind == "switches":
             self._restart_switches()
-            return _nothing
+            return lambda: None
         if fault.kind == "hostile":
             hostile = HostileSwitch(self.its.lab.ovs, fault.role, *fault.what)
             hostile.start()
@@ -134,7 +133,7 @@ class FaultyCluster(FaultyLab):
                 return lambda: self._start(name, fault.kind == "clock")
             case "pause" | "stale":
                 if not cluster.running(name):
-                    return _nothing  # the step's other fault has ended it
+                    return lambda: None  # the step's other fault has ended it
                 cluster.pause(name)
                 return lambda: self._resume(name, fault.kind == "stale")
             case "partition":
@@ -293,7 +292,3 @@ class FaultyCluster(FaultyLab):
 def _others(failures: Iterable[str], switches: set[str]) -> list[str]:
     """Return what has failed besides some switches and their links."""
     return sorted(name for name in failures if switches.isdisjoint(name.split("-")))
-
-
-def _nothing() -> None:
-    """End a fault that ends by itself."""

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from tests.faults.probes import Probes, describe
 from tests.faults.shares import Shares
 from tests.helpers.memory import resident_mib
 from tests.helpers.path_tables import table_in_force
+from tests.helpers.veth import run
 from topologies import Clos, Failures, Host, Level
 from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
 
@@ -192,7 +192,6 @@ class FaultyLab:
         self.its.controller.change(method, f"/drains/{name}").raise_for_status()
 
     def _active(self, *kinds: str) -> set[str]:
-        """Return what has these kinds of faults."""
         return {fault.what for fault in self.active if fault.kind in kinds}
 
     def _is_active(self, kind: str) -> bool:
@@ -386,8 +385,7 @@ def _overruns() -> Counter[str]:
     """
     lines = Path("/proc/net/softnet_stat").read_text().splitlines()
     backlogs = {f"processor {number}": int(line.split()[1], 16) for number, line in enumerate(lines)}
-    command = ["ss", "--packet", "--memory", "--numeric", "--no-header", "--oneline"]
-    sockets = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    sockets = run("ss --packet --memory --numeric --no-header --oneline")
     return Counter(backlogs) + Counter({port: int(drops) for port, drops in _SOCKET.findall(sockets)})
 
 

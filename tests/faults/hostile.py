@@ -10,8 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tests.faults.management import messages
-from tests.helpers.openflow_switch import HEADER, PlainSwitch, packed
+from tests.helpers.openflow_switch import HEADER, PlainSwitch, messages, packed
 from topologies.lab.private_ovs import PrivateOvs
 from topologies.lab.startable import Startable
 
