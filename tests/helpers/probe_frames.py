@@ -33,12 +33,16 @@ def probe(
 
 def corrected(frame: bytes) -> bytes:
     """The frame with right checksums, whatever else is wrong with it."""
-    at = 14 + 4 * (frame[14] & 15)
-    header, udp = (data[:end] + b"\0\0" + data[end + 2 :] for data, end in ((frame[14:at], 10), (frame[at:], 6)))
-    header = header[:10] + checksum(header).to_bytes(2) + header[12:]
-    pseudo_header = header[12:20] + b"\0\x11" + len(udp).to_bytes(2)
-    its = checksum(pseudo_header + udp) or 0xFFFF  # 0 stands for none (RFC 768)
-    return frame[:14] + header + udp[:6] + its.to_bytes(2) + udp[8:]
+    words = frame[14] & 15
+    at = 14 + 4 * words
+    header = bytearray(frame[14:at])
+    header[10:12] = b"\0\0"
+    header[10:12] = checksum(bytes(header)).to_bytes(2)
+    udp = bytearray(frame[at:])
+    udp[6:8] = b"\0\0"
+    pseudo_header = bytes(header[12:20]) + b"\0\x11" + len(udp).to_bytes(2)
+    udp[6:8] = (checksum(pseudo_header + bytes(udp)) or 0xFFFF).to_bytes(2)  # 0 stands for none (RFC 768)
+    return frame[:14] + bytes(header) + bytes(udp)
 
 
 def changed(frame: bytes, at: int, value: bytes, *, correct: bool = True) -> bytes:

@@ -167,11 +167,14 @@ def test_what_documents_have_typed_runs_and_shows_what_they_say(tmp_path: Path) 
 AGENT = "agent --controller http://127.0.0.1:9 --iface"
 
 
-NO_HOST = (0, f"{AGENT} lo", "a host of the fabric has one of 10.0.0.0/8")
-
-
 @pytest.mark.parametrize(
-    ("user", "words", "said"), [NO_HOST, *((65534, words, "needs root") for words in (f"{AGENT} lo", "lab", "demo"))]
+    ("user", "words", "said"),
+    [
+        (0, f"{AGENT} lo", "a host of the fabric has one of 10.0.0.0/8"),
+        (0, f"{AGENT} a@", "is no interface: write eth0"),
+        (0, f"{AGENT} lo@/proc/0/ns/net", "no network namespace at"),
+        *((65534, words, "needs root") for words in (f"{AGENT} lo", "lab", "demo")),
+    ],
 )
 def test_what_cannot_be_done_is_said(monkeypatch: pytest.MonkeyPatch, user: int, words: str, said: str) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
