@@ -166,14 +166,14 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
     return seen
 
 
-def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = None) -> AgentProcess:
+def agent_of(lab: SopaLab, host: Host, *options: str) -> AgentProcess:
     """An agent for one host of a lab that was started without agents; it does not probe, and sprays datagrams, too."""
     directory = lab.directory / "single"
     directory.mkdir(exist_ok=True)
     interface = f"{lab.lab.interface(host, 0)}@{lab.lab.netns(host)}"
     token = f"--token-file={lab.controller.agent_token_file}"
     arguments: Sequence[str] = [f"--state-dir={directory}", token, "--no-probes", "--spray=all", *options]
-    return AgentProcess([interface], controller or lab.controller.url, directory / "agent.log", arguments)
+    return AgentProcess([interface], lab.controller.url, directory / "agent.log", arguments)
 
 
 def revalidated(lab: SopaLab) -> None:

@@ -1,4 +1,4 @@
-"""Probes through Open vSwitch: their way out and back, and what traces, the controller and hosts make of them."""
+"""Probes through Open vSwitch: what traces, the controller and hosts make of them."""
 
 import json
 import re
