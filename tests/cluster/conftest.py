@@ -50,7 +50,6 @@ def connect() -> Iterator[Connect]:
 
 
 def failure(ask: Callable[[], object]) -> EngineError:
-    """Return the error of a request."""
     with pytest.raises(EngineError) as caught:
         ask()
     return caught.value

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
-from sopa_ryu.cli import main as sopa_command
 from tests.helpers.cluster import Cluster, running_cluster
+from tests.helpers.commands import sopa
 from tests.helpers.waiting import eventually
 from topologies.lab.etcd import loopback
 from topologies.lab.isolation import isolated
@@ -62,10 +62,9 @@ class Watched:
 
     def sopa(self, *words: str) -> Result:
         """Return what a command answers that may ask any member that runs, or the relay."""
-        state = self.relay.state_dir
         urls = [*(its.url for its in self.its.members.values() if its.running), self.relay.url]
         where = [word for url in urls for word in ("--controller", url)]
-        return CliRunner().invoke(sopa_command, [*words, *where, "--token-file", str(state / "token")])
+        return sopa(*words, *where, "--token-file", str(self.relay.state_dir / "token"))
 
     def wait_whole(self) -> None:
         """Wait until ``sopa cluster`` ends with status 0, with all members and switches."""
@@ -126,7 +125,6 @@ def _run(member: ControllerProcess, change: str) -> None:
 
 
 def upgrade(its: Watched) -> None:
-    """Rolling upgrade."""
     with its.keeping_entries():
         its.one_by_one(lambda member: _run(member, NEWER))
     assert set(its.programs().values()) == {"99.0"}

@@ -11,18 +11,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from click.testing import CliRunner, Result
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.messages import Report, encode
-from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
+from tests.helpers.commands import ask
 from tests.helpers.relay import Agent, agent
 from tests.helpers.waiting import eventually
 from topologies import Clos, FatTree
@@ -46,13 +46,6 @@ def cluster(shared: Cluster) -> Iterator[Cluster]:
 @pytest.fixture
 def leader(cluster: Cluster) -> str:
     return str(eventually(cluster.leader))
-
-
-def sopa(cluster: Cluster, name: str, *words: str) -> Result:
-    """Return what a command answers that asks one member."""
-    its = cluster.members[name]
-    there = ["--controller", its.url, "--token-file", str(its.state_dir / "token")]
-    return CliRunner().invoke(main, [*words, *there])
 
 
 def test_one_member_leads_and_the_others_follow_what_it_has_committed(cluster: Cluster) -> None:
@@ -94,22 +87,19 @@ def test_a_slow_engine_delays_versions_and_a_killed_leader_has_a_successor(clust
 
 
 def test_a_leader_that_is_ended_gives_its_lease_back_and_drains_outlive_it(cluster: Cluster, leader: str) -> None:
-    done = sopa(cluster, cluster.standbys()[0], "drain", "c0_0")
+    done = ask(cluster.members[cluster.standbys()[0]], "drain", "c0_0")
     assert done.exit_code == 0, done.output
     cluster.wait_in_force({"c0_0": "drained"})
-    assert sopa(cluster, leader, "drain", "c1_1", "--reason", "fan", "--until", "5s", "--wait", "0").exit_code == 0
+    assert ask(cluster.members[leader], "drain", "c1_1", "--reason", "fan", "--until", "5s", "--wait", "0").exit_code == 0
     cluster.members[leader].stop()
     assert (cluster.key("leader") or {}).get("name") != leader
     successor = cluster.next_leader(leader)
     cluster.wait_in_force({"c0_0": "drained"})  # the successor has ended the other one
-    events = [json.loads(line) for line in sopa(cluster, successor, "events", "--element", "c1_1", "--json").stdout.splitlines()]
-    told = [
-        (event["kind"], event["actor"], event["cause"].partition(" (")[0])
-        for event in events
-        if event["kind"] != "switch connected"
-    ]
+    said = ask(cluster.members[successor], "events", "--element", "c1_1", "--json").stdout
+    events = [event for event in map(json.loads, said.splitlines()) if event["kind"] != "switch connected"]
+    told = [(event["kind"], event["actor"], event["cause"].partition(" (")[0]) for event in events]
     assert told[-2:] == [("drained", "operator from 127.0.0.1", "fan"), ("restored", "sopa", "its time is over")]
-    assert sopa(cluster, successor, "restore", "c0_0").exit_code == 0
+    assert ask(cluster.members[successor], "restore", "c0_0").exit_code == 0
     cluster.restart(leader)
 
 
@@ -124,7 +114,7 @@ def test_without_the_engine_nothing_is_decided_and_forwarding_goes_on(cluster: C
         assert refused.status_code == 503
         assert "no member leads" in refused.text
         assert cluster.fabric(leader)["cluster"]["leader"] is None
-        assert sopa(cluster, leader, "status").exit_code == 3
+        assert ask(cluster.members[leader], "status").exit_code == 3
         assert cluster.rules() == before
         assert member.get("/paths", src="10.0.0.2", dst="10.2.0.2").json()["total"] == 4
     finally:
@@ -164,12 +154,12 @@ def test_any_member_leads_to_the_leader_and_one_of_another_fabric_takes_no_part(
         eventually(lambda: "does not take part in cluster sopa" in other.log.read_text())
         assert "Give all members the same fabric file" in other.log.read_text()
         for name in cluster.members:
-            done = sopa(cluster, name, "cluster", "--json")
+            done = ask(cluster.members[name], "cluster", "--json")
             assert done.exit_code == 0, done.output
             body = json.loads(done.stdout)
             assert body["leader"] == leader
             assert {member["name"] for member in body["members"]} == set(cluster.members)
-        done = sopa(cluster, cluster.standbys()[0], "cluster", "step-down")
+        done = ask(cluster.members[cluster.standbys()[0]], "cluster", "step-down")
         assert done.exit_code == 0, done.output
         assert cluster.next_leader(leader) in cluster.members
 
@@ -191,24 +181,10 @@ def report(its: Agent, message: dict[str, Any]) -> None:
     its.channel.send(encode(Report(message["number"])))
 
 
-class Scattering:
-    """An agent that runs MCS, and which hosts it has been told of."""
-
-    def __init__(self, its: Agent) -> None:
-        self.its = its
-        self.hosts: set[str] = set()
-        self.removed: list[str] = []
-
-    def until(self, host: str, listed: bool = True) -> None:
-        """Follow what comes until a host is listed, or not any more."""
-        while (host in self.hosts) is not listed:
-            message = json.loads(self.its.take())
-            if message["type"] == "snapshot":
-                self.hosts = set(message["mcs"])
-            elif message["type"] == "mcs":
-                self.hosts = (self.hosts | set(message["added"])) - set(message["removed"])
-                self.removed += message["removed"]
-            self.its.acknowledge()
+def until(its: Agent, host: str, listed: bool = True) -> None:
+    """Follow what comes until a host is listed of those that run MCS, or not any more."""
+    while (IPv4Address(host) in its.scatters) is not listed:
+        its.follow()
 
 
 def test_relays_agents_probe_and_hear_of_each_others_mcs_whoever_leads(cluster: Cluster, leader: str) -> None:
@@ -221,12 +197,12 @@ def test_relays_agents_probe_and_hear_of_each_others_mcs_whoever_leads(cluster: 
             relays.append(stack.enter_context(relay))
             eventually(lambda relay=relay: relay.get("/sopa/v1/failures").status_code, 200)
 
-        def scattering(relay: RelayProcess, address: str) -> Scattering:
-            return Scattering(stack.enter_context(agent(relay.url, address, TOKEN, query)))
+        def scattering(relay: RelayProcess, address: str) -> Agent:
+            return stack.enter_context(agent(relay.url, address, TOKEN, query))
 
         one, other = scattering(relays[0], "10.0.0.2"), scattering(relays[1], "10.2.1.3")
         for its, host in ((other, "10.2.1.3"), (one, "10.2.1.3"), (other, "10.0.0.2")):
-            its.until(host)
+            until(its, host)
         for relay, address in zip(relays, ("10.0.0.3", "10.2.1.2"), strict=True):
             stack.enter_context(agent(relay.url, address, TOKEN, "probes=1", {"probes": report})).follow()
         for name in (leader, ""):
@@ -236,14 +212,14 @@ def test_relays_agents_probe_and_hear_of_each_others_mcs_whoever_leads(cluster: 
             if name:
                 member.stop()
         third = scattering(relays[1], "10.3.1.3")
-        third.until("10.0.0.2")
+        until(third, "10.0.0.2")
         for its in (one, other):
-            its.until("10.3.1.3")
-            assert its.removed == [], "another member leads, and no host has stopped"
-        other.its.channel.close()
+            until(its, "10.3.1.3")
+            assert its.stopped == [], "another member leads, and no host has stopped"
+        other.channel.close()
         for its in (one, third):
-            its.until("10.2.1.3", listed=False)
-            assert its.removed == ["10.2.1.3"]
+            until(its, "10.2.1.3", listed=False)
+            assert its.stopped == [IPv4Address("10.2.1.3")]
     cluster.members[leader].start()
 
 

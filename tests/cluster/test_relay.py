@@ -1,24 +1,19 @@
 """Relays on a real etcd, over real sockets; the leader's REST is that of a real controller."""
 
-import asyncio
 import json
 import signal
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable, Iterator
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
-from sopa_ryu.channel import messages, protocol
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine
@@ -283,21 +278,10 @@ def test_a_relay_serves_by_tls(leader: Leader, start: Start, tmp_path: Path) -> 
     leader.commit(7, 1)
     options = (f"--tls-cert={certificate.certificate}", f"--tls-key={certificate.key}")
     relay = start("r1", options, ca_file=authority.certificate)
-    context = ssl.create_default_context(cafile=authority.certificate)
-
-    async def follow() -> None:
-        # on asyncio, as the real agent: the client with threads uses one SSL object in two of them, and loses requests
-        url, view = f"{relay.url.replace('http', 'ws', 1)}/sopa/v1/agents/{ADDRESS}", None
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        connection = connect_async(url, ssl=context, additional_headers=headers, proxy=None)
-        async with asyncio.timeout(PATIENCE_SECONDS), connection as channel:
-            for version in (1, 2):
-                leader.commit(7, version)
-                view = protocol.follow(messages.from_controller(await channel.recv()), view, IPv4Address(ADDRESS))
-                assert (view.epoch, view.version) == (7, version)
-                await channel.send(protocol.ack(view, 0))
-
-    asyncio.run(follow())
+    with RunningAgent((relay.url,), token_file=relay.state_dir / "agent-token", ca_file=authority.certificate) as its:
+        for version in (1, 2):
+            leader.commit(7, version)
+            eventually(lambda version=version: its.version, (7, version))
     with socket.create_connection(("127.0.0.1", _port(relay))) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert b"HTTP/1.1 2" not in plain.recv(4096)

@@ -6,11 +6,10 @@ import base64
 import contextlib
 import json
 import os
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -25,8 +24,8 @@ from tests.faults.harness import OPTIONS, FaultyLab, Wrong
 from tests.faults.hostile import HostileSwitch
 from tests.faults.management import set_clock
 from tests.faults.oracle import Oracle
-from tests.faults.probes import Probes
 from tests.faults.shares import Shares
+from tests.helpers.veth import run
 from tests.helpers.waiting import eventually
 from topologies import Clos, Failures
 from topologies.lab.management import Way
@@ -53,22 +52,16 @@ class FaultyCluster(FaultyLab):
         self._disk = self.cluster.etcd.data(len(self.cluster.names(PartKind.ETCD)) - 1)
         self._full = self.cluster.names(PartKind.ETCD)[-1]
 
-    def __enter__(self) -> FaultyCluster:
-        with ExitStack() as stack:
-            self._disk.mkdir(parents=True)
-            # it goes with the lab's mount namespace
-            mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "disk", str(self._disk)]
-            subprocess.run(mount, check=True)
-            stack.enter_context(self.its)
-            self.its.lab.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=100")
-            names = [self.tree.name(switch) for switch in self.tree.switches()]
-            self.monitors = stack.enter_context(FlowMonitors(names, self.its.directory))
-            self.probes = stack.enter_context(Probes(self.its.lab))
-            self.agents_log = AgentsLog(self.its.agent.log)
-            self._stack = stack.pop_all()
-        self.settle()
-        self.check()
-        return self
+    def __enter__(self) -> Self:
+        self._disk.mkdir(parents=True)
+        # it goes with the lab's mount namespace
+        run(f"mount -t tmpfs -o size={DISK_MIB}m,mode=700 disk {self._disk}")
+        return super().__enter__()
+
+    def _watch(self, stack: ExitStack) -> None:
+        names = [self.tree.name(switch) for switch in self.tree.switches()]
+        self.monitors = stack.enter_context(FlowMonitors(names, self.its.directory))
+        self.agents_log = AgentsLog(self.its.agent.log)
 
     def do(self, step: Step) -> None:
         """Do the faults of a step and its changes of links, undo the faults, wait until everything has settled, and check it."""
@@ -128,7 +121,7 @@ class FaultyCluster(FaultyLab):
         cluster = self.cluster
         if fault.kind == "switches":
             self._restart_switches()
-            return _nothing
+            return lambda: None
         if fault.kind == "hostile":
             hostile = HostileSwitch(self.its.lab.ovs, fault.role, *fault.what)
             hostile.start()
@@ -140,7 +133,7 @@ class FaultyCluster(FaultyLab):
                 return lambda: self._start(name, fault.kind == "clock")
             case "pause" | "stale":
                 if not cluster.running(name):
-                    return _nothing  # the step's other fault has ended it
+                    return lambda: None  # the step's other fault has ended it
                 cluster.pause(name)
                 return lambda: self._resume(name, fault.kind == "stale")
             case "partition":
@@ -299,7 +292,3 @@ class FaultyCluster(FaultyLab):
 def _others(failures: Iterable[str], switches: set[str]) -> list[str]:
     """Return what has failed besides some switches and their links."""
     return sorted(name for name in failures if switches.isdisjoint(name.split("-")))
-
-
-def _nothing() -> None:
-    """End a fault that ends by itself."""

@@ -7,13 +7,12 @@ import json
 import os
 import re
 import signal
-import subprocess
 import time
 from collections import Counter
 from contextlib import ExitStack
 from ctypes import byref, c_uint32
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -30,6 +29,7 @@ from tests.faults.probes import Probes, describe
 from tests.faults.shares import Shares
 from tests.helpers.memory import resident_mib
 from tests.helpers.path_tables import table_in_force
+from tests.helpers.veth import run
 from topologies import Clos, Failures, Host, Level
 from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
 
@@ -65,27 +65,31 @@ class FaultyLab:
         self._stack = ExitStack()
         self._untold = False
 
-    def __enter__(self) -> FaultyLab:
+    def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(self.its)
             # `settle` waits for two rounds of Open vSwitch through what it has cached; by default they are 0.5 s apart
             self.its.lab.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=100")
-            for part in range(part_count(self.tree)):
-                hosts = [host for host in self.tree.hosts() if part_of(self.tree, host) == part]
-                hosts = [host for host in hosts if host not in self.tree.no_label]
-                url = f"http://{management.part_address(part)}:{REST_PORT}"
-                # the oracle knows what the controller excludes, and not what a host has left for a while by its own probes
-                options = [f"--controller={url}", "--keep-paths"]  # instead of the lab's
-                self.agents.append(stack.enter_context(self.its.agent_of(hosts, f"agents{part}", options)))
-            count = len(self.its.labelling)
-            for agents in self.agents:  # if one has ended, its own log says why
-                agents.wait_until(lambda: self.its.controller.agents_know(count), f"{count} agents had acknowledged")
             self.probes = stack.enter_context(Probes(self.its.lab))
-            self.client = stack.enter_context(httpx.Client(base_url=f"{self.its.controller.url}/sopa/v1", timeout=60))
+            self._watch(stack)
             self._stack = stack.pop_all()
         self.settle()
         self.check()
         return self
+
+    def _watch(self, stack: ExitStack) -> None:
+        """Start the agents, and a client of the controller."""
+        for part in range(part_count(self.tree)):
+            hosts = [host for host in self.tree.hosts() if part_of(self.tree, host) == part]
+            hosts = [host for host in hosts if host not in self.tree.no_label]
+            url = f"http://{management.part_address(part)}:{REST_PORT}"
+            # the oracle knows what the controller excludes, and not what a host has left for a while by its own probes
+            options = [f"--controller={url}", "--keep-paths"]  # instead of the lab's
+            self.agents.append(stack.enter_context(self.its.agent_of(hosts, f"agents{part}", options)))
+        count = len(self.its.labelling)
+        for agents in self.agents:  # if one has ended, its own log says why
+            agents.wait_until(lambda: self.its.controller.agents_know(count), f"{count} agents had acknowledged")
+        self.client = stack.enter_context(httpx.Client(base_url=f"{self.its.controller.url}/sopa/v1", timeout=60))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -188,7 +192,6 @@ class FaultyLab:
         self.its.controller.change(method, f"/drains/{name}").raise_for_status()
 
     def _active(self, *kinds: str) -> set[str]:
-        """Return what has these kinds of faults."""
         return {fault.what for fault in self.active if fault.kind in kinds}
 
     def _is_active(self, kind: str) -> bool:
@@ -382,8 +385,7 @@ def _overruns() -> Counter[str]:
     """
     lines = Path("/proc/net/softnet_stat").read_text().splitlines()
     backlogs = {f"processor {number}": int(line.split()[1], 16) for number, line in enumerate(lines)}
-    command = ["ss", "--packet", "--memory", "--numeric", "--no-header", "--oneline"]
-    sockets = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    sockets = run("ss --packet --memory --numeric --no-header --oneline")
     return Counter(backlogs) + Counter({port: int(drops) for port, drops in _SOCKET.findall(sockets)})
 
 

@@ -10,8 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tests.faults.management import messages
-from tests.helpers.openflow_switch import HEADER, PlainSwitch, packed
+from tests.helpers.openflow_switch import HEADER, PlainSwitch, messages, packed
 from topologies.lab.private_ovs import PrivateOvs
 from topologies.lab.startable import Startable
 
@@ -51,10 +50,7 @@ class HostileSwitch(Startable):
 
     def stop(self) -> None:
         self._set(self._targets)
-        for each in self._sockets:
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        _close(*self._sockets)
 
     def _set(self, targets: dict[str, str]) -> None:
         for row, target in targets.items():
@@ -79,10 +75,14 @@ class HostileSwitch(Startable):
     def _run(self, work: Callable[[], None], channel: _Channel) -> None:
         with contextlib.suppress(OSError, struct.error):  # an end is closed, in the middle of a message
             work()
-        for each in (channel.switch, channel.above):
-            with contextlib.suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+        _close(channel.switch, channel.above)
+
+
+def _close(*ends: socket.socket) -> None:
+    for each in ends:
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+        each.close()
 
 
 class _Channel:

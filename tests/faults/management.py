@@ -2,10 +2,8 @@
 
 import json
 import os
-import re
 import resource
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +16,9 @@ from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import Table
 from sopa_ryu.runtime.library import ofproto_v1_3 as of
 from tests.faults.plan import part_switches
-from tests.helpers.openflow_switch import HEADER, PlainSwitch, packed
+from tests.helpers.fabrics import entries
+from tests.helpers.openflow_switch import PlainSwitch, packed
+from tests.helpers.veth import run
 from tests.helpers.waiting import eventually
 from topologies import Host
 from topologies.lab.batch_net import run_batch
@@ -32,7 +32,6 @@ IMPOSTOR_SECONDS = 3.0
 CLOCK_SHIFT = -86_400.0
 _LOAD_WORD, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x28, 0x15, 0x06
 _SHOT, _NEXT_FILTER = 2, 2**32 - 1
-_VERSION = re.compile(r"(?<=cookie=0x[0-9a-f]{8})[0-9a-f]{8}")
 PAST = Path(__file__).parents[1] / "helpers" / "past"
 
 
@@ -89,14 +88,13 @@ def _cut(part: int | None) -> str:
 
 
 def _connections_to(target: str) -> int:
-    command = ["ss", "--no-header", "--tcp", "--numeric", "state", "established", "dst", target]
-    return len(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines())
+    return len(run(f"ss --no-header --tcp --numeric state established dst {target}").splitlines())
 
 
 def _dropped() -> int:
     """Return how many packets loopback's filters have dropped."""
-    shown = subprocess.run(["tc", "-s", "-j", "qdisc", "show", "dev", "lo"], check=True, capture_output=True, text=True)
-    return sum(int(qdisc.get("drops", 0)) for qdisc in json.loads(shown.stdout) if qdisc["kind"] == "clsact")
+    shown = json.loads(run("tc -s -j qdisc show dev lo"))
+    return sum(int(qdisc.get("drops", 0)) for qdisc in shown if qdisc["kind"] == "clsact")
 
 
 def _set_targets(lab: SopaLab, names: Iterable[str], target: str) -> None:
@@ -130,14 +128,6 @@ def impersonate(dpid: int, ports: Collection[int]) -> None:
     its.cut()
 
 
-def messages(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
-    """Yield kind, number and body of each OpenFlow message until the end."""
-    stream = channel.makefile("rb")
-    while header := stream.read(HEADER.size):
-        _, kind, length, xid = HEADER.unpack(header)
-        yield kind, xid, stream.read(length - HEADER.size)
-
-
 @contextmanager
 def without_files(lab: SopaLab) -> Iterator[None]:
     """Leave the controller no more open files than it has, with clients that wait for some."""
@@ -155,8 +145,7 @@ def without_files(lab: SopaLab) -> Iterator[None]:
 
 def remove_filter(lab: SopaLab, host: Host) -> None:
     """Delete the queueing discipline to which an agent has attached its program, as a network manager may."""
-    command = f"nsenter --net={lab.lab.netns(host)} tc qdisc delete dev {lab.lab.interface(host, 0)} clsact"
-    subprocess.run(command.split(), check=True, capture_output=True)
+    run(f"nsenter --net={lab.lab.netns(host)} tc qdisc delete dev {lab.lab.interface(host, 0)} clsact")
 
 
 def change_rules(lab: SopaLab, name: str) -> None:
@@ -174,10 +163,8 @@ def _times_mended(lab: SopaLab, name: str) -> int:
 
 
 def _entries(lab: SopaLab, name: str) -> list[str]:
-    """Return a switch's entries without the version in their cookies: what is put right has the current one."""
-    lines = lab.lab.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
     # what a switch has learned of its hosts comes and goes
-    return sorted(_VERSION.sub("", line.strip()) for line in lines if "actions=" in line and "hard_timeout" not in line)
+    return [line for line in entries(lab.lab.ovs, name) if "hard_timeout" not in line]
 
 
 def set_clock(controller: ControllerProcess, back: bool) -> None:

@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.frames import datagram
+from tests.helpers.veth import raw_socket
 from topologies.identity import Family
 from topologies.lab.network import Lab
 from topologies.structure import GATEWAY_MAC, Clos
@@ -19,7 +19,7 @@ PORT = 9900
 QUIET_SECONDS = 0.1
 LOST_SECONDS = 20.0
 DESTINATIONS_AT_ONCE = 4
-SOL_PACKET, PACKET_QDISC_BYPASS, SO_RCVBUFFORCE, PACKET_OUTGOING = 263, 20, 33, 4
+SOL_PACKET, PACKET_QDISC_BYPASS, PACKET_OUTGOING = 263, 20, 4
 ETHERTYPES = {4: 0x0800, 6: 0x86DD}
 
 Probe = tuple[int, str, str, str]
@@ -40,15 +40,12 @@ class Probes:
 
     def __enter__(self) -> Probes:
         for name in self.hosts:
-            interface = self._lab.interface(self.tree.host(name), 0)
-            with inside(self._lab.netns(name)):
-                self._past[name], self._through[name] = _at(interface, 0), _at(interface, 0)
-                ears = [_at(interface, ETHERTYPES[family.number]) for family in self.tree.families]
+            place = self._lab.netns(name), self._lab.interface(self.tree.host(name), 0)
+            self._past[name], self._through[name] = raw_socket(*place, 0), raw_socket(*place, 0)
             self._past[name].setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
-            for ear in ears:
-                ear.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
-                ear.setblocking(False)
-                self._ears.append((name, ear))
+            for family in self.tree.families:
+                self._ears.append((name, raw_socket(*place, ETHERTYPES[family.number])))
+                self._ears[-1][1].setblocking(False)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -141,12 +138,6 @@ class Probes:
 
 def _word(up: tuple[int, ...]) -> tuple[int, int]:
     return (*up, 255) if len(up) == 1 else (up[0], up[1])  # a rack's neighbours in a leaf-spine fabric: no core switch
-
-
-def _at(interface: str, ethertype: int) -> socket.socket:
-    its = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ethertype))
-    its.bind((interface, ethertype))
-    return its
 
 
 def _frame(tree: Clos, family: Family, probe: Probe, source: str, port: int) -> bytes:

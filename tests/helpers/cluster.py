@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import httpx
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
+from tests.helpers.fabrics import entries
 from tests.helpers.lying_engine import LyingEngine
 from tests.helpers.waiting import eventually
 from topologies import Clos, FatTree
@@ -72,12 +72,8 @@ class Cluster:
         self.dummy.set_port(other, self.tree.port(other, one), up=up)
 
     def rules(self) -> dict[str, list[str]]:
-        """Return the flow entries of a switch of each level, without counters and versions."""
-        found = {}
-        for name in ("a0_0", "e0_0", "c0_0"):
-            lines = self.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
-            found[name] = sorted(re.sub("(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
-        return found
+        """Return the flow entries of a switch of each level."""
+        return {name: entries(self.ovs, name) for name in ("a0_0", "e0_0", "c0_0")}
 
     def next_leader(self, former: str) -> str:
         return str(self.wait(self.leader, lambda leader: leader not in (None, former)))

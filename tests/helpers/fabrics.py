@@ -32,6 +32,13 @@ def be_patient(ovs: PrivateOvs) -> None:
     ovs.transact([{"op": "update", "table": "Controller", "where": [], "row": {"inactivity_probe": 0, "max_backoff": 1000}}])
 
 
+def entries(ovs: PrivateOvs, switch: str) -> list[str]:
+    """Return a switch's flow entries, sorted, without counters and the version that they came with (the cookie's low half)."""
+    lines = ovs.ofctl("dump-flows", switch, "--no-stats").splitlines()
+    unversioned = (re.sub(r"(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
+    return sorted(line.strip() for line in unversioned if "actions=" in line)
+
+
 @dataclass
 class Traced:
     """The effect of a switch on a packet: its ports, the datapath actions as Open vSwitch prints them, its addresses then."""
@@ -120,10 +127,7 @@ class Fabric:
         return [*way, self.tree.name(here)]
 
     def flows(self, switch: str) -> list[str]:
-        """A switch's flow entries, sorted, without counters and the version that they came with (the cookie's low half)."""
-        lines = self.ovs.ofctl("dump-flows", switch, "--no-stats").splitlines()
-        unversioned = (re.sub(r"(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
-        return sorted(line.strip() for line in unversioned if "actions=" in line)
+        return entries(self.ovs, switch)
 
     def agent(self, address: str = "10.0.0.2", *more: Any) -> AbstractContextManager[Agent]:
         """Connect a host's agent."""

@@ -39,13 +39,6 @@ class Step:
         return cls(command, [part for part in rest if "=" not in part], options)
 
 
-def scripts(module: str, subject: str) -> list[Path]:
-    """Return the scripts of a subject, beside a test module's file; at least one."""
-    found = sorted((Path(module).parent / "scripts" / subject).glob("*.txt"))
-    assert found, f"no script in scripts/{subject} beside {module}"
-    return found
-
-
 @dataclass(frozen=True)
 class Script:
     """What the fixture ``script`` gives a test that `each_script` marks."""
@@ -80,7 +73,10 @@ class Script:
 
 
 def each_script(module: str, *subjects: str) -> pytest.MarkDecorator:
-    found = [path for subject in subjects for path in scripts(module, subject)]
+    """Have a test play the scripts of its subjects, which are beside its module's file; each has one at least."""
+    of_subject = {subject: sorted((Path(module).parent / "scripts" / subject).glob("*.txt")) for subject in subjects}
+    assert all(of_subject.values()), f"no scripts beside {module}: {of_subject}"
+    found = [path for paths in of_subject.values() for path in paths]
     names = [path.stem if len(subjects) == 1 else f"{path.parent.name}-{path.stem}" for path in found]
     return pytest.mark.parametrize("script", found, ids=names, indirect=True)
 

@@ -6,7 +6,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from sopa_ryu.runtime.library import ofproto_v1_3 as of
@@ -55,6 +55,14 @@ def multipart(kind: str, rows: Sequence[Values], more: bool = False) -> bytes:
     return (MULTIPART.pack(ROWS[kind][0], of.OFPMPF_REPLY_MORE * more) + body)[: MAX_BYTES - HEADER.size]
 
 
+def messages(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
+    """Yield kind, number and body of each message until the end."""
+    with channel.makefile("rb") as stream:
+        while header := stream.read(HEADER.size):
+            _, kind, length, xid = HEADER.unpack(header)
+            yield kind, xid, stream.read(length - HEADER.size)
+
+
 class PlainSwitch:
     """A switch without entries, with a channel to each of some controllers, all of which it answers alike.
 
@@ -99,13 +107,13 @@ class PlainSwitch:
     def _keep(self, at: tuple[str, int], ended: threading.Event) -> None:
         """Keep a channel, as a switch does: a second after it was closed it is opened anew."""
         while not ended.is_set():
-            with contextlib.suppress(OSError, EOFError), socket.create_connection(at, 5) as channel:
+            with contextlib.suppress(OSError, struct.error), socket.create_connection(at, 5) as channel:
                 channel.settimeout(None)
                 self.alive[channel] = threading.Lock()
                 try:
                     self.write(channel, of.OFPT_HELLO, 1, b"")
-                    while True:
-                        self._take(channel)
+                    for message in messages(channel):
+                        self._take(channel, *message)
                 finally:
                     del self.alive[channel]
             ended.wait(1.0)
@@ -119,9 +127,7 @@ class PlainSwitch:
         self.echoed.discard(channel)
         self.write(channel, of.OFPT_ECHO_REQUEST, 7, b"")
 
-    def _take(self, channel: socket.socket) -> None:
-        _, kind, length, xid = HEADER.unpack(_read(channel, HEADER.size))
-        body = _read(channel, length - HEADER.size)
+    def _take(self, channel: socket.socket, kind: int, xid: int, body: bytes) -> None:
         if kind == of.OFPT_ECHO_REPLY:
             self.echoed.add(channel)
         elif kind == of.OFPT_MULTIPART_REQUEST:
@@ -169,13 +175,3 @@ class PlainSwitch:
     def port(number: int) -> Values:
         mac, name = bytes([2, 0, 0, 0, 0, number & 255]), b"p%d" % number
         return (number, mac, name, 0, of.OFPPS_LIVE, 0, 0, 0, 0, 10_000_000, 10_000_000)
-
-
-def _read(channel: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        more = channel.recv(size - len(data))
-        if not more:
-            raise EOFError
-        data += more
-    return data

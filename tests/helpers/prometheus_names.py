@@ -15,14 +15,10 @@ _NAMED_BY_LABEL = re.compile(r"""\b__name__\s*=\s*(["'`])(sopa_\w+)\1""")
 _NAME = re.compile(r"(?<![\w:$])sopa_\w+(?![\w:])")
 
 
-def without_strings(expr: str) -> str:
-    """A PromQL expression with every string left empty, and without comments."""
-    return _COMMENT.sub("", _STRING.sub('""', expr))
-
-
 def bare(expr: str) -> str:
-    """A PromQL expression without its strings, label matchers, durations and groupings."""
-    return _GROUPING.sub(" ", re.sub(r"\[[^]]*\]|\{[^}]*\}", " ", without_strings(expr)))
+    """A PromQL expression without its strings, comments, label matchers, durations and groupings."""
+    without_strings = _COMMENT.sub("", _STRING.sub('""', expr))
+    return _GROUPING.sub(" ", re.sub(r"\[[^]]*\]|\{[^}]*\}", " ", without_strings))
 
 
 def metric_names(expr: str) -> set[str]:

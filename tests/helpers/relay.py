@@ -33,11 +33,9 @@ class Leader:
         self.put(records.CHARTER, records.Charter(records.FORMAT, self.tree.document(), "mac"))
 
     def put(self, key: str, record: records.Record) -> None:
-        """Write a key."""
         self.engine.write({key: records.write(record)})
 
     def commit(self, term: int, version: int, failures: Mapping[str, str] | None = None) -> None:
-        """Commit a view."""
         self.put(records.VIEW, records.CommittedView(term, version, failures or {}))
 
     def relay(self, name: str) -> dict[str, Any] | None:
@@ -68,6 +66,7 @@ class Agent:
         self.view: View | None = None
         self.kinds: list[str] = []
         self.scatters: set[IPv4Address] = set()
+        self.stopped: list[IPv4Address] = []  # of those to which it scattered
         self.mcs: int | None = None
         self.address = IPv4Address(address)
         self._answers: Answers = {"ping": Agent.acknowledge, **(answers or {})}
@@ -96,6 +95,7 @@ class Agent:
         hosts = read.hosts if isinstance(read, messages.Snapshot) else read
         if isinstance(hosts, messages.HostChange):
             before = set() if hosts is not read else self.scatters
+            self.stopped += hosts.removed
             self.scatters, self.mcs = (before - {*hosts.removed}) | {*hosts.added}, hosts.number
         return message
 
@@ -112,7 +112,6 @@ class Agent:
             self.follow()
 
     def acknowledge(self, message: object = None) -> None:
-        """Say what is in force."""
         self.channel.send(protocol.ack(self.view, 0, self.mcs))
 
 

@@ -53,7 +53,6 @@ class FrontInMemory:
         self.relayed = fabric.agents.front = self.desk.own(self)
 
     def ask(self, request: Request) -> Response:
-        """Answer a request."""
         connection: Any = SimpleNamespace(
             peer=request.remote_addr, is_open=True, trust=lambda: None, finish=lambda answer: said.append(answer)
         )

@@ -5,7 +5,7 @@ import threading
 from contextlib import suppress
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from sopa_ryu.agent.agent_options import AgentOptions
 from tests.models.memory_labeller import MemoryInterface, host_agent
@@ -16,8 +16,8 @@ FIRST = IPv4Address("10.0.0.2")
 class RunningAgent:
     """A host agent in a thread of its own."""
 
-    def __init__(self, urls: tuple[str, ...], address: IPv4Address = FIRST, token_file: Path | None = None) -> None:
-        options = AgentOptions(urls, token_file=token_file, probes=False)
+    def __init__(self, urls: tuple[str, ...], address: IPv4Address = FIRST, token_file: Path | None = None, **more: Any) -> None:
+        options = AgentOptions(urls, token_file=token_file, probes=False, **more)
         self.agent = host_agent(MemoryInterface(), address, options)
         self.follower = self.agent.follower
         self._started = threading.Event()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ALLOW, ERRNO = 0x7FFF0000, 0x00050000
-NOT_EQUAL, EQUAL, MASKED_EQUAL = 1, 4, 7  # libseccomp's comparisons
+EQUAL, MASKED_EQUAL = 4, 7  # libseccomp's comparisons
 PROT_WRITE, PROT_EXEC = 2, 4
 CLONE_NAMESPACES = 0x7E020000 | 0x80
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_NET_RAW": 13, "CAP_SYS_ADMIN": 21}

@@ -1,5 +1,6 @@
 """What a server on loopback answers, without the seconds of processor time that a client for TLS takes to begin."""
 
+from contextlib import closing, suppress
 from http.client import HTTPConnection
 
 from tests.helpers.waiting import PATIENCE_SECONDS
@@ -7,14 +8,10 @@ from tests.helpers.waiting import PATIENCE_SECONDS
 
 def scrape(port: int, path: str = "/metrics") -> str:
     """Return the text at a path, which must be there; nothing while nobody listens yet."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
-    try:
+    with suppress(ConnectionRefusedError), closing(HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)) as connection:
         connection.request("GET", path)
         answer = connection.getresponse()
         text = answer.read().decode()
-    except ConnectionRefusedError:
-        return ""
-    finally:
-        connection.close()
-    assert answer.status == 200, text
-    return text
+        assert answer.status == 200, text
+        return text
+    return ""

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from typing import Any
 import pytest
 
 from experiments.emulation.sopa_lab import SopaLab
+from tests.helpers.veth import run
 from tests.helpers.waiting import eventually
 from topologies.lab.isolation import die_with_parent, isolated
 from topologies.lab.network import Lab
@@ -51,8 +51,7 @@ class SharedLab:
                 SharedLab._running.close()
             self._start({each.nodeid: each for each in item.session.items if isinstance(each, pytest.Function)})
         assert self._channel is not None
-        given = {name: value for name, value in item.funcargs.items() if value is not self and name not in _params(item)}
-        arguments = {name: given[name] for name in item._fixtureinfo.argnames if name in given}
+        arguments = {name: item.funcargs[name] for name in item._fixtureinfo.argnames if item.funcargs[name] is not self}
         problem = "the lab has ended"
         try:
             self._channel.send((item.nodeid, arguments))
@@ -115,7 +114,7 @@ class SharedLab:
 
     def _problem(self, lab: Any, before: dict[str, object], item: pytest.Function, arguments: dict[str, Any]) -> str:
         """Run a test; what is wrong, or nothing."""
-        wanted = {name: (_params(item) | arguments).get(name, lab) for name in item._fixtureinfo.argnames}
+        wanted = {name: arguments.get(name, lab) for name in item._fixtureinfo.argnames}
         at = {log: log.stat().st_size for log in _logs(lab)}
         try:
             item.obj(**wanted)
@@ -126,11 +125,6 @@ class SharedLab:
             sys.stdout.flush()
             return str(pytest.ExceptionInfo.from_current().getrepr(style="long", abspath=False, funcargs=True))
         return ""
-
-
-def _params(item: pytest.Function) -> dict[str, Any]:
-    """Return a test's parameters, which the lab's process has, too."""
-    return item.callspec.params if hasattr(item, "callspec") else {}
 
 
 def _logs(lab: Any) -> list[Path]:
@@ -203,15 +197,9 @@ def of_machine() -> dict[str, object]:
 
 def disciplines() -> list[str]:
     """Return the queueing disciplines and filters of the lab's root namespace, without numbers that the kernel draws."""
-    lines = re.sub(r"qdisc (\w+) \w+:", r"qdisc \1", _said("tc", "qdisc", "show")).splitlines()
+    lines = re.sub(r"qdisc (\w+) \w+:", r"qdisc \1", run("tc qdisc show")).splitlines()
     return sorted(line for line in lines if " tbf " in line or " clsact " in line)
 
 
 def _of_host(lab: Lab, name: str) -> str:
-    shown = _said("nsenter", f"--net={lab.netns(name)}", "ip", "-brief", "address", "show", "dev", f"{name}-eth0")
-    hardware = _said("nsenter", f"--net={lab.netns(name)}", "ip", "-brief", "link", "show", "dev", f"{name}-eth0")
-    return shown + hardware
-
-
-def _said(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return "".join(run(f"nsenter --net={lab.netns(name)} ip -brief {what} show dev {name}-eth0") for what in ("address", "link"))

@@ -1,6 +1,7 @@
 """Runs of the simulator program itself."""
 
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,8 @@ def simulated(
     wanted = workload_named(plan).build(tree, seed, scale) if isinstance(plan, str) else plan
     given = {name.replace("_", "-"): value for name, value in options.items()}
     return simulate(Run(tree, wanted, "test", named(scheme), seed, scale, queue, given))
+
+
+def taken(run: RunRecord, flow: int = 0, after: float = 0.0) -> Counter[tuple[float, ...]]:
+    """Count the packets of a flow by path."""
+    return Counter(tuple(up for up in row[2:4] if up != 255) for row in run.arrivals[str(flow)] if row[0] >= after)

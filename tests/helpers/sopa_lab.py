@@ -13,9 +13,10 @@ from typing import Any, ParamSpec
 
 from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import SopaLab
-from flowrules import label
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.runtime.library import icmp
+from tests.helpers.frames import label_of
+from tests.helpers.veth import ALL, raw_socket
 from tests.helpers.waiting import eventually
 from topologies import Clos, Host
 from topologies.lab.datapath import raise_receive_buffers
@@ -104,6 +105,11 @@ def failures(lab: SopaLab) -> dict[str, str]:
 def known(lab: SopaLab, *failed: str) -> None:
     """Wait until exactly these have failed, and all switches and agents know it."""
     eventually(lambda: set(failures(lab)), set(failed))
+    in_force(lab)
+
+
+def in_force(lab: SopaLab) -> None:
+    """Wait until every switch and every agent goes by the present version."""
     eventually(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
     if lab.agent is not None:
         lab.controller.wait_agents(len(lab.labelling))
@@ -145,41 +151,29 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
     host, to = lab.tree.host(src), str(lab.tree.ip(lab.tree.host(dst)))
     seen: list[tuple[int, int] | None] = []
     to_port = UDP_PORT.to_bytes(2, "big")
-    wire = socket_at(lab, src, socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
+    wire = raw_socket(lab.lab.netns(host), lab.lab.interface(host, 0), ALL)
     with wire, socket_at(lab, src, socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        wire.bind((lab.lab.interface(host, 0), 0x0003))
         wire.settimeout(LATE_SECONDS)
         sender.bind(("", source_port))
         for number in range(count):
             sender.sendto(b"%d" % number, (to, UDP_PORT))
             while True:
                 frame = wire.recv(2000)
-                ports = ports_at(frame)
+                ports = 14 + (frame[14] & 15) * 4
                 if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[ports + 2 : ports + 4] == to_port:
                     break
-            seen.append(word_of(frame))
+            seen.append(label_of(frame))
     return seen
 
 
-def ports_at(frame: bytes) -> int:
-    return 14 + (frame[14] & 15) * 4
-
-
-def word_of(frame: bytes) -> tuple[int, int] | None:
-    """The hops that an IPv4 packet carries, as its first option or in its Ethernet source address."""
-    if ports_at(frame) > 34 and frame[34:36] == b"\x9e\x04":
-        return frame[36], frame[37]
-    return label.parse_mac(":".join(f"{octet:02x}" for octet in frame[6:12]))
-
-
-def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = None) -> AgentProcess:
+def agent_of(lab: SopaLab, host: Host, *options: str) -> AgentProcess:
     """An agent for one host of a lab that was started without agents; it does not probe, and sprays datagrams, too."""
     directory = lab.directory / "single"
     directory.mkdir(exist_ok=True)
     interface = f"{lab.lab.interface(host, 0)}@{lab.lab.netns(host)}"
     token = f"--token-file={lab.controller.agent_token_file}"
     arguments: Sequence[str] = [f"--state-dir={directory}", token, "--no-probes", "--spray=all", *options]
-    return AgentProcess([interface], controller or lab.controller.url, directory / "agent.log", arguments)
+    return AgentProcess([interface], lab.controller.url, directory / "agent.log", arguments)
 
 
 def revalidated(lab: SopaLab) -> None:

@@ -62,9 +62,6 @@ class LinuxRouter:
         prefix, table = self.rules.get(inner or 0, (None, "main"))
         routes = self.routes[table if prefix is not None and address in prefix else "main"]
         own = [prefix for prefix in routes if prefix.version == address.version and address in prefix]
-        if not own and inner is None:  # without an outer header
-            routes = self.routes.get(str(srv6_plan.OUTSIDE), {})
-            own = [prefix for prefix in routes if prefix.version == address.version]
         return routes[max(own, key=lambda prefix: prefix.prefixlen)] if own else ["unreachable"]
 
 

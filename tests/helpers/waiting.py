@@ -66,7 +66,7 @@ def eventually(
         sleep(POLL_SECONDS)
 
 
-def throughout(read: Callable[[], T], expected: T, *, seconds: float, poll: float = POLL_SECONDS) -> None:
+def throughout(read: Callable[[], T], expected: T, *, seconds: float) -> None:
     """Check that a value stays the same for ``seconds``: for what must not happen, which no event ends."""
     end = time.monotonic() + seconds
     while True:
@@ -76,7 +76,7 @@ def throughout(read: Callable[[], T], expected: T, *, seconds: float, poll: floa
             raise AssertionError(f"{left}, expected {expected!r}; seen: {_ending(value)}")
         if time.monotonic() > end:
             return
-        time.sleep(poll)
+        time.sleep(POLL_SECONDS)
 
 
 def _shown(expected: object) -> str:

@@ -66,11 +66,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 OURS = re.compile(r"-eth\d+$|-mgmt$|^m-|^manage$|^ovs-|^sopatest\d|^[eac]\d+_\d+$")
 
 
-@pytest.fixture
-def record(request: pytest.FixtureRequest) -> bool:
-    return bool(request.config.option.record)
-
-
 @pytest.fixture(autouse=True)
 def machine_is_left_alone() -> Iterator[None]:
     """No test may leave one of a lab's interfaces or mounts behind; other tests may run meanwhile, and have theirs."""

@@ -1,7 +1,6 @@
 """What the tests of labs without a controller look at and do: BFD, ports, frames that switches send, and their settings."""
 
 import re
-import subprocess
 from typing import Any
 
 from tests.helpers.waiting import eventually, throughout
@@ -12,10 +11,6 @@ LINK = "a0_0-c0_1"
 FRAME = f"ffffffffffff{'0' * 12}88b5{'00' * 46}"
 LLDP = f"0180c200000e{'0' * 12}88cc{'00' * 46}"
 UP, DOWN = [True, True], [False, False]  # of `bfd_of`
-
-
-def run(*command: str) -> str:
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def ends(lab: Lab, link: str = LINK) -> tuple[str, str]:

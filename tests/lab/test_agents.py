@@ -11,12 +11,12 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from experiments.emulation.processes import AgentProcess, ProcessError, free_ports
 from experiments.emulation.sopa_lab import SopaLab
+from tests.helpers.scrape import scrape
 from tests.helpers.sopa_lab import agent_of, datagrams, run
 from tests.helpers.waiting import eventually
 
@@ -39,10 +39,10 @@ def agent_with_metrics(lab: SopaLab) -> tuple[AgentProcess, int]:
     return agent_of(lab, lab.tree.host(SRC), f"--metrics-port={port}"), port
 
 
-def scrape(port: int) -> dict[str, dict[tuple[str, ...], float]]:
+def samples_at(port: int) -> dict[str, dict[tuple[str, ...], float]]:
     """Every sample by name and its labels' values, without the interface's."""
     samples: dict[str, dict[tuple[str, ...], float]] = {}
-    for family in text_string_to_metric_families(httpx.get(f"http://127.0.0.1:{port}/metrics", timeout=60).raise_for_status().text):
+    for family in text_string_to_metric_families(scrape(port)):
         for sample in family.samples:
             labels = tuple(value for name, value in sorted(sample.labels.items()) if name != "interface")
             samples.setdefault(sample.name, {})[labels] = sample.value
@@ -56,10 +56,10 @@ def test_packets_are_counted_by_path_and_by_why_they_have_none(bare: SopaLab) ->
         bare.controller.wait_agents(1)
         asking = [slow.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(20)]
         asking[0].sendall(b"GET /met")
-        before = scrape(port)["sopa_agent_path_packets_total"]
+        before = samples_at(port)["sopa_agent_path_packets_total"]
         run(bare, SRC, "ip", "neigh", "flush", "all")
         carried = Counter(word for word in datagrams(bare, SRC, DST, 40, 7001) if word)
-        after = scrape(port)
+        after = samples_at(port)
         paths = after["sopa_agent_path_packets_total"]
         words = {(str(up1), str(up2)): packets for (up1, up2), packets in carried.items()}
         assert {labels: paths[labels] - before[labels] for labels in words} == words
@@ -69,10 +69,10 @@ def test_packets_are_counted_by_path_and_by_why_they_have_none(bare: SopaLab) ->
         assert after["sopa_agent_version"][()] == bare.controller.fabric()["version"]
         assert (after["sopa_agent_connected"][()], after["sopa_agent_swaps_total"][()]) == (1, 1)
         bare.lab.set_link("a0_0-c0_1", up=False)
-        eventually(lambda: scrape(port)["sopa_agent_swaps_total"][()], lambda swaps: swaps >= 2)
+        eventually(lambda: samples_at(port)["sopa_agent_swaps_total"][()], lambda swaps: swaps >= 2)
         bare.controller.stop(signal.SIGKILL)
-        eventually(lambda: scrape(port)["sopa_agent_connected"][()], 0)
-        assert scrape(port)["sopa_agent_version"][()] > after["sopa_agent_version"][()]
+        eventually(lambda: samples_at(port)["sopa_agent_connected"][()], 0)
+        assert samples_at(port)["sopa_agent_version"][()] > after["sopa_agent_version"][()]
         assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
     bare.controller.start()
     bare.lab.set_link("a0_0-c0_1", up=True)

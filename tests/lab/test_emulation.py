@@ -26,14 +26,14 @@ from experiments.workloads import BadLink, Plan, Scale, Transfer, inter_pod_perm
 from experiments.workloads import named as workload
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.sopa_lab import in_isolation, slow_bfd
+from tests.helpers.veth import run as run_command
 from tests.helpers.waiting import eventually
-from tests.lab.switches import run as run_command
 from topologies import Clos, FatTree
 from topologies.identity import PREFIX6, Family
 from topologies.lab.network import OWN_TABLES
 from topologies.srv6 import source_prefix
 
-PODS, THIN = Clos(2, 2, 2, 4, 2), Clos(2, 1, 2, 4, 2)
+PODS, THIN, TREE = Clos(2, 2, 2, 4, 2), Clos(2, 1, 2, 4, 2), FatTree(4)
 RATE = 4.0
 NEEDS_FRR = pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is missing: make install-peers")
 LONG = 8.0
@@ -42,22 +42,31 @@ BOUND = 60.0
 """Seconds after which a run ends that ends once `seen` has seen enough."""
 SOON = 10
 """Ticks, two seconds of a machine that does not stand still."""
-Perform = Callable[..., tuple[RunRecord, list[FlowRecord]]]
 
 
-@in_isolation
-def in_fabric(tree: Clos, scheme: Scheme, body: Callable[[EmulatedFabric, Perform], None], bfd: bool = False) -> None:
-    """Call a function inside the fabric of a scheme, with one that performs plans there; without ``bfd`` no switch fails there."""
-    with EmulatedFabric(tree, scheme, RATE) as fabric:
-        if fabric.sopa is not None and not bfd:
-            slow_bfd(fabric.sopa.lab)
+class RunFabric(EmulatedFabric):
+    """The fabric of a scheme that performs plans."""
 
-        def performed(
-            plan: Plan, name: str = "test", tick: Callable[[float], object] = lambda _seconds: None
-        ) -> tuple[RunRecord, list[FlowRecord]]:
-            return perform(fabric, Run(tree, plan, name, scheme, 1, Scale(RATE, plan.seconds)), tick)
+    def perform(
+        self, plan: Plan, name: str = "test", tick: Callable[[float], object] = lambda _seconds: None
+    ) -> tuple[RunRecord, list[FlowRecord]]:
+        return perform(self, Run(self.tree, plan, name, self.scheme, 1, Scale(RATE, plan.seconds)), tick)
 
-        body(fabric, performed)
+
+def in_fabric(tree: Clos, scheme: Scheme, bfd: bool = False) -> Callable[[Callable[[RunFabric], None]], Callable[[], None]]:
+    """Run a test inside the fabric of a scheme; without ``bfd`` no switch fails there."""
+
+    def decorate(test: Callable[[RunFabric], None]) -> Callable[[], None]:
+        @in_isolation
+        def inside_it() -> None:
+            with RunFabric(tree, scheme, RATE) as fabric:
+                if fabric.sopa is not None and not bfd:
+                    slow_bfd(fabric.sopa.lab)
+                test(fabric)
+
+        return inside_it
+
+    return decorate
 
 
 def seen(what: Callable[[float], object], ticks: int = SOON) -> Callable[[float], bool]:
@@ -79,40 +88,39 @@ def from_all(tree: Clos, seconds: float) -> Plan:
     return Plan(tuple(Transfer(src, dst) for src, dst in pairs), seconds, traced=(0,))
 
 
-def test_a_run_of_sopa_records_every_flow_exactly_and_the_failure_in_its_middle() -> None:
-    def body(fabric: EmulatedFabric, performed: Perform) -> None:
-        def told_of_it(seconds: float) -> bool:
-            return any(at > 1.0 and "a0_0" in text for at, text in fabric.changes_since(0, time.time() - seconds))
+@in_fabric(PODS, named("sopa"), bfd=True)
+def test_a_run_of_sopa_records_every_flow_exactly_and_the_failure_in_its_middle(fabric: RunFabric) -> None:
+    def told_of_it(seconds: float) -> bool:
+        return any(at > 1.0 and "a0_0" in text for at, text in fabric.changes_since(0, time.time() - seconds))
 
-        run, flows = performed(replace(from_all(PODS, BOUND), failed=("a0_0",), fail_after=1.0), tick=seen(told_of_it))
-        assert [flow.flow for flow in flows] == list(range(8))
-        assert all(flow.completed and flow.bytes > 0 for flow in flows)
-        # the tracepoint's counts of all flows and those of no known flow add up to the kernel's counters
-        recoveries = run.counters.get("TcpExtTCPSackRecovery", 0) + run.counters.get("TcpExtTCPRenoRecovery", 0)
-        unknown = run.counters.get("FastRetransmitsOfUnknownFlows", 0)
-        assert sum(flow.fast_retransmits for flow in flows) + unknown == recoveries
-        assert 0 <= unknown <= 0.25 * recoveries + 1
-        assert sum(flow.retransmits for flow in flows) == run.counters.get("TcpRetransSegs", 0)
-        arrived = run.arrivals["0"]
-        assert sorted({packet for _, packet, *_ in arrived})[:50] == list(range(50))
-        assert {(up1, up2) for _, _, up1, up2, _ in arrived} == {(0, 0), (0, 1), (1, 0), (1, 1)}
-        assert all(delay > 0 for *_, delay in arrived)
-        assert {name[0] for name in run.queues} <= set("eac")
-        its = run.options
-        assert (its["policy"], its["fr_threshold"], its["tcp_recovery"]) == ("round-robin", 10, 1)
-        assert len(run.series) == len(run.cwnd) == 8
+    run, flows = fabric.perform(replace(from_all(PODS, BOUND), failed=("a0_0",), fail_after=1.0), tick=seen(told_of_it))
+    assert [flow.flow for flow in flows] == list(range(8))
+    assert all(flow.completed and flow.bytes > 0 for flow in flows)
+    # the tracepoint's counts of all flows and those of no known flow add up to the kernel's counters
+    recoveries = run.counters.get("TcpExtTCPSackRecovery", 0) + run.counters.get("TcpExtTCPRenoRecovery", 0)
+    unknown = run.counters.get("FastRetransmitsOfUnknownFlows", 0)
+    assert sum(flow.fast_retransmits for flow in flows) + unknown == recoveries
+    assert 0 <= unknown <= 0.25 * recoveries + 1
+    assert sum(flow.retransmits for flow in flows) == run.counters.get("TcpRetransSegs", 0)
+    arrived = run.arrivals["0"]
+    assert sorted({packet for _, packet, *_ in arrived})[:50] == list(range(50))
+    assert {(up1, up2) for _, _, up1, up2, _ in arrived} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert all(delay > 0 for *_, delay in arrived)
+    assert {name[0] for name in run.queues} <= set("eac")
+    its = run.options
+    assert (its["policy"], its["fr_threshold"], its["tcp_recovery"]) == ("round-robin", 10, 1)
+    assert len(run.series) == len(run.cwnd) == 8
 
-        [failed] = [at for at, text in run.events if text == "a0_0 fails"]
-        told = [at for at, text in run.events if text.startswith("version ") and "a0_0" in text]
-        assert any(at >= failed for at in told)
-        assert failed == run.failed_at >= 1.0
-        # all of them, also those of the pod that has lost a switch, go on
-        assert all(sum(run.series[str(flow.flow)][int(10 * failed) :]) > 0 for flow in flows)
-
-    in_fabric(PODS, named("sopa"), body, bfd=True)
+    [failed] = [at for at, text in run.events if text == "a0_0 fails"]
+    told = [at for at, text in run.events if text.startswith("version ") and "a0_0" in text]
+    assert any(at >= failed for at in told)
+    assert failed == run.failed_at >= 1.0
+    # all of them, also those of the pod that has lost a switch, go on
+    assert all(sum(run.series[str(flow.flow)][int(10 * failed) :]) > 0 for flow in flows)
 
 
-def test_runs_of_ecmp_one_after_the_other() -> None:
+@in_fabric(THIN, named("ecmp"))
+def test_runs_of_ecmp_one_after_the_other(fabric: RunFabric) -> None:
     """What is to follow follows; core links have the plan's rate; and a grey link loses what its record says, and is healed."""
     a, b, c = (THIN.host(name) for name in ("h0_0_2", "h1_0_3", "h1_0_2"))
     transfers = (
@@ -127,86 +135,74 @@ def test_runs_of_ecmp_one_after_the_other() -> None:
     core_rates: set[str] = set()
 
     def look(_seconds: float) -> None:
-        core_rates.add(run_command("tc", "qdisc", "show", "dev", "c0_0-eth1"))
+        core_rates.add(run_command("tc qdisc show dev c0_0-eth1"))
 
-    def body(_fabric: EmulatedFabric, performed: Perform) -> None:
-        _, flows = performed(Plan(transfers, LONG, core_rate=0.25), tick=look)
-        by_kind = {flow.kind: flow for flow in flows}
-        assert set(by_kind) == {"first", "second", "byte", "endless", "too much"}
-        assert [by_kind[kind].bytes for kind in ("first", "second", "byte")] == [100_000, 50_000, 1]
-        first, second, endless = by_kind["first"], by_kind["second"], by_kind["endless"]
-        assert second.start - (first.start + first.seconds) >= 0.5
-        assert endless.start >= 1.0
-        assert endless.start + endless.seconds >= LONG - 0.01
-        assert not by_kind["too much"].completed
-        assert by_kind["too much"].bytes < 50_000_000
-        assert all(" rate 1Mbit " in shown for shown in core_rates)
-        assert core_rates
+    _, flows = fabric.perform(Plan(transfers, LONG, core_rate=0.25), tick=look)
+    by_kind = {flow.kind: flow for flow in flows}
+    assert set(by_kind) == {"first", "second", "byte", "endless", "too much"}
+    assert [by_kind[kind].bytes for kind in ("first", "second", "byte")] == [100_000, 50_000, 1]
+    first, second, endless = by_kind["first"], by_kind["second"], by_kind["endless"]
+    assert second.start - (first.start + first.seconds) >= 0.5
+    assert endless.start >= 1.0
+    assert endless.start + endless.seconds >= LONG - 0.01
+    assert not by_kind["too much"].completed
+    assert by_kind["too much"].bytes < 50_000_000
+    assert all(" rate 1Mbit " in shown for shown in core_rates)
+    assert core_rates
 
-        record, flows = performed(grey, "grey-link+loss=20")
-        [truth], [bad] = record.bad, grey.bad
-        assert (truth["link"], truth["towards"], truth["transfers"]) == (bad.link, bad.towards, list(bad.transfers))
-        draws = hits(stream(1, bad.link, bad.towards, DrawKind.LOSS), 0.2)
-        assert truth["lost"] == len(list(takewhile(lambda number: number < truth["packets"], draws)))
-        assert truth["packets"] > 0
-        assert truth["at"] >= bad.after
-        assert [truth["at"], str(bad)] in [list(event) for event in record.events]
-        assert "bad_link" not in run_command("tc", "filter", "show", "dev", "a0_0-eth2", "egress")
-
-    in_fabric(THIN, named("ecmp"), body)
+    record, flows = fabric.perform(grey, "grey-link+loss=20")
+    [truth], [bad] = record.bad, grey.bad
+    assert (truth["link"], truth["towards"], truth["transfers"]) == (bad.link, bad.towards, list(bad.transfers))
+    draws = hits(stream(1, bad.link, bad.towards, DrawKind.LOSS), 0.2)
+    assert truth["lost"] == len(list(takewhile(lambda number: number < truth["packets"], draws)))
+    assert truth["packets"] > 0
+    assert truth["at"] >= bad.after
+    assert [truth["at"], str(bad)] in [list(event) for event in record.events]
+    assert "bad_link" not in run_command("tc filter show dev a0_0-eth2 egress")
 
 
-def test_hedera_places_large_flows_and_leaves_small_ones() -> None:
-    tree = FatTree(4)
-    small = Transfer(tree.host("h0_0_2"), tree.host("h2_0_2"), 20_000, kind="small")
-
-    def body(fabric: EmulatedFabric, performed: Perform) -> None:
-        places = seen(lambda _seconds: any(" placed on " in text for _, text in fabric.changes_since(0, 0.0)))
-        run, flows = performed(Plan((*from_all(tree, BOUND).transfers, small), BOUND), tick=places)
-        placed = {text.split(" at ")[0] for _, text in run.events if " placed on " in text}
-        large = [flow for flow in flows if flow.kind != "small"]
-        assert placed, (run.events, [flow.mbit for flow in flows])
-        assert all(any(flow.src in text and flow.dst in text for flow in large) for text in placed)
-
-    in_fabric(tree, named("hedera"), body)
+@in_fabric(TREE, named("hedera"))
+def test_hedera_places_large_flows_and_leaves_small_ones(fabric: RunFabric) -> None:
+    small = Transfer(TREE.host("h0_0_2"), TREE.host("h2_0_2"), 20_000, kind="small")
+    places = seen(lambda _seconds: any(" placed on " in text for _, text in fabric.changes_since(0, 0.0)))
+    run, flows = fabric.perform(Plan((*from_all(TREE, BOUND).transfers, small), BOUND), tick=places)
+    placed = {text.split(" at ")[0] for _, text in run.events if " placed on " in text}
+    large = [flow for flow in flows if flow.kind != "small"]
+    assert placed, (run.events, [flow.mbit for flow in flows])
+    assert all(any(flow.src in text and flow.dst in text for flow in large) for text in placed)
 
 
-def test_multipath_tcp_has_its_eight_subflows() -> None:
-    def body(fabric: EmulatedFabric, performed: Perform) -> None:
-        hosts = [fabric.lab.netns(host) for host in THIN.hosts()]
-        plan = from_all(THIN, BOUND)
-        joined = seen(lambda _seconds: tcp_counters(hosts)["MPTcpExtMPJoinSynAckRx"] > 2 * len(plan.transfers))
-        run, flows = performed(plan, tick=joined)
-        subflows = run.options["subflows_seen"]
-        assert isinstance(subflows, int)
-        # a port that was offered in a packet that is lost is offered again later
-        assert 2 * len(flows) < subflows <= 8 * len(flows)
-        assert run.counters["MPTcpExtMPJoinSynAckRx"] >= subflows - len(flows)  # some are opened again
-        assert min(run.core_packets.values()) > 0
-
-    in_fabric(THIN, named("mptcp"), body)
+@in_fabric(THIN, named("mptcp"))
+def test_multipath_tcp_has_its_eight_subflows(fabric: RunFabric) -> None:
+    hosts = [fabric.lab.netns(host) for host in THIN.hosts()]
+    plan = from_all(THIN, BOUND)
+    joined = seen(lambda _seconds: tcp_counters(hosts)["MPTcpExtMPJoinSynAckRx"] > 2 * len(plan.transfers))
+    run, flows = fabric.perform(plan, tick=joined)
+    subflows = run.options["subflows_seen"]
+    assert isinstance(subflows, int)
+    # a port that was offered in a packet that is lost is offered again later
+    assert 2 * len(flows) < subflows <= 8 * len(flows)
+    assert run.counters["MPTcpExtMPJoinSynAckRx"] >= subflows - len(flows)  # some are opened again
+    assert min(run.core_packets.values()) > 0
 
 
 @NEEDS_FRR
-def test_mcs_scatters_one_connection_over_all_core_switches_and_routers_go_around_what_dies() -> None:
+@in_fabric(THIN, named("mcs-ports"))
+def test_mcs_scatters_one_connection_over_all_core_switches_and_routers_go_around_what_dies(fabric: RunFabric) -> None:
     transfer = Transfer(THIN.host("h0_0_2"), THIN.host("h1_0_3"))
-
-    def body(fabric: EmulatedFabric, performed: Perform) -> None:
-        for name in ("e0_0-a0_0", "a1_0-c0_1", "h0_0_2-e0_0"):
-            for failed in (True, False):  # and use again what is back
-                fabric.fail(name, failed)
-                fabric.await_settled([name] if failed else [])
-        goes_on = seen(lambda seconds: seconds > 2.0, 2 * SOON)
-        run, [flow] = performed(Plan((transfer,), BOUND, failed=("a0_0",), fail_after=2.0), tick=goes_on)
-        assert run.failed_at is not None
-        assert run.failed_at >= 2.0
-        assert sum(run.series["0"][int(10 * run.failed_at) + 10 :]) > 0
-        assert min(run.core_packets.values()) > 0
-        assert run.counters["McsMcoTaken"] > flow.packets > 0  # its packets, and acknowledgements
-        assert run.counters["McsScattered"] > run.counters["McsUnscattered"]  # a burst counts once
-        assert (run.options["channels"], run.options["ecn_threshold"]) == (8, 20)
-
-    in_fabric(THIN, named("mcs-ports"), body)
+    for name in ("e0_0-a0_0", "a1_0-c0_1", "h0_0_2-e0_0"):
+        for failed in (True, False):  # and use again what is back
+            fabric.fail(name, failed)
+            fabric.await_settled([name] if failed else [])
+    goes_on = seen(lambda seconds: seconds > 2.0, 2 * SOON)
+    run, [flow] = fabric.perform(Plan((transfer,), BOUND, failed=("a0_0",), fail_after=2.0), tick=goes_on)
+    assert run.failed_at is not None
+    assert run.failed_at >= 2.0
+    assert sum(run.series["0"][int(10 * run.failed_at) + 10 :]) > 0
+    assert min(run.core_packets.values()) > 0
+    assert run.counters["McsMcoTaken"] > flow.packets > 0  # its packets, and acknowledgements
+    assert run.counters["McsScattered"] > run.counters["McsUnscattered"]  # a burst counts once
+    assert (run.options["channels"], run.options["ecn_threshold"]) == (8, 20)
 
 
 def bytes_of(fabric: EmulatedFabric, host: str) -> tuple[int, int]:
@@ -221,66 +217,56 @@ def bytes_of(fabric: EmulatedFabric, host: str) -> tuple[int, int]:
     return rate, link["stats64"]["tx"]["bytes"]
 
 
-def test_hosts_choose_paths_over_routers_by_lists_of_usids_and_leave_a_cut_one_by_themselves() -> None:
-    tree = Clos.from_document({**PODS.document(), "prefix6": str(PREFIX6)})
+@in_fabric(PODS, named("sopa-srv6"))
+def test_hosts_choose_paths_over_routers_by_lists_of_usids_and_leave_a_cut_one_by_themselves(fabric: RunFabric) -> None:
+    plan = replace(from_all(PODS, BOUND), traced=())
+    before = fabric.lab.port_packets()
+    run, flows = fabric.perform(plan, tick=seen(lambda _seconds: min(fabric.lab.port_packets().values()) > 1000))
+    packets = [now - before[name] for name, now in fabric.lab.port_packets().items()]
+    assert run.options["carrier"] == "srv6"
+    assert min(flow.bytes for flow in flows) > 0
+    assert max(packets) - min(packets) < max(packets) / 10  # by hash some carry twice what others do
+    counted, sent = bytes_of(fabric, "h0_0_2")
+    assert abs(counted - sent) < sent / 100  # without the outer header a host's link would carry 4% more than its rate
+    pod = {PODS.name(host) for host in PODS.hosts() if host.pod == 0}
 
-    def body(fabric: EmulatedFabric, performed: Perform) -> None:
-        plan = replace(from_all(tree, BOUND), traced=())
-        before = fabric.lab.port_packets()
-        run, flows = performed(plan, tick=seen(lambda _seconds: min(fabric.lab.port_packets().values()) > 1000))
-        packets = [now - before[name] for name, now in fabric.lab.port_packets().items()]
-        assert run.options["carrier"] == "srv6"
-        assert min(flow.bytes for flow in flows) > 0
-        assert max(packets) - min(packets) < max(packets) / 10  # by hash some carry twice what others do
-        counted, sent = bytes_of(fabric, "h0_0_2")
-        assert abs(counted - sent) < sent / 100  # without the outer header a host's link would carry 4% more than its rate
-        pod = {tree.name(host) for host in tree.hosts() if host.pod == 0}
+    def reasons() -> dict[str, str]:
+        return {line["name"]: line["reason"] for line in fabric.controller.get("/failures").json()["failures"]}
 
-        def reasons() -> dict[str, str]:
-            return {line["name"]: line["reason"] for line in fabric.controller.get("/failures").json()["failures"]}
+    def left(events: list[tuple[float, str]]) -> bool:
+        return {text.split()[0] for _, text in events if "leaves" in text} >= pod
 
-        def left(events: list[tuple[float, str]]) -> bool:
-            return {text.split()[0] for _, text in events if "leaves" in text} >= pod
+    def cut(seconds: float) -> bool:
+        if seconds > 1 and not fabric.lab._failed:
+            fabric.lab.set_link("a0_0-c0_0", False)
+            # by the word of the routers at its ends; the controller forgets it with the agents, which end with the run
+            eventually(reasons, {"a0_0-c0_0": "silent"})
+        return left(fabric.paths_left_since(time.time() - seconds))
 
-        def cut(seconds: float) -> bool:
-            if seconds > 1 and not fabric.lab._failed:
-                fabric.lab.set_link("a0_0-c0_0", False)
-                # by the word of the routers at its ends; the controller forgets it with the agents, which end with the run
-                eventually(reasons, {"a0_0-c0_0": "silent"})
-            return left(fabric.paths_left_since(time.time() - seconds))
-
-        run, flows = performed(replace(plan, family=6), tick=cut)
-        assert min(flow.bytes for flow in flows) > 0
-        assert left(run.events)
-
-    in_fabric(tree, named("sopa-srv6"), body)
+    run, flows = fabric.perform(replace(plan, family=6), tick=cut)
+    assert min(flow.bytes for flow in flows) > 0
+    assert left(run.events)
 
 
-def test_self_probes_over_routers_come_home_and_soon_name_a_link_that_loses_a_tenth() -> None:
+@in_fabric(TREE, named("sopa-srv6"))
+def test_self_probes_over_routers_come_home_and_soon_name_a_link_that_loses_a_tenth(fabric: RunFabric) -> None:
     bad = BadLink("a2_1-c1_0", "c1_0", 0.0, loss=0.1)
+    fabric.prepare(1)
+    controller = fabric.controller
+    assert controller is not None
 
-    def body(fabric: EmulatedFabric, _performed: Perform) -> None:
-        fabric.prepare(1)
-        controller = fabric.controller
-        assert controller is not None
+    def suspects() -> list[str]:
+        return [link["name"] for link in controller.get("/health", suspects="1").json()["links"]]
 
-        def suspects() -> list[str]:
-            return [link["name"] for link in controller.get("/health", suspects="1").json()["links"]]
-
-        controller.wait_until(lambda: controller.get("/health").json()["streams"] == 16 * 52, "all hosts had their lists", 120)
-        host = fabric.tree.host("h0_0_2")  # the workload has no IPv6, which errors of routers need
-        routes = subprocess.check_output(
-            ["nsenter", f"--net={fabric.lab.netns('e0_0')}", "ip", "-6", "route", "show", str(source_prefix(fabric.tree, host))],
-            text=True,
-        )
-        assert str(Family(PREFIX6).address(host)) in routes
-        with inside(fabric.lab.netns(host)):  # a table of its own: CFR reads it in each slot
-            assert Path("/proc/sys/net/ipv4/tcp_ehash_entries").read_text().split() == [*OWN_TABLES.values()]
-        fabric.bad_links.begin(bad, 7)
-        controller.wait_until(lambda: bool(suspects()), "it was named", 60)  # two seconds, on an idle machine with fast links
-        assert suspects() == [bad.link]
-
-    in_fabric(FatTree(4), named("sopa-srv6"), body)
+    controller.wait_until(lambda: controller.get("/health").json()["streams"] == 16 * 52, "all hosts had their lists", 120)
+    host = fabric.tree.host("h0_0_2")  # the workload has no IPv6, which errors of routers need
+    routes = run_command(f"nsenter --net={fabric.lab.netns('e0_0')} ip -6 route show {source_prefix(fabric.tree, host)}")
+    assert str(Family(PREFIX6).address(host)) in routes
+    with inside(fabric.lab.netns(host)):  # a table of its own: CFR reads it in each slot
+        assert Path("/proc/sys/net/ipv4/tcp_ehash_entries").read_text().split() == [*OWN_TABLES.values()]
+    fabric.bad_links.begin(bad, 7)
+    controller.wait_until(lambda: bool(suspects()), "it was named", 60)  # two seconds, on an idle machine with fast links
+    assert suspects() == [bad.link]
 
 
 @pytest.mark.parametrize("base", ["ecmp", pytest.param("bgp", marks=NEEDS_FRR)])
@@ -288,17 +274,18 @@ def test_marks_at_the_port_with_the_long_queue_arrive(base: str) -> None:
     tree = FatTree(2)
     scheme = replace(named(base), ecn=True, ecn_threshold=5, sysctls={"ipv4/tcp_ecn": "1"})
 
-    def body(fabric: EmulatedFabric, performed: Perform) -> None:
+    @in_fabric(tree, scheme)
+    def body(fabric: RunFabric) -> None:
         before = fabric.marked()
         plan = Plan((Transfer(*tree.hosts()),), BOUND, core_rate=0.5)
-        run, _ = performed(plan, tick=seen(lambda _seconds: fabric.marked() != before))
+        run, _ = fabric.perform(plan, tick=seen(lambda _seconds: fabric.marked() != before))
         # the aggregation switch's port to the only core switch; its phantom queue has followed the link's lower rate
         assert list(run.marked) == ["a0_0-eth2"]
         arrived = run.counters["IpExtInCEPkts"]
         assert 0 < arrived <= run.marked["a0_0-eth2"]  # some may be on their way when the run ends
         assert run.options["ecn_threshold"] == 5
 
-    in_fabric(tree, scheme, body)
+    body()
 
 
 @in_isolation
@@ -313,14 +300,14 @@ def test_a_queues_length_is_what_the_kernel_says() -> None:
         tc qdisc add dev va root tbf rate 8bit burst 1600 limit 1000000
         tc qdisc add dev va clsact"""
     for command in commands.splitlines():
-        run_command(*command.split())
+        run_command(command)
     queues = QueueLengths({None: ["va", "vb"]})
     queues.sample()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for _ in range(20):
             sender.sendto(bytes(1000), ("10.0.0.2", 9))
     queues.sample()
-    shown = json.loads(run_command("tc", "-s", "-j", "qdisc", "show", "dev", "va"))
+    shown = json.loads(run_command("tc -s -j qdisc show dev va"))
     [told] = [each["qlen"] for each in shown if each["kind"] == "tbf"]
     queues.close()
     assert queues.series == {"va": [0, told], "vb": [0, 0]}

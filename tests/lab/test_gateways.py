@@ -16,7 +16,7 @@ from experiments.emulation.routers.frr_daemons import Daemons
 from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.shared_lab import of_fabric, shared
-from tests.helpers.sopa_lab import QUICK, failures, revalidated, run, socket_at, whole
+from tests.helpers.sopa_lab import QUICK, failures, in_force, revalidated, run, socket_at, whole
 from tests.helpers.veth import ip
 from tests.helpers.waiting import Containing, eventually
 from topologies import Clos
@@ -174,12 +174,6 @@ def restore(lab: SopaLab, gateway: str, failed: int = 0) -> None:
         run(lab, gateway, "ip", *line.split())
     eventually(lambda: len(lab.controller.fabric()["failures"]), failed)
     in_force(lab)
-
-
-def in_force(lab: SopaLab) -> None:
-    """Wait until every switch and every agent goes by the present version."""
-    eventually(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None, True)
-    lab.controller.wait_agents(len(lab.labelling))
     revalidated(lab)
 
 
@@ -192,6 +186,7 @@ def test_a_gateway_that_dies_loses_datagrams_until_all_know_it_and_other_gateway
         run(lab, GATEWAYS[0], "ip", "link", "set", interface, "down")
         eventually(lambda: away(lab, GATEWAYS[0]) is not None, True)
         in_force(lab)
+        revalidated(lab)
         known_at = [len(stream.sent) for stream in streams]
         for stream, since in zip(streams, known_at, strict=True):
             wait_for(stream, 200)

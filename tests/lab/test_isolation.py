@@ -163,19 +163,12 @@ def test_orphans_are_reaped() -> None:
 
 
 CALL = "from topologies.lab.isolation import isolated; isolated(lambda: 0)"
+# a privileged user without CAP_SYS_ADMIN, as in most containers: 24 is PR_CAPBSET_DROP, 21 CAP_SYS_ADMIN
+DROP = f"ctypes.CDLL(None).prctl(24, 21, 0, 0, 0); os.execv(sys.executable, ['python', '-c', '{CALL}'])"
 
 
 @pytest.mark.parametrize(
-    ("lost", "error", "advice"),
-    [
-        ("os.setuid(65534)", "NotRootError", "sudo"),
-        # a privileged user without CAP_SYS_ADMIN, as in most containers: 24 is PR_CAPBSET_DROP, 21 CAP_SYS_ADMIN
-        (
-            f"ctypes.CDLL(None).prctl(24, 21, 0, 0, 0); os.execv(sys.executable, ['python', '-c', '{CALL}'])",
-            "IsolationError",
-            "privileged",
-        ),
-    ],
+    ("lost", "error", "advice"), [("os.setuid(65534)", "NotRootError", "sudo"), (DROP, "IsolationError", "privileged")]
 )
 def test_who_may_not_is_told_what_to_do(script: Start, lost: str, error: str, advice: str) -> None:
     its = script(f"import ctypes, os, sys\nfrom topologies.lab import isolation\n{lost}\n{CALL}")

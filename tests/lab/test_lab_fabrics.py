@@ -2,13 +2,13 @@
 
 import json
 import socket
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from experiments.emulation.sopa_lab import SopaLab
 from tests.helpers.sopa_lab import QUICK, UDP_PORT, in_lab, lost, socket_at
+from tests.helpers.veth import run
 from tests.helpers.waiting import eventually
 from topologies import Clos
 from topologies.lab.faults import kill_switch, restore_switch
@@ -19,10 +19,9 @@ IRREGULAR = Clos(3, 2, 2, 4, 2, links={"e0_0-a0_1": "absent", "a1_0-c0_1": "abse
 SO_RCVBUFFORCE = 33
 
 
-def limits(*enter: str) -> dict[str, float]:
+def limits(enter: str = "") -> dict[str, float]:
     """Return the rate in Mbit/s that the kernel limits each interface of a namespace to."""
-    command = [*enter, "tc", "-j", "qdisc", "show"]
-    shown = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    shown = json.loads(run(f"{enter} tc -j qdisc show"))
     return {one["dev"]: 8 * one["options"]["rate"] / 1e6 for one in shown if one["kind"] == "tbf"}
 
 
@@ -38,7 +37,7 @@ def test_an_irregular_fabric_has_each_links_rate_and_room_in_its_queues() -> Non
     def body(lab: SopaLab) -> None:
         assert limits() == pytest.approx(at_switches)
         for host in tree.hosts():
-            (limit,) = limits("nsenter", f"--net={lab.lab.netns(host)}").values()
+            (limit,) = limits(f"nsenter --net={lab.lab.netns(host)}").values()
             assert limit == pytest.approx(right[lab.lab.interface(host, 0)])
         said = {link["name"]: link["capacity_bits_per_second"] for link in lab.controller.get("/links").json()["links"]}
         assert said == pytest.approx({tree.name(link): 1e6 * rated.capacity(link) for link in tree.links()})

@@ -7,14 +7,12 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-
-import pytest
 
 from sopa_ryu.southbound import bfd
-from tests.helpers.golden import Script, Step, scripts
+from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.shared_lab import changes, disciplines
 from tests.helpers.sopa_lab import in_isolation
+from tests.helpers.veth import run
 from tests.helpers.waiting import eventually, throughout
 from tests.lab.conftest import PODS
 from tests.lab.switches import (
@@ -28,7 +26,6 @@ from tests.lab.switches import (
     ends,
     forget_frames,
     received,
-    run,
     sent,
     settings,
     states,
@@ -38,7 +35,7 @@ from topologies import FatTree, Level, TopologyError
 from topologies.lab.batch_net import run_batch
 from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
 from topologies.lab.links import past_the_queue
-from topologies.lab.network import Lab, bfd_interval_ms
+from topologies.lab.network import Lab
 
 SLOW_BFD_MS = 3000
 """Three missing packets are a failure, which no link has only because the machine stands still for five seconds."""
@@ -47,10 +44,6 @@ SLOW_BFD_MS = 3000
 def at(lab: Lab, host: str, command: str) -> str:
     words = ["nsenter", f"--net={lab.netns(host)}", "sh", "-c", command]
     return subprocess.run(words, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
-
-
-def test_the_interval_grows_with_the_sessions() -> None:
-    assert [bfd_interval_ms(FatTree(k)) for k in (2, 4, 6, 8)] == [100, 100, 338, 800]
 
 
 def test_bfd_is_up_on_every_link_between_switches_and_on_no_other(switches: Lab) -> None:
@@ -71,7 +64,7 @@ def test_bfd_and_lldp_do_not_wait_in_a_full_queue(switches: Lab) -> None:
     count_frames(switches, "a0_0")
 
     def counted(pattern: str) -> int:
-        found = re.search(pattern, run("tc", "-s", "qdisc", "show", "dev", lower, "root"))
+        found = re.search(pattern, run(f"tc -s qdisc show dev {lower} root"))
         return int(found[1]) if found else 0
 
     code = "import socket; s = socket.socket(type=socket.SOCK_DGRAM)\nwhile 1: s.sendto(bytes(1400), ('10.1.0.2', 9))"
@@ -82,7 +75,7 @@ def test_bfd_and_lldp_do_not_wait_in_a_full_queue(switches: Lab) -> None:
     eventually(lambda: received(switches, "a0_0").get(1, 0), lambda value: value > 0)
     assert counted(r"Sent \d+ bytes (\d+) pkt") - before < waiting
     # in the queue, BFD comes late and then not at all
-    run("tc", "filter", "del", "dev", lower, "egress")
+    run(f"tc filter del dev {lower} egress")
     eventually(lambda: bfd_of(switches, link), DOWN)
     flooding.kill()
     flooding.wait()
@@ -133,7 +126,7 @@ def handle(lab: Lab, before: dict[str, object], step: Step) -> str:
         case "entries", switch:
             return str(lab.ovs.ofctl("dump-flows", switch).count("actions="))
         case "interfaces", *names:
-            return " ".join(run("ip", "-brief", "link", "show", name).split()[1] for name in names)
+            return " ".join(run(f"ip -brief link show {name}").split()[1] for name in names)
         case "errors", switch, port:
             return " ".join(re.findall(r"tx pkts=\d+, bytes=\d+, (.*)", lab.ovs.ofctl("dump-ports", switch, port)))
         case "mininet", switch, port:
@@ -147,10 +140,10 @@ def handle(lab: Lab, before: dict[str, object], step: Step) -> str:
     return ""
 
 
-@pytest.mark.parametrize("file", scripts(__file__, "faults"), ids=lambda file: file.stem)
-def test_faults(switches: Lab, file: Path, record: bool) -> None:
+@each_script(__file__, "faults")
+def test_faults(switches: Lab, script: Script) -> None:
     assert {bridge["controller"] for bridge in settings(switches)["Bridge"]} == {1}
-    Script(file, record).play(partial(handle, switches, state(switches)))
+    script.play(partial(handle, switches, state(switches)))
 
 
 def test_mininet_goes_on_and_its_prompts_commands_do_the_same(switches: Lab) -> None:
@@ -176,11 +169,11 @@ def test_packets_rates_and_routes(switches: Lab) -> None:
         lab.set_link("e0_0-a0_0", up)
         if not up:
             for end in ("e0_0-eth3", "e0_0-eth1", "a0_0-eth1"):
-                assert " DOWN " in run("ip", "-brief", "link", "show", end)
+                assert " DOWN " in run(f"ip -brief link show {end}")
             # the two ports, and LOCAL which is never up
             eventually(lambda: lab.ovs.ofctl("show", "e0_0").count("LINK_DOWN"), 2 + 1)
     lab.ovs.vsctl("set", "bridge", "e0_0", "external_ids:changed=yes")
-    shown = run("tc", "qdisc") + "".join(at(lab, lab.tree.name(host), "tc qdisc") for host in lab.tree.hosts())
+    shown = run("tc qdisc") + "".join(at(lab, lab.tree.name(host), "tc qdisc") for host in lab.tree.hosts())
     assert re.findall(r"qdisc tbf .* rate (\S+)", shown) == ["4Mbit"] * (2 * len(list(lab.tree.links())))
     lab.net.configLinkStatus("h0_0_2", "e0_0", "down")
     assert "10.0.0" not in at(lab, "h0_0_2", "ip route")
@@ -198,7 +191,7 @@ def test_the_management_network_is_no_way_round_the_fabric(switches: Lab) -> Non
     other = lab.management_address(b)
     for host in (a, b):
         assert " 0% packet loss" in at(lab, host, "ping -c1 -W60 192.168.0.1")
-    assert " 0% packet loss" in run("ping", "-c1", "-W60", str(other))
+    assert " 0% packet loss" in run(f"ping -c1 -W60 {other}")
     assert "100% packet loss" in at(lab, a, f"ping -c1 -W1 {other}")
     for to in (other, lab.tree.ip(lab.tree.host(b))):
         at(lab, a, f"ip route replace {to} via 192.168.0.1 dev {a}-mgmt")

@@ -1,7 +1,6 @@
 """The whole system with real packets: labels of both carriers, switches that obey them, failures under traffic, a hostile host."""
 
 import signal
-import socket
 import time
 from collections import Counter
 from itertools import pairwise
@@ -15,7 +14,8 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from tests.helpers.hostile import denied, frame
-from tests.helpers.sopa_lab import GONE_SECONDS, UDP_PORT, datagrams, hits, known, lost, revalidated, run, socket_at, without
+from tests.helpers.sopa_lab import GONE_SECONDS, UDP_PORT, datagrams, hits, known, lost, revalidated, run, without
+from tests.helpers.veth import raw_socket
 from tests.helpers.waiting import eventually
 from tests.lab.conftest import NO_LABEL, SEED
 from tests.lab.switches import flaps
@@ -100,8 +100,7 @@ def test_nothing_that_a_host_sends_changes_the_state_of_a_link_a_switch_or_a_nei
     frames = [frame(flow) for flow in denied(lab, src, dst)]
     stopped = ("dl_dst=" + BFD_MAC, "tp_dst=", "nw_frag=first")
     counts = [hits(lab, "e0_0", f"priority=65,.*{which}") for which in stopped]
-    with socket_at(lab, "h0_0_2", socket.AF_PACKET, socket.SOCK_RAW) as wire:
-        wire.bind(("h0_0_2-eth0", 0))
+    with raw_socket(lab.lab.netns(src), "h0_0_2-eth0", 0) as wire:
         for number, each in enumerate(frames):
             wire.send(each)
             if number % 50 == 0:  # a socket of a switch that has no processor takes only so many

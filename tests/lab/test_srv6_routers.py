@@ -5,7 +5,6 @@ import mmap
 import re
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.frames import checksum, datagram
 from tests.helpers.sopa_lab import in_isolation
 from tests.helpers.srv6_routers import Routers, Sighting
+from tests.helpers.veth import raw_socket, run
 from topologies import Clos, FatTree, Host, Switch
 from topologies.identity import PREFIX6
 from topologies.srv6 import source_prefix, usid_list
@@ -78,16 +78,15 @@ class Packets:
         self._lab = lab
         for host in TREE.hosts():
             for family in ("-4", "-6"):
-                self.run(host, "ip", family, "route", "flush", "table", "main")
+                self.run(host, f"ip {family} route flush table main")
         self._taps = [Tap(TREE.name(node), lab.netns(node)) for node in (*TREE.switches(), *TREE.hosts())]
         for tap in self._taps:
             stack.callback(tap.close)
         self.errors: list[tuple[Host, IPv6Address, IPv6Address, IPv6Address]] = []
         """ICMPv6 errors that have come to hosts: source, destination, and the destination of what they are about."""
 
-    def run(self, node: Host | Switch, *command: str) -> str:
-        enter = ["nsenter", f"--net={self._lab.netns(node)}"]
-        return subprocess.run([*enter, *command], check=True, text=True, capture_output=True).stdout
+    def run(self, node: Host | Switch, command: str) -> str:
+        return run(f"nsenter --net={self._lab.netns(node)} {command}")
 
     def send(self, src: Host, to: IPv6Address, inner: IPv4Address | IPv6Address, payload: bytes, header: int | None = None) -> None:
         """Send a datagram from a host's address in an outer header, as an agent does: H.Encaps.Red, the inner one unchanged.
@@ -98,10 +97,9 @@ class Packets:
         packet = datagram(family.address(src), inner, PORT, PORT, payload)
         outer = struct.pack("!IHBB", 6 << 28, len(packet), header or (4 if inner.version == 4 else 41), 64)
         edge = TREE.edge_of(src)
-        [link] = json.loads(self.run(edge, "ip", "-j", "link", "show", self._lab.interface(edge, TREE.port(edge, src))))
+        [link] = json.loads(self.run(edge, f"ip -j link show {self._lab.interface(edge, TREE.port(edge, src))}"))
         macs = bytes.fromhex((link["address"] + TREE.mac(src)).replace(":", ""))
-        with inside(self._lab.netns(src)), socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
-            sender.bind((self._lab.interface(src, 0), 0))
+        with raw_socket(self._lab.netns(src), self._lab.interface(src, 0), 0) as sender:
             sender.send(macs + b"\x86\xdd" + outer + source_prefix(TREE, src)[SECRET].packed + to.packed + packet)
 
     def take(self, payload: bytes) -> tuple[list[Sighting], list[tuple[Host, int]]]:
@@ -156,5 +154,5 @@ def test_packets_follow_the_plan() -> None:
         packets.send(src, source_prefix(TREE, closed)[SECRET], TREE.ip(closed), b"forged", ICMP6)
         assert packets.take(b"forged") == ([], [])
         assert len(packets.errors) == 2
-        assert "counter packets 2 " in packets.run(here, "nft", "list", "table", "inet", "sopa_srv6")
-        assert re.search(r"Ip6InNoRoutes\s+2\n", packets.run(TREE.switch("a0_0"), "cat", "/proc/net/snmp6"))
+        assert "counter packets 2 " in packets.run(here, "nft list table inet sopa_srv6")
+        assert re.search(r"Ip6InNoRoutes\s+2\n", packets.run(TREE.switch("a0_0"), "cat /proc/net/snmp6"))

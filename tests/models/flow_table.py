@@ -161,11 +161,8 @@ def ipv6_packet(tree: Clos, src: Host, dst: Host, eth_src: str | None = None, **
     """As `ipv4_packet`, by the fabric's second family."""
     family = tree.families[1]
     its = {"eth_type": 0x86DD, "ipv6_src": str(family.address(src)), "ipv6_dst": str(family.address(dst))}
-    return (
-        {name: its.get(name, value) for name, value in ipv4_packet(tree, src, dst, eth_src).items() if "ipv4" not in name}
-        | its
-        | fields
-    )
+    others = {name: value for name, value in ipv4_packet(tree, src, dst, eth_src).items() if "ipv4" not in name}
+    return others | its | fields
 
 
 @lru_cache(maxsize=1 << 14)

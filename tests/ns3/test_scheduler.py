@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from experiments.ns3.program import digest
+from tests.helpers.memory import children
 from tests.helpers.waiting import eventually
 
 OTHER = "import experiments.ns3.program as its; its.digest = lambda: 'f00d'"
@@ -35,48 +36,45 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield started
 
 
-def sopa(tmp_path: Path, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+def sopa(tmp_path: Path, name: str, *words: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "SOPA_CACHE": str(tmp_path / f"cache of {name}")}
     command = [sys.executable, "-m", "sopa_ryu.cli", *RUN, "--out", str(tmp_path / name), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def ended(running: subprocess.Popen[str]) -> tuple[int, str]:
+    """Return a command's status once it has ended, and what it has said."""
+    said = running.communicate()[1]
+    return running.returncode, said
 
 
 def test_a_worker_that_dies_costs_its_run_only_another_simulator_is_refused_and_a_lost_scheduler_said(
     start: Start, tmp_path: Path
 ) -> None:
-    said = tmp_path / "scheduler.log"
+    log = tmp_path / "scheduler.log"
     scheduler = start("scheduler", "scheduler", "--host", "127.0.0.1", "--port", "0")
-    [address] = eventually(lambda: re.findall(r"Scheduler at: +(tcp://\S+)", said.read_text()), bool, seconds=120)
-    assert f"the scheduler at {address} has no worker: run dask worker" in sopa(tmp_path, "none", "--scheduler", address).stderr
+    [address] = eventually(lambda: re.findall(r"Scheduler at: +(tcp://\S+)", log.read_text()), bool, seconds=120)
+    option = ["--scheduler", address]
+    assert f"the scheduler at {address} has no worker: run dask worker" in ended(sopa(tmp_path, "none", *option))[1]
 
     workers = [start(name, "worker", address, "--nthreads", "1", "--no-nanny") for name in ("one", "two")]
-    eventually(lambda: said.read_text().count("Register worker"), 2, seconds=120)
-    running = subprocess.Popen(
-        [sys.executable, "-m", "sopa_ryu.cli", *RUN, "--out", str(tmp_path / "there"), "--scheduler", address],
-        env={**os.environ, "SOPA_CACHE": str(tmp_path / "own")},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    eventually(lambda: log.read_text().count("Register worker"), 2, seconds=120)
+    running = sopa(tmp_path, "there", *option)
     eventually(lambda: children(workers[0].pid), bool, seconds=120)
     workers[0].send_signal(signal.SIGKILL)
-    assert (running.communicate()[1].count("flows, mean"), running.returncode) == (3, 0)
-    assert sopa(tmp_path, "here").returncode == 0
+    status, said = ended(running)
+    assert (status, said.count("flows, mean")) == (0, 3)
+    assert ended(sopa(tmp_path, "here"))[0] == 0
     for seed in (1, 2, 3):
         here, there = ((tmp_path / where / f"sopa-{seed}.jsonl").read_bytes() for where in ("here", "there"))
         assert here == there
 
     (tmp_path / "other.py").write_text(OTHER)
     start("other", "worker", address, "--no-nanny", "--preload", str(tmp_path / "other.py"))
-    eventually(lambda: said.read_text().count("Register worker"), 3, seconds=120)
-    refused = sopa(tmp_path, "refused", "--scheduler", address)
-    assert refused.returncode == 1
-    assert f"is refused: its simulator is f00d, and the one here is {digest()}" in refused.stderr
+    eventually(lambda: log.read_text().count("Register worker"), 3, seconds=120)
+    status, said = ended(sopa(tmp_path, "refused", *option))
+    assert status == 1
+    assert f"is refused: its simulator is f00d, and the one here is {digest()}" in said
     scheduler.kill()
     scheduler.wait()
-    assert (
-        f"no scheduler answers at {address}: start one with dask scheduler" in sopa(tmp_path, "lost", "--scheduler", address).stderr
-    )
-
-
-def children(pid: int) -> list[str]:
-    return [child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+    assert f"no scheduler answers at {address}: start one with dask scheduler" in ended(sopa(tmp_path, "lost", *option))[1]

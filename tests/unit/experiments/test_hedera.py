@@ -112,15 +112,10 @@ def test_statistics_of_foreign_hosts_and_static_entries_are_no_readings() -> Non
 
 
 def test_the_options_have_the_papers_defaults_and_can_be_given() -> None:
-    def parsed(*words: str) -> hedera_options.HederaSettings:
-        conf = cfg.ConfigOpts()
-        hedera_options.register(conf)
-        conf([*words])
-        return hedera_options.settings(conf)
-
+    without, given = cfg.ConfigOpts(), cfg.ConfigOpts()
+    without([])
+    hedera_options.register(given)
+    given(["--hedera-interval=1", "--hedera-placement=simulated-annealing"])
     annealing, first_fit = hedera_options.Algorithm.SIMULATED_ANNEALING, hedera_options.Algorithm.GLOBAL_FIRST_FIT
-    given = parsed("--hedera-interval=1", "--hedera-placement=simulated-annealing")
-    assert given == hedera_options.HederaSettings(1.0, 0.1, annealing, 1)
-    other = cfg.ConfigOpts()
-    other([])
-    assert hedera_options.settings(other) == hedera_options.HederaSettings(5.0, 0.1, first_fit, 1)
+    assert hedera_options.settings(without) == hedera_options.HederaSettings(5.0, 0.1, first_fit, 1)
+    assert hedera_options.settings(given) == hedera_options.HederaSettings(1.0, 0.1, annealing, 1)

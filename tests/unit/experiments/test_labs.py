@@ -11,6 +11,7 @@ from experiments.emulation.host_agents import AgentsLog
 from experiments.emulation.openflow_capture import OPENFLOW_PORT, OpenFlowCapture
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.schemes.scheme import Slots
+from tests.helpers.frames import ip
 from topologies import Clos, FatTree
 from topologies.lab.management import ROOT
 
@@ -37,10 +38,8 @@ def test_the_log_of_agents_says_when_the_last_one_had_a_version(tmp_path: Path) 
 
 
 def frame(source: int, destination: int, *messages: bytes) -> bytes:
-    data = b"".join(messages)
-    tcp = struct.pack("!HHIIBBHHH", source, destination, 1, 1, 5 << 4, 0, 0, 0, 0) + data
-    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(tcp), 0, 0, 64, 6, 0, bytes(4), bytes(4))
-    return bytes(12) + b"\x08\x00" + ip + tcp + bytes(6)  # padding of a short frame
+    tcp = struct.pack("!HHIIBBHHH", source, destination, 1, 1, 5 << 4, 0, 0, 0, 0)
+    return ip(tcp + b"".join(messages)) + bytes(6)  # padding of a short frame
 
 
 def message(kind: int, body: bytes = b"") -> bytes:

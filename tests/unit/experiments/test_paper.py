@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from experiments import workloads
 from experiments.cli.paper import record
-from experiments.core.records import FlowRecord, ResultsError, RunRecord
+from experiments.core.records import FlowRecord, ResultsError
 from experiments.emulation.lab_schemes import check
 from experiments.ns3 import SIMULATED, parse
 from experiments.paper.figure_runs import campaigns, compact, markdown, measure_bars, read, scaled
@@ -26,6 +27,7 @@ from experiments.schemes import named
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
 from tests.helpers.golden import Script, Step, each_script
+from tests.helpers.records import a_flow, a_run
 from topologies import FatTree
 from topologies.fabric_file import load
 
@@ -33,15 +35,12 @@ PAYLOAD = 1000 * 1460 / 1500
 ABSENT = math.nan
 
 
-def flow(number: int = 0, mbit: float = 100.0, src: str = "h0_0_2", **changes: Any) -> FlowRecord:
-    base = FlowRecord("w", "ns3", "sopa", 4, 1, 1000.0, number, "", src, "h1_0_2", 1_000_000, 0.08, mbit, 1_000_000, True, 0.0,
-                      1000, 0, 0, 0, 0, 0, 0.0, True)  # fmt: skip
-    return replace(base, **changes)
+A_FLOW = {"rate_mbit": 1000.0, "dst": "h1_0_2", "bytes": 1_000_000, "size": 1_000_000, "seconds": 0.08, "mbit": 100.0}
+run = partial(a_run, machine={"simulator": "abc"}, counters={"dropped": 7, "hops": 99})
 
 
-def run(**changes: Any) -> RunRecord:
-    base = RunRecord("sopa", 1, True, 100.0, {"simulator": "abc"}, "sopa x", {}, {"dropped": 7, "hops": 99}, {})
-    return replace(base, **changes)
+def flow(number: int = 0, **changes: Any) -> FlowRecord:
+    return a_flow(flow=number, **A_FLOW | changes)
 
 
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
@@ -152,7 +151,7 @@ def kept() -> dict[str, list[RunData]]:
         ("p", "rps", 1, 50.0),
         ("p-slow", "sopa", 1, 40.0),
     ):
-        found[part].append(data(run(scheme=scheme, seed=seed), [flow(0, mbit), flow(1, mbit)], PAYLOAD))
+        found[part].append(data(run(scheme=scheme, seed=seed), [flow(0, mbit=mbit), flow(1, mbit=mbit)], PAYLOAD))
     return found
 
 

@@ -68,12 +68,9 @@ def test_another_program_or_other_settings_have_another_name() -> None:
 
 
 def test_the_order_of_options_does_not_matter() -> None:
-    tree = FatTree(4)
-    plan = Plan((Transfer(tree.host("h0_0_2"), tree.host("h1_0_2"), 1_000),), 1.0)
-    one, other = (
-        list(lines(Run(tree, plan, "test", named("sopa"), 1, SCALE, options=options)))
-        for options in ({"spread": 5, "delay": 7}, {"delay": 7, "spread": 5})
-    )
+    its = run(FatTree(4), permutation(FatTree(4), 1, SCALE))
+    orders = {"spread": 5, "delay": 7}, {"delay": 7, "spread": 5}
+    one, other = (list(lines(replace(its, options=options))) for options in orders)
     assert one == other
     assert "spread 5" in one
 

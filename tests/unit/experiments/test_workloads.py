@@ -49,8 +49,6 @@ def test_everyone_sends_to_another_pod_or_rack_and_receives_once(tree: Clos) -> 
         assert sorted(dst for _, dst in pairs) == list(tree.hosts())
         assert all((src.pod, src.edge) != (dst.pod, dst.edge) for src, dst in pairs)
         assert tree.pods == 1 or all(src.pod != dst.pod for src, dst in pairs)
-        assert pairs == inter_pod_permutation(tree, seed)
-    assert inter_pod_permutation(tree, 1) != inter_pod_permutation(tree, 2) or tree.host_count == 2
     with pytest.raises(WorkloadError, match="two racks or pods"):
         inter_pod_permutation(Clos(pods=1, edges=1, aggregations=2, cores=0, hosts=3), 1)
 
