@@ -1,4 +1,4 @@
-"""The contracts of a running controller with real switches behind it: REST, metrics, feed, push channel, queries, flow entries.
+"""The contracts of a running controller with real switches behind it: REST, metrics, feed, queries, flow entries.
 
 One fabric goes through all situations, one after the other, and is healthy again after each. Switches are Open vSwitch's with the
 dummy datapath, so that root is needed, but no packet.
@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
+from websockets.sync.client import connect
 
 from tests.contract.plain import added_and_removed, shared
 from tests.contract.running import ASKED, ROOT, Running, running
-from tests.contract.sockets import channel, live
-from tests.contract.values import HEALTHY, TEXT, compact, masked
-from tests.helpers.waiting import Containing, eventually
+from tests.contract.values import HEALTHY, NUMBER, TEXT, compact, masked
+from tests.helpers.waiting import eventually
 
-PARTS = ("rest", "openapi", "metrics", "queries", "channel", "live", "switches", "rest-k2")
+PARTS = ("rest", "openapi", "metrics", "queries", "live", "switches")
 WITH_SITUATIONS = ("rest",)
 """Parts whose answers are stored once where they are as in the healthy fabric."""
 MAX_VALUES = 20
@@ -31,14 +31,14 @@ UPGRADE |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 
 def collect(directory: Path) -> dict[str, Any]:
     rest: dict[str, dict[str, Any]] = {}
-    with running(4, directory / "k4") as its:
+    with running(directory) as its:
         its.rated()
         rest[HEALTHY] = its.state()
         rest["healthy, asked more"] = asked(its)
         document = json.loads(its.request("GET", "/openapi.json").body)
         document["info"]["version"] = TEXT  # of each commit another one
         parts = {"openapi": masked(document)}
-        parts |= {ask.__name__: ask(its) for ask in (metrics, queries, channel, live)}
+        parts |= {ask.__name__: ask(its) for ask in (metrics, queries, live)}
         entries = its.flows()
         parts["switches"] = {HEALTHY: shared(entries)}
         for situation, act, undo, names in situations(its):
@@ -54,7 +54,7 @@ def collect(directory: Path) -> dict[str, Any]:
         its.failing()
         parts["switches"]["healthy again"] = added_and_removed(entries, its.flows())
         rest["gone and back"] = {"GET /fabric": its.answer("GET", f"{ROOT}/fabric")}
-    return {"rest": compact(rest), **parts, "rest-k2": small(directory)}
+    return {"rest": compact(rest), **parts}
 
 
 # -- the situations ---------------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def gone(its: Running, name: str) -> dict[str, Any]:
 
 
 def back(its: Running, name: str) -> None:
-    its.connect_to_controller(name)
+    its.ovs.vsctl("set-controller", name, its.controller.openflow)
     eventually(lambda: name in its.reasons(), False)  # its links are still out
     its.set_neighbours(name, True)
 
@@ -124,7 +124,6 @@ def several(its: Running) -> dict[str, Any]:
         "GET /changes?limit=4": its.answer("GET", f"{ROOT}/changes?limit=4"),
         "sopa failures --json": its.sopa("failures", "--json"),
         "sopa status --json": its.sopa("status", "--json"),
-        "metrics": failures_counted(its),
     }
 
 
@@ -173,17 +172,6 @@ def metrics(its: Running) -> dict[str, Any]:
     return {"status": answer.status, "content-type": answer.headers["content-type"], "families": families}
 
 
-def failures_counted(its: Running) -> dict[str, float]:
-    """Return the samples above zero that count failures, drains and switches."""
-    families = text_string_to_metric_families(its.request("GET", "/metrics").body.decode())
-    return {
-        f"{sample.name} {json.dumps(sample.labels, sort_keys=True)}": sample.value
-        for family in families
-        for sample in family.samples
-        if ("failures" in sample.name or "drain" in sample.name or "switches" in sample.name) and sample.value
-    }
-
-
 def queries(its: Running) -> dict[str, Any]:
     """Run the commands that ask a controller, also wrong ones."""
     answers = {}
@@ -208,51 +196,10 @@ def watched(its: Running) -> dict[str, Any]:
     return {"exit": watch.returncode, "stdout": masked([json.loads(line) for line in lines], its.version), "rest": rest}
 
 
-# -- a k=2 fabric: starts and refusals --------------------------------------------------------------------------------
-
-
-def small(directory: Path) -> dict[str, Any]:
-    """Return the answers during a start, with a switch that refuses its rules, and with a link that is held down."""
-    answers: dict[str, Any] = {}
-    others = ("e1_0", "a0_0", "a1_0", "c0_0")
-    slow = "--sopa-settle=600", "--sopa-hold-down=30", "--sopa-hold-down-max=60", "--sopa-stats-interval=0"
-    with running(2, directory / "k2-held", *slow, connect_switches=False) as its:
-        answers["no switch is connected"] = state_of_small(its)
-        its.connect_to_controller("e0_0")
-        eventually(lambda: its.body("/fabric")["connected"], 1)
-        answers["it waits for switches"] = state_of_small(its)
-        its.connect_to_controller(*others)
-        its.controller.wait_connected(5)
-        its.version = its.body("/fabric")["version"]
-        its.set_link("e0_0-a0_0", False)
-        its.failing("e0_0-a0_0")
-        its.set_link("e0_0-a0_0", True)
-        eventually(lambda: its.body("/failures")["failures"][0]["held_seconds"])
-        answers["a link is back and held down"] = state_of_small(its)
-    with running(2, directory / "k2", "--sopa-settle=3", "--sopa-stats-interval=0", connect_switches=False) as its:
-        its.connect_to_controller("e0_0", "e1_0", "a0_0", "c0_0")
-        its.failing("a1_0")
-        eventually(lambda: its.body("/fabric")["connected"], 4)
-        its.version = its.body("/fabric")["version"]
-        answers["one has not connected"] = state_of_small(its)
-        its.ovs.vsctl(
-            "--", "--id=@full", "create", "Flow_Table", "flow_limit=1", "overflow_policy=refuse",
-            "--", "set", "Bridge", "a1_0", "flow_tables:1=@full",
-        )  # fmt: skip
-        its.connect_to_controller("a1_0")
-        eventually(lambda: its.reasons().get("a1_0"), lambda why: why not in (None, "not connected", "down"))
-        its.version = its.body("/fabric")["version"]
-        answers["one refuses its rules"] = state_of_small(its)
-        its.ovs.vsctl(
-            "add-br", "other", "--", "set", "Bridge", "other", "datapath_type=dummy", "protocols=OpenFlow13",
-            "other-config:datapath-id=0000000000ffff00", "--", "set-controller", "other", its.controller.openflow,
-        )  # fmt: skip
-        eventually(lambda: [each["dpid"] for each in its.body("/fabric")["rejected"]], Containing("0000000000ffff00"))
-        answers["a foreign datapath"] = state_of_small(its)
-    return answers
-
-
-def state_of_small(its: Running) -> dict[str, Any]:
-    answers: dict[str, Any] = {f"GET {path}": its.answer("GET", ROOT + path) for path in ASKED["small"]}
-    answers["sopa status"] = its.sopa("status")["exit"]
-    return answers
+def live(its: Running) -> Any:
+    its.failing()
+    its.version = its.body("/fabric")["version"]
+    with connect(f"{its.controller.url.replace('http', 'ws')}{ROOT}/live", proxy=None) as feed:
+        message = json.loads(feed.recv(timeout=30))
+    message["links"] = [[rate if rate is None else NUMBER for rate in link] for link in message["links"]]
+    return masked(message, its.version)

@@ -89,10 +89,6 @@ class Running:
     def operator(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.controller.token_file.read_text().strip()}"}
 
-    @cached_property
-    def agent(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.controller.agent_token_file.read_text().strip()}"}
-
     def sopa(self, *words: str) -> dict[str, Any]:
         """Run a command; return its exit status and its output: JSON, or whether there is any."""
         done = ask(self.controller, *words)
@@ -117,10 +113,6 @@ class Running:
         """Return the lower end of a link between switches: the switch, and its port."""
         lower, upper = (self.tree.switch(end) for end in name.split("-"))
         return lower, self.tree.port(lower, upper)
-
-    def connect_to_controller(self, *switches: str) -> None:
-        commands = [["--", "set-controller", name, self.controller.openflow] for name in switches]
-        self.ovs.vsctl(*(word for command in commands for word in command))
 
     def reasons(self) -> dict[str, str]:
         return {failure["name"]: failure["reason"] for failure in self.body("/failures")["failures"]}
@@ -160,18 +152,15 @@ class Running:
 
 
 @contextmanager
-def running(k: int, directory: Path, *options: str, connect_switches: bool = True) -> Iterator[Running]:
-    """Run a controller and every switch of a fat-tree; wait until they are connected and have their rules."""
-    tree = FatTree(k)
+def running(directory: Path) -> Iterator[Running]:
+    """Run a controller and every switch of a k=4 fat-tree; wait until they are connected and have their rules."""
+    tree = FatTree(4)
     openflow, rest = free_ports(2)
-    directory.mkdir(parents=True, exist_ok=True)
     with (
-        ControllerProcess(k, directory / "controller.log", openflow, rest, options=[*SETTINGS, *options]) as controller,
+        ControllerProcess(4, directory / "controller.log", openflow, rest, options=SETTINGS) as controller,
         PrivateOvs(directory / "ovs", dummy=True) as ovs,
     ):
-        dummy = DummyFabric(tree, ovs, controller.openflow if connect_switches else None)
-        its = Running(tree, controller, ovs, dummy)
-        if connect_switches:
-            controller.wait_connected(tree.switch_count)
-            its.version = its.body("/fabric")["version"]
+        its = Running(tree, controller, ovs, DummyFabric(tree, ovs, controller.openflow))
+        controller.wait_connected(tree.switch_count)
+        its.version = its.body("/fabric")["version"]
         yield its

@@ -36,8 +36,3 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize("name", fabric.PARTS)
 def test_what_a_controller_answers_is_as_recorded(answers: dict[str, Any], name: str) -> None:
     compare(name, answers[name])
-
-
-def test_every_recorded_file_is_compared() -> None:
-    recorded = {file.stem for file in values.DIRECTORY.glob("*.json")}
-    assert recorded == {*plain.PARTS, *fabric.PARTS}
