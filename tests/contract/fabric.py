@@ -1,4 +1,4 @@
-"""The contracts of a running controller with real switches behind it: REST, metrics, feed, queries, flow entries.
+"""The contracts of a running controller with real switches behind it: REST, metrics, queries.
 
 One fabric goes through all situations, one after the other, and is healthy again after each. Switches are Open vSwitch's with the
 dummy datapath, so that root is needed, but no packet.
@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
-from websockets.sync.client import connect
 
-from tests.contract.plain import added_and_removed, shared
 from tests.contract.running import ASKED, ROOT, Running, running
-from tests.contract.values import HEALTHY, NUMBER, TEXT, compact, masked
+from tests.contract.values import HEALTHY, TEXT, compact, masked
 from tests.helpers.waiting import eventually
 
-PARTS = ("rest", "openapi", "metrics", "queries", "live", "switches")
+PARTS = ("rest", "openapi", "metrics", "queries")
 WITH_SITUATIONS = ("rest",)
 """Parts whose answers are stored once where they are as in the healthy fabric."""
 MAX_VALUES = 20
@@ -38,9 +36,7 @@ def collect(directory: Path) -> dict[str, Any]:
         document = json.loads(its.request("GET", "/openapi.json").body)
         document["info"]["version"] = TEXT  # of each commit another one
         parts = {"openapi": masked(document)}
-        parts |= {ask.__name__: ask(its) for ask in (metrics, queries, live)}
-        entries = its.flows()
-        parts["switches"] = {HEALTHY: shared(entries)}
+        parts |= {ask.__name__: ask(its) for ask in (metrics, queries)}
         for situation, act, undo, names in situations(its):
             its.failing()
             its.rated()
@@ -48,11 +44,8 @@ def collect(directory: Path) -> dict[str, Any]:
             more = act() or {}
             its.failing(*names)
             rest[situation] = {**its.state(), **more}
-            if len(names) > 1:
-                parts["switches"][situation] = added_and_removed(entries, its.flows())
             undo()
         its.failing()
-        parts["switches"]["healthy again"] = added_and_removed(entries, its.flows())
         rest["gone and back"] = {"GET /fabric": its.answer("GET", f"{ROOT}/fabric")}
     return {"rest": compact(rest), **parts}
 
@@ -194,12 +187,3 @@ def watched(its: Running) -> dict[str, Any]:
     watch.send_signal(signal.SIGINT)
     rest, _ = watch.communicate(timeout=60)
     return {"exit": watch.returncode, "stdout": masked([json.loads(line) for line in lines], its.version), "rest": rest}
-
-
-def live(its: Running) -> Any:
-    its.failing()
-    its.version = its.body("/fabric")["version"]
-    with connect(f"{its.controller.url.replace('http', 'ws')}{ROOT}/live", proxy=None) as feed:
-        message = json.loads(feed.recv(timeout=30))
-    message["links"] = [[rate if rate is None else NUMBER for rate in link] for link in message["links"]]
-    return masked(message, its.version)

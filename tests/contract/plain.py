@@ -26,9 +26,11 @@ from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import messages as wire
 from sopa_ryu.channel import protocol
 from sopa_ryu.cli import main
+from sopa_ryu.fabric.rule_changes import cookie
 from sopa_ryu.fabric.view import View
 from tests.contract.values import TEXT, masked
-from topologies import Failures, FatTree, Host
+from topologies import Failures, FatTree
+from topologies.identity import PREFIX6
 
 SIZES = (2, 4, 6, 8)
 
@@ -112,7 +114,7 @@ def names() -> Any:
 
 
 def failed(k: int) -> dict[str, dict[str, str]]:
-    """Return the failures, by situation, under which rules and path tables are recorded."""
+    """Return the failures, by situation, under which rules and labels are recorded."""
     if k == 2:
         return {"healthy": {}, "link": {"a0_0-c0_0": "down"}, "switch": {"a1_0": "down"}}
     several = {"a0_0-c0_0": "down", "a1_1-c1_1": "miswired", "c0_1": "down", "e2_0-a2_1": "drained"}
@@ -141,7 +143,7 @@ def rules() -> Any:
 
 def _rules(k: int, failures: dict[str, str], *no_label: str) -> dict[str, list[str]]:
     """Return each switch's entries and groups, a line each."""
-    tree = FatTree(k)
+    tree = FatTree(k, str(PREFIX6))
     plain = [tree.host(name) for name in no_label]
     return {
         tree.name(switch): [*map(_entry, its.flows), *map(_group, its.groups)]
@@ -155,11 +157,11 @@ def _entry(flow: Any) -> str:
     done += [f"write {_each(flow.write)}"] if flow.write else []
     done += [] if flow.metadata is None else [f"metadata {flow.metadata}"]
     done += [] if flow.goto is None else [f"goto {int(flow.goto)}"]
-    return f"table {int(flow.table)}, priority {flow.priority}, {match or 'any'}: {'; '.join(done)} # {flow.purpose}"
+    its = f"table {int(flow.table)}, priority {flow.priority}, {match or 'any'}: {'; '.join(done)} # {flow.purpose}"
+    return f"{cookie(flow, 0) >> 32:x} {its}"
 
 
 def _each(actions: Iterable[Any]) -> str:
-    # as Python shows them: entries' cookies are made from the same text, so that another name is another cookie
     return " ".join(map(repr, actions))
 
 
@@ -188,40 +190,20 @@ def _digest(value: Any) -> str:
 
 
 def paths() -> Any:
-    """Return digests of path tables as the kernel gets them, candidate paths, and the labels of a flow's first packets."""
-    tables: dict[str, str] = {}
-    for k in SIZES:
-        tree = FatTree(k)
-        for situation, failures in failed(k).items():
-            for seed in (1, 7):
-                table = [_table(tree, host, failures, seed).encode().hex() for host in tree.hosts()]
-                tables[f"k={k}, {situation}, seed {seed}"] = _digest(table)
+    """Return the labels of a flow's first packets, by policy and seed: what one version answers, another one's agent does."""
     tree = FatTree(4)
     source = tree.host("h0_0_2")
     labels = {}
     for policy in Policy:
         for situation in ("healthy", "several"):
             for seed in (1, 2, 3):
-                table = _table(tree, source, failed(4)[situation], seed, policy)
+                table = path_table(tree, source, Failures(tree, failed(4)[situation]), seed, policy)
                 for destination in ("10.0.0.3", "10.0.1.2", "10.2.1.3", "192.0.2.1"):
                     key = FlowKey.of("10.0.0.2", destination, 6, 40000, 5201)
-                    chosen = [table.choose(key, packet) for packet in range(6)]
-                    labels[f"{policy.name}, {situation}, seed {seed}, to {destination}"] = _hex(chosen)
-    candidates = {
-        f"{situation}, h0_0_2 to {tree.name(host)}": _hex(_table(tree, source, failures, 1).candidates(tree.ip(host)) or ())
-        for situation, failures in failed(4).items()
-        for host in tree.hosts()
-        if tree.name(host).endswith("_2")
-    }
-    return {"candidates": candidates, "labels": labels, "tables": tables}
-
-
-def _hex(labels: Iterable[Any]) -> str:
-    return " ".join("none" if label is None else bytes(label).hex() for label in labels)
-
-
-def _table(tree: FatTree, host: Host, failures: dict[str, str], seed: int, policy: Policy = Policy.ROUND_ROBIN) -> Any:
-    return path_table(tree, host, Failures(tree, failures), seed, policy)
+                    chosen = (table.choose(key, packet) for packet in range(6))
+                    its = " ".join("none" if label is None else bytes(label).hex() for label in chosen)
+                    labels[f"{policy.name}, {situation}, seed {seed}, to {destination}"] = its
+    return {"labels": labels}
 
 
 def messages() -> Any:

@@ -1,7 +1,6 @@
 """A controller with real switches of the dummy datapath, asked and changed from outside."""
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -96,18 +95,6 @@ class Running:
         with suppress(ValueError):
             stdout = masked([json.loads(line) for line in done.stdout.splitlines()], self.version) or ""
         return {"exit": done.exit_code, "stdout": stdout, "stderr": TEXT if done.stderr else ""}
-
-    def flows(self) -> dict[str, list[str]]:
-        """Return each switch's entries and groups as Open vSwitch has them, without the version in the cookies."""
-        self.settled()
-        found = {}
-        for switch in self.tree.switches():
-            name = self.tree.name(switch)
-            lines = self.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
-            lines += self.ovs.ofctl("dump-groups", name).splitlines()
-            kept = [line.strip() for line in lines if "actions=" in line or "group_id=" in line]
-            found[name] = sorted(re.sub(r"(cookie=0x[0-9a-f]{1,8})[0-9a-f]{8}\b", r"\1<version>", its) for its in kept)
-        return found
 
     def port(self, name: str) -> tuple[Any, int]:
         """Return the lower end of a link between switches: the switch, and its port."""
