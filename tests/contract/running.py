@@ -4,20 +4,20 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.southbound import lldp
 from tests.contract.values import TEXT, masked
+from tests.helpers import fabrics
 from tests.helpers.commands import ask
-from tests.helpers.fabrics import set_live
 from tests.helpers.waiting import eventually
 from topologies import FatTree, Switch
-from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+from topologies.identity import PREFIX6
 
 ROOT = "/sopa/v1"
 ASKED = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
@@ -35,10 +35,9 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Running:
-    def __init__(self, tree: FatTree, controller: ControllerProcess, ovs: PrivateOvs, dummy: DummyFabric) -> None:
-        self.tree, self.controller, self.ovs, self.dummy = tree, controller, ovs, dummy
-        self.version = 1
+@dataclass
+class Running(fabrics.Fabric):
+    version: int = 1
 
     def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         with closing(HTTPConnection(urlsplit(self.controller.url).netloc, timeout=60)) as connection:
@@ -96,11 +95,6 @@ class Running:
             stdout = masked([json.loads(line) for line in done.stdout.splitlines()], self.version) or ""
         return {"exit": done.exit_code, "stdout": stdout, "stderr": TEXT if done.stderr else ""}
 
-    def port(self, name: str) -> tuple[Any, int]:
-        """Return the lower end of a link between switches: the switch, and its port."""
-        lower, upper = (self.tree.switch(end) for end in name.split("-"))
-        return lower, self.tree.port(lower, upper)
-
     def reasons(self) -> dict[str, str]:
         return {failure["name"]: failure["reason"] for failure in self.body("/failures")["failures"]}
 
@@ -112,10 +106,10 @@ class Running:
         """
         self.set_live(name, up)
         if up:
-            self.dummy.set_port(*self.port(name), True)
+            super().set_link(name, up)
             return
         eventually(lambda: self.reasons().get(name), "silent")
-        self.dummy.set_port(*self.port(name), False)
+        super().set_link(name, up)
         eventually(lambda: self.reasons().get(name), "down")
 
     def set_neighbours(self, name: str, live: bool) -> None:
@@ -123,12 +117,13 @@ class Running:
         switch = self.tree.switch(name)
         for neighbour in self.tree.ports(switch).values():
             assert isinstance(neighbour, Switch)
-            set_live(self.dummy, neighbour, self.tree.port(neighbour, switch), live)
+            fabrics.set_live(self.dummy, neighbour, self.tree.port(neighbour, switch), live)
             link = self.tree.name(self.tree.link(switch, neighbour))
             eventually(lambda link=link: self.reasons().keys().isdisjoint((link, name)), live)
 
     def set_live(self, name: str, live: bool) -> None:
-        set_live(self.dummy, *self.port(name), live)
+        lower, upper = map(self.tree.switch, name.split("-"))
+        fabrics.set_live(self.dummy, lower, self.tree.port(lower, upper), live)
 
     def drain(self, method: str, name: str) -> dict[str, Any]:
         return self.answer(method, f"{ROOT}/drains/{name}", self.operator)
@@ -141,13 +136,7 @@ class Running:
 @contextmanager
 def running(directory: Path) -> Iterator[Running]:
     """Run a controller and every switch of a k=4 fat-tree; wait until they are connected and have their rules."""
-    tree = FatTree(4)
-    openflow, rest = free_ports(2)
-    with (
-        ControllerProcess(4, directory / "controller.log", openflow, rest, options=SETTINGS) as controller,
-        PrivateOvs(directory / "ovs", dummy=True) as ovs,
-    ):
-        its = Running(tree, controller, ovs, DummyFabric(tree, ovs, controller.openflow))
-        controller.wait_connected(tree.switch_count)
+    with fabrics.running(FatTree(4, str(PREFIX6)), directory, *SETTINGS) as made:
+        its = Running(made.tree, made.controller, made.ovs, made.dummy)
         its.version = its.body("/fabric")["version"]
         yield its
