@@ -23,8 +23,6 @@ WITH_SITUATIONS = ("rest",)
 """Parts whose answers are stored once where they are as in the healthy fabric."""
 MAX_VALUES = 20
 """Of a metric's label with more values only the name is recorded."""
-UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-UPGRADE |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 
 
 def collect(directory: Path) -> dict[str, Any]:
@@ -137,14 +135,6 @@ def asked(its: Running) -> dict[str, Any]:
     for method, path, headers in ASKED["operators"]:
         named = f"{method} {path} {headers or ''}".strip()
         answers[f"{named}, with the token"] = its.answer(method, ROOT + path, {**headers, **its.operator})
-    fabric, drains = (its.request("GET", f"{ROOT}/{name}").headers["etag"] for name in ("fabric", "drains"))
-    answers["GET /fabric, unchanged"] = its.answer("GET", f"{ROOT}/fabric", {"If-None-Match": fabric})
-    unchanged = {**its.operator, "If-Match": drains}
-    answers["DELETE /drains/c0_0, unchanged"] = its.answer("DELETE", f"{ROOT}/drains/c0_0", unchanged)
-    for path in ("/agents/10.0.0.2", "/agents/h9_0_2", "/agents/nothing"):
-        answers[f"WebSocket {path}, no token"] = its.answer("GET", ROOT + path, UPGRADE)
-    foreign = {**UPGRADE, "Origin": "http://elsewhere.example"}
-    answers["WebSocket /live, foreign page"] = its.answer("GET", f"{ROOT}/live", foreign)
     return answers
 
 
