@@ -234,12 +234,5 @@ def agent_metrics() -> Any:
 
 
 PARTS: dict[str, Callable[[], Any]] = {
-    "commands": commands,
-    "listed": listed,
-    "controller": controller,
-    "names": names,
-    "rules": rules,
-    "paths": paths,
-    "messages": messages,
-    "agent-metrics": agent_metrics,
+    part.__name__.replace("_", "-"): part for part in (commands, listed, controller, names, rules, paths, messages, agent_metrics)
 }
