@@ -10,10 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import CUT_SECONDS, PING_SECONDS, ROUND_SECONDS
-from sopa_ryu.channel.claims import CLAIM_SECONDS, TakenClaimError
+from sopa_ryu.channel.claims import CLAIM_SECONDS, ForeignClaimError, TakenClaimError
 from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS, MAX_REFUSED
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
 from tests.models.relayed_channels import follow
+from topologies import Host
 
 HOSTS = list(TREE.hosts())[:3]
 PROCESSES = 2 * len(HOSTS)  # two agent processes of each host
@@ -55,6 +56,13 @@ class ChannelMachine(RuleBasedStateMachine):
         claim = self.channel.claim(Agent(holder.host))
         follow(self.channel, holder)
         assert isinstance(claim.error, TakenClaimError) or holder.connection is None
+
+    @rule(number=numbers, other=st.sampled_from(list(TREE.hosts())[3:]))
+    def connect_from_another_host(self, number: int, other: Host) -> None:
+        rejected = self.channel.notifier.refused["claims"]
+        claim = self.channel.claim(Agent(self.agents[number].host), str(TREE.ip(other)))
+        assert isinstance(claim.error, ForeignClaimError)
+        assert self.channel.notifier.refused["claims"] == rejected + 1
 
     @with_agents
     @rule(number=numbers, loads=st.booleans())
