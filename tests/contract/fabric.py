@@ -1,4 +1,4 @@
-"""The contracts of a running controller with real switches behind it: REST, metrics, feed, push channel, queries, flow entries.
+"""The contracts of a running controller with real switches behind it: REST, metrics, queries.
 
 One fabric goes through all situations, one after the other, and is healthy again after each. Switches are Open vSwitch's with the
 dummy datapath, so that root is needed, but no packet.
@@ -14,33 +14,25 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.contract.plain import added_and_removed, shared
 from tests.contract.running import ASKED, ROOT, Running, running
-from tests.contract.sockets import channel, live
-from tests.contract.values import HEALTHY, TEXT, compact, masked
-from tests.helpers.waiting import Containing, eventually
+from tests.contract.values import HEALTHY, TEXT, masked
+from tests.helpers.waiting import eventually
 
-PARTS = ("rest", "openapi", "metrics", "queries", "channel", "live", "switches", "rest-k2")
-WITH_SITUATIONS = ("rest",)
-"""Parts whose answers are stored once where they are as in the healthy fabric."""
+PARTS = ("rest", "openapi", "metrics", "queries")
 MAX_VALUES = 20
 """Of a metric's label with more values only the name is recorded."""
-UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-UPGRADE |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}
 
 
 def collect(directory: Path) -> dict[str, Any]:
     rest: dict[str, dict[str, Any]] = {}
-    with running(4, directory / "k4") as its:
+    with running(directory) as its:
         its.rated()
         rest[HEALTHY] = its.state()
         rest["healthy, asked more"] = asked(its)
         document = json.loads(its.request("GET", "/openapi.json").body)
         document["info"]["version"] = TEXT  # of each commit another one
         parts = {"openapi": masked(document)}
-        parts |= {ask.__name__: ask(its) for ask in (metrics, queries, channel, live)}
-        entries = its.flows()
-        parts["switches"] = {HEALTHY: shared(entries)}
+        parts |= {ask.__name__: ask(its) for ask in (metrics, queries)}
         for situation, act, undo, names in situations(its):
             its.failing()
             its.rated()
@@ -48,13 +40,10 @@ def collect(directory: Path) -> dict[str, Any]:
             more = act() or {}
             its.failing(*names)
             rest[situation] = {**its.state(), **more}
-            if len(names) > 1:
-                parts["switches"][situation] = added_and_removed(entries, its.flows())
             undo()
         its.failing()
-        parts["switches"]["healthy again"] = added_and_removed(entries, its.flows())
         rest["gone and back"] = {"GET /fabric": its.answer("GET", f"{ROOT}/fabric")}
-    return {"rest": compact(rest), **parts, "rest-k2": small(directory)}
+    return {"rest": rest, **parts}
 
 
 # -- the situations ---------------------------------------------------------------------------------------------------
@@ -64,10 +53,9 @@ Situation = tuple[str, Callable[[], dict[str, Any] | None], Callable[[], object]
 
 def situations(its: Running) -> Iterator[Situation]:
     """Yield each situation: its name, what leads to it, what leads out of it, and what has failed in it."""
-    link, silent, drained = "a0_0-c0_1", "e0_0-a0_1", ("c1_0", "e2_1-a2_0")
+    link, drained = "a0_0-c0_1", ("c1_0", "e2_1-a2_0")
     elsewhere, four = ("a1_0-c0_0", "a3_1-c1_1"), ("a1_0-c0_1", "a3_0-c0_0", "c1_1", "e0_1-a0_0")
     yield "a link is down", lambda: its.set_link(link, False), lambda: its.set_link(link, True), (link,)
-    yield "a link is silent", lambda: its.set_live(silent, False), lambda: its.set_live(silent, True), (silent,)
     yield (
         "a switch and a link are drained",
         lambda: {f"PUT {name}": its.drain("PUT", name) for name in drained},
@@ -92,7 +80,7 @@ def gone(its: Running, name: str) -> dict[str, Any]:
 
 
 def back(its: Running, name: str) -> None:
-    its.connect_to_controller(name)
+    its.ovs.vsctl("set-controller", name, its.controller.openflow)
     eventually(lambda: name in its.reasons(), False)  # its links are still out
     its.set_neighbours(name, True)
 
@@ -124,7 +112,6 @@ def several(its: Running) -> dict[str, Any]:
         "GET /changes?limit=4": its.answer("GET", f"{ROOT}/changes?limit=4"),
         "sopa failures --json": its.sopa("failures", "--json"),
         "sopa status --json": its.sopa("status", "--json"),
-        "metrics": failures_counted(its),
     }
 
 
@@ -145,14 +132,6 @@ def asked(its: Running) -> dict[str, Any]:
     for method, path, headers in ASKED["operators"]:
         named = f"{method} {path} {headers or ''}".strip()
         answers[f"{named}, with the token"] = its.answer(method, ROOT + path, {**headers, **its.operator})
-    fabric, drains = (its.request("GET", f"{ROOT}/{name}").headers["etag"] for name in ("fabric", "drains"))
-    answers["GET /fabric, unchanged"] = its.answer("GET", f"{ROOT}/fabric", {"If-None-Match": fabric})
-    unchanged = {**its.operator, "If-Match": drains}
-    answers["DELETE /drains/c0_0, unchanged"] = its.answer("DELETE", f"{ROOT}/drains/c0_0", unchanged)
-    for path in ("/agents/10.0.0.2", "/agents/h9_0_2", "/agents/nothing"):
-        answers[f"WebSocket {path}, no token"] = its.answer("GET", ROOT + path, UPGRADE)
-    foreign = {**UPGRADE, "Origin": "http://elsewhere.example"}
-    answers["WebSocket /live, foreign page"] = its.answer("GET", f"{ROOT}/live", foreign)
     return answers
 
 
@@ -171,17 +150,6 @@ def metrics(its: Running) -> dict[str, Any]:
             labels.update({label: sorted(its) if len(its) <= most else TEXT for label, its in labels.items()})
         families[family.name] = {"type": family.type, "help": TEXT if family.documentation else "", "samples": samples}
     return {"status": answer.status, "content-type": answer.headers["content-type"], "families": families}
-
-
-def failures_counted(its: Running) -> dict[str, float]:
-    """Return the samples above zero that count failures, drains and switches."""
-    families = text_string_to_metric_families(its.request("GET", "/metrics").body.decode())
-    return {
-        f"{sample.name} {json.dumps(sample.labels, sort_keys=True)}": sample.value
-        for family in families
-        for sample in family.samples
-        if ("failures" in sample.name or "drain" in sample.name or "switches" in sample.name) and sample.value
-    }
 
 
 def queries(its: Running) -> dict[str, Any]:
@@ -206,53 +174,3 @@ def watched(its: Running) -> dict[str, Any]:
     watch.send_signal(signal.SIGINT)
     rest, _ = watch.communicate(timeout=60)
     return {"exit": watch.returncode, "stdout": masked([json.loads(line) for line in lines], its.version), "rest": rest}
-
-
-# -- a k=2 fabric: starts and refusals --------------------------------------------------------------------------------
-
-
-def small(directory: Path) -> dict[str, Any]:
-    """Return the answers during a start, with a switch that refuses its rules, and with a link that is held down."""
-    answers: dict[str, Any] = {}
-    others = ("e1_0", "a0_0", "a1_0", "c0_0")
-    slow = "--sopa-settle=600", "--sopa-hold-down=30", "--sopa-hold-down-max=60", "--sopa-stats-interval=0"
-    with running(2, directory / "k2-held", *slow, connect_switches=False) as its:
-        answers["no switch is connected"] = state_of_small(its)
-        its.connect_to_controller("e0_0")
-        eventually(lambda: its.body("/fabric")["connected"], 1)
-        answers["it waits for switches"] = state_of_small(its)
-        its.connect_to_controller(*others)
-        its.controller.wait_connected(5)
-        its.version = its.body("/fabric")["version"]
-        its.set_link("e0_0-a0_0", False)
-        its.failing("e0_0-a0_0")
-        its.set_link("e0_0-a0_0", True)
-        eventually(lambda: its.body("/failures")["failures"][0]["held_seconds"])
-        answers["a link is back and held down"] = state_of_small(its)
-    with running(2, directory / "k2", "--sopa-settle=3", "--sopa-stats-interval=0", connect_switches=False) as its:
-        its.connect_to_controller("e0_0", "e1_0", "a0_0", "c0_0")
-        its.failing("a1_0")
-        eventually(lambda: its.body("/fabric")["connected"], 4)
-        its.version = its.body("/fabric")["version"]
-        answers["one has not connected"] = state_of_small(its)
-        its.ovs.vsctl(
-            "--", "--id=@full", "create", "Flow_Table", "flow_limit=1", "overflow_policy=refuse",
-            "--", "set", "Bridge", "a1_0", "flow_tables:1=@full",
-        )  # fmt: skip
-        its.connect_to_controller("a1_0")
-        eventually(lambda: its.reasons().get("a1_0"), lambda why: why not in (None, "not connected", "down"))
-        its.version = its.body("/fabric")["version"]
-        answers["one refuses its rules"] = state_of_small(its)
-        its.ovs.vsctl(
-            "add-br", "other", "--", "set", "Bridge", "other", "datapath_type=dummy", "protocols=OpenFlow13",
-            "other-config:datapath-id=0000000000ffff00", "--", "set-controller", "other", its.controller.openflow,
-        )  # fmt: skip
-        eventually(lambda: [each["dpid"] for each in its.body("/fabric")["rejected"]], Containing("0000000000ffff00"))
-        answers["a foreign datapath"] = state_of_small(its)
-    return answers
-
-
-def state_of_small(its: Running) -> dict[str, Any]:
-    answers: dict[str, Any] = {f"GET {path}": its.answer("GET", ROOT + path) for path in ASKED["small"]}
-    answers["sopa status"] = its.sopa("status")["exit"]
-    return answers

@@ -7,7 +7,6 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
@@ -27,12 +26,13 @@ from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import messages as wire
 from sopa_ryu.channel import protocol
 from sopa_ryu.cli import main
+from sopa_ryu.fabric.rule_changes import cookie
 from sopa_ryu.fabric.view import View
 from tests.contract.values import TEXT, masked
-from topologies import Failures, FatTree, Host
+from topologies import Failures, FatTree
+from topologies.identity import PREFIX6
 
 SIZES = (2, 4, 6, 8)
-WRONG_STARTS = (("--sopa-k=5",), ("--sopa-hold-down=3", "--sopa-hold-down-max=1"), ("--sopa-nothing=1",))
 
 
 def commands() -> Any:
@@ -81,26 +81,15 @@ def listed() -> Any:
 
 
 def controller() -> Any:
-    """Return the options of ``ryu-manager``'s group ``sopa``, and how it ends if one is wrong."""
+    """Return the options of ``ryu-manager``'s group ``sopa``; how it ends if one is wrong, tests/unit/test_manager.py says."""
     conf = cfg.ConfigOpts()
     options.register(conf)
     conf([], default_config_files=[])
     manager = str(Path(sys.executable).with_name("ryu-manager"))
-    starts = [["--help"], ["--version"], *([*words, "sopa_ryu.app"] for words in WRONG_STARTS)]
-
-    def run(words: list[str]) -> tuple[str, int]:
-        quiet = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
-        done = subprocess.run([manager, *words], **quiet, timeout=120, check=False)
-        return done.stdout + done.stderr, done.returncode
-
-    with ThreadPoolExecutor(max_workers=2) as several:
-        ended = {" ".join(words): end for words, end in zip(starts, several.map(run, starts), strict=True)}
-    shown = ended["--help"][0]
+    shown = subprocess.run([manager, "--help"], capture_output=True, text=True, timeout=120, check=True).stdout
     return {
         "defaults": {name: _plain(value) for name, value in conf.sopa.items()},
         "help": dict(re.findall(r"^  (--sopa-[\w-]+)(?: (\S+))?", shown, re.MULTILINE)),
-        "wsapi-host": re.findall(r"--wsapi-host \S+\s[^()]*\(default:? ([\d.]+)\)", shown),
-        "exit": {words: {"status": status, "says": TEXT if said else ""} for words, (said, status) in ended.items()},
     }
 
 
@@ -125,7 +114,7 @@ def names() -> Any:
 
 
 def failed(k: int) -> dict[str, dict[str, str]]:
-    """Return the failures, by situation, under which rules and path tables are recorded."""
+    """Return the failures, by situation, under which rules and labels are recorded."""
     if k == 2:
         return {"healthy": {}, "link": {"a0_0-c0_0": "down"}, "switch": {"a1_0": "down"}}
     several = {"a0_0-c0_0": "down", "a1_1-c1_1": "miswired", "c0_1": "down", "e2_0-a2_1": "drained"}
@@ -154,7 +143,7 @@ def rules() -> Any:
 
 def _rules(k: int, failures: dict[str, str], *no_label: str) -> dict[str, list[str]]:
     """Return each switch's entries and groups, a line each."""
-    tree = FatTree(k)
+    tree = FatTree(k, str(PREFIX6))
     plain = [tree.host(name) for name in no_label]
     return {
         tree.name(switch): [*map(_entry, its.flows), *map(_group, its.groups)]
@@ -168,11 +157,11 @@ def _entry(flow: Any) -> str:
     done += [f"write {_each(flow.write)}"] if flow.write else []
     done += [] if flow.metadata is None else [f"metadata {flow.metadata}"]
     done += [] if flow.goto is None else [f"goto {int(flow.goto)}"]
-    return f"table {int(flow.table)}, priority {flow.priority}, {match or 'any'}: {'; '.join(done)} # {flow.purpose}"
+    its = f"table {int(flow.table)}, priority {flow.priority}, {match or 'any'}: {'; '.join(done)} # {flow.purpose}"
+    return f"{cookie(flow, 0) >> 32:x} {its}"
 
 
 def _each(actions: Iterable[Any]) -> str:
-    # as Python shows them: entries' cookies are made from the same text, so that another name is another cookie
     return " ".join(map(repr, actions))
 
 
@@ -201,40 +190,20 @@ def _digest(value: Any) -> str:
 
 
 def paths() -> Any:
-    """Return digests of path tables as the kernel gets them, candidate paths, and the labels of a flow's first packets."""
-    tables: dict[str, str] = {}
-    for k in SIZES:
-        tree = FatTree(k)
-        for situation, failures in failed(k).items():
-            for seed in (1, 7):
-                table = [_table(tree, host, failures, seed).encode().hex() for host in tree.hosts()]
-                tables[f"k={k}, {situation}, seed {seed}"] = _digest(table)
+    """Return the labels of a flow's first packets, by policy and seed: what one version answers, another one's agent does."""
     tree = FatTree(4)
     source = tree.host("h0_0_2")
     labels = {}
     for policy in Policy:
         for situation in ("healthy", "several"):
             for seed in (1, 2, 3):
-                table = _table(tree, source, failed(4)[situation], seed, policy)
+                table = path_table(tree, source, Failures(tree, failed(4)[situation]), seed, policy)
                 for destination in ("10.0.0.3", "10.0.1.2", "10.2.1.3", "192.0.2.1"):
                     key = FlowKey.of("10.0.0.2", destination, 6, 40000, 5201)
-                    chosen = [table.choose(key, packet) for packet in range(6)]
-                    labels[f"{policy.name}, {situation}, seed {seed}, to {destination}"] = _hex(chosen)
-    candidates = {
-        f"{situation}, h0_0_2 to {tree.name(host)}": _hex(_table(tree, source, failures, 1).candidates(tree.ip(host)) or ())
-        for situation, failures in failed(4).items()
-        for host in tree.hosts()
-        if tree.name(host).endswith("_2")
-    }
-    return {"candidates": candidates, "labels": labels, "tables": tables}
-
-
-def _hex(labels: Iterable[Any]) -> str:
-    return " ".join("none" if label is None else bytes(label).hex() for label in labels)
-
-
-def _table(tree: FatTree, host: Host, failures: dict[str, str], seed: int, policy: Policy = Policy.ROUND_ROBIN) -> Any:
-    return path_table(tree, host, Failures(tree, failures), seed, policy)
+                    chosen = (table.choose(key, packet) for packet in range(6))
+                    its = " ".join("none" if label is None else bytes(label).hex() for label in chosen)
+                    labels[f"{policy.name}, {situation}, seed {seed}, to {destination}"] = its
+    return {"labels": labels}
 
 
 def messages() -> Any:
@@ -265,12 +234,5 @@ def agent_metrics() -> Any:
 
 
 PARTS: dict[str, Callable[[], Any]] = {
-    "commands": commands,
-    "listed": listed,
-    "controller": controller,
-    "names": names,
-    "rules": rules,
-    "paths": paths,
-    "messages": messages,
-    "agent-metrics": agent_metrics,
+    part.__name__.replace("_", "-"): part for part in (commands, listed, controller, names, rules, paths, messages, agent_metrics)
 }

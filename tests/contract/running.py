@@ -1,24 +1,23 @@
 """A controller with real switches of the dummy datapath, asked and changed from outside."""
 
 import json
-import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.southbound import lldp
 from tests.contract.values import TEXT, masked
+from tests.helpers import fabrics
 from tests.helpers.commands import ask
-from tests.helpers.fabrics import set_live
 from tests.helpers.waiting import eventually
 from topologies import FatTree, Switch
-from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+from topologies.identity import PREFIX6
 
 ROOT = "/sopa/v1"
 ASKED = tomllib.loads(Path(__file__).with_name("questions.toml").read_text(encoding="utf-8"))
@@ -36,10 +35,9 @@ class Answer(NamedTuple):
     body: bytes
 
 
-class Running:
-    def __init__(self, tree: FatTree, controller: ControllerProcess, ovs: PrivateOvs, dummy: DummyFabric) -> None:
-        self.tree, self.controller, self.ovs, self.dummy = tree, controller, ovs, dummy
-        self.version = 1
+@dataclass
+class Running(fabrics.Fabric):
+    version: int = 1
 
     def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         with closing(HTTPConnection(urlsplit(self.controller.url).netloc, timeout=60)) as connection:
@@ -89,10 +87,6 @@ class Running:
     def operator(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.controller.token_file.read_text().strip()}"}
 
-    @cached_property
-    def agent(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.controller.agent_token_file.read_text().strip()}"}
-
     def sopa(self, *words: str) -> dict[str, Any]:
         """Run a command; return its exit status and its output: JSON, or whether there is any."""
         done = ask(self.controller, *words)
@@ -100,27 +94,6 @@ class Running:
         with suppress(ValueError):
             stdout = masked([json.loads(line) for line in done.stdout.splitlines()], self.version) or ""
         return {"exit": done.exit_code, "stdout": stdout, "stderr": TEXT if done.stderr else ""}
-
-    def flows(self) -> dict[str, list[str]]:
-        """Return each switch's entries and groups as Open vSwitch has them, without the version in the cookies."""
-        self.settled()
-        found = {}
-        for switch in self.tree.switches():
-            name = self.tree.name(switch)
-            lines = self.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
-            lines += self.ovs.ofctl("dump-groups", name).splitlines()
-            kept = [line.strip() for line in lines if "actions=" in line or "group_id=" in line]
-            found[name] = sorted(re.sub(r"(cookie=0x[0-9a-f]{1,8})[0-9a-f]{8}\b", r"\1<version>", its) for its in kept)
-        return found
-
-    def port(self, name: str) -> tuple[Any, int]:
-        """Return the lower end of a link between switches: the switch, and its port."""
-        lower, upper = (self.tree.switch(end) for end in name.split("-"))
-        return lower, self.tree.port(lower, upper)
-
-    def connect_to_controller(self, *switches: str) -> None:
-        commands = [["--", "set-controller", name, self.controller.openflow] for name in switches]
-        self.ovs.vsctl(*(word for command in commands for word in command))
 
     def reasons(self) -> dict[str, str]:
         return {failure["name"]: failure["reason"] for failure in self.body("/failures")["failures"]}
@@ -133,10 +106,10 @@ class Running:
         """
         self.set_live(name, up)
         if up:
-            self.dummy.set_port(*self.port(name), True)
+            super().set_link(name, up)
             return
         eventually(lambda: self.reasons().get(name), "silent")
-        self.dummy.set_port(*self.port(name), False)
+        super().set_link(name, up)
         eventually(lambda: self.reasons().get(name), "down")
 
     def set_neighbours(self, name: str, live: bool) -> None:
@@ -144,12 +117,13 @@ class Running:
         switch = self.tree.switch(name)
         for neighbour in self.tree.ports(switch).values():
             assert isinstance(neighbour, Switch)
-            set_live(self.dummy, neighbour, self.tree.port(neighbour, switch), live)
+            fabrics.set_live(self.dummy, neighbour, self.tree.port(neighbour, switch), live)
             link = self.tree.name(self.tree.link(switch, neighbour))
             eventually(lambda link=link: self.reasons().keys().isdisjoint((link, name)), live)
 
     def set_live(self, name: str, live: bool) -> None:
-        set_live(self.dummy, *self.port(name), live)
+        lower, upper = map(self.tree.switch, name.split("-"))
+        fabrics.set_live(self.dummy, lower, self.tree.port(lower, upper), live)
 
     def drain(self, method: str, name: str) -> dict[str, Any]:
         return self.answer(method, f"{ROOT}/drains/{name}", self.operator)
@@ -160,18 +134,9 @@ class Running:
 
 
 @contextmanager
-def running(k: int, directory: Path, *options: str, connect_switches: bool = True) -> Iterator[Running]:
-    """Run a controller and every switch of a fat-tree; wait until they are connected and have their rules."""
-    tree = FatTree(k)
-    openflow, rest = free_ports(2)
-    directory.mkdir(parents=True, exist_ok=True)
-    with (
-        ControllerProcess(k, directory / "controller.log", openflow, rest, options=[*SETTINGS, *options]) as controller,
-        PrivateOvs(directory / "ovs", dummy=True) as ovs,
-    ):
-        dummy = DummyFabric(tree, ovs, controller.openflow if connect_switches else None)
-        its = Running(tree, controller, ovs, dummy)
-        if connect_switches:
-            controller.wait_connected(tree.switch_count)
-            its.version = its.body("/fabric")["version"]
+def running(directory: Path) -> Iterator[Running]:
+    """Run a controller and every switch of a k=4 fat-tree; wait until they are connected and have their rules."""
+    with fabrics.running(FatTree(4, str(PREFIX6)), directory, *SETTINGS) as made:
+        its = Running(made.tree, made.controller, made.ovs, made.dummy)
+        its.version = its.body("/fabric")["version"]
         yield its

@@ -8,8 +8,6 @@ from typing import Any
 
 DIRECTORY = Path(__file__).parent / "recorded"
 NUMBER, TEXT = "<number>", "<text>"
-AS_HEALTHY = "<as healthy>"
-"""An answer that is the one of the situation `HEALTHY`."""
 HEALTHY = "healthy"
 WIDTH = 240
 """A row of a list, such as a link or a flow entry, is one line of a file."""
@@ -112,22 +110,3 @@ def _text(value: Any, depth: int) -> str:
         inner = [f"{pad}{json.dumps(key, ensure_ascii=False)}: {_text(value[key], depth + 1)}" for key in sorted(value)]
         return "{\n" + ",\n".join(inner) + f"\n{pad[1:]}}}"
     return "[\n" + ",\n".join(pad + _text(each, depth + 1) for each in value) + f"\n{pad[1:]}]"
-
-
-def compact(situations: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the answers of several situations without those that are as in the healthy one."""
-    healthy = situations.get(HEALTHY, {})
-    others = {
-        name: {request: AS_HEALTHY if healthy.get(request) == answer else answer for request, answer in answers.items()}
-        for name, answers in situations.items()
-    }
-    return others | {HEALTHY: dict(healthy)}
-
-
-def expand(situations: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the whole answers of what `compact` made."""
-    healthy = situations[HEALTHY]
-    return {
-        name: {request: healthy[request] if answer == AS_HEALTHY else answer for request, answer in answers.items()}
-        for name, answers in situations.items()
-    }

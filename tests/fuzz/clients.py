@@ -8,11 +8,11 @@ from functools import partial
 from http import HTTPStatus
 from urllib.parse import quote
 
-from sopa_ryu.channel import protocol
-from sopa_ryu.channel.messages import Outcome, encode, trace_answers
+from sopa_ryu.channel import messages
 from sopa_ryu.southbound import lldp
 from tests.contract import values
-from tests.fuzz.channels import HOSTS, OWN_ADDRESS
+from tests.fuzz.channels import HOSTS, KNOWN, OWN_ADDRESS, WORDS
+from tests.fuzz.declared import Declared
 from tests.fuzz.garble import garbled, text
 from tests.fuzz.members import HONEST, LIAR, TREE, Members, silent
 from tests.fuzz.peers import Broken
@@ -84,29 +84,13 @@ def session(draw: random.Random) -> str:
         f"{token}Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     ).encode()
     sent = [garbled(draw, request) if draw.random() < 0.1 else request]
+    declared = Declared(draw, WORDS, KNOWN)
     for _ in range(draw.randint(1, FRAMES)):
-        data = _message(draw)
+        data = json.dumps(declared.message(messages.FromAgent)).encode()
         data = garbled(draw, data) if draw.random() < 0.3 else data
         made = _frame(draw.choice(OPCODES) if draw.random() < 0.3 else 1, data, draw.random() < 0.9)
         sent.append(garbled(draw, made) if draw.random() < 0.1 else made)
     return " ".join(["session", *map(bytes.hex, sent)])
-
-
-def _message(draw: random.Random) -> bytes:
-    """Return an agent's message, right or with wrong values."""
-    if draw.random() < 0.2:
-        outcome = Outcome(draw.randrange(8), draw.randrange(4), draw.randrange(1 << 32))
-        [its] = trace_answers(draw.randrange(3), (outcome,) * draw.randrange(9), draw.random() < 0.5)
-        body = json.loads(encode(its))
-    else:
-        body = json.loads(protocol.ack(None, draw.randrange(3)))
-        body |= {"type": "ack", "epoch": 1, "version": draw.randrange(1 << draw.randrange(1, 70))}
-    for name in list(body):
-        if draw.random() < 0.2:
-            body[name] = draw.choice((None, True, -1, 1.5, 10**400, [], {}, text(draw), [[]] * 50))
-    if draw.random() < 0.2:
-        body[text(draw)] = text(draw)
-    return json.dumps(body).encode()
 
 
 def _frame(opcode: int, data: bytes, final: bool) -> bytes:

@@ -12,7 +12,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -317,16 +316,8 @@ def test_the_readme_has_at_most_120_lines() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 120
 
 
-@dataclass
-class Prose:
-    """The sentences, table cells and lines of a document, without its code blocks; a cell may have several sentences."""
-
-    sentences: list[str]
-    cells: list[str]
-    longest_line: int
-
-
-def prose(document: Path) -> Prose:
+def prose(document: Path) -> tuple[list[str], list[str], list[str]]:
+    """Return the sentences, table cells and other lines of a document, without its code blocks; cells have sentences, too."""
     text = re.sub(r"^ *```.*?^ *```", "", document.read_text(), flags=re.M | re.S)
     lines = text.splitlines()
     table = [line for line in lines if line.startswith("|")]
@@ -337,7 +328,7 @@ def prose(document: Path) -> Prose:
     for part in [*re.split(r"\n\s*\n", items), *cells]:
         read = re.sub(r"`[^`]*`", "CODE", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(part.split())))
         found += [each for each in re.split(r"(?<=[.!?:])\s+(?=[A-Z*(])", read) if len(each.split()) > SHORT]
-    return Prose(found, cells, max(map(len, other)))
+    return found, cells, other
 
 
 SHORT = 3  # words: a label, not a sentence
@@ -345,14 +336,14 @@ SHORT = 3  # words: a label, not a sentence
 
 @every_document
 def test_prose_is_short(document: Path) -> None:
-    found = prose(document)
-    lengths = sorted(len(sentence.split()) for sentence in found.sentences)
+    sentences, cells, lines = prose(document)
+    lengths = sorted(len(sentence.split()) for sentence in sentences)
     assert len(lengths) > 5
     assert sum(lengths) / len(lengths) <= 18
     assert lengths[int(0.9 * len(lengths))] < 30
-    assert [sentence for sentence in found.sentences if ";" in sentence][int(0.03 * len(lengths)) :] == []
-    assert [cell for cell in found.cells if len(cell) > 200] == []
-    assert found.longest_line <= 120
+    assert [sentence for sentence in sentences if ";" in sentence][int(0.03 * len(lengths)) :] == []
+    assert [cell for cell in cells if len(cell) > 200] == []
+    assert max(map(len, lines)) <= 120
 
 
 def test_documents_have_at_most_45000_words() -> None:

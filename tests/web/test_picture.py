@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.evidence import GRACE_SECONDS
+from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.runtime import clock
 from sopa_ryu.web.picture import Picture
 from tests.helpers.golden import Script, Step, each_script
@@ -107,14 +110,20 @@ def test_a_message_tells(script: Script) -> None:
     script.play(Told().handle)
 
 
-def test_agents_that_lag_are_named_the_latest_first() -> None:
+def test_agents_that_lag_are_named_the_latest_first_by_the_steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "now", lambda: 1000.0)
     fabric = LoadedFabric(4)
-    now, version, hosts = clock.now(), fabric.state.version, fabric.state.tree.hosts()
+    fabric.state.damping = HoldDown(30.0, 60.0)
+    for trouble in (Reason.DOWN, None):
+        fabric.state.port_changed(fabric.state.tree.switch("c0_0"), 1, trouble, 1000.0)
+    version, hosts = fabric.state.version, fabric.state.tree.hosts()
     # the third one's version was sent only just now
-    for host, acknowledged, since in zip(hosts, (version, 0, 0, 0), (None, now - 5, now - 0.1, now - 9), strict=False):
+    for host, acknowledged, since in zip(hosts, (version, 0, 0, 0), (None, 995.0, 999.9, 991.0), strict=False):
         fabric.connect(host, acknowledged)
         fabric.agents.sessions[host].behind_since = since
-    agents = Picture(fabric).message()["agents"]
+    told = Picture(fabric).message()
+    agents = told["agents"]
     assert (agents["connected"], agents["behind"], agents["lagging_total"]) == (4, 3, 2)
-    assert [round(agent["lag_seconds"]) for agent in agents["lagging"]] == [9, 5]
+    assert [agent["lag_seconds"] for agent in agents["lagging"]] == [9.0, 5.0]
     assert agents["hosts"] == "1111" + "0" * 12
+    assert [each["held_seconds"] for each in told["failures"]] == [30.0]

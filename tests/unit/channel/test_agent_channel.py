@@ -1,7 +1,4 @@
-"""The push channel over real WebSockets on eventlet, without switches: a server in a process of its own.
-
-What tests/contract shows with a real controller is not shown again.
-"""
+"""The push channel over real WebSockets, without switches: a server in a process of its own."""
 
 import asyncio
 import contextlib

@@ -1,145 +1,63 @@
-"""Agents of a cluster on two relays that follow its terms and versions late, each in its own time.
+"""An agent of a cluster and two relays that follow the leaders' views late: what it has in force never goes back.
 
-The leaders' views are a list that only grows: versions rise, over terms, too. Each relay is a real notifier that stands somewhere
-in the list, and agents move between them. What an agent has in force never goes back.
+The leaders' views are a list that only grows: versions rise, over terms, too. Each relay is a real notifier somewhere in the list.
 """
 
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+import random
 
-from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS
+import pytest
+
 from sopa_ryu.fabric.view import View
 from tests.models.push_channel import TREE, Agent, PushChannel
+from tests.models.relayed_channels import follow
 from topologies import Failures
 
-HOSTS = list(TREE.hosts())[:4]
-NUMBERS, RELAYS = st.integers(0, len(HOSTS) - 1), st.integers(0, 1)
-NAMES, REASONS = ["a0_0", "c0_1", "a0_0-c0_0", "e1_0-a1_1"], ["down", "silent", "drained"]
-FAILED = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(REASONS))
+HOST = next(TREE.hosts())
+NAMES = ["a0_0", "c0_1", "a0_0-c0_0"]
 
 
-class ClusterMachine(RuleBasedStateMachine):
-    """Leaders that make versions and change, relays that lag, and agents that move between relays."""
+def move(agent: Agent, relays: list[PushChannel], to: PushChannel) -> None:
+    for each in relays:
+        if each.session(agent) is not None:
+            each.leave(agent)
+    agent.failed = False  # a snapshot comes first
+    to.claim(agent)
 
-    @initialize()
-    def begin(self) -> None:
-        self.views = [View(1_000, 1, Failures(TREE), "sopa")]
-        self.relays, self.known = [PushChannel(), PushChannel()], [0, 0]
-        self.agents = [Agent(host) for host in HOSTS]
-        self.on: list[int | None] = [None] * len(HOSTS)
-        self.highest, self.refused = [(0, 0)] * len(HOSTS), [0] * len(HOSTS)
-        for relay in self.relays:
-            relay.follow(self.views[0])
-        for number in range(len(HOSTS)):
-            self.move(number, number % 2, reads=True)
 
-    @rule(reasons=FAILED, count=st.sampled_from([1, 2, MAX_DELTA_VERSIONS + 3]))
-    def commit(self, reasons: dict[str, str], count: int) -> None:
-        for number in range(count):
-            last, failures = self.views[-1], Failures(TREE, reasons if number % 2 == 0 else {})
-            self.views.append(View(last.epoch, last.version + 1, failures, "sopa"))
-
-    @rule(more=st.sampled_from([1, 7, 10**6]), reasons=FAILED, same=st.booleans())
-    def lead(self, more: int, reasons: dict[str, str], same: bool) -> None:
-        """Another member leads: it goes on with the failures of the last view, or with what it has seen itself."""
-        last = self.views[-1]
-        failures = last.failures if same else Failures(TREE, reasons)
-        self.views.append(View(last.epoch + more, last.version + 1, failures, "sopa"))
-
-    @precondition(lambda self: any(known < len(self.views) - 1 for known in self.known))
-    @rule(relay=RELAYS, steps=st.sampled_from([1, 1, 3, 1000]), reads=st.sets(NUMBERS))
-    def learn(self, relay: int, steps: int, reads: set[int]) -> None:
-        """A relay learns of later views, of each or of the last only, and some agents read at once."""
-        self.known[relay] = min(len(self.views) - 1, self.known[relay] + steps)
-        if self.relays[relay].view != self.views[self.known[relay]]:
-            self.relays[relay].follow(self.views[self.known[relay]])
-        for number in sorted(reads):
-            self.read_all(number)
-
-    @rule(number=NUMBERS, relay=RELAYS, reads=st.booleans())
-    def move(self, number: int, relay: int, reads: bool) -> None:
-        """An agent goes to the other relay, as when its own has ended, or comes again to its own."""
-        self.leave(number)
-        self.agents[number].failed = False  # a snapshot comes first
-        self.relays[relay].claim(self.agents[number])
-        self.on[number] = relay
-        if reads:
-            self.read_all(number)
-
-    @rule(number=NUMBERS, arrives=st.booleans())
-    def read_one(self, number: int, arrives: bool) -> None:
-        self.arrives(number) if arrives else self.read(number)
-
-    @rule(seconds=st.sampled_from([0.5, 3.0]))
-    def pass_time(self, seconds: float) -> None:
-        for relay in self.relays:
-            relay.advance(seconds)
-
-    @invariant()
-    def nothing_in_force_goes_back(self) -> None:
-        for number, agent in enumerate(self.agents):
-            if agent.view is not None:
-                now = agent.view.epoch, agent.view.version
-                assert now >= self.highest[number]
-                self.highest[number] = now
-                assert agent.view in self.views
-
-    @invariant()
-    def relays_count_only_what_is_wrong(self) -> None:
-        for relay in self.relays:
-            assert relay.notifier.refused["messages"] == 0
-            assert all(relay.missing(version) for version in relay.awaited)
-            assert len(relay.completed) == len(set(relay.completed))
-            assert all(session.acknowledged <= relay.view.version for session in relay.sessions)
-
-    @rule()
-    def rest(self) -> None:
-        """Relays learn all, agents that have left a relay go to the other, and all read: everyone has the last view."""
-        for relay in (0, 1):
-            self.learn(relay, len(self.views), set())
-        for _ in range(3):
-            for number, agent in enumerate(self.agents):
-                if agent.connection is None:
-                    self.move(number, number % 2, reads=False)
-                self.read_all(number)
-        assert [agent.view for agent in self.agents] == [self.views[-1]] * len(self.agents)
-        for relay in self.relays:
-            assert (relay.notifier.behind(relay.view.version), relay.awaited) == (0, {})
-            assert relay.notifier.sessions.keys() == {agent.host for agent in relay.sessions.values()}
-
-    def teardown(self) -> None:
-        self.rest()
-
-    def read(self, number: int) -> bool:
-        """Let an agent read one message; one of a lower term makes it leave."""
-        agent, on = self.agents[number], self.on[number]
-        if on is None:
-            return False
-        before, read = agent.view, agent.read()
+@pytest.mark.parametrize("seed", range(12))
+def test_an_agent_that_moves_between_relays_never_goes_back(seed: int) -> None:
+    draw, views = random.Random(seed), [View(1_000, 1, Failures(TREE), "sopa")]
+    relays, known, agent = [PushChannel(), PushChannel()], [0, 0], Agent(HOST)
+    for each in relays:
+        each.follow(views[0])
+    for _ in range(400):
+        number, before = draw.randrange(2), agent.view
+        relay = relays[number]
+        match draw.choice(("commit", "learn", "learn", "move", "read", "read")):
+            case "commit":
+                for _ in range(draw.choice((1, 2, 30))):
+                    failed = dict.fromkeys(draw.sample(NAMES, 2), draw.choice(("down", "drained")))
+                    term = views[-1].epoch + draw.choice((0,) * 20 + (1, 10**6))
+                    views.append(View(term, views[-1].version + 1, Failures(TREE, failed), "sopa"))
+            case "learn" if known[number] < len(views) - 1:
+                known[number] = min(len(views) - 1, known[number] + draw.choice((1, 1, 3, 1000)))
+                relay.follow(views[known[number]])
+            case "move":
+                move(agent, relays, relay)
+            case "read" if relay.session(agent) is not None:
+                agent.read()
+                relay.carry_out([])
         if agent.leaves:
             assert agent.view is before is not None, "a lower term changes nothing"
-            self.refused[number] += 1
-            self.leave(number)
-        assert agent.refused == self.refused[number], "nothing but lower terms is refused"
-        self.relays[on].carry_out([])
-        return read
-
-    def arrives(self, number: int) -> bool:
-        agent, on = self.agents[number], self.on[number]
-        return on is not None and agent.connection is not None and self.relays[on].hear(agent)
-
-    def read_all(self, number: int) -> None:
-        while self.read(number) | self.arrives(number):
-            pass
-
-    def leave(self, number: int) -> None:
-        agent, on = self.agents[number], self.on[number]
-        agent.leaves = False
-        if on is not None and self.relays[on].session(agent) is not None:
-            self.relays[on].leave(agent)
-        self.on[number] = None
-
-
-TestCluster = ClusterMachine.TestCase
-TestCluster.settings = settings(max_examples=25, stateful_step_count=40)
+            relay.leave(agent)
+        assert agent.refused == agent.leaves, "nothing but lower terms is refused"
+        agent.leaves, agent.refused = False, 0
+        if before is not None and agent.view is not None:
+            assert (agent.view.epoch, agent.view.version) >= (before.epoch, before.version)
+        assert agent.view is None or agent.view in views
+    relays[0].follow(views[-1])
+    move(agent, relays, relays[0])
+    follow(relays[0], agent)
+    assert agent.view == views[-1]
+    assert relays[0].notifier.behind(views[-1].version) == 0
+    assert [each.notifier.refused["messages"] for each in relays] == [0, 0]

@@ -15,7 +15,7 @@ from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
 ADDRESS = IPv4Address("10.0.0.2")
-TREE = FatTree(4)
+TREE = FatTree(4, "2001:db8:1::/48")
 NAMES = [TREE.name(each) for each in (*TREE.switches(), *TREE.links())]
 FAILED = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["down", "silent"]), max_size=6)
 IN_FORCE = View(7, 3, Failures(TREE, {"a0_0": "down", "e1_0-a1_0": "drained"}))
@@ -23,6 +23,7 @@ IN_FORCE = View(7, 3, Failures(TREE, {"a0_0": "down", "e1_0-a1_0": "drained"}))
 
 def test_messages_have_the_fields_of_the_contract() -> None:
     snapshot = {"type": "snapshot", "epoch": 7, "version": 3, "host": "10.0.0.2", "k": 4}
+    snapshot["prefix6"] = "2001:db8:1::/48"
     snapshot["failures"] = {"a0_0": "down", "e1_0-a1_0": "drained"}
     assert json.loads(protocol.snapshot(IN_FORCE, ADDRESS)) == snapshot
     delta = {"type": "delta", "epoch": 7, "base": 3, "version": 5}

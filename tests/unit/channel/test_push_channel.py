@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from sopa_ryu.agent.scatter.mcs_peers import McsPeers, Use
-from sopa_ryu.channel import messages, protocol, relayed
+from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.mcs import ChannelKind
 from sopa_ryu.channel.mcs_hosts import LOST_SECONDS, SETTLE_SECONDS
-from sopa_ryu.channel.relayed import AnsweringHosts, McsLists
 from sopa_ryu.fabric.view import View
 from tests.helpers.golden import Script, Step, each_script
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
@@ -317,19 +316,3 @@ def test_after_any_events_all_that_run_mcs_scatter_to_each_other_and_to_nobody_e
     its.leave(leaving)
     its.pass_seconds(SECONDS_TO_ALL)
     assert all(leaving.host not in targets(agent) for agent in running if agent is not leaving)
-
-
-def test_of_several_messages_to_a_relay_the_last_makes_the_list_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sopa_ryu.channel.relayed.MAX_HOSTS", 2)
-    its = RelayedChannels(2)
-    for place, host in enumerate(HOSTS[:6]):
-        its.connect(scattering(host), f"r{place % 2}")
-    its.pass_seconds(15)
-    its.break_off("r1")
-    uplink, _ = its.desk.entered("r1", "192.0.2.1", object())
-    its.desk.received(uplink, messages.encode(AnsweringHosts((), traces=True, mcs=True)))
-    assert uplink in its.desk.bring()
-    read = [news for text in iter(lambda: its.desk.due(uplink), None) for news in relayed.from_leader(text, len(HOSTS))]
-    parts = [news for news in read if isinstance(news, McsLists)]
-    assert [news.complete for news in parts] == [False, False, False, True]
-    assert sorted(place for news in parts for change in news.lists for place in change.added) == list(range(6))

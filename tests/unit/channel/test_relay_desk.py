@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.channel import relayed, trace_desk
+from sopa_ryu.channel import relayed
 from sopa_ryu.channel.agent_session import AgentSession
-from sopa_ryu.channel.connected import ConnectedAgents, Hand
+from sopa_ryu.channel.connected import ConnectedAgents
 from sopa_ryu.channel.handed_traces import HandedTraces
 from sopa_ryu.channel.mcs_hosts import McsHosts
-from sopa_ryu.channel.messages import BACK, LOST, RECORD_BYTES, Outcome, TraceRequest, encode, from_controller, trace_answers
+from sopa_ryu.channel.messages import RECORD_BYTES, Stream, TraceRequest, encode, trace_answers
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.relayed import AnsweringHosts, Forged, Handed, McsBegun, McsEvents, Relayed, TraceAnswers
-from sopa_ryu.channel.trace_desk import State, Trace, UnableError
+from sopa_ryu.channel.trace_desk import Asked, UnableError
 from tests.helpers.golden import Script, Step, each_script
 from topologies import FatTree
 
@@ -126,52 +126,22 @@ def test_reports_keep_their_order_and_bytes(given_reports: list[tuple[int, bytes
     assert relayed.reports(b"".join(its for _, its in each), most) == each[:most]
 
 
-def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_relay() -> None:
-    leader, below = ConnectedAgents(TREE), HandedTraces()
+def test_what_a_host_of_another_relay_traced_is_dropped_and_a_malformed_answer_is_told_to_the_relay() -> None:
+    leader = ConnectedAgents(TREE)
     its = RelayDesk(TREE, leader.probe_lists, lambda host, text: leader.traced(host, text, 1.0))
     relay, _ = its.entered("r1", "192.0.2.1", object())
-
-    def begin() -> tuple[Trace, list[Hand]]:
-        return leader.begin_trace((HOSTS[0], HOSTS[-1]), trace_desk.Asked(((0, 0), (1, 0)), 3, 10.0), 1, 0.0)
-
-    def handed(hands: list[Hand]) -> object:
-        """Return what reaches the agent."""
-        for hand in hands:
-            its.ask(*hand)
-        [asked] = [each for each in relayed.from_leader(relay.due() or "", len(HOSTS)) if isinstance(each, Handed)]
-        below.ask(HOSTS[asked.place], asked.text)
-        return from_controller(below.due(HOSTS[0]) or "")
-
-    def hand_up() -> bool:
-        rows = (Handed(HOSTS.index(host), text) for host, text in below.take())
-        return its.received(relay, encode(TraceAnswers(tuple(rows))))
-
-    for said, problem in (("", "no agent"), (json.dumps({"type": "hosts", "hosts": [0]}), "older version")):
-        if said:  # of a relay of an earlier release
-            its.received(relay, said)
-        with pytest.raises(UnableError, match=problem):
-            begin()
-    its.received(relay, encode(AnsweringHosts((0,), traces=True, mcs=True)))
-    trace, hands = begin()
-    request = handed(hands)
-    assert isinstance(request, TraceRequest)
-    assert below.due(HOSTS[0]) is None
-
-    [answer] = trace_answers(request.number, (Outcome(0, BACK, 500), Outcome(1, LOST)), done=False)
-    with pytest.raises(ValueError, match="not asked"):
-        below.answered(HOSTS[1], answer)
-    below.answered(HOSTS[0], answer)
-    assert not hand_up()
-    assert [found.sent for found in trace.found] == [1, 1]
-    its.received(relay, encode(TraceAnswers((Handed(5, encode(answer)),))))
+    its.received(relay, json.dumps({"type": "hosts", "hosts": [0]}))  # of an earlier release
+    with pytest.raises(UnableError, match="older version"):
+        leader.begin_trace((HOSTS[0], HOSTS[-1]), Asked(((0, 0), (1, 0)), 3, 10.0), 1, 0.0)
+    for place in (5, 0):
+        assert its.received(relay, encode(TraceAnswers((Handed(place, "{}"),)))) == (place == 0), "its relay has to count this"
     assert its.counts["foreign"] == 1
-    assert its.received(relay, encode(TraceAnswers((Handed(0, "{}"),)))), "its relay has to count this"
     assert list(relayed.from_leader(relay.due() or "", len(HOSTS))) == [Forged(0, 1)]
 
-    assert handed(leader.cancel_trace(trace, 2.0)) == TraceRequest(request.number, cancel=True)
-    second, hands = begin()
-    handed(hands)
+
+def test_a_trace_ends_with_its_agents_session_at_a_relay() -> None:
+    below = HandedTraces()
+    below.ask(HOSTS[0], encode(TraceRequest(3, count=3, interval_ms=10.0, streams=(Stream(TREE.ip(HOSTS[1]), 0, 0),))))
     below.left(HOSTS[0])
-    hand_up()
-    problem = "its agent: the agent has left its relay, or its channel is lost"
-    assert (second.state, second.problem) == (State.FAILED, problem)
+    problem = "the agent has left its relay, or its channel is lost"
+    assert below.take() == [(HOSTS[0], encode(*trace_answers(3, (), True, problem)))]

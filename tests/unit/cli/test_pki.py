@@ -52,20 +52,9 @@ class Keeper:
         return ""
 
     def do_shows(self, file: str) -> str:
-        text = openssl(
-            "x509",
-            "-noout",
-            "-subject",
-            "-nameopt",
-            "rfc2253",
-            "-ext",
-            "subjectAltName,basicConstraints",
-            "-in",
-            self.directory / file,
-        )
-        own = openssl("x509", "-noout", "-pubkey", "-in", self.directory / file) == openssl(
-            "pkey", "-pubout", "-in", self.directory / "its.key"
-        )
+        shown = ["-noout", "-subject", "-nameopt", "rfc2253", "-ext", "subjectAltName,basicConstraints", "-in"]
+        text, key = openssl("x509", *shown, self.directory / file), openssl("pkey", "-pubout", "-in", self.directory / "its.key")
+        own = openssl("x509", "-noout", "-pubkey", "-in", self.directory / file) == key
         return f"{text}{'of the key' if own else 'of another key'}"
 
     def do_modes(self) -> str:

@@ -167,14 +167,24 @@ def test_a_plain_frame_is_read_only_if_it_is_whole(data: bytes, begin: int) -> N
         assert found.begin == begin
 
 
-def test_frames_faster_than_the_pace_wait_and_others_have_their_turn() -> None:
+@pytest.mark.parametrize(
+    ("flood", "messages"),
+    [
+        (masked(1, b"x") * 100, 100),
+        (masked(9, b"x" * 125) * 100, 0),
+        (masked(10, b"") * 100, 0),
+        (masked(1, b"", fin=False) + masked(0, b"", fin=False) * 99, 0),
+    ],
+    ids=["messages", "pings", "pongs", "empty fragments"],
+)
+def test_frames_faster_than_the_pace_wait_and_others_have_their_turn(flood: bytes, messages: int) -> None:
     async def test(socket: WebSocket, transport: Transport, owner: Owner) -> None:
-        feed(socket, masked(1, b"x") * 100)
-        assert len(owner.messages) == websocket.FRAMES_AT_ONCE  # then everything else has its turn
+        feed(socket, flood)
+        assert len(owner.messages) == min(messages, websocket.FRAMES_AT_ONCE)  # then everything else has its turn
         assert transport.paused
         while transport.paused:
             await asyncio.sleep(0.01)
-        assert len(owner.messages) == 100
+        assert len(owner.messages) == messages
 
     in_loop(test, Pace(40, 200.0))
 

@@ -23,6 +23,7 @@ from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.cli import main
 from sopa_ryu.fabric.drain import Drain
+from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.state_directory import Drains
 from sopa_ryu.fabric.suspects import Suspected
 from sopa_ryu.fabric.switch_manager import SwitchManager
@@ -136,7 +137,14 @@ class Talk:
         (self.directory / name).write_text(made.stdout)
 
     def do_port(self, switch: str, number: str, reason: str) -> None:
-        assert self.state.port_changed(self.state.tree.switch(switch), int(number), Reason(reason), 1)
+        trouble = None if reason == "up" else Reason(reason)
+        assert self.state.port_changed(self.state.tree.switch(switch), int(number), trouble, self.now) is (reason != "up")
+
+    def do_hold_down(self, seconds: str) -> None:
+        self.state.damping = HoldDown(float(seconds), 60.0)
+
+    def do_reject(self, dpid: str, reason: str) -> None:
+        self.state.rejected[int(dpid)] = reason
 
     def do_switches(self, what: str, *names: str) -> None:
         for switch in map(self.state.tree.switch, names or map(self.state.tree.name, self.state.tree.switches())):
