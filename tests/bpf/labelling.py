@@ -1,16 +1,19 @@
-"""An agent's settings and program at the host's end of a pair, at work and killed."""
+"""An agent's settings and program at the host's end of a pair, at work and killed; IPv6 and a connection there."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import HostSettings
+from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.label.spray import EVERYTHING, Spray
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import PathTable
-from tests.helpers.frames import table
-from tests.helpers.veth import Pair
+from tests.helpers.frames import FAR6, HERE6, table
+from tests.helpers.veth import PEER_ADDRESS, Pair
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 
 @contextmanager
@@ -51,3 +54,22 @@ def abandon(settings: HostSettings) -> None:
     """Release the lock of applied settings, as the kernel does at a process' end."""
     assert settings._saved is not None
     settings._saved.release()
+
+
+def with_ipv6(pair: Pair) -> None:
+    """Give the host's end `HERE6` and the peer's `FAR6`."""
+    for on, end, address in ((pair.on_host, "host0", HERE6), (pair.on_peer, "peer0", FAR6)):
+        on(f"sysctl -qw net.ipv6.conf.{end}.disable_ipv6=0")
+        on(f"ip address add {address}/48 dev {end} nodad")
+
+
+@contextmanager
+def connection(pair: Pair, address: str = PEER_ADDRESS, port: int = 0) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A TCP connection from the host to an address of the peer; the host's end and the peer's."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with inside(pair.peer), socket.create_server((address, port), family=family) as server:
+        with inside(pair.host):
+            client = socket.create_connection(server.getsockname()[:2], PATIENCE_SECONDS)
+        end = server.accept()[0]
+    with client, end:
+        yield client, end

@@ -1,7 +1,6 @@
 """Which acknowledgements a sending host leaves out (bpf/ack.h), packet by packet, against a twin."""
 
 import random
-import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,6 +8,8 @@ import pytest
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.paths.path_table import Policy
+from tests.bpf.mcs_both import sack, tcp_header
+from tests.bpf.mcs_reference import plus
 from tests.bpf.test_egress import MakeLabeller
 from tests.helpers.frames import FAR6, INTER_POD, PREFIX, chained6, ip, table
 
@@ -33,12 +34,8 @@ class Segment(NamedTuple):
     options: bytes = TIMESTAMP
 
     def frame(self, family: int = 4) -> bytes:
-        edges = b"".join(struct.pack("!II", *((self.ack + edge) % 2**32 for edge in block)) for block in self.blocks)
-        sack = b"\1\1\5" + bytes([2 + len(edges)]) + edges if edges else b""
-        options = self.options + sack
-        offset = (20 + len(options)) // 4 << 4
-        header = struct.pack("!HHIIBBHHH", 5001, 40000, 7, self.ack, offset, self.flags, self.window, 0, 0)
-        whole = header + options + self.payload
+        blocks = tuple((plus(self.ack, low), plus(self.ack, high)) for low, high in self.blocks)
+        whole = tcp_header(5001, 40000, 7, self.ack, self.flags, self.window, self.options + sack(blocks), 0) + self.payload
         return ip(whole) if family == 4 else chained6(whole, 6, dst=FAR6)
 
 

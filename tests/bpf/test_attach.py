@@ -24,8 +24,8 @@ from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.label.spray import Spray
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli.doctor import _addresses, check_bursts, check_ipv6, check_size
-from tests.bpf.labelling import kill_agent, labelling
-from tests.helpers.frames import FAR, FAR6, HERE6, INTER_POD, label_of, table, tcp, word_of
+from tests.bpf.labelling import kill_agent, labelling, with_ipv6
+from tests.helpers.frames import FAR, HERE6, INTER_POD, label_of, table, tcp, word_of
 from tests.helpers.path_tables import flow_positions
 from tests.helpers.veth import ALL, IPV4, PEER_ADDRESS, Pair, frames, raw_socket, run, transfer
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
@@ -394,10 +394,7 @@ def test_a_containers_flow_is_sprayed_or_keeps_a_path_where_the_agent_labels_wha
 
 
 def test_a_reset_by_ipv6_is_the_hosts_own_although_no_socket_has_sent_it(pair: Pair, tmp_path: Path) -> None:
-    for on, end, its, other in ((pair.on_host, "host0", HERE6, FAR6), (pair.on_peer, "peer0", FAR6, HERE6)):
-        on(f"sysctl -w net.ipv6.conf.{end}.disable_ipv6=0")
-        on(f"ip address add {its}/128 dev {end} nodad")
-        on(f"ip -6 route add {other}/128 dev {end}")
+    with_ipv6(pair)
     with labelling(pair, tmp_path, paths=table()._replace(prefix=PREFIX6)) as labeller:
         before = labeller.counted.by_reason()
         with inside(pair.peer), pytest.raises(ConnectionRefusedError):

@@ -20,17 +20,17 @@ import pytest
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf
-from sopa_ryu.agent.kernel.build import CFR
-from sopa_ryu.agent.kernel.counters import Counters, Handling
+from sopa_ryu.agent.kernel.counters import Handling
 from sopa_ryu.agent.kernel.netns import inside
-from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
-from sopa_ryu.agent.kernel.path_maps import PathTables
+from sopa_ryu.agent.kernel.own_traffic import SentAgain
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.slots.cfr_grants import Gate
 from sopa_ryu.agent.slots.cfr_programs import CfrPrograms
 from sopa_ryu.channel.slots import Grant, Granted, read_demand, write_grant
+from tests.bpf.labelling import connection, with_ipv6
+from tests.bpf.test_own_traffic import again, busy
 from tests.helpers.cfr_fabric import SENDERS, Fabric, cfr_fabric, flows
-from tests.helpers.frames import FAR, FAR6, HERE, HERE6, INTER_POD, NEAR, PREFIX, SAME_RACK, ip, label_of, table
+from tests.helpers.frames import FAR, FAR6, HERE, INTER_POD, NEAR, PREFIX, SAME_RACK, ip, label_of, table
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.slot_arbiter import SLOT_NS as GRANTED_NS
 from tests.helpers.slot_arbiter import SlotArbiter
@@ -67,17 +67,10 @@ class Host(ExitStack):
 
     def __init__(self, *, every_socket: bool = True, netns: str | None = None) -> None:
         super().__init__()
-        its = self.enter_context(libbpf.Object(CFR, {"flows": 64}))
-        self._tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
-        self.callback(self._tables.close)
-        libbpf.update(its.map_fd("fabric_mtu"), struct.pack("=I", 0), struct.pack("=I", 1540))
+        self.labeller = self.enter_context(Labeller("lo", carrier=Carrier.SRV6, cfr=True, fabric_mtu=1540, flows=64))
         self.carry(by_lists=False)
-        self.programs = CfrPrograms(its, netns, every_socket=every_socket)
+        self.programs = CfrPrograms(self.labeller._object, netns, every_socket=every_socket)
         self.callback(self.programs.close)
-        self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
-        self.own = OwnTraffic(its.map_fd("again"), its.map_fd("busy"))
-        self.callback(self.own.close)
-        self._label = its.program_fd("sopa_cfr")
         self.set()
 
     def set(
@@ -93,7 +86,7 @@ class Host(ExitStack):
 
     def carry(self, *, by_lists: bool) -> None:
         """Put a path table of the carrier ``srv6`` in force, or of ``mac``."""
-        self._tables.swap(table()._replace(prefix=PREFIX, **({} if by_lists else {"srv6": None})))
+        self.labeller.swap(table()._replace(prefix=PREFIX, **({} if by_lists else {"srv6": None})))
 
     def departs(self, frame: bytes, tstamp: int = 0, gso_segments: int = 0) -> int | None:
         """Return the departure time of a frame that passes, None if it is held."""
@@ -101,12 +94,12 @@ class Host(ExitStack):
         return done.tstamp if done.retval else None
 
     def label(self, frame: bytes, tstamp: int | None = None) -> tuple[int, int] | None:
-        done = libbpf.run_program(self._label, frame, tstamp=tstamp)
+        done = libbpf.run_program(self.labeller.program_fd, frame, tstamp=tstamp)
         assert done.retval == 0xFFFFFFFF
         return label_of(done.data)
 
     def counts(self) -> dict[str, int]:
-        found = self.counted.by_reason()
+        found = self.labeller.counted.by_reason()
         every = (Handling.GRANTED, Handling.HELD, Handling.PASSED_IN_GUARD, Handling.GATE_OPEN)
         return {reason.name.lower(): found[reason] for reason in every if found[reason]}
 
@@ -228,41 +221,31 @@ def test_what_is_sent_again_counts_against_the_path_that_carried_it_granted_or_n
     one, two = 1, 1 + 1460
     host.programs.grant([granted(NOW)])
     assert host.label(segment(seq=one)) == LABEL
-    assert host.own.busy() == [(2, 1)]
+    assert busy(host.labeller) == [(2, 1)]
     host.set(slot=NOW + 1, into=0.02)  # no slot of its own
     other = host.label(segment(seq=two))
     assert other in INTER_POD
-    assert host.own.sent_again() == []
+    assert again(host.labeller) == []
     host.set()
     host.label(segment(seq=one))
     host.label(segment(seq=two))
-    assert host.own.sent_again() == [SentAgain((2, 1), LABEL), SentAgain((2, 1), other)]
-    host.own.busy()
+    assert again(host.labeller) == [SentAgain((2, 1), LABEL), SentAgain((2, 1), other)]
+    busy(host.labeller)
     host.label(segment(dst=SAME_RACK))  # no choice of a path: there is none to leave
-    assert host.own.busy() == []
+    assert busy(host.labeller) == []
 
 
 class Gated(ExitStack):
     """A connection from a host whose gate is closed, over which nothing but its first packet has gone."""
 
-    def __init__(self, pair: Pair, family: socket.AddressFamily = socket.AF_INET) -> None:
+    def __init__(self, pair: Pair, address: str = PEER_ADDRESS) -> None:
         super().__init__()
-        self._family, self._address = family, PEER_ADDRESS
-        if family is socket.AF_INET6:
-            self._address = FAR6
-            for run, interface, address in ((pair.on_host, "host0", HERE6), (pair.on_peer, "peer0", FAR6)):
-                run(f"sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=0")
-                run(f"ip address add {address}/48 dev {interface} nodad")
+        self.address = address
+        with_ipv6(pair)
         self.host = self.enter_context(Host(every_socket=False, netns=pair.host))
         self.host.set(slot_ns=10**9, into=0.0)
         self.host.programs.attach()
-        self.client, self.end = self.connect(pair)
-
-    def connect(self, pair: Pair) -> tuple[socket.socket, socket.socket]:
-        with inside(pair.peer), socket.create_server((self._address, 0), family=self._family) as server:
-            with inside(pair.host):
-                client = self.enter_context(socket.create_connection(server.getsockname()[:2], 10))
-            return client, self.enter_context(server.accept()[0])
+        self.client, self.end = self.enter_context(connection(pair, address))
 
     def arrived(self, end: socket.socket | None = None, flags: int = socket.MSG_PEEK) -> int:
         """How many bytes are there, without taking them."""
@@ -282,13 +265,13 @@ class Gated(ExitStack):
 
 @pytest.fixture
 def gated(pair: Pair, request: pytest.FixtureRequest) -> Iterator[Gated]:
-    with Gated(pair, getattr(request, "param", socket.AF_INET)) as its:
+    with Gated(pair, getattr(request, "param", PEER_ADDRESS)) as its:
         yield its
 
 
-@pytest.mark.parametrize("gated", [socket.AF_INET, socket.AF_INET6], indirect=True, ids=str)
-def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gated, request: pytest.FixtureRequest) -> None:
-    headers = HEADERS + 20 * (request.node.callspec.params["gated"] is socket.AF_INET6)
+@pytest.mark.parametrize("gated", [PEER_ADDRESS, FAR6], indirect=True)
+def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gated) -> None:
+    headers = HEADERS + 20 * (gated.address == FAR6)
     host, client, programs = gated.host, gated.client, gated.host.programs
     client.sendall(b"first")
     eventually(gated.arrived, 5)  # a connection's first packet does not wait
@@ -315,7 +298,7 @@ def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gate
 
 
 def test_connections_to_one_host_share_its_slots(pair: Pair, gated: Gated) -> None:
-    connections = [(gated.client, gated.end), *(gated.connect(pair) for _ in range(3))]
+    connections = [(gated.client, gated.end), *(gated.enter_context(connection(pair)) for _ in range(3))]
     for client, _ in connections:
         client.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 22)
         client.sendall(b"first")
@@ -333,7 +316,7 @@ def test_connections_to_one_host_share_its_slots(pair: Pair, gated: Gated) -> No
 def test_other_destinations_and_namespaces_sockets_stay_as_they_are(pair: Pair, gated: Gated) -> None:
     """Nothing else has TCP send in the slot: no acknowledgement is due any more, and its timers run for minutes."""
     pair.on_host("ip route change 10.0.0.0/8 dev host0 rto_min 100s")
-    gated.client, gated.end = gated.connect(pair)
+    gated.client, gated.end = gated.enter_context(connection(pair))
     gated.host.set()
     gated.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     gated.client.sendall(b"first")
@@ -360,15 +343,11 @@ def test_what_tcp_sends_again_does_not_wait_for_a_slot(pair: Pair, gated: Gated)
     eventually(gated.arrived, 4)
 
 
-@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6], ids=str)
-def test_bursts_take_the_list_of_their_slot_and_fit_its_budget(pair: Pair, family: socket.AddressFamily) -> None:
+@pytest.mark.parametrize(("address", "ends"), [(PEER_ADDRESS, "End.DX4 nh4 0.0.0.0"), (FAR6, "End.DT6 table local")])
+def test_bursts_take_the_list_of_their_slot_and_fit_its_budget(pair: Pair, address: str, ends: str) -> None:
     """The peer takes outer headers off, as a last router does, and checks what is inside."""
-    address, ends, sent = PEER_ADDRESS, "End.DX4 nh4 0.0.0.0", os.urandom(300_000)
-    for run, interface, own in ((pair.on_host, "host0", HERE6), (pair.on_peer, "peer0", FAR6)):
-        run(f"sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=0")
-        run(f"ip address add {own}/48 dev {interface} nodad")
-    if family is socket.AF_INET6:
-        address, ends = FAR6, "End.DT6 table local"
+    sent = os.urandom(300_000)
+    with_ipv6(pair)
     pair.on_peer(f"ip -6 route add fcbb:bb00::/32 encap seg6local action {ends} dev peer0")
     pair.on_host("ip link set host0 mtu 1460")
     pair.on_host("ethtool -K host0 tx off")  # the kernel cuts bursts, and writes checksums
@@ -381,11 +360,7 @@ def test_bursts_take_the_list_of_their_slot_and_fit_its_budget(pair: Pair, famil
         assert its.cfr is not None
         now = time.monotonic_ns()
         its.cfr.set_gate(IPv4Address(HERE), Gate(SLOT_NS, NOW * SLOT_NS + SLOT_NS // 10 - now, now + SLOT_NS, 0, SLOT_NS // 100))
-        with inside(pair.peer), socket.create_server((address, 0), family=family) as server:
-            with inside(pair.host):
-                client = socket.create_connection(server.getsockname()[:2], 10)
-            end = server.accept()[0]
-        with client, end:
+        with connection(pair, address) as (client, end):
             client.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 22)
             client.sendall(b"first")
             eventually(lambda: end.recv(5, socket.MSG_DONTWAIT), b"first")

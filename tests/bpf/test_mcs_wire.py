@@ -28,10 +28,9 @@ from sopa_ryu.agent.kernel import cgroup, libbpf
 from sopa_ryu.agent.kernel.netns import cookie, inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import Label
-from sopa_ryu.agent.scatter.mcs import McsOptions
+from sopa_ryu.agent.scatter.mcs import DEFAULT_PATIENCE_US, McsOptions
 from sopa_ryu.agent.scatter.mcs_peers import Use
 from tests.bpf.mcs_frames import mco_of, parse
-from tests.bpf.mcs_programs import ONLY, SETTINGS
 from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import FAR6, HERE6, INTER_POD, PREFIX, table, word_of
 from tests.helpers.scrape import scrape
@@ -46,18 +45,18 @@ DELAY, STEP = 0.002, 0.001  # seconds: the first path's, and how much longer eac
 
 
 @contextmanager
-def scattering(*ends: tuple[str, str, str], patience_us: int = 0, forwarded: tuple[str, ...] = ()) -> Iterator[list[Labeller]]:
+def scattering(
+    *ends: tuple[str, str, str], patience_us: int = DEFAULT_PATIENCE_US, forwarded: tuple[str, ...] = ()
+) -> Iterator[list[Labeller]]:
     """MCS at interfaces, each given by its namespace, its name and the other end's address; some serve containers, too."""
     with ExitStack() as stack:
         made = []
         for netns, ifname, remote in ends:
-            its = stack.enter_context(Labeller(ifname, netns=netns, mcs=McsOptions(forwarded=ifname in forwarded)))
+            options = McsOptions(patience_us=patience_us, forwarded=ifname in forwarded)
+            its = stack.enter_context(Labeller(ifname, netns=netns, mcs=options))
             its.swap(table()._replace(srv6=None, destinations=(2,) * 8, prefix=PREFIX))
             assert its.mcs is not None
             its.mcs.note({IPv4Address(remote): Use.SCATTERS})
-            settings = its._object.map_fd("mcs_settings")
-            channels, kind, without, _, *others = SETTINGS.unpack(libbpf.lookup(settings, ONLY, SETTINGS.size) or b"")
-            libbpf.update(settings, ONLY, SETTINGS.pack(channels, kind, without, patience_us, *others))
             its.attach()
             stack.callback(its.detach)
             made.append(its)

@@ -27,7 +27,7 @@ from tests.helpers.veth import ALL, Pair, frames, raw_socket, veth_pair
 from tests.helpers.waiting import PATIENCE_SECONDS
 
 Ends = tuple[Labeller, Labeller]
-IP_MTU_DISCOVER, IP_PMTUDISC_DONT, IP_RECVOPTS = 10, 0, 6
+IP_RECVOPTS = 6
 SOL_PACKET, PACKET_AUXDATA = 263, 8
 
 
@@ -82,21 +82,6 @@ def test_the_wire_has_the_word_and_the_socket_has_no_option_but_without_an_agent
         assert (data, options[:2]) == (b"hello", b"\x9e\x04")
     assert Counter(words) == dict.fromkeys(INTER_POD, 2)
     assert (host.counters()["labelled"], peer.counters()["stripped"]) == (9, 8)
-
-
-def test_all_fragments_of_a_datagram_take_one_path_and_arrive_as_one(pair: Pair, ends: Ends) -> None:
-    with raw_socket(pair.peer, "peer0", ALL) as wire, connected(pair) as (sender, receiver):
-        sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT)
-        taken = set()
-        for n in range(16):
-            sender.send(bytes([n]) * 4000)
-            assert receiver.recv(5000) == bytes([n]) * 4000
-            fragments = packets(wire, 0.05)
-            assert len(fragments) == 3
-            assert max(map(len, fragments)) <= 14 + 1500
-            [word] = {label_of(frame) for frame in fragments}
-            taken.add(word)
-    assert len(taken) > 1
 
 
 def test_a_tag_that_is_in_the_frame_is_still_on_it_when_it_arrives(pair: Pair, ends: Ends) -> None:

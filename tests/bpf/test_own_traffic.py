@@ -43,6 +43,11 @@ def again(labeller: Labeller) -> list[SentAgain]:
     return labeller.own.sent_again()
 
 
+def busy(labeller: Labeller) -> list[tuple[int, int]]:
+    assert labeller.own is not None
+    return labeller.own.busy()
+
+
 class Reference:
     """All that was sent, of all flows, and the last flow that has had each ring."""
 
@@ -100,8 +105,7 @@ def test_script(labeller: Labeller, script: Script) -> None:
             return "\n".join(f"{its.rack} {its.label}" for its in again(labeller))
         if step.command == "busy":
             time.sleep(0.02)  # a jiffy has 10 ms at most
-            assert labeller.own is not None
-            return "\n".join(map(str, sorted(labeller.own.busy())))
+            return "\n".join(map(str, sorted(busy(labeller))))
         its = step.options
         flags = ACK | SYN * ("syn" in step.words)
         frame = segment(int(its["seq"], 0), int(its.get("size", 100)), dst=its.get("to", FAR), flags=flags)
@@ -126,8 +130,7 @@ def test_packets_on_their_way_out_count_for_the_gateways_rack(labeller: Labeller
     first = send(labeller, segment(0, 100, dst="192.0.2.9"))
     send(labeller, segment(0, 100, dst="192.0.2.9"))
     assert again(labeller) == [SentAgain((3, 1), first)]
-    assert labeller.own is not None
-    assert labeller.own.busy() == [(3, 1)]
+    assert busy(labeller) == [(3, 1)]
 
 
 # -- routers' ICMPv6 errors (the carrier srv6) ----------------------------------------------------------------------------

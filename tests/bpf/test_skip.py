@@ -14,18 +14,17 @@ import pytest
 from experiments.emulation.bad_links import BadLinks
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf
-from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.own_traffic import SentAgain
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, mix64, scaled
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy, WayOut
-from tests.bpf.labelling import labelling
+from tests.bpf.labelling import connection, labelling
 from tests.bpf.test_bad_link import LINK, LOWER, TwoEnds
 from tests.bpf.test_own_traffic import RINGS, SEGMENTS, again, segment, send
 from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, TCP, table
 from tests.helpers.path_tables import flow_positions
-from tests.helpers.veth import PEER_ADDRESS, Pair
-from tests.helpers.waiting import PATIENCE_SECONDS, eventually
+from tests.helpers.veth import Pair
+from tests.helpers.waiting import eventually
 
 LOSS, MOST, MOST_SKIPPED = 4, 15, 64
 CHANCE, REMEMBERED = 3, 64
@@ -156,22 +155,6 @@ def turns(labeller: Labeller) -> list[int]:
     return [its.turns for its in counters(labeller).values() if its.turns]
 
 
-@pytest.mark.parametrize("bad", [False, True])
-def test_losses_take_turns_only_where_a_path_has_more_than_its_part(fresh: Labeller, bad: bool) -> None:
-    """Half of all segments are sent again: those of one path, or any, as if others had overtaken them."""
-    fresh.swap(SKIPPING)
-    draw, carried, lost = random.Random(1), dict[int, Label](), 0
-    for number in range(2000):
-        again_from = [seq for seq, label in carried.items() if not bad or label == INTER_POD[2]][-20:]
-        seq = draw.choice(again_from) if again_from and number % 2 else 100 * number
-        carried.pop(seq, None)
-        carried[seq] = send(fresh, segment(seq, 100))
-        lost += len(again(fresh))
-    [position] = flow_positions(fresh).values()
-    assert lost > 100
-    assert position - 2000 > 2 * lost if bad else position - 2000 < lost / 50
-
-
 def test_packets_on_their_way_out_skip_by_their_gateways_rack(fresh: Labeller) -> None:
     way = WayOut(bytes.fromhex("02000a030102"), INTER_POD)
     fresh.swap(SKIPPING._replace(destinations=(-1,) * 8, ways_out=(way,)))
@@ -194,11 +177,7 @@ def test_a_timeout_of_tcp_takes_fifteen_turns(pair: Pair, tmp_path: Path) -> Non
     with (
         labelling(pair, tmp_path, paths=SKIPPING) as labeller,
         BadLinks(ends, ends.netns) as bad,
-        inside(pair.peer),
-        socket.create_server((PEER_ADDRESS, 5001)) as server,
-        inside(pair.host),
-        socket.create_connection((PEER_ADDRESS, 5001), PATIENCE_SECONDS) as client,
-        server.accept()[0] as accepted,
+        connection(pair) as (client, accepted),
     ):
         client.sendall(b"before")
         assert accepted.recv(6, socket.MSG_WAITALL) == b"before"

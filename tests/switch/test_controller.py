@@ -1,17 +1,19 @@
-"""The controller against real Open vSwitch: a restart, a killed part, ports that are taken, a standstill.
+"""The controller against real Open vSwitch: a restart, a killed part, a standstill, and rules that somebody changes by hand.
 
 Other masters and second connections are in `tests/unit/fabric`, with switches that `test_memory_switch.py` compares with
-Open vSwitch.
+Open vSwitch. That rules are read and put right again and again is in `tests/unit/fabric/scripts/coordinator/tampered.txt` and, with
+packets, in `tests/faults`.
 """
 
 import os
 import signal
-import subprocess
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.emulation.processes import free_ports
 from tests.helpers.fabrics import Fabric, packet
 from tests.helpers.memory import front_of
 from tests.helpers.relay import Agent
@@ -125,18 +127,6 @@ def test_the_front_of_a_controller_that_stands_still_answers_nobody(shared: Fabr
         assert shared.controller.get("/agents").json()["total"] == 1
 
 
-def test_a_port_that_is_taken_is_said_clearly(shared: Fabric) -> None:
-    command = shared.controller.command
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "already in use (another controller?)" in done.stderr
-    (rest,) = (word for word in command if word.startswith("--wsapi-port="))
-    other = [word for word in command if not word.startswith("--ofp")] + [f"--ofp-tcp-listen-port={free_ports(1)[0]}"]
-    done = subprocess.run(other, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert f"port {rest.partition('=')[2]} on 127.0.0.1 is already in use" in done.stderr
-
-
 def test_a_controller_that_was_stopped_and_continued_withdraws_nothing(shared: Fabric) -> None:
     before = shared.controller.fabric()
     eventually(shared.dummy.connected, 20)
@@ -152,3 +142,27 @@ def test_a_controller_that_was_stopped_and_continued_withdraws_nothing(shared: F
     assert after["management"]["pauses_faults"] > before["management"]["pauses_faults"]
     probe["row"] = {"inactivity_probe": 0}
     shared.ovs.transact([probe])
+
+
+def rounds() -> list[list[list[str]]]:
+    """Return ofctl's arguments in rounds of one change for each switch: switches do not depend on each other."""
+    changes = [line.split() for line in (Path(__file__).parent / "scripts/by_hand.txt").read_text().splitlines()]
+    of_switch = [[change for change in changes if change[1] == name] for name in ("e0_0", "a0_0", "c0_0")]
+    return [[change for change in each if change] for each in zip_longest(*of_switch)]
+
+
+def right(fabric: Fabric, name: str) -> bool:
+    """Tell whether `sopa rules` says that exactly the intended rules are installed."""
+    return bool(fabric.controller.get(f"/switches/{name}/rules").json().get("right"))
+
+
+def test_what_is_changed_by_hand_is_said_as_it_is(shared: Fabric) -> None:
+    for changes in rounds():
+        for change in changes:
+            shared.ovs.ofctl(*change)
+            switch = change[1]
+            assert not right(shared, switch), change
+            # a reconnecting switch is reconciled, actions included, and loses no entry on the way
+            shared.ovs.appctl("bridge/reconnect", switch)
+        for change in changes:
+            eventually(partial(right, shared, change[1]), True)

@@ -9,6 +9,7 @@ import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from tests.helpers.commands import ask
+from tests.helpers.fabrics import running
 from tests.helpers.waiting import Containing, eventually
 from topologies.fabric_file import dump, parse
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
@@ -81,13 +82,8 @@ def test_a_running_controller_takes_a_changed_file_or_says_why_not(tmp_path: Pat
     tree = parse(TEXT + names).fabric
     refused, other = "is not taken, the fabric stays as it is: ", names.replace("12", "13") + "ports: {a0_0: {1: Eth1}}"
     whole = TEXT.replace("links:\n  e0_1-a0_0: absent\n", "")
-    options = ["--sopa-no-label=h0_2_3", "--sopa-settle=3"]
-    with (
-        PrivateOvs(tmp_path / "ovs", dummy=True) as ovs,
-        ControllerProcess(tree, log, *free_ports(2), options=options) as controller,
-    ):
-        DummyFabric(tree, ovs, controller.openflow)
-        controller.wait_connected(tree.switch_count)
+    with running(tree, tmp_path, "--sopa-no-label=h0_2_3", "--sopa-settle=3") as its:
+        controller, ovs = its.controller, its.ovs
         assert controller.change("PUT", "/drains/a0_1").status_code == 200
 
         def reload(text: str, said: str) -> None:

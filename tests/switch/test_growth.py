@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.fabric.switch_setup import problems
 from sopa_ryu.southbound import switch_database
 from tests.helpers.commands import sopa
+from tests.helpers.fabrics import running
 from tests.helpers.waiting import eventually
 from topologies import Clos
-from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+from topologies.lab.private_ovs import PrivateOvs
 
 pytestmark = pytest.mark.switch
 
@@ -36,21 +36,16 @@ def grown(old: Clos, new: Clos) -> Iterator[tuple[Clos, list[str]]]:
     ids=["rack", "pod"],
 )
 def test_what_is_there_stays(tmp_path: Path, old: Clos, new: Clos) -> None:
-    openflow, rest = free_ports(2)
     there = {old.name(element) for element in (*old.switches(), *old.links())}
 
-    def controller(tree: Clos) -> ControllerProcess:
-        return ControllerProcess(tree, tmp_path / "controller.log", openflow, rest, options=["--sopa-settle=3"])
-
-    with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs, controller(old) as its:
-        DummyFabric(old, ovs, f"tcp:127.0.0.1:{openflow}")
-        its.wait_connected(old.switch_count)
+    with running(old, tmp_path, "--sopa-settle=3") as fabric:
+        its, ovs = fabric.controller, fabric.ovs
         for tree, missing in grown(old, new):
             its.read_anew(json.dumps(tree.document()))
             # while the new switches are away, those that are there are connected, with and without their new ports
             eventually(lambda: set(its.fabric()["missing"]), set(missing))
             if missing:
-                plan(ovs, old, new, f"tcp:127.0.0.1:{openflow}", tmp_path)
+                plan(ovs, old, new, its.openflow, tmp_path)
             its.wait_connected(new.switch_count)
             assert its.fabric()["rejected"] == []
             assert there.isdisjoint(failure["name"] for failure in its.get("/failures").json()["failures"])
