@@ -46,6 +46,17 @@ def ends_well(part: ChildProcess) -> None:
     assert "not permitted" not in log.lower()
 
 
+@pytest.mark.parametrize(
+    ("unit", "command", "said"),
+    [
+        ("sopa-agent@.service", [sys.executable, "-c", "import os; os.chroot('/')"], "PermissionError"),
+        ("sopa-controller.service", ["unshare", "--net", "true"], "Operation not permitted"),
+    ],
+)
+def test_the_sandbox_refuses_what_the_unit_does_not_allow(unit: str, command: list[str], said: str) -> None:
+    assert said in subprocess.run([*under(unit), *command], capture_output=True, text=True, check=False).stderr
+
+
 def test_the_controller_does_all_it_does(tmp_path: Path) -> None:
     tree = FatTree(4)
     openflow, rest, database = free_ports(3)
