@@ -8,9 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.cli import main
-from tests.helpers.random_fabrics import random_fabric, some_pairs
+from tests.helpers.random_fabrics import random_fabric, some_pairs, ways_up
 from tests.helpers.srv6_routers import Routers
-from topologies import Clos, FatTree, Host, Level, Switch, TopologyError, fabric_of
+from topologies import Clos, FatTree, Level, Switch, TopologyError, fabric_of
 from topologies.fabric_file import dump, parse
 from topologies.identity import PREFIX6
 from topologies.srv6 import source_prefix, usid_list
@@ -23,35 +23,22 @@ def with_srv6(tree: Clos) -> Clos:
     return Clos.from_document({**tree.document(), "prefix6": str(PREFIX6), "srv6": {"block": BLOCK}})
 
 
-def leads_where_it_says(tree: Clos, pairs: list[tuple[Host, Host]]) -> None:
-    routers = Routers(tree)
-    for src, dst in pairs:
-        here, there = tree.edge_of(src), tree.edge_of(dst)
-        for family in tree.families:
-            for path in tree.candidate_paths(src, dst):
-                way = routers.follow(src, usid_list(tree, here, there, path.up), family.address(dst))
-                assert (way.hops, way.host) == (path.hops, dst), way
-        for turn in turns(tree, here):
-            way = routers.follow(src, usid_list(tree, here, here, turn), tree.ip(src))
-            there_and_back = [
-                tree.name(here),
-                *([f"a{here.pod}_{turn[0]}"] if turn else []),
-                *([f"c{turn[0]}_{turn[1]}"] if turn[1:] else []),
-            ]
-            assert (list(way.hops), way.host) == ([*there_and_back, *reversed(there_and_back[:-1])], src), way
-
-
-def turns(tree: Clos, edge: Switch) -> list[tuple[int, ...]]:
-    above = [(link.upper.index, link.upper) for link in tree.links_above(edge)]
-    return [(), *((j,) for j, _ in above), *((j, i) for j, aggregation in above for i in tree.uplinks(aggregation))]
-
-
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6))
 @example(1)
 def test_lists_of_any_fabric_lead_over_their_paths_and_self_probes_come_back(seed: int) -> None:
     tree = with_srv6(random_fabric(seed))
-    leads_where_it_says(tree, some_pairs(tree, 12, seed) if tree.host_count > 1 else [])
+    routers = Routers(tree)
+    for src, dst in some_pairs(tree, 12, seed) if tree.host_count > 1 else ():
+        here, there = tree.edge_of(src), tree.edge_of(dst)
+        for family in tree.families:
+            for path in tree.candidate_paths(src, dst):
+                way = routers.follow(src, usid_list(tree, here, there, path.up), family.address(dst))
+                assert (way.hops, way.host) == (path.hops, dst), way
+        for upwards in ([tree.name(here)], *(names for _, names in ways_up(tree, here))):
+            turn = tuple(tree.switch(name).index for name in upwards[1:])
+            way = routers.follow(src, usid_list(tree, here, here, turn), tree.ip(src))
+            assert (list(way.hops), way.host) == ([*upwards, *upwards[-2::-1]], src), way
 
 
 @pytest.mark.parametrize("tree", [FatTree(4), FatTree(6), Clos(3, 4, 2, 6, 3), Clos(1, 3, 2, 0, 2)])
