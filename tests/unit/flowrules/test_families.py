@@ -62,9 +62,11 @@ def test_what_leaves_the_fabric_leaves_by_a_gateway_in_use_or_not_at_all(number:
             for made, field, outside in ((ipv4_packet, "ipv4_dst", "198.51.100.7"), (ipv6_packet, "ipv6_dst", "2001:db8::7"))
         )
         assert (seen is None) == (its_seen is None)
-        assert its_seen is None or tree.host(way[-1]) in gateways_from(failures, tree.edge_of(src))
-        if not gateways and tree.name(tree.link(src, tree.edge_of(src))) not in failures:  # the controller is asked, by each family
-            assert (its_seen, edge.sent_to_controller) == (None, asked + 2)
+        in_use = gateways_from(failures, tree.edge_of(src))
+        assert its_seen is None or tree.host(way[-1]) in in_use
+        if not in_use and failures.alive(tree.link(src, tree.edge_of(src))):  # the controller is asked, by each family
+            nobody = ipv4_packet(tree, src, src, ipv4_dst="10.250.0.9")  # but not for an address of the fabric
+            assert (its_seen, fabric.send(src, nobody)[1], edge.sent_to_controller) == (None, None, asked + 2)
     for gateway, dst in product(tree.gateways, draw.sample(list(tree.hosts()), min(tree.host_count, 6))):
         came_in = [
             fabric.send(gateway, {**made(tree, gateway, dst), f"{version}_src": outside})[1]
