@@ -72,10 +72,6 @@ def crossing(world: World, host: int) -> np.ndarray:
     return (world.out[:, world.lanes.src == host] % world.elements.links == LINK)[1:5].any(axis=0)
 
 
-def report_of(counts: Counts) -> bytes:
-    return packed([counts])
-
-
 @pytest.mark.parametrize("losses", [{2: 0.5}, {2: 0.05, 3: 0.05}], ids=["one loses half", "a whole rack drops"])
 def test_hosts_that_lose_what_they_receive_are_no_bad_links(world: World, losses: dict[int, float]) -> None:
     for number, share in losses.items():
@@ -151,10 +147,10 @@ def test_forged_records_are_counted_and_change_nothing(world: World) -> None:
     its, tree = watched(world, 5), world.elements.tree
     before, own, other = its.conclude(), tree.ip(Host(0, 0, 3)), tree.ip(Host(2, 0, 2))
     for stream in (Stream(own, 0, 255), Stream(other, 0, 2), Stream(other, 2, 0), Stream(other, 0, 255)):
-        its.take([Told(0, report_of(Counts(stream, 4, lost_out=4)))], 6)
+        its.take([Told(0, packed([Counts(stream, 4, lost_out=4)]))], 6)
     assert its.forged == {0: 4}
     assert np.array_equal(its.conclude().loss, before.loss, equal_nan=True)
-    its.take([Told(0, report_of(Counts(Stream(other, 0, 0), 60_000)))], 7)
+    its.take([Told(0, packed([Counts(Stream(other, 0, 0), 60_000)]))], 7)
     assert its.forged == {0: 5}
 
 
