@@ -292,9 +292,6 @@ def test_the_same_seed_has_the_same_results() -> None:
         assert (run(1, paths) == run(2, paths)) == (paths in (Paths.NEXT_FIT, Paths.FIRST_FIT))  # nothing there is by chance
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------------
-
-
 def test_what_is_wrong_is_refused() -> None:
     its = capacities(Failures(FatTree(4)))
     no_pods = its._replace(shape=its.shape._replace(pods=0), host=b"", edge_uplink=b"", aggregation_uplink=b"")
@@ -311,9 +308,6 @@ def test_what_is_wrong_is_refused() -> None:
     ]:
         with pytest.raises(AllocationError, match=problem):
             act()
-
-
-# -- capacities -----------------------------------------------------------------------------------------------------------
 
 
 def test_rates_are_rounded_down_to_hosts_rates() -> None:

@@ -91,7 +91,6 @@ class Messages:
         return self._receive(text)
 
     def do_loaded(self) -> str:
-        assert self.todo is not None
         failures = self.todo.view.failures
         assert self.todo.table == path_table(failures.tree, TREE.host_by_ip(ADDRESS), failures, 1, Policy.ROUND_ROBIN)
         return self._answer(self.its.loaded(self.todo)) + f"; {self.its.swaps} swaps, {self.its.cut_off} racks cut off"
@@ -113,7 +112,6 @@ class Messages:
         return f"asks again in {limit / 2:g} to {limit:g} s" if limit else "asks the next one"
 
     def do_uses(self) -> str:
-        assert self.its.peers is not None
         return said_of(self.its.peers.uses())
 
     def do_in_force(self) -> str:
@@ -223,7 +221,6 @@ class AtWork:
             its.say(protocol.host_change(before, its.hosts))
 
     def do_refuse(self, changes: str = "0", sweeps: str = "0") -> None:
-        assert self.mcs is not None
         self.mcs.refusals, self.mcs.sweep_refusals = int(changes), int(sweeps)
 
     def do_view(self, name: str, number: str, *names: str) -> None:

@@ -274,18 +274,6 @@ def test_losses_that_are_no_paths_fault_leave_none(
     assert healthy(its)
 
 
-def test_a_silent_host_beside_one_that_answers_says_nothing_of_paths() -> None:
-    silent, answering = IPv4Address("10.2.1.2"), IPv4Address("10.2.1.3")
-    health = PathHealth()
-    for n in range(4000):
-        now, up = 0.01 * n, (n % 2, n // 2 % 2)
-        health.decided(Fate(Stream(answering, *up), True, None, 1_000_000), now)
-        if n % 10 == 0:  # by the controller's list, on one path only
-            health.decided(Fate(Stream(silent, 0, 1), now < 10, None, 1_000_000), now)
-        health.tick(now)
-        assert not health.changes
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_a_dead_rack_is_none_of_the_paths_fault(seed: int) -> None:
     its = warm(4, seed)
@@ -294,9 +282,6 @@ def test_a_dead_rack_is_none_of_the_paths_fault(seed: int) -> None:
     its.run(5.0)
     others = [host for host in its.tree.hosts() if host.pod not in (its.host.pod, rack.pod)]
     assert all(len(its.kept(host)) == 4 for host in [its.busy_host, *others])
-
-
-# -- lossy links --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("share", "seconds", "seed"), [(0.01, 150, 0), (0.02, 70, 1), (0.05, 25, 2), (0.1, 12, 0)])
@@ -368,8 +353,6 @@ def test_the_bound_of_chance_is_above_the_binomial_tail(hits: int, others: int, 
     assert by_chance(hits, count, count * part) >= min(1.0, exact) * (1 - 1e-6)
 
 
-# -- sections -----------------------------------------------------------------------------------------------------------
-
 HOPS = st.integers(0, 3)
 WAYS = st.builds(WayTo, HOPS, HOPS, st.one_of(st.tuples(HOPS), st.tuples(HOPS, HOPS)))
 SECTIONS = WAYS.flatmap(lambda way: st.sampled_from(sections(way)))
@@ -393,10 +376,3 @@ def test_the_floor_holds_whatever_is_avoided(way: WayTo, dead: frozenset[Section
 def test_sections_are_nested_as_they_say(way: WayTo) -> None:
     crossed = sections(way)
     assert all(section.covers(way) and section.includes(crossed[-1]) for section in crossed)
-
-
-def test_the_names_of_links_are_those_of_the_way_out() -> None:
-    tree, own = FatTree(4), FatTree(4).switch("e0_0")
-    names = [section.link(tree, own) for section in sections(WayTo(*RACK, (0, 1)))]
-    assert names == ["e0_0-a0_0", "a0_0-c0_1", "a2_0-c0_1", "e2_1-a2_0", None]
-    assert sections(WayTo(0, 1, (1,)))[-1].link(tree, own) == "e0_1-a0_1"

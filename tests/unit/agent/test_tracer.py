@@ -55,9 +55,7 @@ def traced(tracer: Tracer, *requests: TraceRequest, closed: bool = False) -> lis
     async def send(text: str) -> None:
         if closed:
             raise OSError("closed")
-        answer = messages.from_agent(text)
-        assert isinstance(answer, TraceAnswer)
-        said.append(answer)
+        said.append(messages.from_agent(text))
 
     async def main() -> None:
         for request in requests:
@@ -117,6 +115,5 @@ def test_a_channel_that_is_closed_ends_a_trace_quietly(problem: str) -> None:
     probes = Probes(problem)
     tracer = Tracer(probes)
     traced(tracer, asking(9, 100), closed=True)
-    assert tracer._task is not None
     assert tracer._task.exception() is None
     assert len(probes.asked) == 1
