@@ -10,7 +10,7 @@ import networkx
 import pytest
 
 from flowrules import label
-from flowrules.model import Flow, HashOver, Table
+from flowrules.model import Flow, Table
 from flowrules.steering import MAX_SLOTS
 from flowrules.switch_rules import fabric_rules, switch_rules
 from tests.helpers.golden import Script, Step, each_script
@@ -127,7 +127,6 @@ def test_a_word_that_names_a_usable_path_is_obeyed_exactly(tree: Clos, seed: int
             way, seen = scene.fabric.send(src, packet)
             assert way == [*path.hops, tree.name(dst)]
             # one address for all paths, or the receiver would merge no packets of the flow
-            assert seen is not None
             assert seen["eth_src"] == label.carrier_mac(())
 
 
@@ -192,7 +191,6 @@ def test_every_allowed_uplink_is_hashed_to_however_slow_it_is() -> None:
     tree = Clos(1, 3, 3, 0, 2, mbit={"edge": 1000}, links={f"e0_{leaf}-a0_2": 1 for leaf in range(3)})
     (entry,) = (flow for flow in switch_rules(tree, tree.switch("e0_0")).flows if flow.table is Table.UNLABELLED)
     (action,) = entry.apply
-    assert isinstance(action, HashOver)
     assert set(action.ports) == {3, 4, 5}
     assert action.ports.count(5) == 1
     assert action.ports.count(3) == action.ports.count(4) > 3

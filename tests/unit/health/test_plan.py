@@ -186,7 +186,6 @@ def test_a_list_leaves_a_host_probes_for_the_paths_that_it_uses(mbit: int, self_
         elements, its, needs = made(FatTree(4), failed, self_probes=self_probes, mbit=mbit)
         for host in range(elements.hosts):
             found = plan.assignment(elements, its, host, 1, needs)
-            assert found.rate is not None
             assert 1000 / found.interval_ms <= 2 / 3 * found.rate + 0.001
 
 

@@ -79,10 +79,13 @@ def test_what_is_dumped_is_loaded_again(seed: int, rates: list[float]) -> None:
     if seed % 3:
         document["mbit"] = dict(zip(("host", "edge", "aggregation"), rates, strict=True))
     tree = Clos(**document)
-    text = dump(tree)
-    assert parse(text).fabric == tree
-    assert parse(json.dumps(tree.document())).fabric == tree
-    assert fits_the_schema(json.dumps(tree.document()))
+    data = json.dumps(tree.document())
+    for again in (parse(dump(tree)).fabric, parse(data).fabric, Clos.from_document(json.loads(data))):
+        assert again == tree
+        assert (again.document(), hash(again)) == (tree.document(), hash(tree))
+        assert [again.capacity(link) for link in tree.links()] == [tree.capacity(link) for link in tree.links()]
+    assert not document["gateways"] or tree != Clos(**{**document, "gateways": []})
+    assert fits_the_schema(data)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
