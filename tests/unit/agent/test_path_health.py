@@ -204,9 +204,7 @@ UPLINKS = [(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1)]
     (set(UPLINKS), set()),
     (set(), set()),
 ])  # fmt: skip
-def test_self_probes_alone_tell_which_uplink_is_dead_and_when_it_is_good_again(
-    dead: set[tuple[int, ...]], left: set[Section]
-) -> None:
+def test_self_probes_alone_tell_which_uplink_is_dead_and_when_it_is_good(dead: set[tuple[int, ...]], left: set[Section]) -> None:
     own = IPv4Address("10.0.0.2")
     health, now = PathHealth(own), 0.0
 

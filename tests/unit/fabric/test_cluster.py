@@ -214,9 +214,7 @@ def test_a_former_leader_that_goes_on_changes_nothing(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("knowing", "ahead"), [(1, 5000), (10, 5000), (11, 5000), (10, 1 << 62), (11, 1 << 61)])
-def test_only_most_switches_depose_a_leader_and_the_next_term_is_above_ids_that_count(
-    cluster: Cluster, knowing: int, ahead: int
-) -> None:
+def test_only_most_switches_depose_a_leader_and_the_next_term_is_above_theirs(cluster: Cluster, knowing: int, ahead: int) -> None:
     for device in list(cluster.switches.values())[:knowing]:
         device.generation = ahead
     cluster.elect(1)

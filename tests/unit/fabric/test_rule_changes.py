@@ -46,9 +46,7 @@ RECONCILED = {
 
 
 @pytest.mark.parametrize(("flows", "groups", "changes"), RECONCILED.values(), ids=RECONCILED)
-def test_what_leads_from_the_installed_rules_to_the_intended_ones(
-    flows: list[Installed], groups: dict[int, tuple[int, ...]], changes: list[object]
-) -> None:
+def test_how_rules_are_reconciled(flows: list[Installed], groups: dict[int, tuple[int, ...]], changes: list[object]) -> None:
     assert reconcile(WANTED, InstalledState(flows, groups), 3) == changes
 
 

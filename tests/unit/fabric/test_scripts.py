@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby
-from typing import TypeVar
 
 import pytest
 
@@ -22,7 +21,6 @@ from tests.models.reports import End
 from topologies import Level, Switch
 from topologies.failures import Reason
 
-Key = TypeVar("Key")
 TROUBLES = {"up": None, "down": Reason.DOWN, "silent": Reason.SILENT}
 FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
 TAMPERED = Installed(0, 99, 0x1234, (), UNKNOWN_INSTRUCTIONS)
@@ -323,9 +321,9 @@ def _runs(kinds: Iterable[str]) -> list[str]:
     return [kind if number == 1 else f"{kind} x{number}" for kind, number in counted]
 
 
-def _grouped(pairs: Iterable[tuple[Key, str]]) -> list[tuple[Key, list[str]]]:
+def _grouped(pairs: Iterable[tuple[object, str]]) -> list[tuple[object, list[str]]]:
     """Return each value with the names that have it, in the order in which values come first."""
-    found: dict[Key, list[str]] = {}
+    found: dict[object, list[str]] = {}
     for value, name in pairs:
         found.setdefault(value, []).append(name)
     return list(found.items())

@@ -23,9 +23,7 @@ def test_a_grey_link_is_named_in_time_and_no_other(k: int, share: float, seconds
 
 
 @pytest.mark.parametrize(("k", "share", "dead", "within"), [(4, 1.0, True, 2.5), (8, 1.0, True, 2.0), (8, 0.1, False, 2.5)])
-def test_with_self_probes_a_dead_or_bad_link_is_named_within_two_seconds_or_so(
-    k: int, share: float, dead: bool, within: float
-) -> None:
+def test_with_self_probes_a_dead_or_bad_link_is_named_in_about_two_seconds(k: int, share: float, dead: bool, within: float) -> None:
     found = soon(k, share, dead, 5, 8.0, self_probes=True, seed=3)
     assert found["named wrongly"] == {}
     assert found["seconds (median, 90%, most)"][2] <= within, found

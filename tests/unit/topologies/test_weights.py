@@ -118,9 +118,7 @@ def test_every_window_of_a_sequence_is_even(raw: list[float], switches: int) -> 
     ((0, 1), (0.6, 0.4), 1),  # others have no room
     ((0, 1), (0.75, 0.25), 2),
 ])  # fmt: skip
-def test_the_aggregation_switch_changes_from_packet_to_packet(
-    firsts: tuple[int, ...], shares: tuple[float, ...], repeats: int
-) -> None:
+def test_the_aggregation_switch_changes_with_every_packet(firsts: tuple[int, ...], shares: tuple[float, ...], repeats: int) -> None:
     order = sequence(tuple((first, number // 2) for number, first in enumerate(firsts)), shares)
     assert sum(order[at][0] == order[at - 1][0] for at in range(len(order))) == repeats
 
