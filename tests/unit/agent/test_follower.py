@@ -52,11 +52,6 @@ def said_of(uses: Mapping[IPv4Address, Use]) -> str:
     return ", ".join(f"{host} {use.name.lower()}" for host, use in sorted(uses.items())) or "no host"
 
 
-@pytest.fixture(autouse=True)
-def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "sopa.agent")
-
-
 class Messages:
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.views: dict[str, View] = {}
@@ -151,6 +146,7 @@ class Messages:
 
 @each_script(__file__, "follower")
 def test_messages(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sopa.agent")
     script.play(Messages(caplog).handle)
 
 
@@ -232,6 +228,7 @@ class AtWork:
 
 @each_script(__file__, "controllers")
 def test_several_controllers(script: Script, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sopa.agent")
     its = AtWork(caplog)
     monkeypatch.setattr("sopa_ryu.channel.client._Connect", its.connect)
     with closing(its.loop):

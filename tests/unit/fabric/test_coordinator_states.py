@@ -7,7 +7,6 @@
 
 import logging
 from collections.abc import Iterable
-from typing import Literal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -124,7 +123,7 @@ class ControllerMachine(RuleBasedStateMachine):
             device.generation = self.fabric.core.switches.generation.number + ahead
 
     @rule(number=NUMBERS, port=NUMBERS, trouble=st.sampled_from([None, Reason.DOWN, Reason.SILENT, "gone"]), then=CHOICES)
-    def set_port(self, number: int, port: int, trouble: Reason | Literal["gone"] | None, then: list[int]) -> None:
+    def set_port(self, number: int, port: int, trouble: Reason | str | None, then: list[int]) -> None:
         """Change a port, add it, or remove it; the last one is none of the plan."""
         device, port = self.fabric.switches[self.switch(number)], 1 + port % (self.K + 1)
         if trouble != "gone":
