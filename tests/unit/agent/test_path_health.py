@@ -272,6 +272,18 @@ def test_losses_that_are_no_paths_fault_leave_none(
     assert healthy(its)
 
 
+def test_a_silent_host_beside_one_that_answers_says_nothing_of_paths() -> None:
+    silent, answering = IPv4Address("10.2.1.2"), IPv4Address("10.2.1.3")
+    health = PathHealth()
+    for n in range(4000):
+        now, up = 0.01 * n, (n % 2, n // 2 % 2)
+        health.decided(Fate(Stream(answering, *up), True, None, 1_000_000), now)
+        if n % 10 == 0:  # by the controller's list, on one path only
+            health.decided(Fate(Stream(silent, 0, 1), now < 10, None, 1_000_000), now)
+        health.tick(now)
+        assert not health.changes
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_a_dead_rack_is_none_of_the_paths_fault(seed: int) -> None:
     its = warm(4, seed)
