@@ -36,7 +36,7 @@ def fuzz(packets: int, seed: int) -> Counter[str]:
     return counted
 
 
-def main() -> int:
+def main() -> None:
     options = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     options.add_argument("--packets", type=int, default=1_000_000, help="cells (default %(default)s)")
     options.add_argument("--seed", type=int, default=1, help="decides everything (default %(default)s)")
@@ -45,12 +45,10 @@ def main() -> int:
     try:
         counted = fuzz(its.packets, its.seed)
     except Conflict as conflict:
-        print(conflict, file=sys.stderr)
-        return 1
+        sys.exit(str(conflict))
     print(f"{counted['checked']} cells, seed {its.seed}: no conflict")
     print(", ".join(f"{name} {count}" for name, count in sorted(counted.items())))
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -31,7 +31,6 @@ class Scenario:
         return f"{self.fabric}, {self.order}, {self.paths}, batches of {self.slots}"
 
     def step(self) -> None:
-        """Let something happen, and check the next batch."""
         draw, hosts = self.draw, self.fabric.host_count
         if draw.random() < 0.05:
             self._follow(some_failures(draw, self.fabric))

@@ -215,18 +215,11 @@ def test_first_fit_leaves_fewer_cells_without_a_path_than_next_fit() -> None:
         draw = random.Random(3)
         for seed in range(10):
             allocation = allocation_of(FatTree(8), paths=paths, batch=1, seed=seed)
-            demand(allocation, dict.fromkeys(enumerate(derangement(draw, 128)), 1))
+            demand(allocation, {(source, to): 1 for source, to in enumerate(draw.sample(range(128), 128)) if source != to})
             allocation.batch()
             left[paths] += allocation.statistics().unplaced
     assert 0 == left[Paths.COLOURING] <= left[Paths.FIRST_FIT_GA] < left[Paths.FIRST_FIT] < left[Paths.NEXT_FIT_GA]
     assert left[Paths.NEXT_FIT_GA] < left[Paths.NEXT_FIT]
-
-
-def derangement(draw: random.Random, size: int) -> list[int]:
-    """Return a permutation without fixed points."""
-    order = draw.sample(range(size), size)
-    to = dict(zip(order, [*order[1:], order[0]], strict=True))
-    return [to[each] for each in range(size)]
 
 
 def test_what_has_no_path_waits_for_one_and_takes_no_slots() -> None:
@@ -292,9 +285,6 @@ def test_the_same_seed_has_the_same_results() -> None:
         assert (run(1, paths) == run(2, paths)) == (paths in (Paths.NEXT_FIT, Paths.FIRST_FIT))  # nothing there is by chance
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------------
-
-
 def test_what_is_wrong_is_refused() -> None:
     its = capacities(Failures(FatTree(4)))
     no_pods = its._replace(shape=its.shape._replace(pods=0), host=b"", edge_uplink=b"", aggregation_uplink=b"")
@@ -311,9 +301,6 @@ def test_what_is_wrong_is_refused() -> None:
     ]:
         with pytest.raises(AllocationError, match=problem):
             act()
-
-
-# -- capacities -----------------------------------------------------------------------------------------------------------
 
 
 def test_rates_are_rounded_down_to_hosts_rates() -> None:

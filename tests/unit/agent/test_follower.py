@@ -52,11 +52,6 @@ def said_of(uses: Mapping[IPv4Address, Use]) -> str:
     return ", ".join(f"{host} {use.name.lower()}" for host, use in sorted(uses.items())) or "no host"
 
 
-@pytest.fixture(autouse=True)
-def everything_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "sopa.agent")
-
-
 class Messages:
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self.views: dict[str, View] = {}
@@ -91,7 +86,6 @@ class Messages:
         return self._receive(text)
 
     def do_loaded(self) -> str:
-        assert self.todo is not None
         failures = self.todo.view.failures
         assert self.todo.table == path_table(failures.tree, TREE.host_by_ip(ADDRESS), failures, 1, Policy.ROUND_ROBIN)
         return self._answer(self.its.loaded(self.todo)) + f"; {self.its.swaps} swaps, {self.its.cut_off} racks cut off"
@@ -113,7 +107,6 @@ class Messages:
         return f"asks again in {limit / 2:g} to {limit:g} s" if limit else "asks the next one"
 
     def do_uses(self) -> str:
-        assert self.its.peers is not None
         return said_of(self.its.peers.uses())
 
     def do_in_force(self) -> str:
@@ -153,6 +146,7 @@ class Messages:
 
 @each_script(__file__, "follower")
 def test_messages(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sopa.agent")
     script.play(Messages(caplog).handle)
 
 
@@ -223,7 +217,6 @@ class AtWork:
             its.say(protocol.host_change(before, its.hosts))
 
     def do_refuse(self, changes: str = "0", sweeps: str = "0") -> None:
-        assert self.mcs is not None
         self.mcs.refusals, self.mcs.sweep_refusals = int(changes), int(sweeps)
 
     def do_view(self, name: str, number: str, *names: str) -> None:
@@ -235,6 +228,7 @@ class AtWork:
 
 @each_script(__file__, "controllers")
 def test_several_controllers(script: Script, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sopa.agent")
     its = AtWork(caplog)
     monkeypatch.setattr("sopa_ryu.channel.client._Connect", its.connect)
     with closing(its.loop):

@@ -204,9 +204,7 @@ UPLINKS = [(0,), (1,), (0, 0), (0, 1), (1, 0), (1, 1)]
     (set(UPLINKS), set()),
     (set(), set()),
 ])  # fmt: skip
-def test_self_probes_alone_tell_which_uplink_is_dead_and_when_it_is_good_again(
-    dead: set[tuple[int, ...]], left: set[Section]
-) -> None:
+def test_self_probes_alone_tell_which_uplink_is_dead_and_when_it_is_good(dead: set[tuple[int, ...]], left: set[Section]) -> None:
     own = IPv4Address("10.0.0.2")
     health, now = PathHealth(own), 0.0
 
@@ -296,9 +294,6 @@ def test_a_dead_rack_is_none_of_the_paths_fault(seed: int) -> None:
     assert all(len(its.kept(host)) == 4 for host in [its.busy_host, *others])
 
 
-# -- lossy links --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("share", "seconds", "seed"), [(0.01, 150, 0), (0.02, 70, 1), (0.05, 25, 2), (0.1, 12, 0)])
 def test_a_lossy_link_is_left_and_no_other(share: float, seconds: float, seed: int) -> None:
     its = warm(4, seed)
@@ -368,8 +363,6 @@ def test_the_bound_of_chance_is_above_the_binomial_tail(hits: int, others: int, 
     assert by_chance(hits, count, count * part) >= min(1.0, exact) * (1 - 1e-6)
 
 
-# -- sections -----------------------------------------------------------------------------------------------------------
-
 HOPS = st.integers(0, 3)
 WAYS = st.builds(WayTo, HOPS, HOPS, st.one_of(st.tuples(HOPS), st.tuples(HOPS, HOPS)))
 SECTIONS = WAYS.flatmap(lambda way: st.sampled_from(sections(way)))
@@ -393,10 +386,3 @@ def test_the_floor_holds_whatever_is_avoided(way: WayTo, dead: frozenset[Section
 def test_sections_are_nested_as_they_say(way: WayTo) -> None:
     crossed = sections(way)
     assert all(section.covers(way) and section.includes(crossed[-1]) for section in crossed)
-
-
-def test_the_names_of_links_are_those_of_the_way_out() -> None:
-    tree, own = FatTree(4), FatTree(4).switch("e0_0")
-    names = [section.link(tree, own) for section in sections(WayTo(*RACK, (0, 1)))]
-    assert names == ["e0_0-a0_0", "a0_0-c0_1", "a2_0-c0_1", "e2_1-a2_0", None]
-    assert sections(WayTo(0, 1, (1,)))[-1].link(tree, own) == "e0_1-a0_1"

@@ -9,7 +9,7 @@ import pytest
 
 from flowrules import label
 from flowrules.label import UNUSED
-from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
+from sopa_ryu.agent.paths.avoided import Avoided, Section
 from sopa_ryu.agent.paths.path_sets import PathSets, path_table
 from sopa_ryu.agent.paths.path_table import GATEWAY_SLOTS, PARAMETERS, Label, PathTable, Policy, WayOut
 from tests.helpers.golden import Script, Step, each_script
@@ -23,12 +23,6 @@ TREE = FatTree(4)
 
 def sets_of(tree: Clos = TREE, **options: bool) -> PathSets:
     return PathSets(tree, next(tree.hosts()), 7, Policy.ROUND_ROBIN, **options)
-
-
-def table_of(sets: PathSets, failures: Failures, avoided: Avoided = NOTHING) -> PathTable:
-    table = sets.follow(failures, avoided)
-    assert table is not None
-    return table
 
 
 def down(*names: str) -> Failures:
@@ -53,7 +47,7 @@ def test_the_table_has_exactly_the_usable_candidate_paths_by_their_weights(k: in
 
 
 def test_a_healthy_fabric_needs_three_sets_however_large_it_is() -> None:
-    table = table_of(sets_of(FatTree(48)), Failures(FatTree(48)))
+    table = sets_of(FatTree(48)).follow(Failures(FatTree(48)))
     assert (len(table.sets), len(table.destinations)) == (3, 48 * 24)
     assert len(table.encode()) < 200_000
 
@@ -80,7 +74,7 @@ def test_a_failure_that_excludes_no_path_of_this_host_shifts_its_weights() -> No
     other = one.with_failed("a1_0-c0_0")  # over a core switch that this host's pod has lost already
     edge = TREE.edge_of(next(TREE.hosts()))
     assert one.choices_from(edge) == other.choices_from(edge)
-    assert table_of(sets, other) != table_of(sets_of(), one)
+    assert sets.follow(other) not in (None, sets_of().follow(one))
 
 
 def test_only_what_a_change_touches_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +99,7 @@ class Followed:
     def do_follow(self, *failed: str, avoid: str = "") -> str:
         sections = [Section(*map(int, each.split(","))) for each in avoid.split()]
         now = Failures(self.tree, dict.fromkeys(failed, "down")), Avoided(frozenset(sections))
-        self.table = table_of(self.sets, *now)
+        self.table = self.sets.follow(*now)
         assert self.sets.follow(*now) is None
         return f"{len(self.table.sets)} sets, {self.sets.avoided_paths} paths avoided"
 

@@ -212,9 +212,7 @@ PAUSES = st.lists(st.floats(0.0, 0.3), min_size=30, max_size=120)
 
 @settings(max_examples=30)
 @given(st.integers(1, 12), st.integers(0, 12), st.floats(1.0, 200.0), PAUSES)
-def test_no_wake_sends_a_stream_twice_and_the_rate_is_bounded(
-    assigned: int, busy: int, interval: float, pauses: list[float]
-) -> None:
+def test_no_wake_sends_a_stream_twice_nor_beyond_the_rate(assigned: int, busy: int, interval: float, pauses: list[float]) -> None:
     streams = [Stream(THERE, n, n) for n in range(30)]
     its, now, sent = ProbeSchedule(), 0.0, 0
     its.follow(Assignment(1, interval, tuple(streams[:assigned])), now)
@@ -235,9 +233,7 @@ def test_no_wake_sends_a_stream_twice_and_the_rate_is_bounded(
     (5.0, 8, 200.0, 200, 1),
     (20.0, 1, 200.0, 50, 50),  # a stream once a wake
 ])  # fmt: skip
-def test_busy_racks_get_what_is_left_of_the_rate(
-    interval: float, busy: int, rate: float | None, assigned_rate: int, busy_rate: int
-) -> None:
+def test_busy_racks_get_what_is_left(interval: float, busy: int, rate: float | None, assigned_rate: int, busy_rate: int) -> None:
     schedule = ProbeSchedule()
     schedule.follow(Assignment(1, interval, tuple(SIXTEEN[:8]), rate), 100.0)
     sent = sent_in_ten_seconds(schedule, SIXTEEN[8 : 8 + busy])
@@ -294,14 +290,13 @@ SENT = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 * 10**9 - 1), s
 
 
 @given(SENT, HOPS, st.sampled_from(Carrier), st.booleans())
-def test_every_frame_is_read_as_it_was_written(
+def test_a_frame_is_read_as_it_was_written(
     sent: tuple[int, int, int], hops: tuple[int, int], carrier: Carrier, turns: bool
 ) -> None:
     number, at, ssid = sent
     stream, ports = Stream(HERE if turns else THERE, *hops), (hops[1] ^ 1, 255)
     frame = bytes(ProbeFrame(ends(carrier=carrier), stream, ssid, ports if turns else None).numbered(number, at))
     packet = read(frame)
-    assert packet is not None
     # switches read ports where a packet turns, routers the path
     by_ports = turns and carrier is not Carrier.SRV6
     assert frame[:6] == bytes.fromhex((TURN_MAC if by_ports else GATEWAY_MAC).replace(":", ""))

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from flowrules.label import UNUSED
-from sopa_ryu.agent.follower import Follower, Load
+from sopa_ryu.agent.follower import Follower
 from sopa_ryu.agent.kernel.libbpf import BpfMapError
 from sopa_ryu.agent.kernel.own_traffic import RouterError, SentAgain
 from sopa_ryu.agent.paths.avoided import Avoided, Section
@@ -210,9 +210,7 @@ class Scripted:
         return f"left {dict(self.its.left)}, returned {self.its.returned}"
 
     def _follow(self, view: View) -> None:
-        todo = self.follower.receive(protocol.snapshot(view, ADDRESS))
-        assert isinstance(todo, Load)
-        self.follower.loaded(todo)
+        self.follower.loaded(self.follower.receive(protocol.snapshot(view, ADDRESS)))
 
     def _sections(self, table: Avoided) -> str:
         return ", ".join(str(tuple(each)) for each in sorted(table.dead | set(table.lossy), key=str)) or "nothing"

@@ -44,8 +44,7 @@ class Probes:
 def test_a_trace_over_slow_links_answers_as_often_as_one_over_fast_ones() -> None:
     probes = Probes(least=0.2)
     traced(Tracer(probes), asking(1, 20))
-    assert {(streams, count, interval) for streams, count, interval in probes.asked} == {(4, 1, 0.2)}
-    assert len(probes.asked) == 20
+    assert probes.asked == [(4, 1, 0.2)] * 20
 
 
 def traced(tracer: Tracer, *requests: TraceRequest, closed: bool = False) -> list[TraceAnswer]:
@@ -55,9 +54,7 @@ def traced(tracer: Tracer, *requests: TraceRequest, closed: bool = False) -> lis
     async def send(text: str) -> None:
         if closed:
             raise OSError("closed")
-        answer = messages.from_agent(text)
-        assert isinstance(answer, TraceAnswer)
-        said.append(answer)
+        said.append(messages.from_agent(text))
 
     async def main() -> None:
         for request in requests:
@@ -117,6 +114,5 @@ def test_a_channel_that_is_closed_ends_a_trace_quietly(problem: str) -> None:
     probes = Probes(problem)
     tracer = Tracer(probes)
     traced(tracer, asking(9, 100), closed=True)
-    assert tracer._task is not None
     assert tracer._task.exception() is None
     assert len(probes.asked) == 1

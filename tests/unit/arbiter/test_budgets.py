@@ -29,9 +29,7 @@ SLOW_LEVEL = Clos(1, 2, 2, 0, 2, mbit={"host": 100, "edge": 50})
     (SLOW_LEVEL, (0, 2), (0, NO_HOP), 0.5),
     (SLOW_LEVEL, (0, 1), (NO_HOP, NO_HOP), 1.0),
 ])  # fmt: skip
-def test_a_cell_is_a_slot_of_the_slowest_link_less_the_guard(
-    fabric: Clos, ends: tuple[int, int], path: tuple[int, int], share: float
-) -> None:
+def test_a_cell_is_what_the_slowest_link_carries(fabric: Clos, ends: tuple[int, int], path: tuple[int, int], share: float) -> None:
     its = Budgets(Failures(fabric), 100, SLOT_NS)
     assert its.cell_bytes == its.usual(0, 2) == 118_750
     assert its.on_path(*ends, *path) == its.on_path(*ends[::-1], *path) == int(118_750 * share)

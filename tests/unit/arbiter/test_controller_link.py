@@ -37,8 +37,7 @@ class Followed:
         self.link = ControllerLink(addresses, note, end, self.links.append, lambda: ArbiterReport(batches=3))
 
     def hear(self, text: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.link._receive(text))
-        return answer
+        return json.loads(self.link._receive(text))
 
 
 def test_a_snapshot_brings_a_term_and_deltas_keep_it() -> None:
@@ -99,9 +98,7 @@ def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixt
     assert [record.getMessage().count("No slot is granted until it answers") for record in caplog.records] == [1, 1]
 
 
-def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_controller_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_lower_term_of_the_cluster_is_refused_and_another_controller_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     its = Followed("http://192.0.2.1:8080", "http://192.0.2.2:8080")
     leads, led = (View(epoch, 4, Failures(TREE), "sopa") for epoch in (9, 8))
     its.hear(protocol.snapshot(leads, None, None, 77))

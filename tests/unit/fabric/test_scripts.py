@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby
-from typing import TypeVar
 
 import pytest
 
@@ -22,7 +21,6 @@ from tests.models.reports import End
 from topologies import Level, Switch
 from topologies.failures import Reason
 
-Key = TypeVar("Key")
 TROUBLES = {"up": None, "down": Reason.DOWN, "silent": Reason.SILENT}
 FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
 TAMPERED = Installed(0, 99, 0x1234, (), UNKNOWN_INSTRUCTIONS)
@@ -34,7 +32,7 @@ class World:
     def __init__(self, logged: Callable[[], list[str]]) -> None:
         self._logged, self._told = logged, 0
         self._seen: dict[str, object] = {}
-        self._fabric: MemoryFabric | None = None
+        self.fabric: MemoryFabric | None = None
         self._impostor: Channel | None = None
         self._master: Channel | None = None
         self._read: dict[Switch, InstalledState] = {}
@@ -42,11 +40,11 @@ class World:
     def handle(self, step: Step) -> str:
         if step.command == "fabric":
             numbers = {name: float(its) for name, its in step.options.items()}
-            self._fabric = MemoryFabric(int(numbers.pop("k", 4)), **numbers)
+            self.fabric = MemoryFabric(int(numbers.pop("k", 4)), **numbers)
             list(self._news())
             return ""
-        if self._fabric is None:
-            self._fabric = MemoryFabric()
+        if self.fabric is None:
+            self.fabric = MemoryFabric()
             self.fabric.connect_all()
             self.fabric.advance(1.0)
             list(self._news())
@@ -55,11 +53,6 @@ class World:
         found = list(told(*step.words)) if told else self._happens(step.command, step.words, step.options)
         self.fabric.settle()
         return "\n".join([*(found or ()), *self._news()])
-
-    @property
-    def fabric(self) -> MemoryFabric:
-        assert self._fabric is not None
-        return self._fabric
 
     def _news(self) -> Iterator[str]:
         state, run = self.fabric.state, self.fabric.run
@@ -74,7 +67,6 @@ class World:
             yield f"in force: {', '.join(map(str, confirmed))}"
         self._seen["in force"] = len(run.in_force)
         former, rejected = self._seen.get("rejected", {}), dict(state.rejected)
-        assert isinstance(former, dict)
         yield from (f"rejected: {why}" for dpid, why in rejected.items() if former.get(dpid) != why)
         yield from (f"no longer rejected: {former[dpid].split(':')[0]}" for dpid in former if dpid not in rejected)
         self._seen["rejected"] = rejected
@@ -119,12 +111,11 @@ class World:
                 fabric.notice_lost()
             case "hold", [name, what]:  # messages to switches, or their answers, or nothing any more
                 for switch in self._switches([name]):
-                    channel = self._channel(switch)
+                    channel = self.fabric.channel(switch)
                     channel.holds_messages, channel.holds_answers = what == "messages", what == "answers"
             case "stranger", [dpid]:  # a switch connects that is none of the fabric
                 fabric.connect_stranger(int(dpid, 16))
             case "impostor", [_, "leaves"]:
-                assert self._impostor is not None
                 self._impostor.close()
                 fabric.observe(fabric.core.switch_disconnected, self._impostor)
             case "impostor", [name]:  # a device with a switch's datapath id, which reports that port 3 is silent
@@ -163,7 +154,7 @@ class World:
                 device = Heard(None, None, " ".join(name))
                 probe = Heard(int(dpid, 16), int(options.get("port", "1")), "") if dpid else device
                 for switch, port in self._ends(at):
-                    fabric.observe(fabric.core.probe_heard, self._channel(switch), port, probe)
+                    fabric.observe(fabric.core.probe_heard, self.fabric.channel(switch), port, probe)
             case "tamper", [name, what]:  # another program changes a switch's rules
                 self._tamper(self._device(name), what)
             case "read", [name]:  # keep what is installed
@@ -174,7 +165,6 @@ class World:
                     fabric.switches[switch].handle(self._master, AddFlow(FOREIGN, 1))
                 self._handled(fabric.switches)
             case "leave", []:  # it leaves the switch that it took last
-                assert self._master is not None
                 self._master.close()
             case "ahead", [number, *names]:  # switches know a generation id so far ahead of this controller's epoch
                 for switch in self._switches(names):
@@ -187,8 +177,8 @@ class World:
         for neighbour in tree.ports(dead).values():
             if isinstance(neighbour, Switch):
                 port = tree.port(neighbour, dead)
-                yield partial(core.port_status, self._channel(neighbour), port, Reason.DOWN, now)
-        yield partial(core.switch_disconnected, self._channel(dead), now)
+                yield partial(core.port_status, self.fabric.channel(neighbour), port, Reason.DOWN, now)
+        yield partial(core.switch_disconnected, self.fabric.channel(dead), now)
 
     def _tamper(self, device: MemorySwitch, what: str) -> None:
         place, entry = next((place, its) for place, its in device.entries.items() if its.installed.priority == 40)
@@ -310,11 +300,6 @@ class World:
         but = self._switches(names[names.index("but") + 1 :]) if "but" in names else []
         return [switch for switch in found if switch not in but]
 
-    def _channel(self, switch: Switch) -> Channel:
-        channel = self.fabric.channel(switch)
-        assert channel is not None
-        return channel
-
     def _handled(self, switches: Iterable[Switch]) -> dict[str, list[str]]:
         found = {}
         for switch in switches:
@@ -336,9 +321,9 @@ def _runs(kinds: Iterable[str]) -> list[str]:
     return [kind if number == 1 else f"{kind} x{number}" for kind, number in counted]
 
 
-def _grouped(pairs: Iterable[tuple[Key, str]]) -> list[tuple[Key, list[str]]]:
+def _grouped(pairs: Iterable[tuple[object, str]]) -> list[tuple[object, list[str]]]:
     """Return each value with the names that have it, in the order in which values come first."""
-    found: dict[Key, list[str]] = {}
+    found: dict[object, list[str]] = {}
     for value, name in pairs:
         found.setdefault(value, []).append(name)
     return list(found.items())

@@ -1,66 +1,76 @@
-"""The fabric's state: every change of what has failed is one version; `scripts/coordinator` shows what counts as failed."""
+"""What the fabric's state says without switches and with an engine; what counts as failed otherwise is in `scripts/coordinator`."""
 
-import random
+from sopa_ryu.fabric.commitment import Commitment
+from sopa_ryu.fabric.coordinator import Coordinator
+from sopa_ryu.fabric.hold_down import HoldDown
+from sopa_ryu.fabric.state import Change, FabricState
+from tests.models.memory_switch import MemorySwitch
+from topologies import Failures, FatTree
 
-import networkx
-import pytest
-
-from sopa_ryu.fabric.state import FabricState
-from topologies import FatTree
-from topologies.failures import Reason
-
-DOWN = Reason.DOWN
+TREE = FatTree(4)
 
 
-def connected(k: int = 4) -> FabricState:
-    """A fabric whose switches are all there, at second 0; nothing is held down."""
-    state = FabricState(FatTree(k), epoch=1)
-    for switch in state.tree.switches():
-        state.switch_heard(switch, {}, 0)
-        state.switch_ready(switch, 0)
-    assert len(state.evidence.heard) == state.tree.switch_count
-    assert not state.settle(0)
-    return state
+def clustered() -> FabricState:
+    return FabricState(TREE, 0, HoldDown(1.0, 60.0), commitment=Commitment("sopa"))
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_failures_are_what_is_observed_and_every_change_is_one_version(seed: int) -> None:
-    draw = random.Random(f"{seed} state")
-    state = connected(k=draw.choice([2, 4, 6]))
-    tree, down, lost = state.tree, set(), set()
-    version = state.version
-    switches = list(tree.switches())
-    for second in range(60):
-        switch = draw.choice(switches)
-        before = dict(state.failures)
-        if draw.random() < 0.2 and len(lost) < 3:
-            changed = (state.switch_ready if switch in lost else state.switch_refuses)(switch, second)
-            lost ^= {switch}
-        elif switch in lost:
-            continue
-        else:
-            port = draw.choice(list(tree.ports(switch)))
-            down ^= {(switch, port)}
-            changed = state.port_changed(switch, port, DOWN if (switch, port) in down else None, second)
-        assert changed == (dict(state.failures) != before)
-        version += changed
-        assert state.version == version
-        # the graph without what is broken, computed in two ways
-        left = tree.graph()
-        left.remove_nodes_from(map(tree.name, lost))
-        left.remove_edges_from((tree.name(who), tree.name(tree.neighbour(who, port))) for who, port in down)
-        told = tree.graph()
-        told.remove_nodes_from(name for name in state.failures if "-" not in name)
-        told.remove_edges_from(name.split("-") for name in state.failures if "-" in name)
-        assert networkx.utils.graphs_equal(left, told)
+def test_what_only_the_former_leader_has_found_is_held_down_before_it_is_used() -> None:
+    state = clustered()
+    for switch in TREE.switches():
+        state.switch_heard(switch, {}, 0.0)
+    state.settle(0.0)
+    state.follow(1, 3, Failures(TREE, {"e0_0-a0_0": "down"}), 1.0)
+    state.lead(2, 2.0)
+    for switch in TREE.switches():
+        state.switch_ready(switch, 2.0)
+    first = state.commitment.propose(state.version)
+    assert state.committed(first)
+    assert dict(first.failures) == {"e0_0-a0_0": "down"}
+    state.tick(2.9)
+    assert state.commitment.propose(state.version) is None
+    state.tick(3.1)
+    assert not state.commitment.propose(state.version).failures
+
+
+def test_a_number_stands_for_one_proposal_of_one_term() -> None:
+    commitment = Commitment("sopa")
+    commitment.lead(5)
+    commitment.want(Failures(TREE, {"a0_0": "down"}), Failures(TREE), 0.0)
+    first, second = commitment.propose(1), commitment.propose(1)  # the outcome of the first is not known
+    assert (second.version, second.observed) == (first.version + 1, first.observed)
+    commitment.lead(6)
+    assert not commitment.adopt(second)
+    assert not commitment.is_known
+
+
+def test_agents_are_told_of_no_version_that_the_engine_has_not_got() -> None:
+    state = clustered()
+    core = Coordinator(state, settle_seconds=3.0)
+    core.lead(5, 0.0)
+    core.switch_connected(MemorySwitch(TREE.dpid(TREE.switch("a0_0")), dict.fromkeys(range(1, 5))).connect(), 0.0)
+    assert not core.tick(60.0).tell_agents
+    assert state.settled
+    assert core.committed(state.commitment.propose(state.version), 61.0).tell_agents
+
+
+def test_a_change_is_acknowledged_by_agents_that_it_was_sent_to() -> None:
+    state = FabricState(TREE, 0)
+    core = Coordinator(state, settle_seconds=3.0)
+    state.version = 2
+    state.changes.append(Change(2, 0.0, 10.0, {"a0_0": "down"}, []))
+    assert core.acknowledged(2, 11.0) == []
+    core.sent_to_agents(core.state.version, 3)
+    assert core.acknowledged(1, 12.0) == []
+    [change] = core.acknowledged(2, 13.0)
+    assert (change.agents, change.acknowledged_ms) == (3, 3000.0)
+    assert core.acknowledged(2, 14.0) == []
 
 
 def test_without_switches_operators_and_hosts_say_what_has_failed() -> None:
-    tree = FatTree(4)
-    state = FabricState(tree, epoch=1, without_switches=True)
+    state = FabricState(TREE, epoch=1, without_switches=True)
 
     def left(host: str, *links: str) -> dict[str, str]:
-        state.host_left(tree.host(host), links, 0)
+        state.host_left(TREE.host(host), links, 0)
         return dict(state.failures)
 
     assert (state.fabric()["no_switches"], state.missing, state.no_channel) == (True, [], [])
@@ -81,12 +91,12 @@ def test_without_switches_operators_and_hosts_say_what_has_failed() -> None:
     assert left("h2_0_2") == {}
     assert state.drain(["c0_0"], 1)
     # one that connects nevertheless is this controller's, as all others then
-    state.switch_heard(tree.switch("a0_0"), {}, 2)
+    state.switch_heard(TREE.switch("a0_0"), {}, 2)
     assert ("no_switches" in state.fabric(), len(state.missing)) == (False, 20)
 
 
 def test_a_controller_that_has_lost_all_switches_changes_nothing() -> None:
-    state = FabricState(FatTree(4), epoch=1)
+    state = FabricState(TREE, epoch=1)
     assert not state.settle(0)
     assert not state.drain(["c0_0"], 0)
     assert dict(state.failures) == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from flowrules.model import Flow, Output, SwitchRules, Table
-from sopa_ryu.fabric.messages import Installed, Message, Refusal, Request, SendProbe
+from sopa_ryu.fabric.messages import Installed, Refusal, SendProbe
 from sopa_ryu.fabric.rule_changes import Sent, cookie
 from sopa_ryu.fabric.switch_session import AnotherMasterError, SwitchError, SwitchPhase, SwitchSession
 from tests.models.memory_fabric import MemoryFabric
@@ -22,21 +22,16 @@ def session() -> SwitchSession:
     return SwitchSession(MemorySwitch(1, {}).connect(), TREE.switch("e0_0"), "e0_0", Sent(), 100.0)
 
 
-def last(messages: list[Message]) -> Request:
-    assert isinstance(messages[-1], Request)
-    return messages[-1]
-
-
 def admitted(session: SwitchSession) -> SwitchSession:
     """Bring a session up to the rules of version 1."""
-    assert session.answered(last(session.claim(5)), True)
-    flows, groups = map(last, ([its] for its in session.read()))
+    assert session.answered(session.claim(5)[-1], True)
+    flows, groups = session.read()
     assert session.answered(groups, {})
     assert session.phase is SwitchPhase.READING
     assert session.answered(flows, [])
     assert session.phase is SwitchPhase.WAITING
     session.phase = SwitchPhase.INSTALLING
-    barrier = last(session.install(RULES, 1))
+    barrier = session.install(RULES, 1)[-1]
     session.was_sent(100.0)
     assert session.answered(barrier, None)
     session.phase = SwitchPhase.IN_FORCE
@@ -53,12 +48,12 @@ def test_a_session_counts_what_it_has_sent(session: SwitchSession) -> None:
 def test_only_entries_of_a_controller_make_a_switch_wait(session: SwitchSession, owner: int, foreign: bool) -> None:
     session.phase = SwitchPhase.READING
     for request, answer in zip(session.read(), ([Installed(1, 1, owner, ())], {}), strict=True):
-        session.answered(last([request]), answer)
+        session.answered(request, answer)
     assert session.installation.is_of_sopa is foreign
 
 
 def test_both_answers_are_awaited_and_the_second_one_no_longer(session: SwitchSession) -> None:
-    flows, groups = map(last, ([its] for its in session.read()))
+    flows, groups = session.read()
     session.was_sent(100.0)
     assert session.answered(flows, [])
     assert session.deadline == 130.0
@@ -68,7 +63,7 @@ def test_both_answers_are_awaited_and_the_second_one_no_longer(session: SwitchSe
 
 
 def test_a_late_refusal_is_ignored(session: SwitchSession) -> None:
-    late = last(admitted(session).update(OTHER_RULES, 2))
+    late = admitted(session).update(OTHER_RULES, 2)[-1]
     session.back_off(130.0)
     session.refused(late, REFUSAL)
     assert not session.answered(late, None)
@@ -79,9 +74,9 @@ def test_a_late_refusal_is_ignored(session: SwitchSession) -> None:
 
 def test_what_was_refused_counts_at_its_own_barrier_only(session: SwitchSession) -> None:
     admitted(session).refused(None, REFUSAL)  # a probe
-    assert session.answered(last(session.update(OTHER_RULES, 2)), None)
+    assert session.answered(session.update(OTHER_RULES, 2)[-1], None)
     assert session.rules == OTHER_RULES
-    barrier = last(session.update(RULES, 3))
+    barrier = session.update(RULES, 3)[-1]
     session.refused(None, REFUSAL)
     with pytest.raises(SwitchError, match=f"^{REFUSAL.text}$"):
         session.answered(barrier, None)
@@ -91,21 +86,15 @@ def test_what_was_refused_counts_at_its_own_barrier_only(session: SwitchSession)
 
 def test_a_refused_claim_means_another_master_and_a_refused_question_does_not(session: SwitchSession) -> None:
     with pytest.raises(AnotherMasterError, match="started later than this one"):
-        session.refused(last(session.claim(5)), Refusal("role_request_failed", "stale"))
+        session.refused(session.claim(5)[-1], Refusal("role_request_failed", "stale"))
     with pytest.raises(SwitchError, match="busy"):
-        session.refused(last(session.read()), Refusal("bad_request", "busy"))
+        session.refused(session.read()[-1], Refusal("bad_request", "busy"))
 
 
 @pytest.mark.parametrize("phase", list(SwitchPhase))
 def test_probes_are_sent_once_where_this_controller_is_the_master(session: SwitchSession, phase: SwitchPhase) -> None:
     session.phase, session.probes = phase, {4, 3}
-    no_master = phase in (
-        SwitchPhase.CLAIMING,
-        SwitchPhase.BACKING_OFF,
-        SwitchPhase.TAKEN,
-        SwitchPhase.STANDING_BY,
-        SwitchPhase.CLOSED,
-    )
+    no_master = phase.name in ("CLAIMING", "BACKING_OFF", "TAKEN", "STANDING_BY", "CLOSED")
     assert session.take_probes() == ([] if no_master else [SendProbe(3), SendProbe(4)])
     assert session.probes == ({3, 4} if no_master else set())
 
@@ -114,7 +103,7 @@ def test_only_the_answer_to_the_last_question_says_that_a_switch_is_alive(sessio
     questions = []
     for _ in range(2):
         session.ask_alive()
-        questions.append(last(session.take_echo()))
+        questions.append(session.take_echo()[-1])
     assert [session.is_alive(question) for question in (*questions, questions[-1])] == [False, True, False]
 
 

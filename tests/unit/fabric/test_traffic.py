@@ -95,21 +95,14 @@ def test_unevenness_is_the_largest_rate_that_uplinks_in_use_send_over_their_mean
     switch: Switch, sent: list[float | None], failed: set[str], reason: str
 ) -> None:
     measured = Measured(6)
-    uplinks = [Link(switch, measured.tree.uplink(switch, index)) for index in range(3)]
-    rates = {
-        measured.tree.port(*link): Rate(90 * RATE, RATE * rate)
-        for link, rate in zip(uplinks, sent, strict=True)
-        if rate is not None
-    }
+    tree = measured.tree
+    pairs = [(Link(switch, tree.uplink(switch, index)), rate) for index, rate in enumerate(sent)]
+    rates = {tree.port(*link): Rate(90 * RATE, RATE * rate) for link, rate in pairs if rate is not None}
     measured.carry(switch, {1: Rate(0, 90 * RATE), **rates})
-    in_use = [
-        rate
-        for link, rate in zip(uplinks, sent, strict=True)
-        if failed.isdisjoint((measured.tree.name(link), measured.tree.name(link.upper)))
-    ]
+    in_use = [rate for link, rate in pairs if failed.isdisjoint((tree.name(link), tree.name(link.upper)))]
     known = [rate for rate in in_use if rate is not None]
     # next to nothing is not judged
     expected = max(known) * len(known) / sum(known) if len(known) > 1 and sum(known) >= len(known) else None
-    found = measured.traffic.imbalance(switch, Failures(measured.tree, dict.fromkeys(failed, reason)))
+    found = measured.traffic.imbalance(switch, Failures(tree, dict.fromkeys(failed, reason)))
     assert found == (pytest.approx(expected) if expected and known == in_use else None)
-    assert measured.traffic.imbalance(Switch(Level.CORE, 0, 0), Failures(measured.tree)) is None  # it has no uplinks
+    assert measured.traffic.imbalance(Switch(Level.CORE, 0, 0), Failures(tree)) is None  # it has no uplinks

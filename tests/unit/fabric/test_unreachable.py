@@ -31,7 +31,6 @@ def test_the_answer_is_well_formed_and_in_the_name_of_the_racks_gateway(size: in
     total = struct.pack("!H", len(frame) - 14)
     frame = frame[:16] + total + frame[18:]
     made = answer(frame[:128])
-    assert made is not None
     assert made[:14].hex(":") == "02:00:0a:00:00:02:02:00:00:00:00:01:08:00"
     parsed = packet.Packet(made)
     header, message = parsed.get_protocol(ipv4.ipv4), parsed.get_protocol(icmp.icmp)
@@ -39,8 +38,7 @@ def test_the_answer_is_well_formed_and_in_the_name_of_the_racks_gateway(size: in
     assert (message.type, message.code) == (3, 0)
     assert made[14 + 28 :] == frame[14:128]
     for part in (made[14:34], made[34:]):  # a right checksum makes the sum 0xffff (RFC 1071)
-        words = struct.unpack(f"!{(len(part) + 1) // 2}H", part + b"\0" * (len(part) % 2))
-        assert sum(words) % 0xFFFF == 0
+        assert summed(part) % 0xFFFF == 0
 
 
 @pytest.mark.parametrize("size", [8, 9, 1192, 1193, 1400])
@@ -48,7 +46,6 @@ def test_the_answer_is_well_formed_and_in_the_name_of_the_racks_gateway(size: in
 def test_an_answer_of_ipv6_quotes_as_much_as_fits_in_1280_bytes(size: int, header: str) -> None:
     frame = chained6(bytes(size), UDP, *([SKIPPED[header]] if header else []))
     made = answer(frame[:1246])
-    assert made is not None
     assert made[:14].hex(":") == "02:00:0a:00:00:02:02:00:00:00:00:01:86:dd"
     parsed = packet.Packet(made)
     its, message = parsed.get_protocol(ipv6.ipv6), parsed.get_protocol(icmpv6.icmpv6)

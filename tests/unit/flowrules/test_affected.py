@@ -46,12 +46,9 @@ def histories(tree: Clos, choose: random.Random, steps: int) -> Iterator[Failure
 def test_the_rules_of_all_others_are_the_same(seed: int) -> None:
     tree, choose = fabric(seed), random.Random(f"{seed} failures")
     for before, after in pairwise(histories(tree, choose, 8)):
-        were, are = dict(fabric_rules(tree, before)), dict(fabric_rules(tree, after))
         named = affected(before, after)
-        assert named is not None
-        missed = [tree.name(switch) for switch in were.keys() - named if were[switch] != are[switch]]
-        assert not missed, (tree, dict(before), dict(after))
-        for switch in were.keys() - named:  # what `sopa_ryu.fabric.known_rules` relies on
+        assert differing(before, after) <= named, (tree, dict(before), dict(after))
+        for switch in {*tree.switches()} - named:  # what `sopa_ryu.fabric.known_rules` relies on
             if switch.level is not Level.CORE:
                 assert allowed_uplinks(tree, switch, before) == allowed_uplinks(tree, switch, after)
 
@@ -73,7 +70,6 @@ def test_a_failure_beside_many_standing_ones_is_told_apart() -> None:
     before = Failures(FatTree(12), standing)
     after = before.with_failed("a0_0-c0_1", Reason.DOWN)
     named, needed = affected(before, after), differing(before, after)
-    assert named is not None
     assert needed <= named
     assert len(named) <= 2 * len(needed)
 

@@ -15,6 +15,7 @@ from topologies.structure import BFD_MAC, GATEWAY_MAC
 from topologies.way_out import gateways_from
 
 UDP, ICMPV6, TTL = 17, 58, 255
+OUTSIDE = (ipv4_packet, "ipv4", "198.51.100.7"), (ipv6_packet, "ipv6", "2001:db8::7")
 SOLICITATION = {"ip_proto": ICMPV6, "icmpv6_type": 135, "icmpv6_code": 0, "nw_ttl": TTL, "eth_dst": "33:33:ff:00:00:01"}
 SOLICITATION |= {"ipv6_nd_sll": "00:00:00:00:00:00", "ipv6_dst": "ff02::1:ff00:1"}  # without that option
 
@@ -57,19 +58,15 @@ def test_what_leaves_the_fabric_leaves_by_a_gateway_in_use_or_not_at_all(number:
     for src in {*tree.hosts()} - {*tree.gateways}:
         edge = fabric.switches[tree.edge_of(src)]
         asked = edge.sent_to_controller
-        (_, seen), (way, its_seen) = (
-            fabric.send(src, {**made(tree, src, src), field: outside})
-            for made, field, outside in ((ipv4_packet, "ipv4_dst", "198.51.100.7"), (ipv6_packet, "ipv6_dst", "2001:db8::7"))
-        )
+        (_, seen), (way, its_seen) = (fabric.send(src, {**made(tree, src, src), f"{ip}_dst": to}) for made, ip, to in OUTSIDE)
         assert (seen is None) == (its_seen is None)
-        assert its_seen is None or tree.host(way[-1]) in gateways_from(failures, tree.edge_of(src))
-        if not gateways and tree.name(tree.link(src, tree.edge_of(src))) not in failures:  # the controller is asked, by each family
-            assert (its_seen, edge.sent_to_controller) == (None, asked + 2)
+        in_use = gateways_from(failures, tree.edge_of(src))
+        assert its_seen is None or tree.host(way[-1]) in in_use
+        if not in_use and failures.alive(tree.link(src, tree.edge_of(src))):  # the controller is asked, by each family
+            nobody = ipv4_packet(tree, src, src, ipv4_dst="10.250.0.9")  # but not for an address of the fabric
+            assert (its_seen, fabric.send(src, nobody)[1], edge.sent_to_controller) == (None, None, asked + 2)
     for gateway, dst in product(tree.gateways, draw.sample(list(tree.hosts()), min(tree.host_count, 6))):
-        came_in = [
-            fabric.send(gateway, {**made(tree, gateway, dst), f"{version}_src": outside})[1]
-            for made, version, outside in ((ipv4_packet, "ipv4", "198.51.100.7"), (ipv6_packet, "ipv6", "2001:db8::7"))
-        ]
+        came_in = [fabric.send(gateway, {**made(tree, gateway, dst), f"{ip}_src": sender})[1] for made, ip, sender in OUTSIDE]
         assert (came_in[0] is None) == (came_in[1] is None)
         for source in ({}, {"ipv6_src": "2001:db8::9"}):  # what a gateway sends to the outside ends at its port
             assert fabric.send(gateway, {**ipv6_packet(tree, gateway, dst), **source, "ipv6_dst": "2001:db8::7"})[1] is None

@@ -9,7 +9,7 @@ import pytest
 from flowrules import label
 from flowrules.switch_rules import fabric_rules, switch_rules
 from tests.models.flow_table import TableFabric, ipv4_packet
-from topologies import Clos, Failures, FatTree, Host, Level
+from topologies import Clos, Failures, Host, Level
 from topologies.way_out import gateways_from
 
 OUTSIDE = "198.51.100.7"
@@ -143,19 +143,6 @@ def test_a_gateway_without_the_right_to_label_is_hashed() -> None:
         packet = ipv4_packet(tree, gateway, dst, label.carrier_mac((1,)), ipv4_src=source)
         ways = {fabric.send(gateway, {**packet, "tcp_src": port})[0][1] for port in range(30)}
         assert ways == {"a0_0", "a0_1"}
-
-
-def test_without_a_gateway_in_use_the_edge_switch_asks_the_controller() -> None:
-    down = Failures(LEAVES, {LEAVES.name(LEAVES.link(its, LEAVES.edge_of(its))): "down" for its in LEAVES.gateways})
-    for tree, failures in ((FatTree(4), None), (LEAVES, down)):
-        fabric = TableFabric(tree, fabric_rules(tree, failures))
-        for src in insiders(tree):
-            here = fabric.switches[tree.edge_of(src)]
-            before = here.sent_to_controller
-            assert gateway_of(fabric, src, 1) is None
-            assert here.sent_to_controller == before + 1
-            assert fabric.send(src, ipv4_packet(tree, src, src, ipv4_dst="10.250.0.9"))[1] is None
-            assert here.sent_to_controller == before + 1
 
 
 def test_gateways_cost_few_entries_and_a_fabric_without_any_none() -> None:

@@ -1,6 +1,8 @@
 """The rules of a whole fabric, run through tables in memory: who reaches whom, by which way, and what is dropped."""
 
 import random
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -11,9 +13,10 @@ from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.random_fabrics import random_fabric, ways_up
 from tests.models.flow_table import TableFabric, TableSwitch, ipv4_packet
 from topologies import Clos, Failures, FatTree, Host, Level, Switch
-from topologies.identity import TURN_MAC
+from topologies.structure import BFD_MAC, TURN_MAC
 
 SIZES = [2, 4, 6, 8]
+UDP, TCP = 17, 6
 
 
 def healthy(k: int) -> TableFabric:
@@ -165,3 +168,37 @@ def test_a_change_of_upward_entries_changes_the_mask_of_the_match() -> None:
         for one, _ in seen:
             for other, _ in seen:
                 assert one == other or (one & ~other and other & ~one)
+
+
+def taken_for_their_own(tree: FatTree, draw: random.Random) -> dict[str, Any]:
+    """Draw what makes a packet one that a switch would take."""
+    byte = draw.randrange
+    return draw.choice([
+        {"ip_proto": UDP, "udp_dst": draw.choice([3784, 3785, 4784, 6784, 7784, 7785]), "nw_ttl": byte(256)},
+        {"ip_proto": UDP, "udp_dst": 0, "nw_ttl": 255, "ip_frag": 1},
+        {"ip_proto": byte(256), "eth_dst": BFD_MAC, "ip_frag": byte(4)},
+        {"eth_type": draw.choice([0x0806, 0x86DD, 0x8902, 0x0800]), "eth_dst": BFD_MAC, "arp_op": 1},
+        {"eth_dst": f"{byte(256) | 1:02x}:{byte(256):02x}:c2:00:00:{byte(256):02x}"},
+        {"ipv4_dst": f"10.{byte(256)}.{byte(256)}.1", "tcp_dst": draw.choice([6633, 6640, 6653])},
+        {"ipv4_dst": f"10.{tree.k}.{byte(256)}.{byte(256)}", "ip_proto": UDP, "udp_dst": draw.choice([4789, 6081])},
+        {"eth_type": draw.choice([0x8902, 0x88CC, 0x8809, 0x86DD, 0x8847, 0x88A8])},
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("k", [2, 4, 16, 128])
+def test_what_a_switch_would_take_for_its_own_ends_at_the_first_one_and_all_else_leaves(k: int) -> None:
+    draw, tree = random.Random(k), FatTree(k)
+    pod, number = draw.randrange(k), partial(draw.randrange, tree.half)
+    src, dst = Host(pod, number(), 2 + number()), Host((pod + 1) % k, number(), 2 + number())
+    here = tree.edge_of(src)
+    switch = TableSwitch(switch_rules(tree, here, None, [src] if draw.random() < 0.3 else []))
+    ports = [53, 179, 3783, 3786, 4783, 4785, 4789, 6081, 6653, 6783, 7783, 7786, 65535]
+    for _ in range(500):
+        mac = draw.choice([None, label.carrier_mac((number(), number())), BFD_MAC])
+        packet = ipv4_packet(tree, src, dst, mac, **taken_for_their_own(tree, draw))
+        assert switch.receive(packet, tree.port(here, src)) == [], packet
+        kind, protocol = draw.choice([("tcp", TCP), ("udp", UDP)])
+        near = {"ip_proto": protocol, f"{kind}_dst": draw.choice(ports), f"{kind}_src": 3784}
+        late, ordinary = ({"ip_proto": UDP, "nw_ttl": ttl, "ip_frag": frag} for ttl, frag in ((255, 3), (64, 1)))
+        packet = ipv4_packet(tree, src, dst, **draw.choice([near, late, ordinary]))
+        assert len(switch.receive(packet, tree.port(here, src))) == 1, packet

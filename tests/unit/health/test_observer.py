@@ -23,9 +23,7 @@ def test_a_grey_link_is_named_in_time_and_no_other(k: int, share: float, seconds
 
 
 @pytest.mark.parametrize(("k", "share", "dead", "within"), [(4, 1.0, True, 2.5), (8, 1.0, True, 2.0), (8, 0.1, False, 2.5)])
-def test_with_self_probes_a_dead_or_bad_link_is_named_within_two_seconds_or_so(
-    k: int, share: float, dead: bool, within: float
-) -> None:
+def test_with_self_probes_a_dead_or_bad_link_is_named_in_about_two_seconds(k: int, share: float, dead: bool, within: float) -> None:
     found = soon(k, share, dead, 5, 8.0, self_probes=True, seed=3)
     assert found["named wrongly"] == {}
     assert found["seconds (median, 90%, most)"][2] <= within, found
@@ -70,10 +68,6 @@ def name_of(world: World, link: int) -> str:
 
 def crossing(world: World, host: int) -> np.ndarray:
     return (world.out[:, world.lanes.src == host] % world.elements.links == LINK)[1:5].any(axis=0)
-
-
-def report_of(counts: Counts) -> bytes:
-    return packed([counts])
 
 
 @pytest.mark.parametrize("losses", [{2: 0.5}, {2: 0.05, 3: 0.05}], ids=["one loses half", "a whole rack drops"])
@@ -151,10 +145,10 @@ def test_forged_records_are_counted_and_change_nothing(world: World) -> None:
     its, tree = watched(world, 5), world.elements.tree
     before, own, other = its.conclude(), tree.ip(Host(0, 0, 3)), tree.ip(Host(2, 0, 2))
     for stream in (Stream(own, 0, 255), Stream(other, 0, 2), Stream(other, 2, 0), Stream(other, 0, 255)):
-        its.take([Told(0, report_of(Counts(stream, 4, lost_out=4)))], 6)
+        its.take([Told(0, packed([Counts(stream, 4, lost_out=4)]))], 6)
     assert its.forged == {0: 4}
     assert np.array_equal(its.conclude().loss, before.loss, equal_nan=True)
-    its.take([Told(0, report_of(Counts(Stream(other, 0, 0), 60_000)))], 7)
+    its.take([Told(0, packed([Counts(Stream(other, 0, 0), 60_000)]))], 7)
     assert its.forged == {0: 5}
 
 

@@ -1,13 +1,14 @@
-"""The candidate paths that a failure excludes, compared with the graph without the failed elements."""
+"""What failures exclude and leave, compared with the graph without the failed elements, and with links and racks one by one."""
 
 import random
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 
 from tests.helpers.random_fabrics import random_fabric, some_pairs
 from topologies import Clos, Failures, FatTree, Level, TopologyError
 from topologies.failures import Reason
+from topologies.impact import groups, left, links_of
 
 FABRICS = [*(FatTree(k) for k in (2, 4, 6, 8) for _ in range(3)), *(random_fabric(seed, most=30) for seed in range(12))]
 some_fabric = pytest.mark.parametrize(
@@ -32,31 +33,17 @@ def test_usable_paths_are_exactly_the_candidate_paths_that_are_left(tree: Clos, 
         usable, excluded = failures.split(src, dst)
         paths = tree.candidate_paths(src, dst)
         assert len(usable) + len(excluded) == len(paths)
+        here, there = tree.edge_of(src), tree.edge_of(dst)
+        if failures.alive(tree.link(src, here), tree.link(dst, there)):  # what is said of hosts is said of their racks
+            assert list(failures.choices_from(here)[there]) == [path.up for path in usable]
         for path in paths:
             nodes = [tree.name(src), *path.hops, tree.name(dst)]
-            left = all(graph.has_edge(*hop) for hop in pairwise(nodes))
-            assert (path in usable) == left == (path.up not in dict(excluded))
-            if not left:
+            is_left = all(graph.has_edge(*hop) for hop in pairwise(nodes))
+            assert (path in usable) == is_left == (path.up not in dict(excluded))
+            if not is_left:
                 _, name, reason = dict(excluded)[path.up].split(" ", 2)
                 assert failures[name] == reason
                 assert name in nodes or set(name.split("-")) in map(set, pairwise(nodes))
-
-
-@some_fabric
-def test_what_is_said_of_racks_is_what_is_said_of_their_hosts(tree: Clos, seed: int) -> None:
-    choose = random.Random(seed)
-    links = [tree.name(link) for link in tree.switch_links()] + [tree.name(switch) for switch in tree.switches()]
-    failures = Failures(tree, dict.fromkeys(choose.sample(links, min(seed % 6, len(links))), "down"))
-    edges = list(tree.switches(Level.EDGE))
-    for edge in choose.sample(edges, min(4, len(edges))):
-        src = next(tree.hosts_of(edge))
-        choices = failures.choices_from(edge)
-        assert list(choices) == edges
-        for rack, ups in choices.items():
-            assert list(ups) == [path.up for path in failures.split(src, next(tree.hosts_of(rack)))[0]]
-        pods = choose.sample(range(tree.pods), choose.randint(0, tree.pods))
-        asked = failures.choices_from(edge, pods)
-        assert list(asked.items()) == [(rack, ups) for rack, ups in choices.items() if rack.pod in pods]
 
 
 @some_fabric
@@ -71,8 +58,10 @@ def test_a_change_is_known_by_recomputing_the_affected_pods_alone(tree: Clos, se
         affected = after.pods_affected(edge, changed)
         untouched = set(range(tree.pods)) - affected
         assert before.choices_from(edge, untouched) == after.choices_from(edge, untouched)
+        assert list(after.choices_from(edge)) == edges
         recomputed = after.choices_from(edge, affected)
         assert before.choices_from(edge) | recomputed == after.choices_from(edge)
+        assert {rack.pod for rack in recomputed} == affected
         assert before.pods_affected(edge, changed) == affected
 
 
@@ -96,3 +85,37 @@ def test_a_failure_or_change_of_nothing_known_is_refused() -> None:
             Failures(tree, {name: "down"})
     with pytest.raises(TopologyError):
         Failures(tree).pods_affected(tree.switch("e0_0"), ["a0_0-c1_0"])
+
+
+@some_fabric
+def test_pairs_without_a_path_are_those_without_candidate_paths(tree: Clos, seed: int) -> None:
+    failures = random_failures(tree, random.Random(seed), 20)
+    pairs = combinations(tree.switches(Level.EDGE), 2)
+    counts = [len(failures.choices_from(one)[other]) for one, other in pairs]
+    found = left(failures)
+    assert (found.pairs, found.fewest) == (counts.count(0), min(filter(None, counts), default=None))
+    for level, (worst, _) in found.oversubscription.items():
+        ratios = []
+        for switch in filter(failures.alive, tree.switches(Level[level.upper()])):
+            above = sum(failures.alive(link, link.upper) for link in tree.links_above(switch))
+            below = [link for link in links_of(tree, switch) if link.upper == switch and failures.alive(link, link.lower)]
+            ratios.append((len(below) if below or level != "edge" else tree.hosts_per_edge) / above if above else float("inf"))
+        assert worst == max(ratios)
+
+
+@some_fabric
+def test_groups_are_switches_of_which_every_link_has_failed_and_explain_each_of_them_once(tree: Clos, seed: int) -> None:
+    draw = random.Random(seed)
+    switches = draw.sample(list(tree.switches()), min(3, tree.switch_count))
+    silent = {tree.name(link) for switch in switches for link in links_of(tree, switch)}
+    failures = Failures(tree, dict.fromkeys(silent, "silent"))
+    found = groups(failures)
+    for group in found:
+        assert sorted(group.links) == sorted(tree.name(link) for link in links_of(tree, tree.switch(group.switch)))
+    of = [name for group in found for name in group.links]
+    assert silent.issuperset(of)
+    for switch in switches:  # one link may be left to another switch's group
+        links = {tree.name(link) for link in links_of(tree, switch)}
+        assert len(links - set(of)) < 2, switch
+    some = draw.choice(sorted(silent)) if silent else ""
+    assert not silent or all(some not in group.links for group in groups(failures.without(some)))

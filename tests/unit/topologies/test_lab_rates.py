@@ -1,9 +1,12 @@
-"""The default rate of a lab's links, and BFD's interval, from what a packet costs a machine."""
+"""What a lab has by default: links' rates and BFD's interval, from what a packet costs a machine, and the datapath."""
 
+import click
 import pytest
 
+from experiments.cli.lab_isolation import AUTO, chosen_datapath
 from tests.helpers.golden import Script, Step, each_script
 from topologies import Clos, FatTree
+from topologies.lab import datapath
 from topologies.lab.links import at_rate, bfd_interval_ms, calibrated_rate, default_rate
 
 UNEVEN = Clos(2, 2, 2, 4, 3, mbit={"host": 10_000, "edge": 25_000, "aggregation": 40_000},
@@ -42,3 +45,17 @@ def test_without_rates_all_links_have_the_same_but_those_that_are_named() -> Non
     assert found.pop("e0_1-a0_1") == 2.0
     assert set(found.values()) == {4.0}
     assert at_rate(FatTree(4), 4.0).k == 4
+
+
+@each_script(__file__, "datapath")
+def test_the_kernels_is_taken_unless_another_is_wanted(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    def handle(step: Step) -> str:
+        """Say what ``--datapath`` leads to where the kernel has these modules."""
+        monkeypatch.setattr(datapath, "kernel_has_it", lambda: "openvswitch" in step.words)
+        monkeypatch.setattr(datapath, "_has_tun", lambda: "tun" in step.words)
+        try:
+            return chosen_datapath(AUTO if step.command == "auto" else step.command)
+        except click.ClickException as error:
+            return f"refused: {error}"
+
+    script.play(handle)

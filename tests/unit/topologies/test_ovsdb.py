@@ -90,14 +90,7 @@ def test_the_request_is_a_transaction_on_the_switch_database(serve: Serve) -> No
     assert seen == [{"method": "transact", "id": 0, "params": ["Open_vSwitch", operation]}]
 
 
-PIECES = {
-    "with the start of another": [COUNT + ECHO[:10], ECHO[10:]],
-    "after an echo by octets": [bytes([octet]) for octet in ECHO + COUNT],
-    "between echoes": [ECHO + COUNT + ECHO],
-}
-
-
-@pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
+@pytest.mark.parametrize("pieces", [[ECHO + COUNT + ECHO[:10], ECHO[10:]], [bytes([octet]) for octet in ECHO + COUNT]])
 def test_the_reply_is_found_however_it_comes(serve: Serve, pieces: list[bytes]) -> None:
     assert patient(serve(saying(*pieces)), []) == [{"count": 1}]
 
@@ -205,38 +198,30 @@ FLOODS = {
     "echoes": ECHO * 1500,
     "lists": b'{"a":[' + b"[]," * 21843,
 }
+ENDLESS = [pytest.param("tcp", piece, 0.0, id=name) for name, piece in FLOODS.items()]
+# never silent for as long as the timeout
+ENDLESS += [pytest.param(*its, 0.05, id=f"drips {its}") for its in (("tcp", b" "), ("tcp", b'{"a":'), ("ssl", b"\x16\x03\x01"))]
 
 
-@pytest.mark.parametrize("piece", FLOODS.values(), ids=FLOODS)
-def test_a_server_that_sends_without_end_costs_the_timeout_and_little_memory(serve: Serve, piece: bytes) -> None:
-    def flood(peer: socket.socket, _request: dict[str, object]) -> None:
-        while True:
-            peer.sendall(piece)
-
-    address = serve(flood)
-    tracemalloc.start()
-    try:
-        with pytest.raises(OvsdbError):
-            transact(address, [], timeout=0.5)
-        assert tracemalloc.get_traced_memory()[1] < 50 << 20
-    finally:
-        tracemalloc.stop()
-
-
-@pytest.mark.parametrize(("kind", "piece"), [("tcp", b" "), ("tcp", b'{"a":'), ("ssl", b"\x16\x03\x01")])
-def test_the_timeout_holds_while_data_drips(kind: str, piece: bytes) -> None:
+@pytest.mark.parametrize(("kind", "piece", "pause"), ENDLESS)
+def test_a_server_that_sends_without_end_costs_the_timeout_and_little_memory(kind: str, piece: bytes, pause: float) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def drip() -> None:
+        def send() -> None:
             with contextlib.suppress(OSError), listener.accept()[0] as peer:
                 while True:
                     peer.sendall(piece)
-                    time.sleep(0.05)  # never silent for as long as the timeout
+                    time.sleep(pause)
 
-        thread = threading.Thread(target=drip)
+        thread = threading.Thread(target=send)
         thread.start()
-        with pytest.raises(OvsdbError):
-            transact(f"{kind}:127.0.0.1:{listener.getsockname()[1]}", [], timeout=0.3)
+        tracemalloc.start()
+        try:
+            with pytest.raises(OvsdbError):
+                transact(f"{kind}:127.0.0.1:{listener.getsockname()[1]}", [], timeout=0.5)
+            assert tracemalloc.get_traced_memory()[1] < 50 << 20
+        finally:
+            tracemalloc.stop()
         thread.join()
 
 

@@ -111,18 +111,16 @@ def test_every_window_of_a_sequence_is_even(raw: list[float], switches: int) -> 
         assert max(ahead) - min(ahead) < 2
 
 
-@pytest.mark.parametrize(
-    ("shares", "repeats"), [((0.5, 0.25, 0.25), 0), ((0.25, 0.25, 0.25, 0.25), 0), ((0.6, 0.4), 1), ((0.75, 0.25), 2)]
-)
-def test_the_aggregation_switch_changes_from_packet_to_packet(shares: tuple[float, ...], repeats: int) -> None:
-    order = sequence(tuple((index,) for index in range(len(shares))), shares)
-    assert sum(order[at] == order[at - 1] for at in range(len(order))) == repeats
-
-
-def test_paths_of_one_aggregation_switch_do_not_follow_each_other_where_others_have_room() -> None:
-    choices = ((0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2))
-    order = sequence(choices, rounded((2, 1, 2, 3, 1, 1)))
-    assert sum(order[at][0] == order[at - 1][0] for at in range(len(order))) == 0
+@pytest.mark.parametrize(("firsts", "shares", "repeats"), [
+    ((0, 1, 2), (0.5, 0.25, 0.25), 0),
+    ((0, 1, 2, 3), (0.25, 0.25, 0.25, 0.25), 0),
+    ((0, 1, 0, 1, 0, 1), rounded((2, 1, 2, 3, 1, 1)), 0),
+    ((0, 1), (0.6, 0.4), 1),  # others have no room
+    ((0, 1), (0.75, 0.25), 2),
+])  # fmt: skip
+def test_the_aggregation_switch_changes_with_every_packet(firsts: tuple[int, ...], shares: tuple[float, ...], repeats: int) -> None:
+    order = sequence(tuple((first, number // 2) for number, first in enumerate(firsts)), shares)
+    assert sum(order[at][0] == order[at - 1][0] for at in range(len(order))) == repeats
 
 
 @pytest.mark.parametrize("slow", [0.3, 0.55, 0.7, 0.9])
