@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from ctypes import Structure, byref, c_long
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import NetnsError, Traveller
@@ -90,6 +90,16 @@ class _Host:
         return self.gate.due(self.slots[0]) if self.gate is not None and self.slots else None
 
 
+class _Prepared(NamedTuple):
+    """An opened iterator of an interface, for one of its slots."""
+
+    due: int
+    programs: Programs
+    host: _Host
+    slot: int
+    iterator: int
+
+
 class _Timespec(Structure):
     _fields_ = [("seconds", c_long), ("nanoseconds", c_long)]
 
@@ -156,12 +166,13 @@ class SlotSender:
                     self._traveller.close()
                     self._traveller = None
                     return
-                prepared = list(self._prepare(self._traveller, due + TOGETHER_NS))
+                prepared = sorted(self._prepare(self._traveller, due + TOGETHER_NS), key=lambda each: each.due)
             _sleep_until(due)
             with self._lock:
                 self.late_ns = time.monotonic_ns() - due
                 for each in prepared:
-                    self._begin(*each)
+                    _sleep_until(each.due)  # its programs would take what comes before for the slot before
+                    self._begin(each)
 
     def _wait(self) -> int | None:
         """Wait, with the lock, until shortly before the next slot; return when it is due, or None at the end."""
@@ -177,7 +188,7 @@ class SlotSender:
             self._lock.wait(left / _SECOND)
         return None
 
-    def _prepare(self, traveller: Traveller, until: int) -> Iterator[tuple[Programs, _Host, int, int]]:
+    def _prepare(self, traveller: Traveller, until: int) -> Iterator[_Prepared]:
         for programs, host in self._hosts.items():
             due = host.due()
             if due is None or due > until:
@@ -188,11 +199,12 @@ class SlotSender:
                 continue
             try:
                 traveller.enter(programs.netns)
-                yield programs, host, slot, programs.sender.prepare()
+                yield _Prepared(due, programs, host, slot, programs.sender.prepare())
             except (BpfError, NetnsError, OSError) as error:
                 _report(host, error)
 
-    def _begin(self, programs: Programs, host: _Host, slot: int, iterator: int) -> None:
+    def _begin(self, prepared: _Prepared) -> None:
+        _, programs, host, slot, iterator = prepared
         is_known = self._hosts.get(programs) is host
         is_early = host.gate is not None and host.gate.due(slot) > time.monotonic_ns() + TOGETHER_NS
         if not is_known or is_early:  # it has left meanwhile, or has no departure times any more

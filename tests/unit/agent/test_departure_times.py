@@ -10,7 +10,7 @@ import pytest
 
 from sopa_ryu.agent.kernel.qdiscs import INGRESS, ROOT, Qdisc
 from sopa_ryu.agent.slots.cfr_grants import MAX_AHEAD_NS, Gate, Grants, ahead_of, used_through
-from sopa_ryu.agent.slots.cfr_sender import SlotSender
+from sopa_ryu.agent.slots.cfr_sender import TOGETHER_NS, SlotSender
 from sopa_ryu.agent.slots.departure_times import DepartureTimes, instead_of_fq
 from sopa_ryu.channel.slots import Grant, Granted
 from tests.helpers.golden import Script, Step, each_script
@@ -130,6 +130,17 @@ def test_slots_are_begun_so_long_ahead_and_each_once(sender: SlotSender, ahead_n
     sender.follow(host, gate._replace(ahead_ns=0), [])
     sender.close()
     assert sender.begun == 4  # it has ended: there is no more to come
+
+
+def test_slots_that_begin_together_are_each_begun_no_sooner_than_by_their_hosts_clock(sender: SlotSender) -> None:
+    later, sooner = Iterators(), Iterators()
+    with sender._lock:
+        gate = gate_at(1000, 0.05, 0)
+        sender.follow(later, gate._replace(offset_ns=gate.offset_ns - TOGETHER_NS // 2), [*range(1000, 1020)])
+        sender.follow(sooner, gate, [*range(1000, 1020)])
+    eventually(lambda: sender.begun, 40)
+    for slot, ran in zip(range(1000, 1020), later.ran, strict=True):
+        assert ran >= gate.begin_of(slot) + TOGETHER_NS // 2
 
 
 def test_a_slot_that_was_due_with_departure_times_waits_for_its_begin_without(sender: SlotSender) -> None:
