@@ -21,6 +21,7 @@ from experiments.emulation.lab_run import perform
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.measurement.tcp_statistics import tcp_counters
 from experiments.emulation.routers.frr_daemons import FRR
+from experiments.emulation.traffic.transfers import PORT
 from experiments.schemes import Scheme, named
 from experiments.workloads import BadLink, Plan, Scale, Transfer, inter_pod_permutation
 from experiments.workloads import named as workload
@@ -119,7 +120,7 @@ def test_a_run_of_sopa_records_every_flow_exactly_and_the_failure_in_its_middle(
     assert all(sum(run.series[str(flow.flow)][int(10 * failed) :]) > 0 for flow in flows)
 
 
-@in_fabric(THIN, named("ecmp"))
+@in_fabric(THIN, named("ecmp+congestion=reno"))
 def test_runs_of_ecmp_one_after_the_other(fabric: RunFabric) -> None:
     """What is to follow follows; core links have the plan's rate; and a grey link loses what its record says, and is healed."""
     a, b, c = (THIN.host(name) for name in ("h0_0_2", "h1_0_3", "h1_0_2"))
@@ -132,10 +133,12 @@ def test_runs_of_ecmp_one_after_the_other(fabric: RunFabric) -> None:
         Transfer(a, c, 10, after=(4,), kind="never"),
     )
     grey = workload("grey-link+loss=20").build(THIN, 1, Scale(RATE, LONG))
-    core_rates: set[str] = set()
+    core_rates, controls = set[str](), set[str]()
 
     def look(_seconds: float) -> None:
         core_rates.add(run_command("tc qdisc show dev c0_0-eth1"))
+        lines = run_command(f"nsenter --net={fabric.lab.netns(b)} ss -Htin state established dport = {PORT}").splitlines()
+        controls.update(line.split()[0] for line in lines[1::2])
 
     _, flows = fabric.perform(Plan(transfers, LONG, core_rate=0.25), tick=look)
     by_kind = {flow.kind: flow for flow in flows}
@@ -149,6 +152,7 @@ def test_runs_of_ecmp_one_after_the_other(fabric: RunFabric) -> None:
     assert by_kind["too much"].bytes < 50_000_000
     assert all(" rate 1Mbit " in shown for shown in core_rates)
     assert core_rates
+    assert controls == {"reno"}
 
     record, flows = fabric.perform(grey, "grey-link+loss=20")
     [truth], [bad] = record.bad, grey.bad

@@ -378,6 +378,7 @@ class Transfers:
             self._choose_congestion_control(sender)
             sender.bind((src, result.source_port))
             one.connect(dst)
+            self._choose_congestion_control(sender)  # again: the lab's routes name another one (topologies/lab/batch_net.py)
         except OSError as error:
             sender.close()
             ends = (self.tree.name(host) for host in (result.transfer.src, result.transfer.dst))

@@ -76,7 +76,7 @@ def test_figures_of_the_lab_are_run_there_and_mixed_ones_in_both(tmp_path: Path)
     [simulated] = campaigns(figures, tmp_path)
     [in_lab] = campaigns(figures, tmp_path, "lab")
     assert (simulated.results.settings().backend, in_lab.results.settings().backend) == ("ns3", "lab")
-    assert len(in_lab.schemes) == 17  # of both figures, once
+    assert len(in_lab.schemes) == 18  # of both figures, once
     assert in_lab.results.settings().parameters["carrier"] == "mac"
 
 
@@ -210,7 +210,7 @@ def copied(tmp_path: Path) -> Path:
     return shutil.copytree(RECORD, tmp_path / "record", ignore=shutil.ignore_patterns("plots"))
 
 
-NOT_RUN = {"production", "sizes", "starts"}
+NOT_RUN = {"production", "starts"}
 """Figures of which some runs are not in the record."""
 
 
