@@ -254,6 +254,7 @@ class EmulatedFabric:
             "segments": scheme.segments,
             "weights": scheme.weights,
             "probes": scheme.probes is not False and scheme.policy is not None,
+            "congestion": scheme.congestion,
             "tcp_recovery": scheme.recovery,
             "min_rtt_window": scheme.min_rtt_window,
             "subflows": scheme.subflows,
