@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+import click
+
 from experiments.bench.frame import SHORT, Results, in_lab, say, times
 from experiments.core.machine import CpuIdle
 from experiments.emulation.emulated_fabric import EmulatedFabric
@@ -31,14 +33,18 @@ RANK = ("nice", "-n", "19", "/usr/bin/python3", str(Path(__file__).with_name("co
 """Debian's Python, which has mpi4py. A rank that waits looks for packets all the time, and would take the switches' processor."""
 
 
-@in_lab
 def collectives() -> Results:
     """Time an all-reduce, an all-gather and an all-to-all over all hosts, with each scheme and seed.
 
     By scheme: the median of seconds by operation over the seeds, and how many times as fast as ECMP with the same seed.
     """
     if shutil.which("mpirun") is None:
-        raise SystemExit("Open MPI is missing: sudo apt-get install --no-install-recommends openmpi-bin python3-mpi4py")
+        raise click.ClickException("Open MPI is missing: sudo apt-get install --no-install-recommends openmpi-bin python3-mpi4py")
+    return _measured()
+
+
+@in_lab
+def _measured() -> Results:
     rate = default_rate(TREE)
     idle = CpuIdle()
     seconds: dict[str, list[dict[str, float]]] = {}
