@@ -62,7 +62,7 @@ def in_short(body: Body) -> str:
     """Return one line about all links."""
     if not body["probing"]:
         return "no agent probes paths: links are not judged"
-    waits = "" if body["running"] else "; the estimator is not running, see the controller's log"
+    waits = "" if body["running"] else "; the estimator has found nothing out yet: if that lasts, see the controller's log"
     found = f"{body['suspects']} suspect" if body["suspects"] else "none suspect"
     unknown = body.get("unknown") if body["running"] else None
     unseen = f", {unknown} unknown (no probe crosses them)" if unknown else ""

@@ -14,6 +14,7 @@
 /* What a packet's path is chosen from. */
 struct choice {
 	void *table;
+	__u32 in_force; /* `turn` when the table was found */
 	__u32 index; /* of the table */
 	__u32 policy;
 	__u32 hash; /* of the flow */
@@ -334,6 +335,7 @@ static __always_inline enum reason consider(const struct flow_key *key, int forw
 		return NO_TABLE;
 	version = *(volatile __u32 *)in_force;
 	index = version & 1;
+	found->in_force = version;
 	found->index = index;
 	found->table = word(&path_tables, index);
 	found->state = (void *)0;

@@ -20,20 +20,27 @@
 #include "skip.h"
 
 /*
- * A ring has a flow's last segments, in one word each, so that a flow that moves to another processor leaves no half of one. Flows that
- * meet in a ring take it from each other: then one's retransmissions are not found, and none is counted against a wrong path.
+ * A ring has a flow's last segments, in one word each, so that a flow that moves to another processor leaves no half of one: the first
+ * sequence number in 32 bits, NUMBERED, the length in 15, up1 and up2 in 8 each. Flows that meet in a ring take it from each other: then
+ * one's retransmissions are not found, and none is counted against a wrong path.
  */
 #define RINGS 512
 #define SEGMENTS 128
 #define MAX_WINDOW (1U << 30) /* RFC 7323, section 2.3: what is farther away is of another connection */
 
-#define WAS_SPREAD 1 /* in the owner: by its packets' identifications */
+/*
+ * A burst: its length is in units of 16 bytes. In place of hops it has a number: the path of its packet i is the candidate of that number
+ * and i, as of a packet that is spread (label.h).
+ */
+#define NUMBERED (1U << 31)
+#define UNIT_BITS 4
+#define MAX_LENGTH 0x7fff
 
 struct sent_ring {
-	__u32 owner; /* the flow's hash, but for the last bit, which the ring's place has */
+	__u32 owner; /* the flow's hash */
 	__u32 next; /* behind the highest sequence number sent */
 	__u64 noted; /* segments so far; 0: nobody's */
-	__u64 segments[SEGMENTS]; /* first sequence number in 32 bits, bytes in 16, up1 and up2 in 8 each; WAS_SPREAD: the identification in 16 */
+	__u64 segments[SEGMENTS];
 };
 
 struct {
@@ -64,22 +71,45 @@ struct segment {
 	__u32 first;
 	__u32 count;
 	__u32 daddr;
-	__u32 mark; /* the label, or of a burst that is spread its first identification */
-	__u32 spread; /* 0, or WAS_SPREAD */
+	__u32 mark; /* the hops, or the number of a burst's first packet */
+	__u32 numbered; /* 0, or NUMBERED */
 };
+
+static __always_inline __u32 length_of(__u64 segment)
+{
+	__u32 length = segment >> 16 & MAX_LENGTH;
+
+	return segment & NUMBERED ? length << UNIT_BITS : length;
+}
+
+static __always_inline struct bpf_tcp_sock *connection_of(struct __sk_buff *skb)
+{
+	struct bpf_sock *socket = skb->sk;
+
+	return socket ? bpf_tcp_sock(socket) : (void *)0;
+}
 
 /* Returns nonzero for a retransmission that a timeout has made. */
 static __always_inline int is_timed_out(struct __sk_buff *skb)
 {
-	struct bpf_sock *socket = skb->sk;
-	struct bpf_tcp_sock *tcp = socket ? bpf_tcp_sock(socket) : (void *)0;
+	struct bpf_tcp_sock *tcp = connection_of(skb);
 
 	return tcp && tcp->icsk_retransmits;
 }
 
+/* The bytes of a whole packet of the connection; the last one of a burst may have less. */
+static __always_inline __u32 whole_packet(struct __sk_buff *skb, __u32 bytes)
+{
+	struct bpf_tcp_sock *tcp = connection_of(skb);
+
+	if (skb->gso_size)
+		return skb->gso_size;
+	return tcp && tcp->mss_cache ? tcp->mss_cache : bytes ?: 1;
+}
+
 /*
- * Counts a retransmission of the byte with this sequence number against the label that carried it last. Of a burst that was spread it
- * is that of the packet with this byte, whose packets had `bytes` each.
+ * Counts a retransmission of the byte with this sequence number against the label that carried it last. Of a burst it is that of the
+ * packet with this byte; its packets had `bytes` each.
  */
 static __always_inline void count_again(
 	const struct sent_ring *ring, __u32 seq, const struct segment *of, __u32 bytes, int timed_out)
@@ -91,11 +121,11 @@ static __always_inline void count_again(
 		if (back > ring->noted)
 			break;
 		segment = ring->segments[(ring->noted - back) & (SEGMENTS - 1)];
-		if (seq - (__u32)(segment >> 32) >= (segment >> 16 & 0xffff))
+		if (seq - (__u32)(segment >> 32) >= length_of(segment))
 			continue;
 		record.up1 = segment >> 8;
 		record.up2 = segment;
-		if (ring->owner & WAS_SPREAD) {
+		if (segment & NUMBERED) {
 			__u16 id = segment + (seq - (__u32)(segment >> 32)) / bytes;
 			__u32 base = scaled(of->hash, BASES);
 			void *table = word(&path_tables, of->index);
@@ -108,8 +138,10 @@ static __always_inline void count_again(
 		} else {
 			__u32 all = ring->noted < SEGMENTS ? ring->noted : SEGMENTS;
 			__u64 at = ring->noted - 1 - scaled(mix64(seq + ring->noted) >> 32, all);
+			__u64 drawn = ring->segments[at & (SEGMENTS - 1)];
 
-			lose_turns(of->daddr, segment, ring->segments[at & (SEGMENTS - 1)], timed_out);
+			if (!(drawn & NUMBERED))
+				lose_turns(of->daddr, segment, drawn, timed_out);
 		}
 		bpf_ringbuf_output(&again, &record, sizeof(record), BPF_RB_NO_WAKEUP);
 		break;
@@ -119,13 +151,12 @@ static __always_inline void count_again(
 /* Not inlined, as `is_sprayed`; returns 0. */
 __attribute__((noinline)) int note_segment(struct __sk_buff *skb, const struct segment *of)
 {
-	__u32 headers, bytes, seq, behind, hash;
+	__u32 headers, bytes, seq, behind, length;
 	struct sent_ring *ring;
 	struct tcphdr *tcp;
 
 	if (!of)
 		return 0;
-	hash = (of->hash & ~WAS_SPREAD) | of->spread;
 	tcp = header_at(skb, of->l4, sizeof(*tcp));
 	if (!tcp)
 		return 0;
@@ -142,26 +173,20 @@ __attribute__((noinline)) int note_segment(struct __sk_buff *skb, const struct s
 		return 0;
 	}
 	behind = ring->next - seq;
-	if (ring->owner != hash || !ring->noted || (behind > MAX_WINDOW && behind < -MAX_WINDOW)) {
-		ring->owner = hash;
+	if (ring->owner != of->hash || !ring->noted || (behind > MAX_WINDOW && behind < -MAX_WINDOW)) {
+		ring->owner = of->hash;
 		ring->noted = 0;
 		ring->next = seq;
 	} else if ((__s32)behind > 0) {
-		count_again(ring, seq, of, skb->gso_size ? skb->gso_size : bytes ? bytes : 1, is_timed_out(skb));
+		count_again(ring, seq, of, whole_packet(skb, bytes), is_timed_out(skb));
 	}
 	if ((__s32)(seq + bytes - ring->next) > 0)
 		ring->next = seq + bytes;
+	length = of->numbered ? (bytes + (1 << UNIT_BITS) - 1) >> UNIT_BITS : bytes;
 	ring->segments[ring->noted & (SEGMENTS - 1)] =
-		(__u64)seq << 32 | (bytes < 0xffff ? bytes : 0xffff) << 16 | (__u16)of->mark;
+		(__u64)seq << 32 | of->numbered | (length < MAX_LENGTH ? length : MAX_LENGTH) << 16 | (__u16)of->mark;
 	ring->noted++;
 	return 0;
-}
-
-static __always_inline void note_of(struct __sk_buff *skb, __u32 l4, const struct choice *from, __u32 daddr, __u32 mark, __u32 spread)
-{
-	struct segment its = { l4, from->hash, from->index, from->first, from->count, daddr, mark, spread };
-
-	note_segment(skb, &its);
 }
 
 /* Notes a packet that gets a label, before it is written. Where there was no choice of a path, there is none to leave. */
@@ -173,15 +198,31 @@ static __always_inline void note_sent(struct __sk_buff *skb, __u32 l4, const str
 	if (from->count < 2)
 		return;
 	note_busy(daddr);
-	if (protocol_of(key) == IPPROTO_TCP && from->sprayed) /* of a flow with one path all losses are on it, bad or not */
-		note_of(skb, l4, from, daddr, path->up1 << 8 | path->up2, 0);
+	if (protocol_of(key) == IPPROTO_TCP && from->sprayed) { /* of a flow with one path all losses are on it, bad or not */
+		struct segment its = {
+			l4, from->hash, from->index, from->first, from->count, daddr, path->up1 << 8 | path->up2, 0,
+		};
+
+		note_segment(skb, &its);
+	}
 }
 
-/* Notes a packet or burst that is to be spread. */
-static __always_inline void note_spread(struct __sk_buff *skb, __u32 l4, const struct flow_key *key, const struct choice *from, __u16 id)
+/* Notes a packet or burst whose packets take the candidates of these numbers; `daddr` is of the last rack. */
+static __always_inline void note_numbered(struct __sk_buff *skb, __u32 l4, const struct choice *from, __u32 daddr, __u16 number)
 {
-	note_busy(key->daddr);
-	note_of(skb, l4, from, key->daddr, id, WAS_SPREAD);
+	struct segment its = { l4, from->hash, from->index, from->first, from->count, daddr, number, NUMBERED };
+
+	note_busy(daddr);
+	note_segment(skb, &its);
+}
+
+/* Returns nonzero for a packet or burst that begins with what was sent before. */
+static __always_inline int is_sent_again(struct __sk_buff *skb, __u32 l4, const struct choice *from)
+{
+	struct sent_ring *ring = word(&sent, from->hash & (RINGS - 1));
+	struct tcphdr *tcp = header_at(skb, l4, sizeof(*tcp));
+
+	return ring && tcp && ring->owner == from->hash && ring->noted && (__s32)(ring->next - bpf_ntohl(tcp->seq)) > 0;
 }
 
 #endif

@@ -11,6 +11,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "ack.h"
+#include "burst.h"
 #include "choose.h"
 #include "label.h"
 #include "maps.h"
@@ -96,36 +97,41 @@ static __always_inline enum reason write(struct __sk_buff *skb, struct place *at
 
 static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 {
-	struct choice choice;
 	__u32 segments = skb->gso_segs;
+	struct choice choice = {};
 	struct path_word *path;
 	struct header header;
 	struct flow_key key = {};
 	enum reason reason;
 	struct place at = {};
 
-	reason = read_flow(skb, &key, &at);
-	if (reason != LABELLED)
-		return reason;
-	if (at.tagged && skb->vlan_present) /* two tags */
-		return NOT_IPV4;
-	reason = consider(&key, is_forwarded(skb, protocol_of(&key)), &choice);
-	if (reason != LABELLED)
-		return reason;
-	if (is_spare_ack(skb, at.l4, &key, &choice))
-		return ACK_FILTERED;
-	*device = cutting_device(skb, &key, &choice);
-	if (*device)
-		return CUT;
+	path = path_in_burst(skb, &key, &at, &choice);
+	if (!path) {
+		reason = read_flow(skb, &key, &at);
+		if (reason != LABELLED)
+			return reason;
+		if (at.tagged && skb->vlan_present) /* two tags */
+			return NOT_IPV4;
+		reason = consider(&key, is_forwarded(skb, protocol_of(&key)), &choice);
+		if (reason != LABELLED)
+			return reason;
+		if (is_spare_ack(skb, at.l4, &key, &choice))
+			return ACK_FILTERED;
+		*device = cut(skb, &at, &key, &choice);
+		if (*device)
+			return CUT;
+	}
 	if (read_header(skb, at.l3, &header.ip))
 		return MALFORMED;
 	reason = room(skb, at.l3, &header.ip);
 	if (reason != LABELLED)
 		return reason;
-	path = next_path(&choice, &key, skb->len);
-	if (!path)
-		return NO_PATH;
-	note_sent(skb, at.l4, &key, &choice, path);
+	if (!path) {
+		path = next_path(&choice, &key, skb->len);
+		if (!path)
+			return NO_PATH;
+		note_sent(skb, at.l4, &key, &choice, path);
+	}
 	header.option.up1 = path->up1;
 	header.option.up2 = path->up2;
 	if (untag(skb, &at))

@@ -8,6 +8,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "ack.h"
+#include "burst.h"
 #include "choose.h"
 #include "maps.h"
 #include "packet.h"
@@ -19,36 +20,43 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	__u32 segments = skb->gso_segs;
 	struct path_word *path;
 	struct srv6_word *own;
-	struct choice choice;
+	struct choice choice = {};
 	struct flow_key key = {};
 	struct inner inner;
 	enum reason reason;
 	struct place at = {};
 	__u64 flags;
 
-	reason = read_flow(skb, &key, &at);
-	if (reason != LABELLED)
-		return reason;
-	reason = consider(&key, is_forwarded(skb, protocol_of(&key)), &choice);
-	if (reason != LABELLED)
-		return reason;
-	if (at.tagged || skb->vlan_present) /* routers of the fabric know no VLAN */
-		return NOT_IPV4;
+	path = path_in_burst(skb, &key, &at, &choice);
+	if (!path) {
+		reason = read_flow(skb, &key, &at);
+		if (reason != LABELLED)
+			return reason;
+		reason = consider(&key, is_forwarded(skb, protocol_of(&key)), &choice);
+		if (reason != LABELLED)
+			return reason;
+		if (at.tagged || skb->vlan_present) /* routers of the fabric know no VLAN */
+			return NOT_IPV4;
+	}
 	own = by_lists(choice.table);
 	if (!own)
 		return NO_TABLE;
-	if (is_spare_ack(skb, at.l4, &key, &choice))
-		return ACK_FILTERED;
-	*device = cutting_device(skb, &key, &choice);
-	if (*device)
-		return CUT;
+	if (!path) {
+		if (is_spare_ack(skb, at.l4, &key, &choice))
+			return ACK_FILTERED;
+		*device = cut(skb, &at, &key, &choice);
+		if (*device)
+			return CUT;
+	}
 	reason = read_inner(skb, &at, &key, choice.hash, &inner, &flags);
 	if (reason != LABELLED)
 		return reason;
-	path = next_path(&choice, &key, skb->len);
-	if (!path)
-		return NO_PATH;
-	note_sent(skb, at.l4, &key, &choice, path);
+	if (!path) {
+		path = next_path(&choice, &key, skb->len);
+		if (!path)
+			return NO_PATH;
+		note_sent(skb, at.l4, &key, &choice, path);
+	}
 	if (put_into(skb, own, &inner, &key, path, flags))
 		return NOT_WRITABLE;
 	count_path(path->up1, path->up2);
