@@ -273,14 +273,6 @@ class CfrAgent:
         for demand in [] if self.too_many else found:
             unsent[IPv4Address(demand.destination)] += demand.bytes
         self._demands.note(unsent, self.programs.sent(unsent.keys() | self._demands.active))
-        if self.pass_ns > SLOW_PASS_NS and not self._slow:
-            self._slow = True
-            LOG.warning(
-                "%s: an iteration over TCP's sockets takes %.1f ms, so that slots begin late. Boot with thash_entries=1024, or "
-                "set net.ipv4.tcp_child_ehash_entries=64 before the network namespace is made",
-                self.host,
-                self.pass_ns / 1e6,
-            )
 
     def _judge_passes(self, now: int) -> None:
         """Let the lease end while iterations are too long for slots: any user of a host may open thousands of sockets."""
@@ -288,6 +280,14 @@ class CfrAgent:
         if gate is None or len(self._passes) < PASSES:
             return
         shortest, longest = min(self._passes), gate.slot_ns * MAX_BUSY
+        if shortest > SLOW_PASS_NS and not self._slow:
+            self._slow = True
+            LOG.warning(
+                "%s: an iteration over TCP's sockets takes %.1f ms, so that slots begin late. Boot with thash_entries=1024, or "
+                "set net.ipv4.tcp_child_ehash_entries=1024 before the network namespace is made",
+                self.host,
+                shortest / 1e6,
+            )
         if not self.too_many and shortest > longest:
             self.too_many, self._closed = True, False
             self._sender.leave(self.programs)

@@ -151,12 +151,15 @@ def test_what_comes_in_the_arbiters_name_is_read_at_a_bounded_rate(monkeypatch: 
     assert agent.grants.term == read_demand(forged.send.call_args[0][0], "").term == 0
 
 
-def test_a_host_whose_iterations_are_too_long_for_slots_sends_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, takes, programs, sender = [BEGIN], [0], Mock(sent=Mock(return_value={}), used=Mock(return_value=0)), Mock()
-    numbers = itertools.count(1)
+def test_a_host_whose_iterations_are_too_long_for_slots_sends_without_them(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Single long ones are the processor's, and say nothing."""
+    programs, sender = Mock(sent=Mock(return_value={}), used=Mock(return_value=0)), Mock()
+    now, takes, numbers = [BEGIN], itertools.cycle([0]), itertools.count(1)
 
     def unsent() -> list[Unsent]:
-        now[0] += takes[0]
+        now[0] += next(takes)
         return [Unsent(int(PEER), 1514)]
 
     programs.unsent = unsent
@@ -166,9 +169,10 @@ def test_a_host_whose_iterations_are_too_long_for_slots_sends_without_them(monke
     agent = CfrAgent(HOST, ("192.0.2.1", 9160), str, programs, sender)
     agent._socket = Mock()
 
-    def waits(milliseconds: int) -> tuple[bool, int, bool]:
-        """Let so many grants come with so long iterations: does data wait at the end, how much is demanded, have slots begun?"""
-        takes[0] = milliseconds * 10**6
+    def waits(*milliseconds: int) -> tuple[bool, int, bool]:
+        """Let grants come with so long iterations in turn: does data wait at the end, how much is demanded, have slots begun?"""
+        nonlocal takes
+        takes = itertools.cycle(each * 10**6 for each in milliseconds)
         for _ in range(10 * PASSES):
             sender.follow.reset_mock()
             agent._follow(b"", now[0])
@@ -180,8 +184,11 @@ def test_a_host_whose_iterations_are_too_long_for_slots_sends_without_them(monke
 
     assert 0.1 < MAX_BUSY < 1
     assert waits(0) == (True, 1514, True)
+    waits(0, 9, 9)
+    assert not [line for line in caplog.messages if "iteration" in line]
     programs.forget.reset_mock()
     assert waits(1) == (False, 0, False)
+    assert [line for line in caplog.messages if "takes 1.0 ms, so that slots begin late" in line]
     sender.leave.assert_called_with(programs)
     assert waits(0) == (True, 1514, True)
     programs.forget.assert_called_once_with()
