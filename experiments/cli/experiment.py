@@ -21,7 +21,7 @@ from flowrules.label import Carrier
 from sopa_ryu.cli.common import chosen_fabric, fabric_file_option, fail, k_option
 from topologies import Clos
 from topologies.identity import PREFIX6
-from topologies.lab.network import default_rate
+from topologies.lab.links import default_rate
 
 DEFAULT_SCHEMES = "sopa,rps,ecmp,hedera"
 MIN_LAB_SECONDS = 1.0

@@ -18,7 +18,6 @@ from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.cli.common import fabric_file_option, fail, k_option, need_root
 from sopa_ryu.runtime.option_fields import Command, option_of
 from topologies import Clos
-from topologies.lab.calibration import seconds_per_packet
 from topologies.lab.datapath import DatapathKind, NoDatapathError, choose
 from topologies.lab.links import HOPS, bfd_interval_ms, calibrated_rate, default_rate
 
@@ -155,6 +154,8 @@ def default_links(tree: Clos) -> Rate:
 
 def measured_rate(tree: Clos, datapath: DatapathKind) -> Rate:
     """Measure for about a second, inside `isolation.isolated`, and return the links of a lab that leave the machine idle time."""
+    from topologies.lab.calibration import seconds_per_packet  # Mininet takes long to import
+
     seconds, processors = seconds_per_packet(datapath), len(os.sched_getaffinity(0))
     mbit = calibrated_rate(tree, seconds, datapath is DatapathKind.KERNEL, processors)
     why = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -13,11 +14,13 @@ from experiments import ns3
 from experiments.cli.lab_isolation import run_campaign
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import ResultsError
-from experiments.paper.figures import Figure
 from experiments.suggestions import unknown
 from experiments.workloads import WorkloadError
 from sopa_ryu.cli.common import fail
 from topologies import TopologyError
+
+if TYPE_CHECKING:
+    from experiments.paper.figures import Figure
 
 scheduler_option = click.option(
     "--scheduler",
