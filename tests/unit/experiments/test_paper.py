@@ -210,7 +210,7 @@ def copied(tmp_path: Path) -> Path:
     return shutil.copytree(RECORD, tmp_path / "record", ignore=shutil.ignore_patterns("plots"))
 
 
-NOT_RUN = {"production", "starts"}
+NOT_RUN = {"starts"}
 """Figures of which some runs are not in the record."""
 
 
