@@ -137,6 +137,27 @@ def test_what_a_bursts_packets_lose_counts_against_their_own_paths(carrier: Carr
         assert busy(labeller) == [(2, 1)]
 
 
+def test_a_bursts_packets_count_against_no_path_of_a_table_that_came_later(make_labeller: Callable[..., Labeller]) -> None:
+    labeller = make_labeller(cut_by=LOOPBACK)
+    again(labeller)
+
+    def burst(first: int) -> list[SentAgain]:
+        labeller.run(segment(first * 100, 1000), gso_segments=10)
+        return [SentAgain((2, 1), send(labeller, segment((first + each) * 100, 100))) for each in range(10)]
+
+    def sent_again(number: int) -> list[SentAgain]:
+        send(labeller, segment(number * 100, 100))
+        return again(labeller)
+
+    labeller.swap(table())
+    before = burst(1000)
+    assert sent_again(1003) == [before[3]]
+    labeller.swap(table(inter_pod=INTER_POD[1:]))
+    assert sent_again(1004) == []
+    after = burst(1010)
+    assert (sent_again(1005), sent_again(1013)) == ([], [after[3]])
+
+
 def test_a_bursts_packets_on_their_way_out_take_the_gateways_paths(make_labeller: Callable[..., Labeller]) -> None:
     way_out = WayOut(bytes.fromhex("02000a030102"), INTER_POD)
     labeller = make_labeller(cut_by=LOOPBACK)

@@ -39,6 +39,8 @@
 struct sent_ring {
 	__u32 owner; /* the flow's hash */
 	__u32 next; /* behind the highest sequence number sent */
+	__u32 in_force; /* `turn` when the last NUMBERED one was noted */
+	__u32 since; /* `noted` when the first one was under that: numbers before are of other candidates */
 	__u64 noted; /* segments so far; 0: nobody's */
 	__u64 segments[SEGMENTS];
 };
@@ -67,7 +69,7 @@ struct {
 struct segment {
 	__u32 l4;
 	__u32 hash;
-	__u32 index;
+	__u32 in_force;
 	__u32 first;
 	__u32 count;
 	__u32 daddr;
@@ -126,9 +128,12 @@ static __always_inline void count_again(
 		record.up1 = segment >> 8;
 		record.up2 = segment;
 		if (segment & NUMBERED) {
+			if (ring->in_force != of->in_force || (__s32)((__u32)(ring->noted - back) - ring->since) < 0)
+				break;
+
 			__u16 id = segment + (seq - (__u32)(segment >> 32)) / bytes;
 			__u32 base = scaled(of->hash, BASES);
-			void *table = word(&path_tables, of->index);
+			void *table = word(&path_tables, of->in_force & 1);
 			struct path_word *path = table ? word(table, of->first + packet_number(base, id) % of->count) : (void *)0;
 
 			if (!path)
@@ -176,12 +181,17 @@ __attribute__((noinline)) int note_segment(struct __sk_buff *skb, const struct s
 	if (ring->owner != of->hash || !ring->noted || (behind > MAX_WINDOW && behind < -MAX_WINDOW)) {
 		ring->owner = of->hash;
 		ring->noted = 0;
+		ring->in_force = 0;
 		ring->next = seq;
 	} else if ((__s32)behind > 0) {
 		count_again(ring, seq, of, whole_packet(skb, bytes), is_timed_out(skb));
 	}
 	if ((__s32)(seq + bytes - ring->next) > 0)
 		ring->next = seq + bytes;
+	if (of->numbered && ring->in_force != of->in_force) {
+		ring->in_force = of->in_force;
+		ring->since = ring->noted;
+	}
 	length = of->numbered ? (bytes + (1 << UNIT_BITS) - 1) >> UNIT_BITS : bytes;
 	ring->segments[ring->noted & (SEGMENTS - 1)] =
 		(__u64)seq << 32 | of->numbered | (length < MAX_LENGTH ? length : MAX_LENGTH) << 16 | (__u16)of->mark;
@@ -200,7 +210,7 @@ static __always_inline void note_sent(struct __sk_buff *skb, __u32 l4, const str
 	note_busy(daddr);
 	if (protocol_of(key) == IPPROTO_TCP && from->sprayed) { /* of a flow with one path all losses are on it, bad or not */
 		struct segment its = {
-			l4, from->hash, from->index, from->first, from->count, daddr, path->up1 << 8 | path->up2, 0,
+			l4, from->hash, from->in_force, from->first, from->count, daddr, path->up1 << 8 | path->up2, 0,
 		};
 
 		note_segment(skb, &its);
@@ -210,7 +220,7 @@ static __always_inline void note_sent(struct __sk_buff *skb, __u32 l4, const str
 /* Notes a packet or burst whose packets take the candidates of these numbers; `daddr` is of the last rack. */
 static __always_inline void note_numbered(struct __sk_buff *skb, __u32 l4, const struct choice *from, __u32 daddr, __u16 number)
 {
-	struct segment its = { l4, from->hash, from->index, from->first, from->count, daddr, number, NUMBERED };
+	struct segment its = { l4, from->hash, from->in_force, from->first, from->count, daddr, number, NUMBERED };
 
 	note_busy(daddr);
 	note_segment(skb, &its);
