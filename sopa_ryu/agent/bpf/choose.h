@@ -15,7 +15,6 @@
 struct choice {
 	void *table;
 	__u32 in_force; /* `turn` when the table was found */
-	__u32 index; /* of the table */
 	__u32 policy;
 	__u32 hash; /* of the flow */
 	__u32 first; /* word of the first candidate */
@@ -238,11 +237,11 @@ static __always_inline __u32 position(const struct choice *from, __u32 daddr, __
 		if (from->policy == RANDOM)
 			return random_choice(from->hash, n, from->count);
 		if (from->policy == LEAST_USED)
-			return least_used(from->index, from->first, random_choice(from->hash, n, from->count), from->count);
+			return least_used(from->in_force & 1, from->first, random_choice(from->hash, n, from->count), from->count);
 		return round_robin(from->hash, n, from->count);
 	}
 	if (from->policy == SOPA_SKIP)
-		return after_skips(state, from->index, from->first, from->count, daddr);
+		return after_skips(state, from->in_force & 1, from->first, from->count, daddr);
 	parameter = word(from->table, PARAMETER_WORD);
 	if (!parameter)
 		return scaled(from->hash, from->count);
@@ -336,7 +335,6 @@ static __always_inline enum reason consider(const struct flow_key *key, int forw
 	version = *(volatile __u32 *)in_force;
 	index = version & 1;
 	found->in_force = version;
-	found->index = index;
 	found->table = word(&path_tables, index);
 	found->state = (void *)0;
 	found->sprayed = 1;
