@@ -27,6 +27,7 @@ from sopa_ryu.agent.probing.tracer import Tracer
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.scatter.mcs_peers import LEASE_SECONDS, Use
 from sopa_ryu.channel.messages import encode
+from sopa_ryu.runtime.service import set_or_after
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -226,23 +227,26 @@ class HostAgent:
         prober.report()  # of before this connection
         departed = asyncio.Event() if self.reaction is None else self.reaction.departed
         left: tuple[str, ...] = ()
+        looked = 0
         with contextlib.suppress(websockets.ConnectionClosed):
             while True:
                 told_at = clock()
                 await asyncio.sleep(LEAST_REPORT_SECONDS)
-                while (since := clock() - told_at) < REPORT_SECONDS and not departed.is_set():
+                while (since := clock() - told_at) < REPORT_SECONDS and looked == self._departures():
                     if since >= NEWS_SECONDS and prober.has_news:
                         break
                     wait = max(LOOK_SECONDS, NEWS_SECONDS - since) if prober.probes_itself else REPORT_SECONDS - since
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(wait):
-                            await departed.wait()
-                departed.clear()
+                    await set_or_after(departed, wait)
+                    departed.clear()
+                looked = self._departures()
                 before, self._dropped = self._dropped, self._drops()
                 told, left = left, () if self.reaction is None else self.reaction.links_left
                 report = prober.report(max(0, self._dropped - before), left)
                 if report.streams or report.dropped or left != told:
                     await channel.send(encode(report))
+
+    def _departures(self) -> int:
+        return 0 if self.reaction is None else self.reaction.departures
 
     async def avoid(self, avoided: Avoided) -> bool:
         """Put a table in force without what the host avoids by itself, controller or not; return False if the kernel refuses."""

@@ -152,7 +152,7 @@ class HostSettings:
             return found
         try:
             with inside(self.netns):
-                different, segments = self._tcp.different(), link_attributes.segments(self._ifindex)
+                different = self._tcp.different()
                 if different:
                     with self._state() as state:
                         found |= self._tcp.foreign(state, different)
@@ -160,7 +160,7 @@ class HostSettings:
                     wrong = segmentation.wrong(self._ifindex, self.cut_by)
                     if wrong:
                         found[Part.SEGMENTS] = wrong
-                elif segments != self.segments:
+                elif (segments := link_attributes.segments(self._ifindex)) != self.segments:
                     found[Part.SEGMENTS] = f"gso_max_segs of {self.ifname} was set to {segments} instead of {self.segments}"
                 if self.overhead:
                     with self._state() as state:

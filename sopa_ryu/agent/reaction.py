@@ -100,7 +100,7 @@ class Reaction:
         keep: Leave no path: what would be left is logged only.
 
     Attributes:
-        departed: Set when `links_left` may be others.
+        departed, departures: Set when `links_left` may be others; how often.
         left: Sections that were left so far, by cause.
         returned, retransmissions: Sections put back so far; segments sent again whose path is known.
     """
@@ -132,6 +132,7 @@ class Reaction:
         self._in_force = NOTHING
         self._retry_at = float("-inf")
         self._decided, self.departed = asyncio.Event(), asyncio.Event()
+        self.departures = 0
         self._tree: Clos | None = None
         self._failures: Failures | None = None
         self._logged: list[float] = []
@@ -319,6 +320,7 @@ class Reaction:
         avoided = self._health.avoided
         if self._keep or await self._swaps.avoid(avoided):
             if avoided.dead != self._in_force.dead:
+                self.departures += 1
                 self.departed.set()
             self._in_force = avoided
         else:

@@ -11,6 +11,8 @@ from sopa_ryu.agent.kernel.ring_buffer import RingBuffer
 from sopa_ryu.agent.paths.path_table import Label
 
 _SLOTS = 512
+_PART_BYTES = 8 * 16
+"""Slots that are compared together: few of them change."""
 _AGAIN = struct.Struct("=I2B2x")
 _ERROR = struct.Struct("!HHB3xI")
 _UNREACHABLE, _TOO_BIG = 1, 2  # RFC 4443
@@ -98,5 +100,10 @@ class OwnTraffic:
         before, self._seen = self._seen, self._page[:]
         if before == self._seen:
             return []
-        slots = zip(memoryview(self._seen).cast("Q"), memoryview(before).cast("Q"), strict=True)
-        return [(now >> 8 & 0xFF, now & 0xFF) for now, then in slots if now != then]
+        found = []
+        for at in range(0, len(before), _PART_BYTES):
+            now, then = self._seen[at : at + _PART_BYTES], before[at : at + _PART_BYTES]
+            if now != then:
+                slots = zip(memoryview(now).cast("Q"), memoryview(then).cast("Q"), strict=True)
+                found += [(slot >> 8 & 0xFF, slot & 0xFF) for slot, old in slots if slot != old]
+        return found

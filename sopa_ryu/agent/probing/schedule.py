@@ -92,8 +92,10 @@ class ProbeSchedule:
         Where that is more than each host may send, all who probe it send it fewer, until it is not. The root makes that settle,
         although what a host says is a second old.
         """
-        part = self._parts.setdefault(host, _Part(now))
-        if answers and now - part.at >= PART_SECONDS:
+        part = self._parts.get(host)
+        if part is None:
+            self._parts[host] = _Part(now)
+        elif answers and now - part.at >= PART_SECONDS:
             part.size = min(1.0, max(LEAST_PART, part.size * math.sqrt(max(self.rate, LEAST_RATE) / answers)))
             part.at = now
 
