@@ -134,7 +134,7 @@ def run(
         wanted = [named(text.strip()) for text in chosen.split(",")]
         for scheme in wanted:
             if simulated:
-                ns3.check(scheme)
+                ns3.check(scheme, simulator_options)
             else:
                 lab_schemes.check(scheme, Carrier(carrier), queue)
         tree = chosen_fabric(k, fabric, str(PREFIX6) if workload.family == 6 else None)

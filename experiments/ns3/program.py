@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from sopa_ryu.agent.kernel.build import SOURCES as AGENT
 from sopa_ryu.arbiter.build import SOURCES as ARBITER
 
 SOURCE = Path(__file__).resolve().parent
@@ -33,7 +34,7 @@ def digest() -> str:
     """Return the SHA-256 of the source of the program. The same source gives the same results."""
     found = hashlib.sha256()
     own, library = [SOURCE / "CMakeLists.txt", *SOURCE.glob("src/*")], [*ARBITER.glob("*.cc"), *ARBITER.glob("*.h")]
-    for file in (*sorted(own), *sorted(library)):
+    for file in (*sorted(own), *sorted(library), AGENT / "flowhash.h"):
         found.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return found.hexdigest()
 
@@ -64,7 +65,7 @@ def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUI
             say("building the simulator")
             stamp.unlink(missing_ok=True)
             _run("cmake", "--fresh", "-S", str(SOURCE), "-B", str(directory), f"-DSOPA_NS3_SOURCE={own or ''}",
-                 f"-DSOPA_ARBITER={ARBITER}")  # fmt: skip
+                 f"-DSOPA_ARBITER={ARBITER}", f"-DSOPA_AGENT={AGENT}")  # fmt: skip
             _run("cmake", "--build", str(directory), "--parallel", str(os.cpu_count() or 1))
             stamp.write_text(wanted)
     except OSError as error:

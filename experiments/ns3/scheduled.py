@@ -48,7 +48,7 @@ class Scheduled:
         self._client.subscribe_topic(self._name, seen)
         waiting, wanted = {}, digest()
         for number, run in enumerate(runs):
-            check(run.scheme)
+            check(run.scheme, run.options)
             text = program_input(run)
             name = key(wanted, text)
             if (output := cache.get(name)) is not None:

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from experiments.core.draws import DrawKind, stream, threshold
@@ -65,8 +66,8 @@ _REPORTS = 50
 """Number of progress reports during a run of full length."""
 
 
-def check(scheme: Scheme) -> None:
-    """Raise `SchemeError` for a scheme or a setting that the simulator does not support."""
+def check(scheme: Scheme, options: Mapping[str, int | str] = MappingProxyType({})) -> None:
+    """Raise `SchemeError` for a scheme or a setting that the simulator does not support, or not with these options."""
     _, *settings = scheme.name.split("+")
     base = base_of(scheme)
     if base not in SIMULATED:
@@ -86,6 +87,10 @@ def check(scheme: Scheme) -> None:
         )
     if scheme.channels and scheme.sysctls.get("ipv4/tcp_sack") == "0":
         raise SchemeError(f"{scheme.name}: the shim of MCS requires selective acknowledgements in the simulator")
+    if options.get("trim") and (scheme.channels or scheme.subflows or scheme.slots or scheme.probes):
+        raise SchemeError(
+            f"--set trim is for senders of plain TCP: leave out {scheme.name}, as all schemes of MCS, mptcp, cfr and +probes=on"
+        )
 
 
 def simulate(
@@ -100,7 +105,7 @@ def simulate(
     can kill it. Raises `SchemeError` for an unsupported scheme, `SimulatorError` if the build fails or the program ends with an
     error.
     """
-    check(run.scheme)
+    check(run.scheme, run.options)
     return records(run, compute(program_input(run), cache, tick, started))
 
 
@@ -159,7 +164,7 @@ def records(run: Run, output: str, machine: Mapping[str, str | int] | None = Non
         },
         counters={name: whole[name] for name in ("hops", "dropped", "dropped_at_hosts", "unroutable")}
         | {"longest_queue": whole["longest"]}
-        | {name: whole[name] for name in ("pings", "probes", "probes_lost") if name in whole},
+        | {name: whole[name] for name in ("pings", "probes", "probes_lost", "trimmed") if name in whole},
         core_packets={},
         queue_ms=_sample(run) / 1e6,
         queues=whole.get("queues", {}),

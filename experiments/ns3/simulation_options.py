@@ -65,8 +65,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "spread": Option("0ns", "interval over which simultaneous starts of flows are spread randomly", 0, _MAX_TIME, True),
         "first-path": Option(
             "sender",
-            "first candidate path of a flow: by position of the sender or receiver, random, or the first one for all",
-            words=("sender", "receiver", "random", "zero"),
+            "first candidate path of a flow: by position of the sender or receiver, by the agent's hash, random, or one for all",
+            words=("sender", "receiver", "hash", "random", "zero"),
         ),
         "order": Option(
             "aggregation",
@@ -81,7 +81,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "congestion": Option(
             "NewReno",
             "congestion control; that of per-packet and mptcp is Dctcp unless this is set",
-            words=("NewReno", "LinuxReno", "Cubic", "Vegas", "Bic", "Dctcp"),
+            words=("NewReno", "LinuxReno", "Cubic", "Vegas", "Bic", "Dctcp", "Swift"),
         ),
         "loss-recovery": Option(
             "ns-3.37",
@@ -101,6 +101,13 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             0,
         ),
         "ecn-at-hosts": Option("0", "the queues of hosts mark, too: 1 or 0", 0, 1),
+        "acks-first": Option("0", "what has no data does not wait for data in a host's own queue, as with Linux' fq: 1 or 0", 0, 1),
+        "trim": Option(
+            "0",
+            "packets in a switch's queue above which it cuts data to headers, which overtake data; receivers report them, 0: none",
+            0,
+        ),
+        "trim-repair": Option("1", "senders send what was cut again at once, or TCP finds the losses by itself: 1 or 0", 0, 1),
         "failure-notice": Option("1", "hosts and switches exclude a failed element immediately: 1 or 0", 0, 1),
         "ping": Option(
             "0ns",

@@ -182,7 +182,7 @@ def _figure(one: Values) -> Figure:
 def _part(spec: Values, values: Values) -> FigurePart:
     fields = _filled({name: value for name, value in spec.items() if name != "for"}, values)
     fabric = Clos(**fields["fabric"]) if "fabric" in fields else None
-    options = _flat(fields.get("options", ()))
+    options = _flat([_filled(one, values) for one in _flat(fields.get("options", ()))])
     return FigurePart(**{**fields, "schemes": _named(fields["schemes"]), "options": options, "fabric": fabric})
 
 

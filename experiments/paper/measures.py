@@ -35,13 +35,13 @@ BACK_WINDOW = 3
 def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bool = False) -> dict[str, float]:
     """Return the measures of a run by name; with ``failed`` those of the two flows of figure 7 of the SOPA paper, too.
 
-    ``mean``, ``minimum``, ``maximum`` are Mbit/s of a flow, ``host_*`` those of all flows of a host together; ``link_percent`` is
-    the mean by ``payload``, the maximum payload rate of a link in Mbit/s; ``fast_retransmits``, ``retransmits``, ``timeouts``,
-    ``dropped`` are of the run, ``fast_retransmits_of_a_flow`` their mean; ``completion_*`` in ms, also by kind, as ``KIND_mean``
-    and ``KIND_timeouts``. Of traced flows: ``delay_*`` in us, ``deviation`` and ``path UP1.UP2`` in percent. ``queue_most`` and
-    ``queue_p99`` are packets, of all samples of ports that ever had any; ``cores`` is the largest by the smallest number of packets
-    of a core switch. ``collective`` is the time of the slowest job, in ms. ``silence`` and ``recovered_*`` are seconds, see
-    `experiments.report.faults.Recovery`.
+    ``mean``, ``minimum``, ``maximum`` are Mbit/s of a flow, ``host_*`` those of all flows of a host together; ``link_percent``
+    is the mean by ``payload``, the maximum payload rate of a link in Mbit/s; ``fast_retransmits``, ``retransmits``,
+    ``timeouts``, ``dropped``, ``trimmed`` are of the run, ``fast_retransmits_of_a_flow`` their mean; ``completion_*`` in ms,
+    also by kind, as ``KIND_mean`` and ``KIND_timeouts``. Of traced flows: ``delay_*`` in us, ``deviation`` and ``path UP1.UP2``
+    in percent. ``queue_most`` and ``queue_p99`` are packets, of all samples of ports that ever had any; ``cores`` is the
+    largest by the smallest number of packets of a core switch. ``collective`` is the time of the slowest job, in ms.
+    ``silence`` and ``recovered_*`` are seconds, see `experiments.report.faults.Recovery`.
     """
     mbit = [flow.mbit for flow in flows]
     hosts = host_mbit(flows)
@@ -70,6 +70,8 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
         found[f"{kind}_minimum"] = min(flow.mbit for flow in flow_records)
         found[f"{kind}_timeouts"] = float(sum(flow.timeouts for flow in flow_records))
         found |= _completion(flow_records, f"{kind}_")
+    if "trimmed" in run.counters:
+        found["trimmed"] = float(run.counters["trimmed"])
     if seconds := run.collective.get("seconds"):
         found["collective"] = 1000 * seconds
     if run.queues:
@@ -102,8 +104,9 @@ def data(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bo
         record |= {"simulator": run.machine["simulator"], "hops": run.counters.get("hops", 0)}
     else:
         record |= {"machine": dict(run.machine), "idle_percent": run.cpu_idle_percent}
+    digits = None if payload >= 10_000 else 1 if payload >= 100 else 3
     measures = {name: _short(value) for name, value in measure(run, flows, payload, failed).items()}
-    return RunData(run.scheme, run.seed, measures, tuple(round(flow.mbit, 1 if payload >= 100 else 3) for flow in flows), record)
+    return RunData(run.scheme, run.seed, measures, tuple(round(flow.mbit, digits) for flow in flows), record)
 
 
 def host_mbit(flows: Sequence[FlowRecord]) -> list[float]:

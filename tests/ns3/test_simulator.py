@@ -14,7 +14,7 @@ from experiments.ns3.run_lines import fabric_lines
 from experiments.ns3.simulate import SAMPLES
 from experiments.report.statistics import ideal_seconds
 from experiments.schemes import named
-from experiments.workloads import Plan, Scale, Transfer
+from experiments.workloads import BadLink, Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
 from tests.helpers.golden import Script, Step, each_script
 from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, SCALE, TREE, permutation, said, simulated, taken, transfers
@@ -146,7 +146,7 @@ def test_queues_are_sampled_for_twice_the_planned_time() -> None:
     assert {len(lengths) for lengths in run.queues.values()} == {2 * SAMPLES + 1}
 
 
-@pytest.mark.parametrize("rule", ["sender", "receiver", "random", "zero"])
+@pytest.mark.parametrize("rule", ["sender", "receiver", "hash", "random", "zero"])
 def test_where_flows_begin_on_their_paths(rule: str) -> None:
     run, flows = simulated(permutation(size=10_000, traced=tuple(range(16))), first_path=rule)
     by_pod: dict[str, set[tuple[float, ...]]] = {}
@@ -154,7 +154,7 @@ def test_where_flows_begin_on_their_paths(rule: str) -> None:
         end = flow.dst if rule == "receiver" else flow.src
         first = min(run.arrivals[str(flow.flow)], key=lambda row: row[1])
         by_pod.setdefault(end.split("_")[0], set()).add(tuple(first[2:4]))
-    if rule in ("zero", "random"):
+    if rule in ("zero", "random", "hash"):
         assert (len(set.union(*by_pod.values())) == 1) == (rule == "zero")
     else:
         assert {len(its) for its in by_pod.values()} == {4}  # no two hosts of a pod begin on the same path
@@ -366,3 +366,24 @@ def test_a_simulator_that_is_killed_is_an_error() -> None:
     run = Run(FatTree(8), permutation(8), "test", named("sopa"), 1, SCALE)
     with pytest.raises(SimulatorError, match="the simulator failed"):
         simulate(run, started=lambda process: process.kill())
+
+
+def test_acknowledgements_wait_behind_data_unless_they_go_first() -> None:
+    """The receiver of a small flow sends a long one, whose window is in its own queue."""
+    long, small = (TREE.host(name) for name in ("h0_0_2", "h1_0_2"))
+    plan = Plan((Transfer(long, TREE.host("h2_0_2"), 5 * MEGABYTE), Transfer(small, long, SMALL, 0.01)), 1.0)
+    (_, [_, waiting]), (_, [_, first]) = (simulated(plan, "ecmp", acks_first=on) for on in (0, 1))
+    assert first.seconds < waiting.seconds / 2
+
+
+def test_swift_answers_delay_on_all_paths_and_not_on_one() -> None:
+    (lossy, _), (run, flows) = (simulated(INCAST, "ecmp", congestion=control) for control in ("LinuxReno", "Swift"))
+    assert lossy.counters["dropped"] > 0
+    assert (run.counters["dropped"], run.counters["longest_queue"] < 75) == (0, True)
+    assert all(flow.completed for flow in flows)
+    slow = BadLink("a0_0-c0_1", "c0_1", 0.0, rate=0.1)
+    one, other = (
+        simulated(transfers(MEGABYTE, "h0_0_2 h2_0_2", bad=(slow,)), "sopa-skip+fr=100", congestion=control)
+        for control in ("LinuxReno", "Swift")
+    )
+    assert one[1] == other[1]

@@ -135,6 +135,7 @@ Device::FlowOf(std::uint32_t destination, std::uint32_t ports)
     {
         flow.source = m_host;
         flow.destination = m_fabric->tree.HostOf(destination);
+        flow.ports = ports;
         flow.hash = (key ^ std::uint64_t(m_fabric->tree.AddressOf(m_host)) << 20) * HASH_FACTOR;
         const auto transfer = m_transfers.find(ports >> 16);
         flow.transfer = (ports & 0xffff) == PORT && transfer != m_transfers.end() ? transfer->second : nullptr;
@@ -414,7 +415,7 @@ Device::Receive(InFlightPacket& in_flight)
         return ReceiveMessage(in_flight);
     }
     ns3::Packet& packet = *in_flight.packet;
-    if ((m_reps || m_skips) && ReceiveEcho(packet))
+    if ((m_reps || m_skips || in_flight.urgent) && ReceiveEcho(packet))
     {
         return;
     }
@@ -429,12 +430,27 @@ Device::Receive(InFlightPacket& in_flight)
         m_shim->Receive(Back(Load32(bytes + 12), ports), packet, marked);
     }
     const std::uint8_t* const tcp = bytes + (with_mco - packet.GetSize());
+    if (in_flight.cut != Cut::NOT)
+    {
+        return SendEcho(Back(Load32(bytes + 12), Load32(tcp)), Load32(tcp), in_flight, Load32(tcp + 4));
+    }
     const std::uint32_t payload = packet.GetSize() - (tcp[12] >> 4) * 4;
     if (in_flight.flow->transfer && payload)
     {
         const bool labelled = ip > IP_BYTES;
         in_flight.flow->transfer->Arrived(Load32(tcp + 4), payload, in_flight.sent, labelled ? bytes[22] : in_flight.up1,
                                        labelled ? bytes[23] : in_flight.up2);
+    }
+    if (payload && in_flight.flow->transfer && in_flight.flow->transfer->on_delay)
+    {
+        Back(Load32(bytes + 12), Load32(tcp)).delay = static_cast<std::int32_t>(ns3::Simulator::Now().GetTimeStep() - in_flight.sent);
+    }
+    else if (in_flight.delay)
+    {
+        if (const TransferResult* const its = Back(Load32(bytes + 12), Load32(tcp)).transfer; its && its->on_delay)
+        {
+            its->on_delay(in_flight.delay);
+        }
     }
     if (m_plb && !payload)
     {
@@ -470,13 +486,15 @@ Device::Receive(InFlightPacket& in_flight)
 }
 
 void
-Device::SendEcho(Flow& back, std::uint32_t ports, const InFlightPacket& in_flight)
+Device::SendEcho(Flow& back, std::uint32_t ports, const InFlightPacket& in_flight, std::uint32_t sequence)
 {
     std::uint8_t bytes[ECHO_BYTES] = {}; // the first byte of an IP packet is never 0
     bytes[1] = in_flight.ecn == Ecn::MARKED;
+    bytes[2] = static_cast<std::uint8_t>(in_flight.cut);
     Store32(bytes + 4, m_reps ? in_flight.channel : in_flight.up1 << 8 | in_flight.up2);
     Store32(bytes + 8, ports);
     Store32(bytes + 12, m_fabric->tree.AddressOf(m_host));
+    Store32(bytes + 16, sequence);
     std::uint8_t up1 = 0xff, up2 = 0xff;
     if (m_reps)
     {
@@ -486,27 +504,38 @@ Device::SendEcho(Flow& back, std::uint32_t ports, const InFlightPacket& in_fligh
     {
         m_fabric->selector().AtHost(back, ECHO_BYTES, up1, up2);
     }
-    m_fabric->Send(back, ns3::Create<ns3::Packet>(bytes, ECHO_BYTES), ECHO_BYTES, up1, up2, Ecn::NOT_CAPABLE);
+    const bool urgent = in_flight.cut != Cut::NOT;
+    m_fabric->Send(back, ns3::Create<ns3::Packet>(bytes, ECHO_BYTES), ECHO_BYTES, up1, up2, Ecn::NOT_CAPABLE, urgent);
 }
 
 bool
 Device::ReceiveEcho(const ns3::Packet& packet)
 {
-    std::uint8_t bytes[16];
+    std::uint8_t bytes[20];
     packet.CopyData(bytes, sizeof bytes);
     if (bytes[0])
     {
         return false;
     }
     const std::uint32_t number = Load32(bytes + 4);
+    const Label path(number >> 8, number & 0xff);
     const Flow& flow = FlowOf(Load32(bytes + 12), Load32(bytes + 8));
+    const auto cut = static_cast<Cut>(bytes[2]);
     if (m_reps)
     {
-        m_reps->Echoed(flow, number, bytes[1]);
+        m_reps->Echoed(flow, number, bytes[1] || cut != Cut::NOT);
     }
-    else
+    else if (m_skips && cut == Cut::ON_PATH)
     {
-        m_skips->Marked(flow, {number >> 8, number & 0xff});
+        m_skips->Trimmed(flow, path);
+    }
+    else if (m_skips && cut == Cut::NOT)
+    {
+        m_skips->Marked(flow, path);
+    }
+    if (cut != Cut::NOT && flow.transfer && flow.transfer->on_trimmed)
+    {
+        flow.transfer->on_trimmed(Load32(bytes + 16), cut == Cut::LAST_HOP);
     }
     return true;
 }

@@ -120,8 +120,8 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     Flow& Back(std::uint32_t source, std::uint32_t ports) { return FlowOf(source, ports << 16 | ports >> 16); }
 
     // Tell the sender of a packet its entropy or path, and whether it was marked: an acknowledgement of this packet alone (REPS), or
-    // with skip counters only of a marked one.
-    void SendEcho(Flow& back, std::uint32_t ports, const InFlightPacket& in_flight);
+    // with skip counters only of a marked one; or that its data were cut off, and which.
+    void SendEcho(Flow& back, std::uint32_t ports, const InFlightPacket& in_flight, std::uint32_t sequence = 0);
     bool ReceiveEcho(const ns3::Packet& packet);
 
     struct Segment

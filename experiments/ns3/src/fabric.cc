@@ -127,7 +127,9 @@ Fabric::Fabric(const Settings& settings, std::unique_ptr<PathSelector> selector)
     : tree(settings.fabric),
       receivers(tree.hosts),
       m_links(tree.links),
-      m_selector(std::move(selector))
+      m_selector(std::move(selector)),
+      m_trim(settings.trim),
+      m_acks_first(settings.acks_first)
 {
     for (LinkId id = 0; id < tree.links; ++id)
     {
@@ -162,7 +164,8 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
 {
     const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
     Link& first = m_links[tree.FromHost(flow.source)];
-    const std::int64_t arrival = urgent ? first.Overtake(now, bytes) : first.Enter(now, bytes);
+    const bool overtakes = urgent || (m_acks_first && !flow.transfer); // acknowledgements are no transfer's
+    const std::int64_t arrival = overtakes ? first.Overtake(now, bytes) : first.Enter(now, bytes);
     if (arrival < 0)
     {
         return;
@@ -179,6 +182,7 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
     in_flight->up2 = up2;
     in_flight->urgent = urgent;
     in_flight->channel = flow.channel;
+    in_flight->delay = flow.delay;
     in_flight->ecn = ecn != Ecn::NOT_CAPABLE && first.Marks() ? Ecn::MARKED : ecn;
     in_flight->stage = EDGE;
     in_flight->next = Next(*in_flight);
@@ -213,6 +217,10 @@ void
 Fabric::Forward(InFlightPacket& in_flight, LinkId link, std::uint8_t stage)
 {
     const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
+    if (m_trim && link != NO_LINK)
+    {
+        Trim(in_flight, link, now);
+    }
     const std::int64_t arrival = link == NO_LINK    ? -1
                                  : in_flight.urgent ? m_links[link].Overtake(now, in_flight.bytes)
                                                     : m_links[link].Enter(now, in_flight.bytes);
@@ -238,6 +246,21 @@ Fabric::Forward(InFlightPacket& in_flight, LinkId link, std::uint8_t stage)
     in_flight.next = Next(in_flight);
     in_flight.Ref(); // for its next arrival
     ns3::Simulator::ScheduleWithContext(in_flight.destination, ns3::TimeStep(arrival - now), &in_flight);
+}
+
+// Cut a packet's data off if the queue before it is too long. Its headers overtake data from here on.
+void
+Fabric::Trim(InFlightPacket& in_flight, LinkId link, std::int64_t now)
+{
+    if (in_flight.urgent || !in_flight.flow->transfer || in_flight.bytes <= TRIMMED_BYTES || m_links[link].Length(now) <= m_trim)
+    {
+        return;
+    }
+    const bool last = link >= tree.first_to_host && link < tree.first_to_host + tree.hosts;
+    in_flight.cut = last ? Cut::LAST_HOP : Cut::ON_PATH;
+    in_flight.bytes = TRIMMED_BYTES;
+    in_flight.urgent = true;
+    ++m_trimmed;
 }
 
 void

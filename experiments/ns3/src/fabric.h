@@ -23,6 +23,7 @@ class PathSelector;
 class Fabric;
 
 constexpr LinkId NO_LINK = UINT32_MAX;
+constexpr std::uint16_t TRIMMED_BYTES = 64; // of a packet without its data
 
 // The ECN field of a packet (RFC 3168).
 enum class Ecn : std::uint8_t
@@ -30,6 +31,14 @@ enum class Ecn : std::uint8_t
     NOT_CAPABLE = 0,
     CAPABLE = 2,
     MARKED = 3
+};
+
+// Where a queue has cut a packet's data off. At the last hop all paths of a flow meet.
+enum class Cut : std::uint8_t
+{
+    NOT,
+    ON_PATH,
+    LAST_HOP
 };
 
 // A packet in flight between two hosts: the event of its next arrival and the fields that switches read.
@@ -49,9 +58,11 @@ class InFlightPacket : public ns3::EventImpl
     std::uint8_t up1 = 0xff, up2 = 0xff;
     std::uint8_t stage = 0;
     std::uint16_t channel = 0;
+    std::int32_t delay = 0; // that an acknowledgement reports
     Ecn ecn = Ecn::NOT_CAPABLE;
     bool urgent = false; // overtakes data
     bool corrupted = false; // the receiver discards it
+    Cut cut = Cut::NOT;
 
     // Prefetch the memory that the next arrival accesses.
     void Prefetch() const;
@@ -154,6 +165,7 @@ class Fabric
     Link& link(LinkId id) { return m_links[id]; }
     std::uint64_t hops() const { return m_hops; }
     std::uint64_t unroutable() const { return m_unroutable; } // packets without a remaining path
+    std::uint64_t trimmed() const { return m_trimmed; }
 
     const Clos tree;
     std::vector<Receiver*> receivers; // by host
@@ -165,11 +177,14 @@ class Fabric
     LinkId Next(const InFlightPacket& in_flight) const;
     void Arrive(InFlightPacket& in_flight);
     void Forward(InFlightPacket& in_flight, LinkId link, std::uint8_t stage);
+    void Trim(InFlightPacket& in_flight, LinkId link, std::int64_t now);
 
     std::vector<Link> m_links;
     std::map<LinkId, BadLink> m_bad;
     std::unique_ptr<PathSelector> m_selector;
-    std::uint64_t m_hops = 0, m_unroutable = 0;
+    std::uint64_t m_hops = 0, m_unroutable = 0, m_trimmed = 0;
+    std::uint32_t m_trim;
+    bool m_acks_first;
 };
 
 } // namespace sopa

@@ -86,6 +86,7 @@ class Skips
     bool Passes(const Flow& flow, Label path);
 
     void Marked(const Flow& flow, Label path) { Add(m_states[&flow], path, MARK); }
+    void Trimmed(const Flow& flow, Label path) { Add(m_states[&flow], path, LOSS); }
 
     // Note on which path data leave. What left before was lost, and by a timeout if `timeouts`, those of the flow so far, have grown.
     void Sent(const Flow& flow, std::uint32_t sequence, std::uint32_t end, Label path, std::uint64_t timeouts);

@@ -27,6 +27,8 @@ struct Flow
 {
     Host source, destination;
     std::uint64_t hash;                     // of addresses and ports; input of ECMP
+    std::uint32_t ports = 0;                // source << 16 | destination
+    std::int32_t delay = 0;                 // ns, of the last data in the other direction, if acknowledgements say so (Swift)
     std::uint16_t channel = 0;              // of the packets that are sent now: taken off the source port (MCS, PLB, REPS)
     bool capable = false;                   // of ECN, the packets that are sent now (MCS)
     TransferResult* transfer = nullptr;            // transfer whose data it carries; null for acknowledgements

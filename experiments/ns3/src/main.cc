@@ -346,6 +346,10 @@ Simulate()
                 static_cast<long long>(ns3::Simulator::Now().GetTimeStep()), took.count(),
                 static_cast<unsigned long long>(fabric.hops()), static_cast<unsigned long long>(dropped),
                 static_cast<unsigned long long>(at_hosts), static_cast<unsigned long long>(fabric.unroutable()), longest);
+    if (settings.trim)
+    {
+        std::printf(",\"trimmed\":%llu", static_cast<unsigned long long>(fabric.trimmed()));
+    }
     if (settings.ping)
     {
         std::printf(",\"pings\":%llu,\"round_trips\":[", static_cast<unsigned long long>(pings.sent));

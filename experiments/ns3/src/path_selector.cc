@@ -1,6 +1,7 @@
 #include "path_selector.h"
 
 #include "hedera.h"
+#include "flowhash.h" // of the agent
 #include "host_selectors.h"
 #include "load_selectors.h"
 
@@ -16,6 +17,8 @@ namespace sopa
 
 namespace
 {
+
+constexpr std::uint8_t TCP = 6;
 
 // Let paths occur in an order of the settings. Throws std::invalid_argument if it has others than the remaining paths.
 void
@@ -83,6 +86,12 @@ PathSelector::Begin(Flow& flow)
     if (m_first_path == "random")
     {
         at = Random(static_cast<std::uint32_t>(std::max<std::size_t>(1, all.size())));
+    }
+    else if (m_first_path == "hash") // of the agent; its first packet takes the path after `next`
+    {
+        const flow_key key{m_tree.AddressOf(flow.source), m_tree.AddressOf(flow.destination), flow.ports, TCP};
+        const auto count = static_cast<std::uint32_t>(std::max<std::size_t>(1, all.size()));
+        at = scaled(flow_hash(&key, static_cast<std::uint32_t>(m_settings.seed)), count) + count - 1;
     }
     else if (m_first_path == "sender")
     {

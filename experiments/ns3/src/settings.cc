@@ -156,6 +156,9 @@ Read(std::istream& lines)
         {"ecn", into(its.ecn)},
         {"ecn-bytes", into(its.ecn_bytes)},
         {"ecn-at-hosts", into(its.ecn_at_hosts)},
+        {"acks-first", into(its.acks_first)},
+        {"trim", into(its.trim)},
+        {"trim-repair", into(its.trim_repair)},
         {"pacing", into(its.pacing)},
         {"spread", into(its.spread)},
         {"hedera-period", into(its.hedera_period)},
@@ -265,6 +268,10 @@ Read(std::istream& lines)
     {
         throw std::invalid_argument("subflows have no loss-recovery ns-3.20");
     }
+    if (its.trim && (its.channels || its.subflows > 1 || its.loss_recovery == "ns-3.20" || its.scheme == "cfr"))
+    {
+        throw std::invalid_argument("trim is not for the schemes of MCS, mptcp, cfr, and loss-recovery ns-3.20");
+    }
     if (its.drill_samples < 1 || its.flowcell < 1)
     {
         throw std::invalid_argument("drill-samples and flowcell must be 1 or more");
@@ -284,7 +291,7 @@ Read(std::istream& lines)
     CheckOneOf("hash", its.hash, {"own", "same"});
     CheckOneOf("loss-recovery", its.loss_recovery, {"ns-3.37", "ns-3.20"});
     CheckOneOf("path-order", its.path_order, {"aggregation", "core"}); // what changes with every packet
-    CheckOneOf("first-path", its.first_path, {"zero", "random", "sender", "receiver"});
+    CheckOneOf("first-path", its.first_path, {"zero", "random", "hash", "sender", "receiver"});
     if (its.loss_recovery == "ns-3.20" && its.congestion != "NewReno")
     {
         throw std::invalid_argument("loss-recovery ns-3.20 requires congestion NewReno, not " + its.congestion);

@@ -62,6 +62,9 @@ struct Settings
     std::uint32_t ecn = 0;      // packets in a queue above which it marks; 0: no ECN
     std::uint32_t ecn_bytes = 0; // the same in bytes; 0: `ecn` alone counts
     bool ecn_at_hosts = false;  // the queues of hosts mark, too
+    bool acks_first = false;    // in a host's own queue, as with Linux' fq and fq_codel
+    std::uint32_t trim = 0;     // packets in a switch's queue above which it cuts data to headers; 0: none
+    bool trim_repair = true;    // senders send again at once what has been cut, or TCP finds it by itself
     std::uint64_t pacing = 0;   // maximum payload rate of a connection in Mbit/s; 0: no pacing
     std::int64_t spread = 0; // ns; simultaneous starts are spread randomly over this interval
     std::int64_t hedera_period = 5'000'000'000, resequencing = 200'000; // ns

@@ -1,5 +1,7 @@
 #include "subflow.h"
 
+#include "swift.h"
+
 #include "ns3/object-factory.h"
 #include "ns3/rtt-estimator.h"
 #include "ns3/tcp-congestion-ops.h"
@@ -9,6 +11,8 @@
 
 namespace sopa
 {
+
+constexpr std::uint32_t CONGESTED_PART = 4; // of what is on its way
 
 NS_OBJECT_ENSURE_REGISTERED(Subflow);
 
@@ -52,6 +56,37 @@ Subflow::ReceivedAck(ns3::Ptr<ns3::Packet> packet, const ns3::TcpHeader& header)
     {
         m_after();
     }
+}
+
+void
+Subflow::Trimmed(std::uint32_t sequence, bool last_hop)
+{
+    const ns3::SequenceNumber32 at(sequence);
+    if (at < m_txBuffer->HeadSequence() || at >= m_tcb->m_highTxMark || m_state == CLOSED)
+    {
+        return; // it has arrived meanwhile
+    }
+    if (!m_any_cut || at >= m_round_ends)
+    {
+        m_any_cut = true;
+        m_reduced = false;
+        m_cut = 0;
+        m_round_ends = m_tcb->m_highTxMark;
+    }
+    const bool congested = last_hop || ++m_cut > BytesInFlight() / m_tcb->m_segmentSize / CONGESTED_PART;
+    if (congested && !m_reduced && m_tcb->m_congState <= ns3::TcpSocketState::CA_DISORDER)
+    {
+        m_reduced = true;
+        m_tcb->m_ssThresh = m_congestionControl->GetSsThresh(m_tcb, BytesInFlight());
+        m_tcb->m_cWnd = m_tcb->m_ssThresh;
+    }
+    SendDataPacket(at, m_tcb->m_segmentSize, m_connected);
+}
+
+void
+Subflow::Delayed(std::int32_t nanoseconds)
+{
+    ns3::DynamicCast<Swift>(m_congestionControl)->Delayed(m_tcb, nanoseconds);
 }
 
 ns3::Ptr<Subflow>

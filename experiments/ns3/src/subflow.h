@@ -1,5 +1,5 @@
-// Sockets of senders whose window the receiver limits, and of subflows of multipath TCP, modelled above TCP: ordinary connections that
-// share the data of one transfer.
+// Sockets of senders whose window the receiver limits, of those that are told what switches have trimmed, and of subflows of multipath
+// TCP, modelled above TCP: ordinary connections that share the data of one transfer.
 #pragma once
 
 #include "ns3/node.h"
@@ -27,6 +27,13 @@ class Subflow : public ns3::TcpSocketBase
     // Call a function after each acknowledgement.
     void OnAcknowledgement(std::function<void()> function) { m_after = std::move(function); }
 
+    // Send data again that a queue has cut off. At the last hop, which no path avoids, this is congestion, and so is a quarter of what is
+    // on its way: the window becomes smaller, as after a loss, once in that.
+    void Trimmed(std::uint32_t sequence, bool last_hop);
+
+    // Tell the congestion control, which is Swift, how long data took in the fabric.
+    void Delayed(std::int32_t nanoseconds);
+
   protected:
     void ReceivedAck(ns3::Ptr<ns3::Packet> packet, const ns3::TcpHeader& header) override;
 
@@ -34,6 +41,9 @@ class Subflow : public ns3::TcpSocketBase
     std::uint32_t WindowOfWholeSegments() const;
 
     std::function<void()> m_after;
+    ns3::SequenceNumber32 m_round_ends{0}; // of what was on its way when the last round began
+    std::uint32_t m_cut = 0;               // segments of the round whose data were cut off
+    bool m_any_cut = false, m_reduced = false;
 };
 
 // Create a socket as TcpL4Protocol does. `congestion` is the name of a congestion control, as in "Dctcp".

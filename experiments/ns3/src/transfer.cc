@@ -92,6 +92,17 @@ TransferResult::Arrived(std::uint32_t sequence, std::uint32_t payload, std::int6
 }
 
 void
+TransferResult::Forget()
+{
+    on_delay = nullptr;
+    on_trimmed = nullptr;
+    for (TransferResult& one : subflows)
+    {
+        one.Forget();
+    }
+}
+
+void
 TransferResult::AddSubflows()
 {
     for (const TransferResult& one : subflows)
@@ -229,9 +240,18 @@ Transfers::Open(std::uint32_t number, TransferResult& its)
     m_expected[plan.destination][std::uint64_t(m_tree.AddressOf(plan.source)) << 16 | port] = number;
 
     ns3::Ptr<ns3::Socket> sender;
-    if (m_settings.subflows > 1 || m_settings.channels)
+    if (m_settings.subflows > 1 || m_settings.channels || m_settings.trim || m_settings.congestion == "Swift")
     {
-        sender = CreateSubflow(device.GetNode(), m_settings.congestion);
+        const auto own = CreateSubflow(device.GetNode(), m_settings.congestion);
+        if (m_settings.congestion == "Swift")
+        {
+            its.on_delay = [own = ns3::PeekPointer(own)](std::int32_t nanoseconds) { own->Delayed(nanoseconds); };
+        }
+        if (m_settings.trim && m_settings.trim_repair)
+        {
+            its.on_trimmed = [own = ns3::PeekPointer(own)](std::uint32_t sequence, bool last) { own->Trimmed(sequence, last); };
+        }
+        sender = own;
     }
     else if (m_settings.loss_recovery == "ns-3.20")
     {
@@ -356,6 +376,7 @@ Transfers::Drain(std::uint32_t number, ns3::Ptr<ns3::Socket> socket)
 void
 Transfers::Complete(std::uint32_t number)
 {
+    results[number].Forget();
     m_senders[number].clear();
     m_subflows[number].clear();
     for (const auto& receiver : m_receivers[number])

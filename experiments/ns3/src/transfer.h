@@ -9,6 +9,7 @@
 #include "ns3/tcp-socket-state.h"
 
 #include <array>
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct TransferResult
     // Count data that leave; false for a retransmission.
     bool Sent(std::uint32_t sequence, std::uint32_t payload);
     void Arrived(std::uint32_t sequence, std::uint32_t payload, std::int64_t sent, std::uint8_t up1, std::uint8_t up2);
+
+    // Tell the sockets nothing more.
+    void Forget();
 
     // Add what the subflows have counted.
     void AddSubflows();
@@ -40,6 +44,8 @@ struct TransferResult
     std::int64_t interval = 0;                                           // ns, of `series`; 0: none
     std::vector<std::uint64_t> series;                                   // bytes of data that arrived in each interval of the run
     std::vector<TransferResult> subflows;                                // of multipath TCP: one each
+    std::function<void(std::int32_t)> on_delay;          // gets that of data in the fabric, ns
+    std::function<void(std::uint32_t, bool)> on_trimmed; // gets the sequence number of data that were cut off, and if at the last hop
 
   private:
     std::uint32_t m_highest_sent = 0, m_highest_arrived = 0, m_first = 0;
