@@ -27,7 +27,7 @@ from sopa_ryu.agent.probing.tracer import Tracer
 from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.scatter.mcs_peers import LEASE_SECONDS, Use
 from sopa_ryu.channel.messages import encode
-from sopa_ryu.runtime.service import set_or_after
+from sopa_ryu.runtime.service import TOGETHER_SECONDS, set_or_after
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -231,13 +231,14 @@ class HostAgent:
         with contextlib.suppress(websockets.ConnectionClosed):
             while True:
                 told_at = clock()
-                await asyncio.sleep(LEAST_REPORT_SECONDS)
-                while (since := clock() - told_at) < REPORT_SECONDS and looked == self._departures():
+                while (since := clock() - told_at) < REPORT_SECONDS - TOGETHER_SECONDS and looked == self._departures():
                     if since >= NEWS_SECONDS and prober.has_news:
                         break
                     wait = max(LOOK_SECONDS, NEWS_SECONDS - since) if prober.probes_itself else REPORT_SECONDS - since
                     await set_or_after(departed, wait)
                     departed.clear()
+                if since < LEAST_REPORT_SECONDS:
+                    await asyncio.sleep(LEAST_REPORT_SECONDS - since)
                 looked = self._departures()
                 before, self._dropped = self._dropped, self._drops()
                 told, left = left, () if self.reaction is None else self.reaction.links_left

@@ -37,8 +37,8 @@ BUSY_SECONDS = 1.0
 """A rack that no packet has gone to for so long is not probed as one that is used."""
 MAX_BUSY = 16
 """Racks that are probed as used ones at a time: those with the latest packets."""
-RACKS_SECONDS = LIST_SECONDS = 0.2
-"""The interval of reading which racks packets go to, and of making the list of streams to them."""
+RACKS_SECONDS, LIST_SECONDS = 0.2, 1.0
+"""The interval of reading which racks packets go to, and of making the list of streams to them, unless there is a reason before."""
 PARTNER_SECONDS = 1.0
 """The time that a host of a used rack has for its first answer."""
 MAX_SCOUTED = 32
@@ -157,17 +157,18 @@ class Reaction:
 
     def busy(self, now: float) -> Mapping[Stream, float]:
         """Return the streams to probe besides the assignment: to racks that packets go to now, by weight, and what is avoided."""
-        if now - self._listed_at >= LIST_SECONDS:
-            self._listed, self._listed_at = self._to_probe(now), now
+        doubts = self._health.doubts(now)
+        if now - self._listed_at >= (RACKS_SECONDS if doubts else LIST_SECONDS):
+            self._listed, self._listed_at = self._to_probe(doubts, now), now
         return self._listed
 
-    def _to_probe(self, now: float) -> dict[Stream, float]:
+    def _to_probe(self, doubts: list[Section], now: float) -> dict[Stream, float]:
         for rack in [rack for rack, at in self._used_at.items() if now - at > BUSY_SECONDS]:
             del self._used_at[rack]
         streams = dict.fromkeys(self._health.returning()[:MAX_STREAMS], 1.0)
         racks = sorted(sorted(self._used_at, key=self._used_at.__getitem__, reverse=True)[:MAX_BUSY])
-        streams |= dict.fromkeys(islice(self._scout(now), MAX_STREAMS // 4), 1.0)
-        racks = sorted({*racks, *((section.pod or 0, section.edge or 0) for section in self._health.doubts(now))})
+        streams |= dict.fromkeys(islice(self._scout(doubts), MAX_STREAMS // 4), 1.0)
+        racks = sorted({*racks, *((section.pod or 0, section.edge or 0) for section in doubts)})
         room = MAX_STREAMS - len(streams)
         for number, (pod, edge) in enumerate(racks):
             hosts, ups = self._probing.answering(pod, edge), self._follower.candidates(pod, edge)
@@ -184,10 +185,10 @@ class Reaction:
             room = MAX_STREAMS - len(streams)
         return streams
 
-    def _scout(self, now: float) -> Iterator[Stream]:
+    def _scout(self, doubts: list[Section]) -> Iterator[Stream]:
         """Yield a stream to each host that is not known to answer, of racks where one alone says that a path is bad."""
         tree = self._tree
-        for section in self._health.doubts(now) if tree is not None else ():
+        for section in doubts if tree is not None else ():
             assert tree is not None
             pod, edge = section.pod or 0, section.edge or 0
             known, ups = self._probing.answering(pod, edge), [up for up in self._follower.candidates(pod, edge) if up]
@@ -292,8 +293,10 @@ class Reaction:
             if judges:
                 self._health.retransmitted(rack, label, now)
         if now - self._racks_at >= RACKS_SECONDS:
-            self._racks_at = now
-            self._used_at.update(dict.fromkeys(traffic.busy(), now))
+            self._racks_at, used = now, traffic.busy()
+            if not self._used_at.keys() >= set(used):
+                self._listed_at = float("-inf")
+            self._used_at.update(dict.fromkeys(used, now))
         if self._counted is None or self._tree is None or now - self._counted_at < COUNT_SECONDS or not self._used_at:
             return
         dropped, self._dropped = self._dropped, self._drops()
@@ -314,7 +317,7 @@ class Reaction:
             self._used_at.clear()
         elif failures is not None and self._failures is not None and failures.keys() != self._failures.keys():
             self._health.loads_moved(now)
-        self._failures = failures
+        self._failures, self._listed_at = failures, float("-inf")
 
     async def _put_in_force(self, now: float) -> None:
         avoided = self._health.avoided
@@ -327,6 +330,7 @@ class Reaction:
             self._retry_at = now + LOAD_RETRY_SECONDS
 
     def _note(self, change: HealthChange, now: float) -> None:
+        self._listed_at = float("-inf")
         if change.left:
             self.left[change.cause] += 1
         else:

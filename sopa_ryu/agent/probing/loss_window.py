@@ -139,15 +139,13 @@ class LossWindow:
         """
         self.fresh = False
         avoided = tuple(without)
-        ways = {*self._whole.sent, *self._whole.again, *self._beside()}
-        known = {way for way in ways if not any(part.covers(way) for part in avoided)}
         suspects: set[Section] = set()
         for counts in (self._whole.lost, self._whole.again):
             losses: Counter[Section] = Counter()
-            for way, count in counts.items():
-                if way in known:
-                    losses.update(dict.fromkeys(sections(way), count))
+            for way in self._but(avoided, counts):
+                losses.update(dict.fromkeys(sections(way), counts[way]))
             suspects.update(section for section, count in losses.items() if count >= MIN_LOSSES)
+        known = set(self._but(avoided, {*self._whole.sent, *self._whole.again, *self._beside()})) if suspects else set()
         found = [excess for section in suspects if (excess := self._excess(section, known, is_only_witness)) is not None]
         return min(found, key=lambda excess: (excess.chance, str(excess.section)), default=None)
 
@@ -162,6 +160,10 @@ class LossWindow:
                 counts[target.host] += count
         others = [host for host in sent if lost[host] < sent[host] and not host.packed.startswith(prefix)]
         return max(1.0, sum(lost[host] for host in others) - losses) / max(1, sum(sent[host] for host in others))
+
+    @staticmethod
+    def _but(avoided: Iterable[Section], ways: Iterable[WayTo]) -> Iterator[WayTo]:
+        return (way for way in ways if not any(section.covers(way) for section in avoided))
 
     def _beside(self) -> Iterator[WayTo]:
         """Yield the paths to racks with retransmissions that have carried something: losses might have been on any of them."""

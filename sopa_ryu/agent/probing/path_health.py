@@ -128,7 +128,8 @@ class PathHealth:
 
     def doubts(self, now: float) -> list[Section]:
         """Return sections of one rack's paths which one host says to be bad: others of that rack are to be probed."""
-        self._doubts = {section: times for section, times in self._doubts.items() if now - times[1] < DOUBT_ENDS_SECONDS}
+        if self._doubts:
+            self._doubts = {section: times for section, times in self._doubts.items() if now - times[1] < DOUBT_ENDS_SECONDS}
         return list(self._doubts)
 
     # -- observations -------------------------------------------------------------------------------------------------

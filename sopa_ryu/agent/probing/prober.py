@@ -78,7 +78,7 @@ class Prober:
         self.judges: list[FateJudge] = []
         self.busy: Callable[[float], Mapping[Stream, float]] = nothing_busy
         self.streams = Streams(first_ssid, ends.address)
-        self.unsent = 0
+        self.unsent = self._told = 0
         self._program, self._socket, self._clock = program, socket, clock
         self._schedule = ProbeSchedule(first_ssid / (1 << 16))
         self._frames: dict[int, ProbeFrame] = {}
@@ -127,8 +127,12 @@ class Prober:
     @property
     def has_news(self) -> bool:
         """Whether probes were lost since the last report, and the host sends self-probes: then the next does not wait."""
-        now = self._clock()
-        return self.probes_itself and any(state.has_lost(now) for state in self.streams.reported())
+        if not self.probes_itself or self._told == self.streams.lost:
+            return False
+        unsaid, now = [state for state in self.streams.reported() if state.has_losses], self._clock()
+        if not unsaid:
+            self._told = self.streams.lost
+        return any(state.has_lost(now) for state in unsaid)
 
     def report(self, dropped: int = 0, left: tuple[str, ...] = ()) -> Report:
         """Return what has been decided since the last report.

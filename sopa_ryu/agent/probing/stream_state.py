@@ -228,6 +228,11 @@ class StreamState:
             self._decide(number, Fate(self.stream, False, None, 0, crowded), fates)
         return fates
 
+    @property
+    def has_losses(self) -> bool:
+        """Whether there are losses that are, or may be, still to be reported."""
+        return bool(self._lost or self.tally.losses_ns)
+
     def has_lost(self, now_ns: int) -> bool:
         """Tell whether there are losses to be reported."""
         first = next(iter(self._lost.values()), None)
