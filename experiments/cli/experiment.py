@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import ns3, workloads
-from experiments.cli.lab_isolation import carrier_option, rate_option, run_campaign
+from experiments.cli.lab_isolation import MOST_MBIT, carrier_option, run_campaign
 from experiments.cli.paper import paper, record, scheduler_option
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import Results, ResultsError
@@ -80,10 +80,12 @@ def list_all() -> None:
               help="Number of runs of each scheme.")  # fmt: skip
 @click.option("--seed", "first", type=click.IntRange(0, 2**31), default=1, show_default=True, metavar="FIRST",
               help="Seed of the first run. Further runs use the following numbers.")  # fmt: skip
-@rate_option
-@click.option("--seconds", type=click.FloatRange(0.001, 3600), metavar="S",
+@click.option("--rate", type=click.FloatRange(0.1, 1_000_000), metavar="MBIT",
+              help=f"Rate of every link in Mbit/s. In the simulator the default is {ns3.DEFAULT_MBIT:g}, in the lab (at most "
+                   f"{MOST_MBIT}) it depends on the fabric and leaves this machine's processor idle time.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0.0001, 3600), metavar="S",
               help="Sending time of a run. The default depends on the workload.")  # fmt: skip
-@click.option("--queue", type=click.IntRange(1, 10_000), default=100, show_default=True, metavar="PACKETS",
+@click.option("--queue", type=click.IntRange(1, 10_000), metavar="PACKETS", show_default=f"{ns3.DEFAULT_QUEUE}",
               help="Capacity of the queue of a link.")  # fmt: skip
 @click.option("--failed-links", "failed_percent", type=click.FloatRange(0, 100, min_open=True, max_open=True), metavar="PERCENT",
               help="Share of the links between switches that have failed before the start, drawn by the seed.")  # fmt: skip
@@ -103,7 +105,7 @@ def run(
     first: int,
     rate: float | None,
     seconds: float | None,
-    queue: int,
+    queue: int | None,
     failed_percent: float | None,
     options: tuple[str, ...],
     out: Path,
@@ -125,6 +127,8 @@ def run(
     simulated = backend == "ns3"
     if seconds is not None and seconds < MIN_LAB_SECONDS and not simulated:
         fail(f"--seconds {seconds:g} is too short for the lab: the minimum is {MIN_LAB_SECONDS:g}")
+    if rate is not None and rate > MOST_MBIT and not simulated:
+        fail(f"--rate {rate:g} is too high for the lab: the maximum is {MOST_MBIT}")
     for given, option in ((options, "--set"), (scheduler, "--scheduler")):
         if given and not simulated:
             fail(f"{option} requires the simulator: add --backend ns3")
@@ -132,16 +136,17 @@ def run(
         simulator_options = ns3.parse(options)
         workload = workloads.from_csv(Path(name)) if name.endswith(".csv") else workloads.named(name)
         wanted = [named(text.strip()) for text in chosen.split(",")]
-        for scheme in wanted:
-            if simulated:
-                ns3.check(scheme, simulator_options)
-            else:
-                lab_schemes.check(scheme, Carrier(carrier), queue)
         tree = chosen_fabric(k, fabric, str(PREFIX6) if workload.family == 6 else None)
         _check_family(workload, tree, wanted, simulated)
         share = ns3.SECONDS_SHARE if simulated else 1.0
         default_mbit = ns3.DEFAULT_MBIT if simulated else default_rate(tree)
         scale = Scale(rate or default_mbit, seconds or workload.latest + share * workload.seconds)
+        simulator_options, room = ns3.sized(simulator_options, tree, scale.rate_mbit, queue)
+        for scheme in wanted:
+            if simulated:
+                ns3.check(scheme, simulator_options)
+            else:
+                lab_schemes.check(scheme, Carrier(carrier), room)
         plans = {seed: workload.build(tree, seed, scale) for seed in range(first, first + seeds)}
         if failed_percent is not None:
             plans = {seed: workloads.with_failed_links(plan, tree, seed, failed_percent) for seed, plan in plans.items()}
@@ -154,7 +159,7 @@ def run(
         if most > MAX_LAB_TRANSFERS:
             limit = f"{most} transfers exceed the {MAX_LAB_TRANSFERS} ports of the lab"
             fail(f"{limit}: use fewer --seconds, a lower --rate or a smaller fabric")
-    campaign = Campaign(Results(out), workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), simulator_options)
+    campaign = Campaign(Results(out), workload.name, wanted, plans, tree, scale, room, Carrier(carrier), simulator_options)
     try:
         lost = {} if failed_percent is None else {"failed_links_percent": failed_percent}
         campaign.open(backend, {"carrier": carrier, **workload.parameters, **lost})

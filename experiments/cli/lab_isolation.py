@@ -48,9 +48,10 @@ publish_option = click.option(
     metavar="PORT",
     help=f"Port at {HOST} of this machine for the page and REST. 0: none. By default {PORT}, or a free one if that is taken.",
 )
+MOST_MBIT = 10_000
 rate_option = click.option(
     "--rate",
-    type=click.FloatRange(0.1, 10_000),
+    type=click.FloatRange(0.1, MOST_MBIT),
     metavar="MBIT",
     help="Rate of every link in Mbit/s. The default depends on the fabric and leaves this machine's processor idle time.",
 )

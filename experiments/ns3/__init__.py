@@ -3,10 +3,11 @@
 from experiments.ns3.ns3_backend import run_simulations
 from experiments.ns3.program import SimulatorError, build
 from experiments.ns3.simulate import DEFAULT_MBIT, SECONDS_SHARE, SIMULATED, check, simulate
-from experiments.ns3.simulation_options import OPTIONS, SimulationOptionError, parse
+from experiments.ns3.simulation_options import DEFAULT_QUEUE, OPTIONS, SimulationOptionError, parse, sized
 
 __all__ = [
     "DEFAULT_MBIT",
+    "DEFAULT_QUEUE",
     "OPTIONS",
     "SECONDS_SHARE",
     "SIMULATED",
@@ -17,4 +18,5 @@ __all__ = [
     "parse",
     "run_simulations",
     "simulate",
+    "sized",
 ]

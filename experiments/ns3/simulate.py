@@ -21,6 +21,7 @@ from experiments.core.run import Run
 from experiments.ns3.cache import Cache, key
 from experiments.ns3.program import SimulatorError, build, digest
 from experiments.ns3.run_lines import BURSTS, MARKED, PROBED, WEIGHTED, base_of, fabric_lines, order_lines, overhead, scheme_lines
+from experiments.ns3.simulation_options import LINK_DELAY_NS, PACKET_BYTES
 from experiments.schemes import Scheme, SchemeError
 from experiments.schemes.scheme import SLOT_SETTINGS
 from experiments.workloads import BadLink
@@ -50,8 +51,6 @@ SECONDS_SHARE = 0.01
 """Default duration as a share of that in the lab: a permutation at 1 Gbit/s then has about the 10 MB per flow of the paper."""
 HEDERA_SHARE = 0.1
 """Polling interval of Hedera as a share of the run: as in the lab, which polls every second for 10 s."""
-LINK_DELAY_NS = 25
-PACKET_BYTES = 1500
 SERIES = 300
 """Number of intervals of throughput during a run with a bad link."""
 SAMPLES = 400

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from types import MappingProxyType
 
 from experiments.suggestions import unknown
+from topologies import Clos
 
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Nanoseconds per unit of time."""
@@ -58,6 +60,13 @@ def _time_text(nanoseconds: int) -> str:
     return f"{nanoseconds}ns"
 
 
+SIZES = "sizes"
+DEFAULT_QUEUE = 100
+"""Capacity of a link's queue in packets."""
+LINK_DELAY_NS = 25
+PACKET_BYTES = 1500
+_ACK_BYTES = 52
+_LEAST = {"initial-window": 10, "ecn": 20, "receive-buffer": 131_072, "send-buffer": 131_072}
 _MAX_TIME = 100 * UNITS["s"]
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(
@@ -117,6 +126,12 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             True,
         ),
         "series": Option("0ns", "interval of the throughput over time in results; 0ns: none", 0, _MAX_TIME, True),
+        SIZES: Option(
+            "gigabit",
+            "what is not set of --queue, ecn, initial-window, buffers, resequencing and timers: for 1 Gbit/s, or by the round trip "
+            "and bandwidth-delay product of the fabric",
+            words=("gigabit", "fabric"),
+        ),
         "timestamps": Option("0", "TCP timestamps: 1 or 0", 0, 1),
         "delayed-ack": Option("1ms", "maximum delay of an acknowledgement", 1, _MAX_TIME, True),
         "least-timeout": Option("200ms", "minimum retransmission timeout", UNITS["us"], _MAX_TIME, True),
@@ -160,9 +175,46 @@ def parse(words: Iterable[str]) -> dict[str, int | str]:
     for name in ("hedera-period", "ping", "series"):
         if found.get(name) == 0:
             del found[name]
-    receive, send = (int(found.get(name, OPTIONS[name].default)) for name in ("receive-buffer", "send-buffer"))
-    if receive < send:
-        raise SimulationOptionError(f"receive-buffer, {receive}, must not be below send-buffer, {send}, or ns-3 3.37 crashes")
+    _check_buffers(found)
     if found.get("loss-recovery") == "ns-3.20" and found.get("congestion", "NewReno") != "NewReno":
         raise SimulationOptionError(f"loss-recovery ns-3.20 requires congestion NewReno, not {found['congestion']}")
     return found
+
+
+def sized(options: Mapping[str, int | str], tree: Clos, rate_mbit: float, queue: int | None) -> tuple[dict[str, int | str], int]:
+    """Return options without `SIZES`, with what it stands for, and the capacity of a link's queue in packets.
+
+    A queue has five bandwidth-delay products and marks above half of one; the first window has one, buffers sixteen. Packets that
+    overtake each other are waited for over one and a half round trips, an acknowledgement waits for half of one. A timeout takes at
+    least a round trip with one full queue. Windows, queues, marks and buffers are not smaller than the defaults.
+
+    Args:
+        rate_mbit: Of the hosts' links.
+        queue: What the user wants; None for the default.
+
+    Raises:
+        SimulationOptionError: If a receive buffer of the options is too small for the send buffer.
+    """
+    found = {name: value for name, value in options.items() if name != SIZES}
+    if options.get(SIZES) != "fabric":
+        return found, queue or DEFAULT_QUEUE
+    links = 6 if tree.cores else 4 if tree.edges > 1 else 2  # of the longest path
+    packet = int(found.get("packet", PACKET_BYTES))
+    ns = 8e3 / rate_mbit  # of a byte
+    trip = links * (2 * int(found.get("delay", LINK_DELAY_NS)) + (packet + _ACK_BYTES) * ns)
+    product = ceil(trip / (packet * ns))
+    room = queue or max(DEFAULT_QUEUE, 5 * product)
+    buffers = 1 << (16 * product * packet - 1).bit_length()
+    sizes = {"initial-window": product, "ecn": product // 2, "receive-buffer": buffers, "send-buffer": buffers}
+    times = {"resequencing": 1.5 * trip, "delayed-ack": trip / 2, "least-timeout": trip + room * packet * ns}
+    fitted: dict[str, int | str] = {name: max(least, sizes[name]) for name, least in _LEAST.items()}
+    fitted |= {name: round(time) for name, time in times.items()}
+    fitted |= found
+    _check_buffers(fitted)
+    return fitted, room
+
+
+def _check_buffers(options: Mapping[str, int | str]) -> None:
+    receive, send = (int(options.get(name, OPTIONS[name].default)) for name in ("receive-buffer", "send-buffer"))
+    if receive < send:
+        raise SimulationOptionError(f"receive-buffer, {receive}, must not be below send-buffer, {send}, or ns-3 3.37 crashes")

@@ -51,15 +51,16 @@ def campaigns(figures: Iterable[Figure], out: Path, backend: str = "ns3") -> lis
     """
     found = []
     for part in (part for part in parts_of(figures) if part.backend == backend):
-        settings = ns3.parse(part.options)
+        settings, queue = ns3.sized(ns3.parse(part.options), part.tree, part.rate_mbit, part.queue_packets)
         scale = Scale(part.rate_mbit, part.seconds)
         workload = workloads.named(part.workload)
         results, tree = Results(out / part.name), part.tree
         plans = {seed: _plan(part, seed) for seed in range(1, part.seeds + 1)}
         schemes = [named(scheme) for scheme in part.schemes]
-        found.append(Campaign(results, part.workload, schemes, plans, tree, scale, part.queue_packets, Carrier.MAC, settings))
+        found.append(Campaign(results, part.workload, schemes, plans, tree, scale, queue, Carrier.MAC, settings))
         carrier = {"carrier": Carrier.MAC.value} if backend == "lab" else {}
-        found[-1].open(backend, {**carrier, **workload.parameters})
+        lost = {} if part.failed_links is None else {"failed_links_percent": part.failed_links}
+        found[-1].open(backend, {**carrier, **workload.parameters, **lost})
     return found
 
 
@@ -276,6 +277,7 @@ def parts_of(figures: Iterable[Figure]) -> list[FigurePart]:
 
 def _plan(part: FigurePart, seed: int) -> workloads.Plan:
     try:
-        return workloads.named(part.workload).build(part.tree, seed, Scale(part.rate_mbit, part.seconds))
+        plan = workloads.named(part.workload).build(part.tree, seed, Scale(part.rate_mbit, part.seconds))
+        return plan if part.failed_links is None else workloads.with_failed_links(plan, part.tree, seed, part.failed_links)
     except WorkloadError as error:
         raise WorkloadError(f"{part.name}: {error}") from error

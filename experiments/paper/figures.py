@@ -22,6 +22,7 @@ class FigurePart:
         options: Options of the simulator, ``NAME=VALUE``.
         fabric: The fabric if it is not the fat-tree of size `k`, which is 0 then.
         rate_mbit: Rate of hosts' links.
+        failed_links: Percentage of the links between switches that have failed before the start.
         queue_packets: Capacity of the queue of a link in packets.
         backend: ``ns3`` or ``lab``.
     """
@@ -37,6 +38,7 @@ class FigurePart:
     rate_mbit: float = 1000.0
     queue_packets: int = 100
     backend: str = "ns3"
+    failed_links: float | None = None
 
     @property
     def tree(self) -> Clos:
@@ -138,7 +140,8 @@ class RunData:
 
     Attributes:
         measures: By name; see `measures.measure`.
-        mbit: Throughput of each flow in the order of the plan, with one decimal, or three on links below 100 Mbit/s.
+        mbit: Throughput of each flow in the order of the plan, with one decimal, or three on links below 100 Mbit/s; none of the
+            many steps of a collective operation.
         record: Command and options; the simulator's digest and packet-hops, or the machine and the idle share of its processors.
     """
 

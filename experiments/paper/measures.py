@@ -106,7 +106,8 @@ def data(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bo
         record |= {"machine": dict(run.machine), "idle_percent": run.cpu_idle_percent}
     digits = None if payload >= 10_000 else 1 if payload >= 100 else 3
     measures = {name: _short(value) for name, value in measure(run, flows, payload, failed).items()}
-    return RunData(run.scheme, run.seed, measures, tuple(round(flow.mbit, digits) for flow in flows), record)
+    mbit = () if run.collective else tuple(round(flow.mbit, digits) for flow in flows)
+    return RunData(run.scheme, run.seed, measures, mbit, record)
 
 
 def host_mbit(flows: Sequence[FlowRecord]) -> list[float]:

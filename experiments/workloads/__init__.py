@@ -37,8 +37,8 @@ WORKLOADS: dict[str, Workload] = {
 def named(name: str) -> Workload:
     """Return ``permutation``, or a workload with a number or a percentage: ``all-to-all+8``, ``grey-link+loss=0.1``.
 
-    With ``+lossy=0.1`` behind it all links lose that percentage, with ``+family=6`` behind that it is by IPv6, without records of
-    single packets.
+    With ``+lossy=0.1`` behind it all links lose that percentage, with ``+slow=25`` core links into one aggregation switch have that
+    share of their rate, with ``+family=6`` behind that it is by IPv6, without records of single packets.
 
     Raises `WorkloadError` if the name is unknown. The message lists the workloads.
     """
@@ -49,9 +49,10 @@ def named(name: str) -> Workload:
         its = named(base)
         build = partial(_by_ipv6, its.build)
         return replace(its, name=f"{its.name}{plus}6", build=build, family=6, parameters={**its.parameters, "family": 6})
-    base, plus, percent = name.rpartition("+lossy=")
-    if plus:
-        return bad_links.lossy(named(base), percent)
+    for suffix, its_links in (("+lossy=", bad_links.lossy), ("+slow=", bad_links.slow)):
+        base, plus, percent = name.rpartition(suffix)
+        if plus:
+            return its_links(named(base), percent)
     for module in (collectives, loads, bad_links):
         found = module.named(name)
         if found is not None:

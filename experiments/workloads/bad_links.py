@@ -1,19 +1,19 @@
 """Workloads in which one direction of links is bad: grey, slow or corrupting. Seeded, pure.
 
-The traffic is `pairs.permutation`: every host sends all the time, so that its rate shows at any time what the link costs it. Slow
-links into a switch are those of the Ultra Ethernet reference simulator, with transfers of a size.
+The traffic is `pairs.permutation`: every host sends all the time, so that its rate shows at any time what the link costs it. Any
+other workload can have links that lose a share of packets, and slow links into a switch, as the Ultra Ethernet reference simulator.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
-from experiments.workloads.pairs import permutation, permutation_anywhere
+from experiments.workloads.pairs import permutation
 from experiments.workloads.plan import BadLink, Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos
 
@@ -47,19 +47,6 @@ def with_bad_link(plan: Plan, tree: Clos, seed: int, loss: float = 0.0, corrupti
     return replace(plan, bad=(*plan.bad, bad))
 
 
-def slow_switch(share: float, tree: Clos, seed: int, scale: Scale) -> Plan:
-    """Build `permutation_anywhere` with this share of the rate of all core links towards the first aggregation switch.
-
-    Raises `WorkloadError` in a fabric without core switches.
-    """
-    plan = permutation_anywhere(tree, seed, scale)
-    slow = [(link, to, its) for (link, to), its in crossed(tree, plan.transfers).items() if link.startswith(f"{to}-c")]
-    if not slow:
-        raise WorkloadError(f"no core link carries anything in a {tree.title}: give a fabric with core switches")
-    bad = tuple(BadLink(link, to, 0.0, rate=share, transfers=tuple(its)) for link, to, its in slow if to == slow[0][1])
-    return replace(plan, bad=bad)
-
-
 def _build(kind: str, percent: float, tree: Clos, seed: int, scale: Scale) -> Plan:
     return with_bad_link(permutation(tree, seed, scale), tree, seed, **{kind: percent / 100})
 
@@ -80,8 +67,6 @@ _KINDS = {
     "corrupting-link": _Kind("bits", "corruption", "corrupt_percent", 1.0, "flips a bit in {} of packets"),
 }
 
-_SETTINGS = {**{name: kind.setting for name, kind in _KINDS.items()}, "permutation-anywhere": "slow"}
-
 
 def _workload(name: str, base: str, percent: float) -> Workload:
     kind = _KINDS[base]
@@ -95,15 +80,6 @@ def _workload(name: str, base: str, percent: float) -> Workload:
     )
 
 
-def _slow_switch(name: str, percent: float) -> Workload:
-    return Workload(
-        name,
-        f"permutation-anywhere, and core links into one aggregation switch have {percent:g}% of their rate",
-        partial(slow_switch, percent / 100),
-        parameters={"rate_percent": percent, "bad": "all core links towards the first aggregation switch, from the start"},
-    )
-
-
 def lossy(its: Workload, text: str) -> Workload:
     """Return a workload in which both directions of all links between switches lose a percentage of packets from the start.
 
@@ -114,15 +90,49 @@ def lossy(its: Workload, text: str) -> Workload:
     if not 0 <= percent <= 100:
         raise WorkloadError(f"{name}: {text!r} is no percentage: write {its.name}+lossy=PERCENT, from 0 to 100")
 
+    def bad(tree: Clos, _plan: Plan) -> Iterator[BadLink]:
+        for link in tree.switch_links():
+            yield from (BadLink(tree.name(link), tree.name(end), 0.0, percent / 100) for end in link)
+
+    parameters: dict[str, float | str] = {"loss_percent": percent, "bad": "all links between switches, from the start"}
+    return _with_bad(its, name, f"all links lose {percent:g}%", bad, parameters)
+
+
+def slow(its: Workload, text: str) -> Workload:
+    """Return a workload in which the core links towards the first aggregation switch have a percentage of their rate.
+
+    Raises `WorkloadError` for a percentage that is not above 0 and at most 100, if the workload has other bad links, or if no core
+    link carries anything.
+    """
+    percent = _percent(text)
+    name = f"{its.name}+slow={text if percent <= 0 else f'{percent:g}'}"
+    if not 0 < percent <= 100:
+        raise WorkloadError(f"{name}: {text!r} is no percentage: write {its.name}+slow=PERCENT, above 0 and at most 100")
+
+    def bad(tree: Clos, plan: Plan) -> Iterator[BadLink]:
+        found = [(link, to, its) for (link, to), its in crossed(tree, plan.transfers).items() if link.startswith(f"{to}-c")]
+        if not found:
+            raise WorkloadError(f"no core link carries anything in a {tree.title}: give a fabric with core switches")
+        first = found[0][1]
+        yield from (BadLink(link, to, 0.0, rate=percent / 100, transfers=tuple(its)) for link, to, its in found if to == first)
+
+    parameters: dict[str, float | str] = {
+        "rate_percent": percent,
+        "bad": "all core links towards the first aggregation switch, from the start",
+    }
+    return _with_bad(its, name, f"core links into one aggregation switch have {percent:g}% of their rate", bad, parameters)
+
+
+def _with_bad(
+    its: Workload, name: str, what: str, bad: Callable[[Clos, Plan], Iterator[BadLink]], parameters: dict[str, float | str]
+) -> Workload:
     def build(tree: Clos, seed: int, scale: Scale) -> Plan:
         plan = its.build(tree, seed, scale)
         if plan.bad:
-            raise WorkloadError(f"{name}: {its.name} has bad links of its own: leave out +lossy")
-        ends = [(link, tree.name(end)) for link in tree.switch_links() for end in link]
-        return replace(plan, bad=tuple(BadLink(tree.name(link), end, 0.0, percent / 100) for link, end in ends))
+            raise WorkloadError(f"{name}: {its.name} has bad links of its own: leave out {name.removeprefix(its.name)}")
+        return replace(plan, bad=tuple(bad(tree, plan)))
 
-    parameters = {**its.parameters, "loss_percent": percent, "bad": "all links between switches, from the start"}
-    return replace(its, name=name, summary=f"{its.summary}, and all links lose {percent:g}%", build=build, parameters=parameters)
+    return replace(its, name=name, summary=f"{its.summary}, and {what}", build=build, parameters={**its.parameters, **parameters})
 
 
 WORKLOADS = tuple(_workload(name, name, kind.percent) for name, kind in _KINDS.items())
@@ -139,19 +149,16 @@ def _percent(text: str) -> float:
 def named(name: str) -> Workload | None:
     """Return ``grey-link+loss=0.1`` of that percentage, ``slow-link+rate=50``, ``corrupting-link+bits=10``; None for other names.
 
-    ``permutation-anywhere+slow=25`` is `slow_switch` with 25% of the rate.
-
     ``grey-link+loss=0`` is the healthy fabric with the same records. Raises `WorkloadError` for an unknown setting, or a percentage
     that is not from 0 to 100; a rate is above 0.
     """
     base, plus, setting = name.partition("+")
-    if base not in _SETTINGS or not plus:
+    if base not in _KINDS or not plus:
         return None
-    known = _SETTINGS[base]
+    known = _KINDS[base].setting
     key, _, text = setting.partition("=")
     percent = _percent(text)
-    if key != known or not 0 <= percent <= 100 or (known in ("rate", "slow") and percent == 0):
-        least = "above 0 and at most 100" if known in ("rate", "slow") else "from 0 to 100"
+    if key != known or not 0 <= percent <= 100 or (known == "rate" and percent == 0):
+        least = "above 0 and at most 100" if known == "rate" else "from 0 to 100"
         raise WorkloadError(f"{name}: {setting!r} is not a setting: write {base}+{known}=PERCENT, {least}")
-    whole = f"{base}+{known}={percent:g}"
-    return _workload(whole, base, percent) if base in _KINDS else _slow_switch(whole, percent)
+    return _workload(f"{base}+{known}={percent:g}", base, percent)

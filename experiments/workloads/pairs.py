@@ -72,6 +72,20 @@ def permutation_anywhere(tree: Clos, seed: int, scale: Scale) -> Plan:
     return with_files(Plan(transfers, scale.seconds, traced=first_across(tree, transfers)), scale)
 
 
+def tornado_transfers(tree: Clos, seed: int, scale: Scale) -> Plan:
+    """Build a plan in which every host sends a file to the one half of all hosts further (REPS, arXiv 2407.21625).
+
+    All hosts of a rack send to one rack, through the same core links. It is the same for all seeds.
+    """
+    need_scale(scale)
+    need_two_hosts(tree, "tornado-transfers")
+    need_transfers(tree.host_count, "tornado-transfers", f"give {smaller(tree)}")
+    hosts = list(tree.hosts())
+    half = len(hosts) // 2
+    transfers = tuple(Transfer(src, dst) for src, dst in zip(hosts, hosts[half:] + hosts[:half], strict=True))
+    return with_files(Plan(transfers, scale.seconds, traced=first_across(tree, transfers)), scale)
+
+
 def ftp(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan in which random pairs of hosts have a sender and a receiver (Dixit et al., SIGCOMM 2011, section 3).
 
@@ -119,9 +133,14 @@ WORKLOADS = (
     ),
     Workload(
         "permutation-anywhere",
-        "every host sends such a file to one of all others (+slow=P: core links into one aggregation switch have P% "
-        "of their rate), as in the Ultra Ethernet reference simulator",
+        "every host sends such a file to one of all others, as in the Ultra Ethernet reference simulator",
         permutation_anywhere,
+        parameters={"flow_sizes": f"what a link carries in {FILE_SHARE:.0%} of the run"},
+    ),
+    Workload(
+        "tornado-transfers",
+        "every host sends such a file to the one half of all hosts further, so racks send to racks (REPS, arXiv 2407.21625)",
+        tornado_transfers,
         parameters={"flow_sizes": f"what a link carries in {FILE_SHARE:.0%} of the run"},
     ),
     Workload(

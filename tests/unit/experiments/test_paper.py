@@ -202,7 +202,7 @@ def test_data_come_back_and_have_a_line_for_each_run() -> None:
             read(damaged)
 
 
-MAX_BYTES = 17_000_000
+MAX_BYTES = 16_000_000
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import ns3
 from experiments.core.run import Run
 from experiments.ns3.cache import Cache, directory, key
 from experiments.ns3.run_lines import fabric_lines, order_lines
@@ -65,6 +66,19 @@ def test_orders_are_those_of_the_weights_from_the_failure_on() -> None:
 def test_another_program_or_other_settings_have_another_name() -> None:
     assert len({key("a", "k 4"), key("b", "k 4"), key("a", "k 6"), key("a", "k 4\nk 4")}) == 4
     assert key("a", "k 4") == key("a", "k 4")
+
+
+def test_sizes_follow_the_round_trip_of_the_fabric_and_leave_what_is_set() -> None:
+    # the matrix of Ultra Ethernet: 14 us there and back, 43 packets
+    uec, queue = ns3.sized(ns3.parse(["packet=4160", "delay=1us", "sizes=fabric", "ecn=30"]), FatTree(16), 100_000.0, None)
+    assert queue == 5 * 43
+    by_hand = ["packet=4160", "delay=1us", "initial-window=43", "ecn=30", "receive-buffer=4194304", "send-buffer=4194304"]
+    assert uec == ns3.parse([*by_hand, "resequencing=21033ns", "delayed-ack=7011ns", "least-timeout=85574ns"])
+    slow, queue = ns3.sized(ns3.parse(["sizes=fabric"]), FatTree(4), 1000.0, None)
+    assert (queue, slow["initial-window"], slow["ecn"]) == (100, 10, 20)
+    assert ns3.sized(ns3.parse(["ecn=3"]), FatTree(4), 1000.0, 7) == ({"ecn": 3}, 7)
+    with pytest.raises(ns3.SimulationOptionError, match="receive-buffer, 200000, must not be below send-buffer, 4194304"):
+        ns3.sized(ns3.parse(["packet=4160", "delay=1us", "sizes=fabric", "receive-buffer=200000"]), FatTree(16), 100_000.0, None)
 
 
 def test_the_order_of_options_does_not_matter() -> None:

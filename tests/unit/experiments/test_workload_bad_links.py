@@ -82,6 +82,26 @@ def test_lossy_links_are_all_between_switches_in_both_directions_from_the_start(
     assert ways == sorted((tree.name(link), tree.name(end)) for link in tree.switch_links() for end in link)
 
 
+@pytest.mark.parametrize("name", ["permutation-anywhere", "tornado-transfers", "all-to-all+8", "incast-transfers+8"])
+def test_slow_links_are_those_of_all_core_switches_towards_one_aggregation_switch(name: str) -> None:
+    tree = FatTree(8)
+    plan, healthy = built(f"{name}+slow=25", tree), built(name, tree)
+    assert plan.transfers == healthy.transfers
+    [towards] = {one.towards for one in plan.bad}
+    assert towards[0] == "a"
+    assert [one.link for one in plan.bad] == [tree.name(link) for link in tree.links_above(tree.switch(towards))]
+    assert {(one.after, one.loss, one.rate) for one in plan.bad} == {(0.0, 0.0, 0.25)}
+    receivers = {number for number, one in enumerate(plan.transfers) if tree.name(tree.edge_of(one.dst))[1] == towards[1]}
+    assert {number for one in plan.bad for number in one.transfers} <= receivers
+    for text in ("0", "101", "x", ""):
+        with pytest.raises(WorkloadError, match=r"write .*\+slow=PERCENT, above 0 and at most 100"):
+            named(f"{name}+slow={text}")
+    with pytest.raises(WorkloadError, match="leave out"):
+        built("grey-link+slow=25", tree)
+    with pytest.raises(WorkloadError, match="no core link carries anything"):
+        built(f"{name}+slow=25", LEAF_SPINE)
+
+
 NOTHING = Plan((), 1.0)
 
 

@@ -62,11 +62,21 @@ def test_everyone_sends_to_another_host_anywhere_and_receives_once(tree: Clos) -
     assert tree.pods <= 2 or any(one.src.pod == one.dst.pod for one in transfers)
 
 
+@pytest.mark.parametrize("tree", [FatTree(4), FatTree(6), Clos(1, 4, 2, 0, 3)], ids=repr)
+def test_a_tornado_is_one_half_of_all_hosts_further_so_racks_send_to_racks(tree: Clos) -> None:
+    transfers = named("tornado-transfers").build(tree, 1, SCALE).transfers
+    hosts = list(tree.hosts())
+    assert [one.src for one in transfers] == hosts == sorted(one.dst for one in transfers)
+    assert {(hosts.index(one.dst) - hosts.index(one.src)) % len(hosts) for one in transfers} == {len(hosts) // 2}
+    for edge in {tree.edge_of(host) for host in hosts}:
+        assert len({tree.edge_of(one.dst) for one in transfers if tree.edge_of(one.src) == edge}) == 1
+
+
 def test_every_workload_says_what_it_is_and_where_the_papers_have_it() -> None:
     for name, workload in WORKLOADS.items():
         assert named(name) is workload
         assert workload.name == name
-        assert "section" in workload.summary or name in {"permutation-anywhere", *INCASTS, *COLLECTIVE, *BAD}
+        assert "section" in workload.summary or name in {"permutation-anywhere", "tornado-transfers", *INCASTS, *COLLECTIVE, *BAD}
         assert "\n" not in workload.summary
         assert workload.parameters
 
