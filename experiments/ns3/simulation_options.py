@@ -66,7 +66,7 @@ DEFAULT_QUEUE = 100
 LINK_DELAY_NS = 25
 PACKET_BYTES = 1500
 _ACK_BYTES = 52
-_LEAST = {"initial-window": 10, "ecn": 20, "receive-buffer": 131_072, "send-buffer": 131_072}
+_LEAST_MARK = 20
 _MAX_TIME = 100 * UNITS["s"]
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(
@@ -207,7 +207,8 @@ def sized(options: Mapping[str, int | str], tree: Clos, rate_mbit: float, queue:
     buffers = 1 << (16 * product * packet - 1).bit_length()
     sizes = {"initial-window": product, "ecn": product // 2, "receive-buffer": buffers, "send-buffer": buffers}
     times = {"resequencing": 1.5 * trip, "delayed-ack": trip / 2, "least-timeout": trip + room * packet * ns}
-    fitted: dict[str, int | str] = {name: max(least, sizes[name]) for name, least in _LEAST.items()}
+    least = {name: _LEAST_MARK if name == "ecn" else int(OPTIONS[name].default) for name in sizes}
+    fitted: dict[str, int | str] = {name: max(least[name], size) for name, size in sizes.items()}
     fitted |= {name: round(time) for name, time in times.items()}
     fitted |= found
     _check_buffers(fitted)

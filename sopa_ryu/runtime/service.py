@@ -52,9 +52,9 @@ async def first_signal(tasks: Sequence[asyncio.Task[Any]]) -> int:
 
 
 async def set_or_after(event: asyncio.Event, seconds: float) -> None:
-    """Wait until an event is set, which it is after so long at the latest: that costs less than an `asyncio.timeout` that ends.
+    """Wait until an event is set, which it is after so long by itself: that costs less than an `asyncio.timeout` that ends.
 
-    Waits of `LONG_SECONDS` and more end together with others, at a multiple of `TOGETHER_SECONDS`: what a process does at one wake
+    Waits of `LONG_SECONDS` and more end with others, at the nearest multiple of `TOGETHER_SECONDS`: what a process does at one wake
     costs several times less than at many, each with caches that others have used meanwhile.
     """
     loop = asyncio.get_running_loop()
