@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from experiments.core.run import Run
+from experiments.ns3.simulation_options import MARK_ABOVE
 from experiments.schemes import Scheme
 from experiments.schemes.scheme import Slots
 from topologies import Failures, Reason, Switch
@@ -46,8 +47,8 @@ PROBED = ("sopa",)
 BURSTS = ("sopa", "mcs", "mcs-ports")
 """Schemes with ``+segments=N``."""
 FAST_MBIT = 10_000.0
-MARK_ABOVE, MARK_ABOVE_FAST = 20, 65
-"""Packets in a queue above which it marks, at 1 and from 10 Gbit/s on (DCTCP, SIGCOMM 2010, section 3.4)."""
+MARK_ABOVE_FAST = 65
+"""Packets in a queue above which it marks from 10 Gbit/s on; below that `MARK_ABOVE` (DCTCP, SIGCOMM 2010, section 3.4)."""
 _OPTION_BYTES = {"sopa": 4, "sopa-skip": 4, "flowcell": 4, "mcs": 4, "sopa-feedback": 4, "cfr": 4, "drb": 20}
 """Bytes that the path takes in each packet: the SOPA option, or IP in IP."""
 

@@ -66,7 +66,8 @@ DEFAULT_QUEUE = 100
 LINK_DELAY_NS = 25
 PACKET_BYTES = 1500
 _ACK_BYTES = 52
-_LEAST_MARK = 20
+MARK_ABOVE = 20
+"""Packets in a queue above which it marks, at least."""
 _MAX_TIME = 100 * UNITS["s"]
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(
@@ -207,7 +208,7 @@ def sized(options: Mapping[str, int | str], tree: Clos, rate_mbit: float, queue:
     buffers = 1 << (16 * product * packet - 1).bit_length()
     sizes = {"initial-window": product, "ecn": product // 2, "receive-buffer": buffers, "send-buffer": buffers}
     times = {"resequencing": 1.5 * trip, "delayed-ack": trip / 2, "least-timeout": trip + room * packet * ns}
-    least = {name: _LEAST_MARK if name == "ecn" else int(OPTIONS[name].default) for name in sizes}
+    least = {name: MARK_ABOVE if name == "ecn" else int(OPTIONS[name].default) for name in sizes}
     fitted: dict[str, int | str] = {name: max(least[name], size) for name, size in sizes.items()}
     fitted |= {name: round(time) for name, time in times.items()}
     fitted |= found
