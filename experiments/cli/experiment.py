@@ -56,7 +56,8 @@ def list_all() -> None:
         out.print(table)
     out.print(
         "A workload can also be a matrix or a trace: FILE.csv with src,dst,bytes,start. With permutation+lossy=0.1 all links "
-        "between switches lose 0.1%, with +slow=25 core links into one switch have 25% of their rate. Suffixes of a scheme change its TCP:"
+        "between switches lose 0.1%, with +slow=25 core links into one switch have 25% of their rate. "
+        "Suffixes of a scheme change its TCP:"
     )
     out.print(
         "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no RACK loss detection), sopa+adapt=off (fixed threshold), "
