@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from experiments.emulation.bad_links import BadLinks, Forwarding, PlannedBadLinks
+from experiments.emulation.dctcp import DCTCP, dctcp
 from experiments.emulation.host_agents import (
     McsMetrics,
     agent_options,
@@ -56,6 +57,7 @@ class EmulatedFabric:
 
     Attributes:
         lab, bad_links, controller: Available after entering; the last if switches or agents have one.
+        congestion: The congestion control of hosts' TCP, by its name in Linux, from entering on.
         arbiter, fast_recoveries: Available after `prepare`, for that run; the first if hosts send in slots.
         arbiter_at: ADDRESS:PORT where agents look for the arbiter; may be changed to something between them.
     """
@@ -72,6 +74,7 @@ class EmulatedFabric:
         self.controller: ControllerProcess | None = None
         self._labelling = [host for host in tree.hosts() if host not in tree.no_label]
         self._phantom: PhantomQueues | None = None
+        self.congestion = scheme.congestion
         self._agents: AgentProcess | None = None
         self._mcs: McsMetrics | None = None
         self.arbiter: ArbiterProcess | None = None
@@ -115,6 +118,8 @@ class EmulatedFabric:
             if self.ecn_threshold is not None:
                 ports = port_rates(self._rated, self.lab.interface, self._switch_netns)
                 self._phantom = stack.enter_context(PhantomQueues(ports, self.queue_packets, self.ecn_threshold))
+            if self.scheme.congestion == DCTCP:
+                self.congestion = stack.enter_context(dctcp())
             bad = stack.enter_context(BadLinks(self.lab, self._switch_netns))
             self.bad_links = PlannedBadLinks(bad, self._rated, self.lab.interface, self._phantom)
             self._stack = stack.pop_all()
@@ -199,7 +204,7 @@ class EmulatedFabric:
     @property
     def ecn_threshold(self) -> int | None:
         """The length of a queue in packets above which its port marks; None if no port marks."""
-        if not self.scheme.ecn:
+        if not self.scheme.ecn and self.scheme.congestion != DCTCP:
             return None
         threshold = self.scheme.ecn_threshold
         return default_threshold(self.queue_packets) if threshold is None else threshold

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 
+from experiments.emulation.dctcp import DCTCP
 from experiments.schemes import Scheme
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import Clos, Host
@@ -27,6 +28,8 @@ def sysctls(scheme: Scheme) -> dict[str, str]:
         wanted |= {"ipv4/tcp_reordering": str(scheme.fr_threshold), "ipv4/tcp_min_rtt_wlen": str(scheme.min_rtt_window)}
     if scheme.subflows:
         wanted["mptcp/enabled"] = "1"
+    if scheme.congestion == DCTCP:
+        wanted["ipv4/tcp_ecn"] = "1"  # its own wish comes too late: the route's congestion control opens the connection
     return wanted
 
 

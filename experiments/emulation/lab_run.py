@@ -57,7 +57,7 @@ class _LabRun:
     def perform(self, tick: Callable[[float], object]) -> tuple[RunRecord, list[FlowRecord]]:
         fabric, lab, scheme = self.fabric, self.fabric.lab, self.run.scheme
         family = self.tree.families[self.plan.family == 6]
-        multipath, congestion = scheme.subflows > 0, scheme.congestion
+        multipath, congestion = scheme.subflows > 0, fabric.congestion
         transfers = Transfers(
             self.tree, self.plan, lab.netns, self.run.seed, multipath=multipath, family=family, congestion=congestion
         )

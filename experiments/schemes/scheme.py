@@ -15,7 +15,7 @@ from sopa_ryu.channel.mcs import MAX_CHANNELS, MIN_CHANNELS, ChannelKind
 
 LINUX_CONGESTION = "cubic"
 """Default congestion control of Linux."""
-CONGESTION_CONTROLS = ("bbr", LINUX_CONGESTION, "reno")
+CONGESTION_CONTROLS = ("bbr", LINUX_CONGESTION, "dctcp", "reno")
 LINUX_THRESHOLD = 3
 """Default fast-retransmit threshold of Linux (net.ipv4.tcp_reordering)."""
 MAX_DUPLICATES = 300

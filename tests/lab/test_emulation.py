@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -290,6 +291,27 @@ def test_marks_at_the_port_with_the_long_queue_arrive(base: str) -> None:
         assert run.options["ecn_threshold"] == 5
 
     body()
+
+
+@in_fabric(FatTree(2), named("ecmp+congestion=dctcp"))
+def test_dctcp_answers_marks_before_its_queue_is_full(fabric: RunFabric) -> None:
+    """Its queue is near the threshold, where other TCP fills all 100 packets. Both ends have it."""
+    controls = set[str]()
+
+    def look(_seconds: float) -> None:
+        for host in fabric.tree.hosts():
+            lines = run_command(
+                f"nsenter --net={fabric.lab.netns(host)} ss -Htin state established ( sport = {PORT} or dport = {PORT} )"
+            )
+            controls.update(line.split()[0] for line in lines.splitlines()[1::2])
+
+    run, [flow] = fabric.perform(Plan((Transfer(*fabric.tree.hosts()),), LONG, core_rate=0.5), tick=look)
+    lengths = run.queues["a0_0-eth2"]
+    assert controls == {fabric.congestion}
+    assert run.options["ecn_threshold"] == 20
+    assert run.counters["IpExtInCEPkts"] > 0
+    assert flow.retransmits == 0
+    assert median(lengths[len(lengths) // 2 :]) <= 40
 
 
 @in_isolation

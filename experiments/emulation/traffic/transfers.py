@@ -343,6 +343,7 @@ class Transfers:
             with inside(self._netns(host)):
                 listener = stack.enter_context(socket.socket(self._sockets, socket.SOCK_STREAM, self._protocol))
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._choose_congestion_control(listener)  # with DCTCP a SYN is ECN-capable, which others take for no wish of ECN
             listener.bind((self._address(host), PORT))
             listener.listen(_BACKLOG)
             listener.setblocking(False)
@@ -360,6 +361,7 @@ class Transfers:
         if one is None:
             receiver.close()
         else:
+            self._choose_congestion_control(receiver)  # again, as below; DCTCP's receivers have a part in it
             one.accepted(receiver)
 
     def _start_at(self, seconds: float, number: int) -> None:
@@ -385,9 +387,9 @@ class Transfers:
             raise TransferError(f"cannot open the connection from {' to '.join(ends)}: {error.strerror}") from error
         self._open[src, result.source_port] = one
 
-    def _choose_congestion_control(self, sender: socket.socket) -> None:
+    def _choose_congestion_control(self, end: socket.socket) -> None:
         try:
-            sender.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion.encode())
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion.encode())
         except FileNotFoundError:
             raise TransferError(
                 f"this kernel has no congestion control {self._congestion}: modprobe tcp_{self._congestion}"

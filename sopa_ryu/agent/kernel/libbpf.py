@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 ANY, NOEXIST, EXIST = 0, 1, 2
 _ARRAY, _F_INNER_MAP = 2, 1 << 12
+_BPF_STRUCT_OPS, _BPF_F_LINK = 44, 1 << 13
 _SKB_BYTES, _SKB_TSTAMP, _SKB_GSO_SEGS, _SKB_GSO_SIZE = 192, 152, 164, 176  # struct __sk_buff
 _LOG_LINES = 20
 _MAX_MAPS = 16
@@ -93,7 +94,8 @@ def _lib() -> ctypes.CDLL:
     except OSError as error:
         raise BpfUnavailable(f"libbpf.so.1 is missing ({error}): apt install libbpf1") from error
     lib.libbpf_set_print(_listen)
-    for name in ("bpf_object__open_file", "bpf_object__find_map_by_name", "bpf_object__find_program_by_name", "ring_buffer__new"):
+    for name in ("bpf_object__open_file", "bpf_object__find_map_by_name", "bpf_object__find_program_by_name", "ring_buffer__new",
+                 "bpf_map__attach_struct_ops"):  # fmt: skip
         getattr(lib, name).restype = c_void_p
     return lib
 
@@ -145,10 +147,11 @@ class Object:
 
     Args:
         max_entries: Sizes of maps by name, in place of those in the file.
+        linked: The file's map of ``struct_ops`` for `register`.
     """
 
-    def __init__(self, path: Path, max_entries: dict[str, int] | None = None) -> None:
-        self.path, self._max_entries = path, max_entries or {}
+    def __init__(self, path: Path, max_entries: dict[str, int] | None = None, linked: str | None = None) -> None:
+        self.path, self._max_entries, self._linked = path, max_entries or {}, linked
         self._pointer: int | None = None
 
     def __enter__(self) -> Object:
@@ -173,6 +176,9 @@ class Object:
             for name, entries in self._max_entries.items():
                 found = c_void_p(self._find("map", name))
                 check(call("bpf_map__set_max_entries", found, c_uint32(entries)), f"cannot resize {name}")
+            if self._linked:
+                found = c_void_p(self._find("map", self._linked))
+                check(call("bpf_map__set_map_flags", found, c_uint32(_BPF_F_LINK)), f"cannot mark {self._linked}")
             check(call("bpf_object__load", c_void_p(self._pointer)), f"the kernel refused {self.path.name}", BpfLoadError)
         except BaseException:
             self.close()
@@ -204,6 +210,14 @@ class Object:
             f"cannot attach {name} (does this kernel have CONFIG_BPF_EVENTS?)",
             AttachError,
         )
+
+    def register(self) -> int:
+        """Have the kernel use the operations of the linked map, until the descriptor that is returned is closed."""
+        assert self._linked is not None
+        doing = f"cannot register {self._linked}"
+        table = self._find("map", self._linked)
+        open_pointer("bpf_map__attach_struct_ops", c_void_p(table), doing=doing, kind=AttachError)  # with BPF_F_LINK: only fills it
+        return check(call("bpf_link_create", self.map_fd(self._linked), 0, _BPF_STRUCT_OPS, None), doing, AttachError)
 
     def _find(self, kind: str, name: str) -> int:
         if not self._pointer:
