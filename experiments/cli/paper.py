@@ -78,23 +78,35 @@ def paper(
 @click.command("record")
 @click.argument("results", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path), metavar="[DIR]")
 @click.option("--check", is_flag=True, help="Change nothing. Name each run that is damaged or missing, and exit with 1 if any is.")
-def record(results: Path | None, check: bool) -> None:
+@click.option(
+    "--again",
+    type=click.IntRange(1),
+    metavar="COUNT",
+    help="Change nothing. Simulate COUNT runs of former versions of the simulator again, name each with other values now, and exit "
+    "with 1 if any has.",
+)
+def record(results: Path | None, check: bool, again: int | None) -> None:
     """Put the runs of DIR, the results of `paper`, into experiments/record, and make its tables and those of RESULTS.md.
 
     \b
     Examples:
       sopa experiment paper four-flows --out paper && sopa experiment record paper
       sopa experiment record --check
+      sopa experiment record --again 50
     """
-    from experiments.paper.record import RECORD, load, problems, take
+    from experiments.paper.record import RECORD, differences, load, problems, take
 
-    if check == (results is not None):
-        raise click.UsageError("give either the directory of results to record, or --check")
+    if (results is not None) + check + (again is not None) != 1:
+        raise click.UsageError("give either the directory of results to record, --check or --again")
     try:
         if results is not None:
             click.echo(f"{take(results)} new runs; the tables are in {RECORD / 'tables.md'}")
             return
         kept = load(RECORD)
+        if again is not None:
+            repeated, others = differences(kept, again)
+            click.echo("\n".join([*others, f"{repeated} runs simulated again, {len(others) or 'none'} of them with other values"]))
+            sys.exit(bool(others))
     except ResultsError as error:
         fail(str(error))
     found, its = list(problems(kept)), [run for runs in kept.values() for run in runs]

@@ -37,9 +37,9 @@ def fabric_lines(run: Run) -> Iterator[str]:
         yield from (f"no-label {number}" for number, host in enumerate(tree.hosts()) if host in tree.no_label)
 
 
-MARKED = ("mcs", "mcs-ports", "sopa-feedback", "sopa-skip", "ecmp-vcc", "per-packet", "mptcp", "plb", "reps", "dctcp")
+MARKED = ("mcs", "mcs-ports", "sopa-feedback", "sopa-skip", "ecmp-vcc", "per-packet", "mptcp", "plb", "reps", "conweave", "dctcp")
 """Schemes that answer marks of ECN: the queues of all switches mark with them."""
-DCTCP = ("per-packet", "mptcp", "plb", "reps", "dctcp")
+DCTCP = ("per-packet", "mptcp", "plb", "reps", "conweave", "dctcp")
 OTHER_NAMES = {"tcp": "ecmp", "dctcp": "ecmp"}
 """Schemes whose paths are those of another one."""
 PROBED = ("sopa",)

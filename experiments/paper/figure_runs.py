@@ -49,19 +49,39 @@ def campaigns(figures: Iterable[Figure], out: Path, backend: str = "ns3") -> lis
 
     Raises `ResultsError` if a directory contains something else.
     """
-    found = []
-    for part in (part for part in parts_of(figures) if part.backend == backend):
-        settings, queue = ns3.sized(ns3.parse(part.options), part.tree, part.rate_mbit, part.queue_packets)
-        scale = Scale(part.rate_mbit, part.seconds)
-        workload = workloads.named(part.workload)
-        results, tree = Results(out / part.name), part.tree
-        plans = {seed: _plan(part, seed) for seed in range(1, part.seeds + 1)}
-        schemes = [named(scheme) for scheme in part.schemes]
-        found.append(Campaign(results, part.workload, schemes, plans, tree, scale, queue, Carrier.MAC, settings))
-        carrier = {"carrier": Carrier.MAC.value} if backend == "lab" else {}
-        lost = {} if part.failed_links is None else {"failed_links_percent": part.failed_links}
-        found[-1].open(backend, {**carrier, **workload.parameters, **lost})
-    return found
+    return [_campaign(part, out / part.name, range(1, part.seeds + 1)) for part in parts_of(figures) if part.backend == backend]
+
+
+def _campaign(part: FigurePart, out: Path, seeds: Iterable[int]) -> Campaign:
+    settings, queue = ns3.sized(ns3.parse(part.options), part.tree, part.rate_mbit, part.queue_packets)
+    plans = {seed: _plan(part, seed) for seed in seeds}
+    schemes = [named(scheme) for scheme in part.schemes]
+    scale = Scale(part.rate_mbit, part.seconds)
+    made = Campaign(Results(out), part.workload, schemes, plans, part.tree, scale, queue, Carrier.MAC, settings)
+    carrier = {"carrier": Carrier.MAC.value} if part.backend == "lab" else {}
+    lost = {} if part.failed_links is None else {"failed_links_percent": part.failed_links}
+    made.open(part.backend, {**carrier, **workloads.named(part.workload).parameters, **lost})
+    return made
+
+
+def simulate_again(chosen: Sequence[tuple[FigurePart, RunData]], out: Path) -> list[RunData]:
+    """Simulate runs that there are already, and return what they are now.
+
+    Raises `ResultsError` if a simulation fails or is interrupted; the user has been told why.
+    """
+    alone = [replace(part, schemes=(run.scheme,)) for part, run in chosen]
+    places = [out / str(number) for number in range(len(chosen))]
+    made = [_campaign(part, place, [run.seed]) for part, place, (_, run) in zip(alone, places, chosen, strict=True)]
+    if ns3.run_simulations(made):
+        raise ResultsError("not all runs were simulated again")
+    return [_data(part, Results(place), run.seed) for part, place, (_, run) in zip(alone, places, chosen, strict=True)]
+
+
+def _data(part: FigurePart, results: Results, seed: int) -> RunData:
+    [scheme] = part.schemes
+    return data(
+        results.run(scheme, seed), list(results.flows()), part.rate_mbit * PAYLOAD_SHARE[part.backend], part.workload == FAILED
+    )
 
 
 def collect(part: FigurePart, out: Path, partial: bool = False) -> list[RunData]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from experiments import ns3
 from experiments.core.records import ResultsError
-from experiments.paper.figure_runs import compact, parts_of, read, rows_of, tables
+from experiments.paper.figure_runs import compact, parts_of, read, rows_of, simulate_again, tables
 from experiments.paper.figures import FIGURES, RunData
 from sopa_ryu.runtime.atomic_file import write_atomically
 
@@ -57,6 +60,29 @@ def problems(kept: Kept, directory: Path = RECORD) -> Iterator[str]:
     for file, text in _documents(directory, kept).items():
         if not file.is_file() or file.read_text() != text:
             yield f"{file} is not what the data say: sopa experiment record DIR writes it"
+
+
+def differences(kept: Kept, count: int) -> tuple[int, list[str]]:
+    """Simulate runs of other versions of the simulator again, and return how many, and which of their values are not as recorded.
+
+    The simulator's digest decides which, so that each version is asked for others; a larger ``count`` has all of a smaller one.
+    Raises `ResultsError` if not all are simulated.
+    """
+    parts = {part.name: part for part in parts_of(FIGURES.values())}
+    mine = ns3.digest()
+    older = [(parts[name], run) for name, runs in sorted(kept.items()) for run in runs if run.record.get("simulator", mine) != mine]
+    random.Random(mine).shuffle(older)
+    chosen = older[:count]
+    with TemporaryDirectory() as place:
+        again = simulate_again(chosen, Path(place))
+    found = []
+    for (part, run), now in zip(chosen, again, strict=True):
+        names = sorted(name for name, value in run.measures.items() if now.measures.get(name) != value)
+        names += [] if run.record["hops"] == now.record["hops"] else ["hops"]
+        names += [] if run.mbit == now.mbit else ["mbit"]
+        if names:
+            found.append(f"{part.name}: the run of {run.scheme} with seed {run.seed} has other values now: {', '.join(names)}")
+    return len(chosen), found
 
 
 def _file(directory: Path, part: str) -> Path:

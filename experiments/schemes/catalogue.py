@@ -68,6 +68,8 @@ SCHEMES = (
            fabric=Fabric.SIMULATOR),
     Scheme("presto", "flowcell without a label, and the receiver puts flowcells in order (Presto, SIGCOMM 2015)",
            fabric=Fabric.SIMULATOR),
+    Scheme("conweave", "the first switch moves a flow after a late reply, the last one keeps its order (ConWeave, SIGCOMM 2023)",
+           fabric=Fabric.SIMULATOR),
     # senders with DCTCP that change paths by what comes back
     Scheme("plb", "ecmp, and a flow takes another path after congested rounds (Linux' tcp_plb, SIGCOMM 2022)",
            fabric=Fabric.SIMULATOR),
@@ -84,7 +86,7 @@ SCHEMES = (
            policy="mcs", policy_options=("--mcs-without=window", "--mcs-without=filter"), channels=16, ecn=True,
            fr_threshold=10, min_rtt_window=1, sysctls=SHORT_BURSTS),
     # the bitmap of the Ultra Ethernet simulator (ultraethernet/uet-htsim) under TCP: marks move packets, losses slow down. In the
-    # lab no marks come back, as receivers do not see which path a packet has taken
+    # lab no marks come back, as receivers do not see which path a packet has taken; the figure reps-cubic gains nothing by them
     Scheme("sopa-skip", "sopa, and a path loses 4 turns for a packet sent again, 15 for a timeout, in the simulator 1 for a mark",
            policy="sopa-skip", fr_threshold=10, min_rtt_window=1),
     Scheme("mcs-ports-ovs", "MCS over ecmp: each channel a source port, which switches hash",

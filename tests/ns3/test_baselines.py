@@ -8,7 +8,7 @@ import pytest
 
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.workloads import BadLink, Plan, Transfer
-from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, permutation, simulated, transfers
+from tests.helpers.simulator import MEGABYTE, NEEDS_NS3, permutation, simulated, taken, transfers
 from topologies import Clos
 
 pytestmark = NEEDS_NS3
@@ -113,3 +113,44 @@ def test_presto_waits_for_nothing_within_a_flowcell() -> None:
     assert run.bad[0]["lost"] > 5
     assert flow.completed
     assert flow.seconds < 0.05  # of 34 ms without a loss: no loss has waited for 100 ms
+
+
+def with_dctcp(scheme: str, seed: int, **options: int) -> tuple[RunRecord, list[FlowRecord]]:
+    return simulated(
+        permutation(size=4 * MEGABYTE, seed=seed, traced=(0,)), scheme, seed=seed, congestion="Dctcp", ecn=20, **options
+    )
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_conweave_moves_flows_off_congested_paths_and_keeps_their_order(seed: int) -> None:
+    """The aim of its paper: no flow is left behind others on a path, and hosts see nothing of the moves."""
+    run, flows = with_dctcp("conweave", seed)
+    assert len(taken(run)) == 4
+    assert run.counters["dropped"] == 0
+    assert sum(flow.reordered for flow in flows) == 0
+    slowest = min(flow.mbit for flow in flows)
+    assert all(slowest > 1.1 * min(flow.mbit for flow in with_dctcp(scheme, seed)[1]) for scheme in ("ecmp", "letflow"))
+
+
+def test_conweave_gives_up_the_last_packet_on_the_former_path_in_time() -> None:
+    bad = tuple(BadLink(f"e0_0-a0_{index}", f"a0_{index}", 0.0, loss=0.02) for index in range(2))
+    run, flows = simulated(
+        transfers(4 * MEGABYTE, "h0_0_2 h2_0_2", "h0_0_3 h2_0_3", bad=bad),
+        "conweave",
+        congestion="Dctcp",
+        ecn=20,
+        least_timeout=5_000_000,
+    )
+    assert sum(link["lost"] for link in run.bad) > 50
+    assert all(flow.completed for flow in flows)
+
+
+def test_conweave_leaves_a_failed_path_at_once() -> None:
+    run, flows = simulated(
+        transfers(4 * MEGABYTE, "h0_0_2 h2_0_2", failed=("a0_0",), fail_after=0.01, traced=(0,)),
+        "conweave",
+        congestion="Dctcp",
+        ecn=20,
+    )
+    assert {way[0] for way in taken(run, after=0.02)} == {1}
+    assert flows[0].completed

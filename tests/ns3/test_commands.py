@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
+from experiments.paper.record import RECORD, differences, load
 from experiments.report import plots
 from tests.helpers.commands import sopa as command
 from tests.helpers.simulator import NEEDS_NS3
@@ -146,3 +148,15 @@ def test_a_papers_figure_has_a_table_data_and_plots(sopa: Run, tmp_path: Path) -
     assert "| sopa, mean Mbit/s | 475 | 48" in text
     assert re.search(r"^\| rps, slowest \| 360.6 \|  \|  \| \d", text, re.MULTILINE)  # the second column's are there
     assert "## paths" not in text
+
+
+def test_runs_of_former_versions_are_simulated_again_and_those_that_differ_are_named() -> None:
+    """Of two recorded runs, which this version gives to the bit, one has another value."""
+    recorded = load(RECORD)["four-flows"]
+    same, other = (next(run for run in recorded if run.scheme == scheme) for scheme in ("sopa", "rps"))
+    other = replace(other, measures={**other.measures, "mean": other.measures["mean"] + 0.1})
+    runs = [replace(run, record={**run.record, "simulator": "a former one"}) for run in (same, other)]
+    assert differences({"four-flows": runs}, 3) == (
+        2,
+        [f"four-flows: the run of rps with seed {other.seed} has other values now: mean"],
+    )

@@ -387,3 +387,12 @@ def test_swift_answers_delay_on_all_paths_and_not_on_one() -> None:
         for control in ("LinuxReno", "Swift")
     )
     assert one[1] == other[1]
+
+
+def test_timeouts_are_as_short_as_the_least_one() -> None:
+    """Also below the millisecond that ns-3 adds to a round trip by itself."""
+    bad = BadLink("e0_0-a0_0", "a0_0", 0.0, loss=1.0)
+    plan = transfers(20_000, "h0_0_2 h1_0_2", bad=(bad,))
+    flows = [simulated(plan, "sopa+fr=100", least_timeout=least, delayed_ack=10_000)[1][0] for least in (100_000, 5_000_000)]
+    assert all(flow.completed and flow.timeouts for flow in flows)
+    assert flows[0].seconds < 0.05 * flows[1].seconds

@@ -128,6 +128,7 @@ Fabric::Fabric(const Settings& settings, std::unique_ptr<PathSelector> selector)
       receivers(tree.hosts),
       m_links(tree.links),
       m_selector(std::move(selector)),
+      m_has_last_switch(m_selector->is_at_last_switch()),
       m_trim(settings.trim),
       m_acks_first(settings.acks_first)
 {
@@ -187,6 +188,29 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
     in_flight->stage = EDGE;
     in_flight->next = Next(*in_flight);
     ns3::Simulator::ScheduleWithContext(flow.destination, ns3::TimeStep(arrival - now), in_flight);
+}
+
+void
+Fabric::SendFromEdge(Flow& flow, std::uint16_t bytes, std::uint16_t channel, std::int32_t path)
+{
+    auto* in_flight = new InFlightPacket;
+    in_flight->fabric = this;
+    in_flight->flow = &flow;
+    in_flight->source = flow.source;
+    in_flight->destination = flow.destination;
+    in_flight->bytes = bytes;
+    in_flight->channel = channel;
+    in_flight->delay = path;
+    in_flight->urgent = true;
+    in_flight->stage = EDGE;
+    Arrive(*in_flight);
+    in_flight->Unref();
+}
+
+void
+Fabric::Deliver(InFlightPacket& in_flight)
+{
+    Forward(in_flight, tree.ToHost(in_flight.destination), HOST);
 }
 
 // Return the link that a packet takes from the switch it reaches next, or NO_LINK if that switch selects one itself.
@@ -291,6 +315,10 @@ Fabric::Arrive(InFlightPacket& in_flight)
     case AGGREGATION_DOWN:
         return Forward(in_flight, in_flight.next, EDGE_DOWN);
     case EDGE_DOWN:
+        if (m_has_last_switch && m_selector->AtLastSwitch(in_flight, *this))
+        {
+            return;
+        }
         return Forward(in_flight, in_flight.next, HOST);
     default:
         receivers[destination]->Receive(in_flight);

@@ -58,7 +58,7 @@ class InFlightPacket : public ns3::EventImpl
     std::uint8_t up1 = 0xff, up2 = 0xff;
     std::uint8_t stage = 0;
     std::uint16_t channel = 0;
-    std::int32_t delay = 0; // that an acknowledgement reports
+    std::int32_t delay = 0; // that an acknowledgement reports; the path that a switch's message reports
     Ecn ecn = Ecn::NOT_CAPABLE;
     bool urgent = false; // overtakes data
     bool corrupted = false; // the receiver discards it
@@ -147,6 +147,12 @@ class Fabric
     void Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2, Ecn ecn,
               bool urgent = false);
 
+    // Send a message of a switch: from the edge switch of a flow's source to that of its destination, before all data.
+    void SendFromEdge(Flow& flow, std::uint16_t bytes, std::uint16_t channel, std::int32_t path);
+
+    // Send a packet from its last switch to its host.
+    void Deliver(InFlightPacket& in_flight);
+
     // Take down a link (e0_0-a0_1) or all links of a switch (a0_0). Throws std::invalid_argument for an unknown name.
     void Fail(const std::string& name);
 
@@ -183,6 +189,7 @@ class Fabric
     std::map<LinkId, BadLink> m_bad;
     std::unique_ptr<PathSelector> m_selector;
     std::uint64_t m_hops = 0, m_unroutable = 0, m_trimmed = 0;
+    bool m_has_last_switch;
     std::uint32_t m_trim;
     bool m_acks_first;
 };

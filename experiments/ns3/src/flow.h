@@ -20,7 +20,8 @@ enum class Message : std::uint8_t
     PING,
     ANSWER,
     PROBE,
-    PROBE_ANSWER
+    PROBE_ANSWER,
+    SWITCH // from a switch to another one (ConWeave)
 };
 
 struct Flow

@@ -33,6 +33,7 @@ namespace sopa
 namespace
 {
 
+constexpr std::int64_t MILLISECOND = 1'000'000; // ns
 constexpr std::int64_t PATIENCE = 10; // MCS takes for lost what is missing for this part of the least timeout, as agents on Linux do
 
 void
@@ -47,6 +48,8 @@ Configure(const Settings& its, std::uint32_t segment)
     SetDefault("ns3::TcpSocket::SndBufSize", ns3::UintegerValue(its.send_buffer));
     SetDefault("ns3::TcpSocket::DelAckTimeout", ns3::TimeValue(ns3::TimeStep(its.delayed_ack)));
     SetDefault("ns3::TcpSocketBase::MinRto", ns3::TimeValue(ns3::TimeStep(its.least_timeout)));
+    // What ns-3 adds to a round trip, 1 ms, even if the least timeout is shorter.
+    SetDefault("ns3::TcpSocketBase::ClockGranularity", ns3::TimeValue(ns3::TimeStep(std::min<std::int64_t>(its.least_timeout, MILLISECOND))));
     SetDefault("ns3::TcpSocketBase::ReTxThreshold", ns3::UintegerValue(its.threshold));
     SetDefault("ns3::TcpSocketBase::Sack", ns3::BooleanValue(its.sack && its.loss_recovery != "ns-3.20"));
     if (its.pacing)

@@ -1,7 +1,8 @@
 #include "path_selector.h"
 
-#include "hedera.h"
+#include "conweave.h"
 #include "flowhash.h" // of the agent
+#include "hedera.h"
 #include "host_selectors.h"
 #include "load_selectors.h"
 
@@ -349,6 +350,7 @@ const std::map<std::string, std::function<std::unique_ptr<PathSelector>(const Se
     {"drill", Make<Drill>},
     {"adaptive", Make<Adaptive>},
     {"presto", Make<Presto>},
+    {"conweave", Make<ConWeave>},
     {"ecmp", Make<Hash>},
     {"ecmp-vcc", Make<ChannelHash>},
     {"mcs-ports", Make<ChannelHash>},

@@ -67,6 +67,12 @@ class PathSelector
     virtual void AtEdge(InFlightPacket&, Fabric&) {}
     virtual void AtAggregation(InFlightPacket&, Fabric&) {}
 
+    // True if the scheme has a part at the edge switch of the destination, too.
+    virtual bool is_at_last_switch() const { return false; }
+
+    // Return whether that switch keeps the packet.
+    virtual bool AtLastSwitch(InFlightPacket&, Fabric&) { return false; }
+
     // Return the candidate paths of a flow, without failed and absent links.
     const PathSet& CandidatesOf(Flow& flow) { return PathSetOf(flow); }
 

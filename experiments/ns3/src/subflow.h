@@ -1,5 +1,5 @@
-// Sockets of senders whose window the receiver limits, of those that are told what switches have trimmed, and of subflows of multipath
-// TCP, modelled above TCP: ordinary connections that share the data of one transfer.
+// Sockets whose window the receiver limits, or that hear what switches have trimmed. Subflows of multipath TCP use them, too: ordinary
+// connections that share the data of one transfer.
 #pragma once
 
 #include "ns3/node.h"
