@@ -17,12 +17,13 @@ import pytest
 from experiments.core.draws import DrawKind, hits, stream
 from experiments.core.records import FlowRecord, Results, RunRecord
 from experiments.core.run import Run
+from experiments.emulation.dctcp import dctcp
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.lab_run import perform
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.measurement.tcp_statistics import tcp_counters
 from experiments.emulation.routers.frr_daemons import FRR
-from experiments.emulation.traffic.transfers import PORT
+from experiments.emulation.traffic.transfers import PORT, TransferError
 from experiments.schemes import Scheme, named
 from experiments.workloads import BadLink, Plan, Scale, Transfer, inter_pod_permutation
 from experiments.workloads import named as workload
@@ -312,6 +313,18 @@ def test_dctcp_answers_marks_before_its_queue_is_full(fabric: RunFabric) -> None
     assert run.counters["IpExtInCEPkts"] > 0
     assert flow.retransmits == 0
     assert median(lengths[len(lengths) // 2 :]) <= 40
+
+
+# Beside the test before it, so that one process runs both: a kernel has one such program.
+def test_dctcp_is_there_for_as_long_as_it_is_held() -> None:
+    with dctcp() as name, socket.socket() as one:
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+        if name != "dctcp":
+            with pytest.raises(TransferError, match="another experiment on this machine"), dctcp():
+                pass
+    if name != "dctcp":  # Linux' own
+        with socket.socket() as one, pytest.raises(FileNotFoundError):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
 
 
 @in_isolation
