@@ -49,7 +49,7 @@ def campaigns(figures: Iterable[Figure], out: Path, backend: str = "ns3") -> lis
 
     Raises `ResultsError` if a directory contains something else.
     """
-    return [_campaign(part, out / part.name, range(1, part.seeds + 1)) for part in parts_of(figures) if part.backend == backend]
+    return [_campaign(part, out, range(1, part.seeds + 1)) for part in parts_of(figures) if part.backend == backend]
 
 
 def _campaign(part: FigurePart, out: Path, seeds: Iterable[int]) -> Campaign:
@@ -57,7 +57,7 @@ def _campaign(part: FigurePart, out: Path, seeds: Iterable[int]) -> Campaign:
     plans = {seed: _plan(part, seed) for seed in seeds}
     schemes = [named(scheme) for scheme in part.schemes]
     scale = Scale(part.rate_mbit, part.seconds)
-    made = Campaign(Results(out), part.workload, schemes, plans, part.tree, scale, queue, Carrier.MAC, settings)
+    made = Campaign(Results(out / part.name), part.workload, schemes, plans, part.tree, scale, queue, Carrier.MAC, settings)
     carrier = {"carrier": Carrier.MAC.value} if part.backend == "lab" else {}
     lost = {} if part.failed_links is None else {"failed_links_percent": part.failed_links}
     made.open(part.backend, {**carrier, **workloads.named(part.workload).parameters, **lost})
@@ -69,19 +69,10 @@ def simulate_again(chosen: Sequence[tuple[FigurePart, RunData]], out: Path) -> l
 
     Raises `ResultsError` if a simulation fails or is interrupted; the user has been told why.
     """
-    alone = [replace(part, schemes=(run.scheme,)) for part, run in chosen]
-    places = [out / str(number) for number in range(len(chosen))]
-    made = [_campaign(part, place, [run.seed]) for part, place, (_, run) in zip(alone, places, chosen, strict=True)]
-    if ns3.run_simulations(made):
+    alone = [replace(part, name=str(number), schemes=(run.scheme,)) for number, (part, run) in enumerate(chosen)]
+    if ns3.run_simulations([_campaign(part, out, [run.seed]) for part, (_, run) in zip(alone, chosen, strict=True)]):
         raise ResultsError("not all runs were simulated again")
-    return [_data(part, Results(place), run.seed) for part, place, (_, run) in zip(alone, places, chosen, strict=True)]
-
-
-def _data(part: FigurePart, results: Results, seed: int) -> RunData:
-    [scheme] = part.schemes
-    return data(
-        results.run(scheme, seed), list(results.flows()), part.rate_mbit * PAYLOAD_SHARE[part.backend], part.workload == FAILED
-    )
+    return [run for part in alone for run in collect(part, out, partial=True)]
 
 
 def collect(part: FigurePart, out: Path, partial: bool = False) -> list[RunData]:
