@@ -43,6 +43,9 @@ class ProbedFabric:
         assigned = self.draw.sample(elsewhere, min(8, len(elsewhere)))
         paths = [(host, self.draw.choice(tree.choices_between(self.host, host))) for host in assigned]
         self.assigned = [self._stream(*path) for path in paths]
+        partners = islice(tree.hosts_of(tree.edge_of(self.busy_host)), PARTNERS)
+        ups = tree.choices_between(self.host, self.busy_host)
+        self._busy = dict.fromkeys(self._stream(host, up) for host in partners for up in ups)
         self.loss: dict[tuple[Switch, Switch], float] = {}  # by neighbours, from and to
         self.crowded: set[tuple[Switch, Switch]] = set()  # such with a full queue
         self.dead_hosts: set[Host] = set()
@@ -100,9 +103,7 @@ class ProbedFabric:
         self._at(self.now + self._intervals[0], self._assigned_turn)
 
     def _busy_turn(self) -> None:
-        ups = self.tree.choices_between(self.host, self.busy_host)
-        partners = islice(self.tree.hosts_of(self.tree.edge_of(self.busy_host)), PARTNERS)
-        streams = list(dict.fromkeys([*self.health.returning(), *(self._stream(host, up) for host in partners for up in ups)]))
+        streams = list(dict.fromkeys(self.health.returning()) | self._busy)
         self._turns[1] += 1
         self._probe(streams[self._turns[1] % len(streams)])
         self._at(self.now + self._intervals[1], self._busy_turn)

@@ -18,7 +18,7 @@ from experiments.cli.paper import record
 from experiments.core.records import FlowRecord, ResultsError
 from experiments.emulation.lab_schemes import check
 from experiments.ns3 import SIMULATED, parse
-from experiments.paper.figure_runs import campaigns, compact, markdown, measure_bars, read, scaled
+from experiments.paper.figure_runs import campaigns, compact, markdown, measure_bars, read, scaled, tables
 from experiments.paper.figures import FIGURES, Bars, Figure, FigurePart, FigureRow, RunData, Variant
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.paper.record import RECORD, problems, take
@@ -206,8 +206,13 @@ MAX_BYTES = 16_000_000
 
 
 @pytest.fixture
-def copied(tmp_path: Path) -> Path:
-    return shutil.copytree(RECORD, tmp_path / "record", ignore=shutil.ignore_patterns("plots"))
+def small(tmp_path: Path) -> Path:
+    """A record with the runs of one part."""
+    directory = tmp_path / "record"
+    (directory / "data").mkdir(parents=True)
+    shutil.copy(RECORD / "data/incast-queue.json", directory / "data")
+    (directory / "tables.md").write_text(tables(FIGURES.values(), load_record(directory)))
+    return directory
 
 
 def test_the_record_is_small_and_whole() -> None:
@@ -228,29 +233,29 @@ def test_a_changed_byte_is_named_by_its_file_and_run(data: st.DataObject) -> Non
         read("\n".join(lines))
 
 
-def test_a_record_that_lacks_a_run_or_has_one_twice_or_another_table(copied: Path) -> None:
-    file = copied / "data/four-flows.json"
+def test_a_record_that_lacks_a_run_or_has_one_twice_or_another_table(small: Path) -> None:
+    file = small / "data/incast-queue.json"
     runs = read(file.read_text())
     file.write_text(compact([*runs[1:], runs[1]]))
-    said = list(problems(load_record(copied), copied))
+    said = list(problems(load_record(small), small))
     first, again = (f"{run.scheme} with seed {run.seed}" for run in runs[:2])
     assert any(again in line and "is there twice" in line for line in said), said
-    assert any(line.startswith("four-flows: 1 of ") and f"{runs[0].scheme}, seed {runs[0].seed}" in line for line in said), first
+    assert any(line.startswith("cfr-queues: 1 of ") and f"{runs[0].scheme}, seed {runs[0].seed}" in line for line in said), first
     assert any("tables.md is not what the data say" in line for line in said)
     with pytest.raises(ResultsError, match="has no data of runs"):
-        take(copied / "data", copied)
+        take(small / "data", small)
 
 
-def test_runs_are_taken_once(copied: Path, tmp_path: Path) -> None:
-    file = copied / "data/four-flows.json"
-    runs = read(file.read_text())
+def test_runs_are_taken_once(small: Path, tmp_path: Path) -> None:
+    file = small / "data/incast-queue.json"
+    missing, runs = list(problems(load_record(small), small)), read(file.read_text())
     file.write_text(compact(runs[2:]))
     (tmp_path / "new/data").mkdir(parents=True)
-    (tmp_path / "new/data/four-flows.json").write_text(compact(runs[:4]))
+    (tmp_path / "new/data/incast-queue.json").write_text(compact(runs[:4]))
     results = tmp_path / "RESULTS.md"
-    results.write_text("Before\n\n<!-- table of four-flows -->\n| old |\n| 1 |\n\nafter\n")
-    assert any("RESULTS.md is not what the data say" in line for line in problems(load_record(copied), copied))
-    assert take(tmp_path / "new", copied) == 2
-    table = [line for line in markdown(FIGURES["four-flows"], load_record(copied)).splitlines() if line.startswith("|")]
-    assert results.read_text().splitlines() == ["Before", "", "<!-- table of four-flows -->", *table, "", "after"]
-    assert list(problems(load_record(copied), copied)) == list(problems(load_record(RECORD)))
+    results.write_text("Before\n\n<!-- table of cfr-queues -->\n| old |\n| 1 |\n\nafter\n")
+    assert any("RESULTS.md is not what the data say" in line for line in problems(load_record(small), small))
+    assert take(tmp_path / "new", small) == 2
+    table = [line for line in markdown(FIGURES["cfr-queues"], load_record(small)).splitlines() if line.startswith("|")]
+    assert results.read_text().splitlines() == ["Before", "", "<!-- table of cfr-queues -->", *table, "", "after"]
+    assert list(problems(load_record(small), small)) == missing
