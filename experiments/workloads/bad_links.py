@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -24,11 +24,15 @@ SECONDS = 30.0
 
 def crossed(tree: Clos, transfers: Iterable[Transfer]) -> dict[tuple[str, str], list[int]]:
     """Return the directions (link, switch that it leads to) on candidate paths of transfers' data, and the transfers' indices."""
+
+    @cache
+    def link(sender: str, towards: str) -> str:
+        return tree.name(tree.link(tree.switch(sender), tree.switch(towards)))
+
     numbers: dict[tuple[str, str], list[int]] = {}
     for number, one in enumerate(transfers):
-        for sender, towards in sorted({hop for path in tree.candidate_paths(one.src, one.dst) for hop in pairwise(path.hops)}):
-            name = tree.name(tree.link(tree.switch(sender), tree.switch(towards)))
-            numbers.setdefault((name, towards), []).append(number)
+        for hop in {hop for path in tree.candidate_paths(one.src, one.dst) for hop in pairwise(path.hops)}:
+            numbers.setdefault((link(*hop), hop[1]), []).append(number)
     return dict(sorted(numbers.items()))
 
 
