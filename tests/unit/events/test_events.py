@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -45,6 +46,7 @@ def test_queries_return_what_a_list_of_all_says_page_by_page(tmp_path: Path) -> 
                 page, after, more = EventStore(tmp_path).read(Query(since, element, after, 40))
                 found += [event for _, event in page]
             assert (found, after) == (wanted, 300)
+    store.close()
 
 
 def test_what_was_said_to_be_written_is_there_after_sigkill_and_read_meanwhile(tmp_path: Path) -> None:
@@ -58,14 +60,15 @@ def test_what_was_said_to_be_written_is_there_after_sigkill_and_read_meanwhile(t
     assert (len(kept.events) % 7, len(kept.events) >= said[-1]) == (0, True)
     ahead = tmp_path / "events.db-wal"
     ahead.write_bytes(ahead.read_bytes()[:-1000])  # as after a power cut
-    first = EventStore(tmp_path).write(some(1))
+    with closing(EventStore(tmp_path)) as store:
+        first = store.write(some(1))
     assert [event for _, event in EventStore(tmp_path).read(Query(after=first - 1)).events] == some(1)
 
 
 def test_the_oldest_give_way_to_the_bound_in_bytes(tmp_path: Path) -> None:
-    store = EventStore(tmp_path, 10 << 20)
-    for _ in range(20):
-        store.write([event._replace(cause="x" * 200) for event in some(1000)])
+    with closing(EventStore(tmp_path, 10 << 20)) as store:
+        for _ in range(20):
+            store.write([event._replace(cause="x" * 200) for event in some(1000)])
     assert store.file.stat().st_size < 4 << 20
     assert store.read(Query(limit=1)).events[0][0] > 5000
 
@@ -96,6 +99,7 @@ def test_a_full_disk_is_said_once_and_hurts_nothing_else(
     with pytest.raises(StoreError, match=r"the file is now events\.refused, events begin anew"):
         journal.store.write(some(1))
     assert journal.store.write(some(1)) == 1
+    journal.close()
 
 
 def test_each_event_is_a_line_of_json_and_what_a_peer_repeats_is_paced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
