@@ -42,7 +42,7 @@ test-all: ready ## every campaign (tests, mutants, fuzz, floods, soaks, packages
 test-kernel: ready ## the BPF tests and those of the kernel's datapath with Debian's own kernels, booted in QEMU (root): ARGS='--kernel 6.1 tests/bpf/test_attach.py'
 	@scripts/test_kernel.sh $(ARGS)
 
-test-platforms: ## README's commands, unit and BPF tests and packages on Debian 13, from nothing in a root made by debootstrap (root): ARGS=tests/switch
+test-platforms: ## README's commands, all tests and packages on Debian 13, from nothing in a root made by debootstrap (root): ARGS=tests/switch
 	@scripts/test_platforms.sh $(ARGS)
 
 deb: ## build Debian packages in dist/: sopa-controller, sopa-agent and sopa-tools

@@ -1,6 +1,8 @@
 #!/bin/bash
-# Builds ns-3 from Debian's source package for speed: without logging, as one static library that is optimised together with the
+# Builds ns-3 from Debian 12's source package for speed: without logging, as one static library that is optimised together with the
 # simulator, and with experiments/ns3/patches. Results are the same. Everything is in build/ns3-source; needs no root.
+#
+#   --quiet  say nothing when it is built already
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,7 +15,7 @@ die() {
 
 made=$(cat experiments/ns3/patches/*.patch "${BASH_SOURCE[0]}" | sha256sum)
 if [[ -e $LIBRARY && -e $WHERE/made && $(<"$WHERE/made") == "$made" ]]; then
-    echo "install-ns3: ns-3 is built from source already"
+    [[ ${1-} == --quiet ]] || echo "install-ns3: ns-3 is built from source already"
     exit
 fi
 for program in cmake g++ patch tar bzip2; do

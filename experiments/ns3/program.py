@@ -44,6 +44,12 @@ def optimised() -> Path | None:
     return OPTIMISED / "ns-3.37" if (OPTIMISED / "made").exists() else None
 
 
+def is_installed() -> bool:
+    """Return whether there is an ns-3 that the program is made for: 3.37, as Debian 12 has it or `scripts/build_ns3.sh` made it."""
+    packages = Path("/usr/lib").glob("*/cmake/ns3/ns3ConfigVersion.cmake")
+    return optimised() is not None or any('(PACKAGE_VERSION "3.37")' in file.read_text() for file in packages)
+
+
 def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUILD, packaged: bool = False) -> Path:
     """Build the program if it is missing or outdated, and return its path.
 
@@ -58,14 +64,15 @@ def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUI
             fcntl.flock(lock, fcntl.LOCK_EX)  # concurrent callers wait for one build
             if program.exists() and stamp.exists() and stamp.read_text() == wanted:
                 return program
-            installed = list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake"))
-            if shutil.which("cmake") is None or not (own or installed):
-                how = "make install-ns3" if _IS_CHECKOUT else f"apt-get install --no-install-recommends {_PACKAGES}"
-                raise SimulatorError(f"ns-3 is not installed: run {how}")
+            if shutil.which("cmake") is None or not is_installed():
+                packages = f"apt-get install --no-install-recommends {_PACKAGES} (Debian 12's; on another release, use a checkout)"
+                how = "make install-ns3" if _IS_CHECKOUT else packages
+                raise SimulatorError(f"ns-3 3.37 is not installed: run {how}")
             say("building the simulator")
             stamp.unlink(missing_ok=True)
+            # From g++ 13 on <cstdint> comes with no other header. In the sources it would give the record's runs another digest.
             _run("cmake", "--fresh", "-S", str(SOURCE), "-B", str(directory), f"-DSOPA_NS3_SOURCE={own or ''}",
-                 f"-DSOPA_ARBITER={ARBITER}", f"-DSOPA_AGENT={AGENT}")  # fmt: skip
+                 f"-DSOPA_ARBITER={ARBITER}", f"-DSOPA_AGENT={AGENT}", "-DCMAKE_CXX_FLAGS=-include cstdint")  # fmt: skip
             _run("cmake", "--build", str(directory), "--parallel", str(os.cpu_count() or 1))
             stamp.write_text(wanted)
     except OSError as error:

@@ -9,15 +9,14 @@ import pytest
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
 from experiments.ns3 import simulate
+from experiments.ns3.program import is_installed
 from experiments.schemes import named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
 from experiments.workloads.pairs import inter_pod_permutation
 from topologies import Clos, FatTree
 
-NEEDS_NS3 = pytest.mark.skipif(
-    not list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake")), reason="ns-3 is missing: make install-ns3"
-)
+NEEDS_NS3 = pytest.mark.skipif(not is_installed(), reason="ns-3 is missing: make install-ns3")
 MEGABYTE = 1_000_000
 SCALE = Scale(1000.0, 1.0)
 TREE = FatTree(4)
