@@ -29,6 +29,7 @@ from typing import NamedTuple
 ANY, NOEXIST, EXIST = 0, 1, 2
 _ARRAY, _F_INNER_MAP = 2, 1 << 12
 _BPF_STRUCT_OPS, _BPF_F_LINK = 44, 1 << 13
+_MAKES_LINKS = 2  # libbpf 1.2 and later attach a map with BPF_F_LINK by a link; those before only fill it
 _SKB_BYTES, _SKB_TSTAMP, _SKB_GSO_SEGS, _SKB_GSO_SIZE = 192, 152, 164, 176  # struct __sk_buff
 _LOG_LINES = 20
 _MAX_MAPS = 16
@@ -216,7 +217,9 @@ class Object:
         assert self._linked is not None
         doing = f"cannot register {self._linked}"
         table = self._find("map", self._linked)
-        open_pointer("bpf_map__attach_struct_ops", c_void_p(table), doing=doing, kind=AttachError)  # with BPF_F_LINK: only fills it
+        link = open_pointer("bpf_map__attach_struct_ops", c_void_p(table), doing=doing, kind=AttachError)
+        if call("libbpf_minor_version") >= _MAKES_LINKS:
+            return call("bpf_link__fd", c_void_p(link))
         return check(call("bpf_link_create", self.map_fd(self._linked), 0, _BPF_STRUCT_OPS, None), doing, AttachError)
 
     def _find(self, kind: str, name: str) -> int:
