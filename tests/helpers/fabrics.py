@@ -141,7 +141,7 @@ class Fabric:
         told, entries = self.controller.fabric(), {}
         for name in map(self.tree.name, self.tree.switches()):
             lines = self.ovs.appctl("bridge/dump-flows", name).splitlines()
-            entries[name] = sorted(re.sub(r"(duration|n_packets|n_bytes)=\w+, ", "", line) for line in lines)
+            entries[name] = sorted(re.sub(r"(cookie|duration|n_packets|n_bytes)=\w+, ", "", line) for line in lines)
         return {
             **{name: told[name] for name in ("connected", "failures", "missing", "no_channel", "rejected")},
             "faults": told["management"]["fault"],

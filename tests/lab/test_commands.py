@@ -124,7 +124,8 @@ def test_what_documents_have_typed_runs_and_shows_what_they_say(tmp_path: Path) 
     [block] = [block for block in blocks(ROOT / "README.md") if "mininet>" in block.text]
     readme = [line.removeprefix("mininet> ") for line in block.text.splitlines() if line.startswith("mininet> ")]
     asked = [line for line in typed() if asks(line)]
-    out = tmp_path / "out"
+    out, wrong = tmp_path / "out", tmp_path / "wrong"
+    wrong.write_text("0" * 43)
     watch, without, trace, flow, events = (f"sh {line} > {out}{number}" for number, line in enumerate(TRANSCRIPTS))
     lines = [
         SLOW_BFD,
@@ -133,7 +134,7 @@ def test_what_documents_have_typed_runs_and_shows_what_they_say(tmp_path: Path) 
         trace,
         without,
         flow,
-        "sh curl -s -X DELETE $SOPA_CONTROLLER/sopa/v1/drains/c0_0",
+        f"sh SOPA_TOKEN_FILE={wrong} sopa restore c0_0",
         *("link a0_0 c0_1 down", UNTIL.format(""), "link a0_0 c0_1 up", UNTIL.format("!")),
         *(line for line in readme if "sopa watch" not in line),
         events,

@@ -53,7 +53,8 @@ def cables(tree: Clos) -> set[str]:
 @with_mn
 def test_it_builds_the_fabric_as_planned() -> None:
     tree = FatTree(4)
-    commands = "net\nh3_1_3 ip -brief address; ip route; ethtool -k h3_1_3-eth0 | grep ^[tg]; cat /proc/net/if_inet6\n"
+    ip = "ip -color=never"
+    commands = f"net\nh3_1_3 {ip} -brief address; {ip} route; ethtool -k h3_1_3-eth0 | grep ^[tg]; cat /proc/net/if_inet6\n"
     commands += "sh ovs-vsctl --columns=name,ofport find interface type!=internal\n"
     commands += "".join(f"sh ovs-ofctl -O OpenFlow13 show {tree.name(each)} | grep dpid\n" for each in tree.switches())
     # names of the custom file land among mn's own: Host, Link, Switch, Path
@@ -82,7 +83,7 @@ def test_it_builds_the_fabric_as_planned() -> None:
 @with_mn
 def test_a_fabric_file_is_built_as_it_says() -> None:
     FILE.write_text(LEAF_SPINE)
-    status, output = mn(f"clos,{FILE}", "net\nh0_1_2 ip -brief address\n")
+    status, output = mn(f"clos,{FILE}", "net\nh0_1_2 ip -color=never -brief address\n")
     assert status == 0, output
     assert "Starting 5 switches" in output
     assert cables(parse(LEAF_SPINE).fabric) <= set(output.split())
