@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import setuptools
 
 import sopa_ryu
 
@@ -55,7 +56,7 @@ def test_packages_have_the_files_beside_modules_that_the_distribution_has(
     environment: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, dict[str, list[str]]] = {}
-    monkeypatch.setattr("setuptools.setup", lambda **its: given.update(its))
+    monkeypatch.setattr(setuptools, "setup", lambda **its: given.update(its))
     loaded(ROOT / "setup.py")
     packaged: set[Path] = set()
     for name, patterns in environment._FILES.items():
