@@ -29,9 +29,10 @@ inside() {
         sh -c 'cd "$0" && pivot_root . mnt && umount --lazy /mnt && cd /sopa && exec "$@"' "$root" "$@" </dev/null
 }
 
-# The same without a network: what labs do stays here.
+# The same without a network: what labs do stays here. Nothing is left below the new /sys: iproute2 would take its bpffs for one on top.
 offline() {
     ip link set lo up
+    umount --recursive --lazy "$root/sys"
     mount -t sysfs sysfs "$root/sys"
     mount -t bpf bpf "$root/sys/fs/bpf"
     inside "$@"
@@ -43,7 +44,7 @@ step() {
     if [[ $1 == offline ]]; then
         shift
         say "$*"
-        unshare --net "$0" --offline "$root" "$@" || status=$?
+        unshare --net --mount --propagation private "$0" --offline "$root" "$@" || status=$?
     else
         say "$*"
         inside "$@" || status=$?
