@@ -78,7 +78,7 @@ def _run_here(runs: Sequence[Run], cache: Cache, tick: Tick) -> Ended:
         waiting = {workers.submit(one, number, run): number for number, run in enumerate(runs)}
         try:
             for ready in as_completed(waiting):
-                yield waiting[ready], ready.result()
+                yield waiting.pop(ready), ready.result()  # not kept: that of thousands of flows has tens of MB
         finally:
             workers.shutdown(wait=False, cancel_futures=True)
             for process in processes:
