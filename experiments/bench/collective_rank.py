@@ -33,4 +33,5 @@ def main(size: int) -> None:
         print(json.dumps(found))
 
 
-main(int(sys.argv[1]))
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
