@@ -29,7 +29,7 @@ inside() {
         sh -c 'cd "$0" && pivot_root . mnt && umount --lazy /mnt && cd /sopa && exec "$@"' "$root" "$@" </dev/null
 }
 
-# The same without a network: what labs do stays here.
+# The same without a network: what labs do stays here. Nothing is left below the new /sys: iproute2 would take its bpffs for one on top.
 offline() {
     ip link set lo up
     umount --recursive --lazy "$root/sys"
