@@ -35,6 +35,7 @@ offline() {
     umount --recursive --lazy "$root/sys"
     mount -t sysfs sysfs "$root/sys"
     mount -t bpf bpf "$root/sys/fs/bpf"
+    mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
     inside "$@"
 }
 

@@ -203,7 +203,9 @@ def test_a_container_behind_the_host_sees_no_reordering_either_where_it_is_serve
             data = os.urandom(10_000_000)
             assert transfer(pair, data, source=f"/run/netns/{name}") == data
             counted = ends[0].counters()
-        assert (counted["scattered"] > 100) == (min(relay.taken.values()) > 1000) == bool(forwarded)
+        assert (counted["scattered"] > 100) == bool(forwarded)
+        # the peer's acknowledgements, which are scattered in either case, are some thousand on each path, too
+        assert (sum(relay.taken.values()) > 7000) == bool(forwarded)
         assert statistics(name)["TcpExtTCPSACKReorder"] < 100
     finally:
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
