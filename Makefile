@@ -29,9 +29,9 @@ demo: ready ## a fat-tree, its controller and its agents, a failure, and what SO
 test: ready ## all tests (root for those marked switch and lab)
 	@scripts/test.sh $(ARGS)
 
-test-os-ken: ready ## the unit, switch, contract, cluster and fault tests with os-ken in place of Ryu (root): ARGS=tests/unit/southbound
+test-os-ken: ready ## the switch and contract tests with os-ken in place of Ryu (root): ARGS=tests/unit/southbound
 	@$(VENV)/python -m pip install --quiet --no-deps --upgrade --target build/os-ken --requirement requirements-os-ken.txt
-	@SOPA_OPENFLOW=os_ken PYTHONPATH=$(CURDIR)/build/os-ken scripts/test.sh $(or $(ARGS),-n 4 tests/switch tests/contract tests/cluster tests/faults tests/unit)
+	@SOPA_OPENFLOW=os_ken PYTHONPATH=$(CURDIR)/build/os-ken scripts/test.sh $(or $(ARGS),-n 4 tests/switch tests/contract)
 
 test-runs: ready ## all tests again and again: idle, beside busy loops, and with standstills; a table of what failed (root): ARGS='--idle 2 --busy 0'
 	@$(VENV)/python -m tests.campaigns.runs $(ARGS)

@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from rich.table import Table
 
 from experiments import ns3, workloads
-from experiments.core.campaign import Campaign
+from experiments.core.campaign import Campaign, progress_bar
 from experiments.core.records import FlowRecord, Results, ResultsError
 from experiments.paper.figures import Figure, FigurePart, FigureRow, RunData, TableCell, Variant, column_row
 from experiments.paper.measures import data
@@ -117,10 +117,11 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], p
     omitted. Raises `ResultsError` if a run is missing or damaged, or a file cannot be written.
     """
     kept = {}
-    for part in parts_of(figures):
-        if runs := collect(part, out, partial):
-            kept[part.name] = runs
-            report(out / part.name, say=lambda _text: None)
+    with progress_bar()[1] as bar:  # a run of production traffic takes seconds to read
+        for part in bar.track(parts_of(figures), description="reading the runs"):
+            if runs := collect(part, out, partial):
+                kept[part.name] = runs
+                report(out / part.name, say=lambda _text: None)
     figures = [figure for figure in figures if any(part.name in kept for part in figure.runs())]
     if not kept:
         raise ResultsError(f"{out} contains no run of these figures")

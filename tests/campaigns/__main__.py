@@ -25,7 +25,7 @@ CAMPAIGNS = {
     "packages": "make test-deb",
     "kernels": "make test-kernel",
     "platforms": "make test-platforms",
-    "os-ken": "make test-os-ken",
+    "os-ken": "make test-os-ken ARGS='-n 4 tests/switch tests/contract tests/cluster tests/faults tests/unit'",
     "runs": "make test-runs ARGS='--idle 1 --busy 1 --standstill 1'",
 }
 

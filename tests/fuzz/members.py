@@ -227,7 +227,7 @@ class Members:
         for its in self._asked:
             problem, its.problem = its.problem, ""
             if problem:
-                raise Broken(problem)
+                raise Broken(f"{problem}\n{self.cluster.members[self.leader].log_tail(20)}")
         if self.leads_on and (now := self.cluster.fabric(self.leader).get("epoch")) != self._term:
             raise Broken(f"{self.leader} led with term {self._term}, and now the term is {now}")
         if not all(self._scatter()):
