@@ -52,6 +52,7 @@ def whole(
         raise_receive_buffers(lab.lab.ovs.pid(), RECEIVE_BYTES)
         if bfd_ms is None and lab.lab.bfd:
             slow_bfd(lab.lab)
+            eventually(lambda: failures(lab), {})  # a standstill while the lab started was too long for BFD
         yield lab
 
 

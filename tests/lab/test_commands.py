@@ -24,7 +24,7 @@ def sopa(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 SAID = (
-    "1 packets transmitted, 1 received",
+    " packets transmitted, 1 received",
     "5 of 5 switches",
     "c0_0: drained\nversion ",
     "switch c0_0 drained",  # asked from a host

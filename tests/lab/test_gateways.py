@@ -181,8 +181,8 @@ def test_a_gateway_that_dies_loses_datagrams_until_all_know_it_and_other_gateway
     lab, interface = gateways, gateways.lab.interface(gateways.tree.host(GATEWAYS[0]), 0)
     with outside(lab) as world, Stream(lab, SENDERS[0]) as labelled, Stream(lab, SENDERS[1]) as unlabelled:
         streams = labelled, unlabelled
-        for stream in streams:
-            wait_for(stream, 200)
+        both = {(gateway, stream.address) for gateway, stream in product(GATEWAYS, streams)}
+        eventually(lambda: {(gateway, sender) for gateway, got in world.got.items() for sender, _ in [*got]}, both)
         run(lab, GATEWAYS[0], "ip", "link", "set", interface, "down")
         eventually(lambda: away(lab, GATEWAYS[0]) is not None, True)
         in_force(lab)

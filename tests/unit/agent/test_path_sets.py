@@ -4,12 +4,13 @@ import json
 import random
 from collections import Counter
 from ipaddress import IPv4Address, IPv4Network
+from typing import Any
 
 import pytest
 
 from flowrules import label
-from flowrules.label import UNUSED
-from sopa_ryu.agent.paths.avoided import Avoided, Section
+from flowrules.label import UNUSED, Carrier
+from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_sets import PathSets, path_table
 from sopa_ryu.agent.paths.path_table import GATEWAY_SLOTS, PARAMETERS, Label, PathTable, Policy, WayOut
 from tests.helpers.golden import Script, Step, each_script
@@ -21,7 +22,7 @@ from topologies.weights import weights
 TREE = FatTree(4)
 
 
-def sets_of(tree: Clos = TREE, **options: bool) -> PathSets:
+def sets_of(tree: Clos = TREE, **options: Any) -> PathSets:
     return PathSets(tree, next(tree.hosts()), 7, Policy.ROUND_ROBIN, **options)
 
 
@@ -84,6 +85,13 @@ def test_only_what_a_change_touches_is_computed_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Failures, "choices_from", noted)
     sets.follow(Failures(FatTree(8), {"e5_1-a5_0": "down"}))
     assert asked == [frozenset({5})]
+
+
+@pytest.mark.parametrize("carrier", Carrier)
+def test_ports_spread_the_bursts_of_a_host_by_id_while_it_avoids_no_path(carrier: Carrier) -> None:
+    sets, avoided = sets_of(carrier=carrier), Avoided(frozenset({Section(0, None, 2, 1)}))
+    tables = [sets.follow(down(), its) for its in (NOTHING, avoided, NOTHING)]
+    assert [its is not None and its.spreads for its in tables] == [carrier is Carrier.ID, False, carrier is Carrier.ID]
 
 
 class Followed:
