@@ -310,15 +310,14 @@ def _names(fit: _Fit, element: int, rows: Ints, counts: Floats, least: float) ->
 
 
 def _suspect(fit: _Fit, lost: Losses, element: int) -> Suspect | None:
-    """Return an active link direction with its certainty; None if too few hosts or moments speak for it."""
+    """Return an active link direction with its certainty; None if too few hosts speak for it."""
     size = fit.directed // 2
     rates = fit.rates()
     rows = (fit.ways == element).any(axis=1)
     mine = rows & (fit.shares[element] >= 0.5 * rates)
     by_host = np.sort(np.bincount(lost.hosts[mine], fit.counts[mine]))[::-1]
     hosts = int((by_host > 0).sum())
-    slots = len(np.unique(lost.slots[mine]))
-    if hosts < MIN_HOSTS or slots < MIN_SLOTS or by_host[2:].sum() < OTHERS * by_host.sum():
+    if hosts < MIN_HOSTS or by_host[2:].sum() < OTHERS * by_host.sum():
         return None
     without = rates - np.where(rows, fit.shares[element] - fit.floor[element], 0.0)
     score, _ = fit.scores(np.maximum(without, 1e-12))
@@ -338,8 +337,6 @@ def _suspect(fit: _Fit, lost: Losses, element: int) -> Suspect | None:
 
 MIN_HOSTS = 3
 """So many hosts at least have to report losses of a link."""
-MIN_SLOTS = 3
-"""At so many moments: one burst is no grey link."""
 OTHERS = 0.1
 """Without the two hosts that report most, at least such a part has to be left: two liars are not enough."""
 

@@ -159,7 +159,7 @@ def test_runs_of_ecmp_one_after_the_other(fabric: RunFabric) -> None:
     assert core_rates
     assert controls == {"reno"}
 
-    record, flows = fabric.perform(grey, "grey-link+loss=20")
+    record, _ = fabric.perform(grey, "grey-link+loss=20")
     [truth], [bad] = record.bad, grey.bad
     assert (truth["link"], truth["towards"], truth["transfers"]) == (bad.link, bad.towards, list(bad.transfers))
     draws = hits(stream(1, bad.link, bad.towards, DrawKind.LOSS), 0.2)
