@@ -55,7 +55,7 @@ class Selection:
         keys = self._keys()
         missing = [module for module, path in keys.items() if not path.exists()]
         if missing:
-            print(f"{len(missing)} test modules run without a defect, to see what they execute", flush=True)
+            print(f"{len(missing)} test modules run without a defect, to see what they execute: ten minutes", flush=True)
         shares = [missing[at :: len(self._trees)] for at in range(len(self._trees))]
         if failed := " ".join(executor.map(self._record, self._trees, shares, [keys] * len(shares))).strip():
             raise MutantsError(f"these fail without a defect: mend them, or run again if it was by chance: {failed}")

@@ -290,12 +290,10 @@ def test_who_has_read_a_long_answer_may_ask_again_as_after_any_other(server: Ser
 
 def test_what_was_asked_together_with_a_long_answer_is_answered_once_that_is_read(client: socket.socket) -> None:
     client.sendall(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n" + GOOD)
-    client.shutdown(socket.SHUT_WR)
     with client.makefile("rb") as received:
         for size in (1 << 25, 2):
             assert b"Content-Length: %d\r\n" % size in head(received)
             assert len(received.read(size)) == size
-        assert received.read() == b""
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
