@@ -21,7 +21,6 @@ from tests.helpers.waiting import eventually
 from topologies import Clos, Host
 from topologies.lab.datapath import raise_receive_buffers
 from topologies.lab.isolation import isolated
-from topologies.lab.network import Lab
 
 P = ParamSpec("P")
 UDP_PORT = 9000
@@ -51,15 +50,18 @@ def whole(
     with its as lab:
         raise_receive_buffers(lab.lab.ovs.pid(), RECEIVE_BYTES)
         if bfd_ms is None and lab.lab.bfd:
-            slow_bfd(lab.lab)
-            eventually(lambda: failures(lab), {})  # a standstill while the lab started was too long for BFD
+            slow_bfd(lab)
         yield lab
 
 
-def slow_bfd(lab: Lab, bfd_ms: int = BFD_MS) -> None:
-    """Have BFD bear standstills. It also costs a third of a processor less: for each packet Open vSwitch looks at all ports."""
-    every = [f"-- set Interface {name} bfd:min_tx={bfd_ms} bfd:min_rx={bfd_ms}" for name, _ in lab.fabric_interfaces()]
-    lab.ovs.vsctl(*" ".join(every).split())
+def slow_bfd(lab: SopaLab, bfd_ms: int = BFD_MS) -> None:
+    """Have BFD bear standstills, and wait until one of the lab's start is over.
+
+    It also costs a third of a processor less: for each packet Open vSwitch looks at all ports.
+    """
+    every = [f"-- set Interface {name} bfd:min_tx={bfd_ms} bfd:min_rx={bfd_ms}" for name, _ in lab.lab.fabric_interfaces()]
+    lab.lab.ovs.vsctl(*" ".join(every).split())
+    eventually(lambda: failures(lab), {})
 
 
 def in_isolation(test: Callable[P, None]) -> Callable[P, None]:

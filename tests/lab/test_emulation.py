@@ -28,7 +28,7 @@ from experiments.schemes import Fabric, Scheme, named
 from experiments.workloads import BadLink, Plan, Scale, Transfer, inter_pod_permutation
 from experiments.workloads import named as workload
 from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.sopa_lab import BFD_MS, QUICK, failures, in_isolation, slow_bfd
+from tests.helpers.sopa_lab import BFD_MS, QUICK, in_isolation, slow_bfd
 from tests.helpers.veth import run as run_command
 from tests.helpers.waiting import eventually
 from topologies import Clos, FatTree
@@ -80,9 +80,8 @@ def in_fabric(tree: Clos, scheme: Scheme, bfd_ms: int = BFD_MS) -> Callable[[Cal
         @in_isolation
         def inside_it() -> None:
             with RunFabric(tree, its, RATE) as fabric:
-                if (sopa := fabric.sopa) is not None:
-                    slow_bfd(sopa.lab, bfd_ms)
-                    eventually(lambda: failures(sopa), {})
+                if fabric.sopa is not None:
+                    slow_bfd(fabric.sopa, bfd_ms)
                 test(fabric)
 
         return inside_it

@@ -1,4 +1,4 @@
-"""What a controller knows of the agents of its own front: who is there, what each has left, and what is told of it."""
+"""Agents connected to the controller itself: their sessions, the links they avoid, and the events of connecting and leaving."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ HOST, *_ = TREE.hosts()
 AGENT = ConnectedAgent(TREE.name(HOST), "192.0.2.1", "mac", "round-robin", "all", 1, 2.0, None, 0.0, 0, 0, traces=True)
 
 
-def test_an_agent_that_has_left_is_no_longer_there_and_has_left_no_links() -> None:
+def test_a_disconnected_agent_is_forgotten_with_the_links_that_it_avoided() -> None:
     its, events, departed = ConnectedAgents(TREE), list[Event](), list[tuple[Host, tuple[str, ...]]]()
     its.note, its.departed = events.extend, lambda *what: departed.append(what)
     its.change({HOST: AGENT}, (), 1.0)
