@@ -2,11 +2,14 @@
 
 import gc
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
+from execnet.gateway_base import WorkerGateway
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import NodeManager
 
 from tests.helpers.golden import Script
 from tests.helpers.report import record
@@ -14,6 +17,8 @@ from tests.helpers.report import record
 ALLOW_SKIPS = "SOPA_ALLOW_SKIPS"
 NEEDS_ROOT = "needs root: Open vSwitch, network namespaces or eBPF"
 MAX_SHOWN = 10
+INTERRUPT_SECONDS, TAKE_DOWN_SECONDS = 5.0, 120.0
+"""How long a worker's test may go on after Ctrl-C, and then take down what it started; xdist's own 5 s left labs behind."""
 FIRST = ("faults", "lab", "cluster", "ns3", "switch", "web", "contract", "bpf")  # folders whose modules take longest
 LONGEST = ("coordinator_states", "mutants", "observer", "report_plots", "docs", "manager", "pki", "path_health")  # of all others
 
@@ -30,7 +35,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # a worker's reports reach its parent
         config.pluginmanager.register(RecordedTests(float(config.getini("timeout"))))
+        NodeManager.EXIT_TIMEOUT = INTERRUPT_SECONDS + TAKE_DOWN_SECONDS
+    else:
+        WorkerGateway._terminate_execution = interrupt
     use_same_examples(config.getoption("--hypothesis-seed", None))
+
+
+def interrupt(worker: WorkerGateway) -> None:
+    """End the test of a worker in order; its parent kills it after `NodeManager.EXIT_TIMEOUT`."""
+    worker._execpool.trigger_shutdown()
+    if not worker._execpool.waitall(INTERRUPT_SECONDS):
+        os.kill(os.getpid(), signal.SIGINT)
+        worker._execpool.waitall()
 
 
 def use_same_examples(seed: str | None) -> None:

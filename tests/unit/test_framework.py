@@ -1,12 +1,18 @@
-"""What the tests stand on: verdicts on measurements, golden scripts, the record of a run."""
+"""What the tests stand on: verdicts on measurements, golden scripts, the record of a run, its interruption."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.helpers import report
+from tests.helpers.documents import ROOT
 from tests.helpers.golden import Script, Step
+from tests.helpers.waiting import eventually
 from tests.timing import controls
 from tests.timing.controls import Control
 from tests.timing.judge import MAX_VOID, Timing
@@ -106,3 +112,26 @@ def test_a_script_that_says_otherwise_fails_at_its_line(tmp_path: Path, text: st
     Script(script, record=True).play(calculator)
     assert script.read_text() in (SCRIPT.format(5), "add 1 to=1\n----\n2\n")
     Script(script, record=False).play(calculator)
+
+
+def test_an_interrupted_worker_takes_down_what_it_started_however_long_that_takes(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    (tmp_path / "test_lab.py").write_text(
+        "import pathlib, time, pytest\n"
+        "@pytest.fixture\n"
+        "def lab():\n"
+        f"    started = pathlib.Path({str(started)!r})\n"
+        "    started.touch()\n"
+        "    yield\n"
+        "    time.sleep(6)  # xdist's own limit is 10 s from Ctrl-C on, of which the test has 5\n"
+        "    started.unlink()\n"
+        "def test_it(lab):\n"
+        "    time.sleep(300)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "tests.conftest", "-o", "timeout=300", tmp_path]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SOPA_TEST_RECORD": ""}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as run:
+        eventually(started.exists)
+        run.send_signal(signal.SIGINT)
+        assert run.wait() == pytest.ExitCode.INTERRUPTED
+    assert not started.exists()
