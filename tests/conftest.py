@@ -13,6 +13,7 @@ from xdist.workermanage import NodeManager
 
 from tests.helpers.golden import Script
 from tests.helpers.report import record
+from tests.helpers.waiting import give_up
 
 ALLOW_SKIPS = "SOPA_ALLOW_SKIPS"
 NEEDS_ROOT = "needs root: Open vSwitch, network namespaces or eBPF"
@@ -47,6 +48,10 @@ def interrupt(worker: WorkerGateway) -> None:
     if not worker._execpool.waitall(INTERRUPT_SECONDS):
         os.kill(os.getpid(), signal.SIGINT)
         worker._execpool.waitall()
+
+
+def pytest_keyboard_interrupt() -> None:
+    give_up()
 
 
 def use_same_examples(seed: str | None) -> None:

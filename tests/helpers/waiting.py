@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ SLOWER = float(os.environ.get("SOPA_SLOWER", "1"))
 """How many times slower than others this machine is: the guests of make test-kernel say so."""
 PATIENCE_SECONDS = 120.0
 POLL_SECONDS = 0.02
+_interrupted = threading.Event()
 MAX_SHOWN = 3000  # characters of the last value: the end of a log is what matters
 
 
@@ -27,6 +29,11 @@ class Containing:
 
     def __call__(self, whole: Any) -> bool:
         return self.part in whole
+
+
+def give_up() -> None:
+    """End every wait at its next reading, whatever it says: the run is interrupted, and what it has broken is mended no more."""
+    _interrupted.set()
 
 
 def eventually(
@@ -54,11 +61,11 @@ def eventually(
         try:
             value = read()
         except OvsError:  # Open vSwitch ends the connection of a command when both have stood still
-            if late:
+            if late or _interrupted.is_set():
                 raise
             sleep(POLL_SECONDS)
             continue
-        if expected(value) if callable(expected) else value == expected:
+        if _interrupted.is_set() or (expected(value) if callable(expected) else value == expected):
             report.note_wait(time.monotonic() - begin, seconds)
             return value
         if late:

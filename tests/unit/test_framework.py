@@ -118,11 +118,13 @@ def test_an_interrupted_worker_takes_down_what_it_started_however_long_that_take
     started = tmp_path / "started"
     (tmp_path / "test_lab.py").write_text(
         "import pathlib, time, pytest\n"
+        "from tests.helpers.waiting import eventually\n"
         "@pytest.fixture\n"
         "def lab():\n"
         f"    started = pathlib.Path({str(started)!r})\n"
         "    started.touch()\n"
         "    yield\n"
+        "    eventually(lambda: False)  # a fabric that the test left broken\n"
         "    time.sleep(6)  # xdist's own limit is 10 s from Ctrl-C on, of which the test has 5\n"
         "    started.unlink()\n"
         "def test_it(lab):\n"
