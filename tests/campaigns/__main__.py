@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from tests.campaigns.commands import last_line, run
+from tests.campaigns.commands import end_in_order, last_line, run
 
 LOGS = Path("build/campaigns")
 CAMPAIGNS = {
@@ -37,6 +37,7 @@ def main(names: tuple[str, ...]) -> None:
 
     Their output is in build/campaigns. Ctrl-C ends the one that runs, and what was found so far is printed.
     """
+    end_in_order()
     LOGS.mkdir(parents=True, exist_ok=True)
     rows: list[tuple[str, int, float, str]] = []
     try:

@@ -1,8 +1,15 @@
 """Commands of a campaign: their output goes to a file, and they end with it."""
 
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+
+def end_in_order() -> None:
+    """Let SIGTERM interrupt this process as Ctrl-C does; and SIGINT even where a script began it in the background."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 def run(command: Sequence[str], log: Path, start: Callable[[], None] | None = None) -> int:
@@ -15,6 +22,7 @@ def run(command: Sequence[str], log: Path, start: Callable[[], None] | None = No
             return process.wait()
         except BaseException:
             process.terminate()
+            process.wait()  # Popen itself waits no longer than 0.25 s after Ctrl-C
             raise
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from tests.campaigns.commands import run
+from tests.campaigns.commands import end_in_order, run
 from tests.campaigns.disturbances import DISTURBANCES
 from tests.helpers import report
 
@@ -29,6 +29,7 @@ def main(pytest: tuple[str, ...], **counts: int) -> None:
     PYTEST are arguments of pytest in place of the whole suite. The output of each run is in build/runs. Ctrl-C ends the
     run, and the table has those before it.
     """
+    end_in_order()
     RESULTS.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, object]] = []
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from tests.campaigns.commands import end_in_order
 from tests.mutants.catalogue import CATALOGUE, Defect, MutantsError, load
 from tests.mutants.tree import Tree
 
@@ -28,6 +29,7 @@ def main(runs: int, words: tuple[str, ...]) -> None:
     A product is found if at most one run in 30 passes. A run that says nothing, as the machine was late, counts as one
     that passes. Ctrl-C ends it, and what was found so far is printed.
     """
+    end_in_order()
     root = Path.cwd()
     defects = [its for its in load(CATALOGUE.parent / "slow") if all(word in its.name for word in words)]
     rows: list[dict[str, object]] = []
