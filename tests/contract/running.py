@@ -58,11 +58,15 @@ class Running(fabrics.Fabric):
 
     def state(self) -> dict[str, Any]:
         """Return the answers to what is asked in every situation, and the exit status of queries."""
-        self.settled()
-        answers = {f"GET {path}": self.answer("GET", ROOT + path) for path in ASKED["state"]}
-        for words in ("status", "failures", "paths h0_0_2 10.2.1.3", "wiring"):
-            answers[f"sopa {words}"] = self.sopa(*words.split())["exit"]
-        return answers
+
+        def answers() -> dict[str, Any]:
+            self.settled()
+            found = {f"GET {path}": self.answer("GET", ROOT + path) for path in ASKED["state"]}
+            for words in ("status", "failures", "paths h0_0_2 10.2.1.3", "wiring"):
+                found[f"sopa {words}"] = self.sopa(*words.split())["exit"]
+            return found
+
+        return eventually(answers, _undisturbed)
 
     def settled(self) -> None:
         """Wait until the last version is in force at every switch that is connected."""
@@ -131,6 +135,12 @@ class Running(fabrics.Fabric):
     def hear(self, at: str, port: int, dpid: int, sender_port: int) -> None:
         """Have a probe of a datapath's port arrive at a switch's port."""
         self.ovs.appctl("netdev-dummy/receive", f"{at}-eth{port}", lldp.frame(dpid, sender_port).hex())
+
+
+def _undisturbed(answers: dict[str, Any]) -> bool:
+    """Tell whether the machine did not stand still meanwhile: switches are not heard then, and rates are too old to be known."""
+    fault, links = answers["GET /fabric"]["body"]["management"]["fault"], answers["GET /links?offset=16"]["body"]["links"]
+    return not fault and all(link["up_bits_per_second"] is not None for link in links)
 
 
 @contextmanager
