@@ -13,7 +13,7 @@ from xdist.workermanage import NodeManager
 
 from tests.helpers.golden import Script
 from tests.helpers.report import record
-from tests.helpers.waiting import give_up
+from tests.helpers.waiting import interrupted
 
 ALLOW_SKIPS = "SOPA_ALLOW_SKIPS"
 NEEDS_ROOT = "needs root: Open vSwitch, network namespaces or eBPF"
@@ -39,19 +39,20 @@ def pytest_configure(config: pytest.Config) -> None:
         NodeManager.EXIT_TIMEOUT = INTERRUPT_SECONDS + TAKE_DOWN_SECONDS
     else:
         WorkerGateway._terminate_execution = interrupt
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     use_same_examples(config.getoption("--hypothesis-seed", None))
 
 
 def interrupt(worker: WorkerGateway) -> None:
     """End the test of a worker in order; its parent kills it after `NodeManager.EXIT_TIMEOUT`."""
     worker._execpool.trigger_shutdown()
-    if not worker._execpool.waitall(INTERRUPT_SECONDS):
-        os.kill(os.getpid(), signal.SIGINT)
-        worker._execpool.waitall()
+    while not worker._execpool.waitall(INTERRUPT_SECONDS):
+        if not interrupted.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)  # `isolated` passes it on to the lab, and SIGINT is lost there
 
 
 def pytest_keyboard_interrupt() -> None:
-    give_up()
+    interrupted.set()
 
 
 def use_same_examples(seed: str | None) -> None:

@@ -3,6 +3,7 @@
 import re
 import secrets
 import select
+import signal
 import socket
 import subprocess
 import time
@@ -71,7 +72,10 @@ def in_isolation(test: Callable[P, None]) -> Callable[P, None]:
             test(*arguments, **named)
             return 0
 
-        assert isolated(main) == 0
+        status = isolated(main)
+        if status == 128 + signal.SIGTERM:
+            raise KeyboardInterrupt
+        assert status == 0
 
     return outside
 

@@ -17,7 +17,8 @@ SLOWER = float(os.environ.get("SOPA_SLOWER", "1"))
 """How many times slower than others this machine is: the guests of make test-kernel say so."""
 PATIENCE_SECONDS = 120.0
 POLL_SECONDS = 0.02
-_interrupted = threading.Event()
+interrupted = threading.Event()
+"""Set where the run is: each wait ends at its next reading, whatever that says, as what a test has broken is mended no more."""
 MAX_SHOWN = 3000  # characters of the last value: the end of a log is what matters
 
 
@@ -29,11 +30,6 @@ class Containing:
 
     def __call__(self, whole: Any) -> bool:
         return self.part in whole
-
-
-def give_up() -> None:
-    """End every wait at its next reading, whatever it says: the run is interrupted, and what it has broken is mended no more."""
-    _interrupted.set()
 
 
 def eventually(
@@ -61,11 +57,11 @@ def eventually(
         try:
             value = read()
         except OvsError:  # Open vSwitch ends the connection of a command when both have stood still
-            if late or _interrupted.is_set():
+            if late or interrupted.is_set():
                 raise
             sleep(POLL_SECONDS)
             continue
-        if _interrupted.is_set() or (expected(value) if callable(expected) else value == expected):
+        if interrupted.is_set() or (expected(value) if callable(expected) else value == expected):
             report.note_wait(time.monotonic() - begin, seconds)
             return value
         if late:
