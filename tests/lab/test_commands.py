@@ -115,6 +115,7 @@ TRANSCRIPTS = (
 
 def shape(text: str) -> list[str]:
     """Return the lines of an output without numbers and reasons, which are of the run, and with columns next to each other."""
+    text = re.sub(r"\d{4}-\d\d-\d\d (?=\d\d:)", "", text)  # of the other day, at midnight
     without = re.sub(r"[-+]?\d[\d.:]*%?|(?<= )-(?= )|silent|down", "#", text)
     return [" ".join(line.split()) for line in without.splitlines()]
 
