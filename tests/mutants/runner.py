@@ -4,7 +4,6 @@ import argparse
 import os
 import queue
 import random
-import signal
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.campaigns.commands import end_in_order
 from tests.mutants.catalogue import CATALOGUE, Defect, MutantsError, load
 from tests.mutants.plugin import function
 from tests.mutants.selection import Function, Selection, write
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, catalogue: P
     add("--tests", type=Path, default=root, metavar="DIR", help="the checkout whose tests are run; default: this one")
     add("--out", type=Path, default=record, metavar="FILE", help="the record")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_in_order()
     words, verdicts = [word.lower() for word in options.only], list[Verdict]()
     try:
         defects = [its for its in load(catalogue) if any(word in f"{its.name} {its.file}".lower() for word in words)]

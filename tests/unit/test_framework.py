@@ -117,7 +117,7 @@ def test_a_script_that_says_otherwise_fails_at_its_line(tmp_path: Path, text: st
 def test_an_interrupted_worker_takes_down_what_it_started_however_long_that_takes(tmp_path: Path) -> None:
     started = tmp_path / "started"
     (tmp_path / "test_lab.py").write_text(
-        "import pathlib, time, pytest\n"
+        "import pathlib, signal, time, pytest\n"
         "from tests.helpers.waiting import eventually\n"
         "@pytest.fixture\n"
         "def lab():\n"
@@ -128,7 +128,7 @@ def test_an_interrupted_worker_takes_down_what_it_started_however_long_that_take
         "    time.sleep(6)  # xdist's own limit is 10 s from Ctrl-C on, of which the test has 5\n"
         "    started.unlink()\n"
         "def test_it(lab):\n"
-        "    time.sleep(300)\n"
+        "    signal.pause()\n"
     )
     command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "tests.conftest", "-o", "timeout=300", tmp_path]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SOPA_TEST_RECORD": ""}
