@@ -179,6 +179,22 @@ class Scripted:
                 self.its.decided(Fate(Stream(partner, 0, 0), str(partner) == living), self.loop.time())
         return "asked " + " ".join(sorted(set(asked[len(asked) // 2 :])))
 
+    def do_meet(self, seconds: str, *living: str) -> str:
+        """Probe what is asked for, one stream each 5 ms; those that live answer, and are known then. Say who was asked.
+
+        As often a probe to a near rack comes back, by the assignment.
+        """
+        asked = set[IPv4Address]()
+        for n in range(round(float(seconds) * 200)):
+            self.loop.advance(0.005)
+            self.its.decided(Fate(Stream(NEAR, 0, UNUSED), True), self.loop.time())
+            if streams := list(self.its.busy(self.loop.time())):
+                asked.add((stream := streams[n % len(streams)]).destination)
+                number = stream.destination.packed[3]
+                self.its.decided(Fate(stream, str(number) in living), self.loop.time())
+                self.numbers = sorted({*self.numbers, number} if str(number) in living else self.numbers)
+        return "asked " + (" ".join(map(str, sorted(asked))) or "nobody")
+
     def do_wait(self, seconds: str) -> None:
         self.loop.advance(float(seconds))
 
@@ -194,8 +210,8 @@ class Scripted:
             seen.update(streams := self.its.busy(self.loop.time()))
         return f"probes {len(streams)} at once, {len(seen)} in all"
 
-    def do_fabric(self, k: str) -> None:
-        self._follow(View(8, 1, Failures(FatTree(int(k)))))
+    def do_fabric(self, *sizes: str) -> None:
+        self._follow(View(8, 1, Failures(FatTree(int(sizes[0])) if len(sizes) == 1 else Clos(*map(int, sizes)))))
 
     def do_fails(self, *names: str) -> None:
         self._follow(View(7, 4, Failures(FatTree(4), dict.fromkeys(names, "down"))))
