@@ -22,6 +22,8 @@ import sys, pathlib, sopa_ryu.agent.kernel.build
 sopa_ryu.agent.kernel.build.build([pathlib.Path(path) for path in sys.argv[1:]], force=True)
 """
 BUILD_SECONDS = 600.0
+END_SECONDS = 60.0
+"""The time that an interrupted test has for taking down what it has put up."""
 
 
 class Tree:
@@ -110,8 +112,11 @@ class Tree:
         self._end()
 
     def _end(self) -> None:
-        """End the process and what it has started in its session."""
+        """End the process and what it has started in its session: labs and namespaces are taken down if it can."""
         if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS)
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
