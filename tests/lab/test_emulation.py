@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,6 +31,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.sopa_lab import BFD_MS, QUICK, in_isolation, slow_bfd
 from tests.helpers.veth import run as run_command
 from tests.helpers.waiting import eventually
+from tests.timing.controls import Timer
 from topologies import Clos, FatTree
 from topologies.identity import PREFIX6, Family
 from topologies.lab.network import OWN_TABLES
@@ -57,19 +58,18 @@ class RunFabric(EmulatedFabric):
         return perform(self, Run(self.tree, plan, name, self.scheme, 1, Scale(RATE, plan.seconds)), tick)
 
     def perform_undisturbed(self, plan: Plan, tick: Callable[[], Callable[[float], object]]) -> tuple[RunRecord, list[FlowRecord]]:
-        """Perform a plan, again while this machine stands still in its middle, or just before it, so that nothing comes at first.
+        """Perform a plan, again while this machine stands still meanwhile, or just before it, so that nothing comes at first.
 
         TCP sends again then, and routers lose each other. ``tick`` makes what `perform` calls.
         """
         for _ in range(TRIES):
             self.await_settled()
-            its, ticks = tick(), [0.0]
-            done = self.perform(plan, tick=lambda seconds, its=its, ticks=ticks: (ticks.append(seconds), its(seconds))[1])
-            late = max(after - before for before, after in pairwise(ticks))
+            with Timer() as control:
+                done = self.perform(plan, tick=tick())
             begun = all(any(done[0].series.get(str(number), ())[:SOON]) for number in range(len(plan.transfers)))
-            if begun and late < STANDSTILL_SECONDS:
+            if begun and control.late < STANDSTILL_SECONDS:
                 break
-            print(f"a run does not count: this machine stood still for {late:.1f} s{'' if begun else ', or before it'}")
+            print(f"a run does not count: this machine stood still for {control.late:.1f} s{'' if begun else ', or before it'}")
         return done
 
 
