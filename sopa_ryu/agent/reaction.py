@@ -42,7 +42,7 @@ RACKS_SECONDS, LIST_SECONDS = 0.2, 1.0
 PARTNER_SECONDS = 1.0
 """The time that a host of a used rack has for its first answer."""
 MAX_SCOUTED = 32
-"""So many hosts of a rack are tried, of those that are not known to answer."""
+"""So many hosts of a rack are tried when one alone says that a path is bad."""
 PARTNERS = 2
 """So many hosts of a used rack are probed, as far as it has them: what one alone says of paths is not believed."""
 TURN_SECONDS = 2.0
@@ -127,7 +127,6 @@ class Reaction:
         self._listed_at = self._racks_at = float("-inf")
         self._looked_at = float("inf")
         self._used_at: dict[tuple[int, int], float] = {}
-        self._new: dict[tuple[int, int], float] = {}
         self._tried: set[IPv4Address] = set()
         self._carried: dict[Label, int] = {}
         self._counted_at = float("-inf")
@@ -164,7 +163,7 @@ class Reaction:
     def busy(self, now: float) -> Mapping[Stream, float]:
         """Return the streams to probe besides the assignment: to racks that packets go to now, by weight, and what is avoided."""
         doubts = self._health.doubts(now)
-        if now - self._listed_at >= (RACKS_SECONDS if doubts or self._new else LIST_SECONDS):
+        if now - self._listed_at >= (RACKS_SECONDS if doubts else LIST_SECONDS):
             self._listed, self._listed_at = self._to_probe(doubts, now), now
         return self._listed
 
@@ -173,7 +172,6 @@ class Reaction:
             del self._used_at[rack]
         streams = dict.fromkeys(self._health.returning()[:MAX_STREAMS], 1.0)
         racks = sorted(sorted(self._used_at, key=self._used_at.__getitem__, reverse=True)[:MAX_BUSY])
-        self._new = {rack: at for rack, at in self._new.items() if now - at < LIST_SECONDS}
         streams |= dict.fromkeys(islice(self._scout(doubts), MAX_STREAMS // 4), 1.0)
         racks = sorted({*racks, *((section.pod or 0, section.edge or 0) for section in doubts)})
         room = MAX_STREAMS - len(streams)
@@ -193,26 +191,17 @@ class Reaction:
         return streams
 
     def _scout(self, doubts: list[Section]) -> Iterator[Stream]:
-        """Yield a stream to hosts that are not known to answer.
-
-        They are of racks where one alone says that a path is bad, and of those that packets go to since now, where one alone would.
-        """
-        tree, answering = self._tree, self._probing.answering
-        if tree is None:
-            return
-        bad: dict[tuple[int, int], list[Section]] = {rack: [] for rack in self._new if len(answering(*rack)) < PARTNERS}
-        for section in doubts:
-            bad.setdefault((section.pod or 0, section.edge or 0), []).append(section)
-        for (pod, edge), paths in bad.items():
-            ups = [up for up in self._follower.candidates(pod, edge) if up]
-            ways = [up for up in ups if not any(path.covers(WayTo(pod, edge, up)) for path in paths)] or ups
-            known = answering(pod, edge)
-            hosts = [host for host in map(tree.ip, tree.hosts_of(Switch(Level.EDGE, pod, edge))) if host not in known]
-            first = int(self._follower.address) % max(1, len(hosts))
-            most = min(MAX_SCOUTED, max(1, MAX_STREAMS // 4 // len(bad))) if ways else 0
-            for number, host in enumerate((hosts[first:] + hosts[:first])[:most]):
-                self._tried.add(host)
-                yield Stream(host, *ways[number % len(ways)])
+        """Yield a stream to each host that is not known to answer, of racks where one alone says that a path is bad."""
+        tree = self._tree
+        for section in doubts if tree is not None else ():
+            assert tree is not None
+            pod, edge = section.pod or 0, section.edge or 0
+            known, ups = self._probing.answering(pod, edge), [up for up in self._follower.candidates(pod, edge) if up]
+            good = [up for up in ups if not section.covers(WayTo(pod, edge, up))] or ups
+            hosts = map(tree.ip, tree.hosts_of(Switch(Level.EDGE, pod, edge)))
+            strangers = [host for host in islice(hosts, MAX_SCOUTED if good else 0) if host not in known]
+            self._tried.update(strangers)
+            yield from (Stream(host, *good[0]) for host in strangers)
 
     def _partners_of(self, rack: tuple[int, int], hosts: tuple[IPv4Address, ...], now: float) -> list[IPv4Address]:
         """Return the hosts of a rack that are probed: others when the last ones have not answered for a while."""
@@ -312,9 +301,8 @@ class Reaction:
                 self._health.retransmitted(rack, label, now)
         if now - self._racks_at >= RACKS_SECONDS:
             self._racks_at, used = now, traffic.busy()
-            if new := set(used) - self._used_at.keys():
+            if not self._used_at.keys() >= set(used):
                 self._listed_at = float("-inf")
-                self._new.update(dict.fromkeys(new, now))
             self._used_at.update(dict.fromkeys(used, now))
         if self._counted is None or self._tree is None or now - self._counted_at < COUNT_SECONDS or not self._used_at:
             return
@@ -334,7 +322,6 @@ class Reaction:
         if tree != self._tree:
             self._tree, self._health = tree, PathHealth(self._follower.address)
             self._used_at.clear()
-            self._new.clear()
             self._tried.clear()
         elif failures is not None and self._failures is not None and failures.keys() != self._failures.keys():
             self._health.loads_moved(now)

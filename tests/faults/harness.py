@@ -30,6 +30,7 @@ from tests.faults.shares import Shares
 from tests.helpers.memory import resident_mib
 from tests.helpers.path_tables import table_in_force
 from tests.helpers.veth import run
+from tests.helpers.waiting import eventually
 from topologies import Clos, Failures, Host, Level
 from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
 
@@ -325,7 +326,8 @@ class FaultyLab:
             name = self.tree.name(switch)
             if name in killed:
                 continue
-            cookies = [int(found, 16) for found in _COOKIE.findall(self.its.lab.ovs.ofctl("dump-flows", name))]
+            entries = eventually(lambda name=name: self.its.lab.ovs.ofctl("dump-flows", name))  # type: ignore[misc]
+            cookies = [int(found, 16) for found in _COOKIE.findall(entries)]
             held = Counter(cookie >> 32 & 0xFFFFFF for cookie in cookies if cookie != LEARNED_COOKIE)
             rules = switch_rules(self.tree, switch, failures, self.tree.no_label)
             right = Counter(digest(flow) for flow in rules.flows)
