@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from contextlib import ExitStack
 from ctypes import byref, c_uint32
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -326,7 +327,7 @@ class FaultyLab:
             name = self.tree.name(switch)
             if name in killed:
                 continue
-            entries = eventually(lambda name=name: self.its.lab.ovs.ofctl("dump-flows", name))  # type: ignore[misc]
+            entries = eventually(partial(self.its.lab.ovs.ofctl, "dump-flows", name))
             cookies = [int(found, 16) for found in _COOKIE.findall(entries)]
             held = Counter(cookie >> 32 & 0xFFFFFF for cookie in cookies if cookie != LEARNED_COOKIE)
             rules = switch_rules(self.tree, switch, failures, self.tree.no_label)

@@ -164,7 +164,8 @@ class Stream:
     def __exit__(self, exception: type[BaseException] | None, *_rest: object) -> None:
         self._done.set()
         if exception is not None:  # what is on its way may never come
-            self._accepted.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):
+                self._accepted.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
             thread.join()
         self.client.close()

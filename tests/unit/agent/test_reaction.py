@@ -180,7 +180,7 @@ class Scripted:
         return "asked " + " ".join(sorted(set(asked[len(asked) // 2 :])))
 
     def do_meet(self, seconds: str, *living: str) -> str:
-        """Probe what is asked for, one stream each 5 ms; those that live answer, and are known then. Say who was asked.
+        """Probe what is asked for, one stream each 5 ms; those that live answer. Say who was asked.
 
         As often a probe to a near rack comes back, by the assignment.
         """
@@ -190,10 +190,8 @@ class Scripted:
             self.its.decided(Fate(Stream(NEAR, 0, UNUSED), True), self.loop.time())
             if streams := list(self.its.busy(self.loop.time())):
                 asked.add((stream := streams[n % len(streams)]).destination)
-                number = stream.destination.packed[3]
-                self.its.decided(Fate(stream, str(number) in living), self.loop.time())
-                self.numbers = sorted({*self.numbers, number} if str(number) in living else self.numbers)
-        return "asked " + (" ".join(map(str, sorted(asked))) or "nobody")
+                self.its.decided(Fate(stream, str(stream.destination.packed[3]) in living), self.loop.time())
+        return "asked " + " ".join(map(str, sorted(asked)))
 
     def do_wait(self, seconds: str) -> None:
         self.loop.advance(float(seconds))
