@@ -42,7 +42,9 @@ RACKS_SECONDS, LIST_SECONDS = 0.2, 1.0
 PARTNER_SECONDS = 1.0
 """The time that a host of a used rack has for its first answer."""
 MAX_SCOUTED = 32
-"""So many hosts of a rack are tried when one alone says that a path is bad."""
+"""So many hosts of a rack are tried, of those that are not known to answer."""
+MEETING_SECONDS, MEET_AGAIN_SECONDS = 2.0, 60.0
+"""For so long hosts of a rack that packets begin to go to are tried where too few are known, and once in so long."""
 PARTNERS = 2
 """So many hosts of a used rack are probed, as far as it has them: what one alone says of paths is not believed."""
 TURN_SECONDS = 2.0
@@ -86,6 +88,10 @@ class Counted(Protocol):
 class Probing(Protocol):
     """What probes: `Prober`."""
 
+    @property
+    def has_assignment(self) -> bool:
+        """Whether the controller has said how many probes the host may send."""
+
     def answering(self, pod: int, edge: int) -> tuple[IPv4Address, ...]:
         """Return the hosts of a rack that answer."""
 
@@ -127,6 +133,7 @@ class Reaction:
         self._listed_at = self._racks_at = float("-inf")
         self._looked_at = float("inf")
         self._used_at: dict[tuple[int, int], float] = {}
+        self._met_at: dict[tuple[int, int], float] = {}
         self._tried: set[IPv4Address] = set()
         self._carried: dict[Label, int] = {}
         self._counted_at = float("-inf")
@@ -146,10 +153,11 @@ class Reaction:
     def decided(self, fate: Fate, now: float) -> None:
         """Note what became of a probe."""
         self._note_look(now)
-        if fate.came_back:
-            self._tried.discard(fate.stream.destination)
-        elif fate.stream.destination in self._tried:
-            return  # nobody may be there
+        if fate.stream.destination in self._tried:
+            if not fate.came_back:
+                return  # nobody may be there
+            self._tried.remove(fate.stream.destination)
+            self._listed_at = float("-inf")
         self._health.decided(fate, now)
         if self._health.changes:
             self._decided.set()
@@ -172,7 +180,7 @@ class Reaction:
             del self._used_at[rack]
         streams = dict.fromkeys(self._health.returning()[:MAX_STREAMS], 1.0)
         racks = sorted(sorted(self._used_at, key=self._used_at.__getitem__, reverse=True)[:MAX_BUSY])
-        streams |= dict.fromkeys(islice(self._scout(doubts), MAX_STREAMS // 4), 1.0)
+        streams |= dict.fromkeys(islice(self._scout(doubts, now), MAX_STREAMS // 4), 1.0)
         racks = sorted({*racks, *((section.pod or 0, section.edge or 0) for section in doubts)})
         room = MAX_STREAMS - len(streams)
         for number, (pod, edge) in enumerate(racks):
@@ -190,18 +198,28 @@ class Reaction:
             room = MAX_STREAMS - len(streams)
         return streams
 
-    def _scout(self, doubts: list[Section]) -> Iterator[Stream]:
-        """Yield a stream to each host that is not known to answer, of racks where one alone says that a path is bad."""
-        tree = self._tree
-        for section in doubts if tree is not None else ():
-            assert tree is not None
-            pod, edge = section.pod or 0, section.edge or 0
-            known, ups = self._probing.answering(pod, edge), [up for up in self._follower.candidates(pod, edge) if up]
-            good = [up for up in ups if not section.covers(WayTo(pod, edge, up))] or ups
-            hosts = map(tree.ip, tree.hosts_of(Switch(Level.EDGE, pod, edge)))
-            strangers = [host for host in islice(hosts, MAX_SCOUTED if good else 0) if host not in known]
-            self._tried.update(strangers)
-            yield from (Stream(host, *good[0]) for host in strangers)
+    def _scout(self, doubts: list[Section], now: float) -> Iterator[Stream]:
+        """Yield a stream to each host that is not known to answer, of racks where one alone says that a path is bad, or would."""
+        tree, answering = self._tree, self._probing.answering
+        if tree is None:
+            return
+        bad: dict[tuple[int, int], list[Section]] = {
+            rack: []
+            for rack in self._used_at
+            if now - self._met_at.get(rack, float("-inf")) < MEETING_SECONDS and len(answering(*rack)) < PARTNERS
+        }
+        for section in doubts:
+            bad.setdefault((section.pod or 0, section.edge or 0), []).append(section)
+        for (pod, edge), sections in bad.items():
+            ups = [up for up in self._follower.candidates(pod, edge) if up]
+            ways = [up for up in ups if not any(section.covers(WayTo(pod, edge, up)) for section in sections)] or ups
+            known, hosts = answering(pod, edge), tree.hosts_of(Switch(Level.EDGE, pod, edge))
+            strangers = [host for host in map(tree.ip, hosts) if host not in known]
+            first = int(self._follower.address) % max(1, len(strangers))
+            most = min(MAX_SCOUTED, max(1, MAX_STREAMS // 4 // len(bad))) if ways else 0
+            for number, host in enumerate((strangers[first:] + strangers[:first])[:most]):
+                self._tried.add(host)
+                yield Stream(host, *ways[number % len(ways)])
 
     def _partners_of(self, rack: tuple[int, int], hosts: tuple[IPv4Address, ...], now: float) -> list[IPv4Address]:
         """Return the hosts of a rack that are probed: others when the last ones have not answered for a while."""
@@ -304,6 +322,9 @@ class Reaction:
             if not self._used_at.keys() >= set(used):
                 self._listed_at = float("-inf")
             self._used_at.update(dict.fromkeys(used, now))
+            if self._probing.has_assignment:
+                met = [rack for rack in used if now - self._met_at.get(rack, float("-inf")) > MEET_AGAIN_SECONDS]
+                self._met_at.update(dict.fromkeys(met, now))
         if self._counted is None or self._tree is None or now - self._counted_at < COUNT_SECONDS or not self._used_at:
             return
         dropped, self._dropped = self._dropped, self._drops()
@@ -322,6 +343,7 @@ class Reaction:
         if tree != self._tree:
             self._tree, self._health = tree, PathHealth(self._follower.address)
             self._used_at.clear()
+            self._met_at.clear()
             self._tried.clear()
         elif failures is not None and self._failures is not None and failures.keys() != self._failures.keys():
             self._health.loads_moved(now)

@@ -19,7 +19,7 @@ from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.probing.fate import Fate, FateJudge
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
 from sopa_ryu.agent.probing.reports import report
-from sopa_ryu.agent.probing.schedule import ProbeSchedule
+from sopa_ryu.agent.probing.schedule import NOTHING, ProbeSchedule
 from sopa_ryu.agent.probing.streams import Record, Streams, StreamState
 from sopa_ryu.agent.probing.traces import Trace, Traced, TraceError
 from sopa_ryu.channel.messages import Assignment, Report, Stream
@@ -118,6 +118,11 @@ class Prober:
         """Return the hosts of a rack that answer probes: those of the assignment, and any that has answered lately."""
         known = self._assigned | self._answered_at.keys()
         return tuple(sorted(host for host in known if host.packed[1:3] == bytes((pod, edge))))
+
+    @property
+    def has_assignment(self) -> bool:
+        """Whether the controller has said how many probes the host may send."""
+        return self.assignment is not NOTHING
 
     @property
     def probes_itself(self) -> bool:

@@ -82,7 +82,7 @@ class Scripted:
         self.loop.end_tasks()
         self.tables, self.again, self.racks = list[Avoided](), list[SentAgain](), list[tuple[int, int]]()
         self.packets: dict[Label, int] = dict.fromkeys(UPS, 0)
-        self.refusals, self.drops, self.broken, self.numbers = 0, 0, False, [3]
+        self.refusals, self.drops, self.broken, self.numbers, self.has_assignment = 0, 0, False, [3], True
         self.follower = Follower(ADDRESS, ("http://192.0.2.1:8080",), policy=Policy[policy])
         self.follower.start(inherited=False)
         self._follow(View(7, 3, Failures(FatTree(4))))
@@ -166,6 +166,9 @@ class Scripted:
     def do_use(self, *racks: str) -> None:
         self.racks = [(int(pod), int(edge)) for pod, _, edge in (rack.partition(",") for rack in racks)]
 
+    def do_unassigned(self) -> None:
+        self.has_assignment = False
+
     def do_answering(self, *numbers: str) -> None:
         self.numbers = [int(number) for number in numbers]
 
@@ -180,7 +183,7 @@ class Scripted:
         return "asked " + " ".join(sorted(set(asked[len(asked) // 2 :])))
 
     def do_meet(self, seconds: str, *living: str) -> str:
-        """Probe what is asked for, one stream each 5 ms; those that live answer. Say who was asked.
+        """Probe what is asked for, one stream each 5 ms; those that live answer, and are known then. Say who was asked.
 
         As often a probe to a near rack comes back, by the assignment.
         """
@@ -190,8 +193,10 @@ class Scripted:
             self.its.decided(Fate(Stream(NEAR, 0, UNUSED), True), self.loop.time())
             if streams := list(self.its.busy(self.loop.time())):
                 asked.add((stream := streams[n % len(streams)]).destination)
-                self.its.decided(Fate(stream, str(stream.destination.packed[3]) in living), self.loop.time())
-        return "asked " + " ".join(map(str, sorted(asked)))
+                number = stream.destination.packed[3]
+                self.its.decided(Fate(stream, str(number) in living), self.loop.time())
+                self.numbers = sorted({*self.numbers, number} if str(number) in living else self.numbers)
+        return "asked " + (" ".join(map(str, sorted(asked))) or "nobody")
 
     def do_wait(self, seconds: str) -> None:
         self.loop.advance(float(seconds))
