@@ -57,8 +57,8 @@ def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUI
     missing, or compilation fails.
     """
     program, stamp, own = directory / _NAME, directory / _STAMP, None if packaged else optimised()
-    wanted = f"{digest()} {own or 'Debian'}\n"
     try:
+        wanted = f"{digest()} {own} {(OPTIMISED / 'made').read_text()}" if own else f"{digest()} Debian\n"
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # concurrent callers wait for one build

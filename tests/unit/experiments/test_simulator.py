@@ -9,6 +9,7 @@ import pytest
 
 from experiments import ns3
 from experiments.core.run import Run
+from experiments.ns3 import program
 from experiments.ns3.cache import Cache, directory, key
 from experiments.ns3.run_lines import fabric_lines, order_lines
 from experiments.ns3.simulate import lines
@@ -117,3 +118,21 @@ def test_where_it_is_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tm
     assert directory() == tmp_path / "xdg/sopa/ns3"
     monkeypatch.setenv("SOPA_CACHE", str(tmp_path / "own"))
     assert directory() == tmp_path / "own/ns3"
+
+
+def test_the_program_is_built_again_once_ns3_has_been(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    made, directory = tmp_path / "made", tmp_path / "build"
+
+    def run(*command: str) -> None:
+        built.append(command[1])
+        (directory / "sopa_simulation").touch()
+
+    monkeypatch.setattr(program, "OPTIMISED", tmp_path)
+    monkeypatch.setattr(program, "_run", run)
+    monkeypatch.setattr(program.shutil, "which", lambda name: name)
+    for _ in range(2):
+        made.write_text(f"{len(built)}\n")
+        for _ in range(2):
+            program.build(directory=directory)
+    assert built == ["--fresh", "--build"] * 2
