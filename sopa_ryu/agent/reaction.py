@@ -213,8 +213,9 @@ class Reaction:
         for (pod, edge), sections in bad.items():
             ups = [up for up in self._follower.candidates(pod, edge) if up]
             ways = [up for up in ups if not any(section.covers(WayTo(pod, edge, up)) for section in sections)] or ups
-            known, hosts = answering(pod, edge), tree.hosts_of(Switch(Level.EDGE, pod, edge))
-            strangers = [host for host in map(tree.ip, hosts) if host not in known]
+            known, apart = answering(pod, edge), {*tree.gateways, *tree.no_label}
+            hosts = [tree.ip(host) for host in tree.hosts_of(Switch(Level.EDGE, pod, edge)) if host not in apart]
+            strangers = [host for host in hosts if host not in known]
             first = int(self._follower.address) % max(1, len(strangers))
             most = min(MAX_SCOUTED, max(1, MAX_STREAMS // 4 // len(bad))) if ways else 0
             for number, host in enumerate((strangers[first:] + strangers[:first])[:most]):

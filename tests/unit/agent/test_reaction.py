@@ -213,8 +213,9 @@ class Scripted:
             seen.update(streams := self.its.busy(self.loop.time()))
         return f"probes {len(streams)} at once, {len(seen)} in all"
 
-    def do_fabric(self, *sizes: str) -> None:
-        self._follow(View(8, 1, Failures(FatTree(int(sizes[0])) if len(sizes) == 1 else Clos(*map(int, sizes)))))
+    def do_fabric(self, *sizes: str, gateways: str = "", no_label: str = "") -> None:
+        apart = {"gateways": gateways.split(",") if gateways else (), "no_label": no_label.split(",") if no_label else ()}
+        self._follow(View(8, 1, Failures(FatTree(int(sizes[0])) if len(sizes) == 1 else Clos(*map(int, sizes), **apart))))
 
     def do_fails(self, *names: str) -> None:
         self._follow(View(7, 4, Failures(FatTree(4), dict.fromkeys(names, "down"))))
