@@ -13,6 +13,8 @@ from experiments.report.faults import recovery
 from experiments.report.statistics import largest_deviation, losses, path_windows
 from topologies.identity import FIRST_HOST
 
+MAX_KEPT_FLOWS = 20
+"""Of more flows of a run the data have every fifth percentile."""
 WINDOWS = 4
 """Number of windows of 500 packets, as in figure 5 of the SOPA paper."""
 MIN_PACKETS = 50
@@ -106,8 +108,16 @@ def data(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bo
         record |= {"machine": dict(run.machine), "idle_percent": run.cpu_idle_percent}
     digits = None if payload >= 10_000 else 1 if payload >= 100 else 3
     measures = {name: _short(value) for name, value in measure(run, flows, payload, failed).items()}
-    mbit = () if run.collective else tuple(round(flow.mbit, digits) for flow in flows)
+    mbit = () if run.collective else kept_mbit([round(flow.mbit, digits) for flow in flows])
     return RunData(run.scheme, run.seed, measures, mbit, record)
+
+
+def kept_mbit(flows: Sequence[float]) -> tuple[float, ...]:
+    """Return what `RunData.mbit` keeps of the throughput of each flow."""
+    if len(flows) <= MAX_KEPT_FLOWS:
+        return tuple(flows)
+    ordered = sorted(flows)
+    return tuple(ordered[(len(flows) - 1) * percent // 100] for percent in range(0, 101, 5))
 
 
 def host_mbit(flows: Sequence[FlowRecord]) -> list[float]:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -20,7 +21,7 @@ from experiments.emulation.lab_schemes import check
 from experiments.ns3 import SIMULATED, parse
 from experiments.paper.figure_runs import campaigns, compact, markdown, measure_bars, read, scaled, tables
 from experiments.paper.figures import FIGURES, Bars, Figure, FigurePart, FigureRow, RunData, Variant
-from experiments.paper.measures import data, host_mbit, measure
+from experiments.paper.measures import MAX_KEPT_FLOWS, data, host_mbit, kept_mbit, measure
 from experiments.paper.record import RECORD, problems, take
 from experiments.paper.record import load as load_record
 from experiments.schemes import named
@@ -190,6 +191,15 @@ def test_a_table_with_columns_has_a_line_for_each_scheme_with_a_run() -> None:
         "| sopa | 105 ± 64 |  |",
         "| rps | 50 |  |",
     ]
+
+
+@given(st.lists(st.floats(0, 1000), min_size=1, max_size=80))
+def test_of_many_flows_the_data_have_percentiles(flows: list[float]) -> None:
+    kept = kept_mbit(flows)
+    if len(flows) <= MAX_KEPT_FLOWS:
+        assert kept == tuple(flows)
+    else:
+        assert kept == tuple(np.percentile(flows, range(0, 101, 5), method="lower"))
 
 
 def test_data_come_back_and_have_a_line_for_each_run() -> None:
