@@ -82,8 +82,8 @@ def paper(
     "--again",
     type=click.IntRange(1),
     metavar="COUNT",
-    help="Change nothing. Simulate COUNT runs of former versions of the simulator again, name each with other values now, and exit "
-    "with 1 if any has.",
+    help="Change nothing. Simulate COUNT runs again, those of former versions of the simulator first. Name each with other values "
+    "now, and exit with 1 if any has.",
 )
 def record(results: Path | None, check: bool, again: int | None) -> None:
     """Put the runs of DIR, the results of `paper`, into experiments/record, and make its tables and those of RESULTS.md.
@@ -113,10 +113,9 @@ def record(results: Path | None, check: bool, again: int | None) -> None:
     for problem in found:
         click.echo(problem)
     simulators = [run.record["simulator"] for run in its if "simulator" in run.record]
-    count = (
-        f"{len(simulators)} runs by {len(set(simulators))} versions of the simulator, and {len(its) - len(simulators)} in the lab"
-    )
-    click.echo(f"{count}: {f'{len(found)} problems' if found else 'whole'}")
+    versions = len(set(simulators))
+    count = f"{len(simulators)} runs by {versions} version{'s' * (versions != 1)} of the simulator"
+    click.echo(f"{count}, and {len(its) - len(simulators)} in the lab: {f'{len(found)} problems' if found else 'whole'}")
     sys.exit(bool(found))
 
 

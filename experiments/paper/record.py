@@ -63,16 +63,16 @@ def problems(kept: Kept, directory: Path = RECORD) -> Iterator[str]:
 
 
 def differences(kept: Kept, count: int) -> tuple[int, list[str]]:
-    """Simulate runs of other versions of the simulator again, and return how many, and which of their values are not as recorded.
+    """Simulate runs again, those of other versions of the simulator first; return how many, and which values are not as recorded.
 
     The simulator's digest decides which, so that each version is asked for others; a larger ``count`` has all of a smaller one.
     Raises `ResultsError` if not all are simulated.
     """
     parts = {part.name: part for part in parts_of(FIGURES.values())}
     mine = ns3.digest()
-    older = [(parts[name], run) for name, runs in sorted(kept.items()) for run in runs if run.record.get("simulator", mine) != mine]
-    random.Random(mine).shuffle(older)
-    chosen = older[:count]
+    simulated = [(parts[name], run) for name, runs in sorted(kept.items()) for run in runs if "simulator" in run.record]
+    random.Random(mine).shuffle(simulated)
+    chosen = sorted(simulated, key=lambda one: one[1].record["simulator"] == mine)[:count]
     with TemporaryDirectory() as place:
         again = simulate_again(chosen, Path(place))
     found = []
