@@ -203,6 +203,7 @@ class Reaction:
         tree, answering = self._tree, self._probing.answering
         if tree is None:
             return
+        apart = {*tree.gateways, *tree.no_label}
         bad: dict[tuple[int, int], list[Section]] = {
             rack: []
             for rack in self._used_at
@@ -213,9 +214,8 @@ class Reaction:
         for (pod, edge), sections in bad.items():
             ups = [up for up in self._follower.candidates(pod, edge) if up]
             ways = [up for up in ups if not any(section.covers(WayTo(pod, edge, up)) for section in sections)] or ups
-            known, apart = answering(pod, edge), {*tree.gateways, *tree.no_label}
-            hosts = [tree.ip(host) for host in tree.hosts_of(Switch(Level.EDGE, pod, edge)) if host not in apart]
-            strangers = [host for host in hosts if host not in known]
+            known, hosts = answering(pod, edge), tree.hosts_of(Switch(Level.EDGE, pod, edge))
+            strangers = [ip for host in hosts if host not in apart and (ip := tree.ip(host)) not in known]
             first = int(self._follower.address) % max(1, len(strangers))
             most = min(MAX_SCOUTED, max(1, MAX_STREAMS // 4 // len(bad))) if ways else 0
             for number, host in enumerate((strangers[first:] + strangers[:first])[:most]):
