@@ -101,7 +101,15 @@ def behind_a_narrow_link(lab: SopaLab) -> Iterator[None]:
             ip(f"netns add {far}")
             stack.callback(ip, f"netns del {far}")
             run(lab, name, "ip", "link", "add", "far", "mtu", str(NARROW), "type", "veth", "peer", "name", "eth0", "netns", far)
-            run(lab, name, "sysctl", "-w", "net.ipv6.conf.far.disable_ipv6=0", *(f"{its}=1" for its in forwards))
+            run(
+                lab,
+                name,
+                "sysctl",
+                "-w",
+                "net.ipv6.conf.far.disable_ipv6=0",
+                "net.ipv6.conf.far.accept_dad=0",
+                *(f"{its}=1" for its in forwards),
+            )
             stack.callback(run, lab, name, "sysctl", "-w", *(f"{its}=0" for its in forwards))
             run(lab, name, "ip", "link", "set", "far", "up")
             ip("link set lo up", "link set eth0 up", netns=far)

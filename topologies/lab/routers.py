@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,15 @@ def kernel_settings(number: int, more: Mapping[str, str]) -> dict[str, str]:
     # without a seed, the second level repeats the choice of the first
     seed = {_SEED: str(number)} if Path("/proc/sys/net", _SEED).exists() else {}
     return {**ROUTER_SYSCTLS, **more, **seed}
+
+
+def no_duplicate_detection(interfaces: Iterable[str]) -> dict[str, str]:
+    """Return the settings under ``/proc/sys/net`` of a router's interfaces, before they come up.
+
+    Their addresses are those of the plan. For as long as the kernel looks for duplicates, up to two seconds, it asks for no host's
+    address, and what it is to forward there waits or is dropped.
+    """
+    return {f"ipv6/conf/{interface}/accept_dad": "0" for interface in interfaces}
 
 
 def configure(tree: Clos, router: Switch, netns: str) -> None:
@@ -116,8 +125,8 @@ class RoutedLab(Lab):
             list(pool.map(self._prepare, range(1, self.tree.switch_count + 1), self.tree.switches()))
 
     def _prepare(self, number: int, router: Switch) -> None:
-        settings = kernel_settings(number, self._sysctls)
         interfaces = [*self._interfaces(router)]
+        settings = kernel_settings(number, self._sysctls) | no_duplicate_detection(interfaces)
         traffic = [filters(each) for each in interfaces]
         if self.rate_mbit is not None:
             traffic += self._shapers(interfaces)

@@ -17,7 +17,7 @@ from topologies.lab.batch_net import LabError, run_batch
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.links import at_rate, control_first, shaper
 from topologies.lab.network import OWN_TABLES
-from topologies.lab.routers import kernel_settings
+from topologies.lab.routers import kernel_settings, no_duplicate_detection
 
 NAMESPACES = Path("/run/netns")
 READY_SECONDS = 20.0
@@ -135,6 +135,9 @@ class RouterLab:
         run_batch(["ip", "-batch", "-"], lines)
         for node in nodes:
             self._write(node, "net/ipv6/conf/all/disable_ipv6", self._without_ipv6)
+            if isinstance(node, Switch):
+                for setting, value in no_duplicate_detection(self.interface(node, port) for port in self.tree.ports(node)).items():
+                    self._write(node, f"net/{setting}", value)
             self._ip(node, ["link set lo up", *(self._host(node) if isinstance(node, Host) else self._router(node))])
             self._shape(node)
         for host in self.tree.hosts():
