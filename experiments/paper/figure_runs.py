@@ -140,8 +140,12 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], p
 
 
 def compact(runs: Sequence[RunData]) -> str:
-    """Return runs as JSON with one line per run, which ends with its own digest."""
-    return "[\n" + ",\n".join(_line_of(asdict(run)) for run in runs) + "\n]\n"
+    """Return runs as JSON with one line per run, which ends with the digest of the run.
+
+    What names the values of the run before is not said again: there is a list of values in that order, with null for the same text.
+    """
+    ones = [asdict(run) for run in runs]
+    return "[\n" + ",\n".join(map(_line_of, ones, [{}, *ones])) + "\n]\n"
 
 
 def read(text: str) -> list[RunData]:
@@ -149,25 +153,43 @@ def read(text: str) -> list[RunData]:
     lines = text.splitlines()
     if lines[:1] != ["["] or lines[-1] != "]":
         raise ResultsError("no data of runs, or not all of them")
-    return [_run_of(number, line.removesuffix(",")) for number, line in enumerate(lines[1:-1], 2)]
+    runs, before = [], dict[str, Any]()
+    for number, line in enumerate(lines[1:-1], 2):
+        before = _run_of(number, line.removesuffix(","), before)
+        runs.append(RunData(**{**before, "mbit": tuple(before["mbit"])}))
+    return runs
 
 
-def _line_of(one: dict[str, Any]) -> str:
-    text = json.dumps(one, separators=(",", ":"))
-    return f'{text[:-1]},"sha256":"{hashlib.sha256(text.encode()).hexdigest()}"}}'
+def _line_of(one: dict[str, Any], before: dict[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(one, separators=(",", ":")).encode()).hexdigest()
+    short = {name: _short(value, before.get(name)) if isinstance(value, dict) else value for name, value in one.items()}
+    return json.dumps({**short, "sha256": digest}, separators=(",", ":"))
 
 
-def _run_of(number: int, line: str) -> RunData:
+def _short(value: Any, before: Any) -> Any:
+    if isinstance(value, dict) and isinstance(before, dict) and [*value] == [*before] and None not in value.values():
+        return [_short(each, before[name]) for name, each in value.items()]
+    return None if isinstance(value, str) and value == before else value
+
+
+def _whole(short: Any, before: Any) -> Any:
+    if isinstance(short, list) and isinstance(before, dict):
+        return {name: _whole(each, value) for each, (name, value) in zip(short, before.items(), strict=True)}
+    return before if short is None else short
+
+
+def _run_of(number: int, line: str, before: dict[str, Any]) -> dict[str, Any]:
     try:
-        one = json.loads(line)
+        one = {name: _whole(value, before.get(name)) for name, value in json.loads(line).items()}
         place = f"line {number}, the run of {one['scheme']} with seed {one['seed']}"
         del one["sha256"]
-        run = RunData(**{**one, "mbit": tuple(one["mbit"])})
-    except (ValueError, TypeError, KeyError) as error:
+        RunData(**one)
+        right = _line_of(one, before) == line
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ResultsError(f"line {number} is damaged: {error}") from error
-    if _line_of(one) != line:
+    if not right:
         raise ResultsError(f"{place}, is not what was recorded: its digest is another one")
-    return run
+    return one
 
 
 def tables(figures: Iterable[Figure], kept: Mapping[str, Sequence[RunData]]) -> str:

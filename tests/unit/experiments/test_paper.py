@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -202,17 +202,29 @@ def test_of_many_flows_the_data_have_percentiles(flows: list[float]) -> None:
         assert kept == tuple(np.percentile(flows, range(0, 101, 5), method="lower"))
 
 
-def test_data_come_back_and_have_a_line_for_each_run() -> None:
+VALUES = st.sampled_from((None, "a", "b", 0, 0.0))
+RECORDS = st.fixed_dictionaries({"a": VALUES, "b": VALUES}, optional={"c": st.fixed_dictionaries({"d": VALUES})})
+
+
+@given(st.lists(RECORDS, min_size=1))
+def test_data_come_back_whatever_the_run_before_has(records: list[dict[str, object]]) -> None:
+    runs = [RunData("sopa", seed, {"mean": 1.0}, (), record) for seed, record in enumerate(records)]
+    back = read(compact(runs))
+    assert [json.dumps(asdict(run)) for run in back] == [json.dumps(asdict(run)) for run in runs]
+
+
+def test_data_have_a_line_for_each_run_and_say_names_once() -> None:
     runs = kept()["p"]
     text = compact(runs)
     assert read(text) == runs
     assert len(text.splitlines()) == len(runs) + 2
+    assert compact(runs[:1] * 9).count("link_percent") == 1
     for damaged in ("", text[:-5], "{}", "[1]", "[\n1\n]", json.dumps([{"scheme": "sopa"}])):
         with pytest.raises(ResultsError):
             read(damaged)
 
 
-MAX_BYTES = 16_000_000
+MAX_BYTES = 12_000_000
 
 
 @pytest.fixture
