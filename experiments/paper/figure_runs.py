@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -139,13 +140,14 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], p
         raise ResultsError(f"tables cannot be written to {out}: {error.strerror or error}") from error
 
 
-def compact(runs: Sequence[RunData]) -> str:
-    """Return runs as JSON with one line per run, which ends with the digest of the run.
+def compact(runs: Sequence[RunData], once: bool = False) -> str:
+    """Return runs as JSON with one line per run, which ends with its own digest.
 
-    What names the values of the run before is not said again: there is a list of values in that order, with null for the same text.
+    With ``once``, what names the values of the run before is not said again: there is a list of values in that order, with null for
+    the same text.
     """
     ones = [asdict(run) for run in runs]
-    return "[\n" + ",\n".join(map(_line_of, ones, [{}, *ones])) + "\n]\n"
+    return "[\n" + ",\n".join(map(_line_of, ones, [{}, *ones] if once else repeat({}))) + "\n]\n"
 
 
 def read(text: str) -> list[RunData]:
@@ -160,10 +162,13 @@ def read(text: str) -> list[RunData]:
     return runs
 
 
+def _digest(one: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(one, separators=(",", ":")).encode()).hexdigest()
+
+
 def _line_of(one: dict[str, Any], before: dict[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps(one, separators=(",", ":")).encode()).hexdigest()
     short = {name: _short(value, before.get(name)) if isinstance(value, dict) else value for name, value in one.items()}
-    return json.dumps({**short, "sha256": digest}, separators=(",", ":"))
+    return json.dumps({**short, "sha256": _digest(one)}, separators=(",", ":"))
 
 
 def _short(value: Any, before: Any) -> Any:
@@ -182,9 +187,8 @@ def _run_of(number: int, line: str, before: dict[str, Any]) -> dict[str, Any]:
     try:
         one = {name: _whole(value, before.get(name)) for name, value in json.loads(line).items()}
         place = f"line {number}, the run of {one['scheme']} with seed {one['seed']}"
-        del one["sha256"]
+        right = one.pop("sha256") == _digest(one)
         RunData(**one)
-        right = _line_of(one, before) == line
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ResultsError(f"line {number} is damaged: {error}") from error
     if not right:

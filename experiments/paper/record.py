@@ -115,7 +115,7 @@ def take(source: Path, directory: Path = RECORD) -> int:
         kept[name] = [its[key] for key in sorted(its)]
     try:
         for name in taken:
-            write_atomically(_file(directory, name), compact(kept[name]).encode())
+            write_atomically(_file(directory, name), compact(kept[name], once=True).encode())
         for file, text in _documents(directory, kept).items():
             write_atomically(file, text.encode())
     except OSError as error:

@@ -209,16 +209,18 @@ RECORDS = st.fixed_dictionaries({"a": VALUES, "b": VALUES}, optional={"c": st.fi
 @given(st.lists(RECORDS, min_size=1))
 def test_data_come_back_whatever_the_run_before_has(records: list[dict[str, object]]) -> None:
     runs = [RunData("sopa", seed, {"mean": 1.0}, (), record) for seed, record in enumerate(records)]
-    back = read(compact(runs))
-    assert [json.dumps(asdict(run)) for run in back] == [json.dumps(asdict(run)) for run in runs]
+    for once in (False, True):
+        back = read(compact(runs, once))
+        assert [json.dumps(asdict(run)) for run in back] == [json.dumps(asdict(run)) for run in runs]
 
 
-def test_data_have_a_line_for_each_run_and_say_names_once() -> None:
+def test_data_have_a_line_for_each_run_and_the_record_says_names_once() -> None:
     runs = kept()["p"]
     text = compact(runs)
     assert read(text) == runs
+    assert [run["measures"] for run in json.loads(text)] == [run.measures for run in runs]
     assert len(text.splitlines()) == len(runs) + 2
-    assert compact(runs[:1] * 9).count("link_percent") == 1
+    assert compact(runs[:1] * 9, once=True).count("link_percent") == 1
     for damaged in ("", text[:-5], "{}", "[1]", "[\n1\n]", json.dumps([{"scheme": "sopa"}])):
         with pytest.raises(ResultsError):
             read(damaged)
