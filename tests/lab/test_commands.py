@@ -20,7 +20,8 @@ LEAF_SPINE = "{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n"
 
 
 def sopa(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*SOPA, *words], capture_output=True, text=True, check=False)
+    # hosts' commands have a terminal, where what is unusual after a standstill would be in colour
+    return subprocess.run([*SOPA, *words], capture_output=True, text=True, check=False, env={**os.environ, "TERM": "dumb"})
 
 
 SAID = (
