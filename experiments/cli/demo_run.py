@@ -170,7 +170,7 @@ class Demo:
         for result in transfers.results:
             if not (result.completed and result.received):
                 src, dst = self.tree.name(result.transfer.src), self.tree.name(result.transfer.dst)
-                raise TransferError(f"the flow from {src} to {dst} failed: {result.problem or 'no data arrived'}")
+                raise TransferError(f"the flow from {src} to {dst} failed: {result.problem or f'no data arrived in {seconds} s'}")
         return transfers.results
 
     def _show(self, traffic: dict[str, Any], flows: list[dict[str, Any]], goodput: float) -> None:
