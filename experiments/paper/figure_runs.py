@@ -155,10 +155,9 @@ def read(text: str) -> list[RunData]:
     lines = text.splitlines()
     if lines[:1] != ["["] or lines[-1] != "]":
         raise ResultsError("no data of runs, or not all of them")
-    runs, before = [], dict[str, Any]()
+    runs: list[RunData] = []
     for number, line in enumerate(lines[1:-1], 2):
-        before = _run_of(number, line.removesuffix(","), before)
-        runs.append(RunData(**{**before, "mbit": tuple(before["mbit"])}))
+        runs.append(_run_of(number, line.removesuffix(","), vars(runs[-1]) if runs else {}))
     return runs
 
 
@@ -183,17 +182,17 @@ def _whole(short: Any, before: Any) -> Any:
     return before if short is None else short
 
 
-def _run_of(number: int, line: str, before: dict[str, Any]) -> dict[str, Any]:
+def _run_of(number: int, line: str, before: dict[str, Any]) -> RunData:
     try:
         one = {name: _whole(value, before.get(name)) for name, value in json.loads(line).items()}
         place = f"line {number}, the run of {one['scheme']} with seed {one['seed']}"
         right = one.pop("sha256") == _digest(one)
-        RunData(**one)
+        run = RunData(**{**one, "mbit": tuple(one["mbit"])})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ResultsError(f"line {number} is damaged: {error}") from error
     if not right:
         raise ResultsError(f"{place}, is not what was recorded: its digest is another one")
-    return one
+    return run
 
 
 def tables(figures: Iterable[Figure], kept: Mapping[str, Sequence[RunData]]) -> str:

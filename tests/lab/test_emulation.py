@@ -57,15 +57,15 @@ class RunFabric(EmulatedFabric):
     ) -> tuple[RunRecord, list[FlowRecord]]:
         return perform(self, Run(self.tree, plan, name, self.scheme, 1, Scale(RATE, plan.seconds)), tick)
 
-    def perform_undisturbed(self, plan: Plan, tick: Callable[[], Callable[[float], object]]) -> tuple[RunRecord, list[FlowRecord]]:
+    def perform_undisturbed(self, plan: Plan, tick: Callable[[float], object]) -> tuple[RunRecord, list[FlowRecord]]:
         """Perform a plan, again while this machine stands still meanwhile, or just before it, so that nothing comes at first.
 
-        TCP sends again then, and routers lose each other. ``tick`` makes what `perform` calls.
+        TCP sends again then.
         """
         for _ in range(TRIES):
             self.await_settled()
             with Timer() as control:
-                done = self.perform(plan, tick=tick())
+                done = self.perform(plan, tick=tick)
             begun = all(any(done[0].series.get(str(number), ())[:SOON]) for number in range(len(plan.transfers)))
             if begun and control.late < STANDSTILL_SECONDS:
                 break
@@ -337,7 +337,7 @@ def test_dctcp_answers_marks_before_its_queue_is_full(fabric: RunFabric) -> None
             )
             controls.update(line.split()[0] for line in lines.splitlines()[1::2])
 
-    run, [flow] = fabric.perform_undisturbed(Plan((Transfer(*fabric.tree.hosts()),), LONG, core_rate=0.5), lambda: look)
+    run, [flow] = fabric.perform_undisturbed(Plan((Transfer(*fabric.tree.hosts()),), LONG, core_rate=0.5), look)
     lengths = run.queues["a0_0-eth2"]
     assert controls == {fabric.congestion}
     assert run.options["ecn_threshold"] == 20

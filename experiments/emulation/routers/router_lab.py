@@ -136,8 +136,7 @@ class RouterLab:
         for node in nodes:
             self._write(node, "net/ipv6/conf/all/disable_ipv6", self._without_ipv6)
             if isinstance(node, Switch):
-                for setting, value in no_duplicate_detection(self.interface(node, port) for port in self.tree.ports(node)).items():
-                    self._write(node, f"net/{setting}", value)
+                self._set(node, no_duplicate_detection(self.interface(node, port) for port in self.tree.ports(node)))
             self._ip(node, ["link set lo up", *(self._host(node) if isinstance(node, Host) else self._router(node))])
             self._shape(node)
         for host in self.tree.hosts():
@@ -205,7 +204,10 @@ class RouterLab:
         self._daemons.start(configurations)
 
     def _set_kernel(self, router: Switch) -> None:
-        for sysctl, value in kernel_settings(self._numbers[router], self._sysctls).items():
+        self._set(router, kernel_settings(self._numbers[router], self._sysctls))
+
+    def _set(self, router: Switch, settings: Mapping[str, str]) -> None:
+        for sysctl, value in settings.items():
             self._write(router, f"net/{sysctl}", value)
 
     def await_settled(self) -> None:
