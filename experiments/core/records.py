@@ -205,8 +205,8 @@ class Results:
         Raises `ResultsError` if the files cannot be written. No part of them remains.
         """
         try:
-            write_atomically(self._run(run.scheme, run.seed), (json.dumps(asdict(run)) + "\n").encode())
-            lines = "".join(json.dumps(asdict(flow)) + "\n" for flow in flows)
+            write_atomically(self._run(run.scheme, run.seed), (json.dumps(vars(run)) + "\n").encode())
+            lines = "".join(json.dumps(vars(flow)) + "\n" for flow in flows)
             write_atomically(self._flows(run.scheme, run.seed), lines.encode())
         except OSError as error:
             self._run(run.scheme, run.seed).unlink(missing_ok=True)

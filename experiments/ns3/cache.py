@@ -10,6 +10,9 @@ from pathlib import Path
 
 from sopa_ryu.runtime.atomic_file import replaced
 
+LEVEL = 6
+"""Of gzip. Its default, 9, takes ten times as long for 2% less of such outputs: a fifth of a run's time at k=8."""
+
 
 def directory() -> Path:
     """Return the directory of the cache: ``SOPA_CACHE``, or ``sopa`` in ``XDG_CACHE_HOME``, by default ``~/.cache``."""
@@ -47,7 +50,7 @@ class Cache:
         """Write an output atomically. Raises OSError if it cannot be written; no part of it remains."""
         self.where.mkdir(parents=True, exist_ok=True)
         with replaced(self._file(name)) as fresh:
-            fresh.write_bytes(gzip.compress(output.encode(), mtime=0))
+            fresh.write_bytes(gzip.compress(output.encode(), LEVEL, mtime=0))
 
     def _file(self, name: str) -> Path:
         return self.where / f"{name}.gz"

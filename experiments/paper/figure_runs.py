@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -146,7 +146,7 @@ def compact(runs: Sequence[RunData], once: bool = False) -> str:
     With ``once``, what names the values of the run before is not said again: there is a list of values in that order, with null for
     the same text.
     """
-    ones = [asdict(run) for run in runs]
+    ones = [vars(run) for run in runs]
     return "[\n" + ",\n".join(map(_line_of, ones, [{}, *ones] if once else repeat({}))) + "\n]\n"
 
 
