@@ -261,7 +261,11 @@ class Directory:
         self._sign(self.own_file(machine), machine.name, extensions, days, words)
 
     def _sign(self, file: Path, name: str, extensions: str, days: int, words: Sequence[object], mode: int = 0o640) -> None:
-        """Make a certificate, of a request or of a new key; it comes last: by it others know that both are there."""
+        """Make a certificate, of a request or of a new key.
+
+        That of an authority comes last: by it others know that both are there. A machine's key does: Open vSwitch 3.1 looks for a
+        new certificate only when it sees a new key, and may look between the two.
+        """
         text = f"[req]\nprompt = no\ndistinguished_name = dn\nx509_extensions = ext\n[dn]\nCN = {name}\n[ext]\n"
         with tempfile.TemporaryDirectory(dir=self.path, prefix=".new-") as made:
             key, signed, config = (Path(made) / each for each in ("key", "pem", "cnf"))
@@ -271,9 +275,10 @@ class Directory:
             whose = ("-in", request, "-subj", f"/CN={name}") if request.exists() else of_key
             openssl("req", "-x509", *whose, "-config", config, "-days", days, "-out", signed, *words)
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if key.exists():
-                _write(file.with_suffix(".key"), key.read_bytes(), mode)
-            _write(file, signed.read_bytes(), 0o644)
+            pair = [(key, file.with_suffix(".key"), mode), (signed, file, 0o644)]
+            for one, place, its_mode in reversed(pair) if words else pair:
+                if one.exists():
+                    _write(place, one.read_bytes(), its_mode)
 
     def _trust(self, machine: Machine) -> None:
         for name, roles in ROLES[machine.role].trusts.items():

@@ -62,7 +62,7 @@ class Certificates:
         try:
             self._context = self._make()
         except OSError as error:
-            text = "%s have changed and cannot be used for TLS (%s). The former ones stay in use until a restart. Mend the files"
+            text = "%s have changed and cannot be used for TLS (%s). The former ones stay in use until these are right"
             LOG.error(text, self, error)
         else:
             LOG.info("%s have changed: new connections use them", self)

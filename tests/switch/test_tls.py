@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+import sopa_ryu.pki
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ProcessError, free_ports
 from sopa_ryu.cli import main
 from sopa_ryu.pki import Directory, Machine
@@ -121,7 +122,9 @@ def test_a_switch_that_makes_its_key_as_planned_is_admitted_once_its_request_is_
         assert not [*pki.path.rglob("switch.key")]
 
 
-def test_a_fabric_with_the_certificates_of_sopa_pki_which_are_renewed_while_it_runs(tmp_path: Path) -> None:
+def test_a_fabric_with_the_certificates_of_sopa_pki_which_are_renewed_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # every bridge of one Open vSwitch has its certificate, which names them all
     machines = [Machine("controllers", "c1", ("127.0.0.1",)), Machine("relays", "r1", ("127.0.0.1",))]
     machines.append(Machine("switches", "all", tuple(TREE.name(switch) for switch in TREE.switches())))
@@ -161,10 +164,19 @@ def test_a_fabric_with_the_certificates_of_sopa_pki_which_are_renewed_while_it_r
         with pytest.raises(OvsdbError):
             transact(f"ssl:127.0.0.1:{database}", [], tls=Tls(lambda: stranger))
 
-        shown = [ssl.get_server_certificate(("127.0.0.1", port)) for port in (rest, openflow, database)]
+        ports = rest, openflow, database
+        shown = [ssl.get_server_certificate(("127.0.0.1", port)) for port in ports]
+        write = sopa_ryu.pki._write
+
+        def write_and_have_all_look(file: Path, content: bytes, mode: int) -> None:
+            write(file, content, mode)
+            for port in ports:
+                ssl.get_server_certificate(("127.0.0.1", port))
+
+        monkeypatch.setattr("sopa_ryu.pki._write", write_and_have_all_look)
         with pki.opened():
             assert make(again=True) == ["renewed"] * 3
-        for port, before in zip((rest, openflow, database), shown, strict=True):
+        for port, before in zip(ports, shown, strict=True):
             eventually(partial(ssl.get_server_certificate, ("127.0.0.1", port)), lambda now, before=before: now != before)
         assert its.fabric()["connected"] == TREE.switch_count  # connections stay
         ovs.appctl("bridge/reconnect")
