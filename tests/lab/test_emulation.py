@@ -313,13 +313,15 @@ def test_marks_at_the_port_with_the_long_queue_arrive(base: str) -> None:
 
     @in_fabric(tree, scheme)
     def body(fabric: RunFabric) -> None:
+        # the aggregation switch's port to the only core switch; its phantom queue has followed the link's lower rate
+        port = "a0_0-eth2"
         before = fabric.marked()
         plan = Plan((Transfer(*tree.hosts()),), BOUND, core_rate=0.5)
-        run, _ = fabric.perform(plan, tick=seen(lambda _seconds: fabric.marked() != before))
-        # the aggregation switch's port to the only core switch; its phantom queue has followed the link's lower rate
-        assert list(run.marked) == ["a0_0-eth2"]
+        run, _ = fabric.perform(plan, tick=seen(lambda _seconds: fabric.marked()[port] != before[port]))
+        # another port marks what comes at once after a standstill of the machine
+        assert max(run.marked, key=lambda name: run.marked[name]) == port
         arrived = run.counters["IpExtInCEPkts"]
-        assert 0 < arrived <= run.marked["a0_0-eth2"]  # some may be on their way when the run ends
+        assert 0 < arrived <= sum(run.marked.values())  # some may be on their way when the run ends
         assert run.options["ecn_threshold"] == 5
 
     body()
