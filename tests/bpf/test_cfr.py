@@ -337,7 +337,7 @@ def test_other_destinations_and_namespaces_sockets_stay_as_they_are(pair: Pair, 
 def test_what_tcp_sends_again_does_not_wait_for_a_slot(pair: Pair, gated: Gated) -> None:
     pair.on_peer(f"ip addr del {PEER_ADDRESS}/8 dev peer0")  # what is sent to it is lost
     gated.client.sendall(b"lost")
-    eventually(lambda: gated.host.counts().get("passed_in_guard", 0), 3)
+    eventually(lambda: gated.host.counts().get("passed_in_guard", 0) >= 3)
     assert "held" not in gated.host.counts()
     pair.on_peer(f"ip addr add {PEER_ADDRESS}/8 dev peer0")
     eventually(gated.arrived, 4)

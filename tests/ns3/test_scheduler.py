@@ -58,7 +58,7 @@ def test_a_worker_that_dies_costs_its_run_only_another_simulator_is_refused_and_
     assert f"the scheduler at {address} has no worker: run dask worker" in ended(sopa(tmp_path, "none", *option))[1]
 
     workers = [start(name, "worker", address, "--nthreads", "1", "--no-nanny") for name in ("one", "two")]
-    eventually(lambda: log.read_text().count("Register worker"), 2, seconds=120)
+    eventually(lambda: log.read_text().count("Register worker") >= 2, seconds=120)
     running = sopa(tmp_path, "there", *option)
     eventually(lambda: children(workers[0].pid), bool, seconds=120)
     workers[0].send_signal(signal.SIGKILL)
@@ -71,7 +71,7 @@ def test_a_worker_that_dies_costs_its_run_only_another_simulator_is_refused_and_
 
     (tmp_path / "other.py").write_text(OTHER)
     start("other", "worker", address, "--no-nanny", "--preload", str(tmp_path / "other.py"))
-    eventually(lambda: log.read_text().count("Register worker"), 3, seconds=120)
+    eventually(lambda: log.read_text().count("Register worker") >= 3, seconds=120)
     status, said = ended(sopa(tmp_path, "refused", *option))
     assert status == 1
     assert f"is refused: its simulator is f00d, and the one here is {digest()}" in said
