@@ -56,6 +56,8 @@ SERIES = 300
 SAMPLES = 400
 """Number of samples of queues and windows during a run."""
 MAX_SAMPLED_HOSTS = 128  # of a fat-tree with k=8
+MAX_WINDOWS = 128
+"""Number of flows whose windows are recorded, of a permutation there; those of a collective's thousands fill 30 MB a run."""
 _SETTINGS = ("channels", "ecn", "ecn-bytes", "fr", "probes", "sack", "segments", "weights", *SLOT_SETTINGS)
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
@@ -169,7 +171,7 @@ def records(run: Run, output: str, machine: Mapping[str, str | int] | None = Non
         queues=whole.get("queues", {}),
         cwnd={
             str(one["transfer"]): [(at / _NS, round(size / segment, 2)) for at, size in one["windows"]]
-            for one in reached
+            for one in reached[:MAX_WINDOWS]
             if "windows" in one
         },
         arrivals={

@@ -11,7 +11,7 @@ import pytest
 from experiments.core.run import Run
 from experiments.ns3 import SIMULATED, SimulatorError, build, simulate
 from experiments.ns3.run_lines import fabric_lines
-from experiments.ns3.simulate import SAMPLES
+from experiments.ns3.simulate import MAX_WINDOWS, SAMPLES
 from experiments.report.statistics import ideal_seconds
 from experiments.schemes import named
 from experiments.workloads import BadLink, Plan, Scale, Transfer
@@ -329,6 +329,12 @@ def test_a_transfer_starts_after_the_last_that_it_waits_for_and_a_collective_ope
         ends = [flows[before].start + flows[before].seconds for before in transfer.after]
         assert flow.start == pytest.approx(max(ends, default=0.0) + transfer.start, abs=1e-9)
     assert run.collective["seconds"] == pytest.approx(max(flow.start + flow.seconds for flow in flows))
+
+
+def test_windows_of_the_first_flows_are_recorded() -> None:
+    run, flows = simulated(transfers(20_000, *["h0_0_2 h1_0_2"] * (MAX_WINDOWS + 1)), "ecmp")
+    assert len(flows) == MAX_WINDOWS + 1
+    assert [*map(int, run.cwnd)] == [*range(MAX_WINDOWS)]
 
 
 @pytest.mark.parametrize("scheme", ["sopa", "ecmp"])
