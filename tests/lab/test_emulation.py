@@ -177,8 +177,10 @@ def test_runs_of_ecmp_one_after_the_other(fabric: RunFabric) -> None:
     assert core_rates
     assert controls == {"reno"}
 
-    record, _ = fabric.perform(grey, "grey-link+loss=20")
-    [truth], [bad] = record.bad, grey.bad
+    [bad] = grey.bad
+    crossed = seen(lambda _seconds: fabric.bad_links.truth(bad)["packets"])
+    record, _ = fabric.perform(replace(grey, seconds=BOUND), "grey-link+loss=20", tick=crossed)
+    [truth] = record.bad
     assert (truth["link"], truth["towards"], truth["transfers"]) == (bad.link, bad.towards, list(bad.transfers))
     draws = hits(stream(1, bad.link, bad.towards, DrawKind.LOSS), 0.2)
     assert truth["lost"] == len(list(takewhile(lambda number: number < truth["packets"], draws)))
