@@ -108,7 +108,7 @@ class RunRecord:
         marked: Packets on which each switch port set the ECN mark.
         queue_ms, series_ms: Milliseconds between samples of `queues`, and of an interval of `series`.
         queues: From each switch port, ``e0_0-eth3``, to the length of its queue in packets at each sample.
-        cwnd: From the number of a flow to pairs of seconds and congestion window in packets; of the simulator's first 128 flows.
+        cwnd: From the number of a flow to pairs of seconds and congestion window in packets; in the simulator of the first flows.
         arrivals: From the number of a traced flow to ``[seconds, packet, up1, up2, delay_ms]`` of each data packet in order of
             arrival: packet number by sequence, path (255 for an unused hop), and one-way delay.
         series: From the number of a flow to the received payload in each interval, in Mbit/s.
